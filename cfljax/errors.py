@@ -1,0 +1,39 @@
+"""Errors that a user can cause. Each carries the exit code of the command that meets it, and one line that says what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class CfljaxError(Exception):
+    """A mistake with a one-line explanation; commands print it without a traceback."""
+
+    exit_code = 1
+
+
+class SpecError(CfljaxError):
+    """A wrong name, value or combination in a spec, a flag or a call."""
+
+    exit_code = 2
+
+
+class StoreError(CfljaxError):
+    """The results folder cannot be read or written."""
+
+    exit_code = 3
+
+
+class DataError(CfljaxError):
+    """A data set is missing or broken."""
+
+    exit_code = 4
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """`'; did you mean "x"?'` for a near miss, else the list of what is known."""
+    known = sorted(known)
+    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.6)
+    if near:
+        return f'; did you mean "{near[0]}"?'
+    return "; known: " + ", ".join(known) if known else ""

@@ -1,0 +1,42 @@
+"""The one way to derive random keys: by name and identity, never by position in a split, so that padding, order and
+batching of clients change no draw."""
+
+from __future__ import annotations
+
+import zlib
+
+import jax
+import jax.numpy as jnp
+
+
+def root(seed: int | jax.Array) -> jax.Array:
+    """The key of a run. The generator is named, so that a user's `jax_default_prng_impl` cannot change results."""
+    return jax.random.key(seed, impl="threefry2x32")
+
+
+def fold(key: jax.Array, name: str, *numbers: int | jax.Array) -> jax.Array:
+    """`fold(key, "client", uid)`: the key for this purpose and these identities."""
+    key = jax.random.fold_in(key, zlib.crc32(name.encode()))
+    for number in numbers:
+        key = jax.random.fold_in(key, number)
+    return key
+
+
+def fold_each(key: jax.Array, name: str, ids: jax.Array) -> jax.Array:
+    """key[len(ids)]: one key per identity."""
+    key = fold(key, name)
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(ids))
+
+
+def scores(key: jax.Array, name: str, ids: jax.Array) -> jax.Array:
+    """u32[len(ids)] random bits, one number per identity, the same whatever else is in the list."""
+    return jax.vmap(lambda k: jax.random.bits(k, (), jnp.uint32))(fold_each(key, name, ids))
+
+
+def permutation(key: jax.Array, count: jax.Array, length: int) -> jax.Array:
+    """i32[length]: a shuffle of 0 … count − 1, then the rest. `length` pads only: it does not change the shuffle."""
+    where = jnp.arange(length, dtype=jnp.int32)
+    with jax.threefry_partitionable(True):  # else the first bits would depend on `length`
+        drawn = jax.random.bits(key, (length,), jnp.uint32) >> 1
+    bits = jnp.where(where < count, drawn, jnp.uint32(0xFFFFFFFF))
+    return jax.lax.sort((bits, where), num_keys=1, is_stable=True)[1]

@@ -1,0 +1,151 @@
+"""Options: frozen dataclasses whose fields say what they accept. One declaration drives checking, `--help`, the method
+table and the split between static options and traced numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from typing import Any
+
+from cfljax.errors import SpecError, suggest
+
+
+def option(
+    default: Any = dataclasses.MISSING,
+    help: str = "",
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    choices: tuple[Any, ...] | None = None,
+    traced: bool = False,
+) -> Any:
+    """A field of an Options class. `low ≤ value ≤ high`, `value > above`; `choices` lists the words it may be.
+    `traced`: a number that a sweep may vary without compiling again; it reaches the method through `hyper`."""
+    meta = {"help": help, "low": low, "high": high, "above": above, "choices": choices, "traced": traced}
+    if isinstance(default, (list, dict)):
+        raise TypeError("an option's default is immutable: use a tuple")
+    return dataclasses.field(default=default, metadata=meta)
+
+
+@dataclasses.dataclass(frozen=True)
+class NoOptions:
+    """For entries that take none."""
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def check(cls: type, table: dict[str, Any], where: str) -> Any:
+    """`cls(**table)`, or a SpecError that names the key (`where` is the table's dotted name), the bad value and the
+    nearest valid one."""
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    for key in table:
+        if key not in fields:
+            raise SpecError(f"{where}.{key}: there is no such option" + suggest(key, fields))
+    hints = _hints(cls)
+    values = {}
+    for name, field in fields.items():
+        if name in table:
+            values[name] = check_value(table[name], hints[name], field.metadata, f"{where}.{name}")
+        elif field.default is dataclasses.MISSING:
+            raise SpecError(f"{where}.{name}: missing" + (f" ({field.metadata['help']})" if field.metadata.get("help") else ""))
+    made = cls(**values)
+    if hasattr(made, "check"):  # combinations; raises SpecError
+        made.check(where)
+    return made
+
+
+def check_value(value: Any, hint: Any, meta: Any, where: str) -> Any:
+    """The value converted to its type (a list to a tuple, an int to a float), or a SpecError."""
+    choices = meta.get("choices")
+    allowed = _alternatives(hint)
+    if choices and isinstance(value, str) and str in allowed:
+        if value not in choices:
+            raise SpecError(f'{where} = "{value}": unknown' + suggest(value, choices))
+        return value
+    for kind in allowed:
+        fits, converted = _convert(value, kind)
+        if fits:
+            _check_range(converted, meta, where)
+            return converted
+    wanted = " or ".join(_name(k) for k in allowed if not (k is str and choices))
+    words = " or ".join(f'"{c}"' for c in choices) if choices and str in allowed else ""
+    raise SpecError(f"{where} = {show(value)}: must be {' or '.join(w for w in (wanted, words) if w)}")
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.get_args(hint)
+    return (hint,)
+
+
+def _convert(value: Any, kind: Any) -> tuple[bool, Any]:
+    if kind is Any:
+        return True, value
+    if typing.get_origin(kind) is tuple:
+        inner = typing.get_args(kind)[0]
+        if not isinstance(value, (list, tuple)):
+            return False, None
+        pairs = [_convert(v, inner) for v in value]
+        return all(ok for ok, _ in pairs), tuple(v for _, v in pairs)
+    if kind is type(None):
+        return value is None, None
+    if kind is bool:
+        return isinstance(value, bool), value
+    if isinstance(value, bool):
+        return False, None
+    if kind is float:
+        return isinstance(value, (int, float)), float(value) if isinstance(value, (int, float)) else None
+    if typing.get_origin(kind) is dict or kind is dict:
+        return isinstance(value, dict), value
+    return isinstance(value, kind), value
+
+
+def _check_range(value: Any, meta: Any, where: str) -> None:
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            continue
+        low, high, above = meta.get("low"), meta.get("high"), meta.get("above")
+        if isinstance(number, float) and math.isnan(number) and not meta.get("traced"):
+            raise SpecError(f"{where} = nan: must be a number")
+        if low is not None and number < low:
+            raise SpecError(f"{where} = {show(value)}: must be at least {low:g}")
+        if high is not None and number > high:
+            raise SpecError(f"{where} = {show(value)}: must be at most {high:g}")
+        if above is not None and number <= above:
+            raise SpecError(f"{where} = {show(value)}: must be greater than {above:g}")
+
+
+def show(value: Any) -> str:
+    """The value as TOML would write it."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(show(v) for v in value) + "]"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{k} = {show(v)}" for k, v in value.items()) + " }"
+    return "none" if value is None else str(value)
+
+
+def _name(kind: Any) -> str:
+    if typing.get_origin(kind) is tuple:
+        return f"a list of {_name(typing.get_args(kind)[0]).removeprefix('a ').removeprefix('an ')}s"
+    names = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "a table", type(None): "left out"}
+    return names.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+def traced(options: Any) -> dict[str, float]:
+    """The numbers of an Options instance that reach compiled code through `hyper`."""
+    return {f.name: getattr(options, f.name) for f in dataclasses.fields(options) if f.metadata.get("traced")}
+
+
+def static(options: Any) -> Any:
+    """The same options with every traced number at its default: equal for runs that share one compiled program."""
+    fields = [f for f in dataclasses.fields(options) if f.metadata.get("traced")]
+    return dataclasses.replace(options, **{f.name: 0.0 if f.default is dataclasses.MISSING else f.default for f in fields})

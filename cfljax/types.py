@@ -1,0 +1,244 @@
+"""Every type that modules share, with shapes. One letter per axis everywhere:
+C clients, S participants (cohort), K clusters, N samples of a client, d parameters, R runs, P pool rows, T rows of a split.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+Array = jax.Array | np.ndarray
+Hyper = dict[str, Any]
+"""Traced numbers of a run (`lr`, `mu`, `beta`, …): f32[] each, so that a grid over them is one compiled program."""
+
+
+class Source(NamedTuple):
+    """HOST. A named data set as numpy arrays: what `cfljax.data` returns."""
+
+    name: str
+    x_train: np.ndarray
+    """u8, f32 or i32 (token ids) [n_train, ...]."""
+    y_train: np.ndarray
+    """i32[n_train], 0 … classes − 1."""
+    x_test: np.ndarray
+    y_test: np.ndarray
+    classes: int
+    user_train: np.ndarray | None = None
+    """i32[n_train]: who made the sample, where the data set knows."""
+    user_test: np.ndarray | None = None
+    population: np.ndarray | None = None
+    """i32[users]: the true population of each user, where the data set knows."""
+    table: np.ndarray | None = None
+    """f32[vocabulary, width]: frozen embedding, when x holds token ids."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """HOST. What a partition returns: who holds what. Rows below `len(source.y_train)` are training samples of the
+    source, rows from there on its test samples."""
+
+    train: list[np.ndarray]
+    """i64[n_i] rows per client; an empty array makes a test-only client that never trains."""
+    test: list[np.ndarray] | np.ndarray
+    """Rows per client, or one array of rows that is everybody's test set."""
+    group: np.ndarray
+    """i32[C] true group, or −1."""
+    view: np.ndarray | None = None
+    """i32[C] which of the views below a client sees; None: everybody sees the data as it is."""
+    pixels: np.ndarray | None = None
+    """i32[V, F] for each view, where each value of the flattened sample comes from (−1: zero)."""
+    labels: np.ndarray | None = None
+    """i32[V, classes] for each view, what each label becomes."""
+    gain: np.ndarray | None = None
+    """f32[V]: after scaling, the sample is multiplied by this …"""
+    offset: np.ndarray | None = None
+    """f32[V]: … and this is added."""
+    source: Source | None = None
+    """Set by partitions that make samples of their own (a recipe that copies or draws data)."""
+
+
+class Pool(NamedTuple):
+    """Every sample once. A model sees `(x − mean) · scale` as float32, or `table[x]` for token ids."""
+
+    x: Array
+    """u8, f32 or i32 [P, ...]."""
+    y: Array
+    """i32[P]."""
+    mean: Array
+    """f32[] or f32[...] (the shape of one sample)."""
+    scale: Array
+    """As `mean`."""
+    table: Array | None = None
+    """f32[vocabulary, width]."""
+
+
+class View(NamedTuple):
+    """How a group sees the pool (rotation, label map, feature shift), applied as samples are gathered: the pool is
+    never copied. A field is None where no view needs it. Fields as in `Parts`."""
+
+    of: Array
+    pixels: Array | None = None
+    labels: Array | None = None
+    gain: Array | None = None
+    offset: Array | None = None
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """Who holds which pool rows: client c has `rows[start[c] : start[c] + count[c]]`. Nothing is padded to the largest
+    client; what lies between or behind the clients' ranges is never read."""
+
+    rows: Array
+    """i32[T]."""
+    start: Array
+    """i32[C]."""
+    count: Array
+    """i32[C]."""
+    longest: int = dataclasses.field(metadata={"static": True})
+    """An upper bound of `count` (a shape, so static)."""
+    shared: bool = dataclasses.field(default=False, metadata={"static": True})
+    """Everybody has the same rows (one global test set)."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Federation:
+    """The clients and their data, on the device."""
+
+    pool: Pool
+    train: Split
+    test: Split
+    uid: Array
+    """i32[C] identity, from which random keys are derived; −1: a dummy that pads the client axis."""
+    group: Array
+    """i32[C] true group or −1."""
+    arrive: Array
+    """i32[C] first round in which the client can take part."""
+    view: View | None = None
+    classes: int = dataclasses.field(default=0, metadata={"static": True})
+
+    @property
+    def clients(self) -> int:
+        """C, dummies included."""
+        return self.uid.shape[0]
+
+
+class Cohort(NamedTuple):
+    """The participants of one round, padded."""
+
+    ids: Array
+    """i32[S] positions on the client axis."""
+    mask: Array
+    """bool[S]: False for padding, dropped-out clients and clients that have not arrived."""
+    work: Array
+    """f32[S] in (0, 1]: the share of its local steps that a straggler manages."""
+    round: Array
+    """i32[] the number of the round, from 0."""
+
+
+class Model(NamedTuple):
+    """A model as functions of flat parameter vectors. `forward` takes the unravelled parameters, so that a local solver
+    unravels once and not once a step."""
+
+    name: str
+    size: int
+    """d."""
+    init: Callable[[jax.Array], jax.Array]
+    """key -> f32[d]."""
+    unravel: Callable[[jax.Array], Any]
+    """f32[d] -> params."""
+    ravel: Callable[[Any], jax.Array]
+    """params -> f32[d]."""
+    forward: Callable[..., jax.Array]
+    """(params, x f32[B, ...], key=None) -> logits f32[B, outputs]; a key means training (crops, flips, dropout)."""
+    loss: Callable[[jax.Array, jax.Array], jax.Array]
+    """(logits f32[B, outputs], y i32[B]) -> f32[B]."""
+    correct: Callable[[jax.Array, jax.Array], jax.Array]
+    """(logits f32[B, outputs], y i32[B]) -> bool[B]."""
+    penalty: Callable[[Any], jax.Array] | None = None
+    """params -> f32[]: regularisation that belongs to the model (weight decay on some layers)."""
+
+
+class Jobs(NamedTuple):
+    """Local training to do: participant s starts from `start[which[s]]`."""
+
+    client: Array
+    """i32[S] positions on the client axis."""
+    mask: Array
+    """bool[S]: a masked job costs nothing and returns a zero update."""
+    work: Array
+    """f32[S] share of the local steps to do."""
+    start: Array
+    """f32[K, d]."""
+    which: Array
+    """i32[S] into `start` (and `velocity`)."""
+    anchor: Array | None = None
+    """f32[A, d]: what the proximal term pulls to; None: the start."""
+    anchor_of: Array | None = None
+    """i32[S] into `anchor`."""
+    velocity: Array | None = None
+    """f32[K, d]: momentum buffers to start from; None: zero (reset at each local start)."""
+
+
+class Updates(NamedTuple):
+    """What local training returns."""
+
+    delta: Array
+    """f32[S, d] = w_i − w_start."""
+    loss: Array
+    """f32[S] mean training loss over the samples visited."""
+    steps: Array
+    """i32[S] optimiser steps taken."""
+    velocity: Array | None = None
+    """f32[S, d] momentum buffers at the end, where they were given."""
+
+
+class Traffic(NamedTuple):
+    """Communication of a round, in whole parameter vectors (d floats each) and single floats."""
+
+    vectors_down: Array
+    """i32[]."""
+    vectors_up: Array
+    floats_down: Array
+    floats_up: Array
+
+
+class Info(NamedTuple):
+    """What a round reports besides the state."""
+
+    traffic: Traffic
+    train_loss: Array
+    """f32[] sample-weighted over the participants."""
+    discrepancy: Array
+    """f32[] mean over participants of ‖w_i − w‖ (FedGroup eq. 4)."""
+    nonfinite: Array
+    """i32[] participants' updates that were NaN or Inf and were left out."""
+    lost: Array
+    """bool[] some cluster had participants, and none of their updates was finite."""
+    diag: dict[str, Array]
+    """The method's own diagnostics, constant shapes."""
+
+
+class Method(NamedTuple):
+    """A method as pure functions; made by `make(config, model, solver)` of its file."""
+
+    init: Callable[..., Any]
+    """(key, federation, hyper, setup) -> State."""
+    round: Callable[..., tuple[Any, Info]]
+    """(key, state, federation, cohort, hyper) -> (State, Info); pure: jitted, looped over rounds, batched over runs."""
+    models: Callable[[Any], tuple[Array, Array]]
+    """(state) -> (f32[K, d], i32[C]): the models, and which one each client belongs to (−1: none yet)."""
+    setup: Callable[..., dict[str, Any]] | None = None
+    """(key, federation, hyper) -> arrays; HOST, once per run before the rounds, with concrete numbers."""
+    regroup: Callable[..., Any] | None = None
+    """(key, state, federation, hyper, round) -> State; HOST, between chunks, after the rounds in `regroup_after`."""
+    regroup_after: Callable[[int], tuple[int, ...]] | None = None
+    """(rounds) -> numbers of rounds done at which `regroup` is called."""
+    score: Callable[..., Array] | None = None
+    """(state, federation, hyper) -> i32[C]: the model that scores each client, for clients without a cluster; None: label
+    as it is, model 0 for the unassigned."""
