@@ -1,0 +1,78 @@
+"""Aggregation. Every method's rule is a mixing matrix f32[K, S]; applying it, with empty clusters and broken updates
+handled, happens here and nowhere else."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+class Mixed(NamedTuple):
+    """Aggregated models, and what had to be left out."""
+
+    new: jax.Array
+    """f32[K, d]."""
+    nonfinite: jax.Array
+    """i32[]: participants with weight in some cluster whose update was NaN or Inf; they count as "no change"."""
+    lost: jax.Array
+    """bool[K]: clusters that had weight, but not one finite update; they keep their old model."""
+
+
+def mix_updates(mix: jax.Array, delta: jax.Array, old: jax.Array) -> Mixed:
+    """`old + mix @ delta`, f32[K, S] · f32[S, d] + f32[K, d]. A row without weight keeps its old model to the bit; a
+    non-finite update is taken as zero and its weight is not handed to the others. Weights need not sum to 1."""
+    _check(mix, delta, old)
+    used, finite, kept = _usable(mix, delta)
+    moved = jnp.matmul(mix, _cleaned(delta, finite), precision=HIGHEST)
+    return _mixed(old + moved, old, used, finite, kept)
+
+
+def mix_models(mix: jax.Array, models: jax.Array, old: jax.Array) -> Mixed:
+    """`mix @ models`, for participants that started from different models. Rows without weight keep their old model to
+    the bit; a non-finite model is replaced by the cluster's old one, which is what a zero update would have been."""
+    _check(mix, models, old)
+    used, finite, kept = _usable(mix, models)
+    mean = jnp.matmul(mix, _cleaned(models, finite), precision=HIGHEST)
+    missing = jnp.where(finite, 0.0, mix).sum(axis=1, keepdims=True)
+    stay = jnp.where(missing != 0, missing * old, 0.0)  # a model that is not used must not spread its NaN
+    return _mixed(mean + stay, old, used, finite, kept)
+
+
+def weights_by(labels: jax.Array, mask: jax.Array, sizes: jax.Array, clusters: int, by: str = "samples") -> jax.Array:
+    """f32[K, S] averaging inside clusters: row k spreads weight 1 over the participants labelled k (labels i32[S], −1:
+    none; mask bool[S]), by their sizes f32[S] (`"samples"`) or equally (`"uniform"`). Rows of empty clusters are 0."""
+    chex.assert_rank([labels, mask, sizes], 1)
+    chex.assert_equal_shape([labels, mask, sizes])
+    if by not in ("samples", "uniform"):
+        raise ValueError(f'weights by "{by}": must be "samples" or "uniform"')
+    size = jnp.asarray(sizes, jnp.float32) if by == "samples" else jnp.ones(labels.shape, jnp.float32)
+    member = (labels[None, :] == jnp.arange(clusters, dtype=labels.dtype)[:, None]) & mask[None, :]
+    weight = jnp.where(member, size[None, :], 0.0)
+    total = weight.sum(axis=1, keepdims=True)
+    return jnp.where(total > 0, weight / jnp.where(total > 0, total, 1.0), 0.0)
+
+
+def _check(mix: jax.Array, rows: jax.Array, old: jax.Array) -> None:
+    chex.assert_rank([mix, rows, old], 2)
+    chex.assert_shape(mix, (old.shape[0], rows.shape[0]))
+    chex.assert_equal_shape_suffix([rows, old], 1)
+
+
+def _usable(mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    used = mix != 0
+    finite = jnp.isfinite(rows).all(axis=1)
+    return used, finite, (used & finite).any(axis=1)
+
+
+def _cleaned(rows: jax.Array, finite: jax.Array) -> jax.Array:
+    return jnp.where(finite[:, None], rows, 0.0)  # 0 · NaN would spread
+
+
+def _mixed(new: jax.Array, old: jax.Array, used: jax.Array, finite: jax.Array, kept: jax.Array) -> Mixed:
+    nonfinite = jnp.sum(used.any(axis=0) & ~finite, dtype=jnp.int32)
+    return Mixed(jnp.where(kept[:, None], new, old), nonfinite, used.any(axis=1) & ~kept)
