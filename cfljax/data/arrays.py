@@ -1,0 +1,133 @@
+"""Arrays of any origin checked and brought to the form that `Source` promises."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cfljax.errors import DataError
+from cfljax.types import Source
+
+MOST_CLASSES = 100_000
+"""A larger label is taken for a mistake, not for a class."""
+
+
+def source(
+    name: str,
+    where: str,
+    train: tuple[np.ndarray, np.ndarray],
+    test: tuple[np.ndarray, np.ndarray],
+    *,
+    classes: int | None = None,
+    users: tuple[np.ndarray, np.ndarray | None] | None = None,
+    populations: tuple[np.ndarray, np.ndarray | None] | None = None,
+    table: np.ndarray | None = None,
+) -> Source:
+    """A checked Source. `users` and `populations` are per sample, with any numbers; `where` names the file in errors."""
+    x_train, x_test = (samples(x, f"{where}: x_{part}", table) for x, part in ((train[0], "train"), (test[0], "test")))
+    y_train, y_test = (labels(y, f"{where}: y_{part}", classes) for y, part in ((train[1], "train"), (test[1], "test")))
+    for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
+        if len(x) != len(y):
+            raise DataError(f"{where}: x_{part} has {len(x)} samples but y_{part} has {len(y)}")
+    if len(y_train) == 0:
+        raise DataError(f"{where}: x_train has no samples")
+    if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
+        raise DataError(f"{where}: samples are {_form(x_train)} in x_train but {_form(x_test)} in x_test")
+    classes = classes or int(max(y_train.max(), y_test.max(initial=0))) + 1
+    user_train, user_test, population = None, None, None
+    if users is not None:
+        user_train, user_test, population = _people(where, (len(y_train), len(y_test)), users, populations)
+    return Source(name, x_train, y_train, x_test, y_test, classes, user_train, user_test, population, table)
+
+
+def _form(x: np.ndarray) -> str:
+    return f"{x.dtype}{list(x.shape[1:])}"
+
+
+def samples(x: np.ndarray, where: str, table: np.ndarray | None = None) -> np.ndarray:
+    """u8[n, h, w, c] for images, f32[n, ...] for numbers, i32[n, tokens] for ids into `table`; or a DataError."""
+    if x.ndim < 2:
+        raise DataError(f"{where} has shape {list(x.shape)}: must be [samples, ...]")
+    if 0 in x.shape[1:]:
+        raise DataError(f"{where} has shape {list(x.shape)}: samples are empty")
+    if table is not None:
+        return _tokens(x, where, len(table))
+    if x.dtype == np.uint8:
+        return _images(x, where)
+    if np.issubdtype(x.dtype, np.floating):
+        with np.errstate(over="ignore"):
+            x = x.astype(np.float32, copy=False)
+        if not np.isfinite(x).all():
+            raise DataError(f"{where} has values that are NaN or infinite, the first in sample {_first(~np.isfinite(x))}")
+        return x
+    raise DataError(f"{where} is {x.dtype}: save images as uint8 and other numbers as float32")
+
+
+def _images(x: np.ndarray, where: str) -> np.ndarray:
+    if x.ndim == 3:
+        return x[..., None]
+    if x.ndim == 4 and x.shape[-1] > 4:
+        raise DataError(f"{where} has shape {list(x.shape)}: images are [samples, height, width, channels], channels last")
+    return x
+
+
+def _tokens(x: np.ndarray, where: str, vocabulary: int) -> np.ndarray:
+    if not np.issubdtype(x.dtype, np.integer):
+        raise DataError(f"{where} is {x.dtype}: token ids are integers")
+    if x.size and (x.min() < 0 or x.max() >= vocabulary):
+        raise DataError(f"{where} has a token id out of 0 … {vocabulary - 1}")
+    return x.astype(np.int32, copy=False)
+
+
+def _first(bad: np.ndarray) -> int:
+    return int(np.argmax(bad.reshape(len(bad), -1).any(axis=1)))
+
+
+def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
+    """i32[n] in 0 … classes − 1, or a DataError."""
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1:
+        raise DataError(f"{where} has shape {list(y.shape)}: must be [samples]")
+    if not np.issubdtype(y.dtype, np.integer):
+        raise DataError(f"{where} is {y.dtype}: labels are integers 0, 1, …")
+    most = classes or MOST_CLASSES
+    bad = (y < 0) | (y >= most)
+    if bad.any():
+        raise DataError(f"{where} has the label {y[_first(bad)]} in sample {_first(bad)}: labels are 0 … {most - 1}")
+    return y.astype(np.int32, copy=False)
+
+
+def _people(
+    where: str,
+    sizes: tuple[int, int],
+    users: tuple[np.ndarray, np.ndarray | None],
+    populations: tuple[np.ndarray, np.ndarray | None] | None,
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """Users renumbered 0 … U − 1 in the order of their numbers, over train and test; populations per user."""
+    flat_users = _per_sample(where, "user", sizes, users)
+    _, ids = np.unique(flat_users, return_inverse=True)
+    ids = ids.astype(np.int32)
+    user_train, user_test = ids[: sizes[0]], (ids[sizes[0] :] if users[1] is not None else None)
+    if populations is None:
+        return user_train, user_test, None
+    flat = _per_sample(where, "population", sizes, populations)
+    if len(flat) != len(ids):
+        raise DataError(f"{where}: users and populations must be given for the same parts")
+    population = np.empty(ids.max() + 1, np.int32)
+    _, numbers = np.unique(flat, return_inverse=True)
+    population[ids] = numbers
+    mixed = population[ids] != numbers
+    if mixed.any():
+        raise DataError(f"{where}: user {flat_users[np.argmax(mixed)]} is in more than one population")
+    return user_train, user_test, population
+
+
+def _per_sample(where: str, what: str, sizes: tuple[int, int], pair: tuple[np.ndarray, np.ndarray | None]) -> np.ndarray:
+    for part, size, values in zip(("train", "test"), sizes, pair, strict=True):
+        if values is None:
+            continue
+        if values.shape != (size,) or not np.issubdtype(values.dtype, np.integer):
+            raise DataError(f"{where}: {what}_{part} is {values.dtype}{list(values.shape)}: must be {size} integers")
+        if size and values.min() < 0:
+            raise DataError(f"{where}: {what}_{part} has the number {values.min()}: must be 0 or more")
+    return np.concatenate([v for v in pair if v is not None])

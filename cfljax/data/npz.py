@@ -1,0 +1,111 @@
+"""`.npz` files read with suspicion: what a header claims is compared with what the file holds before memory is taken."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from cfljax.data import arrays
+from cfljax.errors import DataError
+from cfljax.types import Source
+
+_FREE = 64 << 20
+_RATIO = 200
+"""Arrays may be this many times larger than the file that holds them (real images: 2 to 20); small files are exempt."""
+_BROKEN = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError, NotImplementedError, SyntaxError)
+_OPTIONAL = ("user_train", "user_test", "population_train", "population_test", "classes", "table")
+
+
+def read(name: str, file: Path, classes: int | None = None) -> Source:
+    """The data set in a file with `x_train, y_train, x_test, y_test`, and optionally `user_train, user_test,
+    population_train, population_test` (one number per sample), `classes` (one integer), `table` (an embedding)."""
+    z = load_arrays(file, ("x_train", "y_train", "x_test", "y_test"), _OPTIONAL)
+    if "user_train" not in z and not {"user_test", "population_train", "population_test"}.isdisjoint(z):
+        raise DataError(f"{file}: user_test or populations without user_train")
+    pairs = {what: (z[f"{what}_train"], z.get(f"{what}_test")) if f"{what}_train" in z else None for what in ("user", "population")}
+    return arrays.source(
+        name,
+        str(file),
+        (z["x_train"], z["y_train"]),
+        (z["x_test"], z["y_test"]),
+        classes=classes or _classes(z.get("classes"), file),
+        users=pairs["user"],
+        populations=pairs["population"],
+        table=_table(z.get("table"), file),
+    )
+
+
+def _classes(value: np.ndarray | None, file: Path) -> int | None:
+    if value is None:
+        return None
+    if value.size != 1 or not np.issubdtype(value.dtype, np.integer) or not 1 <= int(value.reshape(())) <= arrays.MOST_CLASSES:
+        raise DataError(f"{file}: classes must be one integer from 1 to {arrays.MOST_CLASSES}")
+    return int(value.reshape(()))
+
+
+def _table(value: np.ndarray | None, file: Path) -> np.ndarray | None:
+    if value is None:
+        return None
+    if value.ndim != 2 or 0 in value.shape or not np.issubdtype(value.dtype, np.floating) or not np.isfinite(value).all():
+        raise DataError(f"{file}: table must be finite numbers [vocabulary, width]")
+    return value.astype(np.float32, copy=False)
+
+
+def load_arrays(file: Path, wanted: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    """These arrays of an npz file; a DataError names the array that is missing or broken."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            inside = {i.filename.removesuffix(".npy"): i for i in archive.infolist() if i.filename.endswith(".npy")}
+            missing = [w for w in wanted if w not in inside]
+            if missing:
+                raise DataError(f"{file}: has no array {missing[0]}; it must hold {', '.join(wanted)}")
+            members = {w: inside[w] for w in (*wanted, *optional) if w in inside}
+            claimed = sum(i.file_size for i in members.values())
+            if claimed > max(_FREE, _RATIO * file.stat().st_size):
+                raise DataError(f"{file}: claims {claimed} bytes of arrays in {file.stat().st_size} bytes; not read")
+            return {w: _member(archive, info, f"{file}: {w}") for w, info in members.items()}
+    except _BROKEN as e:
+        raise DataError(f"{file}: cannot be read as an npz file ({_reason(e)})") from e
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> np.ndarray:
+    try:
+        with archive.open(info) as f:
+            version = np.lib.format.read_magic(f)
+            if version not in ((1, 0), (2, 0)):
+                raise DataError(f"{where} has npy version {version}; save it again with numpy.savez")
+            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = header(f)
+            if dtype.hasobject or dtype.kind not in "biuf":
+                raise DataError(f"{where} is an array of {dtype}; only plain numbers are read")
+            size = math.prod(shape) * dtype.itemsize
+            held = info.file_size - f.tell()
+            if any(n < 0 for n in shape) or size != held:
+                raise DataError(f"{where} claims shape {list(shape)} of {dtype}, but the file holds {held} bytes")
+            flat = np.empty(math.prod(shape), dtype)
+            _fill(f, flat, where)
+    except _BROKEN as e:
+        raise DataError(f"{where} cannot be read ({_reason(e)})") from e
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def _fill(f: IO[bytes], flat: np.ndarray, where: str) -> None:
+    if not flat.nbytes:
+        return
+    view, done = memoryview(flat.view(np.uint8)), 0
+    while done < len(view):
+        piece = f.read(min(1 << 22, len(view) - done))
+        if not piece:
+            raise DataError(f"{where} ends early: copy the file again")
+        view[done : done + len(piece)] = piece
+        done += len(piece)
+    f.read(1)  # the end of a member is where zipfile compares its checksum

@@ -1,0 +1,81 @@
+"""Synthetic(α, β): a linear model per client, drawn around a mean of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from cfljax.data import arrays
+from cfljax.errors import DataError
+from cfljax.options import option
+from cfljax.registry import Entry
+from cfljax.types import Source
+
+_DRAWS = 200_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of Synthetic(α, β)."""
+
+    alpha: float = option(1.0, "spread of the clients' models (standard deviation of their means)", low=0.0)
+    beta: float = option(1.0, "spread of the clients' features (standard deviation of their means)", low=0.0)
+    clients: int = option(100, "clients", low=1, high=1_000_000)
+    features: int = option(60, "features", low=1, high=100_000)
+    classes: int = option(10, "classes", low=2, high=10_000)
+    total: int | None = option(None, "draw the sizes again until their sum is this, within `near` (the paper: 75349)", low=1)
+    near: float = option(0.01, "how near the sum must be to `total`, as a fraction of it", above=0.0, high=1.0)
+
+
+def make(options: Options, rng: np.random.Generator) -> Source:
+    """Synthetic(alpha, beta): one linear model per client, 60 features, 10 classes; one user per client, 90/10 split.
+
+    Client u has W ~ N(a, 1), b ~ N(a, 1), a ~ N(0, α); features N(v, diag(j^−1.2)), v ~ N(B, 1), B ~ N(0, β); α and β are
+    standard deviations, as in the authors' generator; label argmax(xW + b); size = lognormal(4, 2) + 50."""
+    size = _sizes(options, rng)
+    clients, features, classes = options.clients, options.features, options.classes
+    mean_model = rng.normal(0, options.alpha, clients)
+    mean_feature = rng.normal(0, options.beta, clients)
+    weight = rng.normal(mean_model[:, None, None], 1, (clients, features, classes)).astype(np.float32)
+    bias = rng.normal(mean_model[:, None], 1, (clients, classes)).astype(np.float32)
+    centre = rng.normal(mean_feature[:, None], 1, (clients, features)).astype(np.float32)
+    user = np.repeat(np.arange(clients, dtype=np.int32), size)
+    x = rng.standard_normal((len(user), features), dtype=np.float32)
+    x *= (np.arange(1, features + 1) ** -0.6).astype(np.float32)  # the root of Σ's diagonal
+    x += centre[user]
+    start = np.concatenate([[0], np.cumsum(size)])
+    y = np.empty(len(user), np.int32)
+    for u in range(clients):  # one product per client: gathering W for each sample would take features × classes floats each
+        rows = slice(start[u], start[u + 1])
+        y[rows] = np.argmax(x[rows] @ weight[u] + bias[u], axis=1)
+    test = np.arange(len(user)) - start[user] >= (0.9 * size).astype(int)[user]
+    return arrays.source(
+        "synthetic",
+        "synthetic",
+        (x[~test], y[~test]),
+        (x[test], y[test]),
+        classes=classes,
+        users=(user[~test], user[test]),
+    )
+
+
+def _sizes(options: Options, rng: np.random.Generator) -> np.ndarray:
+    """i64[clients]; drawn again as a whole until the sum is near `total`: changing single sizes would bend the law."""
+    if options.total is None:
+        return rng.lognormal(4, 2, options.clients).astype(np.int64) + 50
+    batch, least = max(1, 1_000_000 // options.clients), np.inf
+    for _ in range(0, _DRAWS, batch):
+        sizes = rng.lognormal(4, 2, (batch, options.clients)).astype(np.int64) + 50
+        off = np.abs(sizes.sum(axis=1) - options.total)
+        hits = np.flatnonzero(off <= options.near * options.total)
+        if len(hits):
+            return sizes[hits[0]]
+        least = min(least, off.min())
+    raise DataError(
+        f"data.total = {options.total}: no draw of {options.clients} clients' sizes came nearer than {int(least)}; "
+        f"a client has 50 samples or more, 400 on average"
+    )
+
+
+ENTRY = Entry(Options, make)
