@@ -1,0 +1,141 @@
+"""What partitions share: the common options, and dealing rows to clients by numbers of samples per class."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from cfljax.errors import SpecError
+from cfljax.options import option, show
+from cfljax.types import Source
+
+Rng = np.random.Generator
+TEST_HELP = '"own": a client\'s test samples have the distribution of its training samples; "global": one test set for all'
+
+
+@dataclasses.dataclass(frozen=True)
+class Common:
+    """Options of every partition."""
+
+    clients: int = option(100, "number of clients", low=1)
+    test: str = option("own", TEST_HELP, choices=("own", "global"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Sized(Common):
+    """Options of partitions whose clients can be kept small."""
+
+    samples_per_client: int | None = option(None, "training samples per client; left out: all there are, divided up", low=1)
+
+
+def wrong(name: str, value: Any, why: str) -> SpecError:
+    """The one-line error about an option of the `data` table."""
+    return SpecError(f"data.{name} = {show(value)}: {why}")
+
+
+def training_rows(options: Sized, source: Source, rng: Rng) -> np.ndarray:
+    """i64[n]: the training rows to divide among all clients, shuffled, `samples_per_client` each on average."""
+    total = len(source.y_train)
+    rows = rng.permutation(total)
+    if options.clients > total:
+        raise wrong("clients", options.clients, f"{source.name} has {total} training samples; at most {total}")
+    if options.samples_per_client is None:
+        return rows
+    most = total // options.clients
+    if options.samples_per_client > most:
+        why = f"{options.clients} clients share {total} training samples of {source.name}; at most {most}"
+        raise wrong("samples_per_client", options.samples_per_client, why)
+    return rows[: options.clients * options.samples_per_client]
+
+
+def test_rows(source: Source) -> np.ndarray:
+    """i64[n_test]: the rows of the source's test samples, which come after the training samples."""
+    return len(source.y_train) + np.arange(len(source.y_test))
+
+
+def label_of(source: Source, rows: np.ndarray) -> np.ndarray:
+    """The labels of these rows."""
+    return np.concatenate([source.y_train, source.y_test])[rows]
+
+
+def cut(rows: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
+    """Consecutive pieces of these sizes; what is left over is dropped."""
+    edges = np.concatenate([[0], np.cumsum(sizes)])
+    return [rows[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+
+def evenly(total: int, parts: int) -> np.ndarray:
+    """i64[parts] sizes that differ by at most one and sum to `total`."""
+    return np.diff(np.arange(parts + 1) * total // parts)
+
+
+def proportional(total: int, shares: np.ndarray) -> np.ndarray:
+    """i64[...] sizes in these proportions (each rounded up or down) that sum to `total`."""
+    edges = np.rint(np.cumsum(shares) / np.sum(shares) * total).astype(np.int64)
+    return np.diff(edges, prepend=0)
+
+
+def group_blocks(clients: int, groups: int) -> np.ndarray:
+    """i32[C]: the clients in `groups` blocks, as equal as can be."""
+    return (np.arange(clients) * groups // max(clients, 1)).astype(np.int32)
+
+
+def class_counts(rows: list[np.ndarray], source: Source) -> np.ndarray:
+    """i64[C, classes]: how many samples of each class every client holds."""
+    owner = np.repeat(np.arange(len(rows)), [len(r) for r in rows])
+    labels = label_of(source, np.concatenate(rows)) if rows else np.zeros(0, np.int64)
+    flat = np.bincount(owner * source.classes + labels, minlength=len(rows) * source.classes)
+    return flat.reshape(len(rows), source.classes)
+
+
+def commonest(rows: list[np.ndarray], source: Source) -> np.ndarray:
+    """i32[C]: every client's commonest label, the lowest where there are several; −1 for a client without samples."""
+    counts = class_counts(rows, source)
+    return np.where(counts.sum(1) > 0, counts.argmax(1), -1).astype(np.int32)
+
+
+def deal(counts: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list[np.ndarray]:
+    """The rows of each client, shuffled: `counts[c, m]` of `rows` with label m go to client c, each row at most once."""
+    labels = label_of(source, rows)
+    clients, owner, taken = np.arange(len(counts)), [], []
+    for m in range(counts.shape[1]):
+        of_class = rows[labels == m]
+        wanted = np.repeat(clients, counts[:, m])[: len(of_class)]
+        owner.append(wanted)
+        taken.append(of_class[: len(wanted)])
+    owners, flat = np.concatenate(owner), np.concatenate(taken)
+    order = np.lexsort((rng.random(len(flat)), owners))
+    return cut(flat[order], np.bincount(owners, minlength=len(counts)))
+
+
+def mirror(train: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list[np.ndarray]:
+    """Test rows for clients with training counts `train` [C, classes]: the same class mix for everybody, each of `rows` at
+    most once, as many as there are. A client too small for a share gets one sample of its commonest class if one is left."""
+    have = np.bincount(label_of(source, rows), minlength=source.classes)
+    held = train.sum(0)
+    usable = (held > 0) & (have > 0)
+    if not usable.any():
+        return [np.zeros(0, np.int64) for _ in train]
+    scale = np.min(have[usable] / held[usable])
+    # Cumulative sums rounded with one random offset per class: a client gets its exact share rounded up or down.
+    wanted = np.cumsum(train, axis=0) * scale + rng.random(source.classes)
+    edges = np.minimum(np.floor(wanted + 1e-9).astype(np.int64), have)
+    counts = np.diff(edges, axis=0, prepend=0)
+    for c in np.flatnonzero((counts.sum(1) == 0) & (train.sum(1) > 0)):
+        m = train[c].argmax()
+        counts[c, m] += counts[:, m].sum() < have[m]
+    return deal(counts, rng.permutation(rows), source, rng)
+
+
+def own_or_global(options: Common, train: list[np.ndarray], source: Source, rng: Rng) -> list[np.ndarray] | np.ndarray:
+    """The test part of a partition without views of its own: everybody's mix again, or the source's test set for all."""
+    if options.test == "global":
+        return test_rows(source)
+    return mirror(class_counts(train, source), test_rows(source), source, rng)
+
+
+def no_group(clients: int) -> np.ndarray:
+    """i32[C] of −1."""
+    return np.full(clients, -1, np.int32)

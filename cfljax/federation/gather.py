@@ -1,0 +1,73 @@
+"""DEVICE. Samples as the model sees them: gathered from the pool, through the view of the client that asks."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.types import Array, Federation, Pool, Split, View
+
+
+def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> tuple[jax.Array, jax.Array]:
+    """(x f32[B, ...], y i32[B]) of pool rows i32[B], each as client i32[B] sees it. Where `mask` bool[B] is False, x and y
+    are exact zeros, whatever the rows hold."""
+    pool, view = federation.pool, federation.view
+    of = jnp.zeros_like(client) if view is None else _at(view.of, client)
+    y = _at(pool.y, rows)
+    if view is not None and view.labels is not None:
+        y = jnp.asarray(view.labels)[of, y]
+    x = _shifted(_values(pool, view, of, rows), view, of)
+    return jnp.where(_wide(jnp.asarray(mask), x.ndim), x, 0.0), jnp.where(mask, y, 0)
+
+
+def _at(values: Array, index: Array) -> jax.Array:
+    """`values[index]`, clipped: the index of a masked entry may be anything."""
+    return jnp.take(jnp.asarray(values), index, axis=0, mode="clip")
+
+
+def _wide(per_sample: jax.Array, ndim: int) -> jax.Array:
+    return jnp.reshape(per_sample, per_sample.shape + (1,) * (ndim - 1))
+
+
+def _values(pool: Pool, view: View | None, of: jax.Array, rows: Array) -> jax.Array:
+    """f32[B, ...]: the samples turned as the view says, normalised or looked up."""
+    if view is not None and view.pixels is not None:
+        x = _turned(jnp.asarray(pool.x), _at(view.pixels, of), rows)
+    else:
+        x = _at(pool.x, rows)
+    if pool.table is not None:
+        return _at(pool.table, x)
+    return (x.astype(jnp.float32) - pool.mean) * pool.scale
+
+
+def _turned(x: jax.Array, source: jax.Array, rows: Array) -> jax.Array:
+    """[B, ...]: value f of sample b is value `source[b, f]` of pool row `rows[b]`; zero (black, not yet normalised) for −1."""
+    flat = x.reshape(x.shape[0], -1)
+    moved = jnp.take_along_axis(_at(flat, rows), jnp.maximum(source, 0), axis=1, mode="promise_in_bounds")
+    return jnp.where(source < 0, jnp.zeros((), x.dtype), moved).reshape(moved.shape[:1] + x.shape[1:])
+
+
+def _shifted(x: jax.Array, view: View | None, of: jax.Array) -> jax.Array:
+    if view is not None and view.gain is not None:
+        x = x * _wide(_at(view.gain, of), x.ndim)
+    if view is not None and view.offset is not None:
+        x = x + _wide(_at(view.offset, of), x.ndim)
+    return x
+
+
+def client_rows(split: Split, client: Array, positions: Array) -> jax.Array:
+    """i32[B] pool rows of one client's samples at these positions; a position outside its range gives a row of the pool
+    that must be masked."""
+    last = jnp.maximum(_at(split.count, client) - 1, 0)
+    return _at(split.rows, _at(split.start, client) + jnp.clip(positions, 0, last))
+
+
+def owners(split: Split) -> jax.Array:
+    """i32[T]: the client of each entry of `split.rows`, −1 for entries that nobody owns. Not for a shared split."""
+    if split.shared:
+        raise ValueError("a shared split has no owners: every client has all its rows")
+    start, end = jnp.asarray(split.start), jnp.asarray(split.start) + jnp.asarray(split.count)
+    mark = jnp.arange(1, start.shape[0] + 1, dtype=jnp.int32)
+    # The ranges are disjoint: their marks, switched on and off, add up to one client at a time, in whatever order they lie.
+    edges = jnp.zeros(split.rows.shape[0] + 1, jnp.int32).at[start].add(mark).at[end].add(-mark)
+    return jnp.cumsum(edges)[:-1] - 1

@@ -1,0 +1,156 @@
+"""HOST. From who-holds-what to the Federation pytree: a pool that holds every sample once, and compact rows."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+
+from cfljax.errors import DataError
+from cfljax.types import Federation, Parts, Pool, Source, Split, View
+
+WORTHWHILE = 0.1
+"""Unused rows leave the pool when they are more than this share of it."""
+
+
+def pack(parts: Parts, source: Source, normalise: str = "unit", arrive: np.ndarray | None = None) -> Federation:
+    """The federation as numpy arrays; the engine puts them on the device. `normalise`: "unit" divides bytes by 255, "pixel"
+    standardises each pixel over all images of the source, "none" leaves the values as they are."""
+    source = parts.source or source
+    clients = len(parts.train)
+    rows, pool = _compact(parts, source, normalise)
+    shared = isinstance(parts.test, np.ndarray)
+    edge = sum(len(r) for r in parts.train)
+    train = _split([rows[:edge]], np.array([len(r) for r in parts.train]))
+    if shared:
+        count = np.full(clients, len(parts.test), np.int32)
+        test = Split(_rows([rows[edge:]]), np.zeros(clients, np.int32), count, max(1, len(parts.test)), shared=True)
+    else:
+        test = _split([rows[edge:]], np.array([len(r) for r in parts.test]))
+    return Federation(
+        pool=pool,
+        train=train,
+        test=test,
+        uid=np.arange(clients, dtype=np.int32),
+        group=np.asarray(parts.group, np.int32),
+        arrive=np.zeros(clients, np.int32) if arrive is None else np.asarray(arrive, np.int32),
+        view=_view(parts),
+        classes=source.classes,
+    )
+
+
+def _rows(pieces: list[np.ndarray]) -> np.ndarray:
+    """i32[T], T at least 1, so that a clipped read finds something."""
+    rows = np.concatenate([np.asarray(p, np.int32) for p in pieces]) if pieces else np.zeros(0, np.int32)
+    return rows if len(rows) else np.zeros(1, np.int32)
+
+
+def _split(pieces: list[np.ndarray], count: np.ndarray) -> Split:
+    start = np.cumsum(count) - count
+    return Split(_rows(pieces), start.astype(np.int32), count.astype(np.int32), max(1, int(count.max(initial=0))))
+
+
+def _compact(parts: Parts, source: Source, normalise: str) -> tuple[np.ndarray, Pool]:
+    """All rows, training then test, numbered in the pool; and the pool, without rows that nobody holds where that is worth it."""
+    x, y = np.concatenate([source.x_train, source.x_test]), np.concatenate([source.y_train, source.y_test])
+    mean, scale = _normalisation(x, normalise)
+    tests = [parts.test] if isinstance(parts.test, np.ndarray) else parts.test
+    rows = np.concatenate([*parts.train, *tests]).astype(np.int64)
+    if len(rows) and (rows.min() < 0 or rows.max() >= len(y)):
+        raise DataError(f"{source.name}: the partition names row {rows.max() if rows.max() >= len(y) else rows.min()} of {len(y)}")
+    used = np.zeros(len(y), bool)
+    used[rows] = True
+    if 0 < used.sum() < (1 - WORTHWHILE) * len(y):
+        rows, x, y = (np.cumsum(used) - 1)[rows], x[used], y[used]
+    return rows, Pool(x, y.astype(np.int32), mean, scale, source.table)
+
+
+def _normalisation(x: np.ndarray, how: str) -> tuple[np.ndarray, np.ndarray]:
+    """mean and scale with which the model sees (x − mean) · scale."""
+    if how == "pixel":
+        return _per_pixel(x)
+    if how not in ("unit", "none"):
+        raise ValueError(f'normalise = "{how}": must be "unit", "pixel" or "none"')
+    scale = 1 / 255 if how == "unit" and x.dtype == np.uint8 else 1.0
+    return np.asarray(0.0, np.float32), np.asarray(scale, np.float32)
+
+
+def _per_pixel(x: np.ndarray, chunk: int = 4096) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and 1 / (standard deviation + 0.001) of every pixel, summed in float64 a chunk at a time."""
+    total, squares = np.zeros(x.shape[1:]), np.zeros(x.shape[1:])
+    for at in range(0, len(x), chunk):
+        total += x[at : at + chunk].sum(0, dtype=np.float64)
+    mean = total / max(len(x), 1)
+    for at in range(0, len(x), chunk):
+        squares += ((x[at : at + chunk] - mean) ** 2).sum(0)
+    deviation = np.sqrt(squares / max(len(x), 1))
+    return mean.astype(np.float32), (1 / (deviation + 0.001)).astype(np.float32)
+
+
+def _view(parts: Parts) -> View | None:
+    if parts.view is None:
+        return None
+    return View(np.asarray(parts.view, np.int32), parts.pixels, parts.labels, parts.gain, parts.offset)
+
+
+def nbytes(federation: Federation) -> int:
+    """Bytes of all arrays."""
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(federation))
+
+
+def sizes(federation: Federation) -> dict[str, int]:
+    """Bytes by part: what a dry run prints."""
+    parts = {name: getattr(federation, name) for name in ("pool", "train", "test", "view")}
+    return {name: sum(leaf.nbytes for leaf in jax.tree.leaves(part)) for name, part in parts.items()}
+
+
+def pad(federation: Federation, clients: int = 0, samples: int = 0, rng: np.random.Generator | None = None) -> Federation:
+    """The same federation with `clients` dummies at the end (uid −1, nothing in their splits) and `samples` garbage rows
+    behind every client's rows, with `longest` raised by as many. Changes no result."""
+    rng = rng or np.random.default_rng(0)
+    rows = len(federation.pool.y)
+    view = federation.view
+    return dataclasses.replace(
+        federation,
+        train=_pad_split(federation.train, clients, samples, rows, rng),
+        test=_pad_split(federation.test, clients, samples, rows, rng),
+        uid=_append(federation.uid, clients, -1),
+        group=_append(federation.group, clients, -1),
+        arrive=_append(federation.arrive, clients, 0),
+        view=None if view is None else view._replace(of=_append(view.of, clients, 0)),
+    )
+
+
+def _append(values: np.ndarray | jax.Array, number: int, value: int) -> np.ndarray:
+    return np.concatenate([np.asarray(values), np.full(number, value, np.int32)])
+
+
+def _pad_split(split: Split, clients: int, samples: int, pool: int, rng: np.random.Generator) -> Split:
+    rows, start, count = np.asarray(split.rows), np.asarray(split.start), np.asarray(split.count)
+    if split.shared:
+        rows = np.concatenate([rows, rng.integers(pool, size=samples, dtype=np.int32)])
+    elif samples:
+        garbage = rng.integers(pool, size=(len(start), samples), dtype=np.int32)
+        pieces = [p for a, n, more in zip(start, count, garbage, strict=True) for p in (rows[a : a + n], more)]
+        rows, start = _rows(pieces), (np.cumsum(count + samples) - count - samples).astype(np.int32)
+    return Split(rows, _append(start, clients, 0), _append(count, clients, 0), split.longest + samples, split.shared)
+
+
+def reorder(federation: Federation, order: np.ndarray) -> Federation:
+    """The same clients in another order: position i holds what `order[i]` held."""
+    order = np.asarray(order)
+
+    def moved(split: Split) -> Split:
+        return dataclasses.replace(split, start=np.asarray(split.start)[order], count=np.asarray(split.count)[order])
+
+    view = federation.view
+    return dataclasses.replace(
+        federation,
+        train=moved(federation.train),
+        test=moved(federation.test),
+        uid=np.asarray(federation.uid)[order],
+        group=np.asarray(federation.group)[order],
+        arrive=np.asarray(federation.arrive)[order],
+        view=None if view is None else view._replace(of=np.asarray(view.of)[order]),
+    )
