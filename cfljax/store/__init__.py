@@ -1,0 +1,25 @@
+"""The results folder: atomic commit, verified read, resume."""
+
+from cfljax.store.folder import DamagedWarning, Store, Unit
+from cfljax.store.inspect import counts, planned, status, verify
+from cfljax.store.locks import Claim
+from cfljax.store.provenance import provenance
+from cfljax.store.records import RECORD_SCHEMA, STATUSES
+from cfljax.store.summary import QUANTITIES, SECONDS, summarise
+
+__all__ = [
+    "QUANTITIES",
+    "RECORD_SCHEMA",
+    "SECONDS",
+    "STATUSES",
+    "Claim",
+    "DamagedWarning",
+    "Store",
+    "Unit",
+    "counts",
+    "planned",
+    "provenance",
+    "status",
+    "summarise",
+    "verify",
+]

@@ -1,0 +1,139 @@
+"""Files are written whole or not at all: a temporary file in the same folder, fsync, `os.replace`, fsync of the folder."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from cfljax.errors import StoreError
+
+SUFFIX = ".cfljax-tmp"
+STALE_SECONDS = 24 * 3600.0
+"""A temporary file of another host is nobody's after this long; on this host a dead owner shows at once."""
+_mine: set[str] = set()
+
+
+class Staged:
+    """A file that is complete on disk under a temporary name; `commit` gives it its real name."""
+
+    def __init__(self, path: Path, temporary: Path):
+        self.path, self.temporary = path, temporary
+
+    def commit(self) -> None:
+        """Replace the old file, if there is one, in one step."""
+        with storing(self.path):
+            self.temporary.replace(self.path)
+            sync_folder(self.path.parent)
+
+
+@contextlib.contextmanager
+def staged(path: Path, data: bytes | memoryview) -> Iterator[Staged]:
+    """Write `data` beside `path`, safely on disk but not yet under its name. What is not committed is removed."""
+    name = f".{path.name}.{host()}.{os.getpid()}.{secrets.token_hex(4)}{SUFFIX}"
+    temporary = path.parent / name
+    _mine.add(name)
+    try:
+        with storing(path):
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        yield Staged(path, temporary)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        _mine.discard(name)
+
+
+def write_bytes(path: Path, data: bytes | memoryview) -> None:
+    """Write one file, whole or not at all."""
+    with staged(path, data) as file:
+        file.commit()
+
+
+@contextlib.contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Turn the system's refusal into one line that names the file and what to do."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = "free some space" if full else "make the folder writable or choose another"
+        reason = error.strerror or str(error)
+        raise StoreError(f"{path}: cannot write: {reason}; {advice}, then start again: what is done is kept") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename in the folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems know no fsync of a folder
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def read_bytes(path: Path, limit: int, expected: int | None = None) -> bytes:
+    """The bytes of a regular file, never through a symbolic link, never more than `limit`. Raises OSError or ValueError."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        check_size(os.fstat(descriptor), limit, expected)
+        return file.read(limit + 1)
+
+
+def check_size(info: os.stat_result, limit: int, expected: int | None = None) -> None:
+    """ValueError unless this is a regular file of the expected size."""
+    if not stat.S_ISREG(info.st_mode):
+        raise ValueError("not a regular file")
+    if info.st_size > limit:
+        raise ValueError(f"{info.st_size} bytes, more than the limit of {limit}")
+    if expected is not None and info.st_size != expected:
+        raise ValueError(f"{info.st_size} bytes instead of {expected}")
+
+
+def remove_stale(folder: Path) -> list[Path]:
+    """Remove the temporary files that dead processes left in the folder."""
+    removed = []
+    for path in folder.glob(f".*{SUFFIX}"):
+        if _is_stale(path):
+            with contextlib.suppress(OSError):
+                path.unlink()
+                removed.append(path)
+    return removed
+
+
+def _is_stale(path: Path) -> bool:
+    parts = path.name.removesuffix(SUFFIX).rsplit(".", 3)
+    with contextlib.suppress(OSError, ValueError):
+        if time.time() - path.stat().st_mtime > STALE_SECONDS:
+            return True
+        if len(parts) == 4 and parts[1] == host():
+            pid = int(parts[2])
+            return path.name not in _mine if pid == os.getpid() else not alive(pid)
+    return False
+
+
+def host() -> str:
+    """This machine's name, without dots."""
+    return socket.gethostname().replace(".", "-").replace("/", "-") or "localhost"
+
+
+def alive(pid: int) -> bool:
+    """Whether a process of this machine with that number exists."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True

@@ -1,0 +1,99 @@
+"""Who works on what, when several processes share a folder.
+
+A claim is an `flock` on `locks/<name>.lock`. The kernel drops it the moment its owner dies, so nothing has to guess
+whether an owner is still alive, no heartbeat has to be written, and nobody waits for the dead; Linux passes it on to
+an NFS server, so it holds between machines, too. A lock file with process number and machine alone would need both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from cfljax.errors import StoreError
+from cfljax.store.atomic import alive, host, storing
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
+
+class Claim:
+    """True while this process owns the name; released by `release`, at the end of a `with`, or by the kernel."""
+
+    def __init__(self, path: Path | None = None, descriptor: int | None = None):
+        self._path, self._descriptor = path, descriptor
+
+    def __bool__(self) -> bool:
+        return self._descriptor is not None
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Let others have it. The file goes first: whoever locks it afterwards sees that it has gone."""
+        if self._descriptor is None or self._path is None:
+            return
+        descriptor, self._descriptor = self._descriptor, None
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+        os.close(descriptor)
+
+
+def claim(path: Path, wait: bool = False) -> Claim:
+    """The lock of that file, or a false Claim when another process (or another claim of this one) has it."""
+    if fcntl is None:
+        raise StoreError(f"{path.parent}: this system has no file locks (flock); run on Linux, macOS or WSL")
+    while True:
+        with storing(path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        held = False
+        try:
+            with storing(path):
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                except BlockingIOError:
+                    return Claim()
+            if _still_there(path, descriptor):
+                _sign(descriptor)
+                held = True
+                return Claim(path, descriptor)
+        finally:
+            if not held:
+                os.close(descriptor)
+
+
+def _still_there(path: Path, descriptor: int) -> bool:
+    """Whether the locked file is the one of that name: its last owner may have removed it between open and lock."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _sign(descriptor: int) -> None:
+    """Say who holds it, for people and for `status`; the lock itself does not depend on it."""
+    note = {"pid": os.getpid(), "host": host(), "since": time.strftime("%Y-%m-%dT%H:%M:%S")}
+    with contextlib.suppress(OSError):  # a full disk must not stop a claim
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(note).encode(), 0)
+
+
+def owners(folder: Path) -> dict[str, dict[str, Any]]:
+    """Name -> who holds it, as far as the notes tell; locks of dead processes of this machine are left out. Looking
+    takes no lock, so it cannot get in the way of a claim."""
+    held = {}
+    for path in sorted(folder.glob("*.lock")):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            note = json.loads(path.read_bytes()[:4096])
+            if note["host"] != host() or alive(int(note["pid"])):
+                held[path.name.removesuffix(".lock")] = note
+    return held

@@ -1,0 +1,90 @@
+"""The record of a unit: JSON whose last line is the SHA-256 of all the bytes before it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+import numpy as np
+
+from cfljax.errors import StoreError
+from cfljax.store.arrays import Damaged
+
+SCHEMA = 1
+MAX_RECORD = 16 << 20
+STATUSES = ("done", "diverged", "failed")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+=-]{0,120}")
+_TAIL = ',\n "sha256": "%s"\n}\n'
+_TAIL_LENGTH = len(_TAIL % ("0" * 64))
+
+RECORD_SCHEMA: dict[str, str] = {
+    "id": "the unit: letters, digits, _ . + = -; the name of its files",
+    "method": "registry name of the method",
+    "label": "what tables and legends call it",
+    "seed": "integer seed of the run",
+    "status": "done, diverged or failed",
+    "config": "the resolved configuration, nested tables",
+    "varies": "dotted name -> value of every option that varies in the sweep, in the order of the spec",
+    "diverged_at": "round at which a number stopped being finite, or null",
+    "error": "one line, or null",
+    "versions": "of cfljax, jax, numpy and Python (provenance())",
+    "device": "kind of the device (provenance())",
+    "git": "commit and dirty, or null (provenance())",
+    "plan": "name of the execution plan it ran under",
+    "timings": "seconds: compile, train, eval",
+    "summary": "what summarise() returns",
+    "schema, arrays": "added by Store.write: 1; bytes, SHA-256 and names of the array file",
+}
+"""What a record holds; a writer may add keys of its own."""
+REQUIRED = ("id", "method", "seed", "status", "config", "varies", "timings", "summary")
+
+
+def check_id(name: str) -> str:
+    """The name, if it is safe as a file name."""
+    if not isinstance(name, str) or not _ID.fullmatch(name) or ".." in name:
+        raise StoreError(f"unit id {name!r}: letters, digits and _ . + = - only, at most 121")
+    return name
+
+
+def check_record(record: dict[str, Any]) -> None:
+    """ValueError for a record that lacks what every reader relies on."""
+    missing = [key for key in REQUIRED if key not in record]
+    if missing:
+        raise ValueError(f"record of {record.get('id')}: no {', '.join(missing)}")
+    if record["status"] not in STATUSES:
+        raise ValueError(f"record of {record['id']}: status {record['status']!r} is none of {', '.join(STATUSES)}")
+
+
+def encode(content: dict[str, Any]) -> bytes:
+    """Sealed JSON. The order of keys is kept; numbers that are not finite are written as Python writes them (NaN)."""
+    body = json.dumps(content, default=_plain, ensure_ascii=True, indent=1)
+    if body == "{}":
+        raise ValueError("an empty record")
+    body = body[: -len("\n}")]
+    return (body + _TAIL % hashlib.sha256(body.encode()).hexdigest()).encode()
+
+
+def decode(data: bytes) -> dict[str, Any]:
+    """The content of sealed JSON; Damaged when a single bit is not what was written."""
+    body, tail = data[:-_TAIL_LENGTH], data[-_TAIL_LENGTH:]
+    if tail != (_TAIL % hashlib.sha256(body).hexdigest()).encode():
+        raise Damaged("its SHA-256 does not match")
+    try:
+        content = json.loads(body + b"\n}")
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise Damaged("not a table")
+    return content
+
+
+def _plain(value: Any) -> Any:
+    """Numpy and JAX values as Python's; dataclasses and sets are the caller's to convert."""
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufU":
+        raise TypeError(f"a record cannot hold {type(value).__name__}")
+    return array.tolist()

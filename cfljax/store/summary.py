@@ -1,0 +1,88 @@
+"""From the curves of a run to the numbers of its row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+QUANTITIES = (
+    "accuracy_max",
+    "accuracy_last",
+    "accuracy_last10",
+    "accuracy_worst10",
+    "accuracy_client_std",
+    "loss_last",
+    "ari_last",
+    "nmi_last",
+    "purity_last",
+    "clusters_last",
+    "rounds",
+    "round_to_target",
+    "bytes_up",
+    "bytes_down",
+)
+"""Columns of the summary frame that `summarise` fills, in their order."""
+SECONDS = ("seconds_compile", "seconds_train", "seconds_eval")
+"""Columns that come from a record's `timings`."""
+
+
+def summarise(
+    history: Mapping[str, Any], client_accuracy: Any = None, target: float | None = None
+) -> dict[str, float | int | None]:
+    """The numbers of QUANTITIES, and `bytes_to_target`.
+
+    `history`: `round` and, where known, `accuracy, accuracy_worst10, accuracy_client_std, loss, ari, nmi, purity, clusters`,
+    [T'] each, and `bytes_up, bytes_down`, the sums since the start. `client_accuracy` f32[C] at the end, NaN for clients
+    without test samples. What is unknown is NaN; `round_to_target` is None when the target is not given or not reached.
+    """
+    curves = {name: np.asarray(values, np.float64).reshape(-1) for name, values in history.items()}
+    rounds = curves.get("round", np.zeros(0))
+    accuracy = curves.get("accuracy", np.full(len(rounds), np.nan))
+    clients = _finite(np.asarray([] if client_accuracy is None else client_accuracy, np.float64))
+    reached = np.flatnonzero((accuracy >= target) & (rounds >= 1)) if target is not None else np.zeros(0, int)
+    traffic = curves.get("bytes_up", np.full(len(rounds), np.nan)) + curves.get("bytes_down", np.full(len(rounds), np.nan))
+    return {
+        "accuracy_max": _over(np.max, accuracy[rounds >= 1]),
+        "accuracy_last": _last(curves, "accuracy"),
+        "accuracy_last10": _over(np.mean, accuracy[-10:]),
+        "accuracy_worst10": worst_tenth(clients) if len(clients) else _last(curves, "accuracy_worst10"),
+        "accuracy_client_std": float(clients.std()) if len(clients) else _last(curves, "accuracy_client_std"),
+        "loss_last": _last(curves, "loss"),
+        "ari_last": _last(curves, "ari"),
+        "nmi_last": _last(curves, "nmi"),
+        "purity_last": _last(curves, "purity"),
+        "clusters_last": _whole(_last(curves, "clusters")),
+        "rounds": int(rounds[-1]) if len(rounds) else 0,
+        "round_to_target": int(rounds[reached[0]]) if len(reached) else None,
+        "bytes_up": _whole(_last(curves, "bytes_up")),
+        "bytes_down": _whole(_last(curves, "bytes_down")),
+        "bytes_to_target": _whole(float(traffic[reached[0]])) if len(reached) else None,
+    }
+
+
+def worst_tenth(accuracy: np.ndarray) -> float:
+    """Mean of the ⌈C/10⌉ lowest; NaN of nobody."""
+    finite = np.sort(_finite(np.asarray(accuracy, np.float64)))
+    return float(finite[: math.ceil(len(finite) / 10)].mean()) if len(finite) else math.nan
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    return values[np.isfinite(values)]
+
+
+def _over(what: Any, values: np.ndarray) -> float:
+    """The mean or maximum of what is finite; NaN of nothing."""
+    finite = _finite(values)
+    return float(what(finite)) if len(finite) else math.nan
+
+
+def _last(curves: Mapping[str, np.ndarray], name: str) -> float:
+    values = curves.get(name, np.zeros(0))
+    return float(values[-1]) if len(values) else math.nan
+
+
+def _whole(value: float) -> int | float:
+    return int(value) if math.isfinite(value) else value
