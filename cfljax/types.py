@@ -121,6 +121,8 @@ class Federation:
     """i32[C] first round in which the client can take part."""
     view: View | None = None
     classes: int = dataclasses.field(default=0, metadata={"static": True})
+    groups: int = dataclasses.field(default=0, metadata={"static": True})
+    """How many true groups there are; 0: unknown."""
 
     @property
     def clients(self) -> int:
@@ -215,11 +217,13 @@ class Info(NamedTuple):
     train_loss: Array
     """f32[] sample-weighted over the participants."""
     discrepancy: Array
-    """f32[] mean over participants of ‖w_i − w‖ (FedGroup eq. 4)."""
+    """f32[] mean over participants of ‖w_i − w‖, w = their model after this round's aggregation (FedGroup eq. 4)."""
+    drift: Array
+    """f32[] the same with w = the model they started from."""
     nonfinite: Array
     """i32[] participants' updates that were NaN or Inf and were left out."""
     lost: Array
-    """bool[] some cluster had participants, and none of their updates was finite."""
+    """bool[] there were participants, and none of their updates was finite."""
     diag: dict[str, Array]
     """The method's own diagnostics, constant shapes."""
 

@@ -1,0 +1,32 @@
+"""Who takes part in a round: drawn by identity, so that padding and the order of clients change no draw."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from cfljax import keys
+from cfljax.types import Cohort, Federation, Hyper
+
+
+def draw(key: jax.Array, federation: Federation, participants: int, round: jax.Array, hyper: Hyper) -> Cohort:
+    """`participants` of the clients that have arrived and hold training data, uniformly without replacement; some of them
+    drop out (`dropout`: probability) or manage only a part of their local steps (`stragglers`: probability, `straggler_work`)."""
+    eligible = (federation.uid >= 0) & (federation.train.count > 0) & (federation.arrive <= round)
+    if participants >= federation.clients:
+        ids = jnp.arange(federation.clients, dtype=jnp.int32)
+    else:
+        score = keys.scores(key, "cohort", federation.uid) >> 1
+        ids = jax.lax.top_k(jnp.where(eligible, score.astype(jnp.int32), -1), participants)[1]
+    mask, work = eligible[ids], jnp.ones(ids.shape)
+    uid = federation.uid[ids]
+    if "dropout" in hyper:
+        mask = mask & (_uniform(key, "dropout", uid) >= hyper["dropout"])
+    if "stragglers" in hyper:
+        work = jnp.where(_uniform(key, "straggler", uid) < hyper["stragglers"], hyper["straggler_work"], work)
+    return Cohort(ids, mask, work, jnp.asarray(round, jnp.int32))
+
+
+def _uniform(key: jax.Array, name: str, uid: jax.Array) -> jax.Array:
+    """f32[S] in [0, 1), one number per identity."""
+    return (keys.scores(key, name, uid) >> 8).astype(jnp.float32) / (1 << 24)

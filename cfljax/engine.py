@@ -1,0 +1,174 @@
+"""The compiled round: rounds and evaluations in one loop on the device, over an axis of runs. Knows no method by name.
+
+A batch of runs shares one program. `chunk` trains up to `evaluations` evaluations further and is compiled once, whatever the
+number of rounds: where to stop is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from cfljax import cohort, keys, metrics
+from cfljax.evaluate import score
+from cfljax.types import Federation, Hyper, Info, Method, Model, Traffic
+
+
+class Settings(NamedTuple):
+    """What a program is compiled for, besides shapes: static."""
+
+    rounds: int
+    participants: int
+    eval_every: int = 1
+    evaluations: int = 10
+    """Evaluations per chunk."""
+    sequential: bool = True
+    """Runs one after another (each as if alone: the fast way on a CPU), or side by side."""
+    score: str = "all"
+    discrepancy: str = "after"
+    eval_clients: int | None = None
+    precision: str = "highest"
+    label_history: bool = True
+
+
+class Carry(NamedTuple):
+    """A run between chunks: all that a checkpoint needs, besides the number of rounds done."""
+
+    state: Any
+    info: Info
+    """Of the last round."""
+    traffic: Traffic
+    """Since the start."""
+    nonfinite: jax.Array
+    """i32[] broken updates since the start."""
+    diverged_at: jax.Array
+    """i32[] the round after which nothing finite was left, or −1."""
+    client_accuracy: jax.Array
+    """f32[C] at the last evaluation."""
+
+
+class Program(NamedTuple):
+    """Pure functions over an axis of runs (a leading R on keys, hyper, setup and Carry); to be jitted."""
+
+    start: Callable[..., Carry]
+    """(keys[R], federation, hyper[R], setup[R]) -> Carry[R]."""
+    chunk: Callable[..., tuple[Carry, dict[str, jax.Array]]]
+    """(carry[R], keys[R], hyper[R], federation, done i32[], stop i32[], first bool[]) -> (Carry[R], rows[R, E]).
+
+    From `done` rounds to `stop`, evaluating after every `eval_every` rounds, after the last one, and at the start when
+    `first`; `rows["valid"]` says which rows are filled."""
+
+
+def make_program(method: Method, model: Model, settings: Settings) -> Program:
+    """The program of a method on a model."""
+
+    def start(key: jax.Array, hyper: Hyper, setup: dict[str, jax.Array], federation: Federation) -> Carry:
+        state = method.init(key, federation, hyper, setup)
+        zero = _zeros(jax.eval_shape(lambda s: _round(method, settings, key, s, federation, hyper, jnp.int32(0))[1], state))
+        nothing = Traffic(*(jnp.int32(0),) * 4)
+        return Carry(state, zero, nothing, jnp.int32(0), jnp.int32(-1), jnp.full(federation.clients, jnp.nan))
+
+    def chunk(
+        carry: Carry, key: jax.Array, hyper: Hyper, federation: Federation, done: jax.Array, stop: jax.Array, first: jax.Array
+    ) -> tuple[Carry, dict[str, jax.Array]]:
+        def body(t: jax.Array, carry: Carry) -> Carry:
+            state, info = _round(method, settings, key, carry.state, federation, hyper, t)
+            total = Traffic(*(a + b for a, b in zip(carry.traffic, info.traffic, strict=True)))
+            lost = (carry.diverged_at < 0) & info.lost
+            diverged_at = jnp.where(lost, t + 1, carry.diverged_at)
+            return Carry(state, info, total, carry.nonfinite + info.nonfinite, diverged_at, carry.client_accuracy)
+
+        def segment(at: tuple[Carry, jax.Array, jax.Array], _: None) -> tuple[Any, dict[str, jax.Array]]:
+            carry, done, first = at
+            next_row = jnp.minimum(settings.rounds, (done // settings.eval_every + 1) * settings.eval_every)
+            end = jnp.where(first, done, jnp.minimum(stop, next_row))
+            carry = jax.lax.fori_loop(done, end, body, carry)
+            due = first | ((end > done) & (end == next_row))
+            evaluated = lambda c: _evaluate(method, model, settings, key, c, federation, hyper, end)  # noqa: E731
+            skipped = lambda c: (c, _zeros(jax.eval_shape(evaluated, c)[1]))  # noqa: E731
+            carry, row = jax.lax.cond(due, evaluated, skipped, carry)
+            return (carry, end, jnp.array(False)), row | {"valid": due, "round": end}
+
+        (carry, _, _), rows = jax.lax.scan(segment, (carry, done, first), length=settings.evaluations)
+        return carry, rows
+
+    def over_runs(f: Callable[..., Any], mapped: int) -> Callable[..., Any]:
+        def batched(*args: Any) -> Any:
+            with jax.default_matmul_precision(settings.precision):
+                runs, shared = args[:mapped], args[mapped:]
+                if settings.sequential:
+                    return jax.lax.map(lambda run: f(*run, *shared), runs)
+                return jax.vmap(f, in_axes=(0,) * mapped + (None,) * len(shared))(*args)
+
+        return batched
+
+    return Program(over_runs(start, 3), over_runs(chunk, 3))
+
+
+def _zeros(shapes: Any) -> Any:
+    return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
+
+
+def _round(
+    method: Method, settings: Settings, key: jax.Array, state: Any, federation: Federation, hyper: Hyper, t: jax.Array
+) -> tuple[Any, Info]:
+    """One round: draw the participants, decay the learning rate, let the method do its work."""
+    key = keys.fold(key, "round", t)
+    participants = cohort.draw(key, federation, settings.participants, t, hyper)
+    if "lr_decay" in hyper:
+        hyper = hyper | {"lr": hyper["lr"] * hyper["lr_decay"] ** t.astype(jnp.float32)}
+    return method.round(key, state, federation, participants, hyper)
+
+
+def _evaluate(
+    method: Method, model: Model, settings: Settings, key: jax.Array, carry: Carry, federation: Federation, hyper: Hyper, t: jax.Array
+) -> tuple[Carry, dict[str, jax.Array]]:
+    """(carry, one row of the history) after t rounds."""
+    models, labels = method.models(carry.state)
+    real = federation.uid >= 0
+    labels = jnp.where(real, labels, -1)
+    scoring = jnp.maximum(labels if method.score is None else method.score(carry.state, federation, hyper), 0)
+    who = real & (federation.arrive <= t)
+    if settings.score == "assigned":
+        who = who & (labels >= 0)
+    if settings.eval_clients is not None and settings.eval_clients < federation.clients:
+        drawn = (keys.scores(keys.root(0), "eval_clients", federation.uid) >> 1).astype(jnp.int32)
+        ids = jax.lax.top_k(jnp.where(real, drawn, -1), settings.eval_clients)[1]
+        who = who & jnp.zeros_like(who).at[ids].set(True)
+    scores = score(model, federation, federation.test, models, scoring, who, settings.sequential)
+    fair = metrics.fairness(scores.correct, scores.count)
+    found = metrics.clustering(labels, jnp.where(real, federation.group, -1), models.shape[0], max(federation.groups, 1))
+    usable = jnp.isfinite(scores.loss) & (scores.count > 0)
+    loss = jnp.sum(jnp.where(usable, scores.loss, 0.0)) / jnp.sum(jnp.where(usable, scores.count, 0))
+    new = (federation.arrive > 0) & (scores.count > 0)
+    newcomers = jnp.sum(jnp.where(new, scores.correct, 0.0)) / jnp.sum(jnp.where(new, scores.count, 0))
+    in_use = jnp.zeros(models.shape[0], bool).at[jnp.where(labels >= 0, labels, models.shape[0])].set(True, mode="drop")
+    info = carry.info
+    row = {
+        "accuracy": fair.accuracy,
+        "accuracy_client_mean": fair.client_mean,
+        "accuracy_worst10": fair.worst_tenth,
+        "accuracy_client_std": fair.client_std,
+        "accuracy_newcomers": newcomers,
+        "accuracy_clusters": metrics.cluster_accuracy(scoring, scores.correct, scores.count, models.shape[0]),
+        "loss": loss,
+        "train_loss": jnp.where(t > 0, info.train_loss, jnp.nan),
+        "discrepancy": jnp.where(t > 0, info.discrepancy if settings.discrepancy == "after" else info.drift, jnp.nan),
+        "purity": found.purity,
+        "ari": found.ari,
+        "nmi": found.nmi,
+        "clusters": jnp.sum(in_use).astype(jnp.float32),
+        "scored": jnp.sum(scores.count > 0).astype(jnp.float32),
+        "nonfinite": carry.nonfinite.astype(jnp.float32),
+        "traffic": jnp.stack(carry.traffic),
+        "diag": info.diag,
+    }
+    if settings.label_history:
+        row["labels"] = labels
+    blown_up = ~jnp.isfinite(loss) & jnp.any(scores.count > 0) & (carry.diverged_at < 0)
+    diverged_at = jnp.where(blown_up, t, carry.diverged_at)
+    each = metrics.client_accuracy(scores.correct, scores.count)
+    return carry._replace(diverged_at=diverged_at, client_accuracy=each), row

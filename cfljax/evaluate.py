@@ -1,0 +1,103 @@
+"""Scoring: each client on its own test samples with the model it is given."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.local.data import take
+from cfljax.local.stream import block_size, fold_blocks
+from cfljax.types import Federation, Model, Split
+
+MANY_MODELS = 32
+"""Up to here all models score all samples in one product; beyond, each client meets its own model only."""
+
+
+class Scores(NamedTuple):
+    """Sums over each client's samples."""
+
+    correct: jax.Array
+    """f32[C]."""
+    loss: jax.Array
+    """f32[C]."""
+    count: jax.Array
+    """i32[C]; 0 for clients that are not scored."""
+
+
+def score(
+    model: Model, federation: Federation, split: Split, models: jax.Array, labels: jax.Array, who: jax.Array, sequential: bool = True
+) -> Scores:
+    """Scores of the clients where `who` is True, each with `models[labels]`."""
+    who = who & (federation.uid >= 0)
+    if split.shared:
+        correct, loss = _shared(model, federation, split, models)
+        correct, loss, count = correct[labels], loss[labels], split.count
+    elif models.shape[0] <= MANY_MODELS:
+        correct, loss = _product(model, federation, split, models, labels, who)
+        count = split.count
+    else:
+        correct, loss = _one_by_one(model, federation, split, models, labels, who, sequential)
+        count = split.count
+    return Scores(jnp.where(who, correct, 0.0), jnp.where(who, loss, 0.0), jnp.where(who, count, 0))
+
+
+def _shared(model: Model, federation: Federation, split: Split, models: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(correct f32[K], loss f32[K]) on the one test set that everybody shares."""
+    block = block_size(model, federation, 1)
+    first = jnp.zeros(1, jnp.int32)
+
+    def one(w: jax.Array) -> tuple[jax.Array, jax.Array]:
+        params = model.unravel(w)
+
+        def visit(carry, x, y, owner, valid):  # type: ignore[no-untyped-def]
+            logits = model.forward(params, x)
+            hits, losses = model.correct(logits, y), model.loss(logits, y)
+            return carry[0] + jnp.sum(valid & hits), carry[1] + jnp.sum(jnp.where(valid, losses, 0.0))
+
+        return fold_blocks(federation, split, first, first == 0, block, visit, (jnp.float32(0), jnp.float32(0)))
+
+    return jax.lax.map(one, models)
+
+
+def _product(
+    model: Model, federation: Federation, split: Split, models: jax.Array, labels: jax.Array, who: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """(correct f32[C], loss f32[C]): the K models side by side over all samples, then each sample's own is kept."""
+    block = block_size(model, federation, models.shape[0])
+    params = jax.vmap(model.unravel)(models)
+    everyone = jnp.arange(federation.clients)
+
+    def visit(carry, x, y, owner, valid):  # type: ignore[no-untyped-def]
+        logits = jax.vmap(lambda p: model.forward(p, x))(params)
+        own = jnp.take_along_axis(logits, labels[owner][None, :, None], 0)[0]
+        hits = jnp.where(valid, model.correct(own, y), False).astype(jnp.float32)
+        losses = jnp.where(valid, model.loss(own, y), 0.0)
+        return carry[0].at[owner].add(hits), carry[1].at[owner].add(losses)
+
+    zero = (jnp.zeros(federation.clients), jnp.zeros(federation.clients))
+    return fold_blocks(federation, split, everyone, who, block, visit, zero)
+
+
+def _one_by_one(
+    model: Model, federation: Federation, split: Split, models: jax.Array, labels: jax.Array, who: jax.Array, sequential: bool
+) -> tuple[jax.Array, jax.Array]:
+    """The same, client by client in small tiles: for as many models as clients."""
+    tile = min(32, max(split.longest, 1))
+
+    def one(client: jax.Array) -> tuple[jax.Array, jax.Array]:
+        params = model.unravel(models[labels[client]])
+        count = jnp.where(who[client], split.count[client], 0)
+
+        def visit(i, carry):  # type: ignore[no-untyped-def]
+            where = i * tile + jnp.arange(tile)
+            valid = where < count
+            x, y = take(federation, split, client, where, valid)
+            logits = model.forward(params, x)
+            hits, losses = model.correct(logits, y), model.loss(logits, y)
+            return carry[0] + jnp.sum(valid & hits), carry[1] + jnp.sum(jnp.where(valid, losses, 0.0))
+
+        return jax.lax.fori_loop(0, -(-count // tile), visit, (jnp.float32(0), jnp.float32(0)))
+
+    return jax.lax.map(one, jnp.arange(federation.clients), batch_size=None if sequential else 64)

@@ -1,0 +1,78 @@
+"""Passing many clients' samples through models as large matrix products, in blocks, without padding any client.
+
+The samples of the listed clients are laid end to end; block b is samples b·B … (b+1)·B − 1 of that line, whoever holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.federation.gather import samples
+from cfljax.types import Federation, Model, Split
+
+BLOCK_FLOATS = 1 << 22
+"""How large the largest intermediate of a block may grow."""
+
+
+def block_size(model: Model, federation: Federation, copies: int) -> int:
+    """Samples per block, so that the activations of `copies` models stay small."""
+    x = jax.eval_shape(lambda: samples(federation, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), jnp.ones(1, bool))[0])
+    params = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
+    jaxpr = jax.make_jaxpr(lambda p, v: model.forward(p, v, None))(params, x)
+    widest = max([x.size, *_widths(jaxpr.jaxpr, model.size)])
+    return int(min(4096, max(16, BLOCK_FLOATS // (widest * copies))))
+
+
+def _widths(jaxpr: Any, parameters: int) -> list[int]:
+    """Sizes of the intermediates of a one-sample pass that scale with the batch (those smaller than the parameters, or not)."""
+    sizes = []
+    for equation in jaxpr.eqns:
+        sizes += [v.aval.size for v in equation.outvars if v.aval.shape[:1] == (1,)]
+        for inner in equation.params.values():
+            inner = getattr(inner, "jaxpr", inner)
+            if hasattr(inner, "eqns"):
+                sizes += _widths(inner, parameters)
+    return sizes
+
+
+def fold_blocks(
+    federation: Federation, split: Split, clients: jax.Array, mask: jax.Array, block: int, visit: Callable[..., Any], zero: Any
+) -> Any:
+    """`zero` after `visit(carry, x, y, s, valid)` of each block; s i32[B] is the place of the sample's owner in `clients`.
+
+    Clients whose mask is False, and clients without samples, take no room on the line: the work is that of the samples there are.
+    """
+    counts = jnp.where(mask, split.count[clients], 0)
+    ends = jnp.cumsum(counts)
+    starts = ends - counts
+
+    def body(b: jax.Array, carry: Any) -> Any:
+        where = b * block + jnp.arange(block)
+        owner = jnp.minimum(jnp.searchsorted(ends, where, side="right"), clients.shape[0] - 1)
+        valid = where < ends[-1]
+        client = clients[owner]
+        rows = split.rows[jnp.where(valid, split.start[client] + where - starts[owner], 0)]
+        x, y = samples(federation, client, rows, valid)
+        return visit(carry, x, y, owner, valid)
+
+    return jax.lax.fori_loop(0, -(-ends[-1] // block), body, zero)
+
+
+def client_losses(
+    model: Model, federation: Federation, split: Split, models: jax.Array, clients: jax.Array, mask: jax.Array
+) -> jax.Array:
+    """f32[K, S]: the mean loss of each model on all samples of each client; 0 for a client without samples or masked."""
+    block = block_size(model, federation, models.shape[0])
+    params = jax.vmap(model.unravel)(models)
+
+    def visit(total: jax.Array, x: jax.Array, y: jax.Array, owner: jax.Array, valid: jax.Array) -> jax.Array:
+        losses = jax.vmap(lambda p: model.loss(model.forward(p, x), y))(params)
+        return total.at[:, owner].add(jnp.where(valid, losses, 0.0))
+
+    zero = jnp.zeros((models.shape[0], clients.shape[0]))
+    total = fold_blocks(federation, split, clients, mask, block, visit, zero)
+    return total / jnp.maximum(split.count[clients], 1)

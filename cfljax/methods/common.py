@@ -1,0 +1,97 @@
+"""What methods share: first models, a round of training inside clusters, and its bookkeeping."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from cfljax import keys
+from cfljax.kernels.mix import Mixed, mix_updates, weights_by
+from cfljax.local.solver import Solver
+from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Model, Traffic, Updates
+
+
+class Clusters(NamedTuple):
+    """The state of a method that keeps models and who belongs to which."""
+
+    models: jax.Array
+    """f32[K, d]."""
+    labels: jax.Array
+    """i32[C]; −1: none yet."""
+
+
+def first_model(key: jax.Array, model: Model) -> jax.Array:
+    """f32[d]: `w_0`, the same for every method that starts from one model."""
+    return model.init(keys.fold(key, "model", 0))
+
+
+def first_models(key: jax.Array, model: Model, clusters: int) -> jax.Array:
+    """f32[K, d] independent initialisations; the first is `w_0`."""
+    return jax.vmap(model.init)(keys.fold_each(key, "model", jnp.arange(clusters)))
+
+
+def jobs_from(cohort: Cohort, start: jax.Array, which: jax.Array, **more: Any) -> Jobs:
+    """Local training of the cohort, participant s from `start[which[s]]`."""
+    return Jobs(cohort.ids, cohort.mask, cohort.work, start, which, **more)
+
+
+def sizes(federation: Federation, cohort: Cohort) -> jax.Array:
+    """f32[S]: n_i of the participants."""
+    return federation.train.count[cohort.ids].astype(jnp.float32)
+
+
+def traffic(cohort: Cohort, vectors_down: Any = 1, vectors_up: Any = 1, floats_down: Any = 0, floats_up: Any = 0) -> Traffic:
+    """Communication of a round from what each participant receives and sends."""
+    n = jnp.sum(cohort.mask, dtype=jnp.int32)
+    return Traffic(*(jnp.asarray(each, jnp.int32) * n for each in (vectors_down, vectors_up, floats_down, floats_up)))
+
+
+def report(
+    federation: Federation,
+    cohort: Cohort,
+    updates: Updates,
+    start: jax.Array,
+    end: jax.Array,
+    mixed: Mixed,
+    traffic: Traffic,
+    **diag: jax.Array,
+) -> Info:
+    """The Info of a round; start, end f32[S, d] are each participant's model before the round and after aggregation."""
+    ok = cohort.mask & jnp.isfinite(updates.delta).all(axis=1)
+    n = jnp.maximum(jnp.sum(ok), 1)
+
+    def mean(each: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.where(ok, each, 0.0)) / n
+
+    weight = jnp.where(cohort.mask, sizes(federation, cohort), 0.0)
+    loss = jnp.sum(jnp.where(weight > 0, weight * updates.loss, 0.0)) / jnp.maximum(jnp.sum(weight), 1.0)
+    drift = mean(jnp.linalg.norm(updates.delta, axis=1))
+    discrepancy = mean(jnp.linalg.norm(start + updates.delta - end, axis=1))
+    return Info(traffic, loss, discrepancy, drift, mixed.nonfinite, jnp.any(cohort.mask) & ~jnp.any(ok), diag)
+
+
+def keep_own(cohort: Cohort, delta: jax.Array, start: jax.Array) -> Mixed:
+    """Aggregation of personal models: each participant's own finite update, f32[S, d]; nothing is shared."""
+    finite = jnp.isfinite(delta).all(axis=1)
+    new = jnp.where((cohort.mask & finite)[:, None], start + delta, start)
+    return Mixed(new, jnp.sum(cohort.mask & ~finite, dtype=jnp.int32), cohort.mask & ~finite)
+
+
+def train_clusters(
+    solver: Solver,
+    key: jax.Array,
+    federation: Federation,
+    cohort: Cohort,
+    models: jax.Array,
+    which: jax.Array,
+    hyper: Hyper,
+    average: str,
+    sent: Traffic,
+) -> tuple[jax.Array, Info]:
+    """(models f32[K, d], Info) after FedAvg inside each cluster; which i32[S] is each participant's cluster."""
+    updates = solver.fit(key, federation, jobs_from(cohort, models, which), hyper)
+    mix = weights_by(which, cohort.mask, sizes(federation, cohort), models.shape[0], average)
+    mixed = mix_updates(mix, updates.delta, models)
+    return mixed.new, report(federation, cohort, updates, models[which], mixed.new[which], mixed, sent)

@@ -1,0 +1,43 @@
+"""FedAvg (McMahan et al. 2017): one global model, averaged over the participants of each round.
+
+Communication per participant and round: one model down, one update up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.local.solver import Solver
+from cfljax.methods.common import Clusters, first_model, traffic, train_clusters
+from cfljax.options import option
+from cfljax.registry import Entry
+from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Options of FedAvg."""
+
+    average: str = option("samples", "weights of the participants", choices=("samples", "uniform"))
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """FedAvg: one global model for all clients."""
+
+    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> Clusters:
+        return Clusters(first_model(key, model)[None], jnp.zeros(federation.clients, jnp.int32))
+
+    def round(key: jax.Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
+        everyone = jnp.zeros_like(cohort.ids)
+        models, info = train_clusters(
+            solver, key, federation, cohort, state.models, everyone, hyper, config.average, traffic(cohort)
+        )
+        return state._replace(models=models), info
+
+    return Method(init, round, models=lambda state: (state.models, state.labels))
+
+
+fedavg = Entry(Config, make)

@@ -1,0 +1,29 @@
+"""FedProx (Li et al. 2020): FedAvg whose local objective pulls towards the global model by mu/2 · ‖w − w_start‖².
+
+Communication per participant and round: one model down, one update up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cfljax.local.solver import Solver
+from cfljax.methods import fedavg
+from cfljax.options import option
+from cfljax.registry import Entry
+from cfljax.types import Method, Model
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(fedavg.Config):
+    """Options of FedProx."""
+
+    mu: float = option(1.0, "strength of the pull to the global model", low=0.0, traced=True)
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """FedProx: FedAvg with a proximal term in the local objective."""
+    return fedavg.make(config, model, solver)  # the local solver adds the term because `hyper` has "mu"
+
+
+fedprox = Entry(Config, make)

@@ -1,0 +1,36 @@
+"""Local training only: every client keeps a model of its own and never talks to anybody.
+
+Communication: none.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.local.solver import Solver
+from cfljax.methods.common import Clusters, first_model, jobs_from, keep_own, report, traffic
+from cfljax.options import NoOptions
+from cfljax.registry import Entry
+from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+
+
+def make(config: NoOptions, model: Model, solver: Solver) -> Method:
+    """Local only: every client trains its own model alone."""
+
+    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> Clusters:
+        each = jnp.tile(first_model(key, model), (federation.clients, 1))
+        return Clusters(each, jnp.arange(federation.clients, dtype=jnp.int32))
+
+    def round(key: jax.Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
+        start = state.models[cohort.ids]
+        mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
+        updates = solver.fit(key, federation, jobs_from(cohort, start, mine), hyper)
+        mixed = keep_own(cohort, updates.delta, start)
+        info = report(federation, cohort, updates, start, mixed.new, mixed, traffic(cohort, 0, 0))
+        return state._replace(models=state.models.at[cohort.ids].set(mixed.new)), info
+
+    return Method(init, round, models=lambda state: (state.models, state.labels))
+
+
+local = Entry(NoOptions, make)

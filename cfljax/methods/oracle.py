@@ -1,0 +1,42 @@
+"""Oracle: the true groups are known, FedAvg inside each. What the best clustering could reach.
+
+Communication per participant and round: one model down, one update up.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax.errors import SpecError
+from cfljax.local.solver import Solver
+from cfljax.methods import fedavg
+from cfljax.methods.common import Clusters, first_model, traffic, train_clusters
+from cfljax.registry import Entry
+from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+
+
+def make(config: fedavg.Config, model: Model, solver: Solver) -> Method:
+    """Oracle: FedAvg inside each true group."""
+
+    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
+        if federation.groups < 1 or np.any(np.asarray(federation.group)[np.asarray(federation.uid) >= 0] < 0):
+            raise SpecError('method "oracle" needs the true group of every client, which this partition does not define')
+        return {}
+
+    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> Clusters:
+        start = first_model(key, model)
+        return Clusters(jnp.tile(start, (federation.groups, 1)), jnp.asarray(federation.group))
+
+    def round(key: jax.Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
+        which = jnp.maximum(state.labels[cohort.ids], 0)  # a masked dummy has no group
+        models, info = train_clusters(
+            solver, key, federation, cohort, state.models, which, hyper, config.average, traffic(cohort)
+        )
+        return state._replace(models=models), info
+
+    return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup)
+
+
+oracle = Entry(fedavg.Config, make)

@@ -1,0 +1,200 @@
+"""HOST. A batch of runs from start to end: compile, chunks of rounds, regrouping between them, and the history as numpy arrays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import keys
+from cfljax.engine import Carry, Program, Settings, make_program
+from cfljax.types import Federation, Method, Model
+
+
+class Output(NamedTuple):
+    """What a run leaves behind: arrays named as in the results folder, and timings."""
+
+    history: dict[str, np.ndarray]
+    """f32[T'] per quantity; f32[T', K] for "accuracy_clusters"."""
+    labels: np.ndarray
+    """i32[T', C], or i32[1, C] where only the last are kept."""
+    client_accuracy: np.ndarray
+    """f32[C]."""
+    models: np.ndarray
+    """f32[K, d] at the end."""
+    diag: dict[str, np.ndarray]
+    diverged_at: int
+    """−1: it did not."""
+    seconds_compile: float
+    seconds_train: float
+    seconds_eval: float
+
+
+class Checkpoint(NamedTuple):
+    """Where a batch stands between two chunks."""
+
+    done: int
+    carry: Carry
+    rows: list[dict[str, Any]]
+    """Rows of history so far, numpy, a leading R on every array."""
+
+
+Progress = Callable[[int, np.ndarray], None]
+"""(rounds done, accuracy f32[R])."""
+
+_compiled: dict[Hashable, tuple[Any, float]] = {}
+"""Programs of this process by what they were compiled for."""
+compilations = 0
+"""How many programs this process has compiled."""
+
+
+def simulate(
+    method: Method,
+    model: Model,
+    federation: Federation,
+    settings: Settings,
+    seeds: list[int],
+    hypers: list[dict[str, float]],
+    *,
+    program_key: Hashable = None,
+    progress: Progress | None = None,
+    resume: Checkpoint | None = None,
+    checkpoint: Callable[[Checkpoint], None] | None = None,
+) -> list[Output]:
+    """The runs of one batch: run r has `seeds[r]` and the numbers `hypers[r]`. `program_key` names everything static that
+    the method, model and settings were made from, so that a later batch reuses the compiled program."""
+    run_keys = jnp.stack([keys.root(seed) for seed in seeds])
+    hyper = {name: jnp.array([h[name] for h in hypers], jnp.float32) for name in hypers[0]}
+    program = make_program(method, model, settings)
+    if resume is None:
+        carry, compile_start = _start(method, program, federation, run_keys, hyper, hypers, program_key)
+        done, rows = 0, []
+    else:
+        done, carry, rows = resume.done, jax.tree.map(jnp.asarray, resume.carry), list(resume.rows)
+        compile_start = 0.0
+    numbers = (jnp.int32(0), jnp.int32(0), jnp.array(True))
+    chunk, compile_chunk = _compile(program.chunk, (carry, run_keys, hyper, federation, *numbers), (program_key, "chunk"), (0,))
+    clock = _Clock()
+    while not rows or done < settings.rounds:
+        first = not rows
+        stop = 0 if first else _next_stop(method, settings, done)
+        carry, new = clock.time(first, chunk, carry, run_keys, hyper, federation, jnp.int32(done), jnp.int32(stop), jnp.array(first))
+        new = jax.device_get(new)
+        rows.append(_valid(new))
+        done = min(stop, int(new["round"][0, -1]))
+        if done in _regroup_rounds(method, settings):
+            carry = _regroup(method, run_keys, carry, federation, hyper, done)
+        if progress is not None:
+            progress(done, rows[-1]["accuracy"][:, -1] if rows[-1]["round"].shape[1] else np.full(len(seeds), np.nan))
+        if checkpoint is not None and done < settings.rounds:
+            checkpoint(Checkpoint(done, carry, rows))
+    train, evaluate = clock.split(sum(r["round"].shape[1] for r in rows))
+    return _outputs(method, model, carry, rows, len(seeds), (compile_start + compile_chunk, train, evaluate))
+
+
+class _Clock:
+    """Time in chunks. The first call only evaluates, which prices an evaluation; the rest is training."""
+
+    def __init__(self) -> None:
+        self.evaluation = self.total = 0.0
+
+    def time(self, first: bool, f: Callable[..., Any], *args: Any) -> Any:
+        begin = time.perf_counter()
+        result = jax.block_until_ready(f(*args))
+        spent = time.perf_counter() - begin
+        self.total += spent
+        if first:
+            self.evaluation = spent
+        return result
+
+    def split(self, evaluations: int) -> tuple[float, float]:
+        """(seconds of training, seconds of evaluation)."""
+        evaluate = min(self.evaluation * evaluations, self.total)
+        return self.total - evaluate, evaluate
+
+
+def _start(
+    method: Method, program: Program, federation: Federation, run_keys: Any, hyper: Any, hypers: list[dict[str, float]], program_key: Hashable
+) -> tuple[Carry, float]:
+    """The states of all runs before the first round, and the seconds spent on compiling."""
+    setups = [_setup(method, run_keys[r], federation, hypers[r]) for r in range(len(hypers))]
+    setup = jax.tree.map(lambda *each: jnp.stack([jnp.asarray(e) for e in each]), *setups)
+    start, seconds = _compile(program.start, (run_keys, hyper, setup, federation), (program_key, "start"), ())
+    return start(run_keys, hyper, setup, federation), seconds
+
+
+def _setup(method: Method, key: jax.Array, federation: Federation, hyper: dict[str, float]) -> dict[str, Any]:
+    return {} if method.setup is None else method.setup(key, federation, {k: jnp.float32(v) for k, v in hyper.items()})
+
+
+def _compile(f: Callable[..., Any], args: tuple[Any, ...], key: tuple[Hashable, str], donate: tuple[int, ...]) -> tuple[Any, float]:
+    """(f compiled for these arguments, seconds); a program that this process has compiled before costs nothing."""
+    global compilations
+    shapes = jax.tree.map(lambda a: (jnp.shape(a), str(jnp.result_type(a))), args)
+    leaves, structure = jax.tree.flatten(shapes, is_leaf=lambda v: isinstance(v, tuple) and len(v) == 2 and isinstance(v[1], str))
+    full = (key, tuple(leaves), structure)
+    if key[0] is not None and full in _compiled:
+        return _compiled[full][0], 0.0
+    begin = time.perf_counter()
+    compiled = jax.jit(f, donate_argnums=donate).lower(*args).compile()
+    compilations += 1
+    seconds = time.perf_counter() - begin
+    if key[0] is not None:
+        _compiled[full] = (compiled, seconds)
+    return compiled, seconds
+
+
+def _regroup_rounds(method: Method, settings: Settings) -> tuple[int, ...]:
+    return () if method.regroup_after is None else tuple(method.regroup_after(settings.rounds))
+
+
+def _next_stop(method: Method, settings: Settings, done: int) -> int:
+    """Where the next chunk must end: at the next regrouping, or when it has made as many evaluations as it may."""
+    ahead = [r for r in _regroup_rounds(method, settings) if r > done]
+    room = (done // settings.eval_every + settings.evaluations) * settings.eval_every
+    return min([settings.rounds, room, *ahead])
+
+
+def _regroup(method: Method, run_keys: Any, carry: Carry, federation: Federation, hyper: Any, done: int) -> Carry:
+    """The method's host step for each run, with the states taken apart and put together again."""
+    assert method.regroup is not None
+    states = []
+    for r in range(run_keys.shape[0]):
+        take = lambda a, r=r: a[r]  # noqa: E731
+        key = keys.fold(run_keys[r], "regroup", done)
+        states.append(method.regroup(key, jax.tree.map(take, carry.state), federation, {k: v[r] for k, v in hyper.items()}, done))
+    return carry._replace(state=jax.tree.map(lambda *each: jnp.stack([jnp.asarray(e) for e in each]), *states))
+
+
+def _valid(rows: dict[str, Any]) -> dict[str, Any]:
+    """The rows that were filled: [R, E, …] -> [R, E', …]."""
+    keep = rows["valid"][0]
+    return jax.tree.map(lambda a: a[:, keep], rows)
+
+
+def _outputs(
+    method: Method, model: Model, carry: Carry, rows: list[dict[str, Any]], runs: int, seconds: tuple[float, float, float]
+) -> list[Output]:
+    """One Output per run; the batch's seconds are shared out evenly."""
+    everything = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *rows)
+    carry = jax.device_get(carry)
+    outputs = []
+    for r in range(runs):
+        row = jax.tree.map(lambda a, r=r: a[r], everything)
+        models, labels = method.models(jax.tree.map(lambda a, r=r: a[r], carry.state))
+        vectors_down, vectors_up, floats_down, floats_up = row.pop("traffic").T.astype(np.float64)
+        history = {name: np.asarray(v) for name, v in row.items() if name not in ("labels", "diag", "valid")}
+        history["bytes_down"] = 4 * (vectors_down * model.size + floats_down)
+        history["bytes_up"] = 4 * (vectors_up * model.size + floats_up)
+        kept = np.asarray(row["labels"]) if "labels" in row else np.asarray(labels)[None]
+        outputs.append(
+            Output(
+                history, kept, np.asarray(carry.client_accuracy[r]), np.asarray(models), row["diag"],
+                int(carry.diverged_at[r]), *(s / runs for s in seconds),
+            )
+        )  # fmt: skip
+    return outputs
