@@ -23,6 +23,9 @@ class FileOptions:
     checksums: bool = option(True, "compare files of well-known data sets with their published checksums")
 
 
+Reader = Callable[[FileOptions], Source]
+
+
 def folders(path: str | None) -> list[Path]:
     """The folders to search: `path` alone where it is given, else $CFLJAX_DATA."""
     if path is not None:
@@ -34,7 +37,7 @@ def folders(path: str | None) -> list[Path]:
     return [Path(named).expanduser()] if named else []
 
 
-def find(name: str, path: str | None = None) -> Callable[[FileOptions], Source]:
+def find(name: str, path: str | None = None) -> Reader:
     """Something that reads the data set of that name, found without reading it; a DataError says what was tried."""
     if not _NAME.fullmatch(name):
         raise SpecError(f'data.name = "{name}": a name has letters, digits, "_", "-", "." and "/"')
@@ -51,10 +54,17 @@ def find(name: str, path: str | None = None) -> Callable[[FileOptions], Source]:
     )
 
 
-def _in_folder(name: str, folder: Path, explicit: bool) -> Callable[[FileOptions], Source] | None:
-    from cfljax.data import npz
+def _in_folder(name: str, folder: Path, explicit: bool) -> Reader | None:
+    from cfljax.data import cifar, idx, leaf, npz
 
-    file = folder if explicit and folder.is_file() else folder / f"{name}.npz"
+    file = folder if folder.is_file() else folder / f"{name}.npz"
     if file.is_file():
         return lambda options: npz.read(name, file, options.classes)
+    for detect in (idx.detect, cifar.detect, leaf.detect):
+        reader = detect(name, folder / name)
+        # Beside other data sets, bare files count only where they can be no other's.
+        if reader is None and (explicit or (name, detect) in {("mnist", idx.detect), ("cifar10", cifar.detect)}):
+            reader = detect(name, folder)
+        if reader:
+            return reader
     return None

@@ -11,12 +11,10 @@ from typing import IO
 import numpy as np
 
 from cfljax.data import arrays
+from cfljax.data.bounded import check_size, reason
 from cfljax.errors import DataError
 from cfljax.types import Source
 
-_FREE = 64 << 20
-_RATIO = 200
-"""Arrays may be this many times larger than the file that holds them (real images: 2 to 20); small files are exempt."""
 _BROKEN = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError, NotImplementedError, SyntaxError)
 _OPTIONAL = ("user_train", "user_test", "population_train", "population_test", "classes", "table")
 
@@ -65,16 +63,10 @@ def load_arrays(file: Path, wanted: tuple[str, ...], optional: tuple[str, ...] =
             if missing:
                 raise DataError(f"{file}: has no array {missing[0]}; it must hold {', '.join(wanted)}")
             members = {w: inside[w] for w in (*wanted, *optional) if w in inside}
-            claimed = sum(i.file_size for i in members.values())
-            if claimed > max(_FREE, _RATIO * file.stat().st_size):
-                raise DataError(f"{file}: claims {claimed} bytes of arrays in {file.stat().st_size} bytes; not read")
+            check_size(sum(i.file_size for i in members.values()), file)
             return {w: _member(archive, info, f"{file}: {w}") for w, info in members.items()}
     except _BROKEN as e:
-        raise DataError(f"{file}: cannot be read as an npz file ({_reason(e)})") from e
-
-
-def _reason(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
+        raise DataError(f"{file}: cannot be read as an npz file ({reason(e)})") from e
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> np.ndarray:
@@ -94,7 +86,7 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> np.n
             flat = np.empty(math.prod(shape), dtype)
             _fill(f, flat, where)
     except _BROKEN as e:
-        raise DataError(f"{where} cannot be read ({_reason(e)})") from e
+        raise DataError(f"{where} cannot be read ({reason(e)})") from e
     return flat.reshape(shape, order="F" if fortran else "C")
 
 

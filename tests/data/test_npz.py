@@ -130,7 +130,7 @@ def test_a_header_that_lies_about_its_size_is_refused_before_memory_is_taken(sha
 
 def test_a_zip_bomb_is_refused(tmp_path):
     zipped(tmp_path, npy((80, 1000, 1000), bytes(80_000_000)))
-    with pytest.raises(DataError, match="claims 80000.* bytes of arrays"):
+    with pytest.raises(DataError, match="claims 80000.* bytes of data"):
         data.load("toy", path=str(tmp_path))
 
 

@@ -1,0 +1,88 @@
+"""Reading files that may lie: sizes are compared before memory is taken, and published checksums are verified."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from pathlib import Path
+from typing import IO
+
+from cfljax.errors import DataError
+
+_FREE = 64 << 20
+_RATIO = 200
+"""Arrays may be this many times larger than the file that holds them (real images: 2 to 20); small files are exempt."""
+
+PUBLISHED_MD5 = {
+    "mnist": {
+        "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+        "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+        "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+    },
+    "fashion_mnist": {
+        "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+        "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+        "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+    },
+    "kmnist": {
+        "train-images-idx3-ubyte.gz": "bdb82020997e1d708af4cf47b453dcf7",
+        "train-labels-idx1-ubyte.gz": "e144d726b3acfaa3e44228e80efcd344",
+        "t10k-images-idx3-ubyte.gz": "5c965bf0a639b31b8f53240b1b52f4d7",
+        "t10k-labels-idx1-ubyte.gz": "7320c461ea6c1c855c0b718fb2a4b134",
+    },
+    "cifar10": {"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
+    "cifar100": {"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
+}
+"""As the data sets' home pages and torchvision publish them."""
+
+
+def check_size(claimed: int, file: Path) -> None:
+    """A DataError where a file claims to hold far more than its own size can."""
+    size = file.stat().st_size
+    if claimed > max(_FREE, _RATIO * size):
+        raise DataError(f"{file}: claims {claimed} bytes of data in a file of {size} bytes; not read")
+
+
+def check_md5(name: str, file: Path) -> None:
+    """A DataError where a file of a well-known data set is not the published one; files without a checksum pass."""
+    published = PUBLISHED_MD5.get(name, {}).get(file.name)
+    if published is None:
+        return
+    with file.open("rb") as f:
+        found = hashlib.file_digest(f, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if found != published:
+        raise DataError(
+            f"{file}: is not the published {name} file (MD5 {found}, published {published}): download it again, "
+            f"or set data.checksums = false if it is meant to differ"
+        )
+
+
+def read_exactly(f: IO[bytes], size: int, where: str) -> bytearray:
+    """The next `size` bytes; memory grows with what is really there, not with what was claimed."""
+    content = bytearray()
+    try:
+        while len(content) < size:
+            piece = f.read(min(1 << 22, size - len(content)))
+            if not piece:
+                raise DataError(f"{where}: ends after {len(content)} of {size} bytes: copy or download the file again")
+            content += piece
+    except (OSError, EOFError, zlib.error) as e:
+        raise DataError(f"{where}: cannot be read ({reason(e)}): copy or download the file again") from e
+    return content
+
+
+def at_end(f: IO[bytes], where: str) -> None:
+    """A DataError where bytes follow. Reading to the end is also what makes gzip compare its checksum."""
+    try:
+        more = f.read(1)
+    except (OSError, EOFError, zlib.error) as e:
+        raise DataError(f"{where}: cannot be read ({reason(e)}): copy or download the file again") from e
+    if more:
+        raise DataError(f"{where}: holds more bytes than its header says")
+
+
+def reason(error: BaseException) -> str:
+    """The error as one short line."""
+    return " ".join(str(error).split())[:200] or type(error).__name__

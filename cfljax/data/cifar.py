@@ -1,0 +1,97 @@
+"""CIFAR-10 and CIFAR-100 in their binary version: the archive as downloaded, or its files."""
+
+from __future__ import annotations
+
+import tarfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cfljax.data import arrays
+from cfljax.data.bounded import check_md5, check_size, read_exactly, reason
+from cfljax.errors import DataError
+from cfljax.types import Source
+
+if TYPE_CHECKING:
+    from cfljax.data.files import FileOptions
+
+
+class _Form(NamedTuple):
+    archive: str
+    folder: str
+    train: tuple[str, ...]
+    test: str
+    labels: int
+    """Label bytes before the pixels; the last one counts (CIFAR-100's first is the coarse label)."""
+    classes: int
+
+
+_BATCHES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
+FORMS = (
+    _Form("cifar-10-binary.tar.gz", "cifar-10-batches-bin", _BATCHES, "test_batch.bin", 1, 10),
+    _Form("cifar-100-binary.tar.gz", "cifar-100-binary", ("train.bin",), "test.bin", 2, 100),
+)
+_PIXELS = 3 * 32 * 32
+
+
+def detect(name: str, folder: Path) -> Callable[[FileOptions], Source] | None:
+    """A reader, where the folder holds the archive or the first file of it."""
+    for form in FORMS:
+        if (folder / form.archive).is_file():
+            return lambda options, form=form: _from_archive(name, folder / form.archive, form, options)  # type: ignore[misc]
+        for place in (folder, folder / form.folder):
+            if (place / form.train[0]).is_file():
+                return lambda options, form=form, place=place: _from_files(name, place, form, options)  # type: ignore[misc]
+    return None
+
+
+def _from_files(name: str, folder: Path, form: _Form, options: FileOptions) -> Source:
+    parts = {}
+    for file_name in (*form.train, form.test):
+        file = folder / file_name
+        if not file.is_file():
+            raise DataError(f"{folder}: has no {file_name}; {form.archive} holds it")
+        with file.open("rb") as f:
+            parts[file_name] = _records(f, file.stat().st_size, form, str(file))
+    return _source(name, str(folder), parts, form, options)
+
+
+def _from_archive(name: str, file: Path, form: _Form, options: FileOptions) -> Source:
+    if options.checksums:
+        check_md5(name, file)
+    parts, claimed = {}, 0
+    try:
+        with tarfile.open(file, "r:gz") as archive:
+            for member in archive:
+                base = member.name.rsplit("/", 1)[-1]
+                claimed += member.size
+                check_size(claimed, file)
+                content = archive.extractfile(member) if member.isreg() and base in (*form.train, form.test) else None
+                if content:
+                    parts[base] = _records(content, member.size, form, f"{file}: {base}")
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as e:
+        raise DataError(f"{file}: cannot be read ({reason(e)}): download it again") from e
+    missing = [n for n in (*form.train, form.test) if n not in parts]
+    if missing:
+        raise DataError(f"{file}: holds no {missing[0]}")
+    return _source(name, str(file), parts, form, options)
+
+
+def _records(f: IO[bytes], size: int, form: _Form, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """(u8[n, 32, 32, 3], u8[n]) from records of label bytes and three planes of pixels."""
+    record = form.labels + _PIXELS
+    if size == 0 or size % record:
+        raise DataError(f"{where}: has {size} bytes, which is not a whole number of records of {record}: download it again")
+    rows = np.frombuffer(read_exactly(f, size, where), np.uint8).reshape(-1, record)
+    x = rows[:, form.labels :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return x, arrays.labels(rows[:, form.labels - 1], where, form.classes)
+
+
+def _source(name: str, where: str, parts: dict, form: _Form, options: FileOptions) -> Source:
+    x = np.concatenate([parts[n][0] for n in form.train])
+    y = np.concatenate([parts[n][1] for n in form.train])
+    test = (np.ascontiguousarray(parts[form.test][0]), parts[form.test][1])
+    return arrays.source(name, where, (np.ascontiguousarray(x), y), test, classes=options.classes or form.classes)

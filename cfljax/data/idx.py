@@ -1,0 +1,83 @@
+"""IDX files as MNIST's home page ships them, `.gz` or plain; also Fashion-MNIST's and EMNIST's.
+
+EMNIST's images are stored with rows and columns exchanged; they are turned upright here. The labels of EMNIST Letters
+run from 1 to 26; they become 0 … 25."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
+
+import numpy as np
+
+from cfljax.data import arrays
+from cfljax.data.bounded import at_end, check_md5, check_size, read_exactly
+from cfljax.errors import DataError
+from cfljax.types import Source
+
+if TYPE_CHECKING:
+    from cfljax.data.files import FileOptions
+
+_PARTS = {"train": ("train",), "test": ("t10k", "test")}
+
+
+def detect(name: str, folder: Path) -> Callable[[FileOptions], Source] | None:
+    """A reader, where the folder holds training images in IDX form."""
+    for prefix in prefixes(name):
+        if _file(folder, prefix, "train", "images-idx3"):
+            return lambda options, prefix=prefix: read(name, folder, prefix, options)  # type: ignore[misc]
+    return None
+
+
+def prefixes(name: str) -> tuple[str, ...]:
+    """What the files' names may begin with: `emnist-balanced-` for `emnist/balanced`, then nothing."""
+    return (name.replace("/", "-").replace("_", "-") + "-", "")
+
+
+def read(name: str, folder: Path, prefix: str, options: FileOptions) -> Source:
+    """The data set in four IDX files whose names begin with `prefix`."""
+    found = {(part, kind): _file(folder, prefix, part, kind) for part in _PARTS for kind in ("images-idx3", "labels-idx1")}
+    for (part, kind), file in found.items():
+        if file is None:
+            raise DataError(f"{folder}: has no {prefix}{_PARTS[part][0]}-{kind}-ubyte.gz")
+        if options.checksums:
+            check_md5(name, file)
+    values = {key: read_idx(cast(Path, file)) for key, file in found.items()}
+    emnist, letters = name.startswith("emnist"), name.startswith("emnist") and name.endswith("letters")
+    pairs = []
+    for part in _PARTS:
+        x, y = values[part, "images-idx3"], values[part, "labels-idx1"]
+        if emnist and x.ndim == 3:
+            x = np.ascontiguousarray(x.transpose(0, 2, 1))
+        pairs.append((x, y.astype(np.int32) - 1 if letters else y))
+    return arrays.source(name, str(folder), pairs[0], pairs[1], classes=options.classes)
+
+
+def _file(folder: Path, prefix: str, part: str, kind: str) -> Path | None:
+    for word in _PARTS[part]:
+        for joined in (f"{kind}-ubyte", f"{kind.replace('-', '.')}-ubyte"):
+            for ending in (".gz", ""):
+                file = folder / f"{prefix}{word}-{joined}{ending}"
+                if file.is_file():
+                    return file
+    return None
+
+
+def read_idx(file: Path) -> np.ndarray:
+    """u8[...]: the array of one IDX file."""
+    with file.open("rb") as raw:
+        f = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if file.suffix == ".gz" else raw
+        magic = read_exactly(f, 4, str(file))
+        if magic[:3] != b"\0\0\x08" or not 1 <= magic[3] <= 4:
+            raise DataError(f"{file}: begins with {bytes(magic).hex()}; an IDX file of bytes begins with 000008")
+        shape = struct.unpack(f">{magic[3]}i", read_exactly(f, 4 * magic[3], str(file)))
+        if min(shape) < 0:
+            raise DataError(f"{file}: claims shape {list(shape)}")
+        size = int(np.prod(shape, dtype=object))
+        check_size(size, file)
+        content = read_exactly(f, size, str(file))
+        at_end(f, str(file))
+    return np.frombuffer(content, np.uint8).reshape(shape)

@@ -1,0 +1,126 @@
+"""LEAF's JSON folders (`train/*.json`, `test/*.json`): a federation by its users."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from cfljax.data import arrays
+from cfljax.data.bounded import reason
+from cfljax.errors import DataError
+from cfljax.types import Source
+
+if TYPE_CHECKING:
+    from cfljax.data.files import FileOptions
+
+
+class Part(NamedTuple):
+    """The samples of `train/` or `test/`, user after user."""
+
+    x: list[Any]
+    y: list[Any]
+    user: np.ndarray
+    """i32[n]."""
+
+
+def detect(name: str, folder: Path) -> Callable[[FileOptions], Source] | None:
+    """A reader, where the folder has `train/*.json`."""
+    if not any((folder / "train").glob("*.json")):
+        return None
+    return lambda options: read(name, folder, options)
+
+
+def read(name: str, folder: Path, options: FileOptions) -> Source:
+    """Numbers with their users: FEMNIST's 784 values in [0, 1] become bytes 28 × 28 × 1, other numbers stay float32."""
+    train, test = parts(folder)
+    if train.x and _is_text(train.x[0]):
+        raise DataError(f'{folder}: holds text; load it as data.name = "sent140" with data.path = "{folder}"')
+    x_train, x_test = (_numbers(p.x, folder / n) for n, p in (("train", train), ("test", test)))
+    if len(x_test) == 0:
+        x_test = np.zeros((0, *x_train.shape[1:]), x_train.dtype)
+    x_train, x_test = _pixels(x_train, x_test)
+    pairs = ((x_train, integers(train.y, folder / "train")), (x_test, integers(test.y, folder / "test")))
+    return arrays.source(name, str(folder), *pairs, classes=options.classes, users=(train.user, test.user))
+
+
+def parts(folder: Path) -> tuple[Part, Part]:
+    """Train and test; users are numbered in the order in which the files name them, train first."""
+    number: dict[str, int] = {}
+    train, test = (_part(folder / name, number) for name in ("train", "test"))
+    seen = np.zeros(len(number), bool)
+    seen[train.user] = seen[test.user] = True
+    if not seen.all():
+        raise DataError(f"{folder}: user {list(number)[int(np.argmin(seen))]} has no samples")
+    return train, test
+
+
+def _part(folder: Path, number: dict[str, int]) -> Part:
+    x: list[Any] = []
+    y: list[Any] = []
+    users: list[int] = []
+    here: set[str] = set()
+    for file in sorted(folder.glob("*.json")):
+        for name, user_x, user_y in _users(file):
+            if name in here:
+                raise DataError(f"{file}: user {name} is there twice")
+            here.add(name)
+            x += user_x
+            y += user_y
+            users += [number.setdefault(name, len(number))] * len(user_y)
+    return Part(x, y, np.array(users, np.int32))
+
+
+def _users(file: Path) -> list[tuple[str, list, list]]:
+    try:
+        content = json.loads(file.read_text("utf-8"))
+    except (ValueError, RecursionError, OSError) as e:
+        raise DataError(f"{file}: cannot be read as JSON ({reason(e)})") from e
+    top = content if isinstance(content, dict) else {}
+    if not isinstance(top.get("users"), list) or not isinstance(top.get("user_data"), dict):
+        raise DataError(f'{file}: must be LEAF\'s {{"users": [...], "user_data": {{...}}}}')
+    found = []
+    for name in content["users"]:
+        data = content["user_data"].get(name) if isinstance(name, str) else None
+        if not isinstance(data, dict) or not isinstance(data.get("x"), list) or not isinstance(data.get("y"), list):
+            raise DataError(f"{file}: user {name} has no lists x and y in user_data")
+        if len(data["x"]) != len(data["y"]):
+            raise DataError(f"{file}: user {name} has {len(data['x'])} samples but {len(data['y'])} labels")
+        found.append((name, data["x"], data["y"]))
+    return found
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and any(isinstance(v, str) for v in value))
+
+
+def _numbers(x: list, where: Path) -> np.ndarray:
+    """f32[n, ...]."""
+    try:
+        return np.array(x, np.float32)
+    except (ValueError, TypeError, OverflowError) as e:
+        raise DataError(f"{where}: samples must be lists of numbers of one length ({reason(e)})") from e
+
+
+def integers(y: list, where: Path) -> np.ndarray:
+    """i64[n] from labels that JSON may hold as 3, 3.0 or "3"."""
+    try:
+        values = np.array([float(v) for v in y], np.float64)
+    except (ValueError, TypeError, OverflowError) as e:
+        raise DataError(f"{where}: labels must be integers ({reason(e)})") from e
+    bad = ~np.isfinite(values) | (values != np.round(values)) | (np.abs(values) > 2**31)
+    if bad.any():
+        raise DataError(f"{where}: has the label {y[int(np.argmax(bad))]}: labels must be integers")
+    return values.astype(np.int64)
+
+
+def _pixels(*parts: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Bytes 28 × 28 × 1 where every value is a byte divided by 255, else as they are."""
+    for x in parts:
+        scaled = x * np.float32(255)
+        if x.ndim != 2 or x.shape[1] != 784 or not ((np.abs(scaled - np.round(scaled)) < 0.01) & (x >= 0) & (x <= 1)).all():
+            return parts
+    return tuple(np.round(x * np.float32(255)).astype(np.uint8).reshape(-1, 28, 28, 1) for x in parts)
