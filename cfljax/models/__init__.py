@@ -15,6 +15,9 @@ MODELS = Registry(
     {
         "mclr": "cfljax.models.dense:MCLR",
         "mlp": "cfljax.models.dense:MLP",
+        "cnn": "cfljax.models.conv:CNN",
+        "cnn_cifar": "cfljax.models.conv:CNN_CIFAR",
+        "lstm": "cfljax.models.recurrent:LSTM",
     },
 )
 

@@ -70,4 +70,38 @@ def _linen(module: Any, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
 
 
 def _nnx(factory: Callable, name: str) -> Functions:
-    raise NotImplementedError(name)
+    from flax import nnx
+
+    def parts(key: jax.Array) -> Any:
+        module = factory(nnx.Rngs(key))
+        if not isinstance(module, nnx.Module):
+            raise TypeError(f"it returned {module!r:.40}")
+        return nnx.split(module, nnx.Param, nnx.RngState, ...)
+
+    try:
+        graph, _, streams, extra = jax.eval_shape(parts, jax.random.key(0))
+    except TypeError as error:
+        reason = str(error).split("\n")[0]
+        raise SpecError(f'model "{name}": must be callable as factory(rngs) and return a flax.nnx module: {reason}') from error
+    if jax.tree.leaves(extra):
+        raise SpecError(f'model "{name}" keeps state besides its parameters (batch statistics?): use GroupNorm or LayerNorm')
+
+    def apply(params: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
+        training = key is not None
+        module = nnx.merge(graph, params, _streams(streams, key), copy=True)  # a copy: variables belong to one trace
+        module.train() if training else module.eval()
+        with jax.threefry_partitionable(True):  # as above
+            return module(x, **_training_words(type(module).__call__, training))
+
+    return Functions(lambda key: parts(key)[1], apply)
+
+
+def _streams(shapes: Any, key: jax.Array | None) -> Any:
+    """The random streams of an nnx module, each with a key of its own."""
+    leaves, tree = jax.tree.flatten(shapes)
+    key = jax.random.key(0) if key is None else key
+    fresh = [
+        fold(key, "dropout", number) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else jnp.zeros(leaf.shape, leaf.dtype)
+        for number, leaf in enumerate(leaves)
+    ]
+    return jax.tree.unflatten(tree, fresh)

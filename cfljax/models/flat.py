@@ -74,9 +74,8 @@ def as_model(name: str, network: Any, sample_shape: tuple[int, ...], classes: in
     sample = jax.ShapeDtypeStruct((1, *sample_shape), jnp.float32)
     if net.evaluation is not None:
         sample = jax.eval_shape(net.evaluation, sample)
-    functions = functions_of(net.network, sample, name)
-    shapes = jax.eval_shape(functions.init, jax.random.key(0))
-    _check_outputs(name, functions, shapes, sample, classes, net.loss)
+    functions, shapes, logits = _shapes(name, net.network, sample)
+    _check_outputs(name, logits, classes, net.loss)
     size, ravel, unravel = flattening(name, shapes)
     loss, correct = _softmax() if net.loss == "softmax" else _sigmoid()
     return Model(
@@ -120,12 +119,18 @@ def flattening(name: str, shapes: Any) -> tuple[int, Callable[[Any], jax.Array],
     return sum(sizes), ravel, unravel
 
 
-def _check_outputs(name: str, functions: Functions, shapes: Any, sample: Any, classes: int, loss: str) -> None:
+def _shapes(name: str, network: Any, sample: jax.ShapeDtypeStruct) -> tuple[Functions, Any, Any]:
+    """The network's functions, and the shapes of its parameters and of its output for one sample."""
     try:
-        logits = jax.eval_shape(lambda params, x: functions.apply(params, x, None), shapes, sample)
-    except (TypeError, ValueError) as error:
+        functions = functions_of(network, sample, name)
+        shapes = jax.eval_shape(functions.init, jax.random.key(0))
+        return functions, shapes, jax.eval_shape(lambda params, x: functions.apply(params, x, None), shapes, sample)
+    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: flax's own
         reason = str(error).strip().split("\n")[0]
         raise SpecError(f'model "{name}" cannot take samples of shape {sample.shape[1:]}: {reason}') from error
+
+
+def _check_outputs(name: str, logits: Any, classes: int, loss: str) -> None:
     wanted = (1, 1) if loss == "sigmoid" else (1, classes)
     if getattr(logits, "shape", None) != wanted:
         got = getattr(logits, "shape", type(logits).__name__)

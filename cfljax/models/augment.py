@@ -1,0 +1,72 @@
+"""Random crops, flips, brightness and contrast for training, and what evaluation has in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.keys import fold_each
+
+
+class Augmentation(NamedTuple):
+    """What is done to an image f32[H, W, c], in this order."""
+
+    crop: int = 0
+    """Side of the square that is cut out (anywhere in training, from the centre in evaluation); 0: the whole image."""
+    flip: bool = False
+    """Left and right, with probability one half."""
+    brightness: float = 0.0
+    """The most that is added to or taken from all pixels, in units of x as the model sees it."""
+    contrast: float = 0.0
+    """Each channel is stretched about its mean by a factor of 1 ± this at most."""
+    standardise: bool = False
+    """To mean 0 and variance 1 over the image, in evaluation, too."""
+
+
+def training(how: Augmentation) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """(key, x f32[B, H, W, c]) -> f32[B, h, w, c]. Each sample's draws come from its position in the batch alone, so that
+    padding behind it changes nothing."""
+
+    def apply(key: jax.Array, x: jax.Array) -> jax.Array:
+        keys = fold_each(key, "augment", jnp.arange(x.shape[0]))
+        return jax.vmap(lambda k, image: _one(k, image, how))(keys, x)
+
+    return apply
+
+
+def evaluation(how: Augmentation) -> Callable[[jax.Array], jax.Array]:
+    """x f32[B, H, W, c] -> f32[B, h, w, c]: the centre of the image."""
+
+    def apply(x: jax.Array) -> jax.Array:
+        if how.crop:
+            top, left = (x.shape[1] - how.crop) // 2, (x.shape[2] - how.crop) // 2
+            x = x[:, top : top + how.crop, left : left + how.crop]
+        return _standardised(x) if how.standardise else x
+
+    return apply
+
+
+def _one(key: jax.Array, x: jax.Array, how: Augmentation) -> jax.Array:
+    place, side, light, stretch = jax.random.split(key, 4)
+    if how.crop:
+        last = jnp.array([x.shape[0] - how.crop, x.shape[1] - how.crop])
+        top, left = jax.random.randint(place, (2,), 0, last + 1)
+        x = jax.lax.dynamic_slice(x, (top, left, 0), (how.crop, how.crop, x.shape[2]))
+    if how.flip:
+        x = jnp.where(jax.random.bernoulli(side), x[:, ::-1], x)
+    if how.brightness:
+        x = x + jax.random.uniform(light, (), x.dtype, -how.brightness, how.brightness)
+    if how.contrast:
+        mean = jnp.mean(x, axis=(0, 1))
+        x = mean + (x - mean) * jax.random.uniform(stretch, (), x.dtype, 1 - how.contrast, 1 + how.contrast)
+    return _standardised(x) if how.standardise else x
+
+
+def _standardised(x: jax.Array) -> jax.Array:
+    """f32[..., H, W, c]; an image of one colour becomes zero."""
+    axes = (-3, -2, -1)
+    x = x - jnp.mean(x, axis=axes, keepdims=True)
+    return x / jnp.maximum(jnp.sqrt(jnp.mean(x * x, axis=axes, keepdims=True)), 1e-5)

@@ -1,0 +1,98 @@
+"""Convolutional networks for images."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.errors import SpecError
+from cfljax.models import augment
+from cfljax.models.flat import Net
+from cfljax.models.layers import CONVOLUTIONS
+from cfljax.models.starts import HELP, STARTS
+from cfljax.options import option
+from cfljax.registry import Entry
+
+FORM = "how convolutions are computed: patches (a matrix product), native (XLA's), auto (patches on a CPU, else native)"
+
+
+@dataclasses.dataclass(frozen=True)
+class CNNOptions:
+    """Options of `cnn`."""
+
+    channels: tuple[int, ...] = option((32, 64), "channels of the convolutions, each followed by 2×2 pooling", low=1)
+    kernel: int = option(5, "side of the kernels", low=1)
+    dense: tuple[int, ...] = option((512,), "widths of the dense layers before the outputs", low=1)
+    conv: str = option("auto", FORM, choices=CONVOLUTIONS)
+    init: str = option("lecun", HELP, choices=STARTS)
+
+
+@dataclasses.dataclass(frozen=True)
+class CifarOptions:
+    """Options of `cnn_cifar`."""
+
+    size: str = option("ifca", "ifca: dense 384, 192 and outputs (its code); paper: dense 384 and outputs", choices=("ifca", "paper"))
+    channels: int = option(64, "channels of both convolutions", low=1)
+    dense: tuple[int, ...] = option((384, 192), "widths of the two dense layers; size = paper has the first only", low=1)
+    crop: int = option(24, "side of the random crops (evaluation: the centre); 0: the whole image", low=0)
+    flip: bool = option(True, "flip half of the training images, left to right")
+    brightness: float = option(0.0, "most that is added to all pixels, in units of x as the model sees it; IFCA: 63/255", low=0)
+    contrast: float = option(0.0, "contrast is scaled by 1 ± this at most; IFCA: 0.8", low=0, high=1)
+    standardise: bool = option(True, "each image to mean 0, variance 1, in evaluation, too")
+    decay: float = option(0.004, "adds this · ½‖W‖² of the hidden dense layers to the loss", low=0)
+    conv: str = option("auto", FORM, choices=CONVOLUTIONS)
+    init: str = option("ifca", HELP + "; ifca: the spreads of IFCA's code", choices=("ifca", *STARTS))
+
+    def check(self, where: str) -> None:
+        """Two widths, as the network has two dense layers."""
+        if len(self.dense) != 2:
+            raise SpecError(f"{where}.dense has {len(self.dense)} widths: must be two")
+
+
+def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -> Any:
+    """Convolutions with 2×2 pooling, then dense layers (two and two by default)."""
+    height, width, _ = _image("cnn", sample_shape)
+    if min(height, width) >> len(options.channels) < 1:
+        most = min(height, width).bit_length() - 1
+        raise SpecError(f"model.channels has {len(options.channels)} layers: {height}×{width} images can be halved {most} times")
+    from cfljax.models.nets import Convolutional
+
+    return Convolutional(options.channels, options.kernel, options.dense, classes, options.conv, options.init)
+
+
+def make_cifar(options: CifarOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
+    """IFCA's CNN for CIFAR-10: 24×24 crops and flips in training, two convolutions, dense 384 and 192, weight decay on these."""
+    height, width, _ = _image("cnn_cifar", sample_shape)
+    if options.crop > min(height, width):
+        raise SpecError(f"model.crop = {options.crop}: the images are {height}×{width}; take less, or 0 for the whole image")
+    from cfljax.models.nets import Cifar
+
+    hidden = options.dense if options.size == "ifca" else options.dense[:1]
+
+    def penalty(params: Any) -> jax.Array:
+        squares = [jnp.sum(params[f"dense_{number}"]["kernel"] ** 2) for number in range(len(hidden))]
+        return options.decay * 0.5 * jnp.sum(jnp.stack(squares))
+
+    how = augment.Augmentation(options.crop, options.flip, options.brightness, options.contrast, options.standardise)
+    return Net(
+        Cifar(options.channels, hidden, classes, options.conv, options.init),
+        training=augment.training(how),
+        evaluation=augment.evaluation(how),
+        penalty=penalty if options.decay else None,
+    )
+
+
+def _image(name: str, sample_shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """(height, width, channels) of a sample."""
+    if len(sample_shape) == 2:
+        sample_shape = (*sample_shape, 1)
+    if len(sample_shape) != 3:
+        raise SpecError(f'model.name = "{name}": needs images, and the samples are {sample_shape}; take "mlp" or "mclr"')
+    return sample_shape
+
+
+CNN = Entry(CNNOptions, make_cnn)
+CNN_CIFAR = Entry(CifarOptions, make_cifar)
