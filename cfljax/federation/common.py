@@ -112,7 +112,7 @@ def deal(counts: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list
 
 def mirror(train: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list[np.ndarray]:
     """Test rows for clients with training counts `train` [C, classes]: the same class mix for everybody, each of `rows` at
-    most once, as many as there are. A client too small for a share gets one sample of its commonest class if one is left."""
+    most once, as many as there are. A client too small for a share gets one sample of its commonest class of which one is left."""
     have = np.bincount(label_of(source, rows), minlength=source.classes)
     held = train.sum(0)
     usable = (held > 0) & (have > 0)
@@ -124,8 +124,8 @@ def mirror(train: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> lis
     edges = np.minimum(np.floor(wanted + 1e-9).astype(np.int64), have)
     counts = np.diff(edges, axis=0, prepend=0)
     for c in np.flatnonzero((counts.sum(1) == 0) & (train.sum(1) > 0)):
-        m = train[c].argmax()
-        counts[c, m] += counts[:, m].sum() < have[m]
+        left = train[c] * (counts.sum(0) < have)
+        counts[c, left.argmax()] += left.any()
     return deal(counts, rng.permutation(rows), source, rng)
 
 

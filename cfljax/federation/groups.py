@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -81,4 +83,74 @@ def rotated(options: Rotated, source: Source, rng: Rng) -> Parts:
     return grouped(options, source, rng, pixels=rotations(source.x_train.shape[1:], angles))
 
 
+@dataclasses.dataclass(frozen=True)
+class LabelSwap(Grouped):
+    """Options of `label_swap`."""
+
+    pairs: int = option(1, "pairs of labels that a group swaps", low=1)
+
+
+def label_swap(options: LabelSwap, source: Source, rng: Rng) -> Parts:
+    """Groups that swap pairs of labels, each group other pairs; the first group swaps none."""
+    classes, plain = source.classes, np.arange(source.classes)
+    if 2 * options.pairs > classes:
+        raise wrong("pairs", options.pairs, f"{source.name} has {classes} classes; at most {classes // 2}")
+
+    def draw() -> np.ndarray:
+        chosen, swapped = rng.permutation(classes)[: 2 * options.pairs], plain.copy()
+        swapped[chosen] = np.roll(chosen.reshape(2, -1), 1, axis=0).ravel()
+        return swapped
+
+    matchings = math.prod(math.comb(classes - 2 * i, 2) for i in range(options.pairs)) // math.factorial(options.pairs)
+    labels = _distinct(options.groups, plain, draw, 1 + matchings, "ways to swap")
+    return grouped(options, source, rng, labels=labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelPermutation(Grouped):
+    """Options of `label_permutation`."""
+
+
+def label_permutation(options: LabelPermutation, source: Source, rng: Rng) -> Parts:
+    """Groups that permute all labels, each group in its own way; the first group's labels are as they are."""
+    classes = source.classes
+    ways = math.factorial(min(classes, 20))
+    labels = _distinct(options.groups, np.arange(classes), lambda: rng.permutation(classes), ways, "ways to permute")
+    return grouped(options, source, rng, labels=labels)
+
+
+def _distinct(groups: int, first: np.ndarray, draw: Callable[[], np.ndarray], ways: int, what: str) -> np.ndarray:
+    """i32[V, classes]: `first`, then draws that are all different."""
+    if groups > ways:
+        raise wrong("groups", groups, f"there are {ways} {what} {len(first)} labels; at most {ways}")
+    found = {tuple(first.tolist()): None}
+    while len(found) < groups:
+        found[tuple(draw().tolist())] = None
+    return np.array(list(found), np.int32)
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureShift(Grouped):
+    """Options of `feature_shift`."""
+
+    kind: str = option("invert", "what differs between groups", choices=("invert", "gain", "offset"))
+    strength: float = option(0.5, "how far the last group is from the first (gain, offset)", above=0)
+    groups: int = option(2, "number of groups", low=1)
+
+
+def feature_shift(options: FeatureShift, source: Source, rng: Rng) -> Parts:
+    """Groups with other intensities: inverted (x becomes 1 − x), or a gain or an offset that falls or grows from group to group."""
+    steps = np.linspace(0.0, 1.0, options.groups)
+    if options.kind == "invert":
+        if options.groups > 2:
+            raise wrong("groups", options.groups, 'kind = "invert" has two: plain and inverted; at most 2')
+        return grouped(options, source, rng, gain=(1 - 2 * steps).astype(np.float32), offset=steps.astype(np.float32))
+    if options.kind == "gain":
+        return grouped(options, source, rng, gain=(1 - options.strength * steps).astype(np.float32))
+    return grouped(options, source, rng, offset=(options.strength * steps).astype(np.float32))
+
+
+LABEL_SWAP = Entry(LabelSwap, label_swap)
+LABEL_PERMUTATION = Entry(LabelPermutation, label_permutation)
+FEATURE_SHIFT = Entry(FeatureShift, feature_shift)
 ROTATED = Entry(Rotated, rotated)

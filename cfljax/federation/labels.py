@@ -6,11 +6,28 @@ import dataclasses
 
 import numpy as np
 
-from cfljax.federation.common import Rng, Sized, class_counts, commonest, cut, evenly, label_of, mirror, test_rows, wrong
+from cfljax.federation.common import (
+    Rng,
+    Sized,
+    class_counts,
+    commonest,
+    cut,
+    deal,
+    evenly,
+    group_blocks,
+    label_of,
+    mirror,
+    no_group,
+    own_or_global,
+    proportional,
+    test_rows,
+    training_rows,
+    wrong,
+)
+from cfljax.federation.views import even_angles, rotations
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Parts, Source
-
 
 CUT_HELP = '"shards": the test part is cut like the training part; "classes": by each client\'s class mix'
 
@@ -20,7 +37,7 @@ class Shards(Sized):
     """Options of `shards`."""
 
     shards: int = option(2, "shards per client", low=1)
-    holdout: float = option(0.0, "share of the training samples that becomes the test part; 0: the source's test set", low=0, high=0.9)
+    holdout: float = option(0.0, "share of the training samples that becomes the test part; 0: use the test set", low=0, high=0.9)
     test_cut: str = option("shards", CUT_HELP, choices=("shards", "classes"))
 
 
@@ -55,4 +72,131 @@ def shards(options: Shards, source: Source, rng: Rng) -> Parts:
     return Parts(train, test, commonest(train, source))
 
 
+@dataclasses.dataclass(frozen=True)
+class Classes(Sized):
+    """Options of `classes`."""
+
+    classes_per_client: int = option(2, "classes that a client holds, in equal parts", low=1)
+    balance: str = option("equal", '"equal" sizes, or "power": log-normal shares', choices=("equal", "power"))
+    sigma: float = option(2.0, "standard deviation of the logarithm of a share (power)", low=0)
+    min_samples: int = option(10, "smallest wanted size (power)", low=1)
+    groups: int | None = option(None, "clients of a group hold the same classes; left out: every client draws its own", low=1)
+
+
+def classes(options: Classes, source: Source, rng: Rng) -> Parts:
+    """A few classes per client in equal parts, with equal or log-normal sizes; no sample is held twice.
+
+    Sizes are cut where a class has too few samples. The true group is the group, or the class of one-class clients.
+    """
+    k, clients = options.classes_per_client, options.clients
+    if k > source.classes:
+        raise wrong("classes_per_client", k, f"{source.name} has {source.classes} classes; at most {source.classes}")
+    if options.groups is not None and options.groups > clients:
+        raise wrong("groups", options.groups, f"there are {clients} clients; at most {clients}")
+    rows = rng.permutation(len(source.y_train))
+    have = np.bincount(source.y_train, minlength=source.classes)
+    wanted = _wanted_sizes(options, len(training_rows(options, source, rng)), rng)
+    unit = np.arange(clients) if options.groups is None else group_blocks(clients, options.groups)
+    picks = _pick_classes(np.bincount(unit, wanted), k, have, rng)[unit]
+    train = deal(_fit(options, wanted, picks, have, source), rows, source, rng)
+    group = no_group(clients)
+    if options.groups is not None:
+        group = unit.astype(np.int32)
+    elif k == 1:
+        group = picks[:, 0].astype(np.int32)
+    return Parts(train, own_or_global(options, train, source, rng), group)
+
+
+def _wanted_sizes(options: Classes, total: int, rng: Rng) -> np.ndarray:
+    """i64[C]."""
+    if options.balance == "equal":
+        return np.full(options.clients, total // options.clients)
+    spare = total - options.clients * options.min_samples
+    if spare < 0:
+        most = total // options.clients
+        raise wrong("min_samples", options.min_samples, f"{options.clients} clients share {total} samples; at most {most}")
+    return options.min_samples + proportional(spare, rng.lognormal(0.0, options.sigma, options.clients))
+
+
+def _pick_classes(size: np.ndarray, k: int, have: np.ndarray, rng: Rng) -> np.ndarray:
+    """i64[U, k] classes of each unit, the largest first, each where most samples are left, ties at random: so that all fit."""
+    room, picks = have.astype(np.float64), np.zeros((len(size), k), np.int64)
+    for u in np.lexsort((rng.random(len(size)), -size)):
+        picks[u] = np.lexsort((rng.random(len(have)), -np.round(room)))[:k]
+        room[picks[u]] -= size[u] / k
+    return picks
+
+
+def _fit(options: Classes, wanted: np.ndarray, picks: np.ndarray, have: np.ndarray, source: Source) -> np.ndarray:
+    """i64[C, classes]: each client's size in equal parts over its classes, cut where a class is too small."""
+    clients, k = picks.shape
+    held = np.zeros((clients, len(have)), np.int64)
+    demand = np.bincount(picks.ravel(), weights=np.repeat(wanted / k, k), minlength=len(have))
+    ratio = have / np.maximum(demand, 1e-9)
+    if options.balance == "equal" and options.samples_per_client is not None:
+        np.put_along_axis(held, picks, wanted[:, None] // k + (np.arange(k) < wanted[:, None] % k), axis=1)
+        if np.all(held.sum(0) <= have):
+            return held
+        most = int(ratio.min() * wanted[0]) // k * k
+        why = f"the classes of {source.name} are too small for {clients} such clients; at most {most}"
+        raise wrong("samples_per_client", options.samples_per_client, why)
+    # Whole equal parts of at least one, and no class overdrawn: each client shrinks by the worst of its classes, equal
+    # clients by the same; a little more where the clients with one sample of a class need it.
+    if np.any(np.bincount(picks.ravel(), minlength=len(have)) > have):
+        why = f"{clients} clients need a sample of each of their classes; at most {int(have.min()) * len(have) // k}"
+        raise wrong("clients", clients, why)
+    ratio = np.minimum(1.0, ratio)
+    worst = ratio[picks].min(1) if options.balance == "power" else np.full(clients, ratio.min())
+    while True:
+        part = np.maximum(np.floor(wanted * worst / k + 1e-9), 1).astype(np.int64)
+        np.put_along_axis(held, picks, np.repeat(part[:, None], k, axis=1), axis=1)
+        over = held.sum(0) > have
+        if not over.any():
+            return held
+        worst = np.where(over[picks].any(1), 0.99 * worst, worst)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dirichlet(Sized):
+    """Options of `dirichlet`."""
+
+    alpha: float = option(0.5, "concentration: small is one class per client, large is iid", above=0)
+    min_samples: int = option(2, "smallest training set of a client; shares are drawn again until all have so many", low=0)
+    rotate: int = option(1, "groups of clients that see the images rotated (2: half of the clients by 180 degrees)", low=1)
+
+
+def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:
+    """Each class divided over the clients in Dirichlet shares. `samples_per_client` is the mean.
+
+    With `rotate`, blocks of clients see rotated images, and these are the true groups.
+    """
+    rows, clients = training_rows(options, source, rng), options.clients
+    if options.rotate > clients:
+        raise wrong("rotate", options.rotate, f"there are {clients} clients; at most {clients}")
+    if options.min_samples * clients > len(rows):
+        most = len(rows) // clients
+        raise wrong("min_samples", options.min_samples, f"{clients} clients share {len(rows)} samples; at most {most}")
+    train = deal(_dirichlet_counts(options, label_of(source, rows), source.classes, rng), rows, source, rng)
+    test = own_or_global(options, train, source, rng)
+    if options.rotate == 1:
+        return Parts(train, test, no_group(clients))
+    of = group_blocks(clients, options.rotate)
+    return Parts(train, test, of, view=of, pixels=rotations(source.x_train.shape[1:], even_angles(options.rotate)))
+
+
+def _dirichlet_counts(options: Dirichlet, labels: np.ndarray, number: int, rng: Rng, draws: int = 200) -> np.ndarray:
+    """i64[C, classes]."""
+    have, best = np.bincount(labels, minlength=number), 0
+    for _ in range(draws):
+        shares = rng.dirichlet(np.full(options.clients, options.alpha), number)
+        counts = np.stack([proportional(n, p) for n, p in zip(have, shares, strict=True)], 1)
+        best = max(best, int(counts.sum(1).min()))
+        if counts.sum(1).min() >= options.min_samples:
+            return counts
+    why = f"the smallest client of the best of {draws} draws has {best}; ask for at most {best}, fewer clients or a larger alpha"
+    raise wrong("min_samples", options.min_samples, why)
+
+
 SHARDS = Entry(Shards, shards)
+CLASSES = Entry(Classes, classes)
+DIRICHLET = Entry(Dirichlet, dirichlet)

@@ -37,6 +37,7 @@ def pack(parts: Parts, source: Source, normalise: str = "unit", arrive: np.ndarr
         arrive=np.zeros(clients, np.int32) if arrive is None else np.asarray(arrive, np.int32),
         view=_view(parts),
         classes=source.classes,
+        groups=int(np.max(parts.group, initial=-1)) + 1,
     )
 
 

@@ -1,0 +1,140 @@
+"""Partitions of two papers: groups that lack classes (joint gradient and loss clustering), devices of measured imbalance (CCS)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from cfljax.federation.common import (
+    Common,
+    Rng,
+    Sized,
+    class_counts,
+    cut,
+    deal,
+    evenly,
+    group_blocks,
+    label_of,
+    mirror,
+    test_rows,
+    wrong,
+)
+from cfljax.options import option
+from cfljax.registry import Entry
+from cfljax.types import Parts, Source
+
+LACKED = ((7, 9), (5, 8), (0, 1), (2, 3))
+"""What the four groups of the ten-class experiments lack."""
+LOWER_CASE = {"a": 36, "b": 37, "d": 38, "e": 39, "f": 40, "g": 41, "h": 42, "n": 43, "q": 44, "r": 45, "t": 46}
+"""Lower-case letters that EMNIST's 47 merged classes tell from capitals."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Overlap(Sized):
+    """Options of `overlap`."""
+
+    clients: int = option(80, "number of clients (EMNIST: 200)", low=1)
+    groups: int = option(4, "number of groups (EMNIST: 8)", low=1)
+    lacking: int | None = option(None, "classes that a group lacks; left out: 2 of ten, 7 of 47", low=0)
+
+
+def overlap(options: Overlap, source: Source, rng: Rng) -> Parts:
+    """Groups that each lack a few classes and share the others; EMNIST's 62 classes are merged to 47 first."""
+    source = merged(source)
+    if options.groups > options.clients:
+        raise wrong("groups", options.groups, f"there are {options.clients} clients; at most {options.clients}")
+    holds = ~_lacked(options, source.classes)
+    of = group_blocks(options.clients, options.groups)
+    train = _by_group(np.arange(len(source.y_train)), holds, of, source, rng)
+    if options.samples_per_client is not None:
+        most = min(len(rows) for rows in train)
+        if options.samples_per_client > most:
+            raise wrong("samples_per_client", options.samples_per_client, f"the smallest client's share is {most}; at most {most}")
+        train = [rows[: options.samples_per_client] for rows in train]
+    test = test_rows(source) if options.test == "global" else _by_group(test_rows(source), holds, of, source, rng)
+    return Parts(train, test, of, source=source)
+
+
+def _lacked(options: Overlap, classes: int) -> np.ndarray:
+    """bool[groups, classes]."""
+    lacking = max(1, round(0.15 * classes)) if options.lacking is None else options.lacking
+    if lacking >= classes:
+        raise wrong("lacking", lacking, f"there are {classes} classes; at most {classes - 1}")
+    out = np.zeros((options.groups, classes), bool)
+    if (classes, options.groups, lacking) == (10, 4, 2):
+        of = np.array(LACKED)
+    else:
+        of = (lacking * np.arange(options.groups)[:, None] + np.arange(lacking)) % classes
+    np.put_along_axis(out, of, True, axis=1)
+    return out
+
+
+def _by_group(rows: np.ndarray, holds: np.ndarray, of: np.ndarray, source: Source, rng: Rng) -> list[np.ndarray]:
+    """A class's rows evenly over the groups that hold it, a group's rows evenly over its clients."""
+    have = np.bincount(label_of(source, rows), minlength=source.classes)
+    counts = np.zeros(holds.shape, np.int64)
+    for m in np.flatnonzero(holds.any(0)):
+        counts[holds[:, m], m] = evenly(have[m], holds[:, m].sum())
+    of_group = deal(counts, rng.permutation(rows), source, rng)
+    return [piece for g, held in enumerate(of_group) for piece in cut(held, evenly(len(held), int(np.sum(of == g))))]
+
+
+def merged(source: Source) -> Source:
+    """EMNIST by class (0–9, A–Z, a–z) with its 47 merged classes; any other source as it is."""
+    if source.classes != 62:
+        return source
+    letters = np.array([LOWER_CASE.get(chr(97 + i), 10 + i) for i in range(26)])
+    to = np.concatenate([np.arange(36), letters]).astype(np.int32)
+    return source._replace(y_train=to[source.y_train], y_test=to[source.y_test], classes=47)
+
+
+@dataclasses.dataclass(frozen=True)
+class Imbalance(Common):
+    """Options of `imbalance`."""
+
+    test: str = option("global", "the source's test set for all, or test samples in each client's mix", choices=("own", "global"))
+    classes_per_client: int = option(10, "B: classes of a client", low=1)
+    most: int = option(100, "samples of a class are drawn from 0 to this", low=1)
+
+
+def imbalance(options: Imbalance, source: Source, rng: Rng) -> Parts:
+    """CCS's devices: B classes with uniform counts, the largest for a normally distributed majority class.
+
+    The true group is the majority class.
+    """
+    number, clients, b = source.classes, options.clients, options.classes_per_client
+    if b > number:
+        raise wrong("classes_per_client", b, f"{source.name} has {number} classes; at most {number}")
+    have = np.bincount(source.y_train, minlength=number)
+    for _ in range(200):  # at B = 10 about one draw in five wants more of some digit than MNIST has: such a draw is repeated
+        majority, counts = _device_counts(options, number, rng)
+        needed = counts.sum(0)
+        if np.all(needed <= have):
+            break
+    else:
+        fits = max(1, int(clients * np.min(have / np.maximum(needed, 1))))
+        why = f"class {int(np.argmax(needed - have))} of {source.name} has too few samples in each of 200 draws; about {fits} fit"
+        raise wrong("clients", clients, why)
+    train = deal(counts, rng.permutation(len(source.y_train)), source, rng)
+    test = test_rows(source) if options.test == "global" else mirror(class_counts(train, source), test_rows(source), source, rng)
+    return Parts(train, test, majority.astype(np.int32))
+
+
+def _device_counts(options: Imbalance, number: int, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
+    """Majority class i64[C], and samples i64[C, classes]."""
+    clients, b = options.clients, options.classes_per_client
+    # round(N(5, var 10)) clipped to 1..10 for ten classes; the same shape for any other number.
+    majority = np.clip(np.rint(rng.normal(number / 2, np.sqrt(number), clients)), 1, number).astype(np.int64) - 1
+    drawn = -np.sort(-rng.integers(0, options.most + 1, (clients, b)), axis=1)
+    drawn[:, 0] = np.maximum(drawn[:, 0], 1)
+    drawn[:, 1:] = rng.permuted(drawn[:, 1:], axis=1)
+    keys = rng.random((clients, number))
+    keys[np.arange(clients), majority] = -1.0  # the majority class sorts first, the others are a random choice
+    counts = np.zeros((clients, number), np.int64)
+    np.put_along_axis(counts, np.argsort(keys, axis=1)[:, :b], drawn, axis=1)
+    return majority, counts
+
+
+OVERLAP = Entry(Overlap, overlap)
+IMBALANCE = Entry(Imbalance, imbalance)
