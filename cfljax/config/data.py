@@ -1,0 +1,133 @@
+"""The `data` table: a source, a partition, and what both share."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cfljax.config.frozen import canonical, plain
+from cfljax.errors import SpecError
+from cfljax.options import check, option
+
+_NOT_IN_ID = ("checksums",)  # what decides how the data is read, not what is read
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrive:
+    """Clients that come late: `{ clients = 20, round = 30 }`, all at once, or `{ rate = 0.1, from = 10, until = 50 }`, one
+    after another; the rest is there from round 0."""
+
+    clients: int = 0
+    """How many come late; 0 where `rate` says it."""
+    rate: float = 0.0
+    """The fraction of all clients that comes late."""
+    first: int = 0
+    """The first round in which one of them can take part …"""
+    last: int = 0
+    """… and the last; a client's own is drawn evenly between them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Late:
+    """How `arrive` is written."""
+
+    clients: int | None = option(None, "how many clients come late", low=1)
+    rate: float | None = option(None, "which fraction of the clients comes late", above=0, high=1)
+    round: int | None = option(None, "the round in which they come", low=1)
+    until: int | None = option(None, "the last round in which one comes", low=1)
+    start: int | None = option(None, "the first round in which one comes (written `from`)", low=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class DataOptions:
+    """The options that every data set and partition has."""
+
+    path: str | None = option(None, "folder or file of the data, in place of $CFLJAX_DATA")
+    seed: int | str = option(
+        0, 'of the partition, drawn once and shared by all runs; "run": each run\'s own seed', low=0, high=2**31 - 1, choices=("run",)
+    )
+    normalise: str = option("unit", "to [0, 1], per pixel to mean 0 and deviation 1, or not", choices=("unit", "pixel", "none"))
+    arrive: dict | None = option(None, "newcomers: { clients = 20, round = 30 } or { rate = 0.1, from = 10, until = 50 }")  # type: ignore[type-arg]
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Which data, and who holds what."""
+
+    name: str
+    partition: str
+    source: Any
+    """Options instance of the source."""
+    parts: Any
+    """Options instance of the partition."""
+    path: str | None = None
+    seed: int | str = 0
+    normalise: str = "unit"
+    arrive: Arrive | None = None
+
+    def drawn_for(self, seed: int) -> Data:
+        """The same data with the seed that a run with this seed draws it from."""
+        return dataclasses.replace(self, seed=seed) if self.seed == "run" else self
+
+    def flat(self) -> dict[str, Any]:
+        """One table, as in a spec. An option that source and partition both have, with different values, is written as
+        `source.<option>` for the source."""
+        table = plain(self)
+        source, parts = table.pop("source"), table.pop("parts")
+        twice = {f"source.{key}": source.pop(key) for key in list(source) if key in parts and source[key] != parts[key]}
+        return {**table, **source, **twice, **parts}
+
+    @cached_property
+    def identity(self) -> str:
+        """Canonical JSON of all that decides what the clients hold."""
+        kept = {key: value for key, value in self.flat().items() if key not in _NOT_IN_ID}
+        return canonical(kept)
+
+
+def make_data(names: dict[str, str], values: dict[str, Any], classes: tuple[type, ...], where: str) -> Data:
+    """The checked Data of a table whose options are spread over source, partition and the common ones."""
+
+    def mine(cls: type) -> Any:
+        known = {f.name for f in dataclasses.fields(cls)}
+        return check(cls, {k: v for k, v in values.items() if k in known}, where)
+
+    source, parts, common = (mine(cls) for cls in classes)
+    late = None if common.arrive is None else read_arrive(common.arrive, f"{where}.arrive")
+    return Data(names["name"], names["partition"], source, parts, common.path, common.seed, common.normalise, late)
+
+
+def read_arrive(table: dict[str, Any], where: str) -> Arrive:
+    """The checked form of an `arrive` table."""
+    if "start" in table:
+        raise SpecError(f'{where}.start: there is no such option; did you mean "from"?')
+    late = check(_Late, {"start" if key == "from" else key: value for key, value in table.items()}, where)
+    if (late.clients is None) == (late.rate is None):
+        raise SpecError(f"{where}: give clients (how many come late) or rate (which fraction), one of them")
+    if late.round is not None:
+        if late.start is not None or late.until is not None:
+            raise SpecError(f"{where}.round = {late.round}: give round, or from and until, not both")
+        first = last = late.round
+    elif late.start is None or late.until is None:
+        raise SpecError(f"{where}: say when: round = 30, or from = 10 and until = 50")
+    else:
+        first, last = late.start, late.until
+        if last < first:
+            raise SpecError(f"{where}.until = {last}: comes before from = {first}")
+    return Arrive(late.clients or 0, late.rate or 0.0, first, last)
+
+
+def arrivals(arrive: Arrive | None, clients: int, seed: int) -> np.ndarray:
+    """i32[C]: the first round in which each client can take part."""
+    rounds = np.zeros(clients, np.int32)
+    if arrive is None:
+        return rounds
+    count = arrive.clients or round(arrive.rate * clients)
+    if count > clients:
+        raise SpecError(f"data.arrive.clients = {count}: there are only {clients} clients")
+    rng = np.random.default_rng([seed, 0x61727276])
+    late = rng.permutation(clients)[:count]
+    rounds[late] = rng.integers(arrive.first, arrive.last, size=count, endpoint=True)
+    return rounds

@@ -1,0 +1,234 @@
+"""From the tables of a spec to its runs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from cfljax.config.data import Data
+from cfljax.config.layers import EITHER, SIBLINGS, Raw, need_table, options_over
+from cfljax.config.rules import Combination, Rule
+from cfljax.config.run import Run, with_varies
+from cfljax.config.tables import RESERVED, Draft, Known, data_drafts, method_draft, model_drafts, train_drafts
+from cfljax.config.train import Train
+from cfljax.config.values import MAX_RUNS, Field, axis, fields_of
+from cfljax.errors import SpecError, suggest
+from cfljax.options import check_value, show
+
+_SEEDS = Field(int, {"low": 0, "high": 2**31 - 1}, None)
+
+
+class Entrant(NamedTuple):
+    """A method of the sweep, with the training tables it runs with."""
+
+    label: str
+    draft: Draft
+    trains: list[Draft]
+
+
+class Grid(NamedTuple):
+    """All drafts of one layer of a spec: every data × model × method × training × seed."""
+
+    data: list[Draft]
+    models: list[Draft]
+    entrants: list[Entrant]
+    seeds: list[int]
+    samples: int | None
+
+    @property
+    def size(self) -> int:
+        """How many runs it has before rules."""
+
+        def both(drafts: list[Draft]) -> tuple[int, int]:
+            return sum(d.count for d in drafts if not d.random), sum(d.count for d in drafts)
+
+        total = 0
+        for entrant in self.entrants:
+            pairs = [both(drafts) for drafts in (self.data, self.models, entrant.trains, [entrant.draft])]
+            fixed, every = math.prod(f for f, _ in pairs), math.prod(e for _, e in pairs)
+            total += fixed + (every - fixed) * (self.samples or 1)
+        return total * len(self.seeds)
+
+
+def make_grid(raw: Raw, has: Known) -> Grid:
+    """The grid of a tidy spec; names, types and ranges are checked here."""
+    search_seed = check_value(raw.get("search_seed", 0), int, {"low": 0, "high": 2**31 - 1}, "search_seed")
+    samples = raw.get("samples")
+    if samples is not None:
+        samples = check_value(samples, int, {"low": 1, "high": MAX_RUNS}, "samples")
+
+    def numbered(kind: str) -> Iterator[tuple[dict[str, Any], str]]:
+        many = len(raw[kind]) > 1
+        return ((table, f"{kind}[{i}]" if many else kind) for i, table in enumerate(raw[kind]))
+
+    data = [d for table, where in numbered("data") for d in data_drafts(table, where, has, search_seed)]
+    models = [d for table, where in numbered("model") for d in model_drafts(table, where, has, search_seed)]
+    trains = [d for table, where in numbered("train") for d in train_drafts(table, where, search_seed)]
+    defaults = need_table(raw.get("defaults", {}), "defaults")
+    entrants = [_entrant(table, raw["train"], trains, defaults, has, search_seed) for table in raw["method"]]
+    _check_siblings(raw["method"], has)
+    _check_defaults(defaults, entrants, has)
+    _check_labels(raw["method"], entrants)
+    grid = Grid(data, models, entrants, read_seeds(raw.get("seeds", [0])), samples)
+    for draft in [*data, *models, *trains, *(d for e in entrants for d in (e.draft, *e.trains))]:
+        if draft.random and samples is None:
+            key = next(k for k, values in draft.axes.items() if hasattr(values[0], "draw"))
+            raise SpecError(f"{draft.where}.{key}: is a range to draw from at random; say how often with samples = 50")
+    return grid
+
+
+def _entrant(
+    table: Raw, tables: list[Raw], trains: list[Draft], defaults: Raw, has: Known, search_seed: int
+) -> Entrant:
+    name = table["name"]
+    if not isinstance(name, str):
+        raise SpecError(f"method.name = {show(name)}: must be a name, or a list of names")
+    label = table.get("label", name)
+    if not isinstance(label, str) or not label.strip():
+        raise SpecError(f"method.{name}.label = {show(label)}: must be a text")
+    where = f"method.{label}"
+    shared = frozenset(table) - {SIBLINGS} if SIBLINGS in table else frozenset()
+    options = {key: value for key, value in table.items() if key != SIBLINGS}
+    draft = method_draft(options, where, has, defaults, search_seed, shared)
+    if "train" in table:
+        over = need_table(table["train"], f"{where}.train")
+        if all(key in over for key in EITHER):
+            raise SpecError(f"{where}.train.steps = {show(over['steps'])}: give epochs or steps, not both")
+        trains = [d for t in tables for d in train_drafts(options_over(t, over), f"{where}.train", search_seed)]
+    return Entrant(label, draft, trains)
+
+
+def read_seeds(value: Any) -> list[int]:
+    """The seeds, each once."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        many = max(value, 1)
+        raise SpecError(f'seeds = {value}: must be a list or a range: [{value}] is seed {value}, "0:{many}" makes {many}')
+    if isinstance(value, str) and ":" not in value or not isinstance(value, (str, list)):
+        raise SpecError(f'seeds = {show(value)}: must be a list of integers, or a range such as "0:5"')
+    seeds = axis(value, _SEEDS, "seeds")
+    if any(hasattr(seed, "draw") for seed in seeds):
+        raise SpecError(f'seeds = {show(value)}: must be a list of integers, or a range such as "0:5"')
+    seen: set[int] = set()
+    for seed in seeds:
+        if seed in seen:
+            raise SpecError(f"seeds = {show(value)}: {seed} is there twice")
+        seen.add(seed)
+    return seeds
+
+
+def _check_siblings(methods: list[Raw], has: Known) -> None:
+    """An option of a table for several methods must belong to one of them."""
+    for table in methods:
+        if SIBLINGS in table:
+            options = {key for name in table[SIBLINGS] for key in fields_of(has.methods.entry(name, "method.name").options)}
+            for key in table:
+                if key not in (*RESERVED, SIBLINGS) and key not in options:
+                    names = ", ".join(table[SIBLINGS])
+                    raise SpecError(f"method.{key}: none of {names} has such an option" + suggest(key, options))
+
+
+def _check_defaults(defaults: Raw, entrants: list[Entrant], has: Known) -> None:
+    """An option in `[defaults]` must belong to some method, be it one that this sweep leaves out."""
+    left = set(defaults) - {key for e in entrants for key in e.draft.fields}
+    if left:
+        everything = {key for name in has.methods for key in fields_of(has.methods.entry(name).options)}
+        for key in sorted(left - everything):
+            raise SpecError(f"defaults.{key} = {show(defaults[key])}: no method has such an option" + suggest(key, everything))
+
+
+def _check_labels(methods: list[Raw], entrants: list[Entrant]) -> None:
+    owners: dict[str, str] = {}
+    for table, entrant in zip(methods, entrants, strict=True):
+        name = entrant.draft.names["name"]
+        if entrant.label in owners and ("label" in table or owners[entrant.label] != name):
+            raise SpecError(f'method.{name}.label = "{entrant.label}": another method is called so already')
+        owners[entrant.label] = name
+
+
+def make_runs(grids: list[Grid], rules: list[Rule], has: Known, warn: list[str]) -> list[Run]:
+    """The runs of all grids, each once, in the order of the spec."""
+    total = sum(grid.size for grid in grids)
+    if total > MAX_RUNS:
+        raise SpecError(f"the spec makes {total:,} runs; at most {MAX_RUNS:,}")
+    _warn_before(grids, warn)
+    runs: dict[str, Run] = {}
+    checked: set[tuple[int, ...]] = set()
+    twice, seen = 0, _Seen()
+    for combination in itertools.chain.from_iterable(combinations(grid) for grid in grids):
+        if rules:
+            seen.add(combination)
+            hits = [rule.matches(combination) for rule in rules]  # all of them: each notes which of its keys exist
+            if any(hits):
+                continue
+        run = _make_run(combination, checked)
+        twice += run.id in runs
+        runs.setdefault(run.id, run)
+    for rule in rules:
+        rule.check(seen.kept, has)
+        if not rule.used:
+            warn.append(f"{rule.where}: excludes nothing")
+    if not runs:
+        raise SpecError("exclude: leaves nothing to run")
+    if twice:
+        warn.append(f"{twice} of {twice + len(runs)} runs are the same as another and run once")
+    return with_varies(list(runs.values()))
+
+
+class _Seen:
+    """One combination per set of drafts: enough to know which options there are."""
+
+    def __init__(self) -> None:
+        self.kept: list[Combination] = []
+        self._ids: set[tuple[int, ...]] = set()
+
+    def add(self, combination: Combination) -> None:
+        ids = tuple(id(point.draft) for point in combination[:4])
+        if ids not in self._ids:
+            self._ids.add(ids)
+            self.kept.append(combination)
+
+
+def combinations(grid: Grid) -> Iterator[Combination]:
+    """Every combination, seeds innermost; options drawn at random count as one more axis beside the others."""
+    models = [p for draft in grid.models for p in draft.points()]
+    entrants = [(e.label, [p for d in e.trains for p in d.points()], list(e.draft.points())) for e in grid.entrants]
+    for data in (p for draft in grid.data for p in draft.points()):
+        for model, (label, trains, methods) in itertools.product(models, entrants):
+            for train, method in itertools.product(trains, methods):
+                random = data.random or model.random or train.random or method.random
+                for sample in range((grid.samples or 1) if random else 1):
+                    for seed in grid.seeds:
+                        yield Combination(data, model, train, method, label, sample, seed)
+
+
+def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
+    data, model, train, method = (point.made(c.sample) for point in (c.data, c.model, c.train, c.method))
+    key = (id(data), id(model), id(train), id(method))
+    if key not in checked:  # the points keep these objects, so that an id means one of them
+        checked.add(key)
+        _check_together(data, train)
+        if hasattr(method.options, "check_run"):
+            method.options.check_run(f"method.{c.label}", train, data, model)
+    return Run(method.name, c.label, method.options, data, model, train, c.seed)
+
+
+def _check_together(data: Data, train: Train) -> None:
+    clients = getattr(data.parts, "clients", None)
+    if not isinstance(clients, int) or data.partition == "user":
+        return
+    if isinstance(train.participation, int) and train.participation > clients:
+        raise SpecError(f"train.participation = {train.participation}: there are only {clients} clients (data.clients)")
+    if data.arrive is not None and data.arrive.clients > clients:
+        raise SpecError(f"data.arrive.clients = {data.arrive.clients}: there are only {clients} clients (data.clients)")
+
+
+def _warn_before(grids: list[Grid], warn: list[str]) -> None:
+    trains = [d for grid in grids for e in grid.entrants for d in e.trains]
+    if any(type(v) is int and v == 1 for d in trains for v in d.axes.get("participation", [])):
+        warn.append("train.participation = 1: one client; all of them is 1.0")
+    drafts = [d for grid in grids for d in (*grid.data, *grid.models, *(e.draft for e in grid.entrants))] + trains
+    if any(grid.samples for grid in grids) and not any(d.random for d in drafts):
+        warn.append("samples: no option has a range to draw from at random")
+

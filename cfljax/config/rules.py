@@ -1,0 +1,137 @@
+"""`[[exclude]]`: a combination is left out when every key of a rule matches it.
+
+Keys are dotted (`train.lr`, `data.partition`, `method.clusters`, `method.ifca.clusters` for one method only), nested tables
+mean the same; `method`, `data` and `model` alone are the name, `seed` is the seed. A list matches any of its values, and so
+does an integer range such as "0:3". Options that a combination leaves at their default match that default.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from cfljax.config.layers import undotted
+from cfljax.config.tables import Known, Point
+from cfljax.config.values import range_of
+from cfljax.errors import SpecError, suggest
+from cfljax.options import show
+
+_PARTS = ("data", "model", "train", "method", "seed")
+_ABSENT = object()
+
+
+class Combination(NamedTuple):
+    """A run before it is checked."""
+
+    data: Point
+    model: Point
+    train: Point
+    method: Point
+    label: str
+    sample: int
+    seed: int
+
+
+class Rule:
+    """One `[[exclude]]` table."""
+
+    def __init__(self, table: Any, where: str):
+        if not isinstance(table, dict) or not table:
+            raise SpecError(f'{where}: must be a table of dotted keys and values, as in {{ method = "ifca", "train.lr" = 0.5 }}')
+        self.where = where
+        self.wanted = {key: _alternatives(value, f"{where}.{key}") for key, value in flatten(undotted(table, where)).items()}
+        for key in self.wanted:
+            head = key.split(".")[0]
+            if head not in (*_PARTS, "seeds"):
+                raise SpecError(f"{where}.{key}: a rule speaks of {', '.join(_PARTS)}" + suggest(head, _PARTS))
+        self.found: set[str] = set()
+        self.used = False
+
+    def matches(self, combination: Combination) -> bool:
+        """Whether every key has one of its values."""
+        hit = True
+        for key, wanted in self.wanted.items():
+            value = look_up(combination, key.split("."))
+            if value is not _ABSENT:
+                self.found.add(key)
+            hit = hit and value is not _ABSENT and any(_same(v, w) for v in _names(value) for w in wanted)
+        self.used = self.used or hit
+        return hit
+
+    def check(self, combinations: list[Combination], has: Known) -> None:
+        """A SpecError for a key that no combination has."""
+        options = {f"{p.draft.kind}.{key}" for c in combinations for p in c[:4] for key in p.draft.fields}
+        names = {name for c in combinations for name in (c.method.draft.names["name"], c.label)}
+        for key in self.wanted.keys() - self.found:
+            parts = key.split(".")
+            if parts[0] == "method" and len(parts) > 1 and parts[1] in has.methods:
+                continue  # about a method that this sweep leaves out
+            known = options | {f"method.{n}" for n in names} | {"data.name", "data.partition", "model.name", "seed"}
+            raise SpecError(f"{self.where}.{key}: there is no such option" + suggest(key, known))
+
+
+def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one table of dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def look_up(c: Combination, path: list[str]) -> Any:
+    """The value at a dotted path, names as a set of spellings, or `_ABSENT`."""
+    head, rest = path[0], path[1:]
+    if head in ("seed", "seeds"):
+        return c.seed if not rest else _ABSENT
+    if head == "method":
+        mine = {c.label, c.method.draft.names["name"]}
+        if not rest or rest == ["name"]:
+            return mine
+        if rest == ["label"]:
+            return c.label
+        if rest[0] in mine:
+            return look_up(c, ["train", *rest[2:]]) if rest[1:2] == ["train"] else _option(c.method, rest[1:], c.sample)
+        return _option(c.method, rest, c.sample)
+    point = getattr(c, head)
+    return _option(point, rest or ["name"], c.sample)
+
+
+def _option(point: Point, path: list[str], sample: int) -> Any:
+    if not path:
+        return _ABSENT
+    if path[0] in point.draft.names:
+        return point.draft.names[path[0]] if len(path) == 1 else _ABSENT
+    if path[0] not in point.draft.fields:
+        return _ABSENT
+    value = point.at(sample).get(path[0], point.draft.fields[path[0]].default)
+    for key in path[1:]:
+        if isinstance(value, str) and key == "name":
+            return value
+        value = value.get(key, _ABSENT) if isinstance(value, dict) else _ABSENT
+    return value
+
+
+def _alternatives(value: Any, where: str) -> list[Any]:
+    if value == [] or value == {}:
+        raise SpecError(f"{where} = {show(value)}: matches nothing")
+    alternatives = [value]  # a list may be the value itself, or the values
+    if isinstance(value, list):
+        alternatives += value
+    for item in list(alternatives):
+        if isinstance(item, str):
+            alternatives += range_of(item, where) or []
+    return alternatives
+
+
+def _names(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, set) else [value]
+
+
+def _same(value: Any, wanted: Any) -> bool:
+    if isinstance(value, (list, tuple)) and isinstance(wanted, (list, tuple)):
+        return len(value) == len(wanted) and all(_same(v, w) for v, w in zip(value, wanted, strict=True))
+    if isinstance(value, bool) != isinstance(wanted, bool):
+        return False
+    return bool(value == wanted) or (value != value and wanted != wanted)

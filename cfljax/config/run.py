@@ -1,0 +1,128 @@
+"""A run: everything that decides its result, resolved, and an id made of nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
+
+from cfljax.config.data import Data
+from cfljax.config.frozen import canonical, plain
+from cfljax.config.train import Train
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """A name of a registry, and its options."""
+
+    name: str
+    options: Any
+
+    def flat(self) -> dict[str, Any]:
+        """One table, as in a spec."""
+        return {"name": self.name, **plain(self.options)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One method on one federation with one seed."""
+
+    method: str
+    """Its name in the registry."""
+    label: str
+    """How tables and figures call it; not part of what is computed."""
+    options: Any
+    """The method's Options instance."""
+    data: Data
+    model: Chosen
+    train: Train
+    seed: int
+    varies: dict[str, Any] = dataclasses.field(default_factory=dict, compare=False, hash=False)
+    """Dotted name → value of the options that differ between the runs of a sweep (method and seed are not listed)."""
+
+    @property
+    def data_seed(self) -> int:
+        """The seed that data and partition are drawn from."""
+        return self.seed if self.data.seed == "run" else int(self.data.seed)
+
+    def resolved(self) -> dict[str, Any]:
+        """Every option with its value, as plain nested tables; None is left out. `seeds` and `method` as a spec has them."""
+        return {
+            "data": self.data.drawn_for(self.seed).flat(),
+            "model": self.model.flat(),
+            "method": {"name": self.method, **plain(self.options)},
+            "train": plain(self.train),
+            "seeds": [self.seed],
+        }
+
+    @cached_property
+    def id(self) -> str:
+        """16 hexadecimal digits: equal for runs that compute the same, whatever their labels or spelling."""
+        parts = (
+            "run 1",
+            self.data.drawn_for(self.seed).identity,
+            f"{self.model.name} {canonical(self.model.options)}",
+            f"{self.method} {canonical(self.options)}",
+            canonical(self.train),
+            str(self.seed),
+        )
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def with_varies(runs: list[Run]) -> list[Run]:
+    """The same runs, each with the options that differ between them. Options of a data set, a partition, a model or a
+    method are compared with those of the same name: the name itself tells the rest apart."""
+    values: dict[tuple[str, str], set[str]] = {}
+    views: dict[int, list[tuple[tuple[str, str], Any]]] = {}
+    for run in runs:
+        for part, dotted in _dotted_parts(run):
+            if id(part) in views:
+                continue
+            views[id(part)] = view = list(dotted)
+            for key, value in view:
+                values.setdefault(key, set()).add(canonical(value))
+    differ = {key for key, found in values.items() if len(found) > 1}
+
+    def of(run: Run) -> dict[str, Any]:
+        listed = (pair for part, _ in _dotted_parts(run) for pair in views[id(part)])
+        return {key[1]: value for key, value in listed if key in differ}
+
+    return [_varied(run, of(run)) for run in runs]
+
+
+def _varied(run: Run, varies: dict[str, Any]) -> Run:
+    made = dataclasses.replace(run, varies=varies)
+    vars(made)["id"] = run.id  # known already, and `varies` is no part of it
+    return made
+
+
+def _dotted_parts(run: Run) -> Iterable[tuple[Any, Iterable[tuple[tuple[str, str], Any]]]]:
+    """Each shared part of a run with its (group, dotted name) → value pairs, made only when asked for."""
+    data, model = run.data, run.model
+    yield data, ((_data_key(data, k), _plain_or_none(v)) for k, v in _data_pairs(data))
+    yield (
+        model,
+        [(("", "model.name"), model.name)] + [((model.name, f"model.{k}"), v) for k, v in _pairs(model.options)],
+    )
+    yield run.train, [(("", f"train.{k}"), v) for k, v in _pairs(run.train)]
+    yield run.options, [((run.method, f"method.{k}"), v) for k, v in _pairs(run.options)]
+
+
+def _data_pairs(data: Data) -> list[tuple[str, Any]]:
+    common = [(f.name, getattr(data, f.name)) for f in dataclasses.fields(data) if f.name not in ("source", "parts")]
+    return common + _pairs(data.source) + _pairs(data.parts)
+
+
+def _data_key(data: Data, key: str) -> tuple[str, str]:
+    common = key in ("name", "partition", "path", "seed", "normalise", "arrive")
+    return ("" if common else f"{data.name}/{data.partition}", f"data.{key}")
+
+
+def _pairs(options: Any) -> list[tuple[str, Any]]:
+    return [(f.name, _plain_or_none(getattr(options, f.name))) for f in dataclasses.fields(options)]
+
+
+def _plain_or_none(value: Any) -> Any:
+    return None if value is None else plain(value)

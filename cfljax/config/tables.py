@@ -1,0 +1,216 @@
+"""The tables of a spec as drafts: names are settled, each option has the values of its axis, nothing is combined yet."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from cfljax.config.data import DataOptions, make_data
+from cfljax.config.run import Chosen
+from cfljax.config.train import Train
+from cfljax.config.values import Field, Range, axis, fields_of
+from cfljax.errors import CfljaxError, SpecError, suggest
+from cfljax.options import check, show
+from cfljax.registry import Registry
+
+RESERVED = ("name", "label", "train")
+
+
+class Known(NamedTuple):
+    """What can be named in a spec."""
+
+    sources: Registry
+    source_options: Callable[[str], type]
+    """Options class of a data set, registered or not."""
+    find: Callable[..., Any]
+    """(name, path): finds a data set's files without reading them, or raises."""
+    partitions: Registry
+    models: Registry
+    methods: Registry
+
+
+def known() -> Known:
+    """The registries of the package."""
+    from cfljax.data import SOURCES, find, options_for
+    from cfljax.federation import PARTITIONS
+    from cfljax.methods import METHODS
+    from cfljax.models import MODELS
+
+    return Known(SOURCES, options_for, find, PARTITIONS, MODELS, METHODS)
+
+
+class Point:
+    """One choice of values for one table. It is checked as a whole when first used, so that combinations which a rule
+    excludes need not be valid."""
+
+    def __init__(self, draft: Draft, values: dict[str, Any]):
+        self.draft, self.values = draft, values
+        self.random = any(isinstance(v, Range) for v in values.values())
+        self._made: dict[int, Any] = {}
+
+    def at(self, sample: int) -> dict[str, Any]:
+        """The values with random ranges drawn."""
+        if not self.random:
+            return self.values
+        seed, kind = self.draft.search_seed, self.draft.kind
+        return {k: v.draw(f"{kind}.{k}", seed, sample) if isinstance(v, Range) else v for k, v in self.values.items()}
+
+    def made(self, sample: int) -> Any:
+        """The checked options; the same object each time."""
+        sample = sample if self.random else 0
+        if sample not in self._made:
+            self._made[sample] = self.draft.build(self.at(sample))
+        return self._made[sample]
+
+
+@dataclasses.dataclass(frozen=True)
+class Draft:
+    """A table with its names settled."""
+
+    kind: str
+    where: str
+    names: dict[str, str]
+    fields: dict[str, Field]
+    axes: dict[str, list[Any]]
+    build: Callable[[dict[str, Any]], Any]
+    search_seed: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many points it has."""
+        total = 1
+        for values in self.axes.values():
+            total *= len(values)
+        return total
+
+    @property
+    def random(self) -> bool:
+        """Whether some option is drawn at random."""
+        return any(isinstance(values[0], Range) for values in self.axes.values())
+
+    def points(self) -> Iterator[Point]:
+        """Every combination of its axes."""
+        for values in itertools.product(*self.axes.values()):
+            yield Point(self, dict(zip(self.axes, values, strict=True)))
+
+
+class Variant(NamedTuple):
+    """One choice of names, and the classes that its options belong to."""
+
+    names: dict[str, str]
+    classes: tuple[type, ...]
+
+
+def drafts(
+    kind: str, where: str, table: dict[str, Any], variants: list[Variant], build: Callable[..., Any], search_seed: int,
+    elsewhere: Callable[[str], str] = lambda _: "",
+) -> list[Draft]:  # fmt: skip
+    """A draft per variant. With several variants (a list of names) an option counts for those that have it."""
+    own = [{key: field for cls in v.classes for key, field in fields_of(cls).items()} for v in variants]
+    union = {key for fields in own for key in fields}
+    for key in table:
+        if key not in union:
+            raise _unknown(kind, f"{where}.{key} = {show(table[key])}", key, union, elsewhere(key))
+    found = []
+    for variant, fields in zip(variants, own, strict=True):
+        axes = {key: axis(value, fields[key], f"{where}.{key}") for key, value in table.items() if key in fields}
+
+        def make(values: dict[str, Any], variant: Variant = variant) -> Any:
+            return build(variant.names, values, variant.classes, where)
+
+        found.append(Draft(kind, where, variant.names, fields, axes, make, search_seed))
+    return found
+
+
+def _unknown(kind: str, shown: str, key: str, options: set[str], elsewhere: str) -> SpecError:
+    reserved = {"data": ("name", "partition"), "method": RESERVED, "train": ()}.get(kind, ("name",))
+    return SpecError(f"{shown}: there is no such option" + (elsewhere or suggest(key, options | set(reserved))))
+
+
+def data_drafts(table: dict[str, Any], where: str, has: Known, search_seed: int) -> list[Draft]:
+    """The `data` table: every name with every partition."""
+    variants = []
+    for name in names_in(table, "name", where):
+        _check_source(name, table.get("path"), where, has)
+        source = has.source_options(name)
+        partitions = names_in(table, "partition", where) if "partition" in table else [default_partition(name, source)]
+        for partition in partitions:
+            parts = has.partitions.entry(partition, f"{where}.partition").options
+            variants.append(Variant({"name": name, "partition": partition}, (source, parts, DataOptions)))
+    rest = {k: v for k, v in table.items() if k not in ("name", "partition")}
+
+
+    def elsewhere(key: str) -> str:
+        owners = [p for p in has.partitions if key in fields_of(has.partitions.entry(p).options)]
+        listed = "; ".join(dict.fromkeys(v.names["partition"] for v in variants))
+        return f" with partition {listed}; it belongs to {', '.join(owners)}" if owners else ""
+
+    return drafts("data", where, rest, variants, make_data, search_seed, elsewhere)
+
+
+def _check_source(name: str, path: Any, where: str, has: Known) -> None:
+    """A name that is nearly a registered one is a slip, unless there is a file of that name."""
+    near = difflib.get_close_matches(name, list(has.sources), n=1, cutoff=0.75)
+    if name in has.sources or not near or not isinstance(path, (str, type(None))):
+        return
+    try:
+        has.find(name, path)
+    except CfljaxError:
+        raise SpecError(f'{where}.name = "{name}": unknown data set; did you mean "{near[0]}"?') from None
+
+
+def default_partition(name: str, source: type) -> str:
+    """`user` for data that comes in clients' shares (the source's Options class may say `partition = "…"`), else `iid`."""
+    said = getattr(source, "default_partition", None)
+    return str(said) if said else "user" if name == "synthetic" else "iid"
+
+
+def model_drafts(table: dict[str, Any], where: str, has: Known, search_seed: int) -> list[Draft]:
+    """The `model` table."""
+    names = names_in(table, "name", where)
+    variants = [Variant({"name": n}, (has.models.entry(n, f"{where}.name").options,)) for n in names]
+    return drafts("model", where, {k: v for k, v in table.items() if k != "name"}, variants, _chosen, search_seed)
+
+
+def train_drafts(table: dict[str, Any], where: str, search_seed: int) -> list[Draft]:
+    """The `train` table."""
+
+    def build(names: dict[str, str], values: dict[str, Any], classes: tuple[type, ...], where: str) -> Train:  # noqa: ARG001
+        made: Train = check(Train, values, where)
+        return made
+
+    return drafts("train", where, table, [Variant({}, (Train,))], build, search_seed)
+
+
+def method_draft(
+    table: dict[str, Any], where: str, has: Known, defaults: dict[str, Any], search_seed: int, shared: frozenset[str] = frozenset()
+) -> Draft:
+    """A `[[method]]` table whose name is settled; `shared` keys come from a table for several names and count where the
+    method has them."""
+    name = table["name"]
+    cls = has.methods.entry(name, "method.name").options
+    own = fields_of(cls)
+    given = {k: v for k, v in table.items() if k not in RESERVED and (k in own or k not in shared)}
+    inherited = {k: v for k, v in defaults.items() if k in own and k not in given}
+    return drafts("method", where, {**inherited, **given}, [Variant({"name": name}, (cls,))], _chosen, search_seed)[0]
+
+
+def _chosen(names: dict[str, str], values: dict[str, Any], classes: tuple[type, ...], where: str) -> Chosen:
+    return Chosen(names["name"], check(classes[0], values, where))
+
+
+def names_in(table: dict[str, Any], key: str, where: str) -> list[str]:
+    """The names under a key: one, or a list of them."""
+    if key not in table:
+        raise SpecError(f"{where}.{key}: missing")
+    value = table[key]
+    names = value if isinstance(value, list) else [value]
+    if not names:
+        raise SpecError(f"{where}.{key} = []: an empty list leaves nothing to run")
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise SpecError(f"{where}.{key} = {show(value)}: must be a name, or a list of names")
+    return list(dict.fromkeys(names))

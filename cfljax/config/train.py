@@ -1,0 +1,118 @@
+"""The options of the training loop and of local training, common to all methods."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from typing import Any
+
+from cfljax.config.frozen import Table
+from cfljax.errors import SpecError, suggest
+from cfljax.options import option, show
+
+_NEED_MORE = ("lbfgs", "polyak_sgd")  # their update wants losses that the local solver does not hand over
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """The `train` table."""
+
+    rounds: int = option(100, "communication rounds", low=1)
+    participation: int | float = option(1.0, "clients per round: a fraction up to 1.0, or a count as an integer", above=0)
+    epochs: int | None = option(None, "local passes over a client's data (1 unless `steps` is given)", low=1)
+    steps: int | None = option(None, "local optimiser steps, in place of `epochs`", low=1)
+    batch: int | str = option(10, "samples per step, or all of them", low=1, choices=("full",))
+    lr: float = option(0.03, "learning rate", low=0, traced=True)
+    lr_decay: float = option(1.0, "round t uses lr · lr_decay^t", above=0, high=1, traced=True)
+    momentum: float = option(0.0, "momentum of SGD, reset at each local start", low=0, traced=True)
+    weight_decay: float = option(0.0, "adds weight_decay · w to the gradient", low=0, traced=True)
+    optimizer: str | dict = option("sgd", 'a name of optax, or a table { name = "adam", b1 = 0.8 }')  # type: ignore[type-arg]
+    eval_every: int = option(1, "rounds between evaluations", low=1)
+    dropout: float = option(0.0, "chance that a participant drops out of a round", low=0, traced=True)
+    stragglers: float = option(0.0, "chance that a participant does only part of its steps", low=0, high=1, traced=True)
+    straggler_work: float = option(0.5, "the part of its steps that a straggler does", above=0, high=1, traced=True)
+    score: str = option("all", "whom to score: everybody, or clients that have a cluster", choices=("all", "assigned"))
+    test_clients_choose: str = option(
+        "test_loss", "how a client that never trains picks its model", choices=("test_loss", "holdout")
+    )
+    eval_clients: int | None = option(None, "score only so many clients", low=1)
+    precision: str = option("highest", "of matrix products on accelerators", choices=("highest", "high", "default"))
+    discrepancy: str = option("after", "from the model after or at the start of the round", choices=("after", "start"))
+
+    def __post_init__(self) -> None:
+        if self.epochs is None and self.steps is None:
+            object.__setattr__(self, "epochs", 1)
+        if isinstance(self.optimizer, dict):
+            table = Table(self.optimizer)
+            object.__setattr__(self, "optimizer", table["name"] if set(table) == {"name"} else table)
+
+    @property
+    def optimizer_pair(self) -> tuple[str, dict[str, Any]]:
+        """The optimiser's name in optax, and its arguments."""
+        if isinstance(self.optimizer, str):
+            return self.optimizer, {}
+        return self.optimizer["name"], {k: v for k, v in self.optimizer.items() if k != "name"}
+
+    def check(self, where: str) -> None:
+        """Combinations; raises SpecError."""
+        if self.epochs is not None and self.steps is not None:
+            raise SpecError(f"{where}.steps = {self.steps}: give epochs or steps, not both (epochs = {self.epochs})")
+        if isinstance(self.participation, float) and not self.participation <= 1:
+            raise SpecError(
+                f"{where}.participation = {self.participation}: a fraction is at most 1.0; a count is an integer without a point"
+            )
+        for name, value in (("momentum", self.momentum), ("dropout", self.dropout)):
+            if value >= 1:
+                raise SpecError(f"{where}.{name} = {value}: must be less than 1")
+        for name in ("dropout", "stragglers", "straggler_work", "lr_decay"):
+            if math.isnan(getattr(self, name)):
+                raise SpecError(f"{where}.{name} = nan: must be a number")
+        if self.optimizer != "sgd":
+            check_optimizer(self.optimizer, self.momentum, where)
+
+
+def check_optimizer(optimizer: str | dict[str, Any], momentum: float, where: str) -> None:
+    """The optimiser and its arguments, against optax."""
+    where = f"{where}.optimizer"
+    name = optimizer if isinstance(optimizer, str) else optimizer.get("name")
+    arguments = {} if isinstance(optimizer, str) else {k: v for k, v in optimizer.items() if k != "name"}
+    if not isinstance(name, str):
+        raise SpecError(f'{where} = {show(optimizer)}: the table needs a name, as in {{ name = "adam", b1 = 0.8 }}')
+    known = optimizers()
+    if name not in known:
+        raise SpecError(f'{where} = "{name}": optax has no such optimiser' + suggest(name, known))
+    for key in arguments:
+        if key == "learning_rate":
+            raise SpecError(f"{where}.learning_rate: the learning rate is train.lr")
+        if key not in known[name]:
+            raise SpecError(f"{where}.{key}: optax.{name} takes no such argument" + suggest(key, known[name]))
+    if momentum and name != "sgd":
+        raise SpecError(f'train.momentum = {momentum}: is for optimizer = "sgd"; give it in the table of "{name}"')
+    if momentum and arguments:
+        raise SpecError(f"train.momentum = {momentum}: give it in the optimizer's table, as that table replaces plain SGD")
+    _try(name, arguments, where)
+
+
+def _try(name: str, arguments: dict[str, Any], where: str) -> None:
+    import optax
+
+    try:
+        getattr(optax, name)(0.1, **arguments)
+    except Exception as error:  # whatever optax makes of a wrong argument
+        raise SpecError(f"{where} = {show(arguments)}: optax.{name} refuses it ({error})") from None
+
+
+def optimizers() -> dict[str, list[str]]:
+    """The optimisers of optax by name, with the arguments that they take beside the learning rate."""
+    import optax
+
+    found = {}
+    for name in dir(optax):
+        thing = getattr(optax, name)
+        if name.startswith("_") or name in _NEED_MORE or not inspect.isfunction(thing):
+            continue
+        arguments = list(inspect.signature(thing).parameters)
+        if arguments[:1] == ["learning_rate"]:
+            found[name] = arguments[1:]
+    return found

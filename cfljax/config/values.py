@@ -1,0 +1,207 @@
+"""From what a spec writes for an option to the values that the option takes: lists, `0:10`, `log(a, b, n)`, ranges."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import typing
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cfljax.errors import SpecError, suggest
+from cfljax.options import _alternatives, check_value, show
+
+MAX_RUNS = 1_000_000
+_RANGE = re.compile(r"\s*(-?\d{1,18})\s*:\s*(-?\d{1,18})\s*(?::\s*(-?\d{1,18})\s*)?")
+_SPACED = re.compile(r"\s*(log|lin)\s*\(([^()]*)\)\s*")
+
+
+class Range(NamedTuple):
+    """A range to draw from at random."""
+
+    low: float
+    high: float
+    log: bool
+    integer: bool
+
+    def draw(self, key: str, search_seed: int, sample: int) -> float | int:
+        """The value of that option in that sample: it depends on nothing else, so one more range changes no other draw."""
+        share = np.random.default_rng([search_seed, zlib.crc32(key.encode()), sample]).random()
+        high = self.high + 1 if self.integer else self.high
+        if self.log:
+            drawn = math.exp(math.log(self.low) + share * (math.log(high) - math.log(self.low)))
+        else:
+            drawn = self.low + share * (high - self.low)
+        if self.integer:
+            return min(int(math.floor(drawn)), int(self.high))
+        return min(max(float(f"{drawn:.6g}"), self.low), self.high)
+
+
+class Field(NamedTuple):
+    """What an option accepts."""
+
+    hint: Any
+    meta: Any
+    default: Any
+
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The types it may have."""
+        return _alternatives(self.hint)
+
+    @property
+    def depth(self) -> int:
+        """How deep lists are nested in one value: 0 for a number, 1 for a list of numbers."""
+        return max(_depth_of_hint(kind) for kind in self.kinds)
+
+    @property
+    def table(self) -> bool:
+        """Whether a value may be a table."""
+        return any(kind is dict or typing.get_origin(kind) is dict for kind in self.kinds)
+
+
+def fields_of(cls: type) -> dict[str, Field]:
+    """The options of an Options class by name."""
+    hints = typing.get_type_hints(cls)
+    missing = dataclasses.MISSING
+    return {
+        f.name: Field(hints[f.name], f.metadata, None if f.default is missing else f.default)
+        for f in dataclasses.fields(cls)
+        if f.init
+    }
+
+
+def axis(value: Any, field: Field, where: str) -> list[Any]:
+    """The values to run: one, or many where a list or a range is given. A random range is one `Range`."""
+    if isinstance(value, list) and _depth(value) > field.depth:
+        if not value:
+            raise SpecError(f"{where} = []: an empty list leaves nothing to run")
+        return _list_axis(value, field, where)
+    return one(value, field, where)
+
+
+def _list_axis(value: list[Any], field: Field, where: str) -> list[Any]:
+    found: list[Any] = []
+    for item in value:
+        values = one(item, field, where)
+        if isinstance(values[0], Range):
+            raise SpecError(f"{where} = {show(value)}: a random range stands alone, not in a list")
+        found += values
+        if len(found) > MAX_RUNS:
+            raise SpecError(f"{where}: more than {MAX_RUNS:,} values")
+    return found
+
+
+def one(value: Any, field: Field, where: str) -> list[Any]:
+    """The values of one entry: itself, or what the range it writes stands for."""
+    if isinstance(value, str):
+        if int in field.kinds and (match := _RANGE.fullmatch(value)):
+            return [check_value(v, field.hint, field.meta, where) for v in integers(match, value, where)]
+        if {int, float} & set(field.kinds) and (match := _SPACED.fullmatch(value)):
+            return spaced(match[1], match[2], field, f'{where} = "{value}"', where)
+    if isinstance(value, dict):
+        if not field.table and ({"low", "high"} & set(value)):
+            return [_random_table(value, field, where)]
+        if field.table:
+            return _inner_axes(value, where)
+    return [check_value(value, field.hint, field.meta, where)]
+
+
+def integers(match: re.Match[str], text: str, where: str) -> range:
+    """`start:stop` or `start:stop:step`, the stop not included."""
+    start, stop, step = int(match[1]), int(match[2]), int(match[3] or 1)
+    if step == 0:
+        raise SpecError(f'{where} = "{text}": the step is 0')
+    found = range(start, stop, step)
+    if start == stop or (stop > start) != (step > 0):
+        raise SpecError(f'{where} = "{text}": an empty range (start:stop:step, the stop is not included)')
+    if (abs(stop - start) - 1) // abs(step) + 1 > MAX_RUNS:
+        raise SpecError(f'{where} = "{text}": more than {MAX_RUNS:,} values')
+    return found
+
+
+def range_of(text: str, where: str) -> list[int] | None:
+    """The integers that the text writes as a range, if it does."""
+    match = _RANGE.fullmatch(text)
+    return list(integers(match, text, where)) if match else None
+
+
+def spaced(kind: str, inside: str, field: Field, shown: str, where: str) -> list[Any]:
+    """`lin(a, b, n)` and `log(a, b, n)`: n values from a to b; without n, a random range."""
+    try:
+        numbers = [float(part) for part in inside.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (2, 3) or not all(math.isfinite(n) for n in numbers):
+        raise SpecError(f"{shown}: write {kind}(from, to, how many), or {kind}(from, to) for a random search")
+    low, high = numbers[:2]
+    if kind == "log" and min(low, high) <= 0:
+        raise SpecError(f"{shown}: a logarithmic range needs numbers above 0")
+    if len(numbers) == 2:
+        return [_random(low, high, kind == "log", field, shown, where)]
+    count = numbers[2]
+    if count != int(count) or not 1 <= count <= MAX_RUNS:
+        raise SpecError(f"{shown}: how many must be an integer from 1 to {MAX_RUNS:,}")
+    if int(count) == 1:
+        steps = np.array([low])
+    else:
+        with np.errstate(all="ignore"):  # numbers near the end of float64 end in the error below
+            steps = np.geomspace(low, high, int(count)) if kind == "log" else np.linspace(low, high, int(count))
+    if not np.isfinite(steps).all():
+        raise SpecError(f"{shown}: too wide for a float")
+    return [check_value(float(f"{v:.12g}"), field.hint, field.meta, where) for v in steps]
+
+
+def _random_table(table: dict[str, Any], field: Field, where: str) -> Range:
+    shown = f"{where} = {show(table)}"
+    for key in table:
+        if key not in ("low", "high", "log"):
+            raise SpecError(f"{where}.{key}: a random range has low, high and log" + suggest(key, ("low", "high", "log")))
+    low, high, log = table.get("low"), table.get("high"), table.get("log", False)
+    number = (int, float)
+    if not isinstance(low, number) or not isinstance(high, number) or isinstance(low, bool) or isinstance(high, bool):
+        raise SpecError(f"{shown}: a random range needs low and high, both numbers")
+    if not isinstance(log, bool):
+        raise SpecError(f"{shown}: log is true or false")
+    return _random(low, high, log, field, shown, where)
+
+
+def _random(low: float, high: float, log: bool, field: Field, shown: str, where: str) -> Range:
+    if not {int, float} & set(field.kinds):
+        raise SpecError(f"{shown}: only numbers can be drawn at random")
+    if not low < high or not math.isfinite(high - low):
+        raise SpecError(f"{shown}: low must be less than high, and both finite")
+    if log and low <= 0:
+        raise SpecError(f"{shown}: a logarithmic range needs numbers above 0")
+    integer = float not in field.kinds or (int in field.kinds and isinstance(low, int) and isinstance(high, int))
+    for bound in (low, high):
+        if integer and bound != int(bound):
+            raise SpecError(f"{shown}: the bounds of an integer are integers")
+        check_value(int(bound) if integer else float(bound), field.hint, field.meta, where)
+    return Range(low, high, log, integer)
+
+
+def _inner_axes(table: dict[str, Any], where: str) -> list[Any]:
+    """Lists inside an option's table are axes, too."""
+    found: list[dict[str, Any]] = [{}]
+    for key, value in table.items():
+        if value == []:
+            raise SpecError(f"{where}.{key} = []: an empty list leaves nothing to run")
+        values = value if isinstance(value, list) else [value]
+        if len(found) * len(values) > MAX_RUNS:
+            raise SpecError(f"{where}: more than {MAX_RUNS:,} values")
+        found = [{**done, key: v} for done in found for v in values]
+    return found
+
+
+def _depth(value: Any) -> int:
+    return 1 + max((_depth(v) for v in value), default=0) if isinstance(value, list) else 0
+
+
+def _depth_of_hint(kind: Any) -> int:
+    if typing.get_origin(kind) is not tuple:
+        return 0
+    return 1 + max((_depth_of_hint(k) for k in typing.get_args(kind) if k is not Ellipsis), default=0)
