@@ -1,0 +1,99 @@
+"""Which cluster a participant joins: by loss, by loss and direction, by distance; and what to do about empty clusters."""
+
+from __future__ import annotations
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from cfljax import keys
+from cfljax.kernels.blocks import squared_distances, sum_blocks
+from cfljax.kernels.cosine import cosine_rows
+
+SIMILARITIES = ("descent", "literal", "euclidean")
+RESEED = ("when_empty", "always", "never")
+
+
+def least_loss(losses: jax.Array) -> jax.Array:
+    """i32[S] the cluster with the smallest of losses f32[K, S]; ties to the lowest index. NaN is never chosen, not even
+    over Inf; a participant with nothing but NaN gets cluster 0."""
+    chex.assert_rank(losses, 2)
+    known = ~jnp.isnan(losses)
+    least = jnp.where(known, losses, jnp.inf).min(axis=0)
+    return jnp.argmax(known & (losses == least), axis=0).astype(jnp.int32)
+
+
+def joint_similarity(
+    gradients: jax.Array, last: jax.Array, how: str = "descent", lr: jax.Array | float = 1.0
+) -> jax.Array:
+    """f32[K, S] S_ik of gradients f32[K, S, d] (of participant s at model k) with the clusters' last moves f32[K, d]:
+    `"descent"` cos(−∇L, Δw), `"literal"` cos(∇L, Δw), `"euclidean"` −‖−lr ∇L − Δw‖. 0 before the first move."""
+    chex.assert_rank([gradients, last], [3, 2])
+    chex.assert_equal_shape_prefix([gradients, last], 1)
+    similarity = jax.lax.map(lambda pair: move_similarity(pair[0], pair[1], how, lr), (gradients, last))
+    return jnp.where(jnp.any(last != 0), similarity, 0.0)
+
+
+def move_similarity(
+    gradient: jax.Array, last: jax.Array, how: str = "descent", lr: jax.Array | float = 1.0
+) -> jax.Array:
+    """f32[S] the same for one cluster: gradient f32[S, d], last f32[d]. For `"euclidean"` a zero move is a point like
+    any other. Always finite."""
+    chex.assert_rank([gradient, last], [2, 1])
+    chex.assert_equal_shape_suffix([gradient, last], 1)
+    if how == "descent":
+        return cosine_rows(-gradient, last)
+    if how == "literal":
+        return cosine_rows(gradient, last)
+    if how != "euclidean":
+        raise ValueError(f'similarity "{how}": must be one of {", ".join(SIMILARITIES)}')
+
+    def partial(start: jax.Array | int, size: int) -> jax.Array:
+        g, w = jax.lax.dynamic_slice_in_dim(gradient, start, size, 1), jax.lax.dynamic_slice_in_dim(last, start, size)
+        return jnp.square(lr * g + w).sum(axis=1)
+
+    distance = jnp.sqrt(sum_blocks(partial, last.shape[0], jnp.zeros(gradient.shape[0], jnp.float32)))
+    return -jnp.nan_to_num(distance, nan=jnp.finfo(jnp.float32).max)
+
+
+def joint_score(losses: jax.Array, similarity: jax.Array, lam: jax.Array | float) -> jax.Array:
+    """f32[K, S] λ S + (1 − λ)(−L) of losses and similarity f32[K, S]; the participant joins the largest."""
+    chex.assert_rank([losses, similarity], 2)
+    chex.assert_equal_shape([losses, similarity])
+    return lam * similarity + (1.0 - lam) * -losses
+
+
+def joint_choice(losses: jax.Array, similarity: jax.Array, lam: jax.Array | float) -> jax.Array:
+    """i32[S] argmax of `joint_score`, ties and NaN as in `least_loss`; with λ = 0 it is `least_loss`."""
+    return least_loss(-joint_score(losses, similarity, lam))
+
+
+def nearest(points: jax.Array, centres: jax.Array, active: jax.Array | None = None) -> jax.Array:
+    """i32[S] the centre of f32[K, d] nearest in l2 to each of points f32[S, d]; ties to the lowest index. Inactive
+    (active bool[K]) and non-finite centres are never chosen while there is another."""
+    distance = squared_distances(points, centres).T
+    return least_loss(distance if active is None else jnp.where(active[:, None], distance, jnp.nan))
+
+
+def reseed_empty(
+    key: jax.Array, labels: jax.Array, mask: jax.Array, clusters: int, uid: jax.Array, rule: str = "when_empty"
+) -> jax.Array:
+    """i32[S] labels after K distinct participants were drawn and the j-th put into cluster j: when some cluster has no
+    participant (`"when_empty"`), in every round (`"always"`) or never. Skipped with fewer than K participants. The draw
+    goes by uid i32[S], so the order of participants and padding change nothing."""
+    chex.assert_rank([labels, mask, uid], 1)
+    chex.assert_equal_shape([labels, mask, uid])
+    if rule not in RESEED:
+        raise ValueError(f'reseed "{rule}": must be one of {", ".join(RESEED)}')
+    if rule == "never" or labels.shape[0] < clusters:
+        return labels
+    numbers = jnp.arange(clusters, dtype=labels.dtype)
+    where = jnp.arange(labels.shape[0], dtype=jnp.int32)
+    drawn = keys.scores(key, "reseed", uid)
+    ranked = jax.lax.sort((~mask, drawn, uid, where), num_keys=3)[3]
+    moved = labels.at[ranked[:clusters]].set(numbers)
+    wanted = mask.sum() >= clusters
+    if rule == "when_empty":
+        filled = ((labels[None, :] == numbers[:, None]) & mask[None, :]).any(axis=1)
+        wanted = wanted & ~filled.all()
+    return jnp.where(wanted, moved, labels)

@@ -1,0 +1,24 @@
+"""MADC: how differently two clients see all the others (FedGroup eq. 7)."""
+
+from __future__ import annotations
+
+import chex
+import jax
+import jax.numpy as jnp
+
+
+def madc(cosines: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+    """f32[n, n] of cosines f32[n, n]: the mean over z ≠ i, j of |M_iz − M_jz| (eq. 7), without an n × n × n array. 0 with
+    itself, with masked clients (mask bool[n]), and where there is no third client."""
+    n = cosines.shape[0]
+    chex.assert_shape(cosines, (n, n))
+    present = jnp.ones(n, bool) if mask is None else mask
+    chex.assert_shape(present, (n,))
+    rows = jnp.where(present[:, None] & present[None, :], cosines, 0.0)
+    whole = jax.lax.map(lambda row: jnp.abs(rows - row[None, :]).sum(axis=1), rows)  # one row i at a time: n × n
+    own = jnp.diagonal(rows)
+    itself = jnp.abs(own[:, None] - rows.T) + jnp.abs(rows - own[None, :])  # the terms z = i and z = j
+    others = present.sum() - 2
+    mean = jnp.maximum(whole - itself, 0.0) / jnp.maximum(others, 1)  # eq. 7
+    counted = present[:, None] & present[None, :] & ~jnp.eye(n, dtype=bool) & (others > 0)
+    return jnp.where(counted, mean, 0.0)

@@ -1,0 +1,195 @@
+"""Clustering on the host with scikit-learn, in float64 and on one thread, so that a run's labels do not depend on the
+machine; and what OCFL does with the result. Labels are i32, numbered by first appearance; −1 is noise. Rows that are not
+finite are noise. Nothing here fails on one client or on duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+METRICS = ("euclidean", "cosine", "l1")
+NOISE_RULES = ("nearest", "isolate", "drop")
+DIRECT = 2e10
+"""Up to this many differences Euclidean distances are taken one by one, beyond it from products."""
+
+
+def optics(points: np.ndarray, min_samples: int = 2, xi: float = 0.2, metric: str = "euclidean") -> np.ndarray:
+    """i32[n] OPTICS (Ankerst et al.; clusters by xi) of points f[n, d]; all −1 with fewer than min_samples points."""
+
+    def fit(rows: np.ndarray) -> np.ndarray:
+        from sklearn.cluster import OPTICS
+
+        if rows.shape[0] < max(min_samples, 2):
+            return np.full(rows.shape[0], -1)
+        distances = distance_matrix(rows, metric)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return OPTICS(min_samples=min_samples, xi=xi, metric="precomputed", n_jobs=1).fit(distances).labels_
+
+    return _on_finite_rows(fit, points)
+
+
+def agglomerative(
+    points: np.ndarray,
+    clusters: int | None = None,
+    distance_threshold: float | None = None,
+    linkage: str = "complete",
+    metric: str = "precomputed",
+) -> np.ndarray:
+    """i32[n] agglomerative clustering into that many clusters (at most n) or up to a distance threshold: exactly one of
+    the two. points: f[n, n] distances (`"precomputed"`), or f[n, d] with a metric. `"ward"` needs `"euclidean"`."""
+    if (clusters is None) == (distance_threshold is None):
+        raise ValueError("agglomerative: give either clusters or distance_threshold")
+
+    def fit(rows: np.ndarray) -> np.ndarray:
+        from sklearn.cluster import AgglomerativeClustering
+
+        if rows.shape[0] < 2:
+            return np.zeros(rows.shape[0], int)
+        wanted = None if clusters is None else min(clusters, rows.shape[0])
+        data = rows if linkage == "ward" or metric == "precomputed" else distance_matrix(rows, metric)
+        kind = metric if linkage == "ward" else "precomputed"
+        model = AgglomerativeClustering(n_clusters=wanted, distance_threshold=distance_threshold, linkage=linkage, metric=kind)
+        return model.fit(data).labels_
+
+    if metric != "precomputed":
+        return _on_finite_rows(fit, points)
+    kept = _finite_block(np.asarray(points, np.float64))
+    labels = np.full(len(points), -1)
+    labels[kept] = _one_thread(fit, np.asarray(points, np.float64)[np.ix_(kept, kept)])
+    return by_first_appearance(labels)
+
+
+def distance_matrix(points: np.ndarray, metric: str = "euclidean") -> np.ndarray:
+    """f64[n, n] distances between the rows of points f[n, d]: `"euclidean"`, `"l1"`, or `"cosine"` (1 − cosine; 1 to a zero
+    vector). Symmetric, diagonal 0, and 0 between duplicates."""
+    from scipy.spatial.distance import cdist
+
+    points = np.asarray(points, np.float64)
+    if metric == "l1":
+        return cdist(points, points, "cityblock")
+    if metric == "cosine":
+        return _cosine_distances(points)
+    if metric != "euclidean":
+        raise ValueError(f'metric "{metric}": must be one of {", ".join(METRICS)}')
+    if len(points) ** 2 * points.shape[1] <= DIRECT:
+        return cdist(points, points)
+    return _long_distances(points)
+
+
+def by_first_appearance(labels: np.ndarray) -> np.ndarray:
+    """i32[n] the same partition, numbered 0, 1, … in the order of first appearance; negative labels become −1."""
+    labels = np.asarray(labels)
+    names: dict[int, int] = {}
+    return np.array([-1 if k < 0 else names.setdefault(int(k), len(names)) for k in labels], np.int32).reshape(labels.shape)
+
+
+def settle_noise(weights: np.ndarray, labels: np.ndarray, rule: str = "nearest") -> np.ndarray:
+    """i32[n] labels without noise (OCFL): `"nearest"` joins the cluster whose mean weights are most similar by cosine,
+    `"isolate"` makes each point its own cluster, `"drop"` leaves −1. With no cluster at all everyone is in cluster 0."""
+    if rule not in NOISE_RULES:
+        raise ValueError(f'noise "{rule}": must be one of {", ".join(NOISE_RULES)}')
+    labels = np.asarray(labels).copy()
+    if (labels < 0).all():
+        return np.zeros(labels.shape, np.int32)
+    noise = np.flatnonzero(labels < 0)
+    if rule == "nearest":
+        labels[noise] = nearest_mean_cosine(weights, labels, noise)
+    elif rule == "isolate":
+        labels[noise] = labels.max() + 1 + np.arange(noise.size)
+    return by_first_appearance(labels)
+
+
+def nearest_mean_cosine(weights: np.ndarray, labels: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """i64[len(which)] for each of these rows of weights f[n, d] the label whose mean weights have the largest cosine with
+    it; ties to the lowest label."""
+    names, means = cluster_means(weights, labels)
+    return names[_cosines(np.asarray(weights, np.float64)[which], means).argmax(axis=1)]
+
+
+def merge_to(weights: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
+    """i32[n] labels after merging, while there are more than count clusters, the two whose mean weights (of weights
+    f[n, d]) have the largest cosine; ties to the lowest pair. Label −1 stays."""
+    labels = np.asarray(labels).copy()
+    names, means = cluster_means(weights, labels)
+    size = np.array([(labels == k).sum() for k in names], np.float64)
+    while len(names) > max(count, 1):
+        similar = np.where(np.triu(np.ones((len(names),) * 2, bool), 1), _cosines(means, means), -np.inf)
+        a, b = divmod(int(similar.argmax()), len(names))
+        labels[labels == names[b]] = names[a]
+        means[a] = (size[a] * means[a] + size[b] * means[b]) / (size[a] + size[b])
+        size[a] += size[b]
+        names, means, size = np.delete(names, b), np.delete(means, b, axis=0), np.delete(size, b)
+    return by_first_appearance(labels)
+
+
+def cluster_means(weights: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The labels ≥ 0 in use, ascending, and f64[K, d] the mean of each one's rows of weights f[n, d], broken rows left out."""
+    weights, labels = np.asarray(weights), np.asarray(labels)
+    usable = np.isfinite(weights).all(axis=1)
+    names = np.unique(labels[labels >= 0])
+    means = np.zeros((len(names), weights.shape[1]))
+    for mean, name in zip(means, names, strict=True):
+        rows = (labels == name) & usable
+        if rows.any():
+            mean[:] = weights[rows].mean(axis=0, dtype=np.float64)
+    return names, means
+
+
+def _on_finite_rows(fit: Callable[[np.ndarray], np.ndarray], points: np.ndarray) -> np.ndarray:
+    points = np.asarray(points)
+    usable = np.isfinite(points).all(axis=1)
+    labels = np.full(len(points), -1)
+    labels[usable] = _one_thread(fit, np.asarray(points[usable], np.float64))
+    return by_first_appearance(labels)
+
+
+def _one_thread(fit: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> np.ndarray:
+    from threadpoolctl import threadpool_limits
+
+    if not len(rows):
+        return np.zeros(0, int)
+    with threadpool_limits(limits=1):
+        return fit(rows)
+
+
+def _finite_block(distances: np.ndarray) -> np.ndarray:
+    """Rows to keep so that no distance among them is NaN or Inf: the worst row goes first."""
+    kept = np.arange(len(distances))
+    while len(kept):
+        broken = (~np.isfinite(distances[np.ix_(kept, kept)])).sum(axis=1)
+        if not broken.any():
+            break
+        kept = np.delete(kept, broken.argmax())
+    return kept
+
+
+def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """f64[n, m] cosines, 0 with zero vectors and with rows that are not finite."""
+    return _unit(a) @ _unit(b).T
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    x = np.where(np.isfinite(x).all(axis=1, keepdims=True), x, 0.0)
+    norm = np.linalg.norm(x, axis=1, keepdims=True)
+    return x / np.where(norm > 0, norm, 1.0)
+
+
+def _cosine_distances(points: np.ndarray) -> np.ndarray:
+    apart = np.clip(1.0 - _cosines(points, points), 0.0, 2.0)
+    apart = (apart + apart.T) / 2
+    apart[apart < 1e-15] = 0.0  # parallel but for rounding
+    np.fill_diagonal(apart, 0.0)
+    return apart
+
+
+def _long_distances(points: np.ndarray) -> np.ndarray:
+    """Euclidean distances from products, and from differences for the pairs so close that products lose digits."""
+    centred = points - points.mean(axis=0)
+    own = np.einsum("ij,ij->i", centred, centred)
+    sizes = own[:, None] + own[None, :]
+    square = np.maximum(sizes - 2 * centred @ centred.T, 0.0)
+    for i, j in zip(*np.nonzero(np.triu(square < 1e-6 * sizes, 1)), strict=True):
+        square[i, j] = np.sum((points[i] - points[j]) ** 2)
+    upper = np.triu(square, 1)
+    return np.sqrt(upper + upper.T)

@@ -1,0 +1,168 @@
+"""K-means with greedy K-means++ starts and restarts (Arthur and Vassilvitskii; Lloyd), for few numbers per point or a
+million. Draws go by identity, so padding changes no label and reordering the points only moves the labels along."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from cfljax import keys
+from cfljax.kernels.blocks import HIGHEST, combine, invert, product, squared_distances, usable_rows
+
+FEW = 64
+"""Up to this many numbers per point distances are taken from differences, beyond it from products."""
+Distance = Callable[[jax.Array], jax.Array]
+"""members f32[n, K], each column the weights of a mean of points -> f32[n, K] squared distances to those means."""
+
+
+_State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+
+
+class Kmeans(NamedTuple):
+    """The best of the restarts."""
+
+    labels: jax.Array
+    """i32[n], numbered in the order in which the points (by uid) meet them; −1 for masked and non-finite points."""
+    centres: jax.Array
+    """f32[K, d]."""
+    inertia: jax.Array
+    """f32[] Σ squared distance to the own centre."""
+
+
+def kmeans(
+    key: jax.Array,
+    points: jax.Array,
+    clusters: int,
+    mask: jax.Array | None = None,
+    uid: jax.Array | None = None,
+    restarts: int = 10,
+    max_iter: int = 300,
+) -> Kmeans:
+    """K-means of points f32[n, d]; mask bool[n]; uid i32[n] ≥ 0, distinct: the points' identities (default: positions).
+    As in scikit-learn an emptied cluster is moved to the point farthest from its centre, and the restart with the
+    smallest inertia wins (the first, where they agree to 1e-6). With fewer distinct points than clusters some clusters
+    stay empty. Long points are handled through their n × n products."""
+    chex.assert_rank(points, 2)
+    n = points.shape[0]
+    present = usable_rows(points, mask)
+    ids = jnp.arange(n, dtype=jnp.int32) if uid is None else uid
+    chex.assert_shape([present, ids], (n,))
+    distance, spread = _distances(points, present)
+
+    def attempt(one: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        members = _plus_plus(one, distance, present, ids, clusters)
+        return _lloyd(distance, members, present, max_iter)
+
+    labels, members, inertia = jax.vmap(attempt)(keys.fold_each(key, "restart", jnp.arange(restarts)))
+    best = jnp.argmax(inertia <= inertia.min() * (1 + 1e-6))
+    order, names = _first_met(labels[best], jnp.where(present, ids, jnp.iinfo(ids.dtype).max), clusters)
+    chosen = members[best][:, order]
+    centres = combine(chosen.T, points, jnp.where(present, 1.0, 0.0))
+    return Kmeans(jnp.where(present, names[labels[best]], -1), centres, inertia[best] * spread * spread)
+
+
+def _distances(points: jax.Array, present: jax.Array) -> tuple[Distance, jax.Array]:
+    """The distance function on points shifted to their mean and scaled by their spread, and that spread."""
+    ones = jnp.where(present, 1.0, 0.0)
+    mean = combine((ones / jnp.maximum(ones.sum(), 1.0))[None, :], points, ones)[0]
+    spread = jnp.where(present[:, None], jnp.abs(points - mean), 0.0).max(initial=0.0)
+    resolved = spread > 1e-6 * jnp.abs(mean).max(initial=0.0)  # else the points agree but for rounding
+    scale = jnp.where(present & resolved, invert(spread), 0.0)
+    if points.shape[1] <= FEW:
+        near = jnp.where(scale[:, None] > 0, (points - mean) * scale[:, None], 0.0)
+        return lambda members: squared_distances(near, jnp.matmul(members.T, near, precision=HIGHEST)), spread
+    if points.shape[0] <= points.shape[1]:
+        gram = product(points, points, scale, scale, mean)
+        return _by_products(lambda members: jnp.matmul(gram, members, precision=HIGHEST), jnp.diagonal(gram)), spread
+    near = jnp.where(scale[:, None] > 0, (points - mean) * scale[:, None], 0.0)
+
+    def inner(members: jax.Array) -> jax.Array:
+        return jnp.matmul(near, jnp.matmul(near.T, members, precision=HIGHEST), precision=HIGHEST)
+
+    return _by_products(inner, jnp.square(near).sum(axis=1)), spread
+
+
+def _by_products(inner: Distance, own: jax.Array) -> Distance:
+    """‖x‖² − 2 x·c + ‖c‖² from x·c = inner(members); what is below its rounding counts as 0."""
+
+    def distance(members: jax.Array) -> jax.Array:
+        dot = inner(members)
+        sizes = own[:, None] + (members * dot).sum(axis=0)[None, :]
+        square = sizes - 2 * dot
+        return jnp.where(square > 1e-6 * sizes, square, 0.0)
+
+    return distance
+
+
+def _plus_plus(key: jax.Array, distance: Distance, present: jax.Array, ids: jax.Array, clusters: int) -> jax.Array:
+    """f32[n, K] one-hot columns: the first point at random, each further one the best of a few drawn by distance."""
+    n = present.shape[0]
+    trials = 2 + int(math.log(clusters))
+
+    def draw(name: str, number: jax.Array | int, weight: jax.Array) -> jax.Array:
+        each = keys.fold_each(keys.fold(key, name, number), "point", ids)
+        luck = jax.vmap(lambda k: jax.random.gumbel(k, (trials,)))(each)
+        weight = jnp.where(weight.max() > 0, weight, 1.0)  # all at distance 0: any will do
+        odds = jnp.where(present & (weight > 0), jnp.log(jnp.where(weight > 0, weight, 1.0)), -jnp.inf)
+        return jnp.argmax(odds[:, None] + luck, axis=0)
+
+    def column(point: jax.Array) -> jax.Array:
+        return jax.nn.one_hot(point, n, dtype=jnp.float32).T
+
+    def add(number: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        members, closest = state
+        drawn = draw("next", number, closest)
+        after = jnp.minimum(closest[:, None], distance(column(drawn)))
+        best = jnp.argmin(jnp.where(present[:, None], after, 0.0).sum(axis=0))
+        return members.at[drawn[best], number].set(1.0), after[:, best]
+
+    first = draw("first", 0, jnp.ones(n))[:1]
+    members = jnp.zeros((n, clusters), jnp.float32).at[first[0], 0].set(1.0)
+    return jax.lax.fori_loop(1, clusters, add, (members, distance(column(first))[:, 0]))[0]
+
+
+def _lloyd(
+    distance: Distance, members: jax.Array, present: jax.Array, max_iter: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """labels i32[n], members f32[n, K] and inertia once no label changes, or after max_iter rounds."""
+
+    def assign(members: jax.Array) -> tuple[jax.Array, jax.Array]:
+        apart = distance(members)
+        return jnp.argmin(apart, axis=1).astype(jnp.int32), jnp.where(present, apart.min(axis=1), 0.0)
+
+    def step(state: _State) -> _State:
+        labels, members, count, _ = state
+        assigned, own = assign(members)
+        after = _refill(assigned, own, present, members.shape[1])
+        belongs = (after[:, None] == jnp.arange(members.shape[1])) & present[:, None]
+        size = belongs.sum(axis=0)
+        mean = belongs / jnp.maximum(size, 1)
+        return after, jnp.where(size > 0, mean, members), count + 1, (after != labels).any()
+
+    start = (jnp.full(present.shape, -1, jnp.int32), members, jnp.int32(0), jnp.bool_(True))
+    _, members, _, _ = jax.lax.while_loop(lambda s: s[3] & (s[2] < max_iter), step, start)
+    labels, own = assign(members)
+    return labels, members, own.sum()
+
+
+def _refill(labels: jax.Array, own: jax.Array, present: jax.Array, clusters: int) -> jax.Array:
+    """Labels with the j-th empty cluster moved to the j-th farthest point, as long as those are away from their centres."""
+    n = labels.shape[0]
+    numbers = jnp.arange(clusters, dtype=jnp.int32)
+    empty = ~((labels[:, None] == numbers) & present[:, None]).any(axis=0)
+    reach, far = jax.lax.top_k(own, min(clusters, n))
+    place = jnp.minimum(jnp.cumsum(empty) - 1, far.shape[0] - 1)
+    possible = empty & (jnp.cumsum(empty) <= far.shape[0]) & (reach[place] > 0)
+    return labels.at[jnp.where(possible, far[place], n)].set(numbers, mode="drop")
+
+
+def _first_met(labels: jax.Array, ids: jax.Array, clusters: int) -> tuple[jax.Array, jax.Array]:
+    """order i32[K] of clusters by their smallest uid, and its inverse."""
+    first = jnp.full(clusters, jnp.iinfo(ids.dtype).max).at[labels].min(ids)
+    order = jnp.argsort(first, stable=True)
+    return order, jnp.argsort(order).astype(jnp.int32)

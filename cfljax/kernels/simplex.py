@@ -1,0 +1,118 @@
+"""Weights of clusters: Q1 of "CCS + RFedAvg" (eq. 16) on the simplex, RFedAvg's closed form, and what they achieve."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from cfljax.kernels.blocks import HIGHEST
+
+
+def balance(shares: jax.Array, active: jax.Array, steps: int = 5000) -> jax.Array:
+    """f32[K] the p that minimises ‖Hᵀp − 1/M‖² over p ≥ 0, Σp = 1 on the active rows of the class shares H f32[K, M]
+    (eq. 16), to 1e-6 in the objective. Accelerated projected gradient with restarts, from equal weights; it stops once
+    the duality gap proves 5e-7, or after that many steps. All 0 if no row is active."""
+    chex.assert_rank([shares, active], [2, 1])
+    chex.assert_equal_shape_prefix([shares, active], 1)
+    rows = jnp.where(active[:, None], shares, 0.0)
+    centred = jnp.where(active[:, None], rows - 1.0 / shares.shape[1], 0.0)  # Σp = 1, so ‖Hᵀp − 1/M‖ = ‖(H − 1/M)ᵀp‖
+    gram = jnp.matmul(centred, centred.T, precision=HIGHEST)
+    bound = jnp.minimum(jnp.abs(gram).sum(axis=1).max(), jnp.trace(gram))  # of the largest eigenvalue
+    rate = 1.0 / jnp.maximum(bound, 1e-12)
+
+    def gap(p: jax.Array) -> jax.Array:
+        slope = 2 * jnp.matmul(gram, p, precision=HIGHEST)
+        return slope @ p - jnp.where(active, slope, jnp.inf).min()
+
+    def step(state: _Descent) -> _Descent:
+        slope = jnp.matmul(gram, state.ahead, precision=HIGHEST)
+        p = project_simplex(state.ahead - rate * slope, active)
+        uphill = (state.ahead - p) @ (p - state.p) > 0  # momentum points uphill: start it again
+        t = jnp.where(uphill, 1.0, state.t)
+        after = (1 + jnp.sqrt(1 + 4 * t * t)) / 2
+        ahead = p + jnp.where(uphill, 0.0, (t - 1) / after) * (p - state.p)
+        return _Descent(p, ahead, after, state.done + 1, gap(p))
+
+    start = jnp.where(active, 1.0, 0.0) / jnp.maximum(active.sum(), 1)
+    first = _Descent(start, start, jnp.float32(1.0), jnp.int32(0), gap(start))
+    return jax.lax.while_loop(lambda s: (s.gap > 5e-7) & (s.done < steps), step, first).p
+
+
+class _Descent(NamedTuple):
+    p: jax.Array
+    ahead: jax.Array
+    t: jax.Array
+    done: jax.Array
+    gap: jax.Array
+
+
+def project_simplex(values: jax.Array, active: jax.Array) -> jax.Array:
+    """f32[K] the point of the simplex over active entries nearest to values f32[K]; inactive entries are 0."""
+    ranked = -jnp.sort(jnp.where(active, -values, jnp.inf))
+    place = jnp.arange(1, values.shape[0] + 1)
+    counted = place <= active.sum()
+    total = jnp.cumsum(jnp.where(counted, ranked, 0.0))
+    inside = counted & (jnp.where(counted, ranked, 0.0) * place > total - 1.0)
+    support = jnp.maximum(inside.sum(), 1)
+    shift = (jnp.where(place <= support, jnp.where(counted, ranked, 0.0), 0.0).sum() - 1.0) / support
+    return jnp.where(active, jnp.maximum(values - shift, 0.0), 0.0)
+
+
+def class_shares(labels: jax.Array, counts: jax.Array, clusters: int) -> tuple[jax.Array, jax.Array]:
+    """H f32[K, M] and active bool[K]: the class shares of each cluster, from counts f32[S, M] of the participants
+    labelled labels i32[S] (−1: none). A cluster without samples has zero shares and is not active."""
+    chex.assert_rank([labels, counts], [1, 2])
+    chex.assert_equal_shape_prefix([labels, counts], 1)
+    member = labels[None, :] == jnp.arange(clusters)[:, None]
+    kept = jnp.where((labels >= 0)[:, None], counts, 0.0).astype(jnp.float32)
+    sums = jnp.matmul(member.astype(jnp.float32), kept, precision=HIGHEST)
+    size = sums.sum(axis=1)
+    return jnp.where(size[:, None] > 0, sums / jnp.where(size > 0, size, 1.0)[:, None], 0.0), size > 0
+
+
+def imbalance_level(counts: jax.Array, total: jax.Array | float) -> jax.Array:
+    """f32[S] I_k = Σ_m |D/M − D_k^m| (eq. 17) of class counts f32[S, M]; total D: the samples of all clients."""
+    chex.assert_rank(counts, 2)
+    return jnp.abs(total / counts.shape[1] - counts).sum(axis=1)  # eq. 17
+
+
+def rfedavg_weights(labels: jax.Array, imbalance: jax.Array, sizes: jax.Array, clusters: int) -> jax.Array:
+    """f32[K] p_n ∝ 1 / max(I_Cn, 1), I_Cn = I_k* − Σ_{k≠k*} D_k with k* = argmax I_k in the cluster (ties to the lowest
+    index). labels i32[S] (−1: none), imbalance and sizes f32[S]. Empty clusters get 0; all 0 if every one is empty."""
+    level, filled = cluster_imbalance(labels, imbalance, sizes, clusters)
+    weight = jnp.where(filled, 1.0 / jnp.maximum(level, 1.0), 0.0)
+    return weight / jnp.where(filled.any(), weight.sum(), 1.0)
+
+
+def cluster_imbalance(
+    labels: jax.Array, imbalance: jax.Array, sizes: jax.Array, clusters: int
+) -> tuple[jax.Array, jax.Array]:
+    """I_Cn f32[K] (0 for empty clusters) and bool[K] which clusters have members."""
+    chex.assert_rank([labels, imbalance, sizes], 1)
+    chex.assert_equal_shape([labels, imbalance, sizes])
+    member = labels[None, :] == jnp.arange(clusters)[:, None]
+    leader = jnp.argmax(jnp.where(member, imbalance, -jnp.inf), axis=1)
+    follows = member & (jnp.arange(labels.shape[0])[None, :] != leader[:, None])
+    filled = member.any(axis=1)
+    return jnp.where(filled, imbalance[leader] - jnp.where(follows, sizes, 0.0).sum(axis=1), 0.0), filled
+
+
+def reshaped_balance(weights: jax.Array, shares: jax.Array) -> jax.Array:
+    """f32[M] b̃ = Σ_n p_n H[n] (eq. 14) of weights f32[K] and class shares f32[K, M]."""
+    chex.assert_rank([weights, shares], [1, 2])
+    chex.assert_equal_shape_prefix([weights, shares], 1)
+    return jnp.matmul(weights, shares, precision=HIGHEST)  # eq. 14
+
+
+def balance_error(b: jax.Array) -> jax.Array:
+    """f32[] ‖b − 1/M‖² of b f32[M], the quantity that bounds the error in Theorem 1."""
+    return jnp.square(b - 1.0 / b.shape[-1]).sum(axis=-1)
+
+
+def imbalance_degree(b: jax.Array) -> jax.Array:
+    """f32[] β(b) = max/min of b f32[M] (eq. 3); Inf where a class is missing."""
+    least = b.min(axis=-1)
+    return jnp.where(least > 0, b.max(axis=-1) / jnp.where(least > 0, least, 1.0), jnp.inf)  # eq. 3
