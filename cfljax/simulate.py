@@ -82,7 +82,10 @@ def simulate(
     while not rows or done < settings.rounds:
         first = not rows
         stop = 0 if first else _next_stop(method, settings, done)
-        carry, new = clock.time(first, chunk, carry, run_keys, hyper, federation, jnp.int32(done), jnp.int32(stop), jnp.array(first))
+        at = (jnp.int32(done), jnp.int32(stop), jnp.array(first))
+        if first:  # a chunk that only evaluates changes nothing: once to warm up, once to price an evaluation
+            carry, new = chunk(carry, run_keys, hyper, federation, *at)
+        carry, new = clock.time(first, chunk, carry, run_keys, hyper, federation, *at)
         new = jax.device_get(new)
         rows.append(_valid(new))
         done = min(stop, int(new["round"][0, -1]))
@@ -97,7 +100,7 @@ def simulate(
 
 
 class _Clock:
-    """Time in chunks. The first call only evaluates, which prices an evaluation; the rest is training."""
+    """Time in chunks. The first one only evaluates, which prices an evaluation; the rest is training."""
 
     def __init__(self) -> None:
         self.evaluation = self.total = 0.0

@@ -182,7 +182,7 @@ class Jobs(NamedTuple):
     anchor: Array | None = None
     """f32[A, d]: what the proximal term pulls to; None: the start."""
     anchor_of: Array | None = None
-    """i32[S] into `anchor`."""
+    """i32[S] into `anchor`; None: as `which`."""
     velocity: Array | None = None
     """f32[K, d]: momentum buffers to start from; None: zero (reset at each local start)."""
 

@@ -1,0 +1,200 @@
+"""The local solver against a plain numpy loop over one client at a time, for every option."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from cfljax import keys
+from cfljax.federation.pack import pad, reorder
+from cfljax.types import Jobs
+from tests import toy
+from tests.reference import plain
+
+KEY = keys.fold(keys.root(3), "round", 0)
+OPTIONS = {
+    "one epoch": {},
+    "two epochs": {"epochs": 2},
+    "steps within an epoch": {"steps": 3},
+    "steps over several epochs": {"steps": 40},
+    "full batch": {"batch": "full", "steps": 4},
+    "batch larger than a client": {"batch": 32, "epochs": 2},
+    "single samples": {"batch": 1, "epochs": 2},
+    "proximal": {"epochs": 2, "hyper": {"mu": 0.7}},
+    "momentum": {"epochs": 2, "hyper": {"momentum": 0.9}},
+    "weight decay": {"epochs": 2, "hyper": {"weight_decay": 0.1}},
+    "all of them": {"epochs": 2, "hyper": {"mu": 0.3, "momentum": 0.5, "weight_decay": 0.01}},
+    "full batch with all of them": {"batch": "full", "steps": 5, "hyper": {"mu": 0.3, "momentum": 0.5, "weight_decay": 0.01}},
+}
+
+
+def everyone(federation, start, mask=None, work=None, **more):
+    n = federation.clients
+    mask = jnp.ones(n, bool) if mask is None else mask
+    return Jobs(jnp.arange(n), mask, jnp.ones(n) if work is None else work, start[None], jnp.zeros(n, jnp.int32), **more)
+
+
+def fit(federation, model, sequential=True, hyper=None, start=None, jobs=None, **work):
+    solver = toy.solver(model, sequential=sequential, **work)
+    start = model.init(jax.random.key(1)) if start is None else start
+    jobs = everyone(federation, start) if jobs is None else jobs
+    hyper = {"lr": jnp.float32(0.1)} | {k: jnp.float32(v) for k, v in (hyper or {}).items()}
+    return jax.jit(solver.fit)(KEY, federation, jobs, hyper), np.asarray(start, np.float64)
+
+
+@pytest.mark.parametrize("sequential", [True, False], ids=["sequence", "side by side"])
+@pytest.mark.parametrize("case", OPTIONS)
+def test_agrees_with_a_plain_loop_over_one_client(case, sequential):
+    hidden = 7 if sequential else None
+    options = dict(OPTIONS[case])
+    hyper = options.pop("hyper", {})
+    federation, model = toy.federation(clients=5), toy.model(hidden)
+    updates, start = fit(federation, model, sequential, hyper, **options)
+    net, clients = plain.Net(6, 4, hidden), plain.Clients(federation)
+    assert len(set(clients.size)) > 2
+    for c in range(federation.clients):
+        key = plain.local_key(KEY, clients.uid[c])
+        want, _ = plain.fit(net, start, clients.train[c], key, 0.1, **({"batch": 5} | options), **hyper)
+        error = np.abs(np.asarray(updates.delta[c]) - (want - start)).max()
+        assert error < 1e-5 * max(1.0, np.abs(want - start).max())
+
+
+def test_a_client_takes_its_own_number_of_steps():
+    federation = toy.federation(clients=6)
+    updates, _ = fit(federation, toy.model(), epochs=3, batch=7)
+    assert np.array_equal(updates.steps, 3 * -(-np.asarray(federation.train.count) // 7))
+
+
+@pytest.mark.parametrize("batch", [4, 64])
+def test_extra_samples_change_no_bit_of_minibatch_training(batch):
+    federation, model = toy.federation(clients=5), toy.model(5)
+    padded = jax.device_put(pad(federation, samples=37, rng=np.random.default_rng(0)))
+    assert padded.train.longest == federation.train.longest + 37
+    for sequential in (True, False):
+        plain_run, _ = fit(federation, model, sequential, epochs=2, batch=batch)
+        with_padding, _ = fit(padded, model, sequential, epochs=2, batch=batch)
+        assert np.array_equal(plain_run.delta, with_padding.delta)
+
+
+@pytest.mark.parametrize("samples", [5, 400])
+def test_extra_samples_hardly_change_full_batch_training(samples):
+    federation, model = toy.federation(clients=5), toy.model(5)
+    padded = jax.device_put(pad(federation, samples=samples, rng=np.random.default_rng(0)))
+    a, _ = fit(federation, model, steps=3, batch="full")
+    b, _ = fit(padded, model, steps=3, batch="full")
+    assert np.abs(a.delta - b.delta).max() < 1e-6
+
+
+def test_dummy_clients_and_order_change_no_bit():
+    federation, model = toy.federation(clients=5), toy.model(5)
+    order = np.array([3, 0, 4, 1, 2])
+    a, _ = fit(federation, model, epochs=2)
+    b, _ = fit(jax.device_put(reorder(federation, order)), model, epochs=2)
+    c, _ = fit(jax.device_put(pad(federation, clients=3)), model, epochs=2)
+    assert np.array_equal(np.asarray(a.delta)[order], b.delta)
+    assert np.array_equal(a.delta, c.delta[:5])
+    assert not np.any(c.delta[5:])
+
+
+def test_a_masked_job_does_nothing_and_a_straggler_does_a_part():
+    federation, model = toy.federation(clients=3, samples_per_client=20, partition="iid"), toy.model()
+    start = model.init(jax.random.key(0))
+    jobs = everyone(federation, start, jnp.array([True, False, True]), jnp.array([1.0, 1.0, 0.5]))
+    updates, _ = fit(federation, model, jobs=jobs, epochs=2, batch=5)
+    assert updates.steps.tolist() == [8, 0, 4]
+    assert not np.any(updates.delta[1]) and np.any(updates.delta[2])
+
+
+def test_the_proximal_term_pulls_to_the_anchor_that_is_given():
+    federation, model = toy.federation(clients=4), toy.model()
+    start, anchor = model.init(jax.random.key(0)), model.init(jax.random.key(7))
+    jobs = everyone(federation, start, anchor=anchor[None])
+    updates, begin = fit(federation, model, jobs=jobs, hyper={"mu": 0.5}, epochs=2)
+    net, clients = plain.Net(6, 4), plain.Clients(federation)
+    w0, goal = np.asarray(start, np.float64), np.asarray(anchor, np.float64)
+    for c in range(4):
+        want, _ = plain.fit(net, w0, clients.train[c], plain.local_key(KEY, c), 0.1, batch=5, epochs=2, mu=0.5, anchor=goal)
+        assert np.allclose(updates.delta[c], want - w0, atol=1e-5)
+
+
+def test_momentum_buffers_go_in_and_come_out():
+    federation, model = toy.federation(clients=4), toy.model()
+    start, velocity = model.init(jax.random.key(0)), jax.random.normal(jax.random.key(2), (1, model.size))
+    updates, _ = fit(federation, model, jobs=everyone(federation, start, velocity=velocity), hyper={"momentum": 0.8}, epochs=2)
+    net, clients = plain.Net(6, 4), plain.Clients(federation)
+    w0, u0 = np.asarray(start, np.float64), np.asarray(velocity[0], np.float64)
+    for c in range(4):
+        key = plain.local_key(KEY, c)
+        want, buffer = plain.fit(net, w0, clients.train[c], key, 0.1, batch=5, epochs=2, momentum=0.8, velocity=u0)
+        assert np.allclose(updates.delta[c], want - w0, atol=1e-5)
+        assert np.allclose(updates.velocity[c], buffer, atol=1e-5)
+
+
+@pytest.mark.parametrize("name, arguments", [("adam", ()), ("adamw", (("weight_decay", 0.1),)), ("rmsprop", (("momentum", 0.5),))])
+def test_any_optax_optimiser(name, arguments):
+    federation, model = toy.federation(clients=3), toy.model()
+    solver = toy.solver(model, steps=6, batch=5, optimizer=name, arguments=arguments)
+    start = model.init(jax.random.key(1))
+    updates = jax.jit(solver.fit)(KEY, federation, everyone(federation, start), {"lr": jnp.float32(0.05)})
+    net, clients = plain.Net(6, 4), plain.Clients(federation)
+    for c in range(3):
+        rule = getattr(optax, name)(0.05, **dict(arguments))
+        w, x, y = jnp.asarray(start), *clients.train[c]
+        state = rule.init(w)
+        for rows in plain.batches(plain.local_key(KEY, c), len(y), 5, steps=6):
+            g = jnp.asarray(net.gradient(np.asarray(w, np.float64), x[rows], y[rows]), jnp.float32)
+            change, state = rule.update(g, state, w)
+            w = w + change
+        assert np.allclose(updates.delta[c], w - start, atol=2e-5)
+
+
+def test_full_gradient_is_summed_over_tiles_for_long_clients(monkeypatch):
+    federation, model = toy.federation(clients=3), toy.model(5)
+    start = model.init(jax.random.key(1))
+    whole = toy.solver(model).gradient(federation, everyone(federation, start))
+    monkeypatch.setattr("cfljax.local.gradients.TILE", 16)
+    tiled = toy.solver(model).gradient(federation, everyone(federation, start))
+    net, clients = plain.Net(6, 4, 5), plain.Clients(federation)
+    assert federation.train.longest > 32
+    for c in range(3):
+        want = net.gradient(np.asarray(start, np.float64), *clients.train[c])
+        assert np.allclose(whole[0][c], want, atol=1e-6) and np.allclose(tiled[0][c], want, atol=1e-6)
+        assert np.isclose(tiled[1][c], net.loss(np.asarray(start, np.float64), *clients.train[c]), atol=1e-6)
+
+
+def test_batch_gradient_is_on_the_batch_that_fit_would_take_first():
+    federation, model = toy.federation(clients=3), toy.model()
+    solver, start = toy.solver(model, steps=1, batch=5), model.init(jax.random.key(1))
+    gradient, _ = solver.batch_gradient(KEY, federation, everyone(federation, start), 5)
+    updates = solver.fit(KEY, federation, everyone(federation, start), {"lr": jnp.float32(1.0)})
+    assert np.allclose(-gradient, updates.delta, atol=1e-6)
+
+
+def test_training_loss_is_the_mean_over_the_samples_visited():
+    federation, model = toy.federation(clients=2), toy.model()
+    updates, start = fit(federation, model, steps=1, batch="full")
+    net, clients = plain.Net(6, 4), plain.Clients(federation)
+    assert np.allclose(updates.loss, [net.loss(start, *clients.train[c]) for c in range(2)], atol=1e-5)
+
+
+def test_a_broken_sample_of_one_client_stays_with_that_client():
+    federation, model = toy.federation(clients=4), toy.model()
+    x = np.array(federation.pool.x)
+    x[np.asarray(federation.train.rows)[int(federation.train.start[2])]] = np.nan
+    broken = toy.replace(federation, pool=federation.pool._replace(x=jnp.asarray(x)))
+    good, _ = fit(federation, model)
+    bad, _ = fit(broken, model)
+    assert np.array_equal(np.delete(good.delta, 2, 0), np.delete(bad.delta, 2, 0))
+    assert np.isnan(bad.delta[2]).any()
+
+
+def test_shuffles_are_uniform_and_independent_of_length():
+    n = 5
+    drawn = np.array([keys.permutation(k, n, n) for k in jax.random.split(jax.random.key(0), 600)])
+    assert np.array_equal(np.sort(drawn, axis=1), np.tile(np.arange(n), (600, 1)))
+    first = np.bincount(drawn[:, 0], minlength=n)
+    assert first.min() > 80 and first.max() < 165
+    key = jax.random.key(4)
+    for longer in (6, 64, 1000):
+        assert np.array_equal(keys.permutation(key, n, n), keys.permutation(key, n, longer)[:n])

@@ -1,0 +1,34 @@
+"""Small federations and models for tests."""
+
+import dataclasses
+
+import jax
+import numpy as np
+
+from cfljax import data, models
+from cfljax.federation import PARTITIONS
+from cfljax.federation.pack import pack
+from cfljax.local.solver import Work, make_solver
+from cfljax.types import Federation
+
+
+def federation(partition="quantity", seed=0, source=None, normalise="none", **options) -> Federation:
+    """Unequal clients on Gaussian blobs with 6 features and 4 classes, as arrays on the device."""
+    source = source or data.load("blobs", {"samples": 400, "features": 6, "classes": 4}, seed=seed)
+    options = {"clients": 8} | options
+    checked = PARTITIONS.check(partition, options, "data")
+    parts = PARTITIONS.entry(partition).make(checked, source, np.random.default_rng(seed))
+    return jax.device_put(pack(parts, source, normalise))
+
+
+def model(hidden=None, features=6, classes=4):
+    name, options = ("mclr", None) if hidden is None else ("mlp", {"hidden": [hidden]})
+    return models.build(name, options, (features,), classes)
+
+
+def solver(model, epochs=1, steps=None, batch=5, **more):
+    return make_solver(model, Work(None if steps is not None else epochs, steps, None if batch == "full" else batch), **more)
+
+
+def replace(federation, **fields):
+    return dataclasses.replace(federation, **fields)
