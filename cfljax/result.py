@@ -178,7 +178,7 @@ class Results:
         varying = self.varying()
         rows = [_row(run, record, varying) for run, record in self.records.items()]
         frame = pd.DataFrame(rows, columns=["run", "method", "seed", *varying, "status", *QUANTITIES, *SECONDS])
-        return frame.astype(dict.fromkeys((*QUANTITIES, *SECONDS), float))
+        return _whole(frame.astype(dict.fromkeys((*QUANTITIES, *SECONDS), float)))
 
     def varying(self) -> list[str]:
         """Dotted names of the options that vary, in the order of the spec."""
@@ -260,10 +260,19 @@ def _number(value: Any) -> float:
     return math.nan if value is None else float(value)
 
 
+def _whole(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """Counts as integers, where all of them are known."""
+    for name in ("clusters_last", "rounds", "round_to_target", "bytes_up", "bytes_down"):
+        if len(frame) and np.isfinite(frame[name]).all():
+            frame[name] = frame[name].astype(np.int64)
+    return frame
+
+
 def _short(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.0f}" if value.is_integer() and abs(value) > 1 else f"{value:.4g}"
-    return str(value)
+    if not isinstance(value, (float, np.floating)):
+        return str(value)
+    number = float(value)
+    return f"{number:.0f}" if number.is_integer() and abs(number) > 1 else f"{number:.4g}"
 
 
 def _curves(history: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

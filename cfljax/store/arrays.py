@@ -33,7 +33,7 @@ class Damaged(ValueError):
     """A file is not what was written."""
 
 
-def pack(arrays: Mapping[str, np.ndarray]) -> memoryview:
+def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
     """An npz file, the same bytes for the same arrays. Integers (labels, mostly repeats) are compressed, floats are not."""
     converted = {_checked_name(name): _plain_array(name, array) for name, array in arrays.items()}
     if len(converted) > MAX_MEMBERS:
@@ -46,7 +46,7 @@ def pack(arrays: Mapping[str, np.ndarray]) -> memoryview:
             info.compress_type = zipfile.ZIP_DEFLATED if squeeze and array.dtype.kind in "biu" else zipfile.ZIP_STORED
             with archive.open(info, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
-    return out.getbuffer()
+    return out.getvalue()
 
 
 def unpack(data: bytes | memoryview, prefixes: Iterable[str] = ("",)) -> dict[str, np.ndarray]:
@@ -62,10 +62,11 @@ def unpack(data: bytes | memoryview, prefixes: Iterable[str] = ("",)) -> dict[st
     except Damaged:
         raise
     except Exception as error:  # whatever a broken or hostile file provokes in the parsers
-        raise Damaged(f"not a readable npz file ({type(error).__name__}: {str(error)[:80]})") from error
+        reason = " ".join(str(error).split())[:80]
+        raise Damaged(f"not a readable npz file ({type(error).__name__}: {reason})") from error
 
 
-def seal(packed: memoryview) -> bytes:
+def seal(packed: bytes) -> bytes:
     """The same npz file with the SHA-256 of its other bytes as its comment, so that one file vouches for itself."""
     data = bytearray(packed)
     struct.pack_into("<H", data, len(data) - 2, _SEAL_LENGTH)

@@ -30,11 +30,23 @@ class Staged:
         """Replace the old file, if there is one, in one step."""
         with storing(self.path):
             self.temporary.replace(self.path)
-            sync_folder(self.path.parent)
+
+
+def commit_in_order(*files: Staged) -> None:
+    """Commit all, each safely on disk before the next. Once one is in place the others follow whatever a sync says: a new
+    file beside an old one that belongs to it would be the loss of both."""
+    first, *rest = files
+    first.commit()
+    try:
+        with storing(first.path):
+            sync_folder(first.path.parent)
+    finally:
+        if rest:
+            commit_in_order(*rest)
 
 
 @contextlib.contextmanager
-def staged(path: Path, data: bytes | memoryview) -> Iterator[Staged]:
+def staged(path: Path, data: bytes) -> Iterator[Staged]:
     """Write `data` beside `path`, safely on disk but not yet under its name. What is not committed is removed."""
     name = f".{path.name}.{host()}.{os.getpid()}.{secrets.token_hex(4)}{SUFFIX}"
     temporary = path.parent / name
@@ -53,10 +65,10 @@ def staged(path: Path, data: bytes | memoryview) -> Iterator[Staged]:
         _mine.discard(name)
 
 
-def write_bytes(path: Path, data: bytes | memoryview) -> None:
+def write_bytes(path: Path, data: bytes) -> None:
     """Write one file, whole or not at all."""
     with staged(path, data) as file:
-        file.commit()
+        commit_in_order(file)
 
 
 @contextlib.contextmanager
@@ -87,8 +99,12 @@ def read_bytes(path: Path, limit: int, expected: int | None = None) -> bytes:
     """The bytes of a regular file, never through a symbolic link, never more than `limit`. Raises OSError or ValueError."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(descriptor, "rb") as file:
-        check_size(os.fstat(descriptor), limit, expected)
-        return file.read(limit + 1)
+        info = os.fstat(descriptor)
+        check_size(info, limit, expected)
+        data = file.read(info.st_size + 1)
+    if len(data) != info.st_size:
+        raise ValueError("it changed while it was read")
+    return data
 
 
 def check_size(info: os.stat_result, limit: int, expected: int | None = None) -> None:

@@ -7,7 +7,8 @@ import warnings
 from collections import Counter
 from typing import Any
 
-from cfljax.store.folder import DamagedWarning, Store
+from cfljax.store.folder import DamagedWarning
+from cfljax.store.units import Store
 
 
 def planned(store: Store) -> list[str] | None:

@@ -44,7 +44,8 @@ class Claim:
             return
         descriptor, self._descriptor = self._descriptor, None
         with contextlib.suppress(OSError):
-            self._path.unlink()
+            if _still_there(self._path, descriptor):
+                self._path.unlink()
         os.close(descriptor)
 
 

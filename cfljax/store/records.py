@@ -41,20 +41,34 @@ RECORD_SCHEMA: dict[str, str] = {
 REQUIRED = ("id", "method", "seed", "status", "config", "varies", "timings", "summary")
 
 
+def is_id(name: object) -> bool:
+    """Whether the name may be a unit's: safe as a file name."""
+    return isinstance(name, str) and _ID.fullmatch(name) is not None and ".." not in name
+
+
 def check_id(name: str) -> str:
-    """The name, if it is safe as a file name."""
-    if not isinstance(name, str) or not _ID.fullmatch(name) or ".." in name:
+    """The name, or a StoreError."""
+    if not is_id(name):
         raise StoreError(f"unit id {name!r}: letters, digits and _ . + = - only, at most 121")
     return name
 
 
 def check_record(record: dict[str, Any]) -> None:
-    """ValueError for a record that lacks what every reader relies on."""
+    """ValueError for a record that lacks what every reader relies on, or has it in another type."""
     missing = [key for key in REQUIRED if key not in record]
     if missing:
         raise ValueError(f"record of {record.get('id')}: no {', '.join(missing)}")
     if record["status"] not in STATUSES:
         raise ValueError(f"record of {record['id']}: status {record['status']!r} is none of {', '.join(STATUSES)}")
+    for key in ("config", "varies", "timings", "summary"):
+        if not isinstance(record[key], dict):
+            raise ValueError(f"record of {record['id']}: {key} is no table")
+    if not isinstance(record["method"], str) or not isinstance(record["seed"], (int, np.integer)):
+        raise ValueError(f"record of {record['id']}: method is a name and seed an integer")
+    for key in ("timings", "summary"):
+        for name, value in record[key].items():
+            if value is not None and not isinstance(value, (int, float, np.number)):
+                raise ValueError(f"record of {record['id']}: {key}.{name} is no number")
 
 
 def encode(content: dict[str, Any]) -> bytes:

@@ -42,12 +42,14 @@ def summarise(
     rounds = curves.get("round", np.zeros(0))
     accuracy = curves.get("accuracy", np.full(len(rounds), np.nan))
     clients = _finite(np.asarray([] if client_accuracy is None else client_accuracy, np.float64))
-    reached = np.flatnonzero((accuracy >= target) & (rounds >= 1)) if target is not None else np.zeros(0, int)
+    # In float32, as accuracies are measured: 70 of 100 right must reach a target of 0.7.
+    high = accuracy.astype(np.float32) >= np.float32(np.inf if target is None else target)
+    reached = np.flatnonzero(high & (rounds >= 1))
     traffic = curves.get("bytes_up", np.full(len(rounds), np.nan)) + curves.get("bytes_down", np.full(len(rounds), np.nan))
     return {
         "accuracy_max": _over(np.max, accuracy[rounds >= 1]),
         "accuracy_last": _last(curves, "accuracy"),
-        "accuracy_last10": _over(np.mean, accuracy[-10:]),
+        "accuracy_last10": _over(np.mean, accuracy[rounds >= 1][-10:]),
         "accuracy_worst10": worst_tenth(clients) if len(clients) else _last(curves, "accuracy_worst10"),
         "accuracy_client_std": float(clients.std()) if len(clients) else _last(curves, "accuracy_client_std"),
         "loss_last": _last(curves, "loss"),

@@ -1,0 +1,215 @@
+"""The units and checkpoints of a results folder, and who works on them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cfljax.errors import StoreError
+from cfljax.store import arrays as npz
+from cfljax.store import atomic, locks, records
+from cfljax.store.arrays import Damaged
+from cfljax.store.folder import Folder
+
+_META = "checkpoint_meta"
+
+
+class Unit(NamedTuple):
+    """A finished run."""
+
+    record: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+
+class Store(Folder):
+    """One results folder. `read_only`: nothing in it is created, moved or removed, and it must exist."""
+
+    # --- units ---------------------------------------------------------------------------------------------------
+
+    def write(self, id: str, record: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Keep a finished unit: both files are safely on disk before the first gets its name, the record is last, and
+        the unit's checkpoint goes. `record` as in RECORD_SCHEMA; `schema` and `arrays` are added here."""
+        records.check_id(id)
+        if record.get("id", id) != id:
+            raise ValueError(f"record of {record['id']} written as {id}")
+        record = {"schema": records.SCHEMA, "id": id} | record
+        records.check_record(record)
+        packed = npz.pack(arrays)
+        digest = hashlib.sha256(packed).hexdigest()
+        record["arrays"] = {"bytes": len(packed), "sha256": digest, "names": list(arrays)}
+        encoded = records.encode(record)
+        with atomic.staged(self._array_file(id), packed) as first, atomic.staged(self._record_file(id), encoded) as second:
+            atomic.commit_in_order(first, second)
+        self.remove_checkpoint(id)
+
+    def read(self, id: str, prefixes: Collection[str] = ("",)) -> Unit:
+        """A unit, verified to the last bit; only the arrays whose names start with one of the prefixes are unfolded.
+        StoreError when there is none, or when it is damaged (then it is set aside, with a warning)."""
+        records.check_id(id)
+        try:
+            return self._read(id, prefixes)
+        except FileNotFoundError as error:
+            raise StoreError(f"{self._record_file(id)}: there is no such unit") from error
+        except Damaged as error:
+            if not self.read_only:
+                self._set_aside(id)
+            raise StoreError(f"{self.units / id}: damaged: {error}; start the sweep again to compute it anew") from error
+
+    def record(self, id: str) -> dict[str, Any] | None:
+        """The record of a finished unit, or None. Its sum and the size of its array file are checked, which is quick;
+        the arrays' own sum is checked where they are read."""
+        try:
+            return self._record(records.check_id(id))
+        except FileNotFoundError:
+            return None
+        except Damaged as error:
+            self._set_aside(id, error)
+            return None
+
+    def records(self) -> dict[str, dict[str, Any]]:
+        """Id -> record of every finished unit, sorted by id; damaged ones are left out with a warning."""
+        found = ((name, self.record(name)) for name in self.ids())
+        return {name: record for name, record in found if record is not None}
+
+    def done(self, redo: Collection[str] = (), verify: bool = False) -> set[str]:
+        """Ids of the units that need no work: those on record whose status is not in `redo` (`("failed",)` for
+        --retry-failed). `verify` reads the array files, too: what a resume wants, about 1 ms a unit."""
+        found = {name for name, record in self.records().items() if record["status"] not in redo}
+        return {name for name in found if self._verified(name)} if verify else found
+
+    def ids(self) -> list[str]:
+        """Ids of all records there are, good or not, sorted."""
+        with self._reading(self.units):
+            names = sorted(entry.name for entry in os.scandir(self.units) if entry.name.endswith(".json"))
+        return [name.removesuffix(".json") for name in names if records.is_id(name.removesuffix(".json"))]
+
+    def check(self, id: str) -> str | None:
+        """What is wrong with a unit on record, or None; nothing is moved."""
+        try:
+            self._read(id, prefixes=("",))
+        except (Damaged, FileNotFoundError) as error:
+            return str(error)
+        return None
+
+    def set_aside(self, id: str) -> None:
+        """Move a damaged unit to DIR/damaged, with a warning; a good one stays."""
+        self._set_aside(records.check_id(id))
+
+    def _array_file(self, id: str) -> Path:
+        return self.units / f"{id}.npz"
+
+    def _record_file(self, id: str) -> Path:
+        return self.units / f"{id}.json"
+
+    def _record(self, id: str) -> dict[str, Any]:
+        """The checked record; FileNotFoundError, or Damaged."""
+        record = records.decode(self._bytes(self._record_file(id), records.MAX_RECORD))
+        schema = record.get("schema")
+        if isinstance(schema, int) and schema > records.SCHEMA:
+            raise StoreError(f"{self._record_file(id)}: written by a newer cfljax (schema {schema}); upgrade cfljax")
+        if record.get("id") != id:
+            raise Damaged("the record is that of another unit")
+        try:
+            records.check_record(record)
+        except ValueError as error:
+            raise Damaged(str(error)) from error
+        try:
+            atomic.check_size(os.lstat(self._array_file(id)), npz.MAX_FILE, record["arrays"]["bytes"])
+        except FileNotFoundError as error:
+            raise Damaged(f"{id}.npz is missing") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise Damaged(f"{id}.npz: {error}") from error
+        return record
+
+    def _array_bytes(self, id: str, record: dict[str, Any]) -> bytes:
+        data = self._bytes(self._array_file(id), npz.MAX_FILE, record["arrays"]["bytes"])
+        if hashlib.sha256(data).hexdigest() != record["arrays"].get("sha256"):
+            raise Damaged(f"{id}.npz: its SHA-256 is not that of its record")
+        return data
+
+    def _read(self, id: str, prefixes: Collection[str]) -> Unit:
+        record = self._record(id)
+        return Unit(record, npz.unpack(self._array_bytes(id, record), prefixes))
+
+    def _verified(self, id: str) -> bool:
+        try:
+            self._array_bytes(id, self._record(id))
+        except FileNotFoundError:
+            return False
+        except Damaged as error:
+            self._set_aside(id, error)
+            return False
+        return True
+
+    def _set_aside(self, id: str, problem: Exception | None = None) -> None:
+        """Move the unit's files away unless another process owns the unit (it may be between its two renames)."""
+        if self.read_only:
+            return None if id in self.claimed() else self._warn(f"{self.units / id}: damaged, left out: {problem}")
+        with self.claim(id, redo=records.STATUSES, wait=False) as held:
+            if not held:
+                return None
+            problem_now = self.check(id)  # its owner may have repaired it before we got the claim
+            if problem_now is None or not self._record_file(id).exists():
+                return None
+            for path in (self._record_file(id), self._array_file(id)):  # the record first: it is what makes a unit done
+                self._move_to_damaged(path)
+        return self._warn(f"{self.units / id}: damaged ({problem_now}); moved to {self.folder / 'damaged'}, will be computed again")
+
+    # --- several processes ---------------------------------------------------------------------------------------
+
+    def claim(self, name: str, redo: Collection[str] = (), wait: bool = False) -> locks.Claim:
+        """`with store.claim(id) as mine: if mine: …` False when another process works on it, or when the unit is on
+        record already (unless its status is in `redo`). Any name will do: a unit, a batch, "plan" (`wait=True` there)."""
+        held = locks.claim(self.locks / f"{records.check_id(name)}.lock", wait)
+        if held and self._on_record(name, redo):
+            held.release()
+        return held
+
+    def _on_record(self, name: str, redo: Collection[str]) -> bool:
+        try:
+            return self._record(name)["status"] not in redo
+        except (FileNotFoundError, Damaged):
+            return False
+
+    def claimed(self) -> dict[str, dict[str, Any]]:
+        """Name -> {pid, host, since} of what is being worked on now."""
+        return locks.owners(self.locks)
+
+    # --- checkpoints ---------------------------------------------------------------------------------------------
+
+    def save_checkpoint(self, id: str, arrays: Mapping[str, np.ndarray], meta: dict[str, Any] | None = None) -> None:
+        """Keep the state of an unfinished run in one sealed file, in place of the one before."""
+        note = np.frombuffer(json.dumps(meta or {}).encode(), np.uint8)
+        packed = npz.seal(npz.pack({**arrays, _META: note}))
+        atomic.write_bytes(self._checkpoint_file(id), packed)
+
+    def load_checkpoint(self, id: str) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+        """(arrays, meta) of the last checkpoint; None when there is none, or, with a warning, when it is damaged."""
+        path = self._checkpoint_file(id)
+        try:
+            data = self._bytes(path, npz.MAX_FILE)
+            npz.check_seal(data)
+            arrays = npz.unpack(data)
+            return arrays, json.loads(arrays.pop(_META).tobytes())
+        except FileNotFoundError:
+            return None
+        except (Damaged, ValueError, KeyError, AttributeError, RecursionError) as error:
+            if not self.read_only:
+                self._move_to_damaged(path)
+            self._warn(f"{path}: damaged checkpoint ({error}); the run starts from its beginning")
+            return None
+
+    def remove_checkpoint(self, id: str) -> None:
+        """Forget the state of a run that is done."""
+        with contextlib.suppress(OSError):
+            self._checkpoint_file(id).unlink()
+
+    def _checkpoint_file(self, id: str) -> Path:
+        return self.checkpoints / f"{records.check_id(id)}.npz"

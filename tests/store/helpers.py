@@ -1,0 +1,56 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+
+
+def make_record(**changes):
+    base = {
+        "method": "ifca",
+        "label": "IFCA",
+        "seed": 0,
+        "status": "done",
+        "config": {"train": {"lr": 0.1}},
+        "varies": {},
+        "timings": {"compile": 1.5, "train": 2.0, "eval": 0.25},
+        "summary": {"accuracy_max": 0.75, "rounds": 2},
+    }
+    return base | changes
+
+
+def make_arrays(scale=1.0):
+    return {
+        "history/round": np.arange(3, dtype=np.float32),
+        "history/accuracy": np.float32([0.1, 0.5, 0.75]) * np.float32(scale),
+        "labels": np.array([[-1, -1], [0, 1], [1, 1]], np.int16),
+        "client_accuracy": np.float32([0.5, 1.0]),
+        "models": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3) * np.float32(scale),
+    }
+
+
+def same(found, wanted):
+    return found.keys() == wanted.keys() and all(
+        found[k].dtype == wanted[k].dtype and found[k].shape == wanted[k].shape and found[k].tobytes() == wanted[k].tobytes()
+        for k in wanted
+    )
+
+
+def python(code, *arguments):
+    """A process that runs the code with this checkout first on its path."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=ROOT,
+    )
+
+
+def temporaries(folder):
+    return [p for p in Path(folder).rglob("*") if p.name.endswith(".cfljax-tmp")]

@@ -1,0 +1,168 @@
+"""Several processes, some of them killed, on one folder."""
+
+import collections
+import json
+import random
+import signal
+import time
+import warnings
+
+from cfljax.store import DamagedWarning, Store
+from tests.store.helpers import make_arrays, make_record, python, same, temporaries
+
+WRITER = """
+import sys
+from cfljax.store import Store
+from tests.store.helpers import make_arrays, make_record
+store = Store(sys.argv[1])
+print("ready", flush=True)
+n = int(sys.argv[2])
+while True:
+    store.save_checkpoint("running", make_arrays(n), {"round": n})
+    store.write(f"u{n}", make_record(seed=n), make_arrays(n))
+    store.write("again", make_record(seed=n, status="failed"), make_arrays(n))
+    n += 1
+"""
+
+
+def test_a_killed_writer_leaves_only_whole_units_and_the_last_checkpoint(tmp_path):
+    draw = random.Random(0)
+    for start in range(0, 6000, 1000):
+        with python(WRITER, tmp_path, start) as process:
+            assert process.stdout.readline() == "ready\n"
+            while start and not (tmp_path / "units" / f"u{start}.json").exists():
+                time.sleep(0.001)
+            time.sleep(draw.uniform(0.0, 0.05))
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+        with warnings.catch_warnings():
+            # "again" is written anew all the time: only that one may be caught between its two renames
+            warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", ".*units/again: damaged", DamagedWarning)
+            store = Store(tmp_path)
+            done = store.done(verify=True)
+            for name in done:
+                unit = store.read(name)
+                assert same(unit.arrays, make_arrays(unit.record["seed"]))
+            checkpoint = store.load_checkpoint("running")
+            assert checkpoint is None or same(checkpoint[0], make_arrays(checkpoint[1]["round"]))
+            assert temporaries(tmp_path) == []
+    assert len(done) >= 5 and checkpoint is not None
+
+
+FULL = """
+import os, resource, sys
+from cfljax.errors import StoreError
+from cfljax.store import Store
+from tests.store.helpers import make_arrays, make_record, same, temporaries
+import numpy as np
+store = Store(sys.argv[1])
+store.write("u", make_record(), make_arrays())
+store.save_checkpoint("v", make_arrays(), {"round": 1})
+big, long = {"models": np.ones((100, 1000), np.float32)}, make_record(note="x" * 100_000)
+acts = [
+    lambda: store.write("u", make_record(), big),
+    lambda: store.write("u", long, make_arrays()),
+    lambda: store.write("new", long, make_arrays()),
+    lambda: store.save_checkpoint("v", big, {"round": 2}),
+    lambda: store.write_plan({"units": ["x" * 100_000]}),
+]
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+for act in acts:
+    try:
+        act()
+    except StoreError as error:
+        print(error.exit_code, "\\n" in str(error), error)
+assert store.done(verify=True) == {"u"} and same(store.read("u").arrays, make_arrays())
+assert store.load_checkpoint("v")[1] == {"round": 1} and temporaries(sys.argv[1]) == [] and store.read_plan() is None
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.getrlimit(resource.RLIMIT_FSIZE)[1],) * 2)
+for act in acts:
+    act()
+assert store.done(verify=True) == {"u", "new"}
+print("the rest went well")
+"""
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_old_data_whole(tmp_path):
+    with python(FULL, tmp_path) as process:
+        out, err = process.communicate(timeout=60)
+    *lines, last = out.splitlines()
+    assert err == "" and last == "the rest went well" and len(lines) == 5
+    assert all(line.startswith("3 False") and "cannot write: File too large; free some space" in line for line in lines)
+
+
+HOLDER = """
+import sys, time
+from cfljax.store import Store
+claim = Store(sys.argv[1]).claim("u")
+print(bool(claim), flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_claim_ends_with_its_owner_however_that_dies(tmp_path):
+    store = Store(tmp_path)
+    with python(HOLDER, tmp_path) as process:
+        assert process.stdout.readline() == "True\n"
+        assert not store.claim("u") and store.claimed()["u"]["pid"] == process.pid
+        process.kill()
+        process.communicate()
+    assert store.claimed() == {}
+    begin = time.perf_counter()
+    with store.claim("u") as mine:
+        assert mine and time.perf_counter() - begin < 0.5
+        assert not store.claim("u"), "a second claim of the same process"
+    assert list(store.locks.iterdir()) == []
+    with store.claim("u") as mine:
+        assert mine
+
+
+def test_what_is_on_record_is_not_claimed(tmp_path):
+    store = Store(tmp_path)
+    store.write("u", make_record(), {})
+    assert not store.claim("u") and list(store.locks.iterdir()) == []
+
+
+WORKER = """
+import os, sys, time
+from cfljax.store import Store
+from tests.store.helpers import make_arrays, make_record
+store = Store(sys.argv[1])
+names = [f"u{n}" for n in range(int(sys.argv[2]))]
+print("ready", flush=True)
+while not os.path.exists(sys.argv[3]):
+    time.sleep(0.001)
+while len(store.done()) < len(names):
+    for name in names:
+        with store.claim(name) as mine:
+            if mine:
+                store.log({"unit": name, "pid": os.getpid()})
+                time.sleep(0.004)
+                store.write(name, make_record(), make_arrays())
+"""
+
+
+def test_several_processes_do_each_unit_once_though_one_is_killed(tmp_path):
+    folder, go, units = tmp_path / "out", tmp_path / "go", 40
+    workers = [python(WORKER, folder, units, go) for _ in range(3)]
+    for worker in workers:
+        worker.stdout.readline()
+    go.touch()
+    store = Store(folder, read_only=True)
+    while len(store.ids()) < 5:
+        time.sleep(0.001)
+    workers[0].kill()
+    errors = [worker.communicate(timeout=60)[1] for worker in workers]
+    assert errors == ["", "", ""] and [worker.returncode for worker in workers] == [-signal.SIGKILL, 0, 0]
+    events = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    by_the_living = collections.Counter(e["unit"] for e in events if e["pid"] != workers[0].pid)
+    by_the_dead = collections.Counter(e["unit"] for e in events if e["pid"] == workers[0].pid)
+    assert len(store.done(verify=True)) == units and max(by_the_living.values()) == 1
+    assert len(set(by_the_living) & set(by_the_dead)) <= 1, "only what the dead one was at is done again"
+    assert len({e["pid"] for e in events}) == 3
+
+
+def test_importing_the_store_loads_no_pandas():
+    code = "import sys, cfljax.store, cfljax.result; print({'pandas', 'matplotlib', 'sklearn', 'pyarrow'} & set(sys.modules))"
+    with python(code) as process:
+        assert process.communicate(timeout=60)[0] == "set()\n"

@@ -1,0 +1,87 @@
+import math
+
+import numpy as np
+import pytest
+
+from cfljax.store import QUANTITIES, provenance, summarise
+from cfljax.store.summary import worst_tenth
+
+
+def curves(**changes):
+    rounds = np.arange(0, 26, 2)
+    base = {
+        "round": rounds,
+        "accuracy": np.linspace(0.1, 0.7, 13),
+        "loss": np.linspace(2, 1, 13),
+        "ari": np.linspace(0, 1, 13),
+        "clusters": np.full(13, 4.0),
+        "bytes_up": np.arange(13) * 1000.0,
+        "bytes_down": np.arange(13) * 2000.0,
+    }
+    return base | changes
+
+
+def test_the_numbers_are_those_computed_by_hand():
+    clients = np.linspace(0, 1, 25)
+    found = summarise(curves(), clients, target=0.45)
+    assert [name for name in found if name != "bytes_to_target"] == list(QUANTITIES)
+    assert found["accuracy_max"] == found["accuracy_last"] == pytest.approx(0.7)
+    assert found["accuracy_last10"] == pytest.approx(np.linspace(0.1, 0.7, 13)[-10:].mean())
+    assert found["accuracy_worst10"] == pytest.approx(np.sort(clients)[:3].mean())
+    assert found["accuracy_client_std"] == pytest.approx(clients.std())
+    assert (found["loss_last"], found["ari_last"], found["clusters_last"], found["rounds"]) == (1.0, 1.0, 4, 24)
+    assert (found["round_to_target"], found["bytes_up"], found["bytes_down"]) == (14, 12_000, 24_000)
+    assert found["bytes_to_target"] == 7 * 3000
+    assert math.isnan(found["nmi_last"]) and math.isnan(found["purity_last"])
+
+
+def test_the_start_counts_for_neither_maximum_nor_target_nor_mean():
+    found = summarise({"round": np.arange(3), "accuracy": np.array([0.9, 0.2, 0.4])}, target=0.8)
+    assert found["accuracy_max"] == 0.4 and found["round_to_target"] is None and found["accuracy_last10"] == pytest.approx(0.3)
+
+
+def test_numbers_that_are_not_finite_are_left_out_of_means_and_shown_as_the_last():
+    accuracy = np.linspace(0.1, 0.7, 13)
+    accuracy[5] = np.nan
+    accuracy[-1] = np.nan
+    found = summarise(curves(accuracy=accuracy), np.array([np.nan, 0.5, 1.0, np.nan]), target=0.3)
+    assert found["accuracy_max"] == pytest.approx(0.65) and math.isnan(found["accuracy_last"])
+    assert found["accuracy_last10"] == pytest.approx(np.nanmean(accuracy[-10:]))
+    assert (found["accuracy_worst10"], found["accuracy_client_std"], found["round_to_target"]) == (0.5, 0.25, 8)
+
+
+def test_a_target_met_exactly_is_reached():
+    assert summarise({"round": np.arange(2), "accuracy": np.float32([0, 0.7])}, target=0.7)["round_to_target"] == 1
+
+
+def test_a_run_without_curves_has_a_summary():
+    found = summarise({})
+    assert found["rounds"] == 0 and found["round_to_target"] is None and math.isnan(found["accuracy_max"])
+
+
+def test_without_client_numbers_the_curves_tell():
+    found = summarise(curves(accuracy_worst10=np.linspace(0, 0.2, 13), accuracy_client_std=np.full(13, 0.1)))
+    assert found["accuracy_worst10"] == 0.2 and found["accuracy_client_std"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("clients", "lowest"), [(1, 1), (10, 1), (11, 2), (100, 10)])
+def test_the_worst_tenth_is_rounded_up(clients, lowest):
+    values = np.random.default_rng(0).random(clients)
+    assert worst_tenth(values) == pytest.approx(np.sort(values)[:lowest].mean())
+    assert math.isnan(worst_tenth(np.full(3, np.nan)))
+
+
+def test_provenance_names_versions_device_and_git(tmp_path, monkeypatch):
+    from cfljax.store import provenance as module  # noqa: F401
+    from cfljax.store.provenance import _ask, git
+
+    found = provenance()
+    assert set(found) == {"versions", "device", "git"} and {"jax", "numpy", "python", "cfljax"} <= set(found["versions"])
+    assert found["versions"]["numpy"] == np.__version__
+    git.cache_clear()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert git() is None
+    monkeypatch.setenv("PATH", "")
+    assert _ask("rev-parse", "HEAD") is None
+    git.cache_clear()
