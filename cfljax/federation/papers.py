@@ -107,7 +107,7 @@ def imbalance(options: Imbalance, source: Source, rng: Rng) -> Parts:
     if b > number:
         raise wrong("classes_per_client", b, f"{source.name} has {number} classes; at most {number}")
     have = np.bincount(source.y_train, minlength=number)
-    for _ in range(200):  # at B = 10 about one draw in five wants more of some digit than MNIST has: such a draw is repeated
+    for _ in range(200):  # at B = 10 one draw in eight wants more of some digit than MNIST has: such a draw is repeated
         majority, counts = _device_counts(options, number, rng)
         needed = counts.sum(0)
         if np.all(needed <= have):

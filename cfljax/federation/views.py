@@ -31,7 +31,7 @@ def rotation(shape: tuple[int, ...], angle: float) -> np.ndarray:
     down, right = down - (height - 1) / 2, right - (width - 1) / 2
     row = math.cos(radians) * down + math.sin(radians) * right + (height - 1) / 2
     column = -math.sin(radians) * down + math.cos(radians) * right + (width - 1) / 2
-    row, column = (np.rint(np.round(a, 9)).astype(np.int64) for a in (row, column))
+    row, column = (np.floor(a + 0.5 + 1e-9).astype(np.int64) for a in (row, column))
     inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
     found = places[np.clip(row, 0, height - 1), np.clip(column, 0, width - 1)]
     return np.where(inside[..., None], found, -1).astype(np.int32).ravel()

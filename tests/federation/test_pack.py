@@ -1,0 +1,190 @@
+"""Packing: the pool once, compact rows, and paddings that leave every client's samples alone."""
+
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfljax.errors import DataError
+from cfljax.federation.common import cut, deal, evenly, group_blocks, mirror, proportional
+from cfljax.federation.pack import nbytes, pack, pad, reorder, sizes
+from cfljax.types import Parts
+from tests.federation.helpers import fake, parts, real, with_users
+
+
+def held(split, c):
+    """Rows of client c."""
+    return np.asarray(split.rows)[split.start[c] : split.start[c] + split.count[c]]
+
+
+def images(federation, split, c):
+    rows = held(split, c)
+    return federation.pool.x[rows], federation.pool.y[rows]
+
+
+def same_clients(a, b, at=None):
+    at = range(len(a.uid)) if at is None else at
+    for name in ("train", "test"):
+        for i, j in enumerate(at):
+            assert all(map(np.array_equal, images(a, getattr(a, name), i), images(b, getattr(b, name), j)))
+
+
+@pytest.mark.parametrize("options", [{}, {"test": "global"}, {"samples_per_client": 10}])
+def test_every_client_has_its_samples_wherever_the_pool_keeps_them(options):
+    source = fake()
+    made = parts("iid", source, clients=20, **options)
+    federation = pack(made, source)
+    x, y = np.concatenate([source.x_train, source.x_test]), np.concatenate([source.y_train, source.y_test])
+    for c in range(20):
+        tested = made.test if options.get("test") else made.test[c]
+        for split, rows in ((federation.train, made.train[c]), (federation.test, tested)):
+            found_x, found_y = images(federation, split, c)
+            assert np.array_equal(found_x, x[rows]) and np.array_equal(found_y, y[rows])
+    assert federation.test.shared == (options.get("test") == "global")
+    assert federation.uid.tolist() == list(range(20)) and federation.clients == 20 and federation.classes == 10
+    assert federation.train.longest == federation.train.count.max()
+    rest = (federation.train, federation.test, federation.uid, federation.group, federation.arrive)
+    dtypes = {leaf.dtype for leaf in jax.tree.leaves(rest)}
+    assert dtypes == {np.dtype(np.int32)} and federation.pool.x.dtype == np.uint8
+
+
+def test_unused_rows_leave_the_pool_only_where_that_saves_a_tenth():
+    source = fake()
+    assert len(pack(parts("iid", source, clients=20, samples_per_client=10), source).pool.y) == 500
+    assert len(pack(parts("iid", source, clients=20, samples_per_client=58), source).pool.y) == 1500
+
+
+def test_a_thousand_unequal_clients_cost_about_the_pool():
+    source = fake(60_000, 10_000, shape=(28, 28))
+    federation = pack(parts("fedprox", source), source)
+    assert federation.train.longest > 800
+    assert nbytes(federation) < 1.02 * (source.x_train.nbytes + source.x_test.nbytes)
+    assert sum(sizes(federation).values()) <= nbytes(federation)
+
+
+def test_pixels_are_standardised_over_all_images_of_the_source():
+    source = fake(shape=(3, 3))
+    federation = pack(parts("iid", source, clients=20, samples_per_client=5), source, "pixel")
+    x = np.concatenate([source.x_train, source.x_test]).astype(np.float64)
+    assert np.allclose(federation.pool.mean, x.mean(0), rtol=1e-6)
+    assert np.allclose(federation.pool.scale, 1 / (x.std(0) + 0.001), rtol=1e-6)
+    assert federation.pool.mean.dtype == federation.pool.scale.dtype == np.float32
+
+
+def test_pixels_that_never_change_stay_finite():
+    source = fake(shape=(2, 2))
+    source = source._replace(x_train=np.full_like(source.x_train, 7), x_test=np.full_like(source.x_test, 7))
+    pool = pack(parts("iid", source, clients=2), source, "pixel").pool
+    assert np.allclose(pool.scale, 1000) and np.all((source.x_train[0] - pool.mean) * pool.scale == 0)
+
+
+def test_bytes_are_divided_by_255_and_other_numbers_left_alone():
+    source = fake()
+    made = parts("iid", source, clients=2)
+    assert pack(made, source).pool.scale == np.float32(1 / 255)
+    assert pack(made, source, "none").pool.scale == 1
+    floats = source._replace(x_train=source.x_train.astype(np.float32), x_test=source.x_test.astype(np.float32))
+    assert pack(made, floats).pool.scale == 1 and pack(made, floats).pool.x.dtype == np.float32
+    with pytest.raises(ValueError, match="pixels"):
+        pack(made, source, "pixels")
+
+
+def test_clients_without_training_or_test_samples_are_clients():
+    source = with_users(fake())
+    federation = pack(parts("user", source, test_only="keep"), source)
+    assert federation.train.count[-3:].tolist() == [0, 0, 0] and np.all(federation.test.count[-3:] > 0)
+    nothing = pack(Parts([np.arange(3), np.arange(3, 5)], [np.zeros(0, np.int64)] * 2, np.zeros(2)), source)
+    assert nothing.test.count.tolist() == [0, 0] and nothing.test.longest == 1 and len(nothing.test.rows) == 1
+
+
+def test_a_partition_with_samples_of_its_own_brings_its_pool():
+    source = fake(9000, 1000, classes=62, shape=(2, 2))
+    made = parts("femnist_fedgroup", source, clients=20)
+    federation = pack(made, source)
+    assert federation.classes == 26 and len(federation.pool.y) == len(made.source.y_train) < 2000
+
+
+def test_rows_beyond_the_source_are_refused():
+    with pytest.raises(DataError, match="row 1500 of 1500"):
+        pack(Parts([np.array([1500])], [np.array([0])], np.zeros(1)), fake())
+
+
+def test_arrivals_are_kept():
+    source = fake()
+    assert pack(parts("iid", source, clients=3), source, arrive=np.array([0, 5, 9])).arrive.tolist() == [0, 5, 9]
+
+
+@pytest.mark.parametrize("options", [{}, {"test": "global"}])
+def test_padding_adds_dummies_and_garbage_and_moves_nobodys_samples(options):
+    source = fake()
+    plain = pack(parts("rotated", source, clients=8, **options), source)
+    padded = pad(plain, clients=3, samples=5, rng=np.random.default_rng(1))
+    same_clients(plain, padded)
+    assert padded.uid[8:].tolist() == [-1] * 3 == padded.group[8:].tolist() and padded.clients == 11
+    assert padded.train.count[8:].sum() == padded.test.count[8:].sum() == 0
+    assert padded.train.longest == plain.train.longest + 5 and padded.test.longest == plain.test.longest + 5
+    assert len(padded.train.rows) == len(plain.train.rows) + 8 * 5
+    assert padded.view.of.shape == (11,) and padded.train.start.dtype == np.int32
+    same_clients(plain, pad(plain))
+
+
+@pytest.mark.parametrize("options", [{}, {"test": "global"}])
+def test_reordering_moves_clients_with_all_they_have(options):
+    source = fake()
+    plain = pack(parts("rotated", source, clients=8, **options), source, arrive=np.arange(8))
+    order = np.random.default_rng(0).permutation(8)
+    moved = reorder(plain, order)
+    same_clients(moved, plain, order)
+    for name in ("uid", "group", "arrive"):
+        assert np.array_equal(getattr(moved, name), np.asarray(getattr(plain, name))[order])
+    assert np.array_equal(moved.view.of, plain.view.of[order])
+
+
+def test_packing_mnist_costs_the_pool():
+    source = real("mnist")
+    federation = pack(parts("fedprox", source), source, "pixel")
+    assert nbytes(federation) < 56e6 and federation.pool.x.dtype == np.uint8
+
+
+sizes_of_groups = st.integers(1, 60)
+
+
+@given(total=st.integers(0, 10_000), number=sizes_of_groups, seed=st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_sizes_sum_to_the_total(total, number, seed):
+    even = evenly(total, number)
+    shares = proportional(total, np.random.default_rng(seed).dirichlet(np.ones(number)))
+    assert even.sum() == shares.sum() == total and np.ptp(even) <= 1 and shares.min() >= 0
+    assert [len(p) for p in cut(np.arange(total), even)] == even.tolist()
+    blocks = np.bincount(group_blocks(number + 5, number), minlength=number)
+    assert blocks.min() >= 1 and np.ptp(blocks) <= 1
+
+
+@given(clients=st.integers(1, 12), classes=st.integers(1, 6), seed=st.integers(0, 999))
+@settings(max_examples=60, deadline=None)
+def test_dealt_rows_are_distinct_of_the_right_class_and_as_many_as_asked(clients, classes, seed):
+    rng = np.random.default_rng(seed)
+    source = fake(200, 90, classes=classes, seed=seed, balanced=False)
+    counts = rng.integers(0, 200 // classes // clients // 3 + 1, (clients, classes))
+    have = np.bincount(source.y_train, minlength=classes)
+    counts = np.minimum(counts, have // clients)
+    dealt = deal(counts, np.arange(200), source, rng)
+    for c, rows in enumerate(dealt):
+        assert np.array_equal(np.bincount(source.y_train[rows], minlength=classes), counts[c])
+    assert len(np.unique(np.concatenate(dealt))) == counts.sum()
+    test = mirror(counts, 200 + np.arange(90), source, rng)
+    flat = np.concatenate(test)
+    assert len(test) == clients and len(np.unique(flat)) == len(flat) and np.all((flat >= 200) & (flat < 290))
+    scale = min((np.bincount(source.y_test, minlength=classes) / np.maximum(counts.sum(0), 1))[counts.sum(0) > 0], default=0)
+    for c, rows in enumerate(test):
+        mix = np.bincount(source.y_test[rows - 200], minlength=classes)
+        assert np.all(np.abs(mix - counts[c] * scale) < 1 + 1e-6) and not np.any((mix > 0) & (counts[c] == 0))
+
+
+def test_importing_partitions_is_light():
+    code = "import sys, cfljax.federation as f; assert 'iid' in f.PARTITIONS; assert 'cfljax.federation.sizes' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
