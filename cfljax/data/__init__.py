@@ -21,6 +21,7 @@ SOURCES = Registry(
         "digits": "cfljax.data.digits:ENTRY",
         "synthetic": "cfljax.data.synthetic:ENTRY",
         "blobs": "cfljax.data.blobs:ENTRY",
+        "sent140": "cfljax.data.tweets:ENTRY",
     },
 )
 

@@ -38,16 +38,16 @@ PUBLISHED_MD5 = {
 """As the data sets' home pages and torchvision publish them."""
 
 
-def check_size(claimed: int, file: Path) -> None:
-    """A DataError where a file claims to hold far more than its own size can."""
-    size = file.stat().st_size
+def check_size(claimed: int, file: Path, *more: Path) -> None:
+    """A DataError where a file (or several) claims to hold far more than its own size can."""
+    size = sum(f.stat().st_size for f in (file, *more))
     if claimed > max(_FREE, _RATIO * size):
         raise DataError(f"{file}: claims {claimed} bytes of data in a file of {size} bytes; not read")
 
 
-def check_md5(name: str, file: Path) -> None:
+def check_md5(name: str, file: Path, file_name: str = "") -> None:
     """A DataError where a file of a well-known data set is not the published one; files without a checksum pass."""
-    published = PUBLISHED_MD5.get(name, {}).get(file.name)
+    published = PUBLISHED_MD5.get(name, {}).get(file_name or file.name)
     if published is None:
         return
     with file.open("rb") as f:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
+from cfljax.data import cifar, idx, leaf, npz, prepared
+from cfljax.data.bounded import PUBLISHED_MD5
 from cfljax.errors import DataError, SpecError
 from cfljax.options import option
 from cfljax.types import Source
@@ -26,37 +29,81 @@ class FileOptions:
 Reader = Callable[[FileOptions], Source]
 
 
+def cache() -> Path:
+    """Where `python -m cfljax.data prepare` keeps things: $CFLJAX_CACHE, else `cfljax` in the user's cache folder."""
+    named = os.environ.get("CFLJAX_CACHE")
+    return Path(named).expanduser() if named else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "cfljax"
+
+
 def folders(path: str | None) -> list[Path]:
-    """The folders to search: `path` alone where it is given, else $CFLJAX_DATA."""
+    """The folders to search: `path` alone where it is given, else $CFLJAX_DATA and the cache's `data`."""
     if path is not None:
         where = Path(path).expanduser()
         if not where.exists():
             raise DataError(f'data.path = "{path}": there is no such file or folder')
         return [where]
     named = os.environ.get("CFLJAX_DATA")
-    return [Path(named).expanduser()] if named else []
+    return [*([Path(named).expanduser()] if named else []), cache() / "data"]
+
+
+def prepared_folders(path: str | None) -> list[Path]:
+    """Where tensorflow-datasets may have prepared something: `path` alone, else the cache's `tfds`, tensorflow-datasets' own
+    folder, and $CFLJAX_DATA."""
+    if path is not None:
+        return folders(path)
+    own = Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+    return [cache() / "tfds", own, *folders(None)[:-1]]
 
 
 def find(name: str, path: str | None = None) -> Reader:
     """Something that reads the data set of that name, found without reading it; a DataError says what was tried."""
     if not _NAME.fullmatch(name):
         raise SpecError(f'data.name = "{name}": a name has letters, digits, "_", "-", "." and "/"')
-    tried = []
     for folder in folders(path):
         reader = _in_folder(name, folder, path is not None)
         if reader:
             return reader
-        tried.append(str(folder))
-    looked = " and ".join(tried) if tried else "no folder, as CFLJAX_DATA is not set"
+    for folder in prepared_folders(path):
+        reader = prepared.detect(name, folder)
+        if reader:
+            return reader
+    tried = list(dict.fromkeys(map(str, folders(path) + prepared_folders(path))))
+    unset = "" if path or os.environ.get("CFLJAX_DATA") else "; CFLJAX_DATA is not set"
     raise DataError(
-        f'data.name = "{name}": not found (looked in {looked}); '
+        f'data.name = "{name}": not found in {", ".join(tried)}{unset}{_near(name)}; '
         f"get it with `python -m cfljax.data prepare {name}`, or copy a file {name}.npz into $CFLJAX_DATA"
     )
 
 
-def _in_folder(name: str, folder: Path, explicit: bool) -> Reader | None:
-    from cfljax.data import cifar, idx, leaf, npz
+def local_names(path: str | None = None) -> dict[str, Path]:
+    """The data sets that `find` finds in the folders it searches, and where; prepared ones are `prepared_names`."""
+    found: dict[str, Path] = {}
+    for folder in folders(path):
+        for item in sorted(folder.iterdir()) if folder.is_dir() else []:
+            name = item.name.removesuffix(".npz") if item.is_file() else item.name
+            if (item.is_dir() or item.suffix == ".npz") and _NAME.fullmatch(name) and _in_folder(name, folder, False):
+                found.setdefault(name, item)
+    return found
 
+
+def prepared_names(path: str | None = None) -> dict[str, Path]:
+    """The sets that tensorflow-datasets has prepared in the folders that `find` searches."""
+    found: dict[str, Path] = {}
+    for folder in prepared_folders(path):
+        for info in sorted([*folder.glob("*/*/dataset_info.json"), *folder.glob("*/*/*/dataset_info.json")]):
+            place = info.parent.parent
+            found.setdefault(place.relative_to(folder).as_posix(), place)
+    return found
+
+
+def _near(name: str) -> str:
+    from cfljax.data import SOURCES
+
+    near = difflib.get_close_matches(name, {*SOURCES, *PUBLISHED_MD5, *local_names()}, n=1, cutoff=0.75)
+    return f'; did you mean "{near[0]}"?' if near and near[0] != name else ""
+
+
+def _in_folder(name: str, folder: Path, explicit: bool) -> Reader | None:
     file = folder if folder.is_file() else folder / f"{name}.npz"
     if file.is_file():
         return lambda options: npz.read(name, file, options.classes)

@@ -19,6 +19,8 @@ _DRAWS = 200_000
 class Options:
     """Options of Synthetic(α, β)."""
 
+    default_partition = "user"
+
     alpha: float = option(1.0, "spread of the clients' models (standard deviation of their means)", low=0.0)
     beta: float = option(1.0, "spread of the clients' features (standard deviation of their means)", low=0.0)
     clients: int = option(100, "clients", low=1, high=1_000_000)

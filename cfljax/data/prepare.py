@@ -1,0 +1,120 @@
+"""Getting data sets: the original files of well-known ones, everything else through tensorflow-datasets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from cfljax.data import prepared
+from cfljax.data.bounded import PUBLISHED_MD5, check_md5, reason
+from cfljax.data.files import cache, folders
+from cfljax.errors import DataError, SpecError, suggest
+
+ORIGINALS = {
+    "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "fashion_mnist": "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+    "kmnist": "https://codh.rois.ac.jp/kmnist/dataset/kmnist/",
+    "cifar10": "https://www.cs.toronto.edu/~kriz/",
+    "cifar100": "https://www.cs.toronto.edu/~kriz/",
+}
+"""Where the files with published checksums are."""
+
+_EMNIST = ("emnist/balanced", "emnist/byclass", "emnist/letters")
+COMMON = ("mnist", "fashion_mnist", "kmnist", *_EMNIST, "cifar10", "cifar100", "svhn_cropped")
+"""What people ask for; any other image classification set of tensorflow-datasets has its name, too."""
+
+
+def prepare(name: str, folder: str | None = None) -> Path:
+    """Download the data set; the folder in which `load` finds it. Well-known sets need no TensorFlow."""
+    if name in ORIGINALS:
+        return download(name, Path(folder).expanduser() if folder else folders(None)[0])
+    return through_tfds(name, Path(folder).expanduser() if folder else cache() / "tfds")
+
+
+def download(name: str, folder: Path) -> Path:
+    """The original files of a well-known set, each compared with its published checksum; those that are there are kept."""
+    place = folder / name
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for file_name in PUBLISHED_MD5[name]:
+            if not (place / file_name).exists():
+                _fetch(name, ORIGINALS[name] + file_name, place / file_name)
+            check_md5(name, place / file_name)
+    except (OSError, urllib.error.URLError) as e:
+        with contextlib.suppress(OSError):
+            place.rmdir()  # where nothing has arrived
+        why = reason(getattr(e, "reason", e) if isinstance(getattr(e, "reason", None), Exception) else e)
+        raise DataError(
+            f"{name}: cannot be downloaded into {place} ({why}); where there is no network, copy {name}.npz or the original files "
+            f"({', '.join(PUBLISHED_MD5[name])}) to $CFLJAX_DATA"
+        ) from e
+    return place
+
+
+def _fetch(name: str, url: str, file: Path) -> None:
+    """The file, whole and with the right checksum, or not at all."""
+    from tqdm import tqdm
+
+    part = file.with_name(f"{file.name}.{os.getpid()}.part")
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer, part.open("wb") as f:
+            size = int(answer.headers.get("Content-Length") or 0)
+            with tqdm(total=size or None, unit="B", unit_scale=True, desc=file.name, disable=None) as bar:
+                while piece := answer.read(1 << 20):
+                    f.write(piece)
+                    bar.update(len(piece))
+            f.flush()
+            os.fsync(f.fileno())
+        check_md5(name, part, file.name)
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def through_tfds(name: str, folder: Path) -> Path:
+    """`download_and_prepare` of tensorflow-datasets, as ArrayRecord files."""
+    import tensorflow_datasets as tfds
+
+    ready = prepared.version_folder(folder / name.partition(":")[0], name.partition(":")[2])
+    if ready:
+        prepared.check_format(name, ready)
+        return ready
+    try:
+        builder = tfds.builder(name, data_dir=str(folder))
+        _reachable(name, builder, folder)
+        builder.download_and_prepare(file_format="array_record")
+    except tfds.core.DatasetNotFoundError as e:
+        known = [*ORIGINALS, *COMMON]
+        raise SpecError(f'"{name}": tensorflow-datasets has no such data set{suggest(name, known)}') from e
+    except ModuleNotFoundError as e:
+        if (e.name or "").partition(".")[0] != "tensorflow":
+            raise DataError(f"{name}: preparing it needs the package {e.name}: pip install {e.name}") from e
+        raise DataError(f'{name}: preparing it needs TensorFlow (reading it does not): pip install "cfljax[tfds]"') from e
+    except DataError:
+        raise
+    except Exception as e:  # whatever a builder's own code, the network or the disk raise
+        raise DataError(f"{name}: cannot be prepared in {folder} ({type(e).__name__}: {reason(e)})") from e
+    return Path(str(builder.data_path))
+
+
+def _reachable(name: str, builder: Any, folder: Path) -> None:
+    """A DataError at once where no host of the downloads can be resolved; tensorflow-datasets would try for minutes."""
+    downloads = folder / "downloads"
+    if urllib.request.getproxies() or (downloads.is_dir() and any(f.is_file() for f in downloads.iterdir())):
+        return
+    hosts = sorted({h for url in getattr(builder, "url_infos", {}) if (h := urllib.parse.urlparse(str(url)).hostname)})
+    for host in hosts:
+        with contextlib.suppress(OSError):
+            socket.getaddrinfo(host, 443)
+            return
+    if hosts:
+        raise DataError(
+            f"{name}: there is no network ({hosts[0]} cannot be resolved); run this where there is one and copy the folder, "
+            f"or copy a file {name}.npz into $CFLJAX_DATA"
+        )

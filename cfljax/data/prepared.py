@@ -1,0 +1,138 @@
+"""Image classification sets that tensorflow-datasets has prepared as ArrayRecord files; read without TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfljax.data import arrays
+from cfljax.data.bounded import check_size, reason
+from cfljax.errors import DataError
+from cfljax.types import Source
+
+if TYPE_CHECKING:
+    from cfljax.data.files import FileOptions
+
+_INFO = "dataset_info.json"
+
+
+def detect(name: str, data_dir: Path) -> Callable[[FileOptions], Source] | None:
+    """A reader, where `data_dir` holds a prepared set of that name (`mnist`, `emnist/balanced`, `mnist:3.0.1`)."""
+    base, _, version = name.partition(":")
+    folder = version_folder(data_dir / base, version)
+    if folder:
+        return lambda options: read(name, folder, options)
+    parts = sorted({p.parent.parent.name for p in (data_dir / base).glob(f"*/*/{_INFO}")})
+    if parts and not version:
+        raise DataError(f'data.name = "{name}": {data_dir / base} has parts; name one: ' + ", ".join(f"{base}/{p}" for p in parts))
+    return None
+
+
+def version_folder(folder: Path, version: str = "") -> Path | None:
+    """The newest prepared version below `folder`, or the one asked for."""
+    found = {}
+    for info in folder.glob(f"{version or '*'}/{_INFO}"):
+        numbers = info.parent.name.split(".")
+        if all(n.isdigit() for n in numbers):
+            found[tuple(map(int, numbers))] = info.parent
+    return found[max(found)] if found else None
+
+
+def read(name: str, folder: Path, options: FileOptions) -> Source:
+    """The data set in one prepared version's folder: its splits `train` and `test` (else `validation`)."""
+    check_format(name, folder)
+    import tensorflow_datasets as tfds
+
+    try:
+        builder = tfds.builder_from_directory(str(folder))
+        splits = {s: int(builder.info.splits[s].num_examples) for s in builder.info.splits}
+        image, label = _keys(builder.info, folder)
+        shape, classes = builder.info.features[image].shape, builder.info.features[label].num_classes
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError, ImportError) as e:
+        raise DataError(f"{folder}: cannot be read as a prepared data set ({reason(e)})") from e
+    test = next((s for s in ("test", "validation") if s in splits), None)
+    if "train" not in splits or test is None:
+        raise DataError(f"{folder}: must have the splits train and test (or validation); it has {', '.join(splits) or 'none'}")
+    if len(shape) != 3 or None in shape:
+        raise DataError(f"{folder}: images have the shape {shape}; only images of one size can be used")
+    check_size(sum(splits[s] for s in ("train", test)) * math.prod(shape), *folder.iterdir())
+    pairs = [_split(builder, s, splits[s], shape, image, label, folder) for s in ("train", test)]
+    if name.startswith("emnist"):
+        pairs, classes = _emnist(name, pairs, classes)
+    return arrays.source(name, str(folder), *pairs, classes=options.classes or classes)
+
+
+def _emnist(name: str, pairs: list[tuple[np.ndarray, np.ndarray]], classes: int) -> tuple[list, int]:
+    """As in the original, rows and columns are exchanged and the letters' labels begin at 1."""
+    letters = name.partition(":")[0].endswith("letters")
+    turned = [(np.ascontiguousarray(x.transpose(0, 2, 1, 3)), y - 1 if letters else y) for x, y in pairs]
+    return turned, 26 if letters else classes
+
+
+def check_format(name: str, folder: Path) -> None:
+    """ArrayRecord, and features that tensorflow-datasets itself defines: the file names classes that will be imported."""
+    info, features = (_json(folder / file) for file in (_INFO, "features.json"))
+    form = info.get("fileFormat") if isinstance(info, dict) else None
+    if form != "array_record":
+        raise DataError(
+            f"{folder}: is prepared as {form or 'tfrecord'}, which needs TensorFlow to read; "
+            f"run `python -m cfljax.data prepare {name} --dir ANOTHER_FOLDER` and set data.path to it"
+        )
+    foreign = [c for c in _classes(features) if not str(c).startswith("tensorflow_datasets.core.features.")]
+    if foreign:
+        raise DataError(f"{folder / 'features.json'}: names the class {foreign[0]}, which is not one of tensorflow-datasets'")
+
+
+def _json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as e:
+        raise DataError(f"{file}: cannot be read as JSON ({reason(e)})") from e
+
+
+def _classes(tree: Any) -> list[Any]:
+    if isinstance(tree, list):
+        return [c for item in tree for c in _classes(item)]
+    if not isinstance(tree, dict):
+        return []
+    here = [tree[k] for k in ("pythonClassName", "type") if k in tree and not isinstance(tree[k], (dict, list))]
+    return here + [c for value in tree.values() for c in _classes(value)]
+
+
+def _keys(info: Any, folder: Path) -> tuple[str, str]:
+    """The names of the image and of its label."""
+    from tensorflow_datasets import features
+
+    kinds = {"image": features.Image, "label": features.ClassLabel}
+    supervised = [k for k in (info.supervised_keys or ()) if isinstance(k, str)]
+    names = []
+    for what, kind in kinds.items():
+        having = [k for k, f in info.features.items() if isinstance(f, kind)]
+        preferred = [k for k in having if k in supervised] or having
+        if len(preferred) != 1:
+            raise DataError(f"{folder}: has {len(preferred)} {what} features; one image and one class label are wanted")
+        names.append(preferred[0])
+    return names[0], names[1]
+
+
+def _split(
+    builder: Any, split: str, count: int, shape: tuple[int, ...], image: str, label: str, folder: Path
+) -> tuple[np.ndarray, np.ndarray]:
+    """(u8[n, h, w, c], i64[n])."""
+    x, y = np.empty((count, *shape), np.uint8), np.empty(count, np.int64)
+    try:
+        examples = builder.as_data_source(split=split)
+        if len(examples) != count:
+            raise DataError(f"{folder}: split {split} has {len(examples)} of {count} examples: prepare it again")
+        for i, example in enumerate(examples):
+            x[i], y[i] = np.asarray(example[image]).reshape(shape), example[label]
+    except DataError:
+        raise
+    except Exception as e:  # whatever the readers and decoders of broken files raise
+        raise DataError(f"{folder}: split {split} cannot be read ({reason(e)}): prepare it again") from e
+    return x, y

@@ -1,0 +1,59 @@
+"""Words as vectors: GloVe's text format, and fixed random vectors where there is no such file."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from cfljax.data.bounded import reason
+from cfljax.errors import DataError
+
+_TOKEN = re.compile(r"[\w']+|[.,!?;]")
+_SCALE = 0.4
+"""Standard deviation of a random vector's entries: about that of GloVe's 300-dimensional ones."""
+
+
+def tokens(text: str, lowercase: bool) -> list[str]:
+    """Words, and `. , ! ? ;`, in order."""
+    return _TOKEN.findall(text.lower() if lowercase else text)
+
+
+def glove(file: Path, wanted: Iterable[str], width: int) -> dict[str, np.ndarray]:
+    """f32[width] for each wanted word that the file has: a word and its numbers per line, `.gz` or plain."""
+    wanted, found = set(wanted), {}
+    try:
+        with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as f:
+            for number, line in enumerate(f, 1):
+                if number > 1 and line.partition(" ")[0] not in wanted:
+                    continue  # millions of lines: only the wanted ones are taken apart, and the first, for its width
+                fields = line.rstrip("\n").rsplit(" ", width)  # from the right: some of GloVe's words hold spaces
+                if len(fields) != width + 1 or not fields[0]:
+                    raise DataError(f"{file}: line {number} is not a word and {width} numbers (data.width = {width})")
+                if fields[0] in wanted:
+                    found[fields[0]] = _vector(fields[1:], f"{file}: line {number}")
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as e:
+        raise DataError(f"{file}: cannot be read ({reason(e)})") from e
+    return found
+
+
+def _vector(fields: list[str], where: str) -> np.ndarray:
+    try:
+        values = np.array(fields, np.float32)
+    except ValueError as e:
+        raise DataError(f"{where}: {reason(e)}") from e
+    if not np.isfinite(values).all():
+        raise DataError(f"{where}: has a number that is NaN or infinite")
+    return values
+
+
+def hashed(word: str, width: int) -> np.ndarray:
+    """f32[width]: a vector that depends on the word alone, the same on every machine."""
+    bits = hashlib.shake_256(word.encode()).digest(2 * width)
+    uniform = np.frombuffer(bits, "<u2").astype(np.float32) / np.float32(65535) * 2 - 1
+    return uniform * np.float32(_SCALE * 3**0.5)
