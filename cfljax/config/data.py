@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from cfljax.config.frozen import canonical, plain
-from cfljax.errors import SpecError
+from cfljax.errors import SpecError, suggest
 from cfljax.options import check, option
 
+_ARRIVE = ("clients", "rate", "round", "from", "until")
 _NOT_IN_ID = ("checksums",)  # what decides how the data is read, not what is read
 
 
@@ -28,6 +29,11 @@ class Arrive:
     """The first round in which one of them can take part …"""
     last: int = 0
     """… and the last; a client's own is drawn evenly between them."""
+
+    def written(self) -> dict[str, Any]:
+        """As a spec has it."""
+        count = {"clients": self.clients} if self.clients else {"rate": self.rate}
+        return {**count, "from": self.first, "until": self.last}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +53,11 @@ class DataOptions:
 
     path: str | None = option(None, "folder or file of the data, in place of $CFLJAX_DATA")
     seed: int | str = option(
-        0, 'of the partition, drawn once and shared by all runs; "run": each run\'s own seed', low=0, high=2**31 - 1, choices=("run",)
+        0,
+        'of the partition, drawn once and shared by all runs; "run": each run\'s own seed',
+        low=0,
+        high=2**31 - 1,
+        choices=("run",),
     )
     normalise: str = option("unit", "to [0, 1], per pixel to mean 0 and deviation 1, or not", choices=("unit", "pixel", "none"))
     arrive: dict | None = option(None, "newcomers: { clients = 20, round = 30 } or { rate = 0.1, from = 10, until = 50 }")  # type: ignore[type-arg]
@@ -76,6 +86,8 @@ class Data:
         """One table, as in a spec. An option that source and partition both have, with different values, is written as
         `source.<option>` for the source."""
         table = plain(self)
+        if self.arrive is not None:
+            table["arrive"] = self.arrive.written()
         source, parts = table.pop("source"), table.pop("parts")
         twice = {f"source.{key}": source.pop(key) for key in list(source) if key in parts and source[key] != parts[key]}
         return {**table, **source, **twice, **parts}
@@ -101,8 +113,9 @@ def make_data(names: dict[str, str], values: dict[str, Any], classes: tuple[type
 
 def read_arrive(table: dict[str, Any], where: str) -> Arrive:
     """The checked form of an `arrive` table."""
-    if "start" in table:
-        raise SpecError(f'{where}.start: there is no such option; did you mean "from"?')
+    for key in table:
+        if key not in _ARRIVE:
+            raise SpecError(f"{where}.{key}: there is no such option" + suggest(key, _ARRIVE))
     late = check(_Late, {"start" if key == "from" else key: value for key, value in table.items()}, where)
     if (late.clients is None) == (late.rate is None):
         raise SpecError(f"{where}: give clients (how many come late) or rate (which fraction), one of them")

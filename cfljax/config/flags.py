@@ -120,12 +120,11 @@ def set_in(table: Raw, path: list[str], value: Any, where: str) -> Raw:
     return {**table, key: set_in(need_table(inner, where), rest, value, where)}
 
 
-def choose_size(raw: Raw, sets: list[tuple[list[str], Any]]) -> tuple[Raw, list[tuple[list[str], Any]]]:
-    """The table of the chosen size, to lay over the spec, and the flags that are left."""
-    sizes, chosen = raw.get("size", {}), "full"
-    if isinstance(sizes, str):
-        sizes, chosen = {}, sizes
-    need_table(sizes, "size")
+def choose_size(raw: Raw, sets: list[tuple[list[str], Any]]) -> tuple[str, Raw, list[tuple[list[str], Any]]]:
+    """The chosen size, the table to lay over the spec for it, and the flags that are left."""
+    written: Any = raw.get("size", {})
+    chosen = written if isinstance(written, str) else "full"
+    sizes = {} if isinstance(written, str) else need_table(written, "size")
     rest = []
     for path, value in sets:
         if path[0] != "size":
@@ -140,4 +139,4 @@ def choose_size(raw: Raw, sets: list[tuple[list[str], Any]]) -> tuple[Raw, list[
         need_table(table, f"size.{name}")
     if chosen != "full" and chosen not in sizes:
         raise SpecError(f'size = "{chosen}": unknown size' + suggest(chosen, [*sizes, "full"]))
-    return sizes.get(chosen, {}), rest
+    return chosen, sizes.get(chosen, {}), rest

@@ -4,7 +4,7 @@
 - `train` and `defaults` are laid over, option by option. Giving one of epochs and steps takes the other away.
 - `method = "ifca"` or a list of names selects: tables of that name or label stay as they are, other names are added with
   their defaults. A list with tables replaces all. `method.ifca.clusters` (a table by name or label) changes an option.
-- Everything else is replaced.
+- Everything else is replaced. What a method says in a `train` table of its own stands above the common one.
 """
 
 from __future__ import annotations

@@ -67,14 +67,14 @@ def read_spec(source: str | os.PathLike[str] | Raw, sets: Iterable[str] = (), ha
 
 def build(raw: Raw, sets: list[tuple[list[str], Any]], has: Known, warn: list[str]) -> list[Run]:
     """The runs of a spec with flags: base and includes, the chosen size over both, the flags over all."""
-    size, sets = choose_size(raw, sets)
+    chosen, size, sets = choose_size(raw, sets)
     whole = {path[0]: value for path, value in sets if len(path) == 1}
     base = tidy({**{key: whole[key] for key in ("data", "method") if key in whole}, **raw})
     layers = [base]
     for i, table in enumerate(_list_of_tables(raw, "include")):
         layers.append(lay(base, table, f"include[{i}]"))
     rules = [Rule(table, f"exclude[{i}]") for i, table in enumerate(_list_of_tables(raw, "exclude"))]
-    layers = [apply_sets(lay(layer, size, "size"), sets) for layer in layers]
+    layers = [apply_sets(lay(layer, size, f"size.{chosen}"), sets) for layer in layers]
     return make_runs([make_grid(layer, has) for layer in layers], rules, has, warn)
 
 

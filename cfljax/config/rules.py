@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from cfljax.config.layers import undotted
 from cfljax.config.tables import Known, Point
 from cfljax.config.values import range_of
 from cfljax.errors import SpecError, suggest
@@ -38,7 +37,7 @@ class Rule:
         if not isinstance(table, dict) or not table:
             raise SpecError(f'{where}: must be a table of dotted keys and values, as in {{ method = "ifca", "train.lr" = 0.5 }}')
         self.where = where
-        self.wanted = {key: _alternatives(value, f"{where}.{key}") for key, value in flatten(undotted(table, where)).items()}
+        self.wanted = {key: _alternatives(value, f"{where}.{key}") for key, value in flatten(table).items()}
         for key in self.wanted:
             head = key.split(".")[0]
             if head not in (*_PARTS, "seeds"):

@@ -45,7 +45,8 @@ class Train:
             object.__setattr__(self, "epochs", 1)
         if isinstance(self.optimizer, dict):
             table = Table(self.optimizer)
-            object.__setattr__(self, "optimizer", table["name"] if set(table) == {"name"} else table)
+            alone = set(table) == {"name"} and isinstance(table["name"], str)
+            object.__setattr__(self, "optimizer", table["name"] if alone else table)
 
     @property
     def optimizer_pair(self) -> tuple[str, dict[str, Any]]:
@@ -53,6 +54,12 @@ class Train:
         if isinstance(self.optimizer, str):
             return self.optimizer, {}
         return self.optimizer["name"], {k: v for k, v in self.optimizer.items() if k != "name"}
+
+    def participants(self, clients: int) -> int:
+        """How many of so many clients take part in a round."""
+        if isinstance(self.participation, int):
+            return min(self.participation, clients)
+        return max(1, round(self.participation * clients))
 
     def check(self, where: str) -> None:
         """Combinations; raises SpecError."""
@@ -82,11 +89,13 @@ def check_optimizer(optimizer: str | dict[str, Any], momentum: float, where: str
     known = optimizers()
     if name not in known:
         raise SpecError(f'{where} = "{name}": optax has no such optimiser' + suggest(name, known))
-    for key in arguments:
+    for key, value in arguments.items():
         if key == "learning_rate":
             raise SpecError(f"{where}.learning_rate: the learning rate is train.lr")
         if key not in known[name]:
             raise SpecError(f"{where}.{key}: optax.{name} takes no such argument" + suggest(key, known[name]))
+        if isinstance(known[name][key], (int, float)) and not isinstance(value, (int, float)):
+            raise SpecError(f"{where}.{key} = {show(value)}: must be a number")
     if momentum and name != "sgd":
         raise SpecError(f'train.momentum = {momentum}: is for optimizer = "sgd"; give it in the table of "{name}"')
     if momentum and arguments:
@@ -103,16 +112,16 @@ def _try(name: str, arguments: dict[str, Any], where: str) -> None:
         raise SpecError(f"{where} = {show(arguments)}: optax.{name} refuses it ({error})") from None
 
 
-def optimizers() -> dict[str, list[str]]:
-    """The optimisers of optax by name, with the arguments that they take beside the learning rate."""
+def optimizers() -> dict[str, dict[str, Any]]:
+    """The optimisers of optax by name, with the arguments that they take beside the learning rate and their defaults."""
     import optax
 
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for name in dir(optax):
         thing = getattr(optax, name)
         if name.startswith("_") or name in _NEED_MORE or not inspect.isfunction(thing):
             continue
-        arguments = list(inspect.signature(thing).parameters)
-        if arguments[:1] == ["learning_rate"]:
-            found[name] = arguments[1:]
+        arguments = {p.name: p.default for p in inspect.signature(thing).parameters.values()}
+        if next(iter(arguments), "") == "learning_rate":
+            found[name] = {key: default for key, default in arguments.items() if key != "learning_rate"}
     return found

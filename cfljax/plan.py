@@ -1,0 +1,186 @@
+"""Runs into batches: those that share shapes and static options run as one compiled program, side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from cfljax.config.frozen import canonical
+from cfljax.config.run import Run
+from cfljax.options import static, traced
+
+ABSENT_AT_ZERO = {"momentum": (), "weight_decay": (), "dropout": (), "stragglers": ("straggler_work",)}
+"""Numbers that `hyper` lacks when they are zero, with those that mean nothing without them: code that looks for the name
+then has no momentum buffer and draws no stragglers. So zero and not zero are two programs."""
+
+Traffic = Callable[[Run, int, int], tuple[float, float]]
+"""(run, participants, d) -> bytes (down, up) per round."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Runs that go through one compiled program together."""
+
+    runs: tuple[Run, ...]
+    width: int
+    """How many runs the program is compiled for; the last batch of a group may have fewer and repeats its last run."""
+    key: str
+    """Equal for runs with the same federation and program."""
+    program_key: str
+    """Equal for batches that share a compiled program, as far as shapes that depend on the data's seed allow."""
+
+    @property
+    def id(self) -> str:
+        """16 hexadecimal digits, made of the runs and their order alone."""
+        return _short("\n".join(run.id for run in self.runs))
+
+    @property
+    def first(self) -> Run:
+        """The run that stands for what all share."""
+        return self.runs[0]
+
+    @property
+    def padded(self) -> tuple[Run, ...]:
+        """The runs, the last one repeated up to `width`."""
+        return self.runs + self.runs[-1:] * (self.width - len(self.runs))
+
+    @property
+    def seeds(self) -> list[int]:
+        """One per place in the program."""
+        return [run.seed for run in self.padded]
+
+    @property
+    def hypers(self) -> list[dict[str, float]]:
+        """The traced numbers of each place in the program."""
+        return [hyper_of(run) for run in self.padded]
+
+    @property
+    def hyper(self) -> dict[str, list[float]]:
+        """The same, stacked: name → a number per place."""
+        each = self.hypers
+        return {name: [h[name] for h in each] for name in each[0]}
+
+
+def hyper_of(run: Run) -> dict[str, float]:
+    """The numbers of a run that reach compiled code: those of `train` and those of the method."""
+    training, own = traced(run.train), traced(run.options)
+    both = training.keys() & own.keys()
+    if both:
+        raise TypeError(f"{run.method}: {', '.join(sorted(both))}: an option of the method has the name of a training number")
+    for name, others in ABSENT_AT_ZERO.items():
+        if training[name] == 0:
+            for key in (name, *others):
+                training.pop(key)
+    return {**training, **own}
+
+
+def static_key(run: Run, seed: bool = True) -> str:
+    """What must be equal for runs to share a federation and a program; without `seed`, to share a program."""
+    data = run.data.drawn_for(run.seed)
+    if not seed:
+        data = dataclasses.replace(data, seed=0)
+    parts = (
+        data.identity,
+        f"{run.model.name} {canonical(run.model.options)}",
+        f"{run.method} {canonical(static(run.options))}",
+        canonical(static(run.train)),
+        ",".join(sorted(hyper_of(run))),
+    )
+    return _short("\n".join(parts))
+
+
+def batches(runs: Iterable[Run], limit: int | Callable[[Run], int]) -> list[Batch]:
+    """The runs in batches of at most `limit` (a number, or a function of a run of the group), in the order of their first
+    runs. A group is shared out evenly, so that all its batches have one width and need one program."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(static_key(run), []).append(run)
+    made = []
+    for key, group in groups.items():
+        most = limit(group[0]) if callable(limit) else limit
+        if most < 1:
+            raise ValueError(f"a batch holds at least one run, not {most}")
+        made += _even(group, key, static_key(group[0], seed=False), math.ceil(len(group) / most))
+    return made
+
+
+def halves(batch: Batch) -> list[Batch]:
+    """The batch as two of half the width, for a device whose memory it does not fit; a batch of one stays."""
+    if batch.width == 1:
+        return [batch]
+    return _even(list(batch.runs), batch.key, batch.program_key.partition("/")[0], min(2, len(batch.runs)))
+
+
+def _even(group: list[Run], key: str, program: str, parts: int) -> list[Batch]:
+    width = math.ceil(len(group) / parts)
+    pieces = (tuple(group[at : at + width]) for at in range(0, len(group), width))
+    return [Batch(piece, width, key, f"{program}/{width}") for piece in pieces]
+
+
+def memory(batch: Batch, size: Mapping[str, int]) -> int:
+    """Bytes on the device, roughly: the pool once, and for each run of the batch the models of clusters (kept, updated and
+    evaluated) and of participants (start, weights, gradient, update). `size` has clients, pool_bytes and parameters (d)."""
+    participants = batch.first.train.participants(size["clients"])
+    clusters = getattr(batch.first.options, "clusters", None)
+    models = 3 * (clusters if isinstance(clusters, int) else 1) + 4 * participants
+    return size["pool_bytes"] + batch.width * models * size["parameters"] * 4
+
+
+def communication(run: Run, size: Mapping[str, int], traffic: Traffic | None = None) -> tuple[float, float]:
+    """Bytes (down, up) of a whole run. Without `traffic`, one model down and one update up per participant and round: the
+    least that a method with a server sends."""
+    participants, d = run.train.participants(size["clients"]), size["parameters"]
+    down, up = traffic(run, participants, d) if traffic else (4.0 * d * participants, 4.0 * d * participants)
+    return down * run.train.rounds, up * run.train.rounds
+
+
+Size = Mapping[str, int] | Callable[[Batch], Mapping[str, int]]
+
+
+def dry_run(made: list[Batch], size: Size, traffic: Traffic | None = None) -> str:
+    """What would run, as lines of text. `size`: clients, pool_bytes and parameters, of all batches or of each."""
+    sizes = [size(batch) if callable(size) else size for batch in made]
+    runs = [run for batch in made for run in batch.runs]
+    programs = {batch.program_key for batch in made}
+    lines = [f"runs {len(runs)}, batches {len(made)}, programs to compile {len(programs)}"]
+    rows: dict[tuple[str, str], list[Any]] = {}
+    for batch, s in zip(made, sizes, strict=True):
+        row = rows.setdefault((batch.first.data.name, batch.first.label), [0, 0, set(), 0, 0.0, 0.0])
+        row[0] += len(batch.runs)
+        row[1] += 1
+        row[2].add(batch.program_key)
+        row[3] = max(row[3], memory(batch, s))
+        for run in batch.runs:
+            down, up = communication(run, s, traffic)
+            row[4] += down
+            row[5] += up
+    lines += [_row("data", "method", "runs", "batches", "programs", "memory", "down", "up")]
+    for (data, label), (count, parts, keys, most, down, up) in rows.items():
+        lines.append(_row(data, label, count, parts, len(keys), amount(most), amount(down), amount(up)))
+    if made:
+        lines.append(f"memory {amount(max(row[3] for row in rows.values()))} for the largest batch (estimate)")
+        down, up = (sum(row[at] for row in rows.values()) for at in (4, 5))
+        at_least = "" if traffic else " at least"
+        lines.append(f"communication{at_least}: {amount(down)} down, {amount(up)} up in all runs together (simulated)")
+    return "\n".join(lines)
+
+
+def _row(*cells: Any) -> str:
+    left, numbers = cells[:2], cells[2:]
+    return ("  " + "".join(f"{str(c)[:20]:<21}" for c in left) + "".join(f"{c!s:>10}" for c in numbers)).rstrip()
+
+
+def amount(count: float) -> str:
+    """Bytes for people."""
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while count >= 999.5 and len(units) > 1:
+        count /= 1000
+        units.pop(0)
+    return f"{count:.0f} {units[0]}" if units[0] == "B" else f"{count:.3g} {units[0]}"
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,173 @@
+"""The id of a run changes with what matters and with nothing else."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from cfljax.config import read_spec
+from tests.config.small import BASE, HAS, runs, spec
+
+TOML = """
+name = "a"
+data = { name = "synthetic", alpha = 1, partition = "rotated", groups = 4 }
+model = { name = "mlp", hidden = [200] }
+train = { rounds = 50, participation = 0.5, steps = 10, batch = "full", lr = 0.1, optimizer = { name = "adam", b1 = 0.5, eps = 1 } }
+seeds = [3]
+[[method]]
+name = "cfl_mgd"
+clusters = 4
+beta = 1
+"""
+COSMETIC = [
+    ('name = "a"', 'name = "another"'),
+    ('name = "a"', '# a comment\nname = "a"'),
+    ('name = "a"', ""),
+    ("alpha = 1,", "alpha = 1.0,"),
+    ("beta = 1", "beta = 1.0"),
+    ("beta = 1", 'beta = 1\nlabel = "ours"'),
+    ("beta = 1", "beta = [1]"),
+    ("beta = 1", 'beta = "lin(1, 2, 1)"'),
+    ("beta = 1", 'estimate = "full"\nbeta = 1'),
+    ("rounds = 50", "rounds = 50, lr_decay = 1.0, momentum = 0"),
+    ("rounds = 50", "rounds = 50, momentum = -0.0"),
+    ("rounds = 50, participation = 0.5", "participation = 0.5, rounds = 50"),
+    ("seeds = [3]", 'seeds = "3:4"'),
+    ("clusters = 4\nbeta = 1", "beta = 1\nclusters = 4"),
+    ("b1 = 0.5, eps = 1", "eps = 1.0, b1 = 0.5"),
+    ("hidden = [200]", "hidden = [[200]]"),
+    ('name = "synthetic", alpha = 1', 'alpha = 1, name = ["synthetic"]'),
+    ("groups = 4", "groups = 4, users = 100, seed = 0"),
+    ("[[method]]", "[defaults]\nclusters = 9\n[[method]]"),
+    ("[[method]]", "[size.small]\ntrain.rounds = 3\n[[method]]"),
+    ("seeds", "samples = 3\nseeds"),
+]
+MATTERS = [
+    ('"synthetic", alpha = 1', '"synthetic", alpha = 2'),
+    ('partition = "rotated", groups = 4', 'partition = "iid"'),
+    ("groups = 4", "groups = 5"),
+    ("groups = 4", "groups = 4, seed = 1"),
+    ("groups = 4", 'groups = 4, seed = "run"'),
+    ("groups = 4", 'groups = 4, normalise = "pixel"'),
+    ("groups = 4", "groups = 4, users = 50"),
+    ("groups = 4", "groups = 4, arrive = { clients = 2, round = 3 }"),
+    ("groups = 4", 'groups = 4, path = "elsewhere"'),
+    ("groups = 4", "groups = 4, angles = [0]"),
+    ('"mlp", hidden = [200]', '"mclr"'),
+    ("[200]", "[201]"),
+    ("[200]", "[200, 200]"),
+    ("rounds = 50", "rounds = 51"),
+    ("participation = 0.5", "participation = 0.6"),
+    ("participation = 0.5", "participation = 1"),
+    ("steps = 10", "epochs = 10"),
+    ("steps = 10", "steps = 11"),
+    ('batch = "full"', "batch = 10"),
+    ("lr = 0.1", "lr = 0.1000000001"),
+    ("lr = 0.1", "lr = nan"),
+    ('"adam"', '"adamw"'),
+    ("b1 = 0.5", "b1 = 0.6"),
+    ("rounds = 50", "rounds = 50, eval_every = 2"),
+    ("rounds = 50", 'rounds = 50, precision = "high"'),
+    ("rounds = 50", "rounds = 50, dropout = 0.1"),
+    ("seeds = [3]", "seeds = [4]"),
+    ("clusters = 4", "clusters = 3"),
+    ("beta = 1", "beta = 0.9"),
+    ("beta = 1", 'beta = 1\nestimate = "batch"'),
+    ("beta = 1", "beta = 1\ntrain = { rounds = 9 }"),
+    ('"cfl_mgd"\nclusters = 4\nbeta = 1', '"ifca"\nclusters = 4'),
+]
+
+
+def _id(tmp_path, text):
+    path = tmp_path / "spec.toml"
+    path.write_text(text)
+    (run,) = read_spec(path, (), HAS).runs()
+    return run.id
+
+
+@pytest.mark.parametrize(("old", "new"), COSMETIC)
+def test_cosmetic_edits_leave_the_id(tmp_path, old, new):
+    assert old in TOML
+    assert _id(tmp_path, TOML) == _id(tmp_path, TOML.replace(old, new, 1))
+
+
+def test_what_matters_changes_the_id(tmp_path):
+    ids = {_id(tmp_path, TOML)}
+    for old, new in MATTERS:
+        assert old in TOML
+        made = _id(tmp_path, TOML.replace(old, new, 1))
+        assert made not in ids, (old, new)
+        ids.add(made)
+
+
+def test_how_files_are_checked_does_not_matter():
+    (one,), (other,) = (runs(spec(data={"name": "mnist", "checksums": c})) for c in (True, False))
+    assert one.id == other.id
+
+
+def test_a_count_of_one_is_not_a_fraction_of_one():
+    (one,), (all_of_them,) = (runs(spec(train={"participation": p})) for p in (1, 1.0))
+    assert one.id != all_of_them.id
+
+
+def test_the_seed_of_the_data_follows_the_run_when_told_to():
+    follows = runs(spec(data={"name": "digits", "seed": "run"}, seeds=[3, 4]))
+    (fixed,) = runs(spec(data={"name": "digits", "seed": 4}, seeds=[4]))
+    assert [run.data_seed for run in follows] == [3, 4]
+    assert follows[1].id == fixed.id != follows[0].id
+    assert follows[1].resolved()["data"]["seed"] == 4
+    assert "data.seed" not in follows[0].varies
+
+
+def test_a_resolved_run_reads_back_as_itself(tmp_path):
+    path = tmp_path / "spec.toml"
+    path.write_text(TOML)
+    (run,) = read_spec(path, (), HAS).runs()
+    (again,) = runs(run.resolved())
+    assert again == run
+    assert again.id == run.id
+    assert again.resolved() == run.resolved()
+
+
+def test_late_clients_read_back(tmp_path):
+    for arrive in ({"clients": 2, "round": 3}, {"rate": 0.2, "from": 1, "until": 9}, {"rate": 0.2, "round": 3}):
+        (run,) = runs(spec(data={"name": "digits", "arrive": arrive}))
+        (again,) = runs(run.resolved())
+        assert again.id == run.id
+
+
+def test_ids_do_not_depend_on_the_process():
+    code = "from tests.config.small import runs, spec; print(runs(spec(train={'optimizer': {'name': 'adam', 'b1': 0.5}}))[0].id)"
+    found = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(2)}
+    (run,) = runs(spec(train={"optimizer": {"name": "adam", "b1": 0.5}}))
+    assert found == {run.id + "\n"}
+
+
+def test_runs_survive_pickling_and_hash():
+    (run,) = runs(spec(train={"optimizer": {"name": "adam", "b1": 0.5}}))
+    again = pickle.loads(pickle.dumps(run))
+    assert again == run
+    assert again.id == run.id
+    assert hash(again) == hash(run)
+    assert again.train.optimizer_pair == ("adam", {"b1": 0.5})
+
+
+def test_reading_leaves_the_dict_alone():
+    table = spec(train={"lr": [0.1, 0.2]}, method=[{"name": ["ifca", "fedavg"], "clusters": 3}], size={"small": {"seeds": [1]}})
+    before = copy.deepcopy(table)
+    runs(table, "size=small", "method.ifca.clusters=5", "train.lr=3")
+    assert table == before
+
+
+def test_reading_imports_neither_jax_nor_data_libraries():
+    code = (
+        "import sys; from tests.config.small import runs, BASE; runs(BASE, 'train.lr=0.1,0.2');"
+        "import cfljax.plan; print([m for m in ('jax', 'optax', 'pandas', 'sklearn') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_base_is_a_valid_spec():
+    assert len(runs(BASE)) == 1

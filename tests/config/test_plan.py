@@ -1,0 +1,101 @@
+"""Runs that share shapes and static options share a batch and a program."""
+
+import math
+
+import pytest
+
+from cfljax.plan import amount, batches, dry_run, halves, hyper_of, memory, static_key
+from tests.config.small import runs, spec
+
+SIZE = {"clients": 100, "pool_bytes": 10**6, "parameters": 1000}
+
+
+def _programs(found):
+    return {batch.program_key for batch in found}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 7, 8, 20, 1000])
+def test_every_run_is_in_one_batch_and_each_method_needs_one_program(limit):
+    methods = ["fedavg", {"name": "fedprox", "mu": [0.1, 1]}, {"name": "cfl_mgd", "beta": [0.1, 0.5]}]
+    found = runs(spec(method=methods, train={"lr": "log(1e-3, 1, 4)"}, seeds="0:5"))
+    made = batches(found, limit)
+    assert sorted(run.id for batch in made for run in batch.runs) == sorted(run.id for run in found)
+    assert all(1 <= len(batch.runs) <= batch.width <= limit for batch in made)
+    assert len(_programs(made)) == 3
+    assert len({batch.id for batch in made}) == len(made)
+    assert len(made) <= sum(math.ceil(n / limit) for n in (20, 40, 40))
+
+
+def test_traced_numbers_and_seeds_share_a_program_and_static_options_do_not():
+    one = static_key(runs(spec())[0])
+    for change in ("train.lr=0.7", "train.lr=nan", "train.lr_decay=0.9", "seeds=[4]"):
+        assert static_key(runs(spec(), change)[0]) == one
+    for change in ("train.rounds=3", "train.batch=5", "model.hidden=[3]", "data.clients=7", "data.seed=1", "train.optimizer=adam"):
+        assert static_key(runs(spec(), change)[0]) != one
+    prox = spec(method="fedprox")
+    assert static_key(runs(prox)[0]) == static_key(runs(prox, "method.fedprox.mu=3")[0])
+    assert static_key(runs(prox)[0]) != static_key(runs(prox, "method.fedprox.average=uniform")[0])
+
+
+def test_labels_do_not_split_batches():
+    methods = [{"name": "fedprox", "mu": 0.1, "label": "weak"}, {"name": "fedprox", "mu": 1}]
+    assert len(batches(runs(spec(method=methods)), 8)) == 1
+
+
+def test_runs_with_data_of_their_own_have_batches_of_their_own_and_one_program():
+    made = batches(runs(spec(data={"name": "digits", "seed": "run"}, seeds="0:3", train={"lr": [0.1, 0.2]})), 8)
+    assert len(made) == 3
+    assert len(_programs(made)) == 1
+    assert len({batch.key for batch in made}) == 3
+
+
+def test_numbers_reach_the_program_stacked_and_padded():
+    (first, second) = batches(runs(spec(method="fedprox", train={"lr": [0.1, 0.2, 0.3]}, seeds=[7])), 2)
+    assert first.hyper == {"lr": [0.1, 0.2], "lr_decay": [1.0, 1.0], "mu": [1.0, 1.0]}
+    assert (len(second.runs), second.hyper["lr"], second.seeds) == (1, [0.3, 0.3], [7, 7])
+    assert second.hypers[0] == second.hypers[1] == hyper_of(second.first)
+
+
+def test_numbers_that_mean_nothing_at_zero_are_absent():
+    (run,) = runs(spec(), "train.momentum=0.9", "train.stragglers=0.1")
+    assert set(hyper_of(run)) == {"lr", "lr_decay", "momentum", "stragglers", "straggler_work"}
+    (run,) = runs(spec(), "train.dropout=0.5", "train.weight_decay=1e-4")
+    assert set(hyper_of(run)) == {"lr", "lr_decay", "weight_decay", "dropout"}
+    assert len(_programs(batches(runs(spec(), "train.momentum=0,0.5,0.9"), 8))) == 2
+
+
+def test_the_limit_may_depend_on_the_group():
+    found = runs(spec(method=["fedavg", "ifca"], seeds="0:6"))
+    made = batches(found, lambda run: 2 if run.method == "ifca" else 6)
+    assert [len(batch.runs) for batch in made] == [6, 2, 2, 2]
+    with pytest.raises(ValueError, match="at least one"):
+        batches(found, 0)
+
+
+def test_a_batch_that_does_not_fit_is_halved():
+    (batch,) = batches(runs(spec(seeds="0:5")), 8)
+    two = halves(batch)
+    assert [run for half in two for run in half.runs] == list(batch.runs)
+    assert [half.width for half in two] == [3, 3]
+    assert len(_programs(two)) == 1
+    assert _programs(two) == _programs(batches(runs(spec(seeds="0:6")), 3))
+    single = batches(runs(spec()), 1)[0]
+    assert halves(single) == [single]
+    assert memory(two[0], SIZE) < memory(batch, SIZE)
+
+
+def test_a_dry_run_counts_runs_batches_programs_memory_and_bytes():
+    found = runs(spec(method=["fedavg", "ifca"], train={"rounds": 10, "participation": 20}, seeds="0:5"))
+    text = dry_run(batches(found, 2), SIZE)
+    assert text.startswith("runs 10, batches 6, programs to compile 2")
+    assert "communication at least: 8 MB down, 8 MB up" in text  # 10 runs × 10 rounds × 20 clients × 4,000 bytes
+    text = dry_run(batches(found, 2), lambda batch: SIZE, lambda run, participants, d: (2.0 * participants * d, 0))
+    assert "communication: 4 MB down, 0 B up" in text
+    assert dry_run([], SIZE).startswith("runs 0")
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (999.7, "1 kB"), (12345, "12.3 kB"), (999_600, "1 MB"), (5e15, "5e+03 TB")]
+)
+def test_amounts_of_bytes(count, text):
+    assert amount(count) == text
