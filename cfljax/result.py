@@ -190,16 +190,17 @@ class Results:
         """The curves of all runs in one tidy frame: run, round, accuracy, … with a row per evaluation."""
         import pandas as pd
 
-        parts: list[pd.DataFrame] = []
-        own: dict[str, None] = {}
+        runs, curves = [], []
         for run, result in self._each(("history/",)):
-            curves = _curves(result.history)
-            own |= dict.fromkeys(curves)
-            length = len(next(iter(curves.values()), ()))
-            parts.append(pd.DataFrame({"run": [run] * length} | curves))
-        columns = ["run", "round", *CURVES]
-        columns += [name for name in own if name not in columns]
-        return pd.concat(parts, ignore_index=True).reindex(columns=columns) if parts else pd.DataFrame(columns=columns)
+            runs.append(run)
+            curves.append(_curves(result.history))
+        own = dict.fromkeys(name for each in curves for name in each if name not in ("round", *CURVES))
+        lengths = [len(each["round"]) for each in curves]
+        frame = {"run": np.repeat(np.array(runs, object), lengths)}
+        for name in ("round", *CURVES, *own):
+            parts = [each.get(name, np.full(len(each["round"]), np.nan, np.float32)) for each in curves]
+            frame[name] = np.concatenate(parts) if parts else np.zeros(0)
+        return pd.DataFrame(frame)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """The summary frame as a CSV file."""

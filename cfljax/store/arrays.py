@@ -6,8 +6,10 @@ checked against the file before memory is taken for it.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
+import math
 import re
 import stat
 import struct
@@ -22,6 +24,7 @@ MAX_INFLATED = 64 << 20
 """Bytes that all compressed members together may unfold to; the writer compresses nothing beyond it."""
 MAX_MEMBERS = 4096
 MAX_DIRECTORY = 1 << 20
+MAX_HEADER = 1024
 KINDS = "biufc"
 _NAME = re.compile(r"[A-Za-z0-9_+=~-][A-Za-z0-9_.+=~-]*(/[A-Za-z0-9_+=~-][A-Za-z0-9_.+=~-]*)*")
 _END = struct.Struct("<4s4H2LH")
@@ -139,16 +142,25 @@ def _check_member(member: zipfile.ZipInfo) -> None:
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    """One array; `file_size` has been checked, and `read` with a size unfolds no more than that."""
     with archive.open(member) as file:
-        if np.lib.format.read_magic(file) != (1, 0):
-            raise Damaged(f"{member.filename}: unknown npy version")
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file, max_header_size=1024)
-        if dtype.hasobject or dtype.kind not in KINDS or dtype.shape or any(not 0 <= n < 1 << 62 for n in shape):
-            raise Damaged(f"{member.filename}: arrays of {str(dtype)[:40]} are not read")
-        count = 1
-        for n in shape:
-            count *= int(n)
-        if file.tell() + count * dtype.itemsize != member.file_size:
-            raise Damaged(f"{member.filename}: its header claims shape {shape} {dtype}, its size says otherwise")
-        flat = np.frombuffer(bytearray(file.read()), dtype=dtype, count=count)  # a bytearray, so that it can be written to
-        return flat.reshape(shape, order="F" if fortran else "C")
+        data = bytearray(file.read(member.file_size))  # a bytearray, so that the array can be written to
+    if len(data) != member.file_size or len(data) < 10:
+        raise Damaged(f"{member.filename}: its size is not what the directory says")
+    start = 10 + int.from_bytes(data[8:10], "little")
+    shape, fortran, dtype = _header(bytes(data[: min(start, MAX_HEADER)]))
+    if dtype.hasobject or dtype.kind not in KINDS or dtype.shape or any(not 0 <= n < 1 << 62 for n in shape):
+        raise Damaged(f"{member.filename}: arrays of {str(dtype)[:40]} are not read")
+    count = math.prod(shape)
+    if start + count * dtype.itemsize != len(data):
+        raise Damaged(f"{member.filename}: its header claims shape {shape} {dtype}, its size says otherwise")
+    flat = np.frombuffer(data, dtype=dtype, count=count, offset=start)
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+@functools.lru_cache(maxsize=256)  # thousands of units share a few headers, and numpy parses each with `ast`
+def _header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
+    file = io.BytesIO(data)
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise Damaged("unknown npy version")
+    return np.lib.format.read_array_header_1_0(file, max_header_size=MAX_HEADER)

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -54,3 +55,10 @@ def python(code, *arguments):
 
 def temporaries(folder):
     return [p for p in Path(folder).rglob("*") if p.name.endswith(".cfljax-tmp")]
+
+
+def wait_until(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.001)
