@@ -6,6 +6,7 @@ number of rounds: where to stop is an argument.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,8 +14,10 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import cohort, keys, metrics
-from cfljax.evaluate import score
-from cfljax.types import Federation, Hyper, Info, Method, Model, Traffic
+from cfljax.evaluate import MANY_MODELS, score
+from cfljax.kernels.choose import least_loss
+from cfljax.local.stream import client_losses
+from cfljax.types import Federation, Hyper, Info, Method, Model, Split, Traffic
 
 
 class Settings(NamedTuple):
@@ -29,6 +32,7 @@ class Settings(NamedTuple):
     """Runs one after another (each as if alone: the fast way on a CPU), or side by side."""
     score: str = "all"
     discrepancy: str = "after"
+    test_choice: str = "test_loss"
     eval_clients: int | None = None
     precision: str = "highest"
     label_history: bool = True
@@ -123,6 +127,23 @@ def _round(
     return method.round(key, state, federation, participants, hyper)
 
 
+def _test_only(
+    model: Model, settings: Settings, federation: Federation, models: jax.Array, in_use: jax.Array, scoring: jax.Array
+) -> tuple[jax.Array, Split]:
+    """(i32[C], test split) with the choice of clients that never train: the model in use with the smallest loss on their
+    test data, or ("holdout") on the first half of it, which is then left out of the score."""
+    test = federation.test
+    if test.shared or not 1 < models.shape[0] <= MANY_MODELS:
+        return scoring, test
+    alone = (federation.train.count == 0) & (federation.uid >= 0)
+    half = jnp.where(alone, test.count // 2, 0) if settings.test_choice == "holdout" else jnp.zeros_like(test.count)
+    seen = dataclasses.replace(test, count=jnp.where(half > 0, half, test.count))
+    losses = client_losses(model, federation, seen, models, jnp.arange(federation.clients), alone)
+    losses = jnp.where((in_use | ~jnp.any(in_use))[:, None], losses, jnp.inf)
+    rest = dataclasses.replace(test, start=test.start + half, count=test.count - half)
+    return jnp.where(alone, least_loss(losses), scoring), rest
+
+
 def _evaluate(
     method: Method, model: Model, settings: Settings, key: jax.Array, carry: Carry, federation: Federation, hyper: Hyper, t: jax.Array
 ) -> tuple[Carry, dict[str, jax.Array]]:
@@ -130,7 +151,9 @@ def _evaluate(
     models, labels = method.models(carry.state)
     real = federation.uid >= 0
     labels = jnp.where(real, labels, -1)
+    in_use = jnp.zeros(models.shape[0], bool).at[jnp.where(labels >= 0, labels, models.shape[0])].set(True, mode="drop")
     scoring = jnp.maximum(labels if method.score is None else method.score(carry.state, federation, hyper), 0)
+    scoring, test = _test_only(model, settings, federation, models, in_use, scoring)
     who = real & (federation.arrive <= t)
     if settings.score == "assigned":
         who = who & (labels >= 0)
@@ -138,14 +161,13 @@ def _evaluate(
         drawn = (keys.scores(keys.root(0), "eval_clients", federation.uid) >> 1).astype(jnp.int32)
         ids = jax.lax.top_k(jnp.where(real, drawn, -1), settings.eval_clients)[1]
         who = who & jnp.zeros_like(who).at[ids].set(True)
-    scores = score(model, federation, federation.test, models, scoring, who, settings.sequential)
+    scores = score(model, federation, test, models, scoring, who, settings.sequential)
     fair = metrics.fairness(scores.correct, scores.count)
     found = metrics.clustering(labels, jnp.where(real, federation.group, -1), models.shape[0], max(federation.groups, 1))
     usable = jnp.isfinite(scores.loss) & (scores.count > 0)
     loss = jnp.sum(jnp.where(usable, scores.loss, 0.0)) / jnp.sum(jnp.where(usable, scores.count, 0))
     new = (federation.arrive > 0) & (scores.count > 0)
     newcomers = jnp.sum(jnp.where(new, scores.correct, 0.0)) / jnp.sum(jnp.where(new, scores.count, 0))
-    in_use = jnp.zeros(models.shape[0], bool).at[jnp.where(labels >= 0, labels, models.shape[0])].set(True, mode="drop")
     info = carry.info
     row = {
         "accuracy": fair.accuracy,

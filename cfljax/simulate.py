@@ -125,9 +125,18 @@ def _start(
 ) -> tuple[Carry, float]:
     """The states of all runs before the first round, and the seconds spent on compiling."""
     setups = [_setup(method, run_keys[r], federation, hypers[r]) for r in range(len(hypers))]
-    setup = jax.tree.map(lambda *each: jnp.stack([jnp.asarray(e) for e in each]), *setups)
+    setup = jax.tree.map(_stack, *setups)
     start, seconds = _compile(program.start, (run_keys, hyper, setup, federation), (program_key, "start"), ())
     return start(run_keys, hyper, setup, federation), seconds
+
+
+def _stack(*each: Any) -> jax.Array:
+    """The runs' arrays as one; where they differ in their first axis (numbers of clusters found), zeros fill up the shorter."""
+    arrays = [np.asarray(e) for e in each]
+    if arrays[0].ndim:
+        longest = max(len(a) for a in arrays)
+        arrays = [np.concatenate([a, np.zeros((longest - len(a), *a.shape[1:]), a.dtype)]) for a in arrays]
+    return jnp.asarray(np.stack(arrays))
 
 
 def _setup(method: Method, key: jax.Array, federation: Federation, hyper: dict[str, float]) -> dict[str, Any]:
@@ -188,7 +197,9 @@ def _outputs(
     outputs = []
     for r in range(runs):
         row = jax.tree.map(lambda a, r=r: a[r], everything)
-        models, labels = method.models(jax.tree.map(lambda a, r=r: a[r], carry.state))
+        state = jax.tree.map(lambda a, r=r: a[r], carry.state)
+        models, labels = method.models(state)
+        once = {} if method.extras is None else {name: np.asarray(v) for name, v in method.extras(state).items()}
         vectors_down, vectors_up, floats_down, floats_up = row.pop("traffic").T.astype(np.float64)
         history = {name: np.asarray(v) for name, v in row.items() if name not in ("labels", "diag", "valid")}
         history["bytes_down"] = 4 * (vectors_down * model.size + floats_down)
@@ -196,7 +207,7 @@ def _outputs(
         kept = np.asarray(row["labels"]) if "labels" in row else np.asarray(labels)[None]
         outputs.append(
             Output(
-                history, kept, np.asarray(carry.client_accuracy[r]), np.asarray(models), row["diag"],
+                history, kept, np.asarray(carry.client_accuracy[r]), np.asarray(models), row["diag"] | once,
                 int(carry.diverged_at[r]), *(s / runs for s in seconds),
             )
         )  # fmt: skip

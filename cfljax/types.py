@@ -244,5 +244,8 @@ class Method(NamedTuple):
     regroup_after: Callable[[int], tuple[int, ...]] | None = None
     """(rounds) -> numbers of rounds done at which `regroup` is called."""
     score: Callable[..., Array] | None = None
-    """(state, federation, hyper) -> i32[C]: the model that scores each client, for clients without a cluster; None: label
-    as it is, model 0 for the unassigned."""
+    """(state, federation, hyper) -> i32[C]: which model scores each client: its label, or for a client without one what the
+    method would choose (for scoring only); None: model 0 scores those. Clients that hold no training data are the engine's:
+    they take the model with the smallest loss on their test data."""
+    extras: Callable[[Any], dict[str, Array]] | None = None
+    """(state) -> arrays kept once, after the last round (a similarity matrix, an embedding); any shapes."""

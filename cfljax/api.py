@@ -1,0 +1,96 @@
+"""The functions of the package: `run`, `sweep` and `load`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cfljax.result import Result, Results
+
+QUICKSTART = Path(__file__).parent / "quickstart.toml"
+
+
+def run(
+    method: str | dict[str, Any] = "fedavg",
+    data: str | dict[str, Any] = "digits",
+    model: str | dict[str, Any] = "mlp",
+    *,
+    seed: int = 0,
+    progress: bool = False,
+    train: dict[str, Any] | None = None,
+    **options: Any,
+) -> Result:
+    """One run: `cfljax.run(method="fedgroup", data="digits", rounds=30, seed=0, clusters=4)`.
+
+    `data`, `model` and `method` are names, or tables as in a spec (`{"name": "mnist", "partition": "rotated"}`). Further
+    options are those of `train` (rounds, participation, epochs, batch, lr, …) or of the method (clusters, mu, …), by name.
+    """
+    from cfljax.config import Train, read_spec
+    from cfljax.launch.batch import run_batch
+    from cfljax.plan import batches
+    from cfljax.progress import Progress
+    from cfljax.result import Result
+
+    known = {field.name for field in dataclasses.fields(Train)}
+    training = (train or {}) | {key: value for key, value in options.items() if key in known}
+    own = {key: value for key, value in options.items() if key not in known}
+    spec = read_spec(
+        {"data": _table(data), "model": _table(model), "method": [_table(method) | own], "train": training, "seeds": [seed]}
+    )
+    runs = spec.runs()
+    if len(runs) != 1:
+        from cfljax.errors import SpecError
+
+        raise SpecError(f"cfljax.run is one run, and these options make {len(runs)}; use cfljax.sweep for a grid")
+    with Progress(runs[0].train.rounds, quiet=not progress) as bar:
+        told = [0]
+
+        def report(done: int, accuracy: float) -> None:
+            bar.update(done - told[0], runs[0].label, accuracy)
+            told[0] = done
+
+        record, arrays = run_batch(batches(runs, 1)[0], "models", progress=report, catch=False)[0]
+    return Result(record, arrays)
+
+
+def sweep(
+    spec: str | os.PathLike[str] | dict[str, Any] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    sets: Iterable[str] = (),
+    *,
+    quiet: bool = False,
+    keep: str = "labels",
+    retry_failed: bool = False,
+    target: float | None = None,
+) -> Results:
+    """Carry out a sweep (a TOML file or a table; the quickstart when left out) and return its results. Started again on the
+    same folder, it goes on where it stopped."""
+    from cfljax.config import read_spec
+    from cfljax.launch.sweep import Options, carry_out
+    from cfljax.store import Store
+
+    checked = read_spec(QUICKSTART if spec is None else spec, sets)
+    folder = Path(out) if out is not None else default_folder(checked.name)
+    carry_out(checked, Store(folder), Options(keep, quiet, retry_failed, target))
+    return load(folder)
+
+
+def default_folder(name: str) -> Path:
+    """`results/<the sweep's name>`."""
+    word = "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-")
+    return Path("results") / (word or "sweep")
+
+
+def load(folder: str | os.PathLike[str]) -> Results:
+    """The results in a folder."""
+    from cfljax.result import Results
+
+    return Results(folder)
+
+
+def _table(what: str | dict[str, Any]) -> dict[str, Any]:
+    return {"name": what} if isinstance(what, str) else dict(what)

@@ -1,0 +1,128 @@
+"""HOST. From the configuration of a run to the things that run: federation, model, method and settings, each made once."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from cfljax import data, models
+from cfljax.config import Data, Run, arrivals
+from cfljax.engine import Settings
+from cfljax.errors import SpecError
+from cfljax.federation import PARTITIONS
+from cfljax.federation.pack import pack
+from cfljax.local.solver import Work, make_solver
+from cfljax.methods import METHODS
+from cfljax.options import static
+from cfljax.types import Federation, Method, Model
+
+CHUNK = 10
+"""Evaluations between two looks at a running batch."""
+
+
+class Assembled(NamedTuple):
+    """All that `simulate` needs besides seeds and numbers."""
+
+    federation: Federation
+    model: Model
+    method: Method
+    settings: Settings
+
+
+def assemble(run: Run) -> Assembled:
+    """The parts of a run."""
+    federation = federation_of(run)
+    model = model_of(run, federation)
+    return Assembled(federation, model, _method(run, model), settings_of(run, federation))
+
+
+def host_federation(run: Run) -> Federation:
+    """The run's federation as numpy arrays."""
+    return _host_federation(_FederationKey(run.data.drawn_for(run.seed), run.data_seed))
+
+
+def federation_of(run: Run) -> Federation:
+    """The run's federation, on the device."""
+    return _device_federation(_FederationKey(run.data.drawn_for(run.seed), run.data_seed))
+
+
+def model_of(run: Run, federation: Federation) -> Model:
+    """The run's model, for the samples of this federation."""
+    return _model(run.model.name, run.model.options, sample_shape(federation), federation.classes)
+
+
+def sample_shape(federation: Federation) -> tuple[int, ...]:
+    """The shape of one sample as a model sees it."""
+    pool = federation.pool
+    return pool.x.shape[1:] + (() if pool.table is None else pool.table.shape[1:])
+
+
+def settings_of(run: Run, federation: Federation) -> Settings:
+    """What the run's program is compiled for."""
+    train = run.train
+    clients = int(np.sum(np.asarray(federation.uid) >= 0))
+    return Settings(
+        rounds=train.rounds,
+        participants=train.participants(clients),
+        eval_every=train.eval_every,
+        evaluations=min(CHUNK, -(-train.rounds // train.eval_every)),
+        sequential=sequential(),
+        score=train.score,
+        discrepancy=train.discrepancy,
+        test_choice=train.test_clients_choose,
+        eval_clients=train.eval_clients,
+        precision=train.precision,
+        label_history=federation.clients <= 10_000,
+    )
+
+
+def sequential() -> bool:
+    """Whether clients and runs go one after another: batched small products are slow on a CPU and fast elsewhere."""
+    return jax.default_backend() == "cpu"
+
+
+class _FederationKey(NamedTuple):
+    data: Data
+    seed: int
+
+    def __hash__(self) -> int:
+        return hash((self.data.identity, self.seed))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _FederationKey) and (self.data.identity, self.seed) == (other.data.identity, other.seed)
+
+
+@functools.lru_cache(maxsize=2)
+def _source(name: str, options: Any, path: str | None, seed: int) -> Any:
+    return data.load(name, options, path, seed=seed)
+
+
+@functools.lru_cache(maxsize=2)
+def _host_federation(key: _FederationKey) -> Federation:
+    config, seed = key
+    drawn = seed if config.name in data.SOURCES else 0  # files and prepared sets are what they are
+    source = _source(config.name, config.source, config.path, drawn)
+    parts = PARTITIONS.entry(config.partition).make(config.parts, source, np.random.default_rng(seed))
+    return pack(parts, source, config.normalise, arrivals(config.arrive, len(parts.train), seed))
+
+
+@functools.lru_cache(maxsize=2)
+def _device_federation(key: _FederationKey) -> Federation:
+    return jax.device_put(_host_federation(key))
+
+
+@functools.lru_cache(maxsize=8)
+def _model(name: str, options: Any, shape: tuple[int, ...], classes: int) -> Model:
+    if classes < 1:
+        raise SpecError(f'model "{name}": the data set has no classes')
+    return models.build(name, options, shape, classes)
+
+
+def _method(run: Run, model: Model) -> Method:
+    train, (optimizer, arguments) = run.train, run.train.optimizer_pair
+    work = Work(train.epochs, train.steps, None if train.batch == "full" else int(train.batch))
+    solver = make_solver(model, work, optimizer, tuple(arguments.items()), sequential())
+    return METHODS.entry(run.method).make(static(run.options), model, solver)

@@ -1,0 +1,87 @@
+"""What all commands share: exit codes, one-line errors, signals, and the compilation cache."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cfljax.errors import CfljaxError
+
+INTERRUPTED, TERMINATED = 130, 143
+
+
+class Terminated(BaseException):
+    """SIGTERM, raised where the program stands so that files are left whole."""
+
+
+def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
+    """The exit code of a command: parsed, run, and its mistakes told in one line on standard error."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return run(parser.parse_args(arguments))
+    except CfljaxError as error:
+        if os.environ.get("CFLJAX_DEBUG"):
+            raise
+        return _say(" ".join(str(error).split()), error.exit_code)
+    except KeyboardInterrupt:
+        return _say("stopped; start the same command again to go on", INTERRUPTED)
+    except Terminated:
+        return _say("terminated; start the same command again to go on", TERMINATED)
+    except BrokenPipeError:  # the reader of our output has gone: not our mistake
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        return _say("out of memory; run fewer clients or a smaller model", 1)
+    except OSError as error:
+        if os.environ.get("CFLJAX_DEBUG"):
+            raise
+        return _say(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 3)
+
+
+def _terminate(*_: Any) -> None:
+    raise Terminated
+
+
+def _say(message: str, code: int) -> int:
+    print(f"cfljax: {message}", file=sys.stderr, flush=True)
+    return code
+
+
+def parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
+    """An argument parser whose help ends in examples; wrong flags exit with 2, in one line."""
+    made = _Parser(prog=f"python -m cfljax.{name}", description=about, epilog=f"examples:\n{examples}", add_help=True)
+    made.formatter_class = argparse.RawDescriptionHelpFormatter
+    return made
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        self.exit(2, f"{self.prog}: {message}; see --help\n")
+
+
+def cache_folder() -> Path:
+    """`$CFLJAX_CACHE`, or cfljax's place in the user's cache folder."""
+    if "CFLJAX_CACHE" in os.environ:
+        return Path(os.environ["CFLJAX_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cfljax"
+
+
+def use_compilation_cache() -> None:
+    """Keep compiled programs between processes, unless the user has chosen a cache of their own."""
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is not None:
+        return
+    folder = cache_folder() / "compiled"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # a read-only home: programs are compiled again each time
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

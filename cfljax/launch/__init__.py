@@ -1,0 +1,1 @@
+"""Carrying out batches: here, or elsewhere."""

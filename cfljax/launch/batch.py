@@ -1,0 +1,104 @@
+"""One batch, from its configuration to units in the results folder."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cfljax.assemble import assemble
+from cfljax.config import Run
+from cfljax.errors import CfljaxError
+from cfljax.plan import Batch
+from cfljax.simulate import Output, simulate
+from cfljax.store import provenance, summarise
+
+Unit = tuple[dict[str, Any], dict[str, np.ndarray]]
+"""(record, arrays) as `Store.write` takes them."""
+Progress = Callable[[int, float], None]
+"""(rounds done, mean accuracy of the batch)."""
+
+
+def run_batch(
+    batch: Batch, keep: str = "labels", target: float | None = None, progress: Progress | None = None, catch: bool = True
+) -> list[Unit]:
+    """The units of a batch. With `catch`, an exception becomes `failed` records, so that a sweep goes on; only what stops
+    the process itself (Ctrl-C) passes through."""
+    try:
+        parts = assemble(batch.first)
+        told = None if progress is None else lambda done, accuracy: progress(done, float(np.nanmean(accuracy)))
+        outputs = simulate(*_ordered(parts), batch.seeds, batch.hypers, program_key=batch.program_key, progress=told)
+        return [unit(run, output, keep, target) for run, output in zip(batch.runs, outputs, strict=False)]
+    except CfljaxError as error:
+        if not catch:
+            raise
+        return [failed(run, str(error)) for run in batch.runs]
+    except Exception as error:
+        if not catch:
+            raise
+        if os.environ.get("CFLJAX_DEBUG"):
+            traceback.print_exc()
+        return [failed(run, f"{type(error).__name__}: {error}") for run in batch.runs]
+
+
+def _ordered(parts: Any) -> tuple[Any, ...]:
+    return parts.method, parts.model, parts.federation, parts.settings
+
+
+def unit(run: Run, output: Output, keep: str, target: float | None = None) -> Unit:
+    """A finished run as it is kept. `keep`: "models" (and labels), "labels" or "none"."""
+    arrays = {f"history/{name}": _small(values) for name, values in output.history.items() if values.ndim == 1}
+    wide = {name: values for name, values in output.history.items() if values.ndim > 1} | output.diag
+    arrays |= {f"diag/{run.method}/{name}": _small(values) for name, values in wide.items()}
+    arrays["client_accuracy"] = output.client_accuracy
+    if keep != "none":
+        narrow = np.int16 if output.labels.max(initial=0) < 2**15 else np.int32
+        arrays["labels"] = output.labels.astype(narrow)
+    if keep == "models":
+        arrays["models"] = output.models
+    summary = summarise(output.history, output.client_accuracy, target)
+    if np.isfinite(output.history["accuracy_newcomers"]).any():
+        summary["accuracy_newcomers_last"] = float(output.history["accuracy_newcomers"][-1])
+    summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
+    diverged = output.diverged_at >= 0
+    return (
+        _record(
+            run,
+            status="diverged" if diverged else "done",
+            diverged_at=output.diverged_at if diverged else None,
+            timings={"compile": output.seconds_compile, "train": output.seconds_train, "eval": output.seconds_eval},
+            summary=summary,
+        ),
+        arrays,
+    )
+
+
+def failed(run: Run, why: str) -> Unit:
+    """The record of a run that raised."""
+    one_line = " ".join(why.split())
+    return _record(run, status="failed", error=one_line, timings={}, summary={}), {}
+
+
+def _record(run: Run, **facts: Any) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "method": run.method,
+        "label": run.label,
+        "seed": run.seed,
+        "config": run.resolved(),
+        "varies": dict(run.varies),
+        "diverged_at": None,
+        "error": None,
+        **provenance(),
+        **facts,
+    }
+
+
+def _small(values: np.ndarray) -> np.ndarray:
+    """float32, but float64 for byte counts, whose digits matter."""
+    if values.dtype == np.float64 and np.max(np.abs(values), initial=0) < 2**24:
+        return values.astype(np.float32)
+    return values

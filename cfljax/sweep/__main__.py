@@ -1,0 +1,80 @@
+"""The sweep command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from cfljax import command
+
+ABOUT = """Run a sweep: methods × data × seeds × numbers, from one TOML file. Started again on the same folder, it goes on where
+it stopped. Without a file it runs the quickstart: every method on rotated handwritten digits."""
+EXAMPLES = """  python -m cfljax.sweep
+  python -m cfljax.sweep spec.toml --out results/mine
+  python -m cfljax.sweep spec.toml --set train.lr=0.03,0.1 --set seeds=0:10
+  python -m cfljax.sweep --set method=fedavg,oracle --dry-run"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags of the sweep command."""
+    made = command.parser("sweep", ABOUT, EXAMPLES)
+    made.add_argument("spec", nargs="?", metavar="SPEC.toml", help="the sweep; left out: the quickstart")
+    made.add_argument("--out", metavar="DIR", help="results folder (default: results/<name of the sweep>)")
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override; lists and ranges are grid axes")
+    made.add_argument("--dry-run", action="store_true", help="say what would run; nothing is trained")
+    made.add_argument("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps besides curves")
+    made.add_argument("--retry-failed", action="store_true", help="run again what failed")
+    made.add_argument("--target", type=float, metavar="ACCURACY", help="report the rounds and bytes to this accuracy (a fraction)")
+    made.add_argument("--quiet", action="store_true", help="no progress")
+    made.add_argument("--no-cache", action="store_true", help="do not keep compiled programs between starts")
+    return made
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Carry out the sweep, print its table, and say where the results are."""
+    from cfljax.api import QUICKSTART, default_folder
+    from cfljax.config import read_spec
+
+    spec = read_spec(flags.spec or QUICKSTART, flags.set)
+    if flags.dry_run:
+        return _dry_run(spec)
+    if not flags.no_cache:
+        command.use_compilation_cache()
+    from cfljax.launch.sweep import Options, carry_out
+    from cfljax.result import Results
+    from cfljax.store import Store
+    from cfljax.table import comparison
+
+    folder = flags.out or default_folder(spec.name)
+    outcome = carry_out(spec, Store(folder), Options(flags.keep, flags.quiet, flags.retry_failed, flags.target))
+    results = Results(folder)
+    print(comparison(results))
+    computed = f"{outcome.computed} run{'s' if outcome.computed != 1 else ''} computed" if outcome.computed else "nothing to do"
+    print(f"\n{spec.name}: {computed}; {outcome.done} done, {outcome.diverged} diverged, {outcome.failed} failed. Results: {folder}")
+    if outcome.failed:
+        print(_failures(results), file=sys.stderr)
+    return 1 if outcome.failed else 0
+
+
+def _failures(results: object) -> str:
+    records = [r for r in results.records.values() if r["status"] == "failed"]  # type: ignore[attr-defined]
+    return "\n".join(f"failed: {r['label']} (seed {r['seed']}): {r['error']}" for r in records)
+
+
+def _dry_run(spec: object) -> int:
+    from cfljax import assemble, plan
+    from cfljax.federation.pack import nbytes
+
+    made = plan.batches(spec.runs(), 1)  # type: ignore[attr-defined]
+
+    def size(batch: plan.Batch) -> dict[str, int]:
+        federation = assemble.host_federation(batch.first)
+        model = assemble.model_of(batch.first, federation)
+        return {"clients": federation.clients, "pool_bytes": nbytes(federation), "parameters": model.size}
+
+    print(plan.dry_run(made, size))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(command.main(run, parser()))
