@@ -69,4 +69,4 @@ def _standardised(x: jax.Array) -> jax.Array:
     """f32[..., H, W, c]; an image of one colour becomes zero."""
     axes = (-3, -2, -1)
     x = x - jnp.mean(x, axis=axes, keepdims=True)
-    return x / jnp.maximum(jnp.sqrt(jnp.mean(x * x, axis=axes, keepdims=True)), 1e-5)
+    return x / jnp.maximum(jnp.sqrt(jnp.mean(x * x, axis=axes, keepdims=True)), 1e-3)  # rounding is no contrast

@@ -12,7 +12,7 @@ from cfljax.errors import SpecError
 from cfljax.models import augment
 from cfljax.models.flat import Net
 from cfljax.models.layers import CONVOLUTIONS
-from cfljax.models.starts import HELP, STARTS
+from cfljax.models.starts import HELP, STARTS, start
 from cfljax.options import option
 from cfljax.registry import Entry
 
@@ -34,7 +34,7 @@ class CNNOptions:
 class CifarOptions:
     """Options of `cnn_cifar`."""
 
-    size: str = option("ifca", "ifca: dense 384, 192 and outputs (its code); paper: dense 384 and outputs", choices=("ifca", "paper"))
+    size: str = option("ifca", "ifca: dense 384, 192, outputs (its code); paper: dense 384, outputs", choices=("ifca", "paper"))
     channels: int = option(64, "channels of both convolutions", low=1)
     dense: tuple[int, ...] = option((384, 192), "widths of the two dense layers; size = paper has the first only", low=1)
     crop: int = option(24, "side of the random crops (evaluation: the centre); 0: the whole image", low=0)
@@ -52,7 +52,7 @@ class CifarOptions:
             raise SpecError(f"{where}.dense has {len(self.dense)} widths: must be two")
 
 
-def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -> Any:
+def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
     """Convolutions with 2×2 pooling, then dense layers (two and two by default)."""
     height, width, _ = _image("cnn", sample_shape)
     if min(height, width) >> len(options.channels) < 1:
@@ -60,7 +60,8 @@ def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -
         raise SpecError(f"model.channels has {len(options.channels)} layers: {height}×{width} images can be halved {most} times")
     from cfljax.models.nets import Convolutional
 
-    return Convolutional(options.channels, options.kernel, options.dense, classes, options.conv, options.init)
+    network = Convolutional(options.channels, options.kernel, options.dense, classes, options.conv)
+    return Net(network, start=start(options.init))
 
 
 def make_cifar(options: CifarOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
@@ -78,7 +79,8 @@ def make_cifar(options: CifarOptions, sample_shape: tuple[int, ...], classes: in
 
     how = augment.Augmentation(options.crop, options.flip, options.brightness, options.contrast, options.standardise)
     return Net(
-        Cifar(options.channels, hidden, classes, options.conv, options.init),
+        Cifar(options.channels, hidden, classes, options.conv),
+        start=start(options.init),
         training=augment.training(how),
         evaluation=augment.evaluation(how),
         penalty=penalty if options.decay else None,

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from cfljax.models.flat import FirstDense, Net
-from cfljax.models.starts import HELP, STARTS
+from cfljax.models.starts import HELP, STARTS, start
 from cfljax.options import option
 from cfljax.registry import Entry
 
@@ -48,7 +48,7 @@ def _net(hidden: tuple[int, ...], init: str, classes: int) -> Net:
         return z
 
     first = FirstDense(("dense_0", "kernel"), ("dense_0", "bias"), rest)
-    return Net(Dense(hidden, classes, init), first=first)
+    return Net(Dense(hidden, classes), start=start(init), first=first)
 
 
 MCLR = Entry(MCLROptions, make_mclr)

@@ -31,6 +31,8 @@ class Net(NamedTuple):
 
     network: Any
     """A flax.linen module, a factory of flax.nnx modules, or a pair of functions (init, apply)."""
+    start: Callable[[jax.Array, Any], Any] | None = None
+    """(key, tree of shapes) -> params; None: as the network draws them."""
     loss: str = "softmax"
     """"softmax": one logit per class; "sigmoid": one logit, two classes."""
     training: Callable[[jax.Array, jax.Array], jax.Array] | None = None
@@ -77,11 +79,13 @@ def as_model(name: str, network: Any, sample_shape: tuple[int, ...], classes: in
     functions, shapes, logits = _shapes(name, net.network, sample)
     _check_outputs(name, logits, classes, net.loss)
     size, ravel, unravel = flattening(name, shapes)
+    start = net.start
+    draw = functions.init if start is None else lambda key: start(key, shapes)
     loss, correct = _softmax() if net.loss == "softmax" else _sigmoid()
     return Model(
         name=name,
         size=size,
-        init=lambda key: ravel(functions.init(key)),
+        init=jax.jit(lambda key: ravel(draw(key))),
         unravel=unravel,
         ravel=ravel,
         forward=Forward(functions.apply, net),

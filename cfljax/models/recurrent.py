@@ -6,7 +6,7 @@ import dataclasses
 
 from cfljax.errors import SpecError
 from cfljax.models.flat import Net
-from cfljax.models.starts import HELP, STARTS
+from cfljax.models.starts import HELP, STARTS, start
 from cfljax.options import option
 from cfljax.registry import Entry
 
@@ -29,8 +29,8 @@ def make_lstm(options: LSTMOptions, sample_shape: tuple[int, ...], classes: int)
     from cfljax.models.nets import Recurrent
 
     binary = classes == 2
-    network = Recurrent(options.width, options.layers, options.dense, 1 if binary else classes, options.forget_bias, options.init)
-    return Net(network, loss="sigmoid" if binary else "softmax")
+    network = Recurrent(options.width, options.layers, options.dense, 1 if binary else classes, options.forget_bias)
+    return Net(network, start=start(options.init), loss="sigmoid" if binary else "softmax")
 
 
 LSTM = Entry(LSTMOptions, make_lstm)

@@ -1,0 +1,132 @@
+"""Convolutions, pooling, normalisation and augmentation."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax.models import build
+from cfljax.models.augment import Augmentation, evaluation, training
+from cfljax.models.layers import convolve, local_response, pool_2_2, pool_3_2
+
+
+def weights(model):
+    return np.random.default_rng(0).normal(size=model.size).astype(np.float32) * 0.2
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_both_forms_of_convolution_agree_in_values_and_gradients(size):
+    rng = np.random.default_rng(size)
+    x, kernel, pull = (rng.normal(size=s).astype(np.float32) for s in [(3, 9, 8, 2), (size, size, 2, 4), (3, 9, 8, 4)])
+
+    def both(form):
+        value, back = jax.vjp(lambda x, kernel: convolve(x, kernel, form), x, kernel)
+        return value, *back(pull)
+
+    for ours, theirs in zip(jax.jit(lambda: both("patches"))(), jax.jit(lambda: both("native"))(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("name", ["cnn", "cnn_cifar"])
+def test_the_forms_share_parameters_and_agree_within_1e5(name):
+    options = {"channels": [3, 4], "dense": [6]} if name == "cnn" else {"channels": 3, "dense": [6, 5], "crop": 8}
+    patches, native = (build(name, {**options, "conv": form}, (11, 10, 2), 3) for form in ("patches", "native"))
+    np.testing.assert_array_equal(patches.init(jax.random.key(0)), native.init(jax.random.key(0)))
+    flat = weights(patches)
+    x = np.random.default_rng(0).normal(size=(5, 11, 10, 2)).astype(np.float32)
+    y = jnp.array([0, 1, 2, 0, 1])
+    results = []
+    for model in (patches, native):
+        loss = lambda flat, model=model: jnp.mean(model.loss(model.forward(model.unravel(flat), x), y))  # noqa: E731
+        results.append((jax.jit(model.forward)(model.unravel(flat), x), jax.jit(jax.grad(loss))(flat)))
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", [8, 9])
+def test_pooling_takes_the_maximum_of_each_window(side):
+    x = np.random.default_rng(0).normal(size=(2, side, side, 3)).astype(np.float32)
+    half = side // 2
+    plain = np.stack([[x[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].max((1, 2)) for j in range(half)] for i in range(half)])
+    np.testing.assert_array_equal(pool_2_2(x), np.moveaxis(plain, 2, 0))
+    same = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+    np.testing.assert_array_equal(pool_3_2(x), same)
+
+
+def test_local_response_is_that_of_a_plain_loop():
+    x = np.random.default_rng(0).normal(size=(2, 1, 1, 12)).astype(np.float32) * 30
+    plain = np.stack(
+        [x[..., c] / (1 + 0.001 / 9 * (x[..., max(c - 4, 0) : c + 5] ** 2).sum(-1)) ** 0.75 for c in range(12)], axis=-1
+    )
+    np.testing.assert_allclose(local_response(x), plain, rtol=1e-5)
+
+
+EVERYTHING = Augmentation(crop=6, flip=True, brightness=0.3, contrast=0.5, standardise=True)
+
+
+def test_augmentation_does_not_depend_on_padding_behind():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 9, 8, 3)).astype(np.float32)
+    garbage = np.concatenate([x, np.full((3, 9, 8, 3), 1e6, np.float32)])
+    apply = jax.jit(training(EVERYTHING))
+    np.testing.assert_array_equal(apply(jax.random.key(0), x), apply(jax.random.key(0), garbage)[:4])
+
+
+def test_crops_are_pieces_of_the_image_flipped_half_of_the_time():
+    image = np.arange(64, dtype=np.float32).reshape(8, 8, 1)
+    out = np.asarray(jax.jit(training(Augmentation(crop=6, flip=True)))(jax.random.key(0), np.stack([image] * 200)))
+    pieces = {(i, j): image[i : i + 6, j : j + 6] for i in range(3) for j in range(3)}
+    seen, flips = set(), 0
+    for x in out:
+        match = [(p, f) for p, piece in pieces.items() for f in (0, 1) if np.array_equal(x, piece[:, ::-1] if f else piece)]
+        assert len(match) == 1
+        seen.add(match[0][0])
+        flips += match[0][1]
+    assert seen == set(pieces)
+    assert 70 < flips < 130
+
+
+def test_brightness_adds_and_contrast_stretches_about_the_mean():
+    image = np.random.default_rng(0).normal(size=(5, 5, 2)).astype(np.float32)
+    x = np.stack([image] * 50)
+    added = np.asarray(training(Augmentation(brightness=0.3))(jax.random.key(0), x)) - x
+    assert np.ptp(added, axis=(1, 2, 3)).max() < 1e-6
+    assert 0.2 < added.max() <= 0.3
+    assert -0.3 <= added.min() < -0.2
+    stretched = np.asarray(training(Augmentation(contrast=0.5))(jax.random.key(0), x))
+    np.testing.assert_allclose(stretched.mean((1, 2)), x.mean((1, 2)), atol=1e-6)
+    factor = stretched.std((1, 2)) / x.std((1, 2))
+    np.testing.assert_allclose(factor[:, 0], factor[:, 1], rtol=1e-5)
+    assert 0.5 <= factor.min() < 0.6
+    assert 1.4 < factor.max() <= 1.5
+
+
+def test_evaluation_takes_the_centre_and_draws_nothing():
+    model = build("cnn_cifar", {"channels": 2, "dense": [3, 3], "crop": 6}, (8, 8, 1), 3)
+    params = model.unravel(weights(model))
+    x = np.random.default_rng(0).normal(size=(3, 8, 8, 1)).astype(np.float32)
+    forward = jax.jit(model.forward)
+    first = forward(params, x)
+    around = x.copy()
+    around[:, 0], around[:, :, 7] = 9, -9  # outside of the centre
+    np.testing.assert_array_equal(first, forward(params, around))
+    assert not np.array_equal(forward(params, x, jax.random.key(0)), forward(params, x, jax.random.key(1)))
+    np.testing.assert_array_equal(forward(params, x, jax.random.key(1)), forward(params, x, jax.random.key(1)))
+
+
+def test_standardised_images_have_mean_zero_and_variance_one_and_flat_ones_are_zero():
+    x = np.random.default_rng(0).normal(5, 3, size=(2, 8, 8, 3)).astype(np.float32)
+    x[1] = 0.7
+    out = np.asarray(evaluation(Augmentation(standardise=True))(x))
+    np.testing.assert_allclose([out[0].mean(), out[0].var()], [0, 1], atol=1e-5)
+    assert np.abs(out[1]).max() < 0.02
+
+
+@pytest.mark.parametrize(("size", "layers"), [("ifca", 2), ("paper", 1)])
+def test_the_penalty_is_half_the_squares_of_the_hidden_dense_kernels(size, layers):
+    model = build("cnn_cifar", {"channels": 2, "dense": [4, 3], "crop": 8, "size": size}, (8, 8, 1), 3)
+    params = model.unravel(weights(model))
+    kernels = [np.asarray(params[f"dense_{i}"]["kernel"], np.float64) for i in range(layers)]
+    np.testing.assert_allclose(model.penalty(params), 0.004 / 2 * sum((k**2).sum() for k in kernels), rtol=1e-5)
+    assert build("cnn_cifar", {"channels": 2, "dense": [4, 3], "crop": 8, "decay": 0.0}, (8, 8, 1), 3).penalty is None
+    assert build("cnn", {}, (8, 8), 3).penalty is None

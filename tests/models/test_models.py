@@ -1,0 +1,210 @@
+"""Facts about every model of the registry."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax.errors import SpecError
+from cfljax.models import MODELS, build, first_dense
+
+SMALL = {
+    "mclr": ({}, (5, 5), 3),
+    "mlp": ({"hidden": [7, 4]}, (5, 5, 1), 3),
+    "cnn": ({"channels": [2, 3], "kernel": 3, "dense": [5], "conv": "patches"}, (9, 8, 2), 3),
+    "cnn_cifar": ({"channels": 3, "dense": [6, 5], "crop": 8, "conv": "patches"}, (11, 10, 3), 3),
+    "lstm": ({"width": 4, "dense": 3}, (6, 5), 2),
+}
+
+
+def small(name, **more):
+    options, shape, classes = SMALL[name]
+    return build(name, {**options, **more}, shape, classes), shape, classes
+
+
+def weights(model, seed=0):
+    """Not `model.init`, which takes longer to compile than what is tested."""
+    return np.random.default_rng(seed).normal(size=model.size).astype(np.float32) * 0.2
+
+
+def batch(shape, classes, size=6, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(size, *shape)).astype(np.float32), (np.arange(size) % classes).astype(np.int32)
+
+
+def test_every_model_of_the_registry_is_tested_here():
+    assert set(SMALL) == set(MODELS)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shape", "classes", "size"),
+    [
+        ("mclr", {}, (28, 28, 1), 10, 7_850),
+        ("mclr", {}, (28, 28), 26, 20_410),
+        ("mclr", {}, (60,), 10, 610),
+        ("mlp", {"hidden": [128]}, (28, 28, 1), 10, 101_770),
+        ("mlp", {"hidden": [512]}, (28, 28), 26, 415_258),
+        ("lstm", {}, (25, 300), 2, 243_861),
+        ("mlp", {"hidden": [200, 200]}, (28, 28, 1), 10, 784 * 200 + 200 + 200 * 200 + 200 + 200 * 10 + 10),
+        ("cnn", {}, (28, 28, 1), 10, 25 * 32 + 32 + 25 * 32 * 64 + 64 + 7 * 7 * 64 * 512 + 512 + 5130),
+        ("cnn_cifar", {}, (32, 32, 3), 10, 75 * 64 + 64 + 25 * 64 * 64 + 64 + 36 * 64 * 384 + 384 + 384 * 192 + 192 + 1930),
+        ("cnn_cifar", {"size": "paper"}, (32, 32, 3), 10, 75 * 64 + 64 + 25 * 64 * 64 + 64 + 36 * 64 * 384 + 384 + 3850),
+    ],
+)
+def test_parameter_counts_are_those_of_the_papers(name, options, shape, classes, size):
+    assert build(name, options, shape, classes).size == size
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_unravel_undoes_ravel(name):
+    model, _, _ = small(name)
+    flat = jnp.arange(model.size, dtype=jnp.float32)
+    params = model.unravel(flat)
+    np.testing.assert_array_equal(model.ravel(params), flat)
+    np.testing.assert_array_equal(jax.flatten_util.ravel_pytree(params)[0], flat)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_initial_weights_differ_by_key_and_alone_depend_on_it(name):
+    model, _, _ = small(name)
+    init = jax.jit(model.init)
+    first, again, other = init(jax.random.key(0)), init(jax.random.key(0)), init(jax.random.key(1))
+    assert first.shape == (model.size,)
+    assert first.dtype == jnp.float32
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shape"),
+    [
+        ("mlp", {"hidden": [3]}, (8, 8)),
+        ("cnn", {"channels": [2, 2], "dense": [3]}, (8, 8)),
+        ("cnn", {"channels": [2, 2, 2], "dense": [3, 4]}, (9, 15, 1)),
+        ("cnn", {"channels": [2, 2], "dense": [3]}, (28, 28, 1)),
+        ("cnn", {"channels": [2, 2], "dense": [3]}, (32, 32, 3)),
+        ("cnn_cifar", {"channels": 2, "dense": [3, 3]}, (28, 28, 1)),
+        ("cnn_cifar", {"channels": 2, "dense": [3, 3]}, (32, 32, 3)),
+        ("cnn_cifar", {"channels": 2, "dense": [3, 3], "crop": 0}, (8, 8, 1)),
+    ],
+)
+def test_images_of_any_size_give_a_logit_per_class(name, options, shape):
+    model = build(name, options, shape, 10)
+    params = jax.eval_shape(lambda key: model.unravel(model.init(key)), jax.random.key(0))
+    x = jax.ShapeDtypeStruct((4, *shape), jnp.float32)
+    for logits in (jax.eval_shape(model.forward, params, x), jax.eval_shape(model.forward, params, x, jax.random.key(0))):
+        assert logits.shape == (4, 10)
+        assert logits.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_gradients_agree_with_finite_differences_in_float64(name):
+    model, shape, classes = small(name)
+    x, y = batch(shape, classes)
+    rng = np.random.default_rng(1)
+    with jax.enable_x64(True):
+        flat = weights(model, 3).astype(np.float64)
+        way = rng.normal(size=model.size)
+        images = jnp.asarray(x, jnp.float64)
+
+        @jax.jit
+        def loss(flat):
+            params = model.unravel(flat)
+            own = model.penalty(params) if model.penalty else 0.0
+            return jnp.mean(model.loss(model.forward(params, images), y)) + own
+
+        slope = (loss(flat + 1e-6 * way) - loss(flat - 1e-6 * way)) / 2e-6
+        exact = jax.jit(jax.grad(loss))(flat)
+        assert exact.dtype == jnp.float64
+        np.testing.assert_allclose(exact @ way, slope, rtol=1e-5)
+        assert np.count_nonzero(exact) > model.size / 3
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_loss_and_correct_agree_with_numpy(name):
+    model, shape, classes = small(name)
+    x, y = batch(shape, classes)
+    logits = np.asarray(jax.jit(model.forward)(model.unravel(weights(model, 3)), x), np.float64)
+    if classes == 2:
+        assert logits.shape == (6, 1)
+        chance = 1 / (1 + np.exp(-logits[:, 0]))
+        loss, right = -np.log(np.where(y == 1, chance, 1 - chance)), (logits[:, 0] > 0) == y
+    else:
+        loss = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(y)), y]
+        right = logits.argmax(1) == y
+    np.testing.assert_allclose(model.loss(logits.astype(np.float32), y), loss, rtol=1e-5)
+    np.testing.assert_array_equal(model.correct(logits.astype(np.float32), y), right)
+
+
+def test_the_loss_of_a_label_out_of_range_is_finite():
+    model, _, _ = small("mclr")
+    assert np.isfinite(model.loss(jnp.ones((1, 3)), jnp.array([77]))).all()
+
+
+@pytest.mark.parametrize("name", ["mclr", "mlp"])
+def test_the_first_dense_layer_and_the_rest_make_the_whole(name):
+    model, shape, classes = small(name)
+    x, _ = batch(shape, classes)
+    params = model.unravel(weights(model))
+    first = first_dense(model)
+    (layer, kernel), (_, bias) = first.kernel, first.bias
+    z = x.reshape(len(x), -1) @ params[layer][kernel] + params[layer][bias]
+    np.testing.assert_allclose(first.rest(params, z), model.forward(params, x), atol=1e-5)
+    assert first_dense(small("lstm")[0]) is None
+
+
+def test_building_allocates_nothing_and_flax_waits_until_then():
+    code = (
+        "import sys, cfljax.models as m\n"
+        "m.MODELS.check('cnn', {}, 'model')\n"
+        "assert not {'flax', 'optax'} & set(sys.modules)\n"
+        "import jax\n"
+        "before = sum(a.nbytes for a in jax.live_arrays())\n"
+        "model = m.build('mlp', {'hidden': [100000, 100000]}, (28, 28), 10)\n"
+        "assert model.size > 10**10\n"
+        "assert sum(a.nbytes for a in jax.live_arrays()) - before < 10**4\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shape", "words"),
+    [
+        ("cnn", {"channels": [1] * 4}, (8, 8), "model.channels"),
+        ("cnn", {}, (60,), "needs images"),
+        ("cnn_cifar", {}, (8, 8, 1), "model.crop = 24"),
+        ("cnn_cifar", {"dense": [3]}, (32, 32, 3), "model.dense"),
+        ("lstm", {}, (60,), "steps, features"),
+        ("mlp", {"hidden": [0]}, (60,), "model.hidden"),
+        ("mlp", {"hiden": [3]}, (60,), 'did you mean "hidden"'),
+        ("mpl", {}, (60,), 'did you mean "mlp"'),
+    ],
+)
+def test_what_cannot_be_built_says_why_in_one_line(name, options, shape, words):
+    with pytest.raises(SpecError) as raised:
+        build(name, options, shape, 10)
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+SPREADS = [("lecun", 0.9, 1.1), ("he", 1.8, 2.2), ("glorot", 0.9, 1.1), ("torch", 0.3, 0.36)]
+
+
+@pytest.mark.parametrize(("start", "low", "high"), SPREADS)
+def test_initial_weights_have_the_variance_of_their_name(start, low, high):
+    model = build("mlp", {"hidden": [100], "init": start}, (100,), 3)
+    layer = model.unravel(model.init(jax.random.key(0)))["dense_0"]
+    assert low < 100 * np.var(layer["kernel"]) < high
+    assert (start == "torch") == bool(np.any(layer["bias"]))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_model_takes_every_start(name):
+    words = MODELS.entry(name).options.__dataclass_fields__["init"].metadata["choices"]
+    models = [small(name, init=word)[0] for word in words]
+    for word, flat in zip(words, jax.jit(lambda key: [model.init(key) for model in models])(jax.random.key(0)), strict=True):
+        assert np.isfinite(flat).all()
+        assert (word == "zeros") == (not np.any(flat))
