@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfljax.data import SOURCES, load
-from cfljax.errors import DataError, SpecError
+from cfljax.errors import SpecError, StoreError
 from cfljax.types import Parts, Source
 
 _MOST = 150
@@ -110,7 +110,7 @@ def draw(file: Path, title: str, counts: np.ndarray, group: np.ndarray) -> None:
         order = order[np.linspace(0, len(order) - 1, _MOST).astype(int)]
     shown = counts[order]
     clients, classes = shown.shape
-    figure = Figure(figsize=(2 + 0.11 * max(clients, 30), 1.5 + 0.22 * min(max(classes, 8), 62)), layout="constrained")
+    figure = Figure(figsize=(2 + 0.11 * max(clients, 40), 1.5 + 0.22 * min(max(classes, 8), 62)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     x, y = np.nonzero(shown)
@@ -118,6 +118,8 @@ def draw(file: Path, title: str, counts: np.ndarray, group: np.ndarray) -> None:
     axes.scatter(x, y, s=120 * shown[x, y] / max(1, shown.max()), c=colour, cmap="tab10", vmin=0, vmax=9, linewidths=0)
     for edge in np.flatnonzero(np.diff(group[order])):
         axes.axvline(edge + 0.5, color="0.6", linewidth=0.8)
+    title += f"; the largest bubble is {shown.max(initial=0)} samples"
+    axes.locator_params(integer=True)
     axes.set(xlim=(-1, clients), ylim=(-1, classes), xlabel="client, ordered by true group", ylabel="class", title=title)
     _write(file, figure)
 
@@ -131,6 +133,6 @@ def _write(file: Path, figure: Any) -> None:
             os.fsync(f.fileno())
         part.replace(file)
     except OSError as e:
-        raise DataError(f"--png {file}: cannot be written ({e.strerror or e})") from e
+        raise StoreError(f"--png {file}: cannot be written ({e.strerror or e})") from e
     finally:
         part.unlink(missing_ok=True)

@@ -69,10 +69,8 @@ def find(name: str, path: str | None = None) -> Reader:
             return reader
     tried = list(dict.fromkeys(map(str, folders(path) + prepared_folders(path))))
     unset = "" if path or os.environ.get("CFLJAX_DATA") else "; CFLJAX_DATA is not set"
-    raise DataError(
-        f'data.name = "{name}": not found in {", ".join(tried)}{unset}{_near(name)}; '
-        f"get it with `python -m cfljax.data prepare {name}`, or copy a file {name}.npz into $CFLJAX_DATA"
-    )
+    get = f"get it with `python -m cfljax.data prepare {name}`, or copy a file {name}.npz into $CFLJAX_DATA"
+    raise DataError(f'data.name = "{name}": not found in {", ".join(tried)}{unset}; {_near(name) or get}')
 
 
 def local_names(path: str | None = None) -> dict[str, Path]:
@@ -100,7 +98,7 @@ def _near(name: str) -> str:
     from cfljax.data import SOURCES
 
     near = difflib.get_close_matches(name, {*SOURCES, *PUBLISHED_MD5, *local_names()}, n=1, cutoff=0.75)
-    return f'; did you mean "{near[0]}"?' if near and near[0] != name else ""
+    return f'did you mean "{near[0]}"?' if near and near[0] != name else ""
 
 
 def _in_folder(name: str, folder: Path, explicit: bool) -> Reader | None:

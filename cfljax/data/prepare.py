@@ -93,9 +93,10 @@ def through_tfds(name: str, folder: Path) -> Path:
         known = [*ORIGINALS, *COMMON]
         raise SpecError(f'"{name}": tensorflow-datasets has no such data set{suggest(name, known)}') from e
     except ModuleNotFoundError as e:
-        if (e.name or "").partition(".")[0] != "tensorflow":
-            raise DataError(f"{name}: preparing it needs the package {e.name}: pip install {e.name}") from e
-        raise DataError(f'{name}: preparing it needs TensorFlow (reading it does not): pip install "cfljax[tfds]"') from e
+        package = _missing(e)
+        if package == "tensorflow":
+            raise DataError(f'{name}: preparing it needs TensorFlow (reading it does not): pip install "cfljax[tfds]"') from e
+        raise DataError(f"{name}: preparing it needs a package that is not installed ({package or reason(e)})") from e
     except DataError:
         raise
     except Exception as e:  # whatever a builder's own code, the network or the disk raise
@@ -103,12 +104,21 @@ def through_tfds(name: str, folder: Path) -> Path:
     return Path(str(builder.data_path))
 
 
+def _missing(error: BaseException | None) -> str:
+    """The package that could not be imported; tensorflow-datasets raises such errors again without its name."""
+    while error is not None:
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            return error.name.partition(".")[0]
+        error = error.__cause__
+    return ""
+
+
 def _reachable(name: str, builder: Any, folder: Path) -> None:
     """A DataError at once where no host of the downloads can be resolved; tensorflow-datasets would try for minutes."""
     downloads = folder / "downloads"
     if urllib.request.getproxies() or (downloads.is_dir() and any(f.is_file() for f in downloads.iterdir())):
         return
-    hosts = sorted({h for url in getattr(builder, "url_infos", {}) if (h := urllib.parse.urlparse(str(url)).hostname)})
+    hosts = sorted({h for url in getattr(builder, "url_infos", None) or () if (h := urllib.parse.urlparse(str(url)).hostname)})
     for host in hosts:
         with contextlib.suppress(OSError):
             socket.getaddrinfo(host, 443)
