@@ -66,7 +66,8 @@ class Batch:
 
 def hyper_of(run: Run) -> dict[str, float]:
     """The numbers of a run that reach compiled code: those of `train` and those of the method."""
-    training, own = traced(run.train), traced(run.options)
+    training = dict(_once(run.train, "_traced", lambda: traced(run.train)))
+    own = _once(run.options, "_traced", lambda: traced(run.options))
     both = training.keys() & own.keys()
     if both:
         raise TypeError(f"{run.method}: {', '.join(sorted(both))}: an option of the method has the name of a training number")
@@ -77,16 +78,28 @@ def hyper_of(run: Run) -> dict[str, float]:
     return {**training, **own}
 
 
+def _once(options: Any, name: str, make: Callable[[], Any]) -> Any:
+    """What immutable options lead to, kept with them: a sweep's runs share their options."""
+    memory = getattr(options, "__dict__", None)
+    if memory is None:  # a class with slots
+        return make()
+    if name not in memory:
+        memory[name] = make()
+    return memory[name]
+
+
+def _static(options: Any) -> str:
+    return str(_once(options, "_static", lambda: canonical(static(options))))
+
+
 def static_key(run: Run, seed: bool = True) -> str:
     """What must be equal for runs to share a federation and a program; without `seed`, to share a program."""
-    data = run.data.drawn_for(run.seed)
-    if not seed:
-        data = dataclasses.replace(data, seed=0)
+    data = run.data.drawn_for(run.seed) if seed else dataclasses.replace(run.data, seed=0)
     parts = (
         data.identity,
         f"{run.model.name} {canonical(run.model.options)}",
-        f"{run.method} {canonical(static(run.options))}",
-        canonical(static(run.train)),
+        f"{run.method} {_static(run.options)}",
+        _static(run.train),
         ",".join(sorted(hyper_of(run))),
     )
     return _short("\n".join(parts))

@@ -193,7 +193,8 @@ class _Seen:
 def combinations(grid: Grid) -> Iterator[Combination]:
     """Every combination, seeds innermost; options drawn at random count as one more axis beside the others."""
     models = [p for draft in grid.models for p in draft.points()]
-    entrants = [(e.label, [p for d in e.trains for p in d.points()], list(e.draft.points())) for e in grid.entrants]
+    shared = {id(draft): list(draft.points()) for e in grid.entrants for draft in e.trains}
+    entrants = [(e.label, [p for d in e.trains for p in shared[id(d)]], list(e.draft.points())) for e in grid.entrants]
     for data in (p for draft in grid.data for p in draft.points()):
         for model, (label, trains, methods) in itertools.product(models, entrants):
             for train, method in itertools.product(trains, methods):

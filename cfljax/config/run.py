@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
@@ -76,48 +75,36 @@ def with_varies(runs: list[Run]) -> list[Run]:
     method are compared with those of the same name: the name itself tells the rest apart."""
     values: dict[tuple[str, str], set[str]] = {}
     views: dict[int, list[tuple[tuple[str, str], Any]]] = {}
-    for run in runs:
-        for part, dotted in _dotted_parts(run):
-            if id(part) in views:
-                continue
-            views[id(part)] = view = list(dotted)
-            for key, value in view:
-                values.setdefault(key, set()).add(canonical(value))
+    for run in runs:  # runs share their parts: each is looked at once
+        for part in (run.data, run.model, run.train, run.options):
+            if id(part) not in views:
+                views[id(part)] = view = _view(run, part)
+                for key, value in view:
+                    values.setdefault(key, set()).add(canonical(value))
     differ = {key for key, found in values.items() if len(found) > 1}
-
-    def of(run: Run) -> dict[str, Any]:
-        listed = (pair for part, _ in _dotted_parts(run) for pair in views[id(part)])
-        return {key[1]: value for key, value in listed if key in differ}
-
-    return [_varied(run, of(run)) for run in runs]
+    shown = {part: {key[1]: value for key, value in view if key in differ} for part, view in views.items()}
+    return [_varied(run, shown) for run in runs]
 
 
-def _varied(run: Run, varies: dict[str, Any]) -> Run:
+def _varied(run: Run, shown: dict[int, dict[str, Any]]) -> Run:
+    varies = {name: v for part in (run.data, run.model, run.train, run.options) for name, v in shown[id(part)].items()}
     made = dataclasses.replace(run, varies=varies)
     vars(made)["id"] = run.id  # known already, and `varies` is no part of it
     return made
 
 
-def _dotted_parts(run: Run) -> Iterable[tuple[Any, Iterable[tuple[tuple[str, str], Any]]]]:
-    """Each shared part of a run with its (group, dotted name) → value pairs, made only when asked for."""
-    data, model = run.data, run.model
-    yield data, ((_data_key(data, k), _plain_or_none(v)) for k, v in _data_pairs(data))
-    yield (
-        model,
-        [(("", "model.name"), model.name)] + [((model.name, f"model.{k}"), v) for k, v in _pairs(model.options)],
-    )
-    yield run.train, [(("", f"train.{k}"), v) for k, v in _pairs(run.train)]
-    yield run.options, [((run.method, f"method.{k}"), v) for k, v in _pairs(run.options)]
-
-
-def _data_pairs(data: Data) -> list[tuple[str, Any]]:
-    common = [(f.name, getattr(data, f.name)) for f in dataclasses.fields(data) if f.name not in ("source", "parts")]
-    return common + _pairs(data.source) + _pairs(data.parts)
-
-
-def _data_key(data: Data, key: str) -> tuple[str, str]:
-    common = key in ("name", "partition", "path", "seed", "normalise", "arrive")
-    return ("" if common else f"{data.name}/{data.partition}", f"data.{key}")
+def _view(run: Run, part: Any) -> list[tuple[tuple[str, str], Any]]:
+    """(group, dotted name) → value of a part's options: compared within the group."""
+    if part is run.data:
+        common = [(f.name, getattr(part, f.name)) for f in dataclasses.fields(part) if f.name not in ("source", "parts")]
+        group = f"{part.name}/{part.partition}"
+        own = [*_pairs(part.source), *_pairs(part.parts)]
+        return [(("", f"data.{k}"), _plain_or_none(v)) for k, v in common] + [((group, f"data.{k}"), v) for k, v in own]
+    if part is run.model:
+        return [(("", "model.name"), part.name)] + [((part.name, f"model.{k}"), v) for k, v in _pairs(part.options)]
+    if part is run.train:
+        return [(("", f"train.{k}"), v) for k, v in _pairs(part)]
+    return [((run.method, f"method.{k}"), v) for k, v in _pairs(part)]
 
 
 def _pairs(options: Any) -> list[tuple[str, Any]]:

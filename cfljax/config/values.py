@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 import typing
@@ -63,6 +64,7 @@ class Field(NamedTuple):
         return any(kind is dict or typing.get_origin(kind) is dict for kind in self.kinds)
 
 
+@functools.cache
 def fields_of(cls: type) -> dict[str, Field]:
     """The options of an Options class by name."""
     hints = typing.get_type_hints(cls)

@@ -1,0 +1,58 @@
+"""Every name of the package's own registries can be written in a spec."""
+
+import pytest
+
+from cfljax.config import known, read_spec
+from cfljax.config.tables import RESERVED
+from cfljax.config.values import fields_of
+from cfljax.errors import SpecError
+from cfljax.plan import batches, dry_run, hyper_of
+
+HAS = known()
+SIZE = {"clients": 10, "pool_bytes": 10**6, "parameters": 100}
+
+
+@pytest.mark.parametrize("name", list(HAS.methods))
+def test_every_method_can_be_planned(name):
+    assert not set(RESERVED) & set(fields_of(HAS.methods.entry(name).options))
+    runs = read_spec({"data": "digits", "method": name, "train": {"lr": [0.1, 0.2]}, "seeds": "0:2"}).runs()
+    assert [run.method for run in runs] == [name] * 4
+    made = batches(runs, 3)
+    assert len({batch.program_key for batch in made}) == 1
+    assert name in dry_run(made, SIZE)
+    assert all(isinstance(number, float) for number in hyper_of(runs[0]).values())
+
+
+@pytest.mark.parametrize("name", list(HAS.partitions))
+def test_every_partition_can_be_named(name):
+    options = fields_of(HAS.partitions.entry(name).options)
+    assert not {"name", "partition"} & set(options)
+    (run,) = read_spec({"data": {"name": "mnist", "partition": name}, "method": "fedavg"}).runs()
+    (again,) = read_spec(run.resolved()).runs()
+    assert again.id == run.id
+
+
+@pytest.mark.parametrize("name", list(HAS.models))
+def test_every_model_can_be_named(name):
+    (run,) = read_spec({"data": "digits", "method": "fedavg", "model": name}).runs()
+    assert read_spec(run.resolved()).runs()[0].id == run.id
+
+
+@pytest.mark.parametrize("name", list(HAS.sources))
+def test_every_source_can_be_named_and_reads_back(name):
+    (run,) = read_spec({"data": name, "method": "fedavg"}).runs()
+    assert read_spec(run.resolved()).runs()[0].id == run.id
+
+
+def test_cfl_mgd_refuses_a_second_momentum():
+    with pytest.raises(SpecError, match="momentum"):
+        read_spec({"data": "digits", "method": "cfl_mgd", "train": {"momentum": 0.9}})
+
+
+def test_a_slip_in_the_name_of_a_data_set_shows_before_anything_is_read(monkeypatch, tmp_path):
+    monkeypatch.delenv("CFLJAX_DATA", raising=False)
+    with pytest.raises(SpecError, match='did you mean "digits"'):
+        read_spec({"data": "digit", "method": "fedavg"})
+    (tmp_path / "digit.npz").touch()
+    (run,) = read_spec({"data": {"name": "digit", "path": str(tmp_path)}, "method": "fedavg"}).runs()
+    assert run.data.name == "digit"
