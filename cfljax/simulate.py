@@ -71,7 +71,8 @@ def simulate(
     hyper = {name: jnp.array([h[name] for h in hypers], jnp.float32) for name in hypers[0]}
     program = make_program(method, model, settings)
     if resume is None:
-        carry, compile_start = _start(method, program, federation, run_keys, hyper, hypers, program_key)
+        for_setup = [h | {"participants": settings.participants} for h in hypers]
+        carry, compile_start = _start(method, program, federation, run_keys, hyper, for_setup, program_key)
         done, rows = 0, []
     else:
         done, carry, rows = resume.done, jax.tree.map(jnp.asarray, resume.carry), list(resume.rows)

@@ -238,7 +238,8 @@ class Method(NamedTuple):
     models: Callable[[Any], tuple[Array, Array]]
     """(state) -> (f32[K, d], i32[C]): the models, and which one each client belongs to (−1: none yet)."""
     setup: Callable[..., dict[str, Any]] | None = None
-    """(key, federation, hyper) -> arrays; HOST, once per run before the rounds, with concrete numbers."""
+    """(key, federation, hyper) -> arrays; HOST, once per run before the rounds, with concrete numbers; `hyper["participants"]`:
+    how many clients a round draws."""
     regroup: Callable[..., Any] | None = None
     """(key, state, federation, hyper, round) -> State; HOST, between chunks, after the rounds in `regroup_after`."""
     regroup_after: Callable[[int], tuple[int, ...]] | None = None
