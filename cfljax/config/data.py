@@ -10,8 +10,9 @@ import numpy as np
 
 from cfljax.config.frozen import canonical, plain
 from cfljax.errors import SpecError, suggest
-from cfljax.options import check, option
+from cfljax.options import check, option, show
 
+SIDES = ("source", "parts")
 _ARRIVE = ("clients", "rate", "round", "from", "until")
 _NOT_IN_ID = ("checksums",)  # what decides how the data is read, not what is read
 
@@ -83,14 +84,19 @@ class Data:
         return dataclasses.replace(self, seed=seed) if self.seed == "run" else self
 
     def flat(self) -> dict[str, Any]:
-        """One table, as in a spec. An option that source and partition both have, with different values, is written as
-        `source.<option>` for the source."""
-        table = plain(self)
+        """One table, as in a spec. Options that source and partition both have, with different values, are in the tables
+        `source` and `parts` (see `sides`)."""
+        table = {key: value for key, value in plain(self).items() if key not in SIDES}
         if self.arrive is not None:
             table["arrive"] = self.arrive.written()
-        source, parts = table.pop("source"), table.pop("parts")
-        twice = {f"source.{key}": source.pop(key) for key in list(source) if key in parts and source[key] != parts[key]}
-        return {**table, **source, **twice, **parts}
+        both = {f.name for f in dataclasses.fields(self.source)} & {f.name for f in dataclasses.fields(self.parts)}
+        apart = {key for key in both if getattr(self.source, key) != getattr(self.parts, key)}
+        for side in SIDES:
+            own = plain(getattr(self, side))
+            table |= {key: value for key, value in own.items() if key not in apart}
+            if kept := {key: value for key, value in own.items() if key in apart}:
+                table[side] = kept
+        return table
 
     @cached_property
     def identity(self) -> str:
@@ -99,14 +105,28 @@ class Data:
         return canonical(kept)
 
 
+def sides(table: dict[str, Any], where: str) -> dict[str, Any]:
+    """The `data` table with its tables `source` and `parts` as dotted keys: options for the source or the partition alone,
+    where both have one of that name."""
+    flat = {key: value for key, value in table.items() if key not in SIDES}
+    for side in SIDES:
+        inner = table.get(side, {})
+        if not isinstance(inner, dict):
+            raise SpecError(f"{where}.{side} = {show(inner)}: must be a table")
+        flat |= {f"{side}.{key}": value for key, value in inner.items()}
+    return flat
+
+
 def make_data(names: dict[str, str], values: dict[str, Any], classes: tuple[type, ...], where: str) -> Data:
     """The checked Data of a table whose options are spread over source, partition and the common ones."""
 
-    def mine(cls: type) -> Any:
-        known = {f.name for f in dataclasses.fields(cls)}
-        return check(cls, {k: v for k, v in values.items() if k in known}, where)
+    def mine(cls: type, side: str = "") -> Any:
+        known = [f.name for f in dataclasses.fields(cls)]
+        own = {k: values[k] for k in known if k in values}
+        return check(cls, own | {k: values[f"{side}.{k}"] for k in known if f"{side}.{k}" in values}, where)
 
-    source, parts, common = (mine(cls) for cls in classes)
+    source, parts = mine(classes[0], "source"), mine(classes[1], "parts")
+    common = mine(classes[2])
     late = None if common.arrive is None else read_arrive(common.arrive, f"{where}.arrive")
     return Data(names["name"], names["partition"], source, parts, common.path, common.seed, common.normalise, late)
 

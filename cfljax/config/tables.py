@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from cfljax.config.data import DataOptions, make_data
+from cfljax.config.data import SIDES, DataOptions, make_data, sides
 from cfljax.config.run import Chosen
 from cfljax.config.train import Train
 from cfljax.config.values import Field, Range, axis, fields_of
@@ -103,13 +103,21 @@ class Variant(NamedTuple):
     names: dict[str, str]
     classes: tuple[type, ...]
 
+    def fields(self) -> dict[str, Field]:
+        """Its options."""
+        found = {key: field for cls in self.classes for key, field in fields_of(cls).items()}
+        if "partition" in self.names:  # a data table: an option for one side alone
+            for side, cls in zip(SIDES, self.classes, strict=False):
+                found |= {f"{side}.{key}": field for key, field in fields_of(cls).items()}
+        return found
+
 
 def drafts(
     kind: str, where: str, table: dict[str, Any], variants: list[Variant], build: Callable[..., Any], search_seed: int,
     elsewhere: Callable[[str], str] = lambda _: "",
 ) -> list[Draft]:  # fmt: skip
     """A draft per variant. With several variants (a list of names) an option counts for those that have it."""
-    own = [{key: field for cls in v.classes for key, field in fields_of(cls).items()} for v in variants]
+    own = [variant.fields() for variant in variants]
     union = {key for fields in own for key in fields}
     for key in table:
         if key not in union:
@@ -127,7 +135,8 @@ def drafts(
 
 def _unknown(kind: str, shown: str, key: str, options: set[str], elsewhere: str) -> SpecError:
     reserved = {"data": ("name", "partition"), "method": RESERVED, "train": ()}.get(kind, ("name",))
-    return SpecError(f"{shown}: there is no such option" + (elsewhere or suggest(key, options | set(reserved))))
+    plain = {option for option in options if "." not in option}
+    return SpecError(f"{shown}: there is no such option" + (elsewhere or suggest(key, plain | set(reserved))))
 
 
 def data_drafts(table: dict[str, Any], where: str, has: Known, search_seed: int) -> list[Draft]:
@@ -140,8 +149,7 @@ def data_drafts(table: dict[str, Any], where: str, has: Known, search_seed: int)
         for partition in partitions:
             parts = has.partitions.entry(partition, f"{where}.partition").options
             variants.append(Variant({"name": name, "partition": partition}, (source, parts, DataOptions)))
-    rest = {k: v for k, v in table.items() if k not in ("name", "partition")}
-
+    rest = sides({k: v for k, v in table.items() if k not in ("name", "partition")}, where)
 
     def elsewhere(key: str) -> str:
         owners = [p for p in has.partitions if key in fields_of(has.partitions.entry(p).options)]

@@ -18,6 +18,7 @@ class Files:
 class Synthetic:
     alpha: float = option(1.0, low=0)
     users: int = option(100, low=1)
+    clients: int = option(50, low=1)
 
 
 @dataclasses.dataclass(frozen=True)

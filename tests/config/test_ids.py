@@ -131,7 +131,19 @@ def test_a_resolved_run_reads_back_as_itself(tmp_path):
     assert again.resolved() == run.resolved()
 
 
-def test_late_clients_read_back(tmp_path):
+def test_options_that_source_and_partition_both_have():
+    (default,) = runs(spec(data="synthetic"))
+    assert (default.data.source.clients, default.data.parts.clients) == (50, 100)
+    (both,) = runs(spec(data={"name": "synthetic", "clients": 7}))
+    assert (both.data.source.clients, both.data.parts.clients) == (7, 7)
+    (one,) = runs(spec(data={"name": "synthetic", "clients": 7}), "data.source.clients=9")
+    assert (one.data.source.clients, one.data.parts.clients) == (9, 7)
+    assert len({default.id, both.id, one.id}) == 3
+    for run in (default, both, one):
+        assert runs(run.resolved())[0].id == run.id
+
+
+def test_late_clients_read_back():
     for arrive in ({"clients": 2, "round": 3}, {"rate": 0.2, "from": 1, "until": 9}, {"rate": 0.2, "round": 3}):
         (run,) = runs(spec(data={"name": "digits", "arrive": arrive}))
         (again,) = runs(run.resolved())
