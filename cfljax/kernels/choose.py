@@ -87,12 +87,13 @@ def reseed_empty(
         raise ValueError(f'reseed "{rule}": must be one of {", ".join(RESEED)}')
     if rule == "never" or labels.shape[0] < clusters:
         return labels
+    labels = jnp.asarray(labels)
     numbers = jnp.arange(clusters, dtype=labels.dtype)
     where = jnp.arange(labels.shape[0], dtype=jnp.int32)
     drawn = keys.scores(key, "reseed", uid)
     ranked = jax.lax.sort((~mask, drawn, uid, where), num_keys=3)[3]
     moved = labels.at[ranked[:clusters]].set(numbers)
-    wanted = mask.sum() >= clusters
+    wanted = jnp.sum(mask) >= clusters
     if rule == "when_empty":
         filled = ((labels[None, :] == numbers[:, None]) & mask[None, :]).any(axis=1)
         wanted = wanted & ~filled.all()

@@ -22,10 +22,11 @@ def cosine_matrix(a: jax.Array, b: jax.Array | None = None, mask: jax.Array | No
         b_scale = row_scale(b)
         plain = product(a, b, scale, b_scale) * inverse[:, None] * _inverse_norms(b, b_scale)[None, :]
         return jnp.clip(plain, -1.0, 1.0)
-    plain = product(a, a, scale, scale) * inverse[:, None] * inverse[None, :]
+    gram = product(a, a, scale, scale)
+    plain = jnp.clip((gram + gram.T) * (0.5 * (inverse[:, None] * inverse[None, :])), -1.0, 1.0)  # symmetric to the bit
     present = jnp.ones(a.shape[0], bool) if mask is None else mask
     self_ = jnp.eye(a.shape[0], dtype=bool)
-    return jnp.where(self_, jnp.where(present, 1.0, 0.0)[:, None], jnp.clip((plain + plain.T) / 2, -1.0, 1.0))
+    return jnp.where(self_, jnp.where(present, 1.0, 0.0)[:, None], plain)
 
 
 def cosine_rows(a: jax.Array, b: jax.Array) -> jax.Array:

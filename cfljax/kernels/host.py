@@ -112,7 +112,8 @@ def merge_to(weights: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
     f[n, d]) have the largest cosine; ties to the lowest pair. Label −1 stays."""
     labels = np.asarray(labels).copy()
     names, means = cluster_means(weights, labels)
-    size = np.array([(labels == k).sum() for k in names], np.float64)
+    usable = np.isfinite(weights).all(axis=1)
+    size = np.array([max(((labels == k) & usable).sum(), 1e-9) for k in names], np.float64)
     while len(names) > max(count, 1):
         similar = np.where(np.triu(np.ones((len(names),) * 2, bool), 1), _cosines(means, means), -np.inf)
         a, b = divmod(int(similar.argmax()), len(names))
@@ -189,7 +190,10 @@ def _long_distances(points: np.ndarray) -> np.ndarray:
     own = np.einsum("ij,ij->i", centred, centred)
     sizes = own[:, None] + own[None, :]
     square = np.maximum(sizes - 2 * centred @ centred.T, 0.0)
-    for i, j in zip(*np.nonzero(np.triu(square < 1e-6 * sizes, 1)), strict=True):
+    kinds = np.unique([hash(row.tobytes()) for row in points + 0.0], return_inverse=True)[1]  # + 0.0: −0 and 0 are equal
+    same = kinds[:, None] == kinds[None, :]
+    square[same] = 0.0
+    for i, j in zip(*np.nonzero(np.triu((square < 1e-6 * sizes) & ~same, 1)), strict=True):
         square[i, j] = np.sum((points[i] - points[j]) ** 2)
     upper = np.triu(square, 1)
     return np.sqrt(upper + upper.T)

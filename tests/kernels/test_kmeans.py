@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
+
+from cfljax import keys
+from cfljax.kernels.kmeans import kmeans
+from tests.kernels.compiled import compiled
+
+rng = np.random.default_rng(0)
+KEY = keys.root(0)
+SHAPES = [(60, 3), (40, 200), (150, 80)]  # differences; n × n products; products with the points
+
+
+def blobs(n, d, spread=0.1):
+    middles = rng.normal(size=(4, d))
+    true = rng.integers(0, 4, n)
+    return (middles[true] + spread * rng.normal(size=(n, d))).astype(np.float32), true
+
+
+@pytest.mark.parametrize(("n", "d"), SHAPES)
+def test_inertia_is_no_worse_than_sklearns(n, d):
+    for spread in (0.1, 1.0):
+        points, true = blobs(n, d, spread)
+        out = compiled(kmeans, KEY, points, clusters=4)
+        other = KMeans(4, n_init=10, random_state=0).fit(points.astype(np.float64))
+        assert out.inertia <= other.inertia_ * 1.01
+        own = sum(((points[out.labels == k] - points[out.labels == k].mean(0)) ** 2).sum() for k in range(4))
+        assert out.inertia == pytest.approx(own, rel=1e-4)
+        np.testing.assert_allclose(out.centres[1], points[out.labels == 1].mean(0), atol=1e-5)
+        if spread == 0.1:
+            assert adjusted_rand_score(true, out.labels) == 1 == adjusted_rand_score(other.labels_, out.labels)
+
+
+@pytest.mark.parametrize(("n", "d"), SHAPES)
+def test_padding_changes_no_label(n, d):
+    points, _ = blobs(n, d, 0.7)
+    plain = compiled(kmeans, KEY, points, clusters=4)
+    wide = np.concatenate([points, 100 * rng.normal(size=(6, d)).astype(np.float32), np.full((1, d), np.nan, np.float32)])
+    out = compiled(kmeans, KEY, wide, clusters=4, mask=np.arange(n + 7) % (n + 6) < n)
+    np.testing.assert_array_equal(out.labels[:n], plain.labels)
+    assert (out.labels[n:] == -1).all()
+    assert out.inertia == pytest.approx(plain.inertia, rel=1e-4)
+
+
+def test_labels_move_along_with_their_points():
+    points, _ = blobs(60, 3, 0.7)
+    order = rng.permutation(60)
+    plain = compiled(kmeans, KEY, points, clusters=4, uid=np.arange(60, dtype=np.int32))
+    out = compiled(kmeans, KEY, points[order], clusters=4, uid=order.astype(np.int32))
+    np.testing.assert_array_equal(out.labels, plain.labels[order])
+    assert plain.labels[0] == 0
+
+
+@pytest.mark.parametrize("d", [3, 200])
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_duplicates_stay_together(d, offset):
+    two = (offset + rng.normal(size=(2, d))).astype(np.float32)
+    points = two[rng.integers(0, 2, 40)]
+    points[0] = two[0]
+    out = compiled(kmeans, KEY, points, clusters=4)
+    np.testing.assert_array_equal(out.labels, (points[:, 0] != two[0, 0]).astype(int))
+    assert out.inertia == pytest.approx(0, abs=1e-3) and np.isfinite(out.centres).all()
+    same = compiled(kmeans, KEY, np.repeat(two[:1], 40, 0), clusters=4)
+    assert not same.labels.any() and same.inertia == 0
+
+
+@pytest.mark.parametrize("d", [3, 70])
+def test_degenerate_counts(d):
+    one = np.ones((1, d), np.float32)
+    out = compiled(kmeans, KEY, one, clusters=3)
+    assert out.labels.tolist() == [0] and np.isfinite(out.centres).all()
+    none = compiled(kmeans, KEY, one, clusters=3, mask=np.zeros(1, bool))
+    assert none.labels.tolist() == [-1] and none.inertia == 0
+
+
+def test_emptied_clusters_are_filled_again():
+    for seed in range(20):  # far outliers beside a dense blob empty clusters in poor starts
+        points = np.concatenate([rng.normal(size=(56, 3)), 50 * rng.normal(size=(4, 3))]).astype(np.float32)
+        out = compiled(kmeans, keys.root(seed), points, clusters=6, restarts=1)
+        assert len(set(out.labels.tolist())) == 6
+
+
+def test_max_iter_limits_the_work():
+    points, _ = blobs(60, 3, 1.0)
+    short = compiled(kmeans, KEY, points, clusters=4, restarts=1, max_iter=1)
+    long = compiled(kmeans, KEY, points, clusters=4, restarts=1)
+    assert long.inertia < short.inertia

@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+from scipy.linalg import subspace_angles
+
+from cfljax.kernels.angles import angle_matrix, data_subspace, principal_angles
+from cfljax.kernels.dissimilarity import madc
+from cfljax.kernels.spectral import edc, edc_embedding, leading_directions
+from tests.kernels.compiled import compiled
+
+rng = np.random.default_rng(0)
+
+
+def decaying(n, d, rate=0.6):
+    u, v = np.linalg.qr(rng.normal(size=(n, min(n, d))))[0], np.linalg.qr(rng.normal(size=(d, min(n, d))))[0]
+    return ((u * rate ** np.arange(min(n, d))) @ v.T).astype(np.float32)
+
+
+def plain_embedding(x, m):
+    x = x.astype(np.float64)
+    v = np.linalg.svd(x, full_matrices=False)[2][:m]
+    v *= np.sign(v[np.arange(len(v)), np.abs(v).argmax(1)])[:, None]
+    norm = np.linalg.norm(x, axis=1, keepdims=True)
+    return np.divide(x @ v.T, norm, where=norm > 0, out=np.zeros((len(x), len(v))))
+
+
+@pytest.mark.parametrize("how", ["gram", "randomised"])
+@pytest.mark.parametrize(("n", "d"), [(24, 5000), (40, 18)])
+def test_directions_are_numpys(n, d, how):
+    x = decaying(n, d)
+    x[3] = 0
+    x[5] = x[4]
+    out = compiled(leading_directions, x, m=4, how=how)
+    values = np.linalg.svd(x.astype(np.float64), compute_uv=False)[:4]
+    np.testing.assert_allclose(out.values, values, atol=1e-5)
+    np.testing.assert_allclose(out.rows @ out.rows.T, np.eye(4), atol=1e-5)
+    np.testing.assert_allclose(compiled(edc_embedding, x, m=4, how=how), plain_embedding(x, 4), atol=2e-5)
+
+
+def test_small_directions_keep_their_digits():
+    x = decaying(12, 300, rate=0.02)  # the fourth singular value is 8e-6 of the first: its square is lost in a Gram matrix
+    out = compiled(leading_directions, x, m=4)
+    exact = np.linalg.svd(x.astype(np.float64), full_matrices=False)[2][:4]
+    assert np.abs((out.rows * exact).sum(1)) == pytest.approx([1, 1, 1, 1], abs=0.02)
+
+
+@pytest.mark.parametrize("n", [1, 2, 8])
+def test_too_few_directions_are_zero(n):
+    x = np.tile(rng.normal(size=(1, 30)), (n, 1)).astype(np.float32)
+    out = compiled(edc_embedding, x, m=3)
+    np.testing.assert_allclose(np.abs(out), np.tile([1, 0, 0], (n, 1)), atol=1e-5)
+    assert not compiled(edc_embedding, 0 * x, m=3).any()
+
+
+def test_padding_and_broken_rows_are_invisible():
+    x = decaying(10, 200)
+    wide = np.concatenate([x, np.full((2, 200), np.nan, np.float32), 1e30 * np.ones((1, 200), np.float32)])
+    mask = np.arange(13) != 12
+    for how in ("gram", "randomised"):
+        plain = compiled(edc_embedding, x, m=3, how=how)
+        out = compiled(edc_embedding, wide, m=3, mask=mask, how=how)
+        np.testing.assert_allclose(out[:10], plain, atol=1e-5)
+        assert not out[10:].any()
+
+
+def test_scale_does_not_matter():
+    x = decaying(10, 200)
+    plain = compiled(edc_embedding, x, m=3)
+    for factor in (1e30, 1e-30):
+        np.testing.assert_allclose(compiled(edc_embedding, x * np.float32(factor), m=3), plain, atol=1e-5)
+
+
+def test_edc_is_the_distance_of_embeddings_over_m():
+    x = decaying(9, 60)
+    e = plain_embedding(x, 3)
+    wanted = np.linalg.norm(e[:, None] - e[None], axis=2) / 3
+    np.testing.assert_allclose(compiled(edc, x, m=3), wanted, atol=1e-5)
+
+
+def plain_madc(cosines, present):
+    n = len(cosines)
+    out = np.zeros((n, n))
+    for i in present:
+        for j in present:
+            z = [k for k in present if k not in (i, j)]
+            if i != j and z:
+                out[i, j] = np.abs(cosines[i, z] - cosines[j, z]).mean()
+    return out
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 25])
+def test_madc_leaves_out_both_ends(n):
+    x = rng.normal(size=(n, 5))
+    x[n // 2] = 0
+    cosines = np.corrcoef(x + 1e-9 * rng.normal(size=x.shape)).reshape(n, n).astype(np.float32)
+    out = compiled(madc, cosines)
+    np.testing.assert_allclose(out, plain_madc(cosines.astype(np.float64), range(n)), atol=1e-5)
+    assert (out == out.T).all()
+    mask = np.arange(n) != n - 1
+    cosines[-1, :-1] = np.nan
+    np.testing.assert_allclose(compiled(madc, cosines, mask), plain_madc(cosines, range(n - 1)), atol=1e-5)
+
+
+def test_principal_angles_are_scipys_also_tiny_ones():
+    base = np.linalg.qr(rng.normal(size=(40, 3)))[0]
+    for shift in (0, 1e-5, 1e-2, 1.0, 30.0):
+        other = np.linalg.qr(base + shift * rng.normal(size=(40, 3)))[0]
+        wanted = np.degrees(subspace_angles(base, other))
+        out = compiled(principal_angles, base.T.astype(np.float32), other.T.astype(np.float32))
+        np.testing.assert_allclose(out, wanted, atol=3e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("how", "reduce"), [("sum", np.sum), ("smallest", np.min)])
+def test_angle_matrix_of_client_data(how, reduce):
+    data = rng.random((4, 9, 12)).astype(np.float32)
+    data[3] = data[0]
+    bases = np.stack([compiled(data_subspace, x, p=2) for x in data])
+    exact = [np.linalg.svd(x.astype(np.float64).T)[0][:, :2] for x in data]
+    wanted = [[reduce(np.degrees(subspace_angles(a, b))) for b in exact] for a in exact]
+    out = compiled(angle_matrix, bases, how=how)
+    np.testing.assert_allclose(out, wanted, atol=2e-3)
+    bases[1] = np.nan
+    masked = compiled(angle_matrix, bases, how=how, mask=np.array([True, False, True, True]))
+    assert not masked[1].any() and masked[0, 2] == pytest.approx(out[0, 2], abs=1e-4)
