@@ -64,7 +64,7 @@ def find(name: str, path: str | None = None) -> Reader:
         if reader:
             return reader
     for folder in prepared_folders(path):
-        reader = prepared.detect(name, folder)
+        reader = prepared.detect(name, folder, cache() / "decoded")
         if reader:
             return reader
     tried = list(dict.fromkeys(map(str, folders(path) + prepared_folders(path))))

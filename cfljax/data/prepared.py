@@ -12,6 +12,7 @@ import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.bounded import check_size, reason
+from cfljax.data.decoded import decoded
 from cfljax.errors import DataError
 from cfljax.types import Source
 
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
 _INFO = "dataset_info.json"
 
 
-def detect(name: str, data_dir: Path) -> Callable[[FileOptions], Source] | None:
+def detect(name: str, data_dir: Path, cache: Path) -> Callable[[FileOptions], Source] | None:
     """A reader, where `data_dir` holds a prepared set of that name (`mnist`, `emnist/balanced`, `mnist:3.0.1`)."""
     base, _, version = name.partition(":")
     folder = version_folder(data_dir / base, version)
     if folder:
-        return lambda options: read(name, folder, options)
+        return lambda options: read(name, folder, cache, options)
     parts = sorted({p.parent.parent.name for p in (data_dir / base).glob(f"*/*/{_INFO}")})
     if parts and not version:
         raise DataError(f'data.name = "{name}": {data_dir / base} has parts; name one: ' + ", ".join(f"{base}/{p}" for p in parts))
@@ -43,8 +44,9 @@ def version_folder(folder: Path, version: str = "") -> Path | None:
     return found[max(found)] if found else None
 
 
-def read(name: str, folder: Path, options: FileOptions) -> Source:
-    """The data set in one prepared version's folder: its splits `train` and `test` (else `validation`)."""
+def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
+    """The data set in one prepared version's folder: its splits `train` and `test` (else `validation`); what was decoded is
+    kept in `cache`."""
     check_format(name, folder)
     import tensorflow_datasets as tfds
 
@@ -61,7 +63,15 @@ def read(name: str, folder: Path, options: FileOptions) -> Source:
     if len(shape) != 3 or None in shape:
         raise DataError(f"{folder}: images have the shape {shape}; only images of one size can be used")
     check_size(sum(splits[s] for s in ("train", test)) * math.prod(shape), *folder.iterdir())
-    pairs = [_split(builder, s, splits[s], shape, image, label, folder) for s in ("train", test)]
+
+    def decode() -> dict[str, np.ndarray]:
+        arrays_of = {}
+        for part, split in (("train", "train"), ("test", test)):
+            arrays_of[f"x_{part}"], arrays_of[f"y_{part}"] = _split(builder, split, splits[split], shape, image, label, folder)
+        return arrays_of
+
+    z = decoded(folder, cache, splits["train"] + splits[test], decode)
+    pairs = [(z["x_train"], z["y_train"]), (z["x_test"], z["y_test"])]
     if name.startswith("emnist"):
         pairs, classes = _emnist(name, pairs, classes)
     return arrays.source(name, str(folder), *pairs, classes=options.classes or classes)

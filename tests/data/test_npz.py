@@ -152,3 +152,23 @@ def test_single_flipped_bits_in_an_array_are_noticed(tmp_path):
     (tmp_path / "toy.npz").write_bytes(content)
     with pytest.raises(DataError, match="x_train cannot be read.*CRC"):
         data.load("toy", path=str(tmp_path))
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_no_flipped_bit_changes_a_value_silently(save, tmp_path):
+    file, rng = tmp_path / "toy.npz", np.random.default_rng(0)
+    save(file, **arrays())
+    content, whole = file.read_bytes(), data.load("toy", path=str(tmp_path))
+    refused = 0
+    for _ in range(150):
+        broken = bytearray(content)
+        broken[rng.integers(len(broken))] ^= 1 << rng.integers(8)
+        file.write_bytes(broken)
+        try:
+            read = data.load("toy", path=str(tmp_path))
+        except DataError as e:
+            refused += "\n" not in str(e)
+            continue
+        for name in ("x_train", "y_train", "x_test", "y_test"):
+            np.testing.assert_array_equal(getattr(read, name), getattr(whole, name))
+    assert refused > 75

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cfljax import data
-from cfljax.data import bounded, prepare
+from cfljax.data import bounded, decoded, prepare, prepared
 from cfljax.errors import DataError, SpecError
 
 PREPARE = """
@@ -79,6 +79,25 @@ def test_prepare_and_load_work_without_tensorflow(made):
     np.testing.assert_array_equal(np.sort(number), np.arange(10))
     np.testing.assert_array_equal(s.y_train, number % 3)
     assert (s.x_train[:, 0, 1] == 100).all()
+
+
+def test_decoded_images_are_kept_until_the_files_change(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(decoded, "WORTHWHILE", 1)
+    monkeypatch.setenv("CFLJAX_CACHE", str(tmp_path / "cache"))
+    shutil.copytree(made[0] / "toy_shapes", tmp_path / "toy_shapes")
+    first = data.load("toy_shapes", path=str(tmp_path))
+    (kept,) = (tmp_path / "cache" / "decoded").iterdir()
+    with monkeypatch.context() as m:
+        m.setattr(prepared, "_split", None)  # a second decoding would fail
+        second = data.load("toy_shapes", path=str(tmp_path))
+    np.testing.assert_array_equal(first.x_train, second.x_train)
+    np.testing.assert_array_equal(first.y_test, second.y_test)
+    kept.write_bytes(kept.read_bytes()[:500])
+    np.testing.assert_array_equal(data.load("toy_shapes", path=str(tmp_path)).x_train, first.x_train)
+    shard = next((tmp_path / "toy_shapes" / "1.2.0").glob("*train*"))
+    shard.write_bytes(shard.read_bytes()[:100])
+    with pytest.raises(DataError, match="train cannot be read"):
+        data.load("toy_shapes", path=str(tmp_path))
 
 
 def test_a_builder_that_needs_tensorflow_says_so_in_one_line(made):

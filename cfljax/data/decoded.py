@@ -1,0 +1,50 @@
+"""A cache of decoded images: tensorflow-datasets keeps PNG files, and decoding 100,000 of them takes most of a minute."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from cfljax.data.npz import load_arrays
+from cfljax.errors import DataError
+
+WORTHWHILE = 5000
+"""Fewer samples are decoded each time."""
+_NAMES = ("x_train", "y_train", "x_test", "y_test")
+
+
+def decoded(source: Path, folder: Path, count: int, decode: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """`decode()`'s four arrays, from `folder` where they were kept for exactly these files of `source`."""
+    if count < WORTHWHILE:
+        return decode()
+    file = folder / f"{source.parent.name}-{source.name}-{_key(source)}.npz"
+    with contextlib.suppress(DataError):  # none yet, or damaged: decoded again, and written anew
+        return load_arrays(file, _NAMES)
+    made = decode()
+    with contextlib.suppress(OSError):  # a full or read-only disk costs time, not the run
+        _write(file, made)
+    return made
+
+
+def _key(source: Path) -> str:
+    """Changes with the files' names, sizes and times, and with where they are."""
+    state = sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in source.iterdir())
+    return hashlib.sha256(repr((str(source.resolve()), state)).encode()).hexdigest()[:16]
+
+
+def _write(file: Path, made: dict[str, np.ndarray]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f"{file.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as f:
+            np.savez(f, **made)  # type: ignore[arg-type]
+            f.flush()
+            os.fsync(f.fileno())
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
