@@ -1,0 +1,212 @@
+"""CCS + RFedAvg: one global model; in each round the participants are clustered by the directions of their gradients, and the
+clusters are weighted so that together they look class-balanced (paper 000).
+
+The threshold of CCS is eq. 7, its greedy cover Algorithm 1, the imbalance levels eq. 17, the best weights eq. 16 (Q1) and the
+reshaped balance vector eq. 14. `local = "gradient"` is the paper's protocol: one gradient on all local data per round;
+`"update"` takes −Δ/η of the local solver in its place, so that the step is the weighted sum of the updates. A participant
+whose message is not finite is left out of the clustering, and counted.
+
+Communication per participant and round: one model down, one gradient up, and for the server's choices one float for the loss
+(`clustering = "ccs"`), one for I_k (`weights = "rfedavg"`) or M class counts (`"optimal"`). With `weights = "fedavg"` nothing more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import keys
+from cfljax.errors import SpecError
+from cfljax.kernels import simplex
+from cfljax.kernels.cosine import cosine_matrix
+from cfljax.kernels.cover import ccs_threshold, cover
+from cfljax.kernels.kmeans import kmeans
+from cfljax.kernels.mix import mix_updates, weights_by
+from cfljax.local.solver import Solver
+from cfljax.local.stream import client_losses
+from cfljax.methods.common import first_model, jobs_from, report, sizes, traffic
+from cfljax.options import option
+from cfljax.registry import Entry
+from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model, Updates
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Options of CCS + RFedAvg."""
+
+    local: str = option("gradient", "participants send a full-batch gradient, or a local update", choices=("gradient", "update"))
+    weights: str = option("rfedavg", "weights of the clusters", choices=("rfedavg", "optimal", "fedavg"))
+    clustering: str = option("ccs", "how participants are clustered", choices=("ccs", "kmeans"))
+    clusters: int = option(10, 'clusters of clustering = "kmeans"', low=1)
+    theta: float = option(0.1, "smallest angle of the threshold, in radians (eq. 7)", low=0.0, high=float(np.pi / 2), traced=True)
+    l_star: float = option(0.05, "the loss that training aims at (eq. 7)", traced=True)
+
+    def check_run(self, where: str, train: Any, data: Any, model: Any) -> None:
+        """Local training has no say where one gradient is sent."""
+        if self.local == "gradient":
+            for name, off in (("momentum", 0.0), ("weight_decay", 0.0), ("optimizer", "sgd")):
+                if getattr(train, name) != off:
+                    raise SpecError(f'{where}.local = "gradient": one plain gradient step; train.{name} needs local = "update"')
+
+
+class State(NamedTuple):
+    """The global model, and what the server remembers."""
+
+    models: jax.Array
+    """f32[1, d]."""
+    labels: jax.Array
+    """i32[C] zeros: everybody is scored with the one model."""
+    loss0: jax.Array
+    """f32[] l_0 of eq. 7; NaN before the first round that had participants."""
+    reached: jax.Array
+    """bool[] l_0 ≤ l_*: the threshold says nothing."""
+    counts: jax.Array
+    """f32[C, M] samples of each class (D_k^m)."""
+
+
+class Shares(NamedTuple):
+    """What the participants know about their data."""
+
+    size: jax.Array
+    """f32[S] D_k."""
+    counts: jax.Array
+    """f32[S, M] D_k^m."""
+    level: jax.Array
+    """f32[S] I_k."""
+
+
+class Weighed(NamedTuple):
+    """Clusters and their weights."""
+
+    labels: jax.Array
+    """i32[S]; −1: masked or broken."""
+    p: jax.Array
+    """f32[N]."""
+    shares: jax.Array
+    """f32[N, M]: H."""
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """CCS + RFedAvg: gradient clusters of each round, weighted towards class balance."""
+
+    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
+        clients = int(np.sum(np.asarray(federation.uid) >= 0))
+        if config.clustering == "kmeans" and config.weights != "fedavg" and config.clusters > clients:
+            raise SpecError(f"method.ccs_rfedavg.clusters = {config.clusters}: there are {clients} clients; at most {clients}")
+        return {"counts": class_counts(federation)}
+
+    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
+        labels = jnp.zeros(federation.clients, jnp.int32)
+        return State(first_model(key, model)[None], labels, jnp.float32(jnp.nan), jnp.array(False), setup["counts"])
+
+    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        everyone = jnp.zeros_like(cohort.ids)
+        sent, losses, updates = _messages(config, model, solver, key, federation, cohort, state, hyper)
+        heard = cohort.mask & jnp.isfinite(sent).all(axis=1) & jnp.isfinite(losses)
+        counts = state.counts[cohort.ids]
+        own = Shares(sizes(federation, cohort), counts, simplex.imbalance_level(counts, state.counts.sum()))
+        loss = _mean(losses, jnp.where(heard, own.size, 0.0))
+        loss0 = jnp.where(jnp.isnan(state.loss0), loss, state.loss0)
+        epsilon = ccs_threshold(loss, loss0, hyper["l_star"], hyper["theta"])  # eq. 7
+        if config.weights == "fedavg":
+            labels = jnp.where(heard, 0, -1)
+            mix = weights_by(everyone, cohort.mask, own.size, 1)
+            weighed = Weighed(labels, jnp.ones(1), simplex.class_shares(labels, counts, 1)[0])
+        else:
+            labels, number = _cluster(config, key, sent, heard, federation.uid[cohort.ids], epsilon)
+            weighed = _weigh(config, labels, number, own)
+            inside = weights_by(labels, heard, own.size, number)
+            mix = jnp.matmul(weighed.p[None], inside, precision=jax.lax.Precision.HIGHEST)
+        mixed = mix_updates(mix, updates.delta, state.models)  # w ← w − η Σ p_n g_n
+        mixed = mixed._replace(nonfinite=jnp.sum(cohort.mask & ~heard, dtype=jnp.int32))
+        diag = _diagnostics(weighed) | {"epsilon": epsilon, "loss": loss}
+        bill = traffic(cohort, floats_up=_floats_up(config, federation.classes))
+        before, after = state.models[everyone], mixed.new[everyone]
+        info = report(federation, cohort, updates, before, after, mixed, bill, **diag)
+        return state._replace(models=mixed.new, loss0=loss0, reached=loss0 <= hyper["l_star"]), info
+
+    return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, extras=_extras)
+
+
+def class_counts(federation: Federation) -> np.ndarray:
+    """HOST. f32[C, M] training samples of each class, as each client sees its labels."""
+    split, view = federation.train, federation.view
+    rows, start, count = (np.asarray(a) for a in (split.rows, split.start, split.count))
+    counts = np.zeros((federation.clients, federation.classes), np.float32)
+    y = np.asarray(federation.pool.y)
+    for c in range(federation.clients):
+        own = y[rows[start[c] : start[c] + count[c]]]
+        if view is not None and view.labels is not None:
+            own = np.asarray(view.labels)[int(view.of[c])][own]
+        counts[c] = np.bincount(own, minlength=federation.classes)
+    return counts
+
+
+def _messages(
+    config: Config, model: Model, solver: Solver, key: jax.Array, federation: Federation, cohort: Cohort, state: State, hyper: Hyper
+) -> tuple[jax.Array, jax.Array, Updates]:
+    """g_k f32[S, d] up to a positive factor, the mean losses f32[S] at the current model, and the steps −η g_k as updates."""
+    jobs = jobs_from(cohort, state.models, jnp.zeros_like(cohort.ids))
+    if config.local == "gradient":
+        gradient, loss = solver.gradient(federation, jobs)
+        return gradient, loss, Updates(-hyper["lr"] * gradient, loss, cohort.mask.astype(jnp.int32))
+    updates = solver.fit(key, federation, jobs, hyper)
+    losses = client_losses(model, federation, federation.train, state.models, cohort.ids, cohort.mask)[0]
+    return -updates.delta, losses, updates  # −Δ/η: the factor 1/η changes no cosine
+
+
+def _cluster(
+    config: Config, key: jax.Array, sent: jax.Array, heard: jax.Array, uid: jax.Array, epsilon: jax.Array
+) -> tuple[jax.Array, int]:
+    """(labels i32[S], an upper bound of their number)."""
+    if config.clustering == "kmeans":
+        return kmeans(keys.fold(key, "kmeans"), sent, config.clusters, heard, uid).labels, config.clusters
+    return cover(cosine_matrix(sent, mask=heard), epsilon, heard).labels, sent.shape[0]  # Algorithm 1
+
+
+def _weigh(config: Config, labels: jax.Array, number: int, own: Shares) -> Weighed:
+    shares, active = simplex.class_shares(labels, own.counts, number)
+    if config.weights == "optimal":
+        return Weighed(labels, simplex.balance(shares, active), shares)  # eq. 16
+    return Weighed(labels, simplex.rfedavg_weights(labels, own.level, own.size, number), shares)
+
+
+def _diagnostics(weighed: Weighed) -> dict[str, jax.Array]:
+    balance = simplex.reshaped_balance(weighed.p, weighed.shares)  # eq. 14
+    numbers = jnp.arange(weighed.p.shape[0])
+    filled = (weighed.labels[None, :] == numbers[:, None]).any(axis=1)
+    return {
+        "clusters": jnp.sum(filled, dtype=jnp.int32),
+        "participant_labels": weighed.labels,
+        "p": weighed.p,
+        "balance": balance,
+        "balance_error": simplex.balance_error(balance),
+        "imbalance_degree": simplex.imbalance_degree(balance),  # eq. 3
+    }
+
+
+def _floats_up(config: Config, classes: int) -> int:
+    if config.weights == "fedavg":
+        return 0
+    return (config.clustering == "ccs") + (1 if config.weights == "rfedavg" else classes)
+
+
+def _mean(values: jax.Array, weight: jax.Array) -> jax.Array:
+    total = weight.sum()
+    mean = jnp.where(weight > 0, values * weight, 0.0).sum() / jnp.where(total > 0, total, 1.0)
+    return jnp.where(total > 0, mean, jnp.nan)
+
+
+def _extras(state: State) -> dict[str, jax.Array]:
+    """l_0; warns where it was no higher than the target, as CCS then puts everybody within a right angle together."""
+    if bool(state.reached):
+        warnings.warn(f"ccs_rfedavg: the loss of the first round, {float(state.loss0):.3g}, is not above l_star", stacklevel=2)
+    return {"loss_start": state.loss0}
+
+
+ccs_rfedavg = Entry(Config, make)

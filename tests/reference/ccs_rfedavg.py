@@ -1,0 +1,72 @@
+"""CCS + RFedAvg as a plain loop: clusters of gradients, weights by imbalance, one global step."""
+
+import numpy as np
+from scipy.optimize import minimize
+
+from tests.reference import plain
+
+
+def cover(similar):
+    """Algorithm 1: who has the most unclustered neighbours founds the next cluster with them."""
+    left, labels, number = list(range(len(similar))), np.full(len(similar), -1), 0
+    while left:
+        near = {i: [j for j in left if similar[i, j]] for i in left}
+        founder = max(left, key=lambda i: (len(near[i]), -i))
+        labels[near[founder]] = number
+        left = [i for i in left if labels[i] < 0]
+        number += 1
+    return labels
+
+
+def cosines(vectors):
+    norms = np.array([np.linalg.norm(v) or 1.0 for v in vectors])
+    out = np.array(vectors) @ np.array(vectors).T / norms[:, None] / norms[None, :]
+    np.fill_diagonal(out, 1.0)
+    return out
+
+
+def rfedavg(labels, counts, total):
+    """p ∝ 1 / I_C, I_C = I of the most imbalanced member less the samples of the others (eq. 17)."""
+    level, size = np.abs(total / counts.shape[1] - counts).sum(axis=1), counts.sum(axis=1)
+    p = []
+    for n in range(labels.max() + 1):
+        members = np.flatnonzero(labels == n)
+        lead = members[level[members].argmax()]
+        p.append(1 / max(level[lead] - size[members].sum() + size[lead], 1))
+    return np.array(p) / sum(p)
+
+
+def optimal(shares):
+    """Q1 (eq. 16) by a generic solver."""
+    n, m = shares.shape
+    sums = {"type": "eq", "fun": lambda p: p.sum() - 1}
+    objective = lambda p: 1e3 * ((p @ shares - 1 / m) ** 2).sum()  # noqa: E731
+    return minimize(objective, np.full(n, 1 / n), bounds=[(0, 1)] * n, constraints=sums, options={"ftol": 1e-13, "maxiter": 1000}).x
+
+
+def run(net, federation, w, seed, rounds, participants, lr=0.1, weights="rfedavg", local="gradient", theta=0.1, l_star=0.05, **fit):
+    """(w, a list with labels, ε, p and b̃ of each round)."""
+    clients, loss0, seen = plain.Clients(federation), None, []
+    counts = np.array([np.bincount(y, minlength=federation.classes) for _, y in clients.train], float)
+    for t in range(rounds):
+        ids, key = plain.cohort(seed, t, clients.uid, participants), plain.round_key(seed, t)
+        size, data = clients.size[ids], [clients.train[i] for i in ids]
+        if local == "gradient":
+            g = [net.gradient(w, *d) for d in data]
+            losses = [net.loss(w, *d) for d in data]
+        else:
+            local_fit = [plain.fit(net, w, d, plain.local_key(key, clients.uid[i]), lr, **fit)[0] for i, d in zip(ids, data, strict=True)]
+            g = [-(v - w) / lr for v in local_fit]
+            losses = [net.loss(w, *d) for d in data]  # equal to the loss of a first full-batch step
+        loss = np.average(losses, weights=size)
+        loss0 = loss if loss0 is None else loss0
+        fraction = np.clip((loss0 - loss) / (loss0 - l_star), 0, 1) if loss0 > l_star else 1.0
+        epsilon = np.cos(theta + (np.pi / 2 - theta) * fraction)  # eq. 7
+        labels = np.zeros(len(ids), int) if weights == "fedavg" else cover(cosines(g) >= epsilon)
+        names = range(labels.max() + 1)
+        shares = np.array([counts[ids][labels == n].sum(axis=0) / size[labels == n].sum() for n in names])
+        p = np.ones(1) if weights == "fedavg" else optimal(shares) if weights == "optimal" else rfedavg(labels, counts[ids], counts.sum())
+        means = [plain.average([v for v, k in zip(g, labels, strict=True) if k == n], size[labels == n]) for n in names]
+        w = w - lr * (p @ np.array(means))
+        seen.append((labels, epsilon, p, p @ shares))
+    return w, seen
