@@ -19,6 +19,7 @@ from cfljax.store.arrays import Damaged
 from cfljax.store.folder import Folder
 
 _META = "checkpoint_meta"
+_WRITING = "~write"  # no id has a ~
 
 
 class Unit(NamedTuple):
@@ -45,7 +46,11 @@ class Store(Folder):
         digest = hashlib.sha256(packed).hexdigest()
         record["arrays"] = {"bytes": len(packed), "sha256": digest, "names": list(arrays)}
         encoded = records.encode(record)
-        with atomic.staged(self._array_file(id), packed) as first, atomic.staged(self._record_file(id), encoded) as second:
+        with (
+            atomic.staged(self._array_file(id), packed) as first,
+            atomic.staged(self._record_file(id), encoded) as second,
+            self._writing(id, wait=True),
+        ):
             atomic.commit_in_order(first, second)
         self.remove_checkpoint(id)
 
@@ -83,6 +88,11 @@ class Store(Folder):
         --retry-failed). `verify` reads the array files, too: what a resume wants, about 1 ms a unit."""
         found = {name for name, record in self.records().items() if record["status"] not in redo}
         return {name for name in found if self._verified(name)} if verify else found
+
+    def has(self, id: str, redo: Collection[str] = ()) -> bool:
+        """Whether this one unit needs no work: as `done`, without looking at the others."""
+        record = self.record(id)
+        return record is not None and record["status"] not in redo
 
     def ids(self) -> list[str]:
         """Ids of all records there are, good or not, sorted."""
@@ -149,13 +159,15 @@ class Store(Folder):
         return True
 
     def _set_aside(self, id: str, problem: Exception | None = None) -> None:
-        """Move the unit's files away unless another process owns the unit (it may be between its two renames)."""
+        """Move the unit's files away unless another process is writing them (it may be between its two renames)."""
         if self.read_only:
-            return None if id in self.claimed() else self._warn(f"{self.units / id}: damaged, left out: {problem}")
-        with self.claim(id, redo=records.STATUSES, wait=False) as held:
+            if f"{id}{_WRITING}" in locks.owners(self.locks):
+                return None
+            return self._warn(f"{self.units / id}: damaged, left out: {problem}")
+        with self._writing(id, wait=False) as held:
             if not held:
                 return None
-            problem_now = self.check(id)  # its owner may have repaired it before we got the claim
+            problem_now = self.check(id)  # it may have been written anew since
             if problem_now is None or not self._record_file(id).exists():
                 return None
             for path in (self._record_file(id), self._array_file(id)):  # the record first: it is what makes a unit done
@@ -172,6 +184,10 @@ class Store(Folder):
             held.release()
         return held
 
+    def _writing(self, id: str, wait: bool) -> locks.Claim:
+        """Held for the moment in which a unit's two files are put in place, or moved away."""
+        return locks.claim(self.locks / f"{id}{_WRITING}.lock", wait)
+
     def _on_record(self, name: str, redo: Collection[str]) -> bool:
         try:
             return self._record(name)["status"] not in redo
@@ -180,7 +196,7 @@ class Store(Folder):
 
     def claimed(self) -> dict[str, dict[str, Any]]:
         """Name -> {pid, host, since} of what is being worked on now."""
-        return locks.owners(self.locks)
+        return {name: owner for name, owner in locks.owners(self.locks).items() if not name.endswith(_WRITING)}
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cfljax.errors import StoreError
-from cfljax.store import DamagedWarning, Store
+from cfljax.store import DamagedWarning, Store, locks
 from cfljax.store import arrays as npz
 from tests.store.helpers import make_arrays, make_record, same
 
@@ -76,10 +76,10 @@ def test_reading_a_damaged_unit_is_one_line_and_sets_it_aside(store):
     assert "\n" not in str(caught.value) and store.ids() == ["a", "c"]
 
 
-def test_a_unit_that_its_owner_is_writing_is_not_set_aside(store):
+def test_a_unit_that_is_being_written_is_not_set_aside(store):
     (store.units / "b.npz").write_bytes(b"new arrays, the record follows")
-    with store.claim("b", redo=("done",)) as owner, warnings.catch_warnings():
-        assert owner
+    with locks.claim(store.locks / "b~write.lock") as writer, warnings.catch_warnings():
+        assert writer
         warnings.simplefilter("error")
         assert Store(store.folder).done() == {"a", "c"} == Store(store.folder, read_only=True).done()
         assert (store.units / "b.npz").exists()
@@ -93,7 +93,7 @@ def test_every_damage_to_a_checkpoint_is_found(store):
         with pytest.raises(npz.Damaged):
             npz.check_seal(bad)
             pytest.fail(f"damage {number} was not found")
-    path.write_bytes(data[:-1])
+    path.write_bytes(data[:-1] + b"!")  # the arrays are good, and nothing vouches for them
     with pytest.warns(DamagedWarning, match="starts from its beginning"):
         assert store.load_checkpoint("u") is None
     assert (store.folder / "damaged" / "u.npz").exists() and store.load_checkpoint("u") is None
@@ -113,6 +113,19 @@ def test_a_record_under_another_name_is_damage(store):
         (store.units / f"d.{kind}").write_bytes((store.units / f"a.{kind}").read_bytes())
     with pytest.warns(DamagedWarning, match="another unit"):
         assert store.done() == {"a", "b", "c"}
+
+
+def test_a_good_unit_is_not_set_aside(store):
+    store.set_aside("a")
+    assert store.has("a") and not (store.folder / "damaged").exists() and not store.has("a", redo=("done",)) and not store.has("z")
+
+
+def test_a_linked_record_is_not_followed(store, tmp_path):
+    path = store.units / "b.json"
+    path.rename(tmp_path / "elsewhere.json")
+    path.symlink_to(tmp_path / "elsewhere.json")
+    with pytest.warns(DamagedWarning):
+        assert store.done() == {"a", "c"}
 
 
 def test_a_link_in_place_of_a_file_is_not_followed(store, tmp_path):

@@ -50,7 +50,7 @@ def object_array():
 def link():
     info = zipfile.ZipInfo("x.npy")
     info.external_attr = 0o120777 << 16
-    return archive([(info, b"/etc/passwd")])
+    return archive([(info, ONE)])
 
 
 def lying_directory():
@@ -88,6 +88,7 @@ HOSTILE = {
     "symbolic link": link,
     "huge shape": lambda: archive([("x.npy", npy(FLOATS % f"({10**15},)", bytes(8)))]),
     "overflowing shape": lambda: archive([("x.npy", npy(FLOATS % f"({1 << 32}, {1 << 32})", bytes(8)))]),
+    "more than the header says": lambda: archive([("x.npy", ONE + bytes(8))]),
     "negative shape": lambda: archive([("x.npy", npy(FLOATS % "(-1, -1)", bytes(8)))]),
     "empty but vast": lambda: archive([("x.npy", npy(FLOATS % f"(0, {1 << 61}, {1 << 61})"))]),
     "code in header": lambda: archive([("x.npy", npy(FLOATS % "(__import__('os').getpid(),)", bytes(8)))]),
@@ -97,7 +98,7 @@ HOSTILE = {
     "text": lambda: archive([("x.npy", plain(np.array(["text"])))]),
     "lying directory": lying_directory,
     "overlapping": overlapping,
-    "too many members": lambda: archive([(f"x{i}.npy", b"") for i in range(5000)]),
+    "too many members": lambda: archive([(f"x{i}.npy", ONE) for i in range(5000)]),
     "vast directory": lambda: archive([(f"{'x' * 150}{i}.npy", b"") for i in range(8000)]),
     "garbage behind": lambda: archive([("x.npy", ONE)]) + b"PK",
     "nothing": lambda: b"",
