@@ -1,0 +1,149 @@
+"""IFCA (Ghosh et al. 2020): K models; each participant joins the one with the smallest loss on its data.
+
+Model averaging (their option II, the default): the participant trains from its cluster's model, and the cluster's model becomes
+the mean of its members'. Gradient averaging (option I): one gradient g_i per participant, w_k ← w_k − lr/m · Σ_members g_i; their
+m counts the round's machines (`divisor = "participants"`). `estimate` is the data that the loss is computed on, and in option
+I the gradient, too: all of a client's, or the mini-batch of `train.batch` samples with which its local training begins. The
+defaults are those of their paper; FedGroup's authors average by samples. Initial models that `redraw` asks for are drawn before
+the first round, on the participants of round 0.
+
+Communication per participant and round: K models down, one update (or gradient) up. The number of the chosen cluster, a few
+bits, is not counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import keys
+from cfljax.cohort import draw
+from cfljax.errors import SpecError
+from cfljax.kernels.choose import least_loss
+from cfljax.kernels.mix import mix_updates
+from cfljax.local.solver import Solver
+from cfljax.methods.choice import (
+    DIVISORS,
+    by_loss,
+    first_batches,
+    gradient_work,
+    join,
+    losses_of,
+    need_clients,
+    reseeded,
+    shared_out,
+)
+from cfljax.methods.common import Clusters, first_models, jobs_from, report, traffic
+from cfljax.options import option
+from cfljax.registry import Entry
+from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+
+DRAWS = 300
+"""How often `redraw` tries."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Options of IFCA."""
+
+    clusters: int = option(4, "number of models", low=1)
+    estimate: str = option(
+        "full", "choose on all local data, or on the first mini-batch of local training", choices=("full", "batch")
+    )
+    aggregate: str = option("model", "average local models, or one gradient each", choices=("model", "gradient"))
+    average: str = option("uniform", "weights of the members", choices=("uniform", "samples"))
+    divisor: str = option("participants", "of the summed gradients: of the round, all, or the cluster's own", choices=DIVISORS)
+    reseed: str = option("never", "put random participants into the clusters", choices=("never", "when_empty", "always"))
+    redraw: bool | float = option(
+        False, "draw initial models again until each is chosen by at least this share of the first participants", low=0, high=1
+    )
+
+    def check(self, where: str) -> None:
+        """Combinations; raises SpecError."""
+        if self.redraw is True:
+            raise SpecError(f"{where}.redraw = true: give the least share of participants per model, as in 0.35, or false")
+        if self.redraw * self.clusters > 1:
+            most = 1 / self.clusters
+            raise SpecError(f"{where}.redraw = {self.redraw}: {self.clusters} models cannot all have more than {most:.3g}")
+
+    def check_run(self, where: str, train: Any, data: Any, model: Any) -> None:  # noqa: ARG002
+        """Combinations with the rest of a run; raises SpecError."""
+        if self.aggregate == "gradient" and train.optimizer != "sgd":
+            raise SpecError(f'{where}.aggregate = "gradient": gradients are averaged; train.optimizer must be "sgd"')
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """IFCA: each client joins the model with the smallest loss on its data."""
+    k = config.clusters
+    model_averaging = config.aggregate == "model"
+    work = solver.work if model_averaging else gradient_work(solver.work, config.estimate)
+    divisor = "members" if model_averaging else config.divisor
+
+    @jax.jit
+    def attempt(key: jax.Array, federation: Federation, cohort: Cohort) -> tuple[jax.Array, jax.Array]:
+        models = first_models(key, model, k)
+        which = least_loss(losses_of(model, federation, cohort, models))
+        chosen = (which[None, :] == jnp.arange(k)[:, None]) & cohort.mask[None, :]
+        return models, jnp.min(jnp.sum(chosen, axis=1))
+
+    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
+        need_clients(federation, k, "ifca")
+        return {"models": _redrawn(attempt, key, federation, hyper, k, float(config.redraw))} if config.redraw else {}
+
+    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> Clusters:
+        models = setup["models"] if "models" in setup else first_models(key, model, k)
+        return Clusters(models, jnp.full(federation.clients, -1, jnp.int32))
+
+    def round(key: jax.Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
+        batch = solver.work.batch if config.estimate == "batch" else None
+        seen = first_batches(key, federation, cohort, batch, solver.sequential)
+        which = least_loss(losses_of(model, seen, cohort, state.models))
+        which = reseeded(key, which, federation, cohort, k, config.reseed)
+        updates = solver.fit(key, federation, jobs_from(cohort, state.models, which), hyper, work)
+        mix = shared_out(which, federation, cohort, k, config.average, divisor)
+        mixed = mix_updates(mix, jnp.asarray(updates.delta), state.models)
+        sent = traffic(cohort, vectors_down=k)
+        info = report(federation, cohort, updates, state.models[which], mixed.new[which], mixed, sent)
+        return Clusters(mixed.new, join(state.labels, cohort, which)), info
+
+    def score(state: Clusters, federation: Federation, hyper: Hyper) -> jax.Array:
+        return by_loss(model, federation, state.models, state.labels)
+
+    return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, score=score)
+
+
+def _redrawn(
+    attempt: Callable[..., tuple[jax.Array, jax.Array]],
+    key: jax.Array,
+    federation: Federation,
+    hyper: Hyper,
+    clusters: int,
+    wanted: float,
+) -> np.ndarray:
+    """HOST. f32[K, d]: the first draw of initial models in which each is chosen by at least the share `wanted` of the
+    participants of round 0 (`hyper["participants"]` says how many they are)."""
+    participants = int(hyper.get("participants", federation.clients))
+    cohort = draw(keys.fold(key, "round", 0), federation, participants, jnp.int32(0), hyper)
+    there, best, models = int(jnp.sum(cohort.mask)), -1, np.zeros(0)
+    each = max(1, math.ceil(wanted * there - 1e-6))
+    if clusters * each > there:
+        raise SpecError(f"method.ifca.redraw = {wanted}: {there} participants cannot give each of {clusters} models {each}")
+    for number in range(DRAWS):
+        drawn, least = attempt(keys.fold(key, "redraw", number) if number else key, federation, cohort)
+        if int(least) > best:
+            best, models = int(least), np.asarray(drawn)
+        if best >= each:
+            return models
+    told = f"ifca.redraw = {wanted}: not reached in {DRAWS} draws of initial models, {best / there:.3g} is the best of them"
+    warnings.warn(told, stacklevel=2)
+    return models
+
+
+ifca = Entry(Config, make)

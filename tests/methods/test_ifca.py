@@ -1,0 +1,150 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax import keys, simulate
+from cfljax.engine import Settings
+from cfljax.errors import SpecError
+from cfljax.methods import METHODS
+from cfljax.methods.choice import losses_of, shared_out
+from cfljax.methods.common import first_models
+from cfljax.types import Cohort
+from tests import toy
+from tests.methods import rounds
+from tests.reference import plain
+from tests.reference.ifca import ifca
+
+DEFAULTS = {"estimate": "full", "aggregate": "model", "average": "uniform", "divisor": "participants", "reseed": "never"}
+CASES = {
+    "defaults": {},
+    "mini-batch": {"estimate": "batch", "average": "samples", "reseed": "when_empty"},
+    "gradient": {"aggregate": "gradient", "reseed": "always"},
+    "gradient of a mini-batch": {"aggregate": "gradient", "estimate": "batch", "average": "samples", "divisor": "clients"},
+}
+WORK = {"epochs": 2, "batch": 5}
+
+
+def federation(**options):
+    return toy.federation("label_permutation", clients=8, groups=2, copies=False, **options)
+
+
+def close(states, method, wanted):
+    models, labels = rounds.models_of(method, states)
+    for (m, y), found, where in zip(wanted, models[1:], labels[1:], strict=True):
+        np.testing.assert_array_equal(where, y)
+        assert np.abs(found - m).max() < 1e-5 * max(1, np.abs(m).max())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_agrees_with_a_plain_loop_over_clients(case):
+    options = DEFAULTS | CASES[case]
+    states, _, method = rounds.run("ifca", federation(), work=WORK, clusters=3, **options)
+    options["reseeding"] = options.pop("reseed")
+    wanted = ifca(plain.Net(6, 4), plain.Clients(federation()), states[0].models, 0, 4, 5, 0.1, **WORK, **options)
+    close(states, method, wanted)
+
+
+def test_one_cluster_is_fedavg():
+    full = {"steps": 2, "batch": "full"}
+    ours, _, method = rounds.run("ifca", federation(), rounds=2, work=full, clusters=1, average="samples")
+    theirs, _, fedavg = rounds.run("fedavg", federation(), rounds=2, work=full)
+    np.testing.assert_allclose(rounds.models_of(method, ours)[0], rounds.models_of(fedavg, theirs)[0], atol=1e-7)
+
+
+def test_gradients_are_divided_as_asked():
+    eight, present = federation(), Cohort(jnp.arange(5), jnp.arange(5) < 4, jnp.ones(5), jnp.int32(0))
+    n, which = np.asarray(eight.train.count, float), jnp.array([0, 1, 1, 0, 1])
+    for average, weight in (("uniform", np.ones(8)), ("samples", n)):
+        for divisor, total in (("participants", weight[:4].sum()), ("clients", weight.sum()), ("members", weight[1:3].sum())):
+            got = np.asarray(shared_out(which, eight, present, 2, average, divisor))[1]
+            np.testing.assert_allclose(got, [0, weight[1] / total, weight[2] / total, 0, 0], rtol=1e-6)
+
+
+def test_every_participant_gets_all_models_and_sends_one():
+    _, infos, _ = rounds.run("ifca", federation(), rounds=1, work=WORK, clusters=3, **DEFAULTS)
+    assert [int(n) for n in infos[0].traffic] == [3 * 5, 5, 0, 0]
+
+
+def test_a_broken_client_harms_nobody_else():
+    whole = federation()
+    start, count = int(whole.train.start[2]), int(whole.train.count[2])
+    mine = np.asarray(whole.train.rows)[start : start + count]
+    broken = dataclasses.replace(whole, pool=whole.pool._replace(x=jnp.asarray(whole.pool.x).at[mine].set(jnp.nan)))
+    states, infos, method = rounds.run("ifca", broken, rounds=2, work=WORK, clusters=3, participants=5, **DEFAULTS)
+    assert np.isfinite(rounds.models_of(method, states)[0]).all()
+    took_part = [2 in plain.cohort(0, t, np.arange(8), 5) for t in range(2)]
+    assert [bool(info.nonfinite) for info in infos] == took_part
+    assert any(took_part)
+
+
+def test_a_cluster_that_nobody_chooses_keeps_its_model():
+    alike = federation()
+    states, infos, _ = rounds.run("ifca", alike, rounds=1, work=WORK, clusters=3, **DEFAULTS)
+    chosen = set(np.asarray(states[1].labels).tolist())
+    for k in range(3):
+        assert np.array_equal(states[0].models[k], states[1].models[k]) == (k not in chosen)
+
+
+def test_redraw_gives_every_model_its_share_of_the_first_participants():
+    method = rounds.prepared("ifca", WORK, clusters=3, redraw=0.2)[2]
+    model, redrawn = toy.model(), 0
+    for seed in range(4):
+        drawn = method.setup(keys.root(seed), federation(), {"participants": 5})["models"]
+        first = plain.cohort(seed, 0, np.arange(8), 5)
+        losses = losses_of(model, federation(), Cohort(jnp.asarray(first), jnp.ones(5, bool), jnp.ones(5), jnp.int32(0)), drawn)
+        assert (np.bincount(np.asarray(losses).argmin(axis=0), minlength=3) >= 1).all()
+        redrawn += not np.array_equal(drawn, first_models(keys.root(seed), model, 3))
+    assert redrawn
+    start = method.init(keys.root(seed), federation(), {}, {"models": jnp.asarray(drawn)})
+    assert np.array_equal(start.models, drawn)
+
+
+def test_a_redraw_that_cannot_be_had_is_told(monkeypatch):
+    monkeypatch.setattr("cfljax.methods.ifca.DRAWS", 5)
+    method, train = rounds.prepared("ifca", WORK, clusters=3, redraw=0.2)[2], federation().train
+    alike = dataclasses.replace(federation(), train=dataclasses.replace(train, start=0 * train.start, count=0 * train.count + 9))
+    alike = dataclasses.replace(alike, view=alike.view._replace(of=0 * alike.view.of))
+    with pytest.warns(UserWarning, match="redraw"):  # equal clients agree on one model
+        method.setup(keys.root(0), alike, {"participants": 5})
+    with pytest.raises(SpecError, match="2 participants cannot"):
+        method.setup(keys.root(0), alike, {"participants": 2})
+
+
+def test_clients_without_a_cluster_are_scored_by_their_own_choice():
+    config, model, method, *_ = rounds.prepared("ifca", WORK, clusters=3, **DEFAULTS)
+    settings = Settings(rounds=2, participants=2, evaluations=2)
+    (out,) = simulate.simulate(method, model, federation(), settings, [0], [{"lr": 0.1}])
+    without = out.labels[-1] < 0
+    assert without.any() and not without.all()
+    assert out.history["scored"][-1] == 8
+    everyone = Cohort(jnp.arange(8), jnp.ones(8, bool), jnp.ones(8), jnp.int32(0))
+    losses = np.asarray(losses_of(model, federation(), everyone, jnp.asarray(out.models)))
+    labels = np.where(without, losses.argmin(axis=0), out.labels[-1])
+    assert out.history["accuracy"][-1] == pytest.approx(
+        plain.accuracy(plain.Net(6, 4), plain.Clients(federation()), out.models.astype(float), labels), abs=1e-6
+    )
+    assert out.history["bytes_down"][-1] == 2 * 3 * 2 * 4 * model.size
+    assert out.history["bytes_up"][-1] == 2 * 2 * 4 * model.size
+
+
+@pytest.mark.parametrize(
+    ("options", "say"),
+    [
+        ({"redraw": True}, "least share"),
+        ({"redraw": 0.6, "clusters": 2}, "cannot all"),
+        ({"estimate": "some"}, "estimate"),
+    ],
+)
+def test_impossible_options_are_one_line(options, say):
+    with pytest.raises(SpecError, match=say) as error:
+        METHODS.check("ifca", options, "method.ifca")
+    assert "\n" not in str(error.value)
+
+
+def test_more_clusters_than_clients_is_an_error():
+    method = rounds.prepared("ifca", WORK, clusters=9)[2]
+    with pytest.raises(SpecError, match="only 8 clients train"):
+        method.setup(jax.random.key(0), federation(), {})
