@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from cfljax.keys import fold_each
+from cfljax.keys import fold
 
 
 class Augmentation(NamedTuple):
@@ -31,8 +31,9 @@ def training(how: Augmentation) -> Callable[[jax.Array, jax.Array], jax.Array]:
     padding behind it changes nothing."""
 
     def apply(key: jax.Array, x: jax.Array) -> jax.Array:
-        keys = fold_each(key, "augment", jnp.arange(x.shape[0]))
-        return jax.vmap(lambda k, image: _one(k, image, how))(keys, x)
+        with jax.threefry_partitionable(True):  # else a row of the draw would depend on the number of rows
+            drawn = jax.random.uniform(fold(key, "augment"), (x.shape[0], 5))
+        return jax.vmap(lambda numbers, image: _one(numbers, image, how))(drawn, x)
 
     return apply
 
@@ -49,19 +50,20 @@ def evaluation(how: Augmentation) -> Callable[[jax.Array], jax.Array]:
     return apply
 
 
-def _one(key: jax.Array, x: jax.Array, how: Augmentation) -> jax.Array:
-    place, side, light, stretch = jax.random.split(key, 4)
+def _one(drawn: jax.Array, x: jax.Array, how: Augmentation) -> jax.Array:
+    """One image, by five numbers that are uniform in [0, 1)."""
+    down, right, side, light, stretch = drawn
     if how.crop:
-        last = jnp.array([x.shape[0] - how.crop, x.shape[1] - how.crop])
-        top, left = jax.random.randint(place, (2,), 0, last + 1)
+        top = (down * (x.shape[0] - how.crop + 1)).astype(jnp.int32)  # a product rounded up is kept inside by the slice
+        left = (right * (x.shape[1] - how.crop + 1)).astype(jnp.int32)
         x = jax.lax.dynamic_slice(x, (top, left, 0), (how.crop, how.crop, x.shape[2]))
     if how.flip:
-        x = jnp.where(jax.random.bernoulli(side), x[:, ::-1], x)
+        x = jnp.where(side < 0.5, x[:, ::-1], x)
     if how.brightness:
-        x = x + jax.random.uniform(light, (), x.dtype, -how.brightness, how.brightness)
+        x = x + how.brightness * (2 * light - 1)
     if how.contrast:
         mean = jnp.mean(x, axis=(0, 1))
-        x = mean + (x - mean) * jax.random.uniform(stretch, (), x.dtype, 1 - how.contrast, 1 + how.contrast)
+        x = mean + (x - mean) * (1 + how.contrast * (2 * stretch - 1))
     return _standardised(x) if how.standardise else x
 
 

@@ -111,13 +111,14 @@ def test_gradients_agree_with_finite_differences_in_float64(name):
         images = jnp.asarray(x, jnp.float64)
 
         @jax.jit
+        @jax.value_and_grad
         def loss(flat):
             params = model.unravel(flat)
             own = model.penalty(params) if model.penalty else 0.0
             return jnp.mean(model.loss(model.forward(params, images), y)) + own
 
-        slope = (loss(flat + 1e-6 * way) - loss(flat - 1e-6 * way)) / 2e-6
-        exact = jax.jit(jax.grad(loss))(flat)
+        slope = (loss(flat + 1e-6 * way)[0] - loss(flat - 1e-6 * way)[0]) / 2e-6
+        exact = loss(flat)[1]
         assert exact.dtype == jnp.float64
         np.testing.assert_allclose(exact @ way, slope, rtol=1e-5)
         assert np.count_nonzero(exact) > model.size / 3
@@ -126,10 +127,9 @@ def test_gradients_agree_with_finite_differences_in_float64(name):
 @pytest.mark.parametrize("name", SMALL)
 def test_loss_and_correct_agree_with_numpy(name):
     model, shape, classes = small(name)
-    x, y = batch(shape, classes)
-    logits = np.asarray(jax.jit(model.forward)(model.unravel(weights(model, 3)), x), np.float64)
+    _, y = batch(shape, classes)
+    logits = np.random.default_rng(3).normal(size=(6, 1 if classes == 2 else classes))
     if classes == 2:
-        assert logits.shape == (6, 1)
         chance = 1 / (1 + np.exp(-logits[:, 0]))
         loss, right = -np.log(np.where(y == 1, chance, 1 - chance)), (logits[:, 0] > 0) == y
     else:
