@@ -1,0 +1,286 @@
+"""FedGroup (Duan et al. 2021): clients are grouped once by the directions of their first updates, FedAvg inside the groups,
+newcomers join the group whose direction is closest. With `mu` it is FedGrouProx: FedProx inside the groups.
+
+Readings: the published text and the authors' program differ; the defaults follow the program, the options have the text.
+- Pre-training takes `pretrain_steps` mini-batch steps (the program) or `pretrain_epochs` (the text), with the proximal term.
+- A group starts at the mean of its members' pre-trained weights (the text prints the mean of their updates).
+- A newcomer pre-trains from w_0 against the cold-start directions (`newcomer = "initial"`) or from the auxiliary global model
+  against the groups' latest updates (`"latest"`). With "initial" the answer does not depend on the round, so all of them are
+  computed in `setup`; a client still gets its label when it first takes part. It then trains all its epochs in the same round
+  (`newcomer_epochs = "full"`) or one less (`"rest"`).
+- `inter_group = "normalised"` is eq. 20, `"weighted"` the program's, `"difference"` pulls groups towards each other.
+- A group without participants keeps its latest update; inter-group aggregation moves its model, too. A group that the cold
+  start left without a member is never chosen. A client whose pre-training is not finite is a zero vector to eq. 9.
+Ablations: `cold_start = "rcc"` (random clients are the centres), `assign = "random"` (RAC: newcomers join at random, without
+pre-training, once or at each selection).
+
+Communication of a round: per participant one model down and one update up; per pre-training one model down and one update
+up, in the round in which it happens: the cold start's in round 0, a newcomer's when it first takes part.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import keys
+from cfljax.errors import SpecError
+from cfljax.kernels import host
+from cfljax.kernels.cosine import cosine_matrix
+from cfljax.kernels.dissimilarity import madc
+from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
+from cfljax.kernels.kmeans import kmeans
+from cfljax.kernels.mix import mix_updates, weights_by
+from cfljax.kernels.spectral import edc, edc_embedding
+from cfljax.local.solver import Solver, Work
+from cfljax.methods.common import first_model, jobs_from, report, sizes, traffic
+from cfljax.methods.pretrain import compiled, learners, pretrain, ready, work_before
+from cfljax.options import option
+from cfljax.registry import Entry
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic
+
+CHUNK = 64
+"""Clients whose pre-training updates are held at a time when everybody's group is worked out."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Options of FedGroup."""
+
+    clusters: int = option(3, "number of groups", low=1)
+    cold_start: str = option(
+        "edc", "group by decomposed cosines, by MADC, or by random clients as centres", choices=("edc", "madc", "rcc")
+    )
+    alpha: int = option(20, "clients that pre-train for the cold start, per group", low=1)
+    pretrain_steps: int = option(50, "mini-batch steps of a pre-training", low=1)
+    pretrain_epochs: int | None = option(None, "epochs of a pre-training, in place of pretrain_steps", low=1)
+    newcomer: str = option("initial", "what a newcomer is compared from and with", choices=("initial", "latest"))
+    assign: str = option("eq9", "a newcomer joins the closest group, or a random one (RAC)", choices=("eq9", "random"))
+    rac: str = option("once", "a random group for good, or a new one at each selection", choices=("once", "always"))
+    newcomer_epochs: str = option("full", "a newcomer's first round: all epochs, or one less", choices=("full", "rest"))
+    eta_g: float = option(0.0, "step of the inter-group aggregation", low=0.0, traced=True)
+    inter_group: str = option("difference", "reading of the inter-group aggregation", choices=READINGS)
+    mu: float = option(0.0, "strength of the proximal term (FedGrouProx)", low=0.0, traced=True)
+    average: str = option("samples", "weights of the participants inside a group", choices=("samples", "uniform"))
+    snapshots: bool = option(False, "keep the embedding and the EDC and MADC matrices of the cold start")
+
+    def check(self, where: str) -> None:
+        """Combinations; raises SpecError."""
+        if self.pretrain_epochs is not None and self.pretrain_steps != 50:
+            raise SpecError(f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or pretrain_epochs, not both")
+
+
+class Compass(NamedTuple):
+    """What client cold start needs: where a newcomer starts from, and what its update is compared with."""
+
+    start: jax.Array
+    """f32[d]: w_0 or the auxiliary global model."""
+    directions: jax.Array
+    """f32[K, d]: of the cold start, or the groups' latest updates."""
+    active: jax.Array
+    """bool[K]: groups that have members from the cold start."""
+
+
+class State(NamedTuple):
+    """The groups, and what newcomers are compared with."""
+
+    models: jax.Array
+    """f32[K, d]."""
+    labels: jax.Array
+    """i32[C]; −1: has not taken part yet."""
+    guess: jax.Array
+    """i32[C] the group of each client by the cold start's rule, where that does not depend on the round; else −1."""
+    founder: jax.Array
+    """bool[C]: pre-trained for the cold start."""
+    compass: Compass
+    snapshot: dict[str, jax.Array]
+    """What `snapshots` keeps of the cold start."""
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """FedGroup: groups from the directions of first updates; FedGrouProx with mu."""
+    before = work_before(solver, config.pretrain_epochs, None if config.pretrain_epochs else config.pretrain_steps)
+    place = compiled(functools.partial(_place, solver, before))
+    by_direction = config.assign == "eq9"
+    latest = by_direction and config.newcomer == "latest"
+
+    def train_founders(key: jax.Array, federation: Federation, hyper: Hyper, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
+        start = first_model(key, model)
+        return start, pretrain(solver, before, key, federation, hyper, start, ids, jnp.ones(ids.shape, bool))
+
+    founders_trained = compiled(train_founders)
+
+    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, Any]:
+        _check_epochs(config, solver)
+        ids = _founders(key, federation, config)
+        start, delta = founders_trained(key, federation, hyper, ids)
+        found, snapshot = _cold_start(keys.fold(key, "cold_start"), delta, federation.uid[ids], config)
+        founder, labels = np.zeros(federation.clients, bool), np.full(federation.clients, -1, np.int32)
+        founder[ids], labels[ids] = True, found
+        compass = Compass(start, *_directions(delta, jnp.asarray(found), config.clusters))
+        guess, who = labels.copy(), learners(federation) & (labels < 0)
+        if not by_direction:
+            guess[who] = np.asarray(_random_groups(keys.fold(key, "rac"), federation.uid, compass.active))[who]
+        elif not latest:
+            guess[who] = np.asarray(place(key, federation, hyper, compass, jnp.asarray(who)))[who]
+        made = {"labels": labels, "guess": guess, "founder": founder, "compass": compass, "snapshot": snapshot}
+        return jax.tree.map(np.asarray, made)
+
+    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, Any]) -> State:
+        compass = Compass(*setup["compass"])
+        return State(**setup | {"models": compass.start + compass.directions, "compass": compass})
+
+    def choose(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> jax.Array:
+        """i32[S]: the group of each participant, for newcomers the one that they join."""
+        own, known = state.labels[cohort.ids], state.guess[cohort.ids]
+        if latest:
+            new = cohort.mask & (own < 0)
+            known = _closest(solver, before, key, federation, hyper, state.compass, cohort.ids, new)
+        if not by_direction and config.rac == "always":
+            drawn = _random_groups(keys.fold(key, "rac"), federation.uid[cohort.ids], state.compass.active)
+            return jnp.where(state.founder[cohort.ids] & (own >= 0), own, drawn)
+        return jnp.maximum(jnp.where(own >= 0, own, known), 0)
+
+    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        which = choose(key, state, federation, cohort, hyper)
+        new = cohort.mask & (state.labels[cohort.ids] < 0)
+        work = _first_work(config, solver, cohort.work, new) if by_direction else cohort.work
+        updates = solver.fit(key, federation, jobs_from(cohort._replace(work=work), state.models, which), hyper)
+        mix = weights_by(which, cohort.mask, sizes(federation, cohort), config.clusters, config.average)
+        mixed = mix_updates(mix, updates.delta, state.models)
+        after = inter_group(mixed.new, hyper["eta_g"], config.inter_group, state.compass.active)
+        labels = state.labels.at[cohort.ids].set(jnp.where(cohort.mask, which, state.labels[cohort.ids]))
+        compass = state.compass
+        if latest:
+            moved = (mix > 0).any(axis=1) & ~mixed.lost
+            directions = jnp.where(moved[:, None], after - state.models, compass.directions)
+            compass = compass._replace(start=_mean(after, compass.active), directions=directions)
+        sent = _traffic(state, cohort, new & by_direction)
+        diag = {"newcomers": jnp.sum(new, dtype=jnp.int32), "members": _members(labels, config.clusters)}
+        info = report(federation, cohort, updates, state.models[which], after[which], mixed, sent, **diag)
+        return state._replace(models=after, labels=labels, compass=compass), info
+
+    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
+        found = state.guess
+        if latest:
+            who = (federation.uid >= 0) & (federation.train.count > 0) & (state.labels < 0)
+            found = _place(solver, before, keys.root(0), federation, hyper, state.compass, who)
+        return jnp.where(state.labels >= 0, state.labels, found)
+
+    def models(state: State) -> tuple[jax.Array, jax.Array]:
+        return state.models, state.labels
+
+    return Method(init, round, models, setup, score=score, extras=lambda state: state.snapshot)
+
+
+def _check_epochs(config: Config, solver: Solver) -> None:
+    if config.newcomer_epochs == "rest" and config.assign == "eq9" and (solver.work.epochs or 0) < 2:
+        raise SpecError('method.newcomer_epochs = "rest": one epoch less must leave one; give train.epochs of at least 2')
+
+
+def _first_work(config: Config, solver: Solver, work: Array, new: jax.Array) -> Array:
+    """f32[S]: the share of the round's training that each participant does, if newcomers leave out an epoch."""
+    if config.newcomer_epochs == "full" or solver.work.epochs is None:
+        return work
+    return jnp.where(new, 1 - 1 / solver.work.epochs, 1.0) * work
+
+
+def _closest(
+    solver: Solver, before: Work, key: jax.Array, federation: Federation, hyper: Hyper, compass: Compass, ids: Array, mask: Array
+) -> jax.Array:
+    """i32[n]: client cold start, the group that each of ids i32[n] joins."""
+    delta = pretrain(solver, before, key, federation, hyper, compass.start, ids, mask)
+    return newcomer_group(compass.directions, delta, compass.active)  # eq. 9
+
+
+def _place(
+    solver: Solver, before: Work, key: jax.Array, federation: Federation, hyper: Hyper, compass: Compass, who: jax.Array
+) -> jax.Array:
+    """i32[C]: the same for all clients where who bool[C], a few at a time; −1 elsewhere."""
+    clients = federation.clients
+    size = min(CHUNK, clients)
+    ids = jnp.arange(-(-clients // size) * size)
+    mask = jnp.pad(who, (0, ids.size - clients))
+    parts = (jnp.minimum(ids, clients - 1).reshape(-1, size), mask.reshape(-1, size))
+    found = jax.lax.map(lambda part: _closest(solver, before, key, federation, hyper, compass, *part), parts)
+    return jnp.where(who, found.reshape(-1)[:clients], -1)
+
+
+def _founders(key: jax.Array, federation: Federation, config: Config) -> np.ndarray:
+    """i32[n]: min(alpha · m, C) random clients; for RCC m of them."""
+    ids = ready(federation, "fedgroup", config.clusters)
+    wanted = config.clusters if config.cold_start == "rcc" else config.alpha * config.clusters
+    drawn = np.asarray(keys.scores(key, "cold_start", federation.uid))[ids]
+    return ids[np.argsort(drawn, kind="stable")[:wanted]]
+
+
+def _cold_start(key: jax.Array, delta: jax.Array, uid: Array, config: Config) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """HOST. Group cold start (Algorithm 3): i32[n] the group of each pre-trained client (−1: its update is not finite), from
+    the updates f32[n, d]; and the snapshots."""
+    with jax.default_matmul_precision("highest"):
+        looked = _look(key, delta, uid, config.clusters, config.cold_start, config.snapshots)
+        seen = {name: np.asarray(a) for name, a in looked.items()}
+    usable, found = seen["usable"], np.arange(delta.shape[0])
+    if config.cold_start == "edc":
+        found = seen["groups"]
+    elif config.cold_start == "madc":
+        found[usable] = host.agglomerative(seen["madc"][np.ix_(usable, usable)], clusters=config.clusters)
+    kept = {name: seen[name] for name in ("embedding", "edc", "madc")} | {"founders": np.asarray(uid)} if config.snapshots else {}
+    return np.where(usable, found, -1).astype(np.int32), kept
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4, 5))
+def _look(key: jax.Array, delta: jax.Array, uid: Array, groups: int, cold_start: str, snapshots: bool) -> dict[str, jax.Array]:
+    """What the pre-trained clients' updates f32[n, d] tell: for EDC K-means++ in the space of their cosines with the leading
+    directions, where eq. 8 is the distance; the matrix of eq. 7 for MADC."""
+    seen = {"usable": jnp.isfinite(delta).all(axis=1)}
+    if cold_start == "edc":
+        points = edc_embedding(delta, groups)
+        seen["groups"] = kmeans(key, points, groups, seen["usable"], jnp.asarray(uid), restarts=10, max_iter=20).labels
+    if cold_start == "madc" or snapshots:
+        seen["madc"] = madc(cosine_matrix(delta, mask=seen["usable"]), seen["usable"])  # eq. 7
+    if snapshots:
+        seen |= {"embedding": edc_embedding(delta, groups), "edc": edc(delta, groups)}  # eq. 8
+    return seen
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _directions(delta: jax.Array, found: jax.Array, groups: int) -> tuple[jax.Array, jax.Array]:
+    """f32[K, d] the unweighted mean update of each group's members, and bool[K] which groups have some."""
+    one = jnp.ones(found.shape)
+    mix = weights_by(found, found >= 0, one, groups, "uniform")
+    active = (mix > 0).any(axis=1)
+    active = active.at[0].set(active[0] | ~active.any())  # nothing finite: everybody joins the first
+    return mix_updates(mix, delta, jnp.zeros((groups, delta.shape[1]))).new, active
+
+
+def _random_groups(key: jax.Array, uid: Array, active: jax.Array) -> jax.Array:
+    """i32[n]: RAC, one of the active groups for each identity."""
+    draws = jax.vmap(lambda k: jax.random.bits(k, active.shape, jnp.uint32))(keys.fold_each(key, "client", jnp.asarray(uid)))
+    return jnp.argmax(jnp.where(active, (draws >> 1) + 1, 0), axis=1).astype(jnp.int32)
+
+
+def _traffic(state: State, cohort: Cohort, pretrained: jax.Array) -> Traffic:
+    """The round's own, and its pre-trainings: one model down, one update up each."""
+    sent = traffic(cohort)
+    extra = jnp.sum(pretrained, dtype=jnp.int32) + jnp.where(cohort.round == 0, jnp.sum(state.founder, dtype=jnp.int32), 0)
+    return sent._replace(vectors_down=sent.vectors_down + extra, vectors_up=sent.vectors_up + extra)
+
+
+def _members(labels: jax.Array, groups: int) -> jax.Array:
+    """i32[K]: clients assigned to each group so far."""
+    return jnp.zeros(groups, jnp.int32).at[jnp.where(labels >= 0, labels, groups)].add(1, mode="drop")
+
+
+def _mean(models: jax.Array, active: jax.Array) -> jax.Array:
+    """f32[d]: the auxiliary global model, the unweighted mean of the groups'."""
+    usable = active & jnp.isfinite(models).all(axis=1)
+    return jnp.where(usable[:, None], models, 0.0).sum(axis=0) / jnp.maximum(usable.sum(), 1)
+
+
+fedgroup = Entry(Config, make)

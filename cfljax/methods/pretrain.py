@@ -1,0 +1,58 @@
+"""Training before a client has a cluster: everyone from one model. What methods look at that cluster once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import keys
+from cfljax.errors import SpecError
+from cfljax.local.solver import Solver, Work
+from cfljax.types import Array, Federation, Hyper, Jobs
+
+
+def learners(federation: Federation) -> np.ndarray:
+    """bool[C]: HOST. Real clients that hold training data, late ones included."""
+    return (np.asarray(federation.uid) >= 0) & (np.asarray(federation.train.count) > 0)
+
+
+def ready(federation: Federation, method: str, clusters: int = 1) -> np.ndarray:
+    """i32[n]: HOST. Positions of the learners that are there from the start, in the order of their identities, so that
+    the order of the clients changes no clustering. A SpecError when there are fewer than `clusters`."""
+    ids = np.flatnonzero(learners(federation) & (np.asarray(federation.arrive) == 0))
+    if len(ids) < max(clusters, 1):
+        raise SpecError(
+            f'method "{method}": clusters = {clusters}, but only {len(ids)} clients with training data are there from the start; '
+            "give fewer clusters or more clients"
+        )
+    return ids[np.argsort(np.asarray(federation.uid)[ids], kind="stable")].astype(np.int32)
+
+
+def work_before(solver: Solver, epochs: int | None, steps: int | None = None) -> Work:
+    """So many epochs or steps of the run's batches."""
+    return Work(epochs, steps, solver.work.batch)
+
+
+def pretrain(
+    solver: Solver, work: Work, key: jax.Array, federation: Federation, hyper: Hyper, start: jax.Array, ids: Array, mask: Array
+) -> jax.Array:
+    """f32[n, d]: the updates of the clients ids i32[n] from start f32[d]; zero where mask bool[n] is False. `key` is the
+    run's or the round's; the draws are not those of the round's own training."""
+    n = ids.shape[0]
+    jobs = Jobs(ids, mask, jnp.ones(n), start[None], jnp.zeros(n, jnp.int32))
+    return solver.fit(keys.fold(key, "pretrain"), federation, jobs, hyper, work).delta
+
+
+def compiled(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A pure function for use in `setup`, compiled, in full precision as the rounds are."""
+    program = jax.jit(f)
+
+    def call(*args: Any) -> Any:
+        with jax.default_matmul_precision("highest"):
+            return program(*args)
+
+    return call
