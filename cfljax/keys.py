@@ -30,7 +30,7 @@ def fold_each(key: jax.Array, name: str, ids: jax.Array) -> jax.Array:
 
 def scores(key: jax.Array, name: str, ids: jax.Array) -> jax.Array:
     """u32[len(ids)] random bits, one number per identity, the same whatever else is in the list."""
-    return jax.vmap(lambda k: jax.random.bits(k, (), jnp.uint32))(fold_each(key, name, ids))
+    return jax.random.key_data(fold_each(key, name, ids))[:, 0]  # a folded key is itself a draw of the generator
 
 
 def permutation(key: jax.Array, count: jax.Array, length: int) -> jax.Array:

@@ -61,12 +61,14 @@ def simulate(
     hypers: list[dict[str, float]],
     *,
     program_key: Hashable = None,
+    chunk_rounds: int | None = None,
     progress: Progress | None = None,
     resume: Checkpoint | None = None,
     checkpoint: Callable[[Checkpoint], None] | None = None,
 ) -> list[Output]:
     """The runs of one batch: run r has `seeds[r]` and the numbers `hypers[r]`. `program_key` names everything static that
-    the method, model and settings were made from, so that a later batch reuses the compiled program."""
+    the method, model and settings were made from, so that a later batch reuses the compiled program. `chunk_rounds`: look
+    at the batch (progress, checkpoint) at least so often; how rounds are cut into chunks changes no bit of the result."""
     run_keys = jnp.stack([keys.root(seed) for seed in seeds])
     hyper = {name: jnp.array([h[name] for h in hypers], jnp.float32) for name in hypers[0]}
     program = make_program(method, model, settings)
@@ -82,7 +84,7 @@ def simulate(
     clock = _Clock()
     while not rows or done < settings.rounds:
         first = not rows
-        stop = 0 if first else _next_stop(method, settings, done)
+        stop = 0 if first else _next_stop(method, settings, done, chunk_rounds or settings.rounds)
         at = (jnp.int32(done), jnp.int32(stop), jnp.array(first))
         if first:  # a chunk that only evaluates changes nothing: once to warm up, once to price an evaluation
             carry, new = chunk(carry, run_keys, hyper, federation, *at)
@@ -165,11 +167,11 @@ def _regroup_rounds(method: Method, settings: Settings) -> tuple[int, ...]:
     return () if method.regroup_after is None else tuple(method.regroup_after(settings.rounds))
 
 
-def _next_stop(method: Method, settings: Settings, done: int) -> int:
-    """Where the next chunk must end: at the next regrouping, or when it has made as many evaluations as it may."""
+def _next_stop(method: Method, settings: Settings, done: int, most: int) -> int:
+    """Where the next chunk must end: at the next regrouping, or when it has made as many rounds or evaluations as it may."""
     ahead = [r for r in _regroup_rounds(method, settings) if r > done]
     room = (done // settings.eval_every + settings.evaluations) * settings.eval_every
-    return min([settings.rounds, room, *ahead])
+    return min([settings.rounds, room, done + most, *ahead])
 
 
 def _regroup(method: Method, run_keys: Any, carry: Carry, federation: Federation, hyper: Any, done: int) -> Carry:

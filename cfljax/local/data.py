@@ -22,16 +22,16 @@ def take(federation: Federation, split: Split, client: jax.Array, positions: jax
 def shuffle(key: jax.Array, count: jax.Array, longest: int, batch: int, one_by_one: bool) -> jax.Array:
     """i32[longest rounded up to whole batches]: a shuffle of 0 … count − 1, then filler.
 
-    `one_by_one` sorts only as much as this client needs (the next power of four), which is a real saving where clients
-    are trained in sequence; the shuffle is the same.
+    `one_by_one` sorts only as much as this client needs (64, 256, 1024, …), which is a real saving where clients are trained
+    in sequence; the shuffle is the same.
     """
     length = -(-longest // batch) * batch
     if not one_by_one:
         return keys.permutation(key, count, length)
-    sizes = [min(length, 4**k) for k in range(2, 16) if 4 ** (k - 1) < length] or [length]
+    sizes = [4**k for k in range(3, 16) if 2 * 4**k <= length] + [length]
 
     def sort(size: int):
         return lambda: jnp.pad(keys.permutation(key, count, size), (0, length - size))
 
-    which = jnp.searchsorted(jnp.array(sizes), count)
-    return jax.lax.switch(which, [sort(size) for size in sizes])
+    which = sum(jnp.asarray(count > size, jnp.int32) for size in sizes[:-1])
+    return jax.lax.switch(which, [sort(size) for size in sizes]) if len(sizes) > 1 else sort(length)()
