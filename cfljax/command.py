@@ -6,6 +6,8 @@ import argparse
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from typing import Any
 from cfljax.errors import CfljaxError
 
 INTERRUPTED, TERMINATED = 130, 143
+PATIENCE = 7.0
+"""Seconds between a signal and the end of the process, whatever it is doing."""
 
 
 class Terminated(BaseException):
@@ -22,6 +26,7 @@ class Terminated(BaseException):
 def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
     """The exit code of a command: parsed, run, and its mistakes told in one line on standard error."""
     signal.signal(signal.SIGTERM, _terminate)
+    _end_soon_after_signals()
     try:
         return run(parser.parse_args(arguments))
     except CfljaxError as error:
@@ -45,6 +50,24 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
 
 def _terminate(*_: Any) -> None:
     raise Terminated
+
+
+def _end_soon_after_signals() -> None:
+    """Python answers a signal when the compiled program it waits for returns. Where that takes too long, a thread ends the
+    process: nothing that was committed can be lost by it."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    codes = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
+
+    def watch() -> None:
+        while True:
+            number = os.read(read, 1)
+            if number and number[0] in codes:
+                time.sleep(PATIENCE)
+                os._exit(_say("stopped in the middle of a round; start the same command again to go on", codes[number[0]]))
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _say(message: str, code: int) -> int:

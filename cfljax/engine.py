@@ -91,7 +91,7 @@ def make_program(method: Method, model: Model, settings: Settings) -> Program:
             end = jnp.where(first, done, jnp.minimum(stop, next_row))
             carry = jax.lax.fori_loop(done, end, body, carry)
             due = first | ((end > done) & (end == next_row))
-            evaluated = lambda c: _evaluate(method, model, settings, key, c, federation, hyper, end)  # noqa: E731
+            evaluated = lambda c: _evaluate(method, model, settings, c, federation, hyper, end)  # noqa: E731
             skipped = lambda c: (c, _zeros(jax.eval_shape(evaluated, c)[1]))  # noqa: E731
             carry, row = jax.lax.cond(due, evaluated, skipped, carry)
             return (carry, end, jnp.array(False)), row | {"valid": due, "round": end}
@@ -144,8 +144,19 @@ def _test_only(
     return jnp.where(alone, least_loss(losses), scoring), rest
 
 
+def _also(
+    method: Method, model: Model, settings: Settings, state: Any, federation: Federation, test: Split, who: jax.Array
+) -> dict[str, jax.Array]:
+    """The accuracy of the clients' other models, as diagnostics."""
+    found = {}
+    for name, (models, labels) in ({} if method.also is None else method.also(state)).items():
+        scores = score(model, federation, test, models, labels, who, settings.sequential)
+        found[f"accuracy_{name}"] = metrics.fairness(scores.correct, scores.count).accuracy
+    return found
+
+
 def _evaluate(
-    method: Method, model: Model, settings: Settings, key: jax.Array, carry: Carry, federation: Federation, hyper: Hyper, t: jax.Array
+    method: Method, model: Model, settings: Settings, carry: Carry, federation: Federation, hyper: Hyper, t: jax.Array
 ) -> tuple[Carry, dict[str, jax.Array]]:
     """(carry, one row of the history) after t rounds."""
     models, labels = method.models(carry.state)
@@ -186,7 +197,7 @@ def _evaluate(
         "scored": jnp.sum(scores.count > 0).astype(jnp.float32),
         "nonfinite": carry.nonfinite.astype(jnp.float32),
         "traffic": jnp.stack(carry.traffic),
-        "diag": info.diag,
+        "diag": info.diag | _also(method, model, settings, carry.state, federation, test, who),
     }
     if settings.label_history:
         row["labels"] = labels

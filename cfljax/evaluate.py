@@ -27,7 +27,13 @@ class Scores(NamedTuple):
 
 
 def score(
-    model: Model, federation: Federation, split: Split, models: jax.Array, labels: jax.Array, who: jax.Array, sequential: bool = True
+    model: Model,
+    federation: Federation,
+    split: Split,
+    models: jax.Array,
+    labels: jax.Array,
+    who: jax.Array,
+    sequential: bool = True,
 ) -> Scores:
     """Scores of the clients where `who` is True, each with `models[labels]`."""
     who = who & (federation.uid >= 0)
@@ -51,7 +57,7 @@ def _shared(model: Model, federation: Federation, split: Split, models: jax.Arra
     def one(w: jax.Array) -> tuple[jax.Array, jax.Array]:
         params = model.unravel(w)
 
-        def visit(carry, x, y, owner, valid):  # type: ignore[no-untyped-def]
+        def visit(carry, x, y, _, valid):  # type: ignore[no-untyped-def]
             logits = model.forward(params, x)
             hits, losses = model.correct(logits, y), model.loss(logits, y)
             return carry[0] + jnp.sum(valid & hits), carry[1] + jnp.sum(jnp.where(valid, losses, 0.0))

@@ -4,6 +4,7 @@ table and the split between static options and traced numbers."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -35,6 +36,7 @@ class NoOptions:
     """For entries that take none."""
 
 
+@functools.cache
 def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 

@@ -38,9 +38,11 @@ class Checkpoint(NamedTuple):
     """Where a batch stands between two chunks."""
 
     done: int
-    carry: Carry
-    rows: list[dict[str, Any]]
-    """Rows of history so far, numpy, a leading R on every array."""
+    """Rounds."""
+    carry: list[Any]
+    """The leaves of the engine's Carry."""
+    rows: dict[str, Any]
+    """The history so far: [R, T', …] each."""
 
 
 Progress = Callable[[int, np.ndarray], None]
@@ -48,6 +50,8 @@ Progress = Callable[[int, np.ndarray], None]
 
 _compiled: dict[Hashable, tuple[Any, float]] = {}
 """Programs of this process by what they were compiled for."""
+LOOK_EVERY = 2.0
+"""Seconds that a chunk may take, roughly."""
 compilations = 0
 """How many programs this process has compiled."""
 
@@ -64,31 +68,32 @@ def simulate(
     chunk_rounds: int | None = None,
     progress: Progress | None = None,
     resume: Checkpoint | None = None,
-    checkpoint: Callable[[Checkpoint], None] | None = None,
+    checkpoint: Callable[[Callable[[], Checkpoint]], None] | None = None,
 ) -> list[Output]:
     """The runs of one batch: run r has `seeds[r]` and the numbers `hypers[r]`. `program_key` names everything static that
     the method, model and settings were made from, so that a later batch reuses the compiled program. `chunk_rounds`: look
-    at the batch (progress, checkpoint) at least so often; how rounds are cut into chunks changes no bit of the result."""
+    at the batch (progress, checkpoint) after so many, else every two seconds; how rounds are cut into chunks changes no bit
+    of the result. `checkpoint` gets a function that makes one, to be called when it is time; `resume` goes on from it."""
     run_keys = jnp.stack([keys.root(seed) for seed in seeds])
     hyper = {name: jnp.array([h[name] for h in hypers], jnp.float32) for name in hypers[0]}
     program = make_program(method, model, settings)
+    setup = _setups(method, federation, run_keys, hypers)
     if resume is None:
-        for_setup = [h | {"participants": settings.participants} for h in hypers]
-        carry, compile_start = _start(method, program, federation, run_keys, hyper, for_setup, program_key)
-        done, rows = 0, []
-    else:
-        done, carry, rows = resume.done, jax.tree.map(jnp.asarray, resume.carry), list(resume.rows)
-        compile_start = 0.0
-    numbers = (jnp.int32(0), jnp.int32(0), jnp.array(True))
-    chunk, compile_chunk = _compile(program.chunk, (carry, run_keys, hyper, federation, *numbers), (program_key, "chunk"), (0,))
+        start, compile_start = _compile(program.start, (run_keys, hyper, setup, federation), (program_key, "start"), ())
+        carry, done, rows = start(run_keys, hyper, setup, federation), 0, []
+    else:  # the set-up is done again only for the structure that the saved arrays go into
+        carry = _restore(jax.eval_shape(program.start, run_keys, hyper, setup, federation), resume.carry)
+        compile_start, done, rows = 0.0, resume.done, [resume.rows]
+    now = (jnp.int32(0), jnp.int32(0), jnp.array(True))
+    chunk, compile_chunk = _compile(program.chunk, (carry, run_keys, hyper, federation, *now), (program_key, "chunk"), (0,))
     clock = _Clock()
     while not rows or done < settings.rounds:
         first = not rows
-        stop = 0 if first else _next_stop(method, settings, done, chunk_rounds or settings.rounds)
+        stop = 0 if first else _next_stop(method, settings, done, chunk_rounds or clock.rounds_ahead())
         at = (jnp.int32(done), jnp.int32(stop), jnp.array(first))
         if first:  # a chunk that only evaluates changes nothing: once to warm up, once to price an evaluation
             carry, new = chunk(carry, run_keys, hyper, federation, *at)
-        carry, new = clock.time(first, chunk, carry, run_keys, hyper, federation, *at)
+        carry, new = clock.time(stop - done, chunk, carry, run_keys, hyper, federation, *at)
         new = jax.device_get(new)
         rows.append(_valid(new))
         done = min(stop, int(new["round"][0, -1]))
@@ -96,26 +101,35 @@ def simulate(
             carry = _regroup(method, run_keys, carry, federation, hyper, done)
         if progress is not None:
             progress(done, rows[-1]["accuracy"][:, -1] if rows[-1]["round"].shape[1] else np.full(len(seeds), np.nan))
-        if checkpoint is not None and done < settings.rounds:
-            checkpoint(Checkpoint(done, carry, rows))
-    train, evaluate = clock.split(sum(r["round"].shape[1] for r in rows))
-    return _outputs(method, model, carry, rows, len(seeds), (compile_start + compile_chunk, train, evaluate))
+        if checkpoint is not None and 0 < done < settings.rounds:
+            checkpoint(lambda: Checkpoint(done, jax.tree.leaves(jax.device_get(carry)), _joined(rows)))  # noqa: B023
+    history = _joined(rows)
+    train, evaluate = clock.split(history["round"].shape[1])
+    return _outputs(method, model, carry, history, len(seeds), (compile_start + compile_chunk, train, evaluate))
 
 
 class _Clock:
-    """Time in chunks. The first one only evaluates, which prices an evaluation; the rest is training."""
+    """Time in chunks. A chunk without rounds only evaluates, which prices an evaluation; the rest is training."""
 
     def __init__(self) -> None:
         self.evaluation = self.total = 0.0
+        self.per_round: float | None = None
 
-    def time(self, first: bool, f: Callable[..., Any], *args: Any) -> Any:
+    def time(self, rounds: int, f: Callable[..., Any], *args: Any) -> Any:
+        """The result, ready."""
         begin = time.perf_counter()
         result = jax.block_until_ready(f(*args))
         spent = time.perf_counter() - begin
         self.total += spent
-        if first:
+        if rounds:
+            self.per_round = spent / rounds
+        else:
             self.evaluation = spent
         return result
+
+    def rounds_ahead(self) -> int:
+        """As many rounds as fit between two looks: a program on the device cannot be interrupted."""
+        return 1 if self.per_round is None else max(1, int(LOOK_EVERY / max(self.per_round, 1e-6)))
 
     def split(self, evaluations: int) -> tuple[float, float]:
         """(seconds of training, seconds of evaluation)."""
@@ -123,14 +137,20 @@ class _Clock:
         return self.total - evaluate, evaluate
 
 
-def _start(
-    method: Method, program: Program, federation: Federation, run_keys: Any, hyper: Any, hypers: list[dict[str, float]], program_key: Hashable
-) -> tuple[Carry, float]:
-    """The states of all runs before the first round, and the seconds spent on compiling."""
-    setups = [_setup(method, run_keys[r], federation, hypers[r]) for r in range(len(hypers))]
-    setup = jax.tree.map(_stack, *setups)
-    start, seconds = _compile(program.start, (run_keys, hyper, setup, federation), (program_key, "start"), ())
-    return start(run_keys, hyper, setup, federation), seconds
+def _restore(shape: Carry, leaves: list[Any]) -> Carry:
+    """The Carry of a checkpoint; ValueError when it is of another program."""
+    wanted, structure = jax.tree.flatten(shape)
+    if [(a.shape, a.dtype) for a in wanted] != [(a.shape, a.dtype) for a in leaves]:
+        raise ValueError("the checkpoint does not fit this version of the method")
+    return jax.tree.unflatten(structure, [jnp.asarray(a) for a in leaves])
+
+
+def _setups(method: Method, federation: Federation, run_keys: Any, hypers: list[dict[str, float]]) -> Any:
+    """What the method prepares on the host, of all runs: a leading R on every array."""
+    if method.setup is None:
+        return {}
+    each = [method.setup(run_keys[r], federation, {k: jnp.float32(v) for k, v in h.items()}) for r, h in enumerate(hypers)]
+    return jax.tree.map(_stack, *each)
 
 
 def _stack(*each: Any) -> jax.Array:
@@ -140,10 +160,6 @@ def _stack(*each: Any) -> jax.Array:
         longest = max(len(a) for a in arrays)
         arrays = [np.concatenate([a, np.zeros((longest - len(a), *a.shape[1:]), a.dtype)]) for a in arrays]
     return jnp.asarray(np.stack(arrays))
-
-
-def _setup(method: Method, key: jax.Array, federation: Federation, hyper: dict[str, float]) -> dict[str, Any]:
-    return {} if method.setup is None else method.setup(key, federation, {k: jnp.float32(v) for k, v in hyper.items()})
 
 
 def _compile(f: Callable[..., Any], args: tuple[Any, ...], key: tuple[Hashable, str], donate: tuple[int, ...]) -> tuple[Any, float]:
@@ -191,11 +207,14 @@ def _valid(rows: dict[str, Any]) -> dict[str, Any]:
     return jax.tree.map(lambda a: a[:, keep], rows)
 
 
+def _joined(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *rows)
+
+
 def _outputs(
-    method: Method, model: Model, carry: Carry, rows: list[dict[str, Any]], runs: int, seconds: tuple[float, float, float]
+    method: Method, model: Model, carry: Carry, everything: dict[str, Any], runs: int, seconds: tuple[float, float, float]
 ) -> list[Output]:
     """One Output per run; the batch's seconds are shared out evenly."""
-    everything = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *rows)
     carry = jax.device_get(carry)
     outputs = []
     for r in range(runs):

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from cfljax.assemble import assemble
+from cfljax.assemble import Assembled, assemble
 from cfljax.config import Run
 from cfljax.errors import CfljaxError
+from cfljax.launch.checkpoint import Keeper
 from cfljax.plan import Batch
 from cfljax.simulate import Output, simulate
 from cfljax.store import provenance, summarise
@@ -23,14 +24,19 @@ Progress = Callable[[int, float], None]
 
 
 def run_batch(
-    batch: Batch, keep: str = "labels", target: float | None = None, progress: Progress | None = None, catch: bool = True
+    batch: Batch,
+    keep: str = "labels",
+    target: float | None = None,
+    progress: Progress | None = None,
+    keeper: Keeper | None = None,
+    catch: bool = True,
 ) -> list[Unit]:
     """The units of a batch. With `catch`, an exception becomes `failed` records, so that a sweep goes on; only what stops
     the process itself (Ctrl-C) passes through."""
     try:
         parts = assemble(batch.first)
         told = None if progress is None else lambda done, accuracy: progress(done, float(np.nanmean(accuracy)))
-        outputs = simulate(*_ordered(parts), batch.seeds, batch.hypers, program_key=batch.program_key, progress=told)
+        outputs = _simulate(batch, parts, told, keeper)
         return [unit(run, output, keep, target) for run, output in zip(batch.runs, outputs, strict=False)]
     except CfljaxError as error:
         if not catch:
@@ -44,8 +50,17 @@ def run_batch(
         return [failed(run, f"{type(error).__name__}: {error}") for run in batch.runs]
 
 
-def _ordered(parts: Any) -> tuple[Any, ...]:
-    return parts.method, parts.model, parts.federation, parts.settings
+def _simulate(batch: Batch, parts: Assembled, told: Any, keeper: Keeper | None) -> list[Output]:
+    """The batch's outputs, from its checkpoint where there is one that fits."""
+    arguments = (parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers)
+    options = {"program_key": batch.program_key, "progress": told, "checkpoint": None if keeper is None else keeper.save}
+    saved = None if keeper is None else keeper.load()
+    try:
+        return simulate(*arguments, resume=saved, **options)
+    except ValueError:
+        if saved is None:
+            raise
+        return simulate(*arguments, **options)
 
 
 def unit(run: Run, output: Output, keep: str, target: float | None = None) -> Unit:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from cfljax import plan
 from cfljax.config import Run, Spec
 from cfljax.launch.batch import run_batch
+from cfljax.launch.checkpoint import Keeper
 from cfljax.progress import Progress
 from cfljax.store import Store
 
@@ -35,21 +37,31 @@ class Outcome(NamedTuple):
 
 
 def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[[Run], int] = 1) -> Outcome:
-    """Run what the folder lacks, in batches of at most `limit` runs that share a program."""
+    """Run what the folder lacks, in batches of at most `limit` runs that share a program. Batches that another process is
+    working on are left to it, and taken over if it dies."""
     runs = spec.runs()
     redo = ("failed",) if options.retry_failed else ()
     with store.claim("plan", wait=True):
         batches = _settle(spec, runs, store, limit)
-        there = store.done(redo)
+        there = store.done(redo, verify=True)
     todo = [batch for batch in batches if any(run.id not in there for run in batch.runs)]
     computed = 0
     with Progress(sum(len(b.runs) * b.first.train.rounds for b in todo), options.quiet) as progress:
         for message in spec.warnings:
             progress.say(f"cfljax: {message}")
-        for batch in todo:
-            with store.claim(batch.id) as mine:
-                if mine and any(run.id not in store.done(redo) for run in batch.runs):
-                    computed += _one(batch, store, options, redo, progress)
+        while todo:
+            others = []
+            for batch in todo:
+                with store.claim(batch.id) as mine:
+                    if not mine:
+                        others.append(batch)
+                    elif not all(store.has(run.id, redo) for run in batch.runs):
+                        computed += _one(batch, store, options, redo, progress)
+                    else:
+                        progress.update(len(batch.runs) * batch.first.train.rounds, _name(batch))
+            todo = [batch for batch in others if not all(store.has(run.id, redo) for run in batch.runs)]
+            if todo:
+                time.sleep(0.5)
     records = store.records()
     statuses = [records[run.id]["status"] for run in runs if run.id in records]
     return Outcome(*(statuses.count(name) for name in ("done", "diverged", "failed")), computed)
@@ -63,16 +75,17 @@ def _one(batch: plan.Batch, store: Store, options: Options, redo: tuple[str, ...
         progress.update((done - told[0]) * len(batch.runs), _name(batch), accuracy)
         told[0] = done
 
-    units = run_batch(batch, options.keep, options.target, report)
-    there = store.done(redo)
+    keeper = Keeper(store, batch.id)
+    units = run_batch(batch, options.keep, options.target, report, keeper=keeper)
     for record, arrays in units:
-        if record["id"] not in there:
+        if not store.has(record["id"], redo):
             store.write(record["id"], record, arrays)
         progress.finish(record["status"])
         if record["status"] == "failed":
             progress.say(f"cfljax: {_name(batch)} failed: {record['error']}")
         elif record["status"] == "diverged":
             progress.say(f"cfljax: {record['label']} (seed {record['seed']}) diverged in round {record['diverged_at']}")
+    keeper.remove()
     progress.update((batch.first.train.rounds - told[0]) * len(batch.runs), _name(batch))
     return len(units)
 

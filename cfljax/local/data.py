@@ -13,7 +13,9 @@ TILE = 256
 """Samples that a full-batch pass holds at a time. Longer clients are summed tile by tile, so the cost is a client's own."""
 
 
-def take(federation: Federation, split: Split, client: jax.Array, positions: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+def take(
+    federation: Federation, split: Split, client: jax.Array, positions: jax.Array, mask: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """(x f32[B, ...], y i32[B]): one client's samples at these positions of its list; zeros where the mask is False."""
     rows = client_rows(split, client, positions)
     return samples(federation, jnp.broadcast_to(client, positions.shape), rows, mask)

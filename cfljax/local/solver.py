@@ -36,7 +36,13 @@ class Solver(NamedTuple):
     """Clients one after another (the fast way on a CPU), or side by side (on an accelerator)."""
 
 
-def make_solver(model: Model, work: Work, optimizer: str = "sgd", arguments: tuple[tuple[str, Any], ...] = (), sequential: bool = True) -> Solver:
+def make_solver(
+    model: Model,
+    work: Work,
+    optimizer: str = "sgd",
+    arguments: tuple[tuple[str, Any], ...] = (),
+    sequential: bool = True,
+) -> Solver:
     """The solver for a model; everything here is static."""
 
     def rule(hyper: Hyper) -> StepRule:

@@ -71,6 +71,8 @@ def train(model: Model, federation: Federation, task: Task, rule: StepRule, hype
 def _stepper(rule: StepRule, hyper: Hyper, anchor: Any) -> Step:
     def step(progress: Progress, gradient: Callable[[Any], Gradient]) -> Progress:
         loss, count, grads = gradient(progress.params)
+        if "loss_sum" in hyper:  # the batch's summed loss in place of its mean
+            grads = jax.tree.map(lambda g: g * count, grads)
         if "mu" in hyper:  # FedProx: the gradient of mu/2 · ‖w − anchor‖²
             grads = jax.tree.map(lambda g, w, a: g + hyper["mu"] * (w - a), grads, progress.params, anchor)
         if "weight_decay" in hyper:
@@ -116,7 +118,7 @@ def _mini_batches(
 
 
 def _full_batch(
-    model: Model, federation: Federation, task: Task, step: Step, begin: Progress, work: Work, sequential: bool
+    model: Model, federation: Federation, task: Task, step: Step, begin: Progress, work: Work, _: bool
 ) -> tuple[Progress, jax.Array]:
     """Steps on the mean loss over all of a client's samples."""
     total = _steps(federation, task, work.epochs if work.steps is None else work.steps)  # type: ignore[arg-type]

@@ -50,7 +50,8 @@ def run(flags: argparse.Namespace) -> int:
     results = Results(folder)
     print(comparison(results))
     computed = f"{outcome.computed} run{'s' if outcome.computed != 1 else ''} computed" if outcome.computed else "nothing to do"
-    print(f"\n{spec.name}: {computed}; {outcome.done} done, {outcome.diverged} diverged, {outcome.failed} failed. Results: {folder}")
+    ended = f"{outcome.done} done, {outcome.diverged} diverged, {outcome.failed} failed"
+    print(f"\n{spec.name}: {computed}; {ended}. Results: {folder}")
     if outcome.failed:
         print(_failures(results), file=sys.stderr)
     return 1 if outcome.failed else 0

@@ -56,15 +56,15 @@ def test_state_types_are_constant_and_nothing_calls_the_host(name):
     federation = jax.device_put(contract.host_federation())
     hyper = {k: np.float32(v) for k, v in ({"lr": 0.1} | traced(config)).items()}
     key = simulation.keys.root(0)
-    setup = simulation._setup(method, key, federation, hyper)
+    setup = simulation._setups(method, federation, key[None], [hyper])
     program = make_program(method, model(), Settings(3, 5, evaluations=4))
-    stacked = jax.tree.map(lambda a: np.asarray(a)[None], (hyper, setup))
-    carry = jax.eval_shape(program.start, key[None], *stacked, federation)
+    stacked = jax.tree.map(lambda a: np.asarray(a)[None], hyper)
+    carry = jax.eval_shape(program.start, key[None], stacked, setup, federation)
     numbers = (np.int32(0), np.int32(3), np.bool_(True))
-    after, _ = jax.eval_shape(program.chunk, carry, key[None], stacked[0], federation, *numbers)
+    after, _ = jax.eval_shape(program.chunk, carry, key[None], stacked, federation, *numbers)
     assert jax.tree.structure(after) == jax.tree.structure(carry)
     assert all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(*map(jax.tree.leaves, (carry, after)), strict=True))
-    text = str(jax.make_jaxpr(program.chunk)(carry, key[None], stacked[0], federation, *numbers))
+    text = str(jax.make_jaxpr(program.chunk)(carry, key[None], stacked, federation, *numbers))
     assert "callback" not in text and "infeed" not in text and "outfeed" not in text
 
 
