@@ -12,14 +12,24 @@ from cfljax.types import Cohort, Federation, Hyper
 def draw(key: jax.Array, federation: Federation, participants: int, round: jax.Array, hyper: Hyper) -> Cohort:
     """`participants` of the clients that have arrived and hold training data, uniformly without replacement; some of them
     drop out (`dropout`: probability) or manage only a part of their local steps (`stragglers`: probability, `straggler_work`)."""
-    eligible = (federation.uid >= 0) & (federation.train.count > 0) & (federation.arrive <= round)
+    eligible = present(federation, round)
     if participants >= federation.clients:
         ids = jnp.arange(federation.clients, dtype=jnp.int32)
     else:
         score = keys.scores(key, "cohort", federation.uid) >> 1
         ids = jax.lax.top_k(jnp.where(eligible, score.astype(jnp.int32), -1), participants)[1]
-    mask, work = eligible[ids], jnp.ones(ids.shape)
-    uid = federation.uid[ids]
+    return gather(key, federation, ids, eligible[ids], round, hyper)
+
+
+def present(federation: Federation, round: jax.Array) -> jax.Array:
+    """bool[C]: real clients that have arrived and hold training data."""
+    return (federation.uid >= 0) & (federation.train.count > 0) & (federation.arrive <= round)
+
+
+def gather(key: jax.Array, federation: Federation, ids: jax.Array, mask: jax.Array, round: jax.Array, hyper: Hyper) -> Cohort:
+    """The cohort of the clients ids i32[S] where mask bool[S], after dropout and with stragglers; for methods with a draw of
+    their own. `key` is the round's."""
+    work, uid = jnp.ones(ids.shape), federation.uid[ids]
     if "dropout" in hyper:
         mask = mask & (_uniform(key, "dropout", uid) >= hyper["dropout"])
     if "stragglers" in hyper:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
-from cfljax.engine import Carry, Program, Settings, make_program
+from cfljax.engine import Carry, Settings, make_program
 from cfljax.types import Federation, Method, Model
 
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-Array = jax.Array | np.ndarray
+Array = Any
+"""A jax.Array; on the host, before the engine puts things on the device, a numpy array."""
 Hyper = dict[str, Any]
 """Traced numbers of a run (`lr`, `mu`, `beta`, …): f32[] each, so that a grid over them is one compiled program."""
 
@@ -250,3 +251,6 @@ class Method(NamedTuple):
     they take the model with the smallest loss on their test data."""
     extras: Callable[[Any], dict[str, Array]] | None = None
     """(state) -> arrays kept once, after the last round (a similarity matrix, an embedding); any shapes."""
+    also: Callable[[Any], dict[str, tuple[Array, Array]]] | None = None
+    """(state) -> name → (f32[K, d], i32[C]): other models that clients have besides the one that counts (a personal model, a
+    global one). Their accuracy is recorded at each evaluation as the diagnostic `accuracy_<name>`."""

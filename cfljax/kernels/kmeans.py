@@ -41,7 +41,7 @@ def kmeans(
     mask: jax.Array | None = None,
     uid: jax.Array | None = None,
     restarts: int = 10,
-    max_iter: int = 300,
+    max_iter: int | jax.Array = 300,
 ) -> Kmeans:
     """K-means of points f32[n, d]; mask bool[n]; uid i32[n] ≥ 0, distinct: the points' identities (default: positions).
     As in scikit-learn an emptied cluster is moved to the point farthest from its centre, and the restart with the
@@ -104,30 +104,36 @@ def _plus_plus(key: jax.Array, distance: Distance, present: jax.Array, ids: jax.
     n = present.shape[0]
     trials = 2 + int(math.log(clusters))
 
-    def draw(name: str, number: jax.Array | int, weight: jax.Array) -> jax.Array:
-        each = keys.fold_each(keys.fold(key, name, number), "point", ids)
-        luck = jax.vmap(lambda k: jax.random.gumbel(k, (trials,)))(each)
+    numbers = jnp.arange(trials, dtype=jnp.int32)
+
+    def draw(number: jax.Array, weight: jax.Array) -> jax.Array:
+        luck = jax.vmap(lambda trial: _gumbel(key, number * trials + trial, ids), out_axes=1)(numbers)
         weight = jnp.where(weight.max() > 0, weight, 1.0)  # all at distance 0: any will do
         odds = jnp.where(present & (weight > 0), jnp.log(jnp.where(weight > 0, weight, 1.0)), -jnp.inf)
         return jnp.argmax(odds[:, None] + luck, axis=0)
 
-    def column(point: jax.Array) -> jax.Array:
-        return jax.nn.one_hot(point, n, dtype=jnp.float32).T
-
     def add(number: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         members, closest = state
-        drawn = draw("next", number, closest)
-        after = jnp.minimum(closest[:, None], distance(column(drawn)))
-        best = jnp.argmin(jnp.where(present[:, None], after, 0.0).sum(axis=0))
+        drawn = draw(number, jnp.where(number == 0, 1.0, closest))
+        after = jnp.minimum(closest[:, None], distance(jax.nn.one_hot(drawn, n, dtype=jnp.float32).T))
+        left = jnp.where(present[:, None], after, 0.0).sum(axis=0)
+        best = jnp.where(number == 0, 0, jnp.argmin(left))  # the first is the first drawn, whatever it leaves
         return members.at[drawn[best], number].set(1.0), after[:, best]
 
-    first = draw("first", 0, jnp.ones(n))[:1]
-    members = jnp.zeros((n, clusters), jnp.float32).at[first[0], 0].set(1.0)
-    return jax.lax.fori_loop(1, clusters, add, (members, distance(column(first))[:, 0]))[0]
+    start = (jnp.zeros((n, clusters), jnp.float32), jnp.full(n, jnp.inf, jnp.float32))
+    return jax.lax.fori_loop(0, clusters, add, start)[0]
+
+
+def _gumbel(key: jax.Array, number: jax.Array, ids: jax.Array) -> jax.Array:
+    """f32[n] Gumbel noise, one number per identity. A folded key is a hash of the identity: its bits are the draw."""
+    key = jax.random.fold_in(key, number)
+    bits = jax.vmap(lambda i: jax.random.key_data(jax.random.fold_in(key, i))[0])(ids)
+    uniform = (bits >> 9).astype(jnp.float32) * 2.0**-23 + 2.0**-24
+    return -jnp.log(-jnp.log(uniform))
 
 
 def _lloyd(
-    distance: Distance, members: jax.Array, present: jax.Array, max_iter: int
+    distance: Distance, members: jax.Array, present: jax.Array, max_iter: int | jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """labels i32[n], members f32[n, K] and inertia once no label changes, or after max_iter rounds."""
 

@@ -12,7 +12,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.local.solver import Solver, Work
-from cfljax.types import Array, Federation, Hyper, Jobs
+from cfljax.types import Array, Federation, Hyper, Jobs, Traffic
 
 
 def learners(federation: Federation) -> np.ndarray:
@@ -30,6 +30,23 @@ def ready(federation: Federation, method: str, clusters: int = 1) -> np.ndarray:
             "give fewer clusters or more clients"
         )
     return ids[np.argsort(np.asarray(federation.uid)[ids], kind="stable")].astype(np.int32)
+
+
+def late(federation: Federation) -> np.ndarray:
+    """i32[n]: HOST. Positions of the learners that come later."""
+    return np.flatnonzero(learners(federation) & (np.asarray(federation.arrive) > 0)).astype(np.int32)
+
+
+def settled(labels: jax.Array, guess: jax.Array, federation: Federation, round: jax.Array) -> jax.Array:
+    """i32[C]: labels with those of guess i32[C] for the clients that have arrived by now."""
+    return jnp.where((labels < 0) & (federation.arrive <= round), guess, labels)
+
+
+def with_pretraining(sent: Traffic, federation: Federation, round: jax.Array) -> Traffic:
+    """The traffic with one model down and one up for each client that pre-trains in this round, which is when it arrives."""
+    now = (federation.uid >= 0) & (federation.train.count > 0) & (federation.arrive == round)
+    n = jnp.sum(now, dtype=jnp.int32)
+    return sent._replace(vectors_down=sent.vectors_down + n, vectors_up=sent.vectors_up + n)
 
 
 def work_before(solver: Solver, epochs: int | None, steps: int | None = None) -> Work:

@@ -1,10 +1,11 @@
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from cfljax import keys
-from cfljax.kernels.kmeans import kmeans
+from cfljax.kernels.kmeans import _lloyd, kmeans
 from tests.kernels.compiled import compiled
 
 rng = np.random.default_rng(0)
@@ -32,7 +33,7 @@ def test_inertia_is_no_worse_than_sklearns(n, d):
             assert adjusted_rand_score(true, out.labels) == 1 == adjusted_rand_score(other.labels_, out.labels)
 
 
-@pytest.mark.parametrize(("n", "d"), SHAPES)
+@pytest.mark.parametrize(("n", "d"), SHAPES[:2])
 def test_padding_changes_no_label(n, d):
     points, _ = blobs(n, d, 0.7)
     plain = compiled(kmeans, KEY, points, clusters=4)
@@ -46,43 +47,45 @@ def test_padding_changes_no_label(n, d):
 def test_labels_move_along_with_their_points():
     points, _ = blobs(60, 3, 0.7)
     order = rng.permutation(60)
-    plain = compiled(kmeans, KEY, points, clusters=4, uid=np.arange(60, dtype=np.int32))
+    plain = compiled(kmeans, KEY, points, clusters=4)
     out = compiled(kmeans, KEY, points[order], clusters=4, uid=order.astype(np.int32))
     np.testing.assert_array_equal(out.labels, plain.labels[order])
     assert plain.labels[0] == 0
 
 
-@pytest.mark.parametrize("d", [3, 200])
+@pytest.mark.parametrize(("n", "d"), SHAPES[:2])
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
-def test_duplicates_stay_together(d, offset):
+def test_duplicates_stay_together(n, d, offset):
     two = (offset + rng.normal(size=(2, d))).astype(np.float32)
-    points = two[rng.integers(0, 2, 40)]
+    points = two[rng.integers(0, 2, n)]
     points[0] = two[0]
     out = compiled(kmeans, KEY, points, clusters=4)
     np.testing.assert_array_equal(out.labels, (points[:, 0] != two[0, 0]).astype(int))
     assert out.inertia == pytest.approx(0, abs=1e-3) and np.isfinite(out.centres).all()
-    same = compiled(kmeans, KEY, np.repeat(two[:1], 40, 0), clusters=4)
+    same = compiled(kmeans, KEY, np.repeat(two[:1], n, 0), clusters=4)
     assert not same.labels.any() and same.inertia == 0
 
 
-@pytest.mark.parametrize("d", [3, 70])
-def test_degenerate_counts(d):
-    one = np.ones((1, d), np.float32)
-    out = compiled(kmeans, KEY, one, clusters=3)
+def test_degenerate_counts():
+    one = np.ones((1, 70), np.float32)
+    out = compiled(kmeans, KEY, one, clusters=3, mask=np.ones(1, bool))
     assert out.labels.tolist() == [0] and np.isfinite(out.centres).all()
     none = compiled(kmeans, KEY, one, clusters=3, mask=np.zeros(1, bool))
     assert none.labels.tolist() == [-1] and none.inertia == 0
 
 
 def test_emptied_clusters_are_filled_again():
-    for seed in range(20):  # far outliers beside a dense blob empty clusters in poor starts
-        points = np.concatenate([rng.normal(size=(56, 3)), 50 * rng.normal(size=(4, 3))]).astype(np.float32)
-        out = compiled(kmeans, keys.root(seed), points, clusters=6, restarts=1)
-        assert len(set(out.labels.tolist())) == 6
+    points = jnp.array([0.0, 1.0, 2.0, 10.0])
+
+    def apart(members):
+        return jnp.abs(points[:, None] - points @ members)
+
+    start = np.float32([[1, 0, 1], [0, 1, 0], [0, 0, 0], [0, 0, 0]])  # clusters 0 and 2 start at the same place
+    labels, _, _ = _lloyd(apart, jnp.asarray(start), jnp.ones(4, bool), 10)
+    assert len(set(labels.tolist())) == 3
 
 
 def test_max_iter_limits_the_work():
     points, _ = blobs(60, 3, 1.0)
-    short = compiled(kmeans, KEY, points, clusters=4, restarts=1, max_iter=1)
-    long = compiled(kmeans, KEY, points, clusters=4, restarts=1)
+    short, long = (compiled(kmeans, KEY, points, clusters=4, restarts=1, max_iter=np.int32(m)) for m in (1, 300))
     assert long.inertia < short.inertia
