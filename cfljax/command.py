@@ -58,7 +58,7 @@ def _end_soon_after_signals() -> None:
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    codes = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
+    codes = {int(signal.SIGINT): INTERRUPTED, int(signal.SIGTERM): TERMINATED}
 
     def watch() -> None:
         while True:
@@ -98,7 +98,7 @@ def use_compilation_cache() -> None:
     """Keep compiled programs between processes, unless the user has chosen a cache of their own."""
     import jax
 
-    if jax.config.jax_compilation_cache_dir is not None:
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
     folder = cache_folder() / "compiled"
     try:

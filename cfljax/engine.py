@@ -151,7 +151,7 @@ def _also(
     found = {}
     for name, (models, labels) in ({} if method.also is None else method.also(state)).items():
         scores = score(model, federation, test, models, labels, who, settings.sequential)
-        found[f"accuracy_{name}"] = metrics.fairness(scores.correct, scores.count).accuracy
+        found[f"accuracy_{name}"] = metrics.fairness(scores.correct, scores.samples).accuracy
     return found
 
 
@@ -173,20 +173,20 @@ def _evaluate(
         ids = jax.lax.top_k(jnp.where(real, drawn, -1), settings.eval_clients)[1]
         who = who & jnp.zeros_like(who).at[ids].set(True)
     scores = score(model, federation, test, models, scoring, who, settings.sequential)
-    fair = metrics.fairness(scores.correct, scores.count)
+    fair = metrics.fairness(scores.correct, scores.samples)
     found = metrics.clustering(labels, jnp.where(real, federation.group, -1), models.shape[0], max(federation.groups, 1))
-    usable = jnp.isfinite(scores.loss) & (scores.count > 0)
-    loss = jnp.sum(jnp.where(usable, scores.loss, 0.0)) / jnp.sum(jnp.where(usable, scores.count, 0))
-    new = (federation.arrive > 0) & (scores.count > 0)
-    newcomers = jnp.sum(jnp.where(new, scores.correct, 0.0)) / jnp.sum(jnp.where(new, scores.count, 0))
+    usable = jnp.isfinite(scores.loss) & (scores.samples > 0)
+    loss = jnp.sum(jnp.where(usable, scores.loss, 0.0)) / jnp.sum(jnp.where(usable, scores.samples, 0))
+    new = (federation.arrive > 0) & (scores.samples > 0)
+    newcomers = jnp.sum(jnp.where(new, scores.correct, 0.0)) / jnp.sum(jnp.where(new, scores.samples, 0))
     info = carry.info
-    row = {
+    row: dict[str, Any] = {
         "accuracy": fair.accuracy,
         "accuracy_client_mean": fair.client_mean,
         "accuracy_worst10": fair.worst_tenth,
         "accuracy_client_std": fair.client_std,
         "accuracy_newcomers": newcomers,
-        "accuracy_clusters": metrics.cluster_accuracy(scoring, scores.correct, scores.count, models.shape[0]),
+        "accuracy_clusters": metrics.cluster_accuracy(scoring, scores.correct, scores.samples, models.shape[0]),
         "loss": loss,
         "train_loss": jnp.where(t > 0, info.train_loss, jnp.nan),
         "discrepancy": jnp.where(t > 0, info.discrepancy if settings.discrepancy == "after" else info.drift, jnp.nan),
@@ -194,14 +194,14 @@ def _evaluate(
         "ari": found.ari,
         "nmi": found.nmi,
         "clusters": jnp.sum(in_use).astype(jnp.float32),
-        "scored": jnp.sum(scores.count > 0).astype(jnp.float32),
+        "scored": jnp.sum(scores.samples > 0).astype(jnp.float32),
         "nonfinite": carry.nonfinite.astype(jnp.float32),
         "traffic": jnp.stack(carry.traffic),
         "diag": info.diag | _also(method, model, settings, carry.state, federation, test, who),
     }
     if settings.label_history:
         row["labels"] = labels
-    blown_up = ~jnp.isfinite(loss) & jnp.any(scores.count > 0) & (carry.diverged_at < 0)
+    blown_up = ~jnp.isfinite(loss) & jnp.any(scores.samples > 0) & (carry.diverged_at < 0)
     diverged_at = jnp.where(blown_up, t, carry.diverged_at)
-    each = metrics.client_accuracy(scores.correct, scores.count)
+    each = metrics.client_accuracy(scores.correct, scores.samples)
     return carry._replace(diverged_at=diverged_at, client_accuracy=each), row

@@ -22,7 +22,7 @@ class Scores(NamedTuple):
     """f32[C]."""
     loss: jax.Array
     """f32[C]."""
-    count: jax.Array
+    samples: jax.Array
     """i32[C]; 0 for clients that are not scored."""
 
 

@@ -64,7 +64,7 @@ def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[
                 time.sleep(0.5)
     records = store.records()
     statuses = [records[run.id]["status"] for run in runs if run.id in records]
-    return Outcome(*(statuses.count(name) for name in ("done", "diverged", "failed")), computed)
+    return Outcome(statuses.count("done"), statuses.count("diverged"), statuses.count("failed"), computed)
 
 
 def _one(batch: plan.Batch, store: Store, options: Options, redo: tuple[str, ...], progress: Progress) -> int:

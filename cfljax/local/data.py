@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -32,7 +34,7 @@ def shuffle(key: jax.Array, count: jax.Array, longest: int, batch: int, one_by_o
         return keys.permutation(key, count, length)
     sizes = [4**k for k in range(3, 16) if 2 * 4**k <= length] + [length]
 
-    def sort(size: int):
+    def sort(size: int) -> Callable[[], jax.Array]:
         return lambda: jnp.pad(keys.permutation(key, count, size), (0, length - size))
 
     which = sum(jnp.asarray(count > size, jnp.int32) for size in sizes[:-1])
