@@ -31,9 +31,7 @@ def invert(value: jax.Array) -> jax.Array:
     return jnp.where(value > 0, jnp.maximum(1.0 / jnp.maximum(value, least), least), 0.0)
 
 
-def product(
-    a: jax.Array, b: jax.Array, a_scale: jax.Array, b_scale: jax.Array, shift: jax.Array | None = None
-) -> jax.Array:
+def product(a: jax.Array, b: jax.Array, a_scale: jax.Array, b_scale: jax.Array, shift: jax.Array | None = None) -> jax.Array:
     """f32[n, m] = (s_a · (a − shift)) @ (s_b · (b − shift)).T for a f32[n, d], b f32[m, d], scales f32[n], f32[m] (a row
     with scale 0 is left out, whatever it holds) and shift f32[d]."""
     chex.assert_rank([a, b], 2)

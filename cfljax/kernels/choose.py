@@ -19,13 +19,13 @@ def least_loss(losses: jax.Array) -> jax.Array:
     over Inf; a participant with nothing but NaN gets cluster 0."""
     chex.assert_rank(losses, 2)
     known = ~jnp.isnan(losses)
-    least = jnp.where(known, losses, jnp.inf).min(axis=0)
-    return jnp.argmax(known & (losses == least), axis=0).astype(jnp.int32)
+    # One argmin, no comparison with the minimum: fused code may compute the losses twice, with different last bits.
+    least = jnp.argmin(jnp.where(known, losses, jnp.inf), axis=0)
+    chosen_known = jnp.take_along_axis(known, least[None, :], axis=0)[0]
+    return jnp.where(chosen_known, least, jnp.argmax(known, axis=0)).astype(jnp.int32)
 
 
-def joint_similarity(
-    gradients: jax.Array, last: jax.Array, how: str = "descent", lr: jax.Array | float = 1.0
-) -> jax.Array:
+def joint_similarity(gradients: jax.Array, last: jax.Array, how: str = "descent", lr: jax.Array | float = 1.0) -> jax.Array:
     """f32[K, S] S_ik of gradients f32[K, S, d] (of participant s at model k) with the clusters' last moves f32[K, d]:
     `"descent"` cos(−∇L, Δw), `"literal"` cos(∇L, Δw), `"euclidean"` −‖−lr ∇L − Δw‖. 0 before the first move."""
     chex.assert_rank([gradients, last], [3, 2])
@@ -34,9 +34,7 @@ def joint_similarity(
     return jnp.where(jnp.any(last != 0), similarity, 0.0)
 
 
-def move_similarity(
-    gradient: jax.Array, last: jax.Array, how: str = "descent", lr: jax.Array | float = 1.0
-) -> jax.Array:
+def move_similarity(gradient: jax.Array, last: jax.Array, how: str = "descent", lr: jax.Array | float = 1.0) -> jax.Array:
     """f32[S] the same for one cluster: gradient f32[S, d], last f32[d]. For `"euclidean"` a zero move is a point like
     any other. Always finite."""
     chex.assert_rank([gradient, last], [2, 1])

@@ -38,9 +38,7 @@ def cosine_rows(a: jax.Array, b: jax.Array) -> jax.Array:
     usable = (left > 0) & (right > 0)
 
     def partial(start: jax.Array | int, size: int) -> jax.Array:
-        x, y = (
-            jax.lax.dynamic_slice_in_dim(v, start, size, axis=1) * s[:, None] for v, s in ((a, left), (b, right))
-        )
+        x, y = (jax.lax.dynamic_slice_in_dim(v, start, size, axis=1) * s[:, None] for v, s in ((a, left), (b, right)))
         return jnp.stack([(x * y).sum(1), (x * x).sum(1), (y * y).sum(1)])
 
     dot, xx, yy = sum_blocks(partial, a.shape[1], jnp.zeros((3, a.shape[0]), jnp.float32))

@@ -13,9 +13,7 @@ from cfljax.kernels.cosine import cosine_matrix
 READINGS = ("difference", "normalised", "weighted")
 
 
-def inter_group(
-    models: jax.Array, eta: jax.Array | float, how: str = "difference", active: jax.Array | None = None
-) -> jax.Array:
+def inter_group(models: jax.Array, eta: jax.Array | float, how: str = "difference", active: jax.Array | None = None) -> jax.Array:
     """f32[K, d] models after inter-group aggregation with step eta, all groups at once, each from the others l ≠ j:
     `"difference"` w_j + η Σ (w_l − w_j)/‖w_l − w_j‖, `"normalised"` w_j + η Σ w_l/‖w_l‖ (eq. 20), `"weighted"`
     (w_j + η Σ w_l/‖w_l‖) / (1 + η Σ 1/‖w_l‖). Identical, zero, inactive (active bool[K]) and non-finite models

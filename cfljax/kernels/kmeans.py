@@ -59,7 +59,8 @@ def kmeans(
         return _lloyd(distance, members, present, max_iter)
 
     labels, members, inertia = jax.vmap(attempt)(keys.fold_each(key, "restart", jnp.arange(restarts)))
-    best = jnp.argmax(inertia <= inertia.min() * (1 + 1e-6))
+    least = jnp.argmin(inertia)
+    best = jnp.argmax((inertia <= inertia[least] * (1 + 1e-6)) | (jnp.arange(restarts) == least))
     order, names = _first_met(labels[best], jnp.where(present, ids, jnp.iinfo(ids.dtype).max), clusters)
     chosen = members[best][:, order]
     centres = combine(chosen.T, points, jnp.where(present, 1.0, 0.0))

@@ -87,9 +87,7 @@ def rfedavg_weights(labels: jax.Array, imbalance: jax.Array, sizes: jax.Array, c
     return weight / jnp.where(filled.any(), weight.sum(), 1.0)
 
 
-def cluster_imbalance(
-    labels: jax.Array, imbalance: jax.Array, sizes: jax.Array, clusters: int
-) -> tuple[jax.Array, jax.Array]:
+def cluster_imbalance(labels: jax.Array, imbalance: jax.Array, sizes: jax.Array, clusters: int) -> tuple[jax.Array, jax.Array]:
     """I_Cn f32[K] (0 for empty clusters) and bool[K] which clusters have members."""
     chex.assert_rank([labels, imbalance, sizes], 1)
     chex.assert_equal_shape([labels, imbalance, sizes])

@@ -95,7 +95,5 @@ def test_the_draw_follows_identities_not_positions():
     uid, labels = np.array([4, 9, 1, 7, 30, 2, 8]), np.zeros(7, np.int32)
     plain = compiled(reseed_empty, key, labels, np.ones(7, bool), clusters=3, uid=uid)
     np.testing.assert_array_equal(compiled(reseed_empty, key, labels, np.ones(7, bool), clusters=3, uid=uid[order]), plain[order])
-    wide = compiled(
-        reseed_empty, key, np.zeros(9, np.int32), np.arange(9) < 7, clusters=3, uid=np.append(uid, [-1, 5])
-    )
+    wide = compiled(reseed_empty, key, np.zeros(9, np.int32), np.arange(9) < 7, clusters=3, uid=np.append(uid, [-1, 5]))
     np.testing.assert_array_equal(wide[:7], plain)

@@ -1,0 +1,55 @@
+"""What holds for every kernel: the same compiled, plain and batched; no host callback inside."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax import keys, metrics
+from cfljax.kernels import angles, choose, cosine, cover, dissimilarity, inter_group, kmeans, mix, simplex, spectral
+
+rng = np.random.default_rng(0)
+
+
+def real(*shape):
+    return jnp.asarray(rng.normal(size=shape), jnp.float32)
+
+
+labels, mask = jnp.array([0, 1, -1, 1]), jnp.array([True, True, True, False])
+sizes, shares = jnp.array([3.0, 2.0, 5.0, 1.0]), jnp.array([[0.9, 0.1], [0.0, 1.0], [0.5, 0.5]])
+KERNELS = {
+    "mix_updates": (mix.mix_updates, real(3, 4), real(4, 5), real(3, 5)),
+    "mix_models": (mix.mix_models, real(3, 4), real(4, 5), real(3, 5)),
+    "weights_by": (functools.partial(mix.weights_by, clusters=3), labels, mask, sizes),
+    "least_loss": (choose.least_loss, real(3, 4)),
+    "joint": (lambda a, b, c: choose.joint_choice(c, choose.joint_similarity(a, b), 0.2), real(3, 4, 5), real(3, 5), real(3, 4)),
+    "nearest": (choose.nearest, real(4, 5), real(3, 5)),
+    "reseed_empty": (lambda a, b: choose.reseed_empty(keys.root(0), a, b, 2, jnp.arange(4)), labels, mask),
+    "cosine_matrix": (cosine.cosine_matrix, real(4, 5)),
+    "cover": (cover.cover, real(4, 4), jnp.float32(0.2), mask),
+    "ccs_threshold": (cover.ccs_threshold, jnp.float32(0.5), jnp.float32(1), jnp.float32(0.05), jnp.float32(0.1)),
+    "edc": (functools.partial(spectral.edc, m=2), real(4, 5)),
+    "madc": (dissimilarity.madc, cosine.cosine_matrix(real(4, 5))),
+    "kmeans": (lambda x: kmeans.kmeans(keys.root(0), x, 2, restarts=1, max_iter=2), real(3, 2)),
+    "balance": (functools.partial(simplex.balance, steps=5), shares, jnp.ones(3, bool)),
+    "rfedavg_weights": (functools.partial(simplex.rfedavg_weights, clusters=3), labels, sizes + 9, sizes),
+    "inter_group": (functools.partial(inter_group.inter_group, eta=0.1), real(3, 5)),
+    "newcomer_group": (inter_group.newcomer_group, real(3, 5), real(4, 5)),
+    "angle_matrix": (angles.angle_matrix, jnp.linalg.qr(real(2, 5, 2))[0].transpose(0, 2, 1)),
+    "clustering": (functools.partial(metrics.clustering, clusters=3, groups=3), labels, labels),
+    "fairness": (metrics.fairness, sizes - 1, sizes),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_compiled_plain_and_batched_agree(name):
+    function, *args = KERNELS[name]
+    batched = jax.jit(jax.vmap(function))(*(jnp.stack([a, a]) for a in args))
+    with jax.disable_jit():
+        plain = function(*args)
+    for a, b in zip(jax.tree.leaves(batched), jax.tree.leaves(plain), strict=True):
+        assert a.dtype == b.dtype and a.dtype in (jnp.float32, jnp.int32, jnp.bool_)
+        np.testing.assert_allclose(np.asarray(a[1], np.float64), np.asarray(b, np.float64), atol=1e-5)
+    assert "callback" not in str(jax.make_jaxpr(function)(*args))
