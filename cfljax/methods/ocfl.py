@@ -1,0 +1,177 @@
+"""OCFL, one-shot clustered federated learning: OPTICS on the weights after one local epoch, which needs no number of clusters;
+all clients train once from the same model and FedAvg runs inside the clusters from then on.
+
+1. All clients train `pretrain_epochs` epochs from w_0; the server flattens their weights.
+2. OPTICS, once, on the host.
+3. Noise points join the cluster with the most similar mean weights by cosine (`noise = "nearest"`), are clusters of their own
+   (`"isolate"`), or are left out of training and scored with the initial model (`"drop"`). Where OPTICS finds no cluster,
+   everybody is in one, with a warning. Kept with the results: `ari` against the true groups at this point, `found` clusters
+   and `noise` points.
+4. While there are more than `merge_to` clusters, the two with the most similar mean weights become one.
+5. FedAvg inside each cluster from w_0, or from the cluster's mean weights (`warm_start`).
+
+Participants: each round draws `clients_per_cluster` clients of each cluster (all, where it has fewer), so `train.participation`
+has no effect; `train.dropout` and `train.stragglers` act on the clients drawn. A client that arrives late trains as in step 1
+and joins the cluster with the most similar mean weights.
+
+Communication: per participant one model down, one update up; per client one model down and its weights up when it arrives (in
+round 0 all that are there from the start).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import cohort as cohorts
+from cfljax import keys
+from cfljax.kernels import host
+from cfljax.local.solver import Solver
+from cfljax.methods.common import first_model, traffic, train_clusters
+from cfljax.methods.pretrain import compiled, late, pretrain, ready, settled, with_pretraining, work_before
+from cfljax.options import option
+from cfljax.registry import Entry
+from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+
+ROUND_UP = 8
+"""The number of clusters is rounded up to a multiple of this, so that most seeds share one compiled program."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Options of OCFL."""
+
+    pretrain_epochs: int = option(1, "local epochs before the clustering", low=1)
+    min_samples: int = option(2, "OPTICS: neighbours of a core point", low=2)
+    xi: float = option(0.2, "OPTICS: steepness that bounds a cluster", low=0.0, high=1.0)
+    metric: str = option("euclidean", "OPTICS: distance of the weights", choices=("euclidean", "cosine"))
+    noise: str = option("nearest", "what becomes of noise points", choices=("nearest", "isolate", "drop"))
+    merge_to: int | None = option(None, "merge similar clusters down to so many", low=1)
+    clients_per_cluster: int = option(10, "participants per round and cluster (train.participation has no effect)", low=1)
+    warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
+    average: str = option("samples", "weights of the participants inside a cluster", choices=("samples", "uniform"))
+    snapshots: bool = option(False, "keep the matrix of distances and the labels of OPTICS")
+
+
+class State(NamedTuple):
+    """The clusters, and how they were found."""
+
+    models: jax.Array
+    """f32[K, d]; with `noise = "drop"` one more, the initial model."""
+    labels: jax.Array
+    """i32[C]; −1: dropped, or not there yet."""
+    guess: jax.Array
+    """i32[C] the cluster of clients that come late; −1: dropped."""
+    extras: dict[str, jax.Array]
+    """`ari`, `found` and `noise` of step 3, and the snapshots."""
+
+
+class Found(NamedTuple):
+    """HOST. What step 2 to 4 make of the weights of n clients."""
+
+    labels: np.ndarray
+    """i32[n]; −1: dropped."""
+    extras: dict[str, np.ndarray]
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """OCFL: clusters found once by OPTICS on the weights after one local epoch."""
+    work = work_before(solver, config.pretrain_epochs)
+
+    def train_all(key: jax.Array, federation: Federation, hyper: Hyper, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
+        start = first_model(key, model)
+        return start, start + pretrain(solver, work, key, federation, hyper, start, ids, jnp.ones(ids.shape, bool))
+
+    all_trained = compiled(train_all)
+
+    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, Any]:
+        first, later = ready(federation, "ocfl"), late(federation)
+        start, weights = (np.asarray(a) for a in all_trained(key, federation, hyper, np.concatenate([first, later])))
+        n = len(first)
+        found = cluster(weights[:n], np.asarray(federation.group)[first], config)
+        labels, guess = np.full((2, federation.clients), -1, np.int32)
+        labels[first] = found.labels
+        known = np.concatenate([found.labels, np.full(len(later), -1)])
+        guess[first], guess[later] = found.labels, host.nearest_mean_cosine(weights, known, np.arange(n, len(known)))
+        models = starts(start, weights[:n], found.labels, config.warm_start)
+        return {"models": models, "labels": labels, "guess": guess, "extras": found.extras}
+
+    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, Any]) -> State:
+        models = setup["models"]
+        if config.noise == "drop":
+            models = jnp.concatenate([models, first_model(key, model)[None]])
+        return State(**setup | {"models": models})
+
+    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        labels = settled(state.labels, state.guess, federation, cohort.round)
+        clusters = state.models.shape[0] - (config.noise == "drop")
+        drawn = draw(key, federation, labels, clusters, config.clients_per_cluster, cohort.round, hyper)
+        sent = with_pretraining(traffic(drawn), federation, cohort.round)
+        which = jnp.maximum(labels[drawn.ids], 0)
+        models, info = train_clusters(solver, key, federation, drawn, state.models, which, hyper, config.average, sent)
+        info = info._replace(diag={"participants": jnp.sum(drawn.mask, dtype=jnp.int32)})
+        return state._replace(models=models, labels=labels), info
+
+    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
+        best = jnp.where(state.labels >= 0, state.labels, state.guess)
+        return jnp.where(best >= 0, best, state.models.shape[0] - 1 if config.noise == "drop" else 0)
+
+    def models(state: State) -> tuple[jax.Array, jax.Array]:
+        return state.models, state.labels
+
+    return Method(init, round, models, setup, score=score, extras=lambda state: state.extras)
+
+
+def cluster(weights: np.ndarray, group: np.ndarray, config: Config) -> Found:
+    """HOST. Steps 2 to 4 on weights f32[n, d]; group i32[n] are the true groups, for the record."""
+    raw = host.optics(weights, config.min_samples, config.xi, config.metric)
+    if (raw < 0).all():
+        warnings.warn("ocfl: OPTICS found no cluster; all clients are in one", stacklevel=2)
+    labels = host.settle_noise(weights, raw, config.noise)
+    found = {"ari": _rand_index(labels, group), "found": labels.max() + 1, "noise": np.sum(raw < 0)}
+    extras = {name: np.float32(value) for name, value in found.items()}
+    if config.snapshots:
+        extras |= {"optics": raw, "distances": host.distance_matrix(weights, config.metric).astype(np.float32)}
+    if config.merge_to is not None:
+        labels = host.merge_to(weights, labels, config.merge_to)
+    return Found(labels, extras)
+
+
+def _rand_index(labels: np.ndarray, group: np.ndarray) -> float:
+    from sklearn.metrics import adjusted_rand_score
+
+    known = (labels >= 0) & (group >= 0)
+    return adjusted_rand_score(group[known], labels[known]) if known.any() else np.nan
+
+
+def starts(start: np.ndarray, weights: np.ndarray, labels: np.ndarray, warm: bool) -> np.ndarray:
+    """HOST. f32[K, d] the models that clusters start from, K rounded up; spare ones never meet a client."""
+    models = np.tile(start, (-(-(int(labels.max()) + 1) // ROUND_UP) * ROUND_UP, 1))
+    if warm:
+        usable = np.isfinite(weights).all(axis=1) & (labels >= 0)
+        names, means = host.cluster_means(weights[usable], labels[usable])
+        models[names] = means
+    return models
+
+
+def draw(
+    key: jax.Array, federation: Federation, labels: jax.Array, clusters: int, most: int, round: jax.Array, hyper: Hyper
+) -> Cohort:
+    """Up to `most` clients of each cluster, uniformly without replacement, by the scores that draw everybody's cohorts: with one
+    cluster this is the draw of FedAvg."""
+    able = cohorts.present(federation, round) & (labels >= 0)
+    luck = keys.scores(key, "cohort", federation.uid) >> 1
+    numbers = jnp.arange(federation.clients, dtype=jnp.int32)
+    belongs, _, who = jax.lax.sort((jnp.where(able, labels, clusters), ~luck, numbers), num_keys=2, is_stable=True)
+    rank = numbers - jnp.searchsorted(belongs, belongs, side="left")
+    chosen = (rank < most) & (belongs < clusters)
+    front = jnp.argsort(~chosen, stable=True)[: min(federation.clients, clusters * most)]
+    return cohorts.gather(key, federation, who[front], chosen[front], round, hyper)
+
+
+ocfl = Entry(Config, make)

@@ -1,0 +1,96 @@
+"""One-shot K-means (Ghosh et al. 2019, "Robust federated learning in a heterogeneous environment"): every client trains alone
+from w_0 until it has converged, K-means on the weights finds the clusters, FedAvg inside them from then on.
+
+`pretrain_epochs` says how long "until it has converged" is. Clusters then start from w_0 again, or from their mean weights
+(`warm_start`). A client that arrives late trains in the same way and joins the nearest centre; so does one whose weights are not
+finite (the first centre).
+
+Communication: per participant one model down, one update up; per client one model down and its weights up when it arrives (in
+round 0 all that are there from the start).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import keys
+from cfljax.kernels.choose import nearest
+from cfljax.kernels.kmeans import kmeans
+from cfljax.local.solver import Solver
+from cfljax.methods.common import first_model, traffic, train_clusters
+from cfljax.methods.pretrain import compiled, late, pretrain, ready, settled, with_pretraining, work_before
+from cfljax.options import option
+from cfljax.registry import Entry
+from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Options of one-shot K-means."""
+
+    clusters: int = option(3, "number of clusters", low=1)
+    pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
+    warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
+    average: str = option("samples", "weights of the participants inside a cluster", choices=("samples", "uniform"))
+
+
+class State(NamedTuple):
+    """The clusters, and who will join which."""
+
+    models: jax.Array
+    """f32[K, d]."""
+    labels: jax.Array
+    """i32[C]; −1: not there yet."""
+    guess: jax.Array
+    """i32[C] the cluster of each client, there or not."""
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """One-shot K-means: clusters found once by K-means on locally trained weights."""
+    work = work_before(solver, config.pretrain_epochs)
+
+    def find(key: jax.Array, federation: Federation, hyper: Hyper, ids: jax.Array, there: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(i32[n] clusters of the clients ids i32[n], f32[K, d] their mean weights); only those there bool[n] decide."""
+        start = first_model(key, model)
+        moves = pretrain(solver, work, key, federation, hyper, start, ids, jnp.ones(ids.shape, bool))
+        found = kmeans(keys.fold(key, "one_shot"), moves, config.clusters, there, federation.uid[ids])
+        used = (found.labels[None, :] == jnp.arange(config.clusters)[:, None]).any(axis=1)
+        used = used.at[0].set(used[0] | ~used.any())
+        labels = jnp.where(found.labels >= 0, found.labels, nearest(moves, found.centres, used))
+        return labels, start + jnp.where(used[:, None] & config.warm_start, found.centres, 0.0)
+
+    compiled_find = compiled(find)
+
+    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, Any]:
+        first, later = ready(federation, "one_shot", config.clusters), late(federation)
+        ids = np.concatenate([first, later])
+        found, models = (np.asarray(a) for a in compiled_find(key, federation, hyper, ids, np.arange(len(ids)) < len(first)))
+        labels, guess = np.full((2, federation.clients), -1, np.int32)
+        labels[first], guess[ids] = found[: len(first)], found
+        return {"models": models, "labels": labels, "guess": guess}
+
+    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, Any]) -> State:
+        return State(**setup)
+
+    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        labels = settled(state.labels, state.guess, federation, cohort.round)
+        sent = with_pretraining(traffic(cohort), federation, cohort.round)
+        which = jnp.maximum(labels[cohort.ids], 0)
+        models, info = train_clusters(solver, key, federation, cohort, state.models, which, hyper, config.average, sent)
+        return state._replace(models=models, labels=labels), info
+
+    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
+        return jnp.where(state.labels >= 0, state.labels, state.guess)
+
+    def models(state: State) -> tuple[jax.Array, jax.Array]:
+        return state.models, state.labels
+
+    return Method(init, round, models, setup, score=score)
+
+
+one_shot = Entry(Config, make)
