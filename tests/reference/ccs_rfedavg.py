@@ -55,9 +55,10 @@ def run(net, federation, w, seed, rounds, participants, lr=0.1, weights="rfedavg
             g = [net.gradient(w, *d) for d in data]
             losses = [net.loss(w, *d) for d in data]
         else:
-            local_fit = [plain.fit(net, w, d, plain.local_key(key, clients.uid[i]), lr, **fit)[0] for i, d in zip(ids, data, strict=True)]
-            g = [-(v - w) / lr for v in local_fit]
-            losses = [net.loss(w, *d) for d in data]  # equal to the loss of a first full-batch step
+            each = zip(ids, data, strict=True)
+            trained = [plain.fit(net, w, d, plain.local_key(key, clients.uid[i]), lr, **fit)[0] for i, d in each]
+            g = [-(v - w) / lr for v in trained]
+            losses = [net.loss(w, *d) for d in data]
         loss = np.average(losses, weights=size)
         loss0 = loss if loss0 is None else loss0
         fraction = np.clip((loss0 - loss) / (loss0 - l_star), 0, 1) if loss0 > l_star else 1.0
@@ -65,7 +66,8 @@ def run(net, federation, w, seed, rounds, participants, lr=0.1, weights="rfedavg
         labels = np.zeros(len(ids), int) if weights == "fedavg" else cover(cosines(g) >= epsilon)
         names = range(labels.max() + 1)
         shares = np.array([counts[ids][labels == n].sum(axis=0) / size[labels == n].sum() for n in names])
-        p = np.ones(1) if weights == "fedavg" else optimal(shares) if weights == "optimal" else rfedavg(labels, counts[ids], counts.sum())
+        rule = {"fedavg": lambda: np.ones(1), "optimal": lambda s=shares: optimal(s)}
+        p = rule.get(weights, lambda k=labels, i=ids: rfedavg(k, counts[i], counts.sum()))()
         means = [plain.average([v for v, k in zip(g, labels, strict=True) if k == n], size[labels == n]) for n in names]
         w = w - lr * (p @ np.array(means))
         seen.append((labels, epsilon, p, p @ shares))

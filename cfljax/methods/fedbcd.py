@@ -1,0 +1,110 @@
+"""FedBCD: a global and personal models by block coordinate descent on Σ_i f_i(x_i) + ρ ‖x_i − z‖² (baseline of paper 004).
+
+A participant takes 1 to `max_steps` mini-batch steps, a random number of its own each round, on its personal model x_i, which
+stays with it; then z ← z − lr_z (z − mean of all x_i), over every client that has arrived and holds data, whether it took part
+or not. `lr_z` is 1 for an MLP and 0.1 for a ResNet. Local training is the method's own (SGD 0.005 with momentum 0.9 and weight
+decay 1e-4, batches of 32): `train.lr`, `momentum`, `weight_decay`, `epochs`, `steps` and `batch` have no say in it; `lr_decay`
+has. Scored with z; the accuracy of the x_i is the diagnostic `accuracy_personal`.
+
+Communication per participant and round: z down, one update up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from cfljax import keys
+from cfljax.errors import SpecError
+from cfljax.local.solver import Solver, Work
+from cfljax.methods.common import first_model, jobs_from, keep_own, report, traffic
+from cfljax.options import option
+from cfljax.registry import Entry
+from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Options of FedBCD."""
+
+    rho: float = option(1.0, "strength of the pull between personal and global model", low=0.0, traced=True)
+    lr_z: float = option(1.0, "step of the global model to the mean of the personal ones (ResNet: 0.1)", low=0.0, traced=True)
+    local_lr: float = option(0.005, "learning rate of local SGD", low=0.0, traced=True)
+    local_momentum: float = option(0.9, "its momentum", low=0.0, traced=True)
+    local_weight_decay: float = option(1e-4, "its weight decay", low=0.0, traced=True)
+    local_batch: int = option(32, "samples per local step", low=1)
+    max_steps: int = option(5, "a participant takes 1 to this many local steps", low=1)
+
+    def check_run(self, where: str, train: Any, data: Any, model: Any) -> None:
+        """Local training is the method's own SGD."""
+        if train.optimizer != "sgd":
+            raise SpecError(f"{where}: local training is FedBCD's own SGD; leave out train.optimizer")
+
+
+class State(NamedTuple):
+    """z, and the models that stay with the clients."""
+
+    z: jax.Array
+    """f32[1, d]."""
+    personal: jax.Array
+    """f32[C, d]."""
+    labels: jax.Array
+    """i32[C] zeros."""
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """FedBCD: personal models pulled to a global one, which follows their mean."""
+    work = Work(None, config.max_steps, config.local_batch)
+
+    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
+        first = first_model(key, model)[None]
+        return State(first, jnp.tile(first, (federation.clients, 1)), jnp.zeros(federation.clients, jnp.int32))
+
+    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
+        start = state.personal[cohort.ids]
+        steps = step_counts(key, federation.uid[cohort.ids], config.max_steps)
+        jobs = jobs_from(cohort, start, mine, anchor=state.z, anchor_of=jnp.zeros_like(mine))
+        jobs = jobs._replace(work=cohort.work * steps / config.max_steps)
+        updates = solver.fit(key, federation, jobs, _own(hyper, cohort), work)
+        mixed = keep_own(cohort, updates.delta, start)
+        personal = state.personal.at[cohort.ids].set(mixed.new)
+        there = (federation.uid >= 0) & (federation.train.count > 0) & (federation.arrive <= cohort.round)
+        share = jnp.where(there, 1.0, 0.0) / jnp.maximum(jnp.sum(there), 1)
+        mean = jnp.matmul(share[None], personal, precision=jax.lax.Precision.HIGHEST)
+        moved = jnp.any(there) & jnp.isfinite(mean).all()
+        z = jnp.where(moved, state.z - hyper["lr_z"] * (state.z - mean), state.z)
+        apart = jnp.sum(share * jnp.linalg.norm(personal - z, axis=1))
+        after = jnp.broadcast_to(z, start.shape)
+        info = report(federation, cohort, updates, start, after, mixed, traffic(cohort), personal_distance=apart)
+        return State(z, personal, state.labels), info
+
+    return Method(
+        init,
+        round,
+        models=lambda state: (state.z, state.labels),
+        also=lambda state: {"personal": (state.personal, jnp.arange(state.personal.shape[0]))},
+    )
+
+
+def step_counts(key: jax.Array, uid: jax.Array, most: int) -> jax.Array:
+    """i32[S] from 1 to `most`, drawn by identity."""
+    drawn = (keys.scores(key, "steps", uid) >> 8).astype(jnp.float32) / (1 << 24)
+    return 1 + jnp.floor(drawn * most).astype(jnp.int32)
+
+
+def _own(hyper: Hyper, cohort: Cohort) -> Hyper:
+    """The numbers of local training; the gradient of ρ ‖x − z‖² is 2 ρ (x − z)."""
+    decay = hyper.get("lr_decay", 1.0) ** cohort.round.astype(jnp.float32)
+    return {
+        "lr": hyper["local_lr"] * decay,
+        "momentum": hyper["local_momentum"],
+        "weight_decay": hyper["local_weight_decay"],
+        "mu": 2 * hyper["rho"],
+    }
+
+
+fedbcd = Entry(Config, make)

@@ -1,0 +1,117 @@
+"""FedBCD and Ditto against plain numpy programs, their identities and limits."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax.config import Train
+from cfljax.engine import Settings
+from cfljax.errors import SpecError
+from cfljax.methods import METHODS
+from cfljax.methods.fedbcd import step_counts
+from cfljax.options import traced
+from cfljax.simulate import simulate
+from tests import toy
+from tests.methods.play import broken, play, start
+from tests.reference import ditto, fedbcd, plain
+
+SEED, ROUNDS, PARTICIPANTS = 5, 4, 5
+NET = plain.Net(6, 4)
+BCD = {"local_batch": 4, "max_steps": 5}
+NUMBERS = {"rho": 0.7, "lr_z": 0.6, "local_lr": 0.2, "local_momentum": 0.5, "local_weight_decay": 0.01}
+
+
+@functools.cache
+def federation():
+    return toy.federation("dirichlet", clients=7, alpha=0.5)
+
+
+def bcd(federation_=None, **numbers):
+    return play("fedbcd", federation_ or federation(), NUMBERS | numbers, ROUNDS, PARTICIPANTS, SEED, **BCD)
+
+
+def run_ditto(federation_=None, **numbers):
+    return play("ditto", federation_ or federation(), {"lam": 0.8} | numbers, ROUNDS, PARTICIPANTS, SEED)
+
+
+def reference(lam):
+    return ditto.run(NET, federation(), start(SEED), SEED, ROUNDS, PARTICIPANTS, lam)
+
+
+@pytest.mark.parametrize("numbers", [{}, {"lr_z": 1.0}, {"rho": 0.0, "lr_decay": 0.9}])
+def test_fedbcd_follows_the_plain_program(numbers):
+    out = bcd(**({"lr_decay": 1.0} | numbers))
+    z, personal = fedbcd.run(NET, federation(), start(SEED), SEED, ROUNDS, PARTICIPANTS, **(NUMBERS | numbers))
+    assert np.abs(out.states[-1].z[0] - z).max() < 1e-5
+    assert np.abs(out.states[-1].personal - personal).max() < 1e-5
+    assert not out.labels().any()
+
+
+def test_with_a_full_step_z_is_the_mean_of_all_personal_models():
+    out = bcd(lr_z=1.0, lr_decay=1.0)
+    assert np.allclose(out.states[-1].z[0], out.states[-1].personal.mean(axis=0), atol=1e-6)
+
+
+def test_fedbcd_draws_each_number_of_steps_by_identity():
+    counts = np.asarray(step_counts(plain.round_key(0, 0), jnp.arange(2000), 5))
+    assert set(counts) == {1, 2, 3, 4, 5} and np.all(np.abs(np.bincount(counts)[1:] - 400) < 90)
+    other = np.asarray(step_counts(plain.round_key(0, 0), jnp.arange(1999, -1, -1), 5))
+    assert np.array_equal(counts[::-1], other)
+
+
+def test_fedbcd_survives_a_broken_client():
+    out = bcd(broken(federation(), 1), lr_decay=1.0)
+    assert np.isfinite(out.states[-1].z).all() and np.isfinite(out.states[-1].personal).all()
+    assert np.array_equal(out.states[-1].personal[1], out.states[0].personal[1])
+    assert sum(info.nonfinite for info in out.infos) > 0
+
+
+def test_fedbcd_is_scored_with_both_of_its_models_and_sends_one_each_way():
+    entry, model, config = METHODS.entry("fedbcd"), toy.model(), METHODS.check("fedbcd", BCD, "method")
+    method = entry.make(config, model, toy.solver(model))
+    hyper = {"lr": 9.0} | traced(config) | NUMBERS
+    out = simulate(method, model, federation(), Settings(2, PARTICIPANTS, evaluations=2), [SEED], [hyper])[0]
+    z, personal = fedbcd.run(NET, federation(), start(SEED), SEED, 2, PARTICIPANTS, **NUMBERS)
+    clients = plain.Clients(federation())
+    assert out.history["accuracy"][-1] == pytest.approx(plain.accuracy(NET, clients, [z], [0] * 7))
+    assert out.diag["accuracy_personal"][-1] == pytest.approx(plain.accuracy(NET, clients, personal, range(7)))
+    assert out.history["bytes_up"][-1] == out.history["bytes_down"][-1] == 4 * 2 * PARTICIPANTS * model.size
+
+
+def test_fedbcd_refuses_another_optimizer():
+    with pytest.raises(SpecError, match="optimizer"):
+        METHODS.check("fedbcd", {}, "m").check_run("method.fedbcd", Train(optimizer="adam"), None, None)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.8, 5.0])
+def test_ditto_follows_the_plain_program(lam):
+    out, (w, personal) = run_ditto(lam=lam), reference(lam)
+    assert np.abs(out.models()[:-1] - personal).max() < 1e-5
+    assert np.abs(out.models()[-1] - w).max() < 1e-5
+
+
+def test_ditto_is_fedavg_and_without_a_pull_also_local_training():
+    out = run_ditto(lam=0.0)
+    average, local = (play(name, federation(), {}, ROUNDS, PARTICIPANTS, SEED) for name in ("fedavg", "local"))
+    assert np.allclose(out.models()[-1], average.models()[0], atol=1e-6)
+    assert np.allclose(out.models()[:-1], local.models(), atol=1e-6)
+    assert [tuple(i.traffic) for i in out.infos] == [tuple(i.traffic) for i in average.infos]
+
+
+def test_ditto_survives_a_broken_client():
+    out = run_ditto(broken(federation(), 1))
+    assert np.isfinite(out.models()).all() and np.array_equal(out.models()[1], out.models(0)[1])
+    assert sum(info.nonfinite for info in out.infos) > 0
+
+
+def test_clients_without_training_data_are_scored_with_the_global_model():
+    count = np.asarray(federation().train.count).copy()
+    count[3] = 0
+    fed = toy.replace(federation(), train=toy.replace(federation().train, count=jnp.asarray(count)))
+    out = run_ditto(fed)
+    state = jax.tree.map(jnp.asarray, out.states[-1])
+    assert out.method.score(state, fed, {}).tolist() == [0, 1, 2, 7, 4, 5, 6]
+    assert out.labels().tolist() == list(range(7))
