@@ -29,29 +29,31 @@ def run(
     `data`, `model` and `method` are names, or tables as in a spec (`{"name": "mnist", "partition": "rotated"}`). Further
     options are those of `train` (rounds, participation, epochs, batch, lr, …) or of the method (clusters, mu, …), by name.
     """
-    from cfljax.config import Train, read_spec
+    from cfljax.config import Train
+
+    known = {field.name for field in dataclasses.fields(Train)}
+    training = (train or {}) | {key: value for key, value in options.items() if key in known}
+    own = {key: value for key, value in options.items() if key not in known}
+    table = {"data": _table(data), "model": _table(model), "method": [_table(method) | own], "train": training, "seeds": [seed]}
+    return one_run(table, progress=progress)
+
+
+def one_run(table: dict[str, Any], sets: Iterable[str] = (), progress: bool = False) -> Result:
+    """The result of a spec that describes a single run."""
+    from cfljax.config import read_spec
+    from cfljax.errors import SpecError
     from cfljax.launch.batch import run_batch
     from cfljax.plan import batches
     from cfljax.progress import Progress
     from cfljax.result import Result
 
-    known = {field.name for field in dataclasses.fields(Train)}
-    training = (train or {}) | {key: value for key, value in options.items() if key in known}
-    own = {key: value for key, value in options.items() if key not in known}
-    spec = read_spec(
-        {"data": _table(data), "model": _table(model), "method": [_table(method) | own], "train": training, "seeds": [seed]}
-    )
-    runs = spec.runs()
+    runs = read_spec(table, sets).runs()
     if len(runs) != 1:
-        from cfljax.errors import SpecError
-
-        raise SpecError(f"cfljax.run is one run, and these options make {len(runs)}; use cfljax.sweep for a grid")
+        raise SpecError(f"this is one run, and these options make {len(runs)}; use cfljax.sweep for a grid")
     with Progress(runs[0].train.rounds, quiet=not progress) as bar:
-        told = [0]
 
         def report(done: int, accuracy: float) -> None:
-            bar.update(done - told[0], runs[0].label, accuracy)
-            told[0] = done
+            bar.update(done - bar.done, runs[0].label, accuracy)
 
         record, arrays = run_batch(batches(runs, 1)[0], "models", progress=report, catch=False)[0]
     return Result(record, arrays)

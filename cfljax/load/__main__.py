@@ -1,0 +1,54 @@
+"""The load command: a results folder as a table, or as files for other programs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from cfljax import command
+
+ABOUT = "Print the summary frame of a results folder, or its state, or write its frames to files."
+EXAMPLES = """  python -m cfljax.load results/quickstart
+  python -m cfljax.load results/quickstart --status
+  python -m cfljax.load results/quickstart --verify
+  python -m cfljax.load results/quickstart --csv runs.csv --history history.csv"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags."""
+    made = command.parser("load", ABOUT, EXAMPLES)
+    made.add_argument("folder", metavar="DIR", help="a results folder")
+    made.add_argument("--status", action="store_true", help="one line: how many runs are done, failed, left")
+    made.add_argument("--verify", action="store_true", help="check every file to the last bit")
+    made.add_argument("--csv", metavar="FILE", help="write a row per run")
+    made.add_argument("--parquet", metavar="FILE", help="the same as Parquet (extra cfljax[parquet])")
+    made.add_argument("--history", metavar="FILE", help="write a row per run and evaluation, as CSV")
+    return made
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Do what the flags say."""
+    from cfljax import store
+    from cfljax.result import Results
+
+    if flags.status:
+        print(store.status(flags.folder))
+        return 0
+    if flags.verify:
+        damaged = store.verify(flags.folder)
+        print("\n".join(f"{name}: {problem}" for name, problem in damaged.items()) or "all files are as they were written")
+        return 3 if damaged else 0
+    results = Results(flags.folder)
+    if flags.csv:
+        results.to_csv(flags.csv)
+    if flags.parquet:
+        results.to_parquet(flags.parquet)
+    if flags.history:
+        results.history().to_csv(flags.history, index=False)
+    if not (flags.csv or flags.parquet or flags.history):
+        print(results.to_pandas().to_string(index=False, float_format=lambda v: f"{v:.4f}"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(command.main(run, parser()))

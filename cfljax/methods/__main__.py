@@ -1,0 +1,35 @@
+"""`python -m cfljax.methods`: what methods there are."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from cfljax import command
+
+ABOUT = "List the methods, a line each; with a name, all about one: its paper, options, defaults and communication."
+EXAMPLES = """  python -m cfljax.methods
+  python -m cfljax.methods fedgroup"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags."""
+    made = command.parser("methods", ABOUT, EXAMPLES)
+    made.add_argument("name", nargs="?", help="a method")
+    made.add_argument("--markdown", action="store_true", help="the table of the README")
+    return made
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Print what was asked for."""
+    from cfljax.methods import listing
+
+    if flags.name:
+        print(listing.details(flags.name))
+    else:
+        print(listing.markdown() if flags.markdown else listing.lines())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(command.main(run, parser()))

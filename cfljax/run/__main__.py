@@ -1,0 +1,42 @@
+"""The run command: one run, its curve and its summary."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from cfljax import command
+
+ABOUT = "Run one method once and print how it went. For more than one run, use python -m cfljax.sweep."
+EXAMPLES = """  python -m cfljax.run fedavg
+  python -m cfljax.run fedprox --set method.mu=0.1 --set data.partition=rotated --set train.rounds=50 --seed 1"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags."""
+    made = command.parser("run", ABOUT, EXAMPLES)
+    made.add_argument("method", help="a method; python -m cfljax.methods lists them")
+    made.add_argument("--data", default="digits", help="a data set (digits)")
+    made.add_argument("--model", default="mlp", help="a model (mlp)")
+    made.add_argument("--seed", type=int, default=0)
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option, as train.lr=0.1 or method.mu=1")
+    made.add_argument("--quiet", action="store_true", help="no progress")
+    return made
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Run, and print the history's last rows and the summary."""
+    from cfljax.api import one_run
+
+    table = {"data": {"name": flags.data}, "model": {"name": flags.model}, "method": [{"name": flags.method}], "seeds": [flags.seed]}
+    command.use_compilation_cache()
+    result = one_run(table, flags.set, progress=not flags.quiet)
+    frame = result.to_pandas()
+    columns = [c for c in ("round", "accuracy", "accuracy_worst10", "loss", "ari", "clusters") if c in frame]
+    print(frame[columns].tail(10).to_string(index=False, float_format=lambda v: f"{v:.4f}"))
+    print(result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(command.main(run, parser()))

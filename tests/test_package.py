@@ -1,0 +1,114 @@
+"""The package as a whole: what imports what, what is imported when, and what must never be in it."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "cfljax"
+ORDER = [
+    {"types", "errors", "keys", "options", "registry"},
+    {"data"},
+    {"federation"},
+    {"models"},
+    {"kernels"},
+    {"local"},
+    {"cohort", "evaluate", "metrics"},
+    {"methods"},
+    {"engine"},
+    {"simulate"},
+    {"config", "plan"},
+    {"assemble"},
+    {"store"},
+    {"progress", "launch"},
+    {"result"},
+    {"report"},
+    {"api", "callable_module", "command", "sweep", "run", "load"},
+]
+COMMANDS = {"data/__main__.py", "data/describe.py", "methods/__main__.py", "report/__main__.py"}
+"""Command lines that live beside what they are about."""
+
+
+def modules():
+    return sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
+
+
+def part(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def rank(name):
+    return next(i for i, level in enumerate(ORDER) if name in level)
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module == "cfljax":
+            yield from (f"cfljax.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_one_way(path):
+    if str(path.relative_to(PACKAGE)) in COMMANDS:
+        return
+    for name in imported(path):
+        if name.startswith("cfljax.") and name != "cfljax.__version__":
+            assert rank(name.split(".")[1]) <= rank(part(path)), f"{path.name} imports {name}"
+
+
+def python(code, *flags):
+    return subprocess.run([sys.executable, *flags, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_importing_is_light():
+    heavy = ("jax", "flax", "optax", "sklearn", "pandas", "matplotlib", "tensorflow_datasets", "tensorflow", "scipy")
+    assert python(f"import sys, cfljax; print([m for m in {heavy} if m in sys.modules])") == "[]"
+
+
+def test_heavy_packages_wait_until_they_are_used():
+    heavy = ("flax", "optax", "sklearn", "pandas", "matplotlib", "tensorflow_datasets", "tensorflow")
+    everything = "data federation models kernels.mix kernels.host methods engine simulate config plan assemble store launch.sweep result api"
+    code = f"import sys, {', '.join('cfljax.' + m for m in everything.split())}; print([m for m in {heavy} if m in sys.modules])"
+    assert python(code) == "[]"
+
+
+def test_sweep_is_a_function_before_and_after_it_is_imported():
+    code = """
+import cfljax
+first = cfljax.sweep
+import cfljax.sweep, cfljax.run, cfljax.load
+assert callable(first) and callable(cfljax.sweep) and callable(cfljax.run) and callable(cfljax.load)
+from cfljax import sweep
+try:
+    cfljax.sweep({"data": {"name": "digits"}, "method": [{"name": "fedavgg"}]})
+except cfljax.errors.SpecError as error:
+    print(error)
+"""
+    assert 'did you mean "fedavg"?' in python(code)
+
+
+@pytest.mark.parametrize("command", ["sweep", "run", "load", "data", "methods", "report"])
+def test_commands_help_without_warnings(command):
+    done = subprocess.run([sys.executable, "-W", "error", "-m", f"cfljax.{command}", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == ""
+    assert "examples:" in done.stdout
+
+
+def test_nothing_unsafe_in_the_package():
+    unsafe = re.compile(r"\bpickle\b(?!s)\.|allow_pickle=True|(?<![\w.])eval\(|(?<![\w.])exec\(|\bdill\b")
+    hits = [f"{p.name}: {line}" for p in modules() for line in p.read_text().splitlines() if unsafe.search(line)]
+    assert hits == []
+
+
+def test_the_readme_has_the_method_table_of_the_registry():
+    from cfljax.methods.listing import markdown
+
+    assert markdown() in (ROOT / "README.md").read_text(), "run `python -m cfljax.methods --markdown` and put it into README.md"
