@@ -1,0 +1,127 @@
+"""CFL-MGD (clustered federated learning by momentum gradient descent, paper 004): IFCA's choice by loss, and a momentum
+buffer u_p beside each of the P models χ_p (P is `clusters`).
+
+`aggregate = "model"` (option II, the paper's Table 2): from (χ_p, u_p) each member runs its local steps u ← βu + ∇φ(χ),
+χ ← χ − ηu (eq. 4; Algorithm 1 prints the two lines in the other order); χ_p and u_p become the members' means (eq. 6).
+`"gradient"` (option I): one gradient each, u_i = β u_p + g_i, χ_p ← χ_p − η/m Σ_members u_i, u_p the mean of the members' u_i (eq.
+5). The printed m is the number of clients (`divisor = "clients"`); by default it is that of the round's participants, the same
+when all take part. Algorithm 1's server sets its members' buffers to u_p: whoever joins cluster p starts from u_p (`momentum_of
+= "cluster"`); taken to the letter a client that changes its cluster brings the buffer it was last sent (`"client"`, which
+keeps d numbers per client).
+
+`estimate` is the data for the choice and, in option I, for the gradient: all of a client's, or the first mini-batch of
+`train.batch`. `resample` is section 5's device for the proof, which cuts the data into 2T disjoint parts for T rounds: there
+is never that much of it, so here each round deals a client's data anew into two halves, one to choose on, one to train on.
+`beta` is the momentum; `train.momentum` must be 0, and the optimiser "sgd".
+
+Communication per participant and round: P models and one u_p down; u_i (option I), or χ_i and u_i (option II) up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax.errors import SpecError
+from cfljax.kernels.choose import least_loss
+from cfljax.kernels.mix import mix_models, mix_updates
+from cfljax.local.solver import Solver
+from cfljax.methods.choice import DIVISORS, by_loss, first_batches, gradient_work, halves, join, losses_of, need_clients, shared_out
+from cfljax.methods.common import first_models, jobs_from, report, traffic
+from cfljax.options import option
+from cfljax.registry import Entry
+from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Options of CFL-MGD."""
+
+    clusters: int = option(4, "number of models", low=1)
+    beta: float = option(0.9, "momentum, of the clusters' buffers", low=0.0, traced=True)
+    aggregate: str = option("model", "average local models (option II), or one gradient each (I)", choices=("model", "gradient"))
+    momentum_of: str = option("cluster", "whose buffer a client starts from", choices=("cluster", "client"))
+    divisor: str = option("participants", "of option I's sum: of the round, all, or the cluster's own", choices=DIVISORS)
+    resample: bool = option(False, "choose on one half of a client's data, train on the other, dealt anew each round")
+    estimate: str = option(
+        "full", "choose on all local data, or on the first mini-batch of local training", choices=("full", "batch")
+    )
+
+    def check_run(self, where: str, train: Any, data: Any, model: Any) -> None:  # noqa: ARG002
+        """Combinations with the rest of a run; raises SpecError."""
+        if train.momentum != 0:
+            raise SpecError(f"train.momentum = {train.momentum}: must be 0 for {where}, whose momentum is its option beta")
+        if train.optimizer != "sgd":
+            raise SpecError(
+                f'train.optimizer = "{train.optimizer_pair[0]}": must be "sgd" for {where}, which keeps momentum buffers'
+            )
+
+
+class State(NamedTuple):
+    """Models, momentum buffers, and who belongs to which."""
+
+    models: jax.Array
+    """f32[K, d]."""
+    velocity: jax.Array
+    """f32[K, d]: u_p."""
+    labels: jax.Array
+    """i32[C]."""
+    sent: jax.Array | None = None
+    """f32[C, d]: the buffer that each client was last sent (`momentum_of = "client"`)."""
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """CFL-MGD: IFCA with a momentum buffer per cluster."""
+    k = config.clusters
+    model_averaging = config.aggregate == "model"
+    work = solver.work if model_averaging else gradient_work(solver.work, config.estimate)
+    divisor = "members" if model_averaging else config.divisor
+
+    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:  # noqa: ARG001
+        need_clients(federation, k, "cfl_mgd")
+        return {}
+
+    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:  # noqa: ARG001
+        models = first_models(key, model, k)
+        own = jnp.zeros((federation.clients, model.size)) if config.momentum_of == "client" else None
+        return State(models, jnp.zeros_like(models), jnp.full(federation.clients, -1, jnp.int32), own)
+
+    def jobs(state: State, cohort: Cohort, which: jax.Array) -> Jobs:
+        if state.sent is None:
+            return jobs_from(cohort, state.models, which, velocity=state.velocity)
+        mine = jnp.arange(which.shape[0], dtype=jnp.int32)
+        return jobs_from(cohort, state.models[which], mine, velocity=state.sent[cohort.ids])
+
+    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        looked, trained = halves(key, federation, cohort, solver.sequential) if config.resample else (federation, federation)
+        batch = solver.work.batch if config.estimate == "batch" else None
+        looked = first_batches(key, looked, cohort, batch, solver.sequential)
+        which = least_loss(losses_of(model, looked, cohort, state.models))
+        momentum = hyper | {"momentum": hyper["beta"]}
+        updates = solver.fit(key, trained, jobs(state, cohort, which), momentum, work)  # eq. 4; option I: one step, −η u_i
+        delta = jnp.asarray(updates.delta)
+        mix = shared_out(which, federation, cohort, k, "uniform", divisor)
+        mixed = mix_updates(mix, delta, state.models)  # eq. 5, 6
+        finite = jnp.isfinite(delta).all(axis=1, keepdims=True)
+        members = shared_out(which, federation, cohort, k, "uniform", "members")
+        buffers = jnp.where(finite, jnp.asarray(updates.velocity), jnp.nan)  # a broken client is left out of both
+        velocity = mix_models(members, buffers, state.velocity).new
+        sent = None
+        if state.sent is not None:
+            there = jnp.where(cohort.mask, cohort.ids, federation.clients)
+            sent = state.sent.at[there].set(velocity[which], mode="drop")
+        told = traffic(cohort, vectors_down=k + 1, vectors_up=2 if model_averaging else 1)
+        info = report(federation, cohort, updates, state.models[which], mixed.new[which], mixed, told)
+        return State(mixed.new, velocity, join(state.labels, cohort, which), sent), info
+
+    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:  # noqa: ARG001
+        return by_loss(model, federation, state.models, state.labels)
+
+    return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, score=score)
+
+
+cfl_mgd = Entry(Config, make)

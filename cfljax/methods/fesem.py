@@ -1,0 +1,105 @@
+"""FeSEM (multi-centre federated learning, Xie et al. 2020), as FedGroup's paper 003 compares with it: K centres, which start at
+different random models; a client belongs to the centre nearest in l2 to its last local weights W_i, trains from it, and the centre
+becomes the mean of the weights of its members among this round's participants.
+
+Until a client has trained, W_i = w_0 (`fesem_init = "shared"`, the authors' code: as w_0 is the first centre, all of them join
+that one in the first round) or its weights after one local epoch from w_0 (`"own"`). A client without a cluster is scored with
+the centre nearest to its W_i. FedGroup's authors average by samples; uniform, the method's own reading, is the default.
+
+Communication per participant and round: one model down, one up (the server keeps W_i and finds the nearest centre); with
+`fesem_init = "own"` one down and one up more for every client that trains, in round 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import keys
+from cfljax.kernels.choose import nearest
+from cfljax.kernels.mix import mix_updates, weights_by
+from cfljax.local.solver import Solver, Work
+from cfljax.methods.choice import join, need_clients
+from cfljax.methods.common import first_model, first_models, jobs_from, report, sizes, traffic
+from cfljax.options import option
+from cfljax.registry import Entry
+from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model, Traffic
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Options of FeSEM."""
+
+    clusters: int = option(4, "number of centres", low=1)
+    average: str = option("uniform", "weights of the members", choices=("uniform", "samples"))
+    fesem_init: str = option(
+        "shared", "W_i of a client that has not trained: w_0, or one local epoch from it", choices=("shared", "own")
+    )
+
+
+class State(NamedTuple):
+    """Centres, the clients' last weights, and who belongs to which."""
+
+    centres: jax.Array
+    """f32[K, d]."""
+    own: jax.Array
+    """f32[C, d]: W_i."""
+    labels: jax.Array
+    """i32[C]."""
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """FeSEM: clients belong to the centre nearest to their last weights."""
+    k = config.clusters
+
+    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:  # noqa: ARG001
+        need_clients(federation, k, "fesem")
+        return {}
+
+    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:  # noqa: ARG001
+        everyone, start = jnp.arange(federation.clients, dtype=jnp.int32), first_model(key, model)
+        own = jnp.tile(start, (federation.clients, 1))
+        if config.fesem_init == "own":
+            jobs = Jobs(everyone, trains(federation), jnp.ones(everyone.shape), start[None], jnp.zeros_like(everyone))
+            delta = solver.fit(keys.fold(key, "own"), federation, jobs, hyper, Work(1, None, solver.work.batch)).delta
+            own = own + jnp.where(jnp.isfinite(delta).all(axis=1, keepdims=True), delta, 0.0)
+        return State(first_models(key, model, k), own, jnp.full(federation.clients, -1, jnp.int32))
+
+    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        which = nearest(state.own[cohort.ids], state.centres)
+        start = state.centres[which]
+        updates = solver.fit(key, federation, jobs_from(cohort, state.centres, which), hyper)
+        delta = jnp.asarray(updates.delta)
+        mix = weights_by(which, jnp.asarray(cohort.mask), sizes(federation, cohort), k, config.average)
+        mixed = mix_updates(mix, delta, state.centres)
+        sane = cohort.mask & jnp.isfinite(delta).all(axis=1)
+        own = state.own.at[jnp.where(sane, cohort.ids, federation.clients)].set(start + delta, mode="drop")
+        info = report(federation, cohort, updates, start, mixed.new[which], mixed, sent(federation, cohort))
+        return State(mixed.new, own, join(state.labels, cohort, which)), info
+
+    def sent(federation: Federation, cohort: Cohort) -> Traffic:
+        told = traffic(cohort)
+        if config.fesem_init == "shared":
+            return told
+        more = jnp.where(cohort.round == 0, jnp.sum(trains(federation), dtype=jnp.int32), 0)
+        return told._replace(vectors_down=told.vectors_down + more, vectors_up=told.vectors_up + more)
+
+    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:  # noqa: ARG001
+        if config.fesem_init == "own":
+            return jnp.where(state.labels < 0, nearest(state.own, state.centres), state.labels)
+        unseen = jnp.argmin(state.labels)  # any client without a cluster: all of them have the same W_i, w_0
+        return jnp.where(state.labels < 0, nearest(state.own[unseen][None], state.centres)[0], state.labels)
+
+    return Method(init, round, models=lambda state: (state.centres, state.labels), setup=setup, score=score)
+
+
+def trains(federation: Federation) -> jax.Array:
+    """bool[C]: real clients with training data."""
+    return (jnp.asarray(federation.uid) >= 0) & (jnp.asarray(federation.train.count) > 0)
+
+
+fesem = Entry(Config, make)

@@ -1,0 +1,129 @@
+"""Joint gradient and loss based clustering (Lin et al., paper 001): K models; each
+device joins s_i = argmax_k λ S_ik + (1 − λ)(−L_ik), S_ik being the similarity of its gradient at model k with the last move
+Δw_k = w_k^t − w_k^{t−1} of that model.
+
+Loss and gradient are those of one mini-batch Z_i of `batch` samples, with which the local step is then taken: `batch` and
+`local_steps` are all there is to a device's round; `train.batch`, `train.epochs` and `train.steps` are not looked at. The local
+solver computes the chosen model's gradient on Z_i once more (the same numbers), so that no K × S × d array is ever held.
+
+Readings. The paper prints cos(∇L, Δw) and calls Δw the average gradient; as Δw points downhill, `similarity = "descent"` takes
+cos(−∇L, Δw), `"literal"` what is printed, `"euclidean"` −‖−lr ∇L − Δw‖. `loss_reduction = "sum"` is eq. 1 as printed and holds for
+the step, too. Before the first move S = 0 and the loss decides; a model that nobody chose has Δw = 0. Empty clusters: section
+II-C draws K devices and puts one into each cluster. A device without a cluster is scored by the same rule, on a mini-batch that
+does not change from round to round.
+
+Communication per participant and round: K models down, and the K last moves where not everybody takes part in each round (else
+devices know the broadcast before); one model up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import keys
+from cfljax.kernels.choose import RESEED, SIMILARITIES, joint_choice, move_similarity
+from cfljax.kernels.mix import mix_updates, weights_by
+from cfljax.local.solver import Solver, Work
+from cfljax.methods.choice import join, need_clients, reseeded
+from cfljax.methods.common import first_models, jobs_from, report, sizes, traffic
+from cfljax.options import option
+from cfljax.registry import Entry
+from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model
+
+BLOCK = 64
+"""Devices whose gradients are held at a time."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Options of joint clustering."""
+
+    clusters: int = option(4, "number of models", low=1)
+    similarity: str = option("descent", "of a gradient and a model's last move", choices=SIMILARITIES)
+    loss_reduction: str = option("mean", "over the mini-batch; a sum makes the step larger, too", choices=("mean", "sum"))
+    reseed: str = option("when_empty", "put random participants into the clusters", choices=RESEED)
+    average: str = option("uniform", "weights of the members", choices=("uniform", "samples"))
+    local_steps: int = option(1, "mini-batch steps of a device per round (train.steps and train.epochs do not count)", low=1)
+    batch: int = option(32, "samples of the mini-batch that a device chooses and steps on (train.batch does not count)", low=1)
+    lam: float = option(0.2, "weight of the similarity; the loss has 1 − lam", low=0.0, high=1.0, traced=True)
+
+
+class State(NamedTuple):
+    """Models, their last moves, and who belongs to which."""
+
+    models: jax.Array
+    """f32[K, d]."""
+    last: jax.Array
+    """f32[K, d]: Δw_k."""
+    labels: jax.Array
+    """i32[C]."""
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """Joint: each client joins by the loss and by how its gradient points."""
+    k, summed = config.clusters, config.loss_reduction == "sum"
+    work = Work(None, config.local_steps, config.batch)
+
+    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:  # noqa: ARG001
+        need_clients(federation, k, "joint")
+        return {}
+
+    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:  # noqa: ARG001
+        models = first_models(key, model, k)
+        return State(models, jnp.zeros_like(models), jnp.full(federation.clients, -1, jnp.int32))
+
+    def choose(
+        key: jax.Array, state: State, federation: Federation, clients: jax.Array, mask: jax.Array, hyper: Hyper
+    ) -> jax.Array:
+        """i32[S]: which cluster each of these clients joins; block by block."""
+        moved = jnp.any(state.last != 0)
+
+        def of_model(ids: jax.Array, there: jax.Array, start: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array]:
+            jobs = Jobs(ids, there, jnp.ones(ids.shape), start[None], jnp.zeros_like(ids))
+            gradient, loss = solver.batch_gradient(key, federation, jobs, config.batch)
+            if summed:  # eq. 1
+                samples = jnp.minimum(jnp.asarray(federation.train.count)[ids], config.batch).astype(jnp.float32)
+                gradient, loss = gradient * samples[:, None], loss * samples
+            similarity = move_similarity(gradient, last, config.similarity, hyper["lr"])  # eq. 3
+            return loss, jnp.where(moved, similarity, 0.0)
+
+        def block(part: tuple[jax.Array, jax.Array]) -> jax.Array:
+            judge = lambda pair: of_model(*part, *pair)  # noqa: E731
+            losses, similarity = jax.lax.map(judge, (state.models, state.last))
+            return joint_choice(losses, similarity, hyper["lam"])  # eq. 4
+
+        def some(part: tuple[jax.Array, jax.Array]) -> jax.Array:
+            return jax.lax.cond(jnp.any(part[1]), block, lambda part: jnp.zeros_like(part[0]), part)
+
+        size = min(BLOCK, clients.shape[0])
+        padding = -clients.shape[0] % size
+        parts = (jnp.pad(clients, (0, padding)).reshape(-1, size), jnp.pad(mask, (0, padding)).reshape(-1, size))
+        return jax.lax.map(some, parts).reshape(-1)[: clients.shape[0]]
+
+    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        which = choose(key, state, federation, jnp.asarray(cohort.ids), jnp.asarray(cohort.mask), hyper)
+        which = reseeded(key, which, federation, cohort, k, config.reseed)
+        stepping = hyper | {"loss_sum": jnp.float32(1)} if summed else hyper
+        updates = solver.fit(key, federation, jobs_from(cohort, state.models, which), stepping, work)  # eq. 5
+        mix = weights_by(which, jnp.asarray(cohort.mask), sizes(federation, cohort), k, config.average)
+        mixed = mix_updates(mix, jnp.asarray(updates.delta), state.models)  # eq. 6
+        all_take_part = cohort.ids.shape[0] >= jnp.sum(federation.uid >= 0)
+        sent = traffic(cohort, vectors_down=jnp.where(all_take_part, k, 2 * k))
+        info = report(federation, cohort, updates, state.models[which], mixed.new[which], mixed, sent)
+        return State(mixed.new, mixed.new - state.models, join(state.labels, cohort, which)), info  # eq. 2
+
+    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
+        without = (state.labels < 0) & (federation.uid >= 0) & (federation.train.count > 0)
+        everyone = jnp.arange(federation.clients, dtype=jnp.int32)
+        chosen = choose(keys.fold(keys.root(0), "score"), state, federation, everyone, without, hyper)
+        return jnp.where(without, chosen, state.labels)
+
+    return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, score=score)
+
+
+joint = Entry(Config, make)

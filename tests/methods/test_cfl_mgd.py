@@ -1,0 +1,108 @@
+import dataclasses
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax import simulate
+from cfljax.engine import Settings
+from cfljax.errors import SpecError
+from cfljax.methods import METHODS
+from cfljax.methods.choice import halves
+from cfljax.types import Cohort
+from tests.methods import rounds
+from tests.methods.test_ifca import close, federation
+from tests.reference import plain
+from tests.reference.cfl_mgd import cfl_mgd
+
+DEFAULTS = {"aggregate": "model", "momentum_of": "cluster", "divisor": "participants", "resample": False, "estimate": "full"}
+CASES = {
+    "model": {},
+    "model, resampled mini-batches": {"resample": True, "estimate": "batch", "momentum_of": "client"},
+    "gradient": {"aggregate": "gradient"},
+    "gradient, resampled": {"aggregate": "gradient", "resample": True, "divisor": "clients", "momentum_of": "client"},
+}
+WORK = {"epochs": 2, "batch": 5}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_agrees_with_a_plain_loop_over_clients(case):
+    options = DEFAULTS | CASES[case]
+    for seed, beta in ((0, 0.9), (1, 0.5)):  # one program
+        states, _, method = rounds.run("cfl_mgd", federation(), 4, 5, seed, work=WORK, clusters=3, beta=beta, **options)
+        net, clients = plain.Net(6, 4), plain.Clients(federation())
+        wanted = cfl_mgd(net, clients, states[0].models, seed, 4, 5, 0.1, beta, WORK, **options)
+        close(states, method, [w[:2] for w in wanted])
+        np.testing.assert_allclose(states[-1].velocity, wanted[-1][2], atol=1e-5 * max(1, np.abs(wanted[-1][2]).max()))
+        assert np.abs(wanted[-1][2]).max() > 0.01
+
+
+@pytest.mark.parametrize("aggregate", ["model", "gradient"])
+def test_without_momentum_it_is_ifca(aggregate):
+    options = DEFAULTS | {"aggregate": aggregate}
+    states, _, method = rounds.run("cfl_mgd", federation(), work=WORK, clusters=3, beta=0.0, **options)
+    theirs, _, ifca = rounds.run("ifca", federation(), work=WORK, clusters=3, aggregate=aggregate)
+    a, b = rounds.models_of(method, states), rounds.models_of(ifca, theirs)
+    np.testing.assert_array_equal(a[1], b[1])
+    np.testing.assert_allclose(a[0], b[0], rtol=0, atol=2e-7)
+
+
+def test_the_buffer_goes_down_and_up_too():
+    for aggregate, up in (("model", 2), ("gradient", 1)):
+        options = DEFAULTS | {"aggregate": aggregate}
+        _, infos, _ = rounds.run("cfl_mgd", federation(), 1, work=WORK, clusters=3, **options)
+        assert [int(n) for n in infos[0].traffic] == [4 * 5, up * 5, 0, 0]
+
+
+def test_a_cluster_without_participants_keeps_its_model_and_buffer():
+    states, _, _ = rounds.run("cfl_mgd", federation(), work=WORK, clusters=3, **DEFAULTS)
+    empty = 0
+    for before, after in zip(states[1:-1], states[2:], strict=True):
+        for k in range(3):
+            if np.array_equal(before.models[k], after.models[k]):
+                assert np.array_equal(before.velocity[k], after.velocity[k])
+                empty += 1
+    assert empty
+
+
+def test_a_broken_client_breaks_no_buffer():
+    whole = federation()
+    start, count = int(whole.train.start[2]), int(whole.train.count[2])
+    mine = np.asarray(whole.train.rows)[start : start + count]
+    broken = dataclasses.replace(whole, pool=whole.pool._replace(x=jnp.asarray(whole.pool.x).at[mine].set(jnp.nan)))
+    for aggregate in ("model", "gradient"):
+        states, infos, _ = rounds.run("cfl_mgd", broken, work=WORK, clusters=3, **DEFAULTS | {"aggregate": aggregate})
+        assert sum(int(info.nonfinite) for info in infos) > 0
+        assert np.isfinite(states[-1].models).all() and np.isfinite(states[-1].velocity).all()
+
+
+def test_resampling_deals_every_sample_once():
+    eight = federation()
+    present = Cohort(jnp.array([6, 1, 3]), jnp.array([True, True, False]), jnp.ones(3), jnp.int32(0))
+    first, second = (h.train for h in halves(rounds.keys.root(5), eight, present, True))
+    for c in (6, 1):
+        parts = [np.asarray(h.rows)[int(h.start[c]) : int(h.start[c]) + int(h.count[c])] for h in (first, second)]
+        begin, n = int(eight.train.start[c]), int(eight.train.count[c])
+        assert sorted(np.concatenate(parts)) == sorted(np.asarray(eight.train.rows)[begin : begin + n])
+        assert 0 <= len(parts[1]) - len(parts[0]) <= 1 and max(map(len, parts)) <= second.longest
+    assert first.count.sum() + second.count.sum() == eight.train.count[jnp.array([6, 1])].sum()
+
+
+def test_it_runs_in_the_engine():
+    _, model, method, *_ = rounds.prepared("cfl_mgd", WORK, clusters=3, **DEFAULTS)
+    settings = Settings(rounds=2, participants=2, evaluations=2)
+    (out,) = simulate.simulate(method, model, federation(), settings, [0], [{"lr": 0.1, "beta": 0.9}])
+    assert out.history["scored"][-1] == 8 and (out.labels[-1] < 0).any()
+    assert out.history["bytes_up"][-1] == 2 * 2 * 2 * 4 * model.size
+
+
+def test_another_momentum_or_optimiser_is_refused():
+    config = METHODS.check("cfl_mgd", {}, "method.cfl_mgd")
+    for train in (
+        SimpleNamespace(momentum=0.9, optimizer="sgd"),
+        SimpleNamespace(momentum=0.0, optimizer="adam", optimizer_pair=("adam", {})),
+    ):
+        with pytest.raises(SpecError, match="method.mine"):
+            config.check_run("method.mine", train, None, None)
+    config.check_run("method.mine", SimpleNamespace(momentum=0.0, optimizer="sgd"), None, None)

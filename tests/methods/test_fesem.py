@@ -1,0 +1,45 @@
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax.methods.common import first_model
+from tests import toy
+from tests.methods import rounds
+from tests.methods.test_ifca import close, federation
+from tests.reference import plain
+from tests.reference.fesem import fesem
+
+WORK = {"epochs": 2, "batch": 5}
+
+
+@pytest.mark.parametrize(("average", "fesem_init"), [("uniform", "shared"), ("samples", "own")])
+def test_agrees_with_a_plain_loop_over_clients(average, fesem_init):
+    states, infos, method = rounds.run("fesem", federation(), lr=1.0, work=WORK, clusters=3, average=average, fesem_init=fesem_init)
+    w0 = first_model(rounds.keys.root(0), toy.model())
+    net, clients = plain.Net(6, 4), plain.Clients(federation())
+    wanted, own = fesem(net, clients, states[0].centres, w0, 0, 4, 5, 1.0, 5, 2, average, fesem_init)
+    close(states, method, wanted)
+    np.testing.assert_allclose(states[-1].own, own, atol=1e-5 * np.abs(own).max())
+    labels = np.asarray(states[-1].labels)
+    if fesem_init == "shared":
+        assert set(np.asarray(states[1].labels).tolist()) == {-1, 0}  # all of them start at w_0, the first centre
+    extra = 8 if fesem_init == "own" else 0
+    assert [[int(n) for n in info.traffic] for info in infos[:2]] == [[5 + extra, 5 + extra, 0, 0], [5, 5, 0, 0]]
+    part = states[1]
+    nearest = np.linalg.norm(np.asarray(part.own)[:, None] - np.asarray(part.centres)[None], axis=2).argmin(axis=1)
+    chosen = np.asarray(method.score(part, federation(), {}))
+    np.testing.assert_array_equal(chosen, np.where(np.asarray(part.labels) < 0, nearest, part.labels))
+    assert (np.asarray(part.labels) < 0).any() and labels.min() >= -1
+
+
+def test_a_broken_client_keeps_its_last_weights():
+    whole = federation()
+    start, count = int(whole.train.start[2]), int(whole.train.count[2])
+    mine = np.asarray(whole.train.rows)[start : start + count]
+    broken = dataclasses.replace(whole, pool=whole.pool._replace(x=jnp.asarray(whole.pool.x).at[mine].set(jnp.nan)))
+    states, infos, _ = rounds.run("fesem", broken, work=WORK, lr=1.0, clusters=3, average="samples", fesem_init="own")
+    assert sum(int(info.nonfinite) for info in infos) > 0
+    assert np.isfinite(states[-1].centres).all() and np.isfinite(states[-1].own).all()
+    assert np.array_equal(states[-1].own[2], states[0].own[2])

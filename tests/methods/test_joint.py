@@ -1,0 +1,94 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax import keys, simulate
+from cfljax.engine import Settings
+from cfljax.errors import SpecError
+from cfljax.methods import METHODS
+from cfljax.methods import joint as module
+from tests import toy
+from tests.methods import rounds
+from tests.methods.test_ifca import close, federation
+from tests.reference import plain
+from tests.reference.joint import joint
+
+NAMES = {"how": "similarity", "reseeding": "reseed"}
+CASES = {
+    "defaults": {},
+    "literal": {"how": "literal", "reseeding": "always"},
+    "euclidean, summed, further steps": {
+        "how": "euclidean",
+        "summed": True,
+        "local_steps": 5,
+        "reseeding": "never",
+        "average": "samples",
+    },
+}
+
+
+def ours(seed=0, participants=5, **options):
+    options = {NAMES.get(k, k): v for k, v in options.items()}
+    if "summed" in options:
+        options["loss_reduction"] = "sum" if options.pop("summed") else "mean"
+    states, infos, method = rounds.run(
+        "joint", federation(), 4, participants, seed, 0.05, {"epochs": 9}, clusters=3, batch=7, **options
+    )
+    return states, infos, method
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_agrees_with_a_plain_loop_over_devices(case):
+    options = {"lam": 0.2, "how": "descent", "summed": False, "reseeding": "when_empty"} | CASES[case]
+    parted = []
+    for seed, lam in ((0, 0.2), (1, 0.9)):  # one program
+        options["lam"] = lam
+        states, _, method = ours(seed, **options)
+        wanted = joint(plain.Net(6, 4), plain.Clients(federation()), states[0].models, seed, 4, 5, 0.05, 7, **options)
+        close(states, method, wanted)
+        by_loss = joint(
+            plain.Net(6, 4), plain.Clients(federation()), states[0].models, seed, 4, 5, 0.05, 7, **options | {"lam": 0.0}
+        )
+        parted.append(any((a[1] != b[1]).any() for a, b in zip(wanted, by_loss, strict=True)))
+    assert any(parted), "the similarity decides nothing here"
+
+
+def test_without_similarity_it_is_ifca_on_the_same_batch():
+    states, _, method = ours(lam=0.0, how="descent", summed=False, reseeding="when_empty")
+    work = {"steps": 1, "batch": 7}
+    theirs, _, ifca = rounds.run("ifca", federation(), work=work, lr=0.05, clusters=3, estimate="batch", reseed="when_empty")
+    a, b = rounds.models_of(method, states), rounds.models_of(ifca, theirs)
+    np.testing.assert_array_equal(a[1], b[1])
+    np.testing.assert_allclose(a[0], b[0], atol=1e-6)
+
+
+def test_the_last_move_is_sent_where_devices_may_have_missed_it():
+    some = ours(lam=0.2, how="descent", summed=False, reseeding="when_empty")[1]
+    assert [int(n) for n in some[0].traffic] == [2 * 3 * 5, 5, 0, 0]
+    everyone = ours(participants=8, lam=0.2, how="descent", summed=False, reseeding="when_empty")[1]
+    assert [int(n) for n in everyone[0].traffic] == [3 * 8, 8, 0, 0]
+
+
+def test_a_device_without_a_cluster_is_scored_by_the_same_rule(monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", 3)
+    _, model, method, *_ = rounds.prepared("joint", {"epochs": 1}, clusters=3, batch=8, similarity="literal")
+    settings = Settings(rounds=2, participants=3, evaluations=2)
+    (out,) = simulate.simulate(method, model, federation(), settings, [0], [{"lr": 0.1, "lam": 1.0}])
+    state = module.State(jnp.asarray(out.models), jnp.asarray(np.eye(3, model.size), jnp.float32), jnp.asarray(out.labels[-1]))
+    chosen = np.asarray(method.score(state, federation(), {"lr": jnp.float32(0.1), "lam": jnp.float32(1.0)}))
+    net, clients, key = plain.Net(6, 4), plain.Clients(federation()), keys.fold(keys.root(0), "score")
+    for c in range(8):
+        x, y = clients.train[c]
+        rows = plain.batches(plain.local_key(key, c), len(y), 8, steps=1)[0]
+        gradients = [net.gradient(w, x[rows], y[rows]) for w in out.models.astype(float)]
+        along = [g[k] / np.linalg.norm(g) for k, g in enumerate(gradients)]
+        assert chosen[c] == (np.argmax(along) if out.labels[-1][c] < 0 else out.labels[-1][c])
+    assert (out.labels[-1] < 0).any() and out.history["scored"][-1] == 8
+
+
+def test_impossible_options_are_one_line():
+    with pytest.raises(SpecError, match="lam = 1.5"):
+        METHODS.check("joint", {"lam": 1.5}, "method.joint")
+    with pytest.raises(SpecError, match="only 8 clients train"):
+        rounds.prepared("joint", clusters=9)[2].setup(jax.random.key(0), toy.federation(), {})
