@@ -16,6 +16,7 @@ from cfljax.launch.checkpoint import Keeper
 from cfljax.plan import Batch
 from cfljax.simulate import Output, simulate
 from cfljax.store import provenance, summarise
+from cfljax.types import Federation
 
 Unit = tuple[dict[str, Any], dict[str, np.ndarray]]
 """(record, arrays) as `Store.write` takes them."""
@@ -37,7 +38,7 @@ def run_batch(
         parts = assemble(batch.first)
         told = None if progress is None else lambda done, accuracy: progress(done, float(np.nanmean(accuracy)))
         outputs = _simulate(batch, parts, told, keeper)
-        return [unit(run, output, keep, target) for run, output in zip(batch.runs, outputs, strict=False)]
+        return [unit(run, output, keep, target, parts.federation) for run, output in zip(batch.runs, outputs, strict=False)]
     except CfljaxError as error:
         if not catch:
             raise
@@ -63,8 +64,9 @@ def _simulate(batch: Batch, parts: Assembled, told: Any, keeper: Keeper | None) 
         return simulate(*arguments, **options)
 
 
-def unit(run: Run, output: Output, keep: str, target: float | None = None) -> Unit:
-    """A finished run as it is kept. `keep`: "models" (and labels), "labels" or "none"."""
+def unit(run: Run, output: Output, keep: str, target: float | None = None, federation: Federation | None = None) -> Unit:
+    """A finished run as it is kept. `keep`: "models" (and labels), "labels" or "none". With the federation, the report
+    knows the true groups and the sizes of the clients."""
     arrays = {f"history/{name}": _small(values) for name, values in output.history.items() if values.ndim == 1}
     wide = {name: values for name, values in output.history.items() if values.ndim > 1} | output.diag
     arrays |= {f"diag/{run.method}/{name}": _small(values) for name, values in wide.items()}
@@ -72,6 +74,9 @@ def unit(run: Run, output: Output, keep: str, target: float | None = None) -> Un
     if keep != "none":
         narrow = np.int16 if output.labels.max(initial=0) < 2**15 else np.int32
         arrays["labels"] = output.labels.astype(narrow)
+        if federation is not None:
+            arrays["group"] = np.asarray(federation.group, np.int32)
+            arrays["train_size"] = np.asarray(federation.train.count, np.int32)
     if keep == "models":
         arrays["models"] = output.models
     summary = summarise(output.history, output.client_accuracy, target)
