@@ -30,7 +30,7 @@ class Directions(NamedTuple):
 
 def leading_directions(x: jax.Array, m: int, mask: jax.Array | None = None, how: str = "auto") -> Directions:
     """The m leading right singular vectors of x f32[n, d] (the left ones of xᵀ). `how`: `"gram"` starts from the
-    eigenvectors of the smaller Gram matrix, `"randomised"` from random combinations of the rows and six passes of
+    eigenvectors of the smaller Gram matrix, `"randomised"` from random combinations of the rows and three passes of
     subspace iteration (for many long rows), `"auto"` decides by size. Both end with a Rayleigh–Ritz step on x itself, so
     that small singular values keep their digits. The largest entry of a direction is positive."""
     chex.assert_rank(x, 2)
@@ -42,7 +42,7 @@ def leading_directions(x: jax.Array, m: int, mask: jax.Array | None = None, how:
     if how not in ("auto", "gram", "randomised"):
         raise ValueError(f'directions by "{how}": must be "auto", "gram" or "randomised"')
     basis = _gram_start(x, scale, r) if exact else _random_start(x, scale, r)
-    basis = jax.lax.fori_loop(0, 1 if exact else 6, lambda _, q: _pass(x, scale, q), basis)
+    basis = jax.lax.fori_loop(0, 1 if exact else 3, lambda _, q: _pass(x, scale, q), basis)
     inside = product(x, basis, scale, jnp.ones(r))  # n × r
     _, values, turn = jnp.linalg.svd(inside, full_matrices=False)
     k = min(m, r, n)

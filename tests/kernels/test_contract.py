@@ -47,7 +47,7 @@ KERNELS = {
 def test_compiled_plain_and_batched_agree(name):
     function, *args = KERNELS[name]
     batched = jax.jit(jax.vmap(function))(*(jnp.stack([a, a]) for a in args))
-    with jax.disable_jit():
+    with jax.disable_jit(name != "kmeans"):  # hashing without compilation takes half a minute there
         plain = function(*args)
     for a, b in zip(jax.tree.leaves(batched), jax.tree.leaves(plain), strict=True):
         assert a.dtype == b.dtype and a.dtype in (jnp.float32, jnp.int32, jnp.bool_)
