@@ -1,0 +1,1 @@
+"""What a results folder shows: tables, one self-contained page, and figures for papers."""

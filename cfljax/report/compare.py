@@ -1,0 +1,165 @@
+"""Means over seeds, the best of each column, and which rows cannot be told from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cfljax.report.gather import Configuration, Unit
+
+LEVEL = 0.05
+"""Of the test."""
+FEWEST = 3
+"""Seeds in common with the best below which nothing is tested."""
+
+
+class Column(NamedTuple):
+    """A quantity of the comparison table."""
+
+    key: str
+    heading: str
+    value: Callable[[Unit], float]
+    """NaN where the run has none."""
+    kind: str = "percent"
+    """How it is written: percent, score, count, bytes or seconds."""
+    better: int = 1
+    """1: the higher the better, −1: the lower, 0: neither is marked."""
+
+
+class Cell(NamedTuple):
+    """One quantity of one configuration."""
+
+    mean: float
+    std: float | None
+    """Of a sample; None of fewer than two runs."""
+    n: int
+    total: int
+    """Runs that ended well, of which `n` have the quantity."""
+    best: bool = False
+    p: float | None = None
+    """Against the best, corrected; None: not tested."""
+
+    @property
+    def tied(self) -> bool:
+        """Tested, and not significantly different from the best."""
+        return self.p is not None and self.p >= LEVEL
+
+
+class Row(NamedTuple):
+    """One configuration."""
+
+    configuration: Configuration
+    cells: dict[str, Cell]
+
+
+def _summary(name: str) -> Callable[[Unit], float]:
+    return lambda unit: _number(unit.record["summary"].get(name))
+
+
+def _bytes(unit: Unit) -> float:
+    return _summary("bytes_up")(unit) + _summary("bytes_down")(unit)
+
+
+def seconds(unit: Unit) -> float:
+    """Compiling, training and evaluating."""
+    return math.fsum(_number(v) for v in unit.record["timings"].values()) if unit.record["timings"] else math.nan
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+COLUMNS = (
+    Column("accuracy_max", "max", _summary("accuracy_max")),
+    Column("accuracy_last", "last", _summary("accuracy_last")),
+    Column("accuracy_last10", "last 10", _summary("accuracy_last10")),
+    Column("accuracy_worst10", "worst tenth", _summary("accuracy_worst10")),
+    Column("ari_last", "ARI", _summary("ari_last"), "score"),
+    Column("nmi_last", "NMI", _summary("nmi_last"), "score"),
+    Column("clusters_last", "clusters", _summary("clusters_last"), "count", 0),
+    Column("round_to_target", "rounds to target", _summary("round_to_target"), "count", -1),
+    Column("bytes_to_target", "bytes to target", _summary("bytes_to_target"), "bytes", -1),
+    Column("bytes", "bytes", _bytes, "bytes", 0),
+    Column("seconds", "seconds", seconds, "seconds", 0),
+)
+TARGETS = ("round_to_target", "bytes_to_target")
+
+
+def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = COLUMNS) -> list[Row]:
+    """A row per configuration, with the best of each block marked and the others tested against it. The columns about a
+    target are there when a run has reached one."""
+    made = [Row(configuration, {}) for configuration in configurations]
+    blocks: dict[str, list[Row]] = {}
+    for row in made:
+        blocks.setdefault(row.configuration.block, []).append(row)
+    for column in columns:
+        if column.key in TARGETS and not _any(made, column):
+            continue
+        for block in blocks.values():
+            _fill(block, column)
+    return made
+
+
+def _any(made: list[Row], column: Column) -> bool:
+    return any(math.isfinite(column.value(unit)) for row in made for unit in row.configuration.by_status("done"))
+
+
+def _fill(block: list[Row], column: Column) -> None:
+    """The cells of one column in the rows of one block."""
+    found = []
+    for row in block:
+        done = row.configuration.by_status("done")
+        values = {unit.seed: v for unit in done if math.isfinite(v := column.value(unit))}
+        found.append(values)
+        row.cells[column.key] = Cell(*mean_and_deviation(values.values()), len(values), len(done))
+    cells = [row.cells[column.key] for row in block]
+    whole = [i for i, cell in enumerate(cells) if cell.n and cell.n == cell.total]
+    if column.better == 0 or len(whole) < 2:
+        return
+    best = max(whole, key=lambda i: column.better * cells[i].mean)
+    others = [i for i in whole if cells[i].mean != cells[best].mean]
+    tested = {i: p for i in others if (p := _paired(found[i], found[best])) is not None}
+    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+    for i in whole:
+        block[i].cells[column.key] = cells[i]._replace(best=i not in others, p=corrected.get(i))
+
+
+def _paired(one: dict[int, float], other: dict[int, float]) -> float | None:
+    shared = [seed for seed in one if seed in other]
+    if len(shared) < FEWEST:
+        return None
+    return paired_t([one[s] for s in shared], [other[s] for s in shared])
+
+
+def paired_t(one: Sequence[float], other: Sequence[float]) -> float:
+    """Two-sided p of a paired t-test. Differences that are all the same leave no doubt: 1 where they are zero, else 0."""
+    from scipy.special import stdtr  # scipy.stats takes half a second to import
+
+    difference = np.asarray(one, np.float64) - np.asarray(other, np.float64)
+    mean, spread = float(difference.mean()), float(difference.std(ddof=1))
+    if spread <= 1e-12 * max(abs(mean), 1e-12):
+        return 1.0 if mean == 0 else 0.0
+    return float(2 * stdtr(len(difference) - 1, -abs(mean) / (spread / math.sqrt(len(difference)))))
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction of p values."""
+    corrected, highest = [1.0] * len(values), 0.0
+    for rank, i in enumerate(sorted(range(len(values)), key=lambda i: values[i])):
+        highest = max(highest, min(1.0, (len(values) - rank) * values[i]))
+        corrected[i] = highest
+    return corrected
+
+
+def mean_and_deviation(values: Iterable[float]) -> tuple[float, float | None]:
+    """Mean, and the standard deviation of a sample (None of fewer than two)."""
+    values = list(values)
+    if not values:
+        return math.nan, None
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return mean, None
+    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))

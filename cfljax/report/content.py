@@ -1,0 +1,43 @@
+"""All that page and figures show, read from the results once."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cfljax.report.compare import Row, rows
+from cfljax.report.curves import Curves, chosen, curves, with_target
+from cfljax.report.detail import Detail, detail
+from cfljax.report.gather import Collected, Configuration, collect
+from cfljax.store import DamagedWarning
+
+
+class Content(NamedTuple):
+    """The table has all configurations, `drawn` those of the figures."""
+
+    collected: Collected
+    table: list[Row]
+    drawn: list[Configuration]
+    curves: list[Curves]
+    """One per drawn configuration."""
+    details: list[Detail | None]
+    problems: list[str]
+    """Files that could not be read, a line each."""
+    target: float | None
+
+
+def read(folders: Sequence[str | os.PathLike[str]], target: float | None = None) -> Content:
+    """Everything from the folders; StoreError when one of them is no results folder."""
+    problems: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DamagedWarning)
+        collected = collect(folders)
+        if target is not None:
+            with_target(collected, target, problems)
+        drawn = chosen(collected.configurations)
+        lines = [curves(configuration, problems) for configuration in drawn]
+        details = [detail(configuration, problems) for configuration in drawn]
+    said = [str(w.message) for w in caught if issubclass(w.category, DamagedWarning)] + problems
+    return Content(collected, rows(collected.configurations), drawn, lines, details, list(dict.fromkeys(said)), target)

@@ -1,0 +1,175 @@
+"""What is drawn over rounds: means and standard deviations over the seeds of a configuration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cfljax.errors import StoreError
+from cfljax.report.compare import mean_and_deviation
+from cfljax.report.gather import Collected, Configuration, Unit
+from cfljax.store import summarise
+
+MOST_CURVES = 24
+"""Configurations that are drawn; the table has them all."""
+MOST_POINTS = 160
+"""Evaluations of a curve that are drawn."""
+MOST_SEEDS = 400
+"""Runs of a configuration that are shown as points of their own."""
+
+
+class Band(NamedTuple):
+    """A curve with its band: f64[E] each, NaN where nothing is known."""
+
+    round: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+
+
+class Curves(NamedTuple):
+    """All curves of one configuration."""
+
+    history: dict[str, Band]
+    """By quantity: accuracy, loss, ari, …, and `bytes`, both directions together."""
+    own: dict[str, Band]
+    """The method's own diagnostics with one number per evaluation."""
+    clients: Band
+    """Accuracies of the clients in ascending order; `round` is the share of clients in [0, 1]."""
+    seconds: float
+    """Training and evaluating a run, without compiling."""
+    runs: int
+    seed: int | None = None
+    """None, or the only seed that was drawn."""
+
+
+def chosen(configurations: Sequence[Configuration], most: int = MOST_CURVES) -> list[Configuration]:
+    """Those that are drawn: the best of each method (and data) first, then the best of the rest; in the order of the table."""
+    if len(configurations) <= most:
+        return [c for c in configurations if _drawable(c)]
+    scores = [_score(c) for c in configurations]
+    ranked = sorted(range(len(configurations)), key=lambda i: (-scores[i], i))
+    ranked = [i for i in ranked if _drawable(configurations[i])]
+    first: dict[Any, int] = {}
+    for i in ranked:
+        first.setdefault((configurations[i].folder, configurations[i].label, configurations[i].block), i)
+    leaders = set(first.values())
+    order = [i for i in ranked if i in leaders] + [i for i in ranked if i not in leaders]
+    return [configurations[i] for i in sorted(order[:most])]
+
+
+def _drawable(configuration: Configuration) -> bool:
+    return any(unit.status != "failed" for unit in configuration.units)
+
+
+def _score(configuration: Configuration) -> float:
+    values = [unit.record["summary"].get("accuracy_last10") for unit in configuration.by_status("done")]
+    mean = mean_and_deviation(float(v) for v in values if v is not None and math.isfinite(v))[0]
+    return mean if math.isfinite(mean) else -1.0
+
+
+def drawn_units(configuration: Configuration) -> list[Unit]:
+    """The runs that ended well, or, where none did, the diverged ones."""
+    return configuration.by_status("done") or configuration.by_status("diverged")
+
+
+def read(unit: Unit, prefixes: Sequence[str], problems: list[str]) -> dict[str, np.ndarray] | None:
+    """Its arrays; None, with a line in `problems`, when the file is damaged."""
+    try:
+        return unit.store.read(unit.id, tuple(prefixes)).arrays
+    except StoreError as error:
+        problems.append(str(error))
+        return None
+
+
+def curves(configuration: Configuration, problems: list[str]) -> Curves:
+    """All curves of a configuration, read from its units."""
+    history: dict[str, list[Any]] = {}
+    own: dict[str, list[Any]] = {}
+    clients = []
+    units = drawn_units(configuration)
+    for unit in units:
+        arrays = read(unit, ("history/", "diag/", "client_accuracy"), problems)
+        if arrays is None:
+            continue
+        rounds = arrays.get("history/round", np.zeros(0)).astype(np.float64)
+        for name, values in _per_evaluation(arrays, rounds, "history/").items():
+            history.setdefault(name, []).append((rounds, values))
+        for name, values in _per_evaluation(arrays, rounds, f"diag/{unit.record['method']}/").items():
+            own.setdefault(name, []).append((rounds, values))
+        clients.append(_sorted_share(arrays.get("client_accuracy", np.zeros(0))))
+    return Curves(
+        {name: _thin(_band(parts)) for name, parts in history.items()},
+        {name: _thin(_band(parts)) for name, parts in own.items()},
+        _band([part for part in clients if len(part[0])]),
+        _mean([_training(unit) for unit in units]),
+        len(units),
+    )
+
+
+def _per_evaluation(arrays: Mapping[str, np.ndarray], rounds: np.ndarray, prefix: str) -> dict[str, np.ndarray]:
+    """The arrays below the prefix that have one number per evaluation."""
+    found = {
+        name.removeprefix(prefix): values.astype(np.float64)
+        for name, values in arrays.items()
+        if name.startswith(prefix) and values.shape == rounds.shape and values.dtype.kind in "biuf" and len(rounds)
+    }
+    found.pop("round", None)
+    if prefix == "history/" and "bytes_up" in found and "bytes_down" in found:
+        found["bytes"] = found.pop("bytes_up") + found.pop("bytes_down")
+    return found
+
+
+def _band(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Band:
+    """Mean and standard deviation at every round that any of the runs evaluated; of what is finite."""
+    if not parts:
+        return Band(*(np.zeros(0),) * 3)
+    rounds = parts[0][0]
+    if any(not np.array_equal(rounds, part[0]) for part in parts[1:]):
+        rounds = np.unique(np.concatenate([part[0] for part in parts]))
+    table = np.full((len(parts), len(rounds)), np.nan)
+    for row, (at, values) in zip(table, parts, strict=True):
+        row[np.searchsorted(rounds, at)] = values
+    there = np.isfinite(table)
+    n = there.sum(axis=0)
+    mean = np.where(there, table, 0.0).sum(axis=0) / np.maximum(n, 1)
+    square = (np.where(there, table - mean, 0.0) ** 2).sum(axis=0) / np.maximum(n - 1, 1)
+    return Band(rounds, np.where(n, mean, np.nan), np.where(n > 1, np.sqrt(square), np.nan))
+
+
+def _thin(band: Band) -> Band:
+    """At most MOST_POINTS evaluations, the first and the last among them."""
+    if len(band.round) <= MOST_POINTS:
+        return band
+    keep = np.unique(np.linspace(0, len(band.round) - 1, MOST_POINTS).round().astype(int))
+    return Band(*(values[keep] for values in band))
+
+
+def _sorted_share(accuracy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(share of the clients, accuracy in ascending order) at a fixed number of points, so that seeds can be averaged."""
+    finite = np.sort(accuracy[np.isfinite(accuracy)].astype(np.float64))
+    if not len(finite):
+        return np.zeros(0), np.zeros(0)
+    share = np.linspace(0, 1, min(101, max(len(finite), 2)))
+    return share, np.interp(share, np.linspace(0, 1, len(finite)), finite)
+
+
+def _training(unit: Unit) -> float:
+    timings = unit.record["timings"]
+    return sum(float(timings.get(name) or 0) for name in ("train", "eval"))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def with_target(collected: Collected, target: float, problems: list[str]) -> None:
+    """Put the round and the bytes at which each run reaches the accuracy into its summary."""
+    for unit in collected.units:
+        if unit.status == "failed":
+            continue
+        arrays = read(unit, ("history/",), problems)
+        found = summarise({k.removeprefix("history/"): v for k, v in (arrays or {}).items()}, target=target)
+        unit.record["summary"] |= {name: found[name] for name in ("round_to_target", "bytes_to_target")}

@@ -1,0 +1,284 @@
+"""Pictures of one run of a configuration: who was in which cluster, and what the method measured between clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from cfljax.report.curves import drawn_units, read
+from cfljax.report.gather import Configuration
+
+MOST_CLIENTS = 200
+"""Rows of the picture of clusters over rounds."""
+MOST_ROUNDS = 100
+"""Its columns."""
+MOST_SIDE = 150
+"""Clients of a drawn matrix."""
+MOST_DOTS = 600
+"""Of an embedding."""
+MOST_CLUSTERS = 24
+"""Rows and columns of a drawn confusion table; the rest is summed up."""
+MATRICES = ("similarity", "edc", "madc", "distances", "distance", "dissimilarity", "cosine", "relation")
+EMBEDDINGS = ("embedding", "points")
+WHO = ("founders", "participants", "clients", "ids")
+"""What methods call the clients that a snapshot is about."""
+
+
+class Picture(NamedTuple):
+    """Clusters over rounds; rows are clients in the order of their true groups."""
+
+    rounds: np.ndarray
+    """i64[E]."""
+    colours: np.ndarray
+    """i32[rows, E]: number of a colour, −1 unassigned."""
+    groups: np.ndarray
+    """i32[rows]: the true group, −1 unknown."""
+    clients: int
+    """All there are, of which `rows` are drawn."""
+
+
+class Matrix(NamedTuple):
+    """A quantity between clients, in the order of their clusters."""
+
+    name: str
+    values: np.ndarray
+    """f32[n, n]."""
+    colours: np.ndarray
+    """i32[n]: colours of the clients' clusters, −1 unknown."""
+    ordered: bool
+    """Whether the clients are known, and so ordered by cluster."""
+    clients: int
+
+
+class Scatter(NamedTuple):
+    """Clients as points."""
+
+    name: str
+    points: np.ndarray
+    """f64[n, 2]."""
+    colours: np.ndarray
+    groups: np.ndarray
+    columns: int
+    """Of the embedding; beyond two, the points are its two principal components."""
+
+
+class Confusion(NamedTuple):
+    """How many clients of a true group are in a cluster."""
+
+    table: np.ndarray
+    """i64[K, G]."""
+    clusters: list[str]
+    groups: list[str]
+    colours: np.ndarray
+    """i32[K]."""
+
+
+class Detail(NamedTuple):
+    """All pictures of a configuration; None or empty where the run has nothing of the kind."""
+
+    seed: int
+    picture: Picture | None
+    trivial: str
+    """Why there is no picture of the clusters; "" where there is one."""
+    confusion: Confusion | None
+    matrices: list[Matrix]
+    scatters: list[Scatter]
+
+
+def detail(configuration: Configuration, problems: list[str]) -> Detail | None:
+    """The pictures of the first run that ended well; None when no run can be read."""
+    for unit in drawn_units(configuration):
+        arrays = read(unit, ("history/round", "diag/", "labels", "group"), problems)
+        if arrays is not None:
+            return _detail(unit.seed, arrays, f"diag/{unit.record['method']}/")
+    return None
+
+
+def _detail(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> Detail:
+    own = {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
+    rounds = arrays.get("history/round", np.zeros(0, np.int64)).astype(np.int64)
+    labels = _labels(arrays.get("labels"))
+    group = arrays.get("group")
+    if labels is None or not labels.size:
+        colour, final = {}, None
+        return Detail(seed, None, "labels were not kept", None, *_between(own, len(rounds), final, group, colour))
+    group = group if group is not None and group.shape == labels.shape[1:] else np.full(labels.shape[1], -1, np.int32)
+    final, colour = labels[-1], _colours(labels, group)
+    trivial = _trivial(labels)
+    picture = None if trivial else _picture(rounds, labels, group, colour)
+    confusion = None if trivial else _confusion(final, group, colour)
+    return Detail(seed, picture, trivial, confusion, *_between(own, len(rounds), final, group, colour))
+
+
+def _labels(kept: np.ndarray | None) -> np.ndarray | None:
+    """i32[E, C]."""
+    return None if kept is None else np.atleast_2d(kept).astype(np.int32)
+
+
+def _trivial(labels: np.ndarray) -> str:
+    """Why nobody wants to see these labels, or ""."""
+    known = np.unique(labels[labels >= 0])
+    if len(known) <= 1:
+        return "one model for all" if len(known) else "nobody was assigned"
+    final = labels[-1]
+    alone = len(np.unique(final)) == len(final) and len(final) > 2 and (labels == final).all()
+    return "a model per client" if alone else ""
+
+
+def contingency(labels: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(i64[K, G] clients per cluster and true group, names of the clusters, of the groups); −1 counts nowhere."""
+    counted = (labels >= 0) & (group >= 0)
+    clusters, row = np.unique(labels[counted], return_inverse=True)
+    groups, column = np.unique(group[counted], return_inverse=True)
+    table = np.zeros((len(clusters), len(groups)), np.int64)
+    np.add.at(table, (row, column), 1)
+    return table, clusters, groups
+
+
+def _colours(labels: np.ndarray, group: np.ndarray) -> dict[int, int]:
+    """Cluster -> number of its colour: that of the true group which it mostly consists of in the end, so that a cluster and
+    its group look alike; the rest in the order of their sizes."""
+    table, clusters, groups = contingency(labels[-1], group)
+    colour: dict[int, int] = {}
+    taken: set[int] = set()
+    for at in np.argsort(-table, axis=None, kind="stable"):
+        k, g = divmod(int(at), max(len(groups), 1))
+        if table[k, g] and int(clusters[k]) not in colour and int(groups[g]) not in taken:
+            colour[int(clusters[k])] = int(groups[g])
+            taken.add(int(groups[g]))
+    known, sizes = np.unique(labels[labels >= 0], return_counts=True)
+    spare = iter(number for number in range(len(known) + len(groups) + 1) if number not in taken | set(groups.tolist()))
+    for k in known[np.argsort(-sizes, kind="stable")]:
+        if int(k) not in colour:
+            colour[int(k)] = next(spare)
+    return colour
+
+
+def _paint(labels: np.ndarray, colour: dict[int, int]) -> np.ndarray:
+    if not labels.size or labels.max() < 0:
+        return np.full(labels.shape, -1, np.int32)
+    table = np.full(int(labels.max()) + 1, -1, np.int32)
+    for k, number in colour.items():
+        if k < len(table):
+            table[k] = number
+    return np.where(labels >= 0, table[np.maximum(labels, 0)], -1).astype(np.int32)
+
+
+def spaced(n: int, most: int) -> np.ndarray:
+    """At most so many of 0 … n − 1, evenly spaced, the first and the last among them."""
+    return np.arange(n) if n <= most else np.unique(np.linspace(0, n - 1, most).round().astype(np.int64))
+
+
+def _picture(rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> Picture:
+    if len(rounds) != len(labels):  # only the last were kept
+        rounds = rounds[-1:] if len(rounds) else np.zeros(1, np.int64)
+        labels = labels[-1:]
+    unknown = np.where(group < 0, group.max(initial=0) + 1, group)
+    order = np.lexsort((np.arange(len(group)), labels[-1], unknown))
+    rows = order[spaced(len(order), MOST_CLIENTS)]
+    columns = spaced(len(rounds), MOST_ROUNDS)
+    return Picture(rounds[columns], _paint(labels[np.ix_(columns, rows)], colour).T, group[rows], len(group))
+
+
+def _confusion(final: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> Confusion | None:
+    table, clusters, groups = contingency(final, group)
+    if not table.size:
+        return None
+    painted = np.array([colour[int(k)] for k in clusters])
+    order = np.lexsort((-table.sum(axis=1), painted))
+    if len(order) > MOST_CLUSTERS:  # the largest, still in the order of their colours
+        largest = set(np.argsort(-table.sum(axis=1), kind="stable")[: MOST_CLUSTERS - 1].tolist())
+        order = np.array([k for k in order if k in largest] + [k for k in order if k not in largest])
+    names = [str(k) for k in clusters[order]]
+    table, names = _summed_up(table[order], names)
+    turned, columns = _summed_up(table.T, [str(g) for g in groups])
+    return Confusion(turned.T, names, columns, painted[order][: len(names)])
+
+
+def _summed_up(table: np.ndarray, names: list[str]) -> tuple[np.ndarray, list[str]]:
+    if len(names) <= MOST_CLUSTERS:
+        return table, names
+    rest = table[MOST_CLUSTERS - 1 :].sum(axis=0, keepdims=True)
+    kept = names[: MOST_CLUSTERS - 1]
+    return np.concatenate([table[: MOST_CLUSTERS - 1], rest]), [*kept, f"{len(names) - len(kept)} more"]
+
+
+def _between(
+    own: dict[str, np.ndarray], evaluations: int, final: np.ndarray | None, group: np.ndarray | None, colour: dict[int, int]
+) -> tuple[list[Matrix], list[Scatter]]:
+    """The matrices and embeddings among a method's diagnostics."""
+    matrices, scatters = [], []
+    for name, values in own.items():
+        if values.dtype.kind != "f" or not values.size:
+            continue
+        if is_matrix(name, values, evaluations):
+            square = (values if values.ndim == 2 else values[-1]).astype(np.float64)
+            matrices.append(_matrix(name, square, _who(own, len(square), final), final, group, colour))
+        elif values.ndim == 2 and any(word in name for word in EMBEDDINGS):
+            scatters.append(_scatter(name, values.astype(np.float64), _who(own, len(values), final), final, group, colour))
+    return matrices, scatters
+
+
+def is_matrix(name: str, values: np.ndarray, evaluations: int) -> bool:
+    """Whether it holds a number for each pair of clients: square, and called so or symmetric. (Numbers per evaluation and
+    cluster are square when there are as many clusters as evaluations.) Of several, [times, n, n], the last is drawn."""
+    square = values.shape[-2:] if values.ndim in (2, 3) else (0, 1)
+    if square[0] != square[1] or square[0] < 2:
+        return False
+    if name in MATRICES or values.ndim == 3:
+        return True
+    return len(values) != evaluations or np.allclose(values, values.T, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def _who(own: dict[str, np.ndarray], n: int, final: np.ndarray | None) -> np.ndarray | None:
+    """Positions on the client axis of the n clients of a snapshot; None when they are not known."""
+    if final is None:
+        return None
+    for name in WHO:
+        values = own.get(name)
+        if values is not None and values.shape == (n,) and values.dtype.kind in "iu" and values.size:
+            return values if 0 <= values.min() and values.max() < len(final) else None
+    return np.arange(n) if n == len(final) else None
+
+
+def _matrix(
+    name: str, values: np.ndarray, who: np.ndarray | None, final: np.ndarray | None, group: np.ndarray | None, colour: dict[int, int]
+) -> Matrix:
+    order, painted = np.arange(len(values)), np.full(len(values), -1, np.int32)
+    if who is not None and final is not None:
+        painted = _paint(final[who], colour)
+        order = np.lexsort((who, np.zeros(len(who)) if group is None else group[who], painted))
+    keep = order[spaced(len(order), MOST_SIDE)]
+    return Matrix(name, values[np.ix_(keep, keep)].astype(np.float32), painted[keep], who is not None, len(values))
+
+
+def _scatter(
+    name: str, values: np.ndarray, who: np.ndarray | None, final: np.ndarray | None, group: np.ndarray | None, colour: dict[int, int]
+) -> Scatter:
+    keep = spaced(len(values), MOST_DOTS)
+    painted, groups = (np.full(len(values), -1, np.int32) for _ in range(2))
+    if who is not None and final is not None:
+        painted = _paint(final[who], colour)
+        groups = groups if group is None else group[who].astype(np.int32)
+    return Scatter(name, plane(values)[keep], painted[keep], groups[keep], values.shape[1])
+
+
+def plane(values: np.ndarray) -> np.ndarray:
+    """f64[n, 2]: the embedding itself, one column against the number of the client, or two principal components."""
+    values = np.where(np.isfinite(values), values, 0.0)
+    if values.shape[1] == 1:
+        return np.column_stack([values[:, 0], np.arange(len(values))])
+    if values.shape[1] == 2:
+        return values
+    centred = values - values.mean(axis=0)
+    left, size, right = np.linalg.svd(centred, full_matrices=False)
+    signs = [1.0 if row[np.argmax(np.abs(row))] >= 0 else -1.0 for row in right[:2]]
+    found = left[:, :2] * size[:2] * signs
+    return found if found.shape[1] == 2 else np.column_stack([found, np.zeros(len(values))])
+
+
+def shown(details: Sequence[Detail | None]) -> list[Detail]:
+    """Those there are."""
+    return [each for each in details if each is not None]

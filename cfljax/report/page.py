@@ -1,0 +1,249 @@
+"""The self-contained page: tables as HTML, figures as numbers for the script, nothing from anywhere else."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import html
+import json
+import math
+import re
+from collections.abc import Iterable
+from importlib.resources import files
+from typing import Any
+
+from cfljax.report import tables
+from cfljax.report.compare import Column, Row, seconds
+from cfljax.report.content import Content
+from cfljax.report.curves import MOST_CURVES
+from cfljax.report.embed import embed, styles
+from cfljax.report.gather import Configuration, Unit
+from cfljax.store import Store
+
+SCRIPTS = ("draw.js", "charts.js", "pictures.js", "page.js")
+MOST_TROUBLES = 200
+"""Failed and diverged runs that are listed."""
+MOST_ROWS = 500
+"""Rows of the table on the page; the files have them all."""
+_SLOT = re.compile(r"\{\{(\w+)\}\}")
+
+
+def page(content: Content) -> str:
+    """The HTML of the report; the same content gives the same bytes."""
+    scripts = [web(name) for name in SCRIPTS]
+    parts = {
+        "title": _text(content.collected.title),
+        "about": _text(_about(content)),
+        "cards": _cards(content),
+        "warnings": "".join(f'<p class="warning">{_text(p)}</p>' for p in _shortened(content.problems, 5)),
+        "table": _table(content),
+        "notes": "<br>".join(map(_text, _notes(content))),
+        "drawn": _text(_drawn(content)),
+        "one_seed": "One seed per method." if any(len(c.units) > 1 for c in content.drawn) else "",
+        "troubles": _troubles(content.collected.units),
+        "origin": _origin(content),
+        "data": embed(content),
+        "css": web("page.css"),
+        "scripts": "\n".join(f"<script>{text}</script>" for text in scripts),
+        "script_hashes": " ".join(map(_hash, scripts)),
+    }
+    return _SLOT.sub(lambda slot: parts[slot.group(1)], web("page.html"))
+
+
+@functools.cache
+def web(name: str) -> str:
+    """A file of the page, which comes with the package."""
+    return (files("cfljax.report") / "web" / name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    """What the page's security policy calls a script: no other one runs."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _text(words: object) -> str:
+    return html.escape(tables.printable(str(words)))
+
+
+def _shortened(lines: list[str], most: int) -> list[str]:
+    return lines if len(lines) <= most else [*lines[:most], f"and {len(lines) - most} more"]
+
+
+def _about(content: Content) -> str:
+    facts = [f"{_words('data', content)}", f"model {_words('model', content)}", f"{_words('train.rounds', content)} rounds"]
+    return " · ".join(fact for fact in facts if "?" not in fact)
+
+
+def _words(name: str, content: Content) -> str:
+    """The values of an option over all configurations: `digits rotated`, `10, 20`."""
+    found = dict.fromkeys(_value(configuration.units[0].record["config"], name) for configuration in content.collected.configurations)
+    return ", ".join(_shortened([word for word in found if word], 3)) or "?"
+
+
+def _value(config: dict[str, Any], name: str) -> str:
+    value: Any = config
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    if isinstance(value, dict):
+        clients = f"{value['clients']} clients" if "clients" in value else ""
+        return ", ".join(str(v) for v in (value.get("name"), value.get("partition"), clients) if v)
+    return "" if value is None else str(value)
+
+
+def _cards(content: Content) -> str:
+    collected = content.collected
+    units = collected.units
+    ended = {status: sum(unit.status == status for unit in units) for status in ("done", "diverged", "failed")}
+    left = collected.planned - len(units)
+    states = [f"{n} {status}" for status, n in ended.items() if n] + ([f"{left} not run yet"] if left > 0 else [])
+    methods = dict.fromkeys((c.label for c in collected.configurations))
+    seeds = {unit.seed for unit in units}
+    spent = math.fsum(s for unit in units if math.isfinite(s := seconds(unit)))
+    cards = [("Runs", str(len(units)), ", ".join(states))]
+    cards.append(("Methods", str(len(methods)), f"{len(collected.configurations)} configurations, {len(seeds)} seeds"))
+    best = _best(content.table)
+    if best is not None:
+        cards.append(("Best, mean of the last ten", f"{tables.quantity('percent', best.cells['accuracy_last10'].mean)} %", best.configuration.name))
+    cards.append(("Computing time", _duration(spent), "compiling included"))
+    cards.append(("Device", ", ".join(_distinct(unit.record.get("device") for unit in units)) or "–", ""))
+    return "".join(f"<div><dt>{_text(a)}</dt><dd>{_text(b)}<small>{_text(c)}</small></dd></div>" for a, b, c in cards)
+
+
+def _best(table: list[Row]) -> Row | None:
+    """The best of all, where all were trained on the same data."""
+    if len({row.configuration.block for row in table}) != 1:
+        return None
+    return next((row for row in table if row.cells["accuracy_last10"].best), None)
+
+
+def _duration(spent: float) -> str:
+    if spent < 120:
+        return f"{spent:.0f} s"
+    return f"{spent / 60:.0f} min" if spent < 7200 else f"{spent / 3600:.1f} h"
+
+
+def _notes(content: Content) -> list[str]:
+    said = tables.notes(content.table, "Bold:", "≈")
+    if content.target is not None:
+        said.append(f"target: an accuracy of {100 * content.target:g} %")
+    if len(content.table) > MOST_ROWS:
+        said.append(f"the first {MOST_ROWS} of {len(content.table)} rows; table.csv has all")
+    if content.collected.left_out:
+        said.append(f"{content.collected.left_out} runs of an earlier spec are left out")
+    return [*said, "Click on a head to sort."] if content.table else []
+
+
+def _drawn(content: Content) -> str:
+    total = sum(any(u.status != "failed" for u in c.units) for c in content.collected.configurations)
+    if not content.drawn:
+        return "There are no finished runs to draw."
+    if len(content.drawn) == total:
+        return ""
+    return (
+        f"The figures show {len(content.drawn)} of {total} configurations (at most {MOST_CURVES}): the best of each method, "
+        "then the best of the rest, by the mean of the last ten evaluations."
+    )
+
+
+def _table(content: Content) -> str:
+    table = content.table[:MOST_ROWS]
+    if not table:
+        return '<p class="nothing">No finished runs yet.</p>'
+    columns = tables.columns_of(table)
+    folders = any(row.configuration.folder for row in table)
+    heads = ["method", *(["folder"] if folders else []), "runs", *(c.heading for c in columns)]
+    words = 2 if folders else 1
+    cells = "".join(f'<th{_word(i < words)}><button type="button">{_text(head)}</button></th>' for i, head in enumerate(heads))
+    shades = {id(c): f"var(--c{s[0]})" for c, s in zip(content.drawn, styles(content), strict=True)}
+    bodies, block = [], object()
+    for row in table:
+        each = row.configuration
+        if each.block != block:
+            title = f'<tr><th class="block" colspan="{len(heads)}">{_text(each.heading)}</th></tr>' if each.heading else ""
+            bodies.append(title)
+            block = each.block
+        bodies[-1] += _row(row, columns, folders, shades.get(id(each), ""))
+    return f"<table><thead><tr>{cells}</tr></thead>{''.join(f'<tbody>{body}</tbody>' for body in bodies)}</table>"
+
+
+def _word(yes: bool) -> str:
+    return ' class="word"' if yes else ""
+
+
+def _row(row: Row, columns: list[Column], folders: bool, shade: str) -> str:
+    each = row.configuration
+    swatch = f'<i class="swatch" style="background:{shade}"></i>' if shade else '<i class="swatch"></i>'
+    cells = [f'<th title="{_text(each.name)}">{swatch}{_text(each.short)}</th>']
+    if folders:
+        cells.append(f'<td class="word">{_text(each.folder)}</td>')
+    cells.append(f'<td data-value="{len(each.units)}">{_text(each.runs)}</td>')
+    for column in columns:
+        cell = row.cells[column.key]
+        value = f"{cell.mean:.9g}" if cell.n else ""
+        mark = "&thinsp;≈" if cell.tied else ""
+        cells.append(f'<td data-value="{value}"{" class=best" if cell.best else ""}>{_text(tables.number(column, cell))}{mark}</td>')
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _troubles(units: list[Unit]) -> str:
+    bad = [unit for unit in units if unit.status != "done"]
+    if not bad:
+        return "<p>None.</p>" if units else "<p>There are no runs.</p>"
+    lines = []
+    for unit in bad[:MOST_TROUBLES]:
+        record = unit.record
+        name = Configuration("", unit.record["method"], str(record.get("label", record["method"])), (), (), "", []).label
+        options = " ".join(f"{k}={v}" for k, v in record["varies"].items())
+        why = record.get("error") if unit.status == "failed" else _diverged(record)
+        lines.append(
+            f'<tr><th>{_text(name)}</th><td class="word">{_text(options)}</td><td>{unit.seed}</td>'
+            f'<td class="word">{_text(unit.status)}</td><td class="error">{_text(why or "")}</td></tr>'
+        )
+    more = f'<p class="notes">and {len(bad) - MOST_TROUBLES} more</p>' if len(bad) > MOST_TROUBLES else ""
+    head = '<tr><th>method</th><th class="word">options</th><th>seed</th><th class="word">status</th><th class="word">why</th></tr>'
+    return f'<div class="scroll"><table><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
+
+
+def _diverged(record: dict[str, Any]) -> str:
+    at = record.get("diverged_at")
+    return "a number stopped being finite" + ("" if at is None else f" in round {at}")
+
+
+def _origin(content: Content) -> str:
+    units = content.collected.units
+    facts = {
+        "versions": _distinct(_pairs(unit.record.get("versions")) for unit in units),
+        "device": _distinct(unit.record.get("device") for unit in units),
+        "git": _distinct(_commit(unit.record.get("git")) for unit in units),
+        "plan": _distinct(unit.record.get("plan") for unit in units),
+    }
+    listed = "".join(f"<dt>{name}</dt><dd>{'<br>'.join(map(_text, _shortened(v, 5)))}</dd>" for name, v in facts.items() if v)
+    specs = [_spec(store, f"Spec of {store.folder.absolute().name}") for store in content.collected.stores]
+    if not any(specs) and units:
+        example = json.dumps(units[0].record["config"], indent=1, ensure_ascii=False, default=str)
+        specs = [f"<details><summary>Configuration of the first run</summary><pre>{_lines(example)}</pre></details>"]
+    return f'<dl class="facts">{listed}</dl>{"".join(specs)}'
+
+
+def _spec(store: Store, title: str) -> str:
+    text = store.read_spec()
+    return f"<details open><summary>{_text(title)}</summary><pre>{_lines(text)}</pre></details>" if text else ""
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(_text, text.splitlines()))
+
+
+def _pairs(table: Any) -> str | None:
+    return ", ".join(f"{k} {v}" for k, v in table.items()) if isinstance(table, dict) else None
+
+
+def _commit(git: Any) -> str | None:
+    if not isinstance(git, dict):
+        return None
+    return f"{git.get('commit')}{', with uncommitted changes' if git.get('dirty') else ''}"
+
+
+def _distinct(values: Iterable[Any]) -> list[str]:
+    return list(dict.fromkeys(str(value) for value in values if value))

@@ -1,0 +1,254 @@
+"""The comparison table in four forms: terminal, Markdown, LaTeX, CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from cfljax.report.compare import COLUMNS, FEWEST, LEVEL, TARGETS, Cell, Column, Row, rows
+from cfljax.report.gather import Configuration, combine
+from cfljax.result import Results
+
+SHORT = ("accuracy_max", "accuracy_last10", "accuracy_worst10", "ari_last", "clusters_last", "round_to_target", "seconds")
+"""Columns of the table at the end of a sweep."""
+FIRST_TO_GO = ("bytes_to_target", "nmi_last", "bytes", "seconds", "accuracy_last", "accuracy_max", "clusters_last")
+"""Columns that a narrow terminal does without, in this order."""
+TEST = f"two-sided paired t-test over shared seeds, Holm-corrected within the column, {LEVEL:.0%} level"
+
+
+def comparison(results: Results) -> str:
+    """The table at the end of a sweep, as text."""
+    return terminal(rows(combine([results]).configurations, [c for c in COLUMNS if c.key in SHORT]))
+
+
+def columns_of(table: Sequence[Row]) -> list[Column]:
+    """The columns that the table has."""
+    return [column for column in COLUMNS if table and column.key in table[0].cells]
+
+
+def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
+    """What the marks mean, as far as there are any."""
+    cells = [cell for row in table for cell in row.cells.values()]
+    said = ["mean ± standard deviation over the seeds of runs that ended well; accuracies in per cent"]
+    if any(cell.best for cell in cells):
+        blocks = len({row.configuration.block for row in table}) > 1
+        said.append(f"{best} best of the column{' on the same data' if blocks else ''}")
+        if any(cell.tied for cell in cells):
+            said.append(f"{tied} not significantly different from the best ({TEST})")
+        elif any(cell.p is not None for cell in cells):
+            said.append(f"all others differ significantly from the best ({TEST})")
+        if any(cell.p is None and not cell.best and cell.n for row in table for key, cell in row.cells.items() if _marked(key)):
+            said.append(f"not tested: fewer than {FEWEST} seeds in common with the best")
+    if any(0 < cell.n < cell.total for row in table for key, cell in row.cells.items() if key in TARGETS):
+        said.append("rounds and bytes to the target: over the runs that reached it (how many of how many)")
+    return said
+
+
+def _marked(key: str) -> bool:
+    return key not in TARGETS and next(c.better for c in COLUMNS if c.key == key) != 0
+
+
+def number(column: Column, cell: Cell) -> str:
+    """`93.1 ± 0.4`, or `–` where there is nothing."""
+    if not cell.n:
+        return "–"
+    text = quantity(column.kind, cell.mean)
+    if cell.std is not None and column.kind in ("percent", "score", "count") and (column.kind != "count" or cell.std > 0):
+        text += f" ± {quantity(column.kind, cell.std)}"
+    if column.key in TARGETS and cell.n < cell.total:
+        text += f" ({cell.n} of {cell.total})"
+    return text
+
+
+def quantity(kind: str, value: float) -> str:
+    """One number as it is written in all tables."""
+    if not math.isfinite(value):
+        return "–"
+    if kind == "percent":
+        return f"{100 * value:.1f}"
+    if kind == "bytes":
+        return size(value)
+    if kind == "score":
+        return f"{value:.2f}"
+    return f"{value:.0f}" if kind == "count" and value == round(value) else f"{value:.1f}"
+
+
+def size(value: float) -> str:
+    """Bytes, with decimal prefixes."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(value) < 999.5 or unit == "TB":
+            return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 99.95 else f"{value:.1f} {unit}"
+        value /= 1000
+    raise AssertionError
+
+
+def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False) -> str:
+    """Aligned columns; the best is starred (and bold), what cannot be told from it has a ≈. `width`: the terminal's, which
+    the least important columns make way for."""
+    if not table:
+        return "no finished runs"
+    columns, left_out = columns_of(table), []
+    text = _terminal(table, columns)
+    for key in FIRST_TO_GO:
+        if width is None or max(map(len, text)) <= width:
+            break
+        left_out += [c.heading for c in columns if c.key == key]
+        columns = [c for c in columns if c.key != key]
+        text = _terminal(table, columns)
+    if bold:
+        text = [_embolden(line) for line in text]
+    if any(cell.best or cell.tied for row in table for cell in row.cells.values()):
+        text += ["", *notes(table, "*", "≈")[1:]]
+    if left_out:
+        text.append(f"left out for want of space: {', '.join(left_out)}")
+    return "\n".join(text)
+
+
+def _terminal(table: Sequence[Row], columns: list[Column]) -> list[str]:
+    folders = any(row.configuration.folder for row in table)
+    head = ["", *(["folder"] if folders else []), "runs", *(c.heading for c in columns)]
+    grid, titles, block = [head], {}, None
+    for row in table:
+        each = row.configuration
+        if each.block != block and each.heading:
+            titles[len(grid)] = printable(each.heading)
+        block = each.block
+        cells = [number(c, row.cells[c.key]) + _mark(row.cells[c.key], "*", "≈", " ") for c in columns]
+        grid.append([printable(each.short), *([printable(each.folder)] if folders else []), each.runs, *cells])
+    lines = align(grid, lefts=2 if folders else 1)
+    for at in sorted(titles, reverse=True):
+        lines[at:at] = ["", titles[at]] if at > 1 else [titles[at]]
+    return lines
+
+
+def _embolden(line: str) -> str:
+    import re
+
+    return re.sub(r"[^\s±]+(?: [kMGT]?B)?(?: ± [^\s*]+)?(?: \([^)]*\))?\*", lambda m: f"\033[1m{m.group()}\033[0m", line)
+
+
+def _mark(cell: Cell, best: str, tied: str, none: str = "") -> str:
+    return best if cell.best else tied if cell.tied else none
+
+
+def align(grid: Sequence[Sequence[str]], lefts: int = 1) -> list[str]:
+    """Columns under each other, the first to the left, the rest to the right."""
+    widths = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
+    lines = []
+    for line in grid:
+        cells = [cell.ljust(w) if i < lefts else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def printable(text: str) -> str:
+    """Without control characters, which a terminal would obey."""
+    return "".join(c if c.isprintable() else "�" for c in text)
+
+
+def markdown(table: Sequence[Row]) -> str:
+    """A GitHub table; the best in bold."""
+    if not table:
+        return "No finished runs.\n"
+
+    def cell(column: Column, found: Cell) -> str:
+        text = number(column, found)
+        return f"**{text}**" if found.best else text + (" ≈" if found.tied else "")
+
+    head, body = _grid(table, _markdown_text, cell)
+    lines = [f"| {' | '.join(head)} |", f"|{'|'.join(' --- ' if i < _texts(table) else ' ---: ' for i in range(len(head)))}|"]
+    lines += [f"| {' | '.join(line)} |" for line in body]
+    return "\n".join([*lines, "", *(f"{note}.  " for note in notes(table, "**bold**:", "≈"))]) + "\n"
+
+
+def latex(table: Sequence[Row]) -> str:
+    r"""A booktabs tabular, to be used with \input; the best in bold."""
+    if not table:
+        return "% no finished runs\n"
+
+    def cell(column: Column, found: Cell) -> str:
+        text = number(column, found).replace(" ± ", r" $\pm$ ").replace("–", "--")
+        return rf"\textbf{{{text}}}" if found.best else text + (r"\textsuperscript{$\approx$}" if found.tied else "")
+
+    head, body = _grid(table, latex_text, cell)
+    kinds = "l" * _texts(table) + "r" * (len(head) - _texts(table))
+    said = [latex_text(note) for note in notes(table, "bold:", "≈")]
+    lines = [r"% needs \usepackage{booktabs}", *(f"% {note}" for note in said), rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"]
+    lines += [" & ".join(head) + r" \\", r"\midrule"]
+    block = table[0].configuration.block
+    for row, line in zip(table, body, strict=True):
+        if row.configuration.block != block:
+            lines.append(r"\midrule")
+            block = row.configuration.block
+        lines.append(" & ".join(line) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _grid(
+    table: Sequence[Row], escape: Callable[[str], str], cell: Callable[[Column, Cell], str]
+) -> tuple[list[str], list[list[str]]]:
+    """(heads, body) with the options that vary in columns of their own."""
+    columns, options = columns_of(table), option_names(row.configuration for row in table)
+    folders = ["folder"] if any(row.configuration.folder for row in table) else []
+    head = [escape(word) for word in [*folders, "method", *options, "runs", *(c.heading for c in columns)]]
+    body = []
+    for row in table:
+        each = row.configuration
+        chosen = dict(each.options)
+        words = [*([each.folder] if folders else []), each.label, *(chosen.get(o, "") for o in options), each.runs]
+        body.append([*map(escape, words), *(cell(c, row.cells[c.key]) for c in columns)])
+    return head, body
+
+
+def _texts(table: Sequence[Row]) -> int:
+    """How many columns of the grid are words."""
+    return 1 + len(option_names(row.configuration for row in table)) + any(row.configuration.folder for row in table)
+
+
+def option_names(configurations: Iterable[Configuration]) -> list[str]:
+    """The options that vary, in the order of the specs."""
+    return list(dict.fromkeys(name for each in configurations for name, _ in each.options))
+
+
+def _markdown_text(text: str) -> str:
+    escaped = "".join("\\" + c if c in "\\`*_{}[]<>#|~" else c for c in " ".join(printable(text).split()))
+    return escaped.replace("&", "&amp;")
+
+
+def latex_text(text: str) -> str:
+    """Text that LaTeX prints as it is."""
+    special = {
+        "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+        "±": r"$\pm$", "≈": r"$\approx$", "–": "--", "|": r"\textbar{}", '"': "''",
+    }  # fmt: skip
+    return "".join(special.get(c, "\\" + c if c in "&%$#_{}" else c) for c in " ".join(printable(text).split()))
+
+
+def to_csv(table: Sequence[Row]) -> str:
+    """All numbers as they are (fractions), a row per configuration: mean, std, n, best, and p against the best."""
+    columns, options = columns_of(table), option_names(row.configuration for row in table)
+    parts = ("mean", "std", "n", "best", "p")
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    own = [f"{c.key}_{p}" for c in columns for p in (parts if c.better else parts[:3])]
+    writer.writerow(["folder", "method", "label", *options, "done", "diverged", "failed", *own])
+    for row in table:
+        each = row.configuration
+        chosen = dict(each.options)
+        counts = [len(each.by_status(status)) for status in ("done", "diverged", "failed")]
+        numbers = [v for c in columns for v in _numbers(row.cells[c.key])[: len(parts) if c.better else 3]]
+        writer.writerow([each.folder, each.method, each.label, *(chosen.get(o, "") for o in options), *counts, *numbers])
+    return out.getvalue()
+
+
+def _numbers(cell: Cell) -> list[str]:
+    mean = f"{cell.mean:.9g}" if cell.n else ""
+    return [
+        mean,
+        "" if cell.std is None else f"{cell.std:.9g}",
+        str(cell.n),
+        str(int(cell.best)),
+        "" if cell.p is None else f"{cell.p:.6g}",
+    ]

@@ -1,0 +1,120 @@
+"use strict";
+// Charts with axes: lines with bands, dots with whiskers, stacked bars.
+
+function path(points) {
+  let text = "", pen = false;
+  for (const [x, y] of points) {
+    if (!isFinite(x) || !isFinite(y)) { pen = false; continue; }
+    text += `${pen ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`;
+    pen = true;
+  }
+  return text;
+}
+function area(xs, low, high) {
+  const there = xs.map((_, i) => i).filter(i => isFinite(low[i]) && isFinite(high[i]));
+  if (there.length < 2) return "";
+  return path(there.map(i => [xs[i], high[i]])) + path(there.slice().reverse().map(i => [xs[i], low[i]])).replace("M", "L") + "Z";
+}
+const known = v => v !== null && isFinite(v);
+const number = v => v === null ? NaN : v;
+
+// series: [{name, shade, dash, x: [], m: [], s: []}]; options: width, height, xlabel, xkind, ykind, limits, ends, worst.
+function lineChart(series, options) {
+  const all = series.flatMap(s => s.m.flatMap((m, i) => known(m) ? [m - (s.s[i] || 0), m + (s.s[i] || 0)] : []));
+  let ys = extent(all, 0.05);
+  if (!ys) return null;
+  if (options.limits) ys = [Math.max(ys[0], options.limits[0]), Math.min(ys[1], options.limits[1])];
+  if (options.zero) ys[0] = Math.min(0, ys[0]);
+  let xs = extent(series.flatMap(s => s.x.filter((x, i) => known(s.m[i]))));
+  if (options.logx) xs = extent(series.flatMap(s => s.x.filter((x, i) => known(s.m[i]) && x > 0))) || [1, 10];
+  const chart = frame({ ...options, xs, ys, left: options.ykind === "percent" ? 38 : 50 });
+  const { layer, x, y, box } = chart;
+  if (options.worst) layer.append(svg("rect", { x: x(0), y: box.top, width: x(0.1) - x(0), height: box.bottom - box.top, fill: "var(--mark)" }));
+  const clipped = v => Math.max(box.top, Math.min(box.bottom, v));
+  for (const s of series) {
+    const px = s.x.map(v => options.logx && !(v > 0) ? NaN : x(v));
+    const low = s.m.map((m, i) => clipped(y(number(m) - number(s.s[i])))), high = s.m.map((m, i) => clipped(y(number(m) + number(s.s[i]))));
+    const band = area(px, low, high);
+    if (band && !options.bare) layer.append(svg("path", { d: band, fill: s.shade, opacity: series.length > 8 ? 0.09 : 0.16 }));
+  }
+  for (const s of series) {
+    const points = s.m.map((m, i) => [options.logx && !(s.x[i] > 0) ? NaN : x(s.x[i]), clipped(y(number(m)))]);
+    layer.append(svg("path", { d: path(points), fill: "none", stroke: s.shade, "stroke-width": 1.8, "stroke-linejoin": "round", "stroke-dasharray": s.dash }));
+    const good = points.filter(p => isFinite(p[0]) && isFinite(p[1]));
+    if (good.length && (options.ends || good.length === 1)) {
+      const [cx, cy] = good[good.length - 1];
+      layer.append(svg("circle", { cx, cy, r: 3.6, fill: "var(--card)", stroke: s.shade, "stroke-width": 2 }));
+    }
+  }
+  follow(chart, series, options);
+  return chart.root;
+}
+
+// A vertical line under the pointer, and what the curves are there.
+function follow(chart, series, options) {
+  const { root, x, box } = chart;
+  const cursor = svg("line", { class: "cursor", y1: box.top, y2: box.bottom, visibility: "hidden" });
+  root.append(cursor, svg("rect", {
+    x: box.left, y: box.top, width: Math.max(0, box.right - box.left), height: Math.max(0, box.bottom - box.top), fill: "transparent",
+    onpointermove: event => {
+      const place = root.getBoundingClientRect(), at = (event.clientX - place.left) * root.viewBox.baseVal.width / place.width;
+      const value = x.back(at);
+      const rows = series.map(s => {
+        let best = -1;
+        s.x.forEach((v, i) => { if (known(s.m[i]) && (best < 0 || Math.abs(v - value) < Math.abs(s.x[best] - value))) best = i; });
+        return best < 0 ? null : { s, at: s.x[best], m: s.m[best], d: s.s[best] };
+      }).filter(r => r).sort((a, b) => b.m - a.m);
+      if (!rows.length) return;
+      cursor.setAttribute("x1", at); cursor.setAttribute("x2", at); cursor.setAttribute("visibility", "visible");
+      const show = TIPS[options.ykind || "plain"], nearest = options.exact ? rows.reduce((a, b) => Math.abs(b.at - value) < Math.abs(a.at - value) ? b : a).at : value;
+      const title = options.worst ? `${Math.round(100 * value)} % of the clients` : `${options.xname || options.xlabel} ${TIPS[options.xkind || "plain"](nearest)}`;
+      const lines = rows.slice(0, 14).map(r => [r.s.shade, r.s.name, show(r.m) + (known(r.d) ? " ± " + show(r.d) : "")]);
+      showTip(event, title, rows.length > 14 ? [...lines, [null, `and ${rows.length - 14} more`, ""]] : lines);
+    },
+    onpointerleave: () => { hideTip(); cursor.setAttribute("visibility", "hidden"); },
+  }));
+}
+
+// rows: [{name, shade, mean, std, seeds: []}] on one horizontal axis.
+function dotChart(rows, options) {
+  const xs = extent(rows.flatMap(r => [...r.seeds, known(r.mean) ? r.mean - (r.std || 0) : null, known(r.mean) ? r.mean + (r.std || 0) : null]), 0.06);
+  if (!xs) return null;
+  xs[0] = Math.max(0, xs[0]); xs[1] = Math.min(1, xs[1]);
+  const step = 26, chart = rowsFrame(rows, options, xs, step);
+  rows.forEach((r, i) => {
+    const y = 8 + (i + 0.5) * step, dots = svg("g", {});
+    if (known(r.std)) dots.append(svg("line", { x1: chart.x(Math.max(xs[0], r.mean - r.std)), x2: chart.x(Math.min(xs[1], r.mean + r.std)), y1: y, y2: y, stroke: r.shade, "stroke-width": 2 }));
+    for (const v of r.seeds) dots.append(svg("circle", { cx: chart.x(v), cy: y, r: 3.2, fill: "none", stroke: r.shade, "stroke-width": 1.1, opacity: 0.75 }));
+    if (known(r.mean)) dots.append(svg("rect", { x: chart.x(r.mean) - 1.6, y: y - 8, width: 3.2, height: 16, rx: 1, fill: r.shade }));
+    dots.append(svg("rect", {
+      x: 0, y: y - step / 2, width: options.width, height: step, fill: "transparent", onpointerleave: hideTip,
+      onpointermove: event => showTip(event, r.name, [[r.shade, `mean of ${r.seeds.length} run${r.seeds.length === 1 ? "" : "s"}`, percent(r.mean) + (known(r.std) ? ` ± ${percent(r.std)}` : "") + " %"]]),
+    }));
+    chart.root.append(dots);
+  });
+  return chart.root;
+}
+
+// rows: [{name, parts: [{name, shade, value}]}].
+function barChart(rows, options) {
+  const most = Math.max(...rows.map(r => r.parts.reduce((a, p) => a + (p.value || 0), 0)));
+  if (!(most > 0)) return null;
+  const step = 24, chart = rowsFrame(rows, options, [0, most], step);
+  rows.forEach((r, i) => {
+    let from = 0;
+    for (const part of r.parts) {
+      const value = part.value || 0, begin = chart.x(from), end = chart.x(from + value);
+      chart.root.append(svg("rect", { x: begin, y: 8 + i * step + 4, width: Math.max(0, end - begin), height: step - 8, fill: part.shade }));
+      from += value;
+    }
+    chart.root.append(svg("rect", {
+      x: 0, y: 8 + i * step, width: options.width, height: step, fill: "transparent", onpointerleave: hideTip,
+      onpointermove: event => showTip(event, r.name, r.parts.map(p => [p.shade, p.name, trim(p.value, 3) + " s"])),
+    }));
+  });
+  return chart.root;
+}
+function rowsFrame(rows, options, xs, step) {
+  const left = Math.min(options.width * 0.42, 16 + LETTER * Math.max(...rows.map(r => r.name.length)));
+  return frame({ ...options, xs, rows, step, left, height: rows.length * step + 44 });
+}

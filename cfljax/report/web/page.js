@@ -1,0 +1,140 @@
+"use strict";
+// The page: which figures there are, what filters them, and when they are drawn anew.
+const data = JSON.parse(document.getElementById("data").textContent);
+const state = { on: new Set(data.configs.map((_, i) => i)), quantity: "accuracy", own: null, final: "accuracy_last10" };
+const NAMES = {
+  accuracy: "accuracy", accuracy_worst10: "worst tenth of the clients", accuracy_client_mean: "mean over clients", accuracy_client_std: "spread between clients",
+  accuracy_newcomers: "accuracy of newcomers", loss: "test loss", train_loss: "training loss", ari: "adjusted Rand index", nmi: "normalised mutual information",
+  purity: "purity", clusters: "clusters", discrepancy: "discrepancy", drift: "drift", bytes: "bytes sent", scored: "clients scored", nonfinite: "updates left out",
+};
+const THRESHOLDS = ["epsilon", "threshold"];
+const shadeOf = i => `var(--c${data.configs[i].colour})`;
+const dashOf = i => DASHES[data.configs[i].dash];
+const visible = () => data.configs.map((_, i) => i).filter(i => state.on.has(i));
+const kindOf = name => name.startsWith("accuracy") ? "percent" : name.startsWith("bytes") ? "bytes" : "plain";
+
+function bandSeries(table, x) {
+  return visible().filter(i => table[i]).map(i => ({ name: data.configs[i].name, shade: shadeOf(i), dash: dashOf(i), ...table[i], x: x ? x(i, table[i]) : table[i].x }));
+}
+const nothing = text => tag("p", { class: "nothing" }, text);
+const tall = (width, wide) => Math.round(Math.max(210, Math.min(wide ? 380 : 300, width * (wide ? 0.4 : 0.62))));
+
+function overRounds(table, name, width, wide, extra) {
+  const series = bandSeries(table || []);
+  const chart = series.length && lineChart(series, { width, height: tall(width, wide), xlabel: "round", ykind: kindOf(name), limits: name.startsWith("accuracy") ? [0, 1] : null, exact: true, label: name, ...extra });
+  return chart || nothing("Nothing to draw: no selected run has these numbers.");
+}
+function choice(label, options, current, change) {
+  const select = tag("select", { onchange: event => { change(event.target.value); draw(); } });
+  for (const name of options) select.append(tag("option", name === current ? { value: name, selected: "" } : { value: name }, NAMES[name] || name.replaceAll("_", " ")));
+  return tag("div", { class: "choices" }, tag("label", {}, label + " ", select));
+}
+function panels(list, width, least, one, missing) {
+  const shown = list.filter(p => state.on.has(p.config));
+  if (!shown.length) return nothing(list.length ? "None of the selected methods has one." : missing);
+  const columns = Math.max(1, Math.min(shown.length, Math.floor((width + 18) / (least + 18)))), each = Math.min(420, Math.floor((width - 18 * (columns - 1)) / columns));
+  const grid = tag("div", { class: "panels" });
+  grid.style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
+  for (const p of shown) {
+    const picture = one(p, each) || nothing("Nothing finite to draw.");
+    grid.append(tag("div", { class: "panel" }, tag("h4", {}, data.configs[p.config].name + " ", tag("small", {}, [p.name, `seed ${p.seed}`, p.about].filter(t => t).join(", "))), picture));
+  }
+  return grid;
+}
+
+function against(width, x, options) {
+  const table = data.history.accuracy || [], series = bandSeries(table, x).filter(s => s.x);
+  const chart = series.length && lineChart(series, { width, height: tall(width), ykind: "percent", limits: [0, 1], ends: true, ...options });
+  return chart || nothing("Nothing to draw: no selected run has an accuracy.");
+}
+
+const FIGURES = {
+  curves: width => [
+    choice("Show", Object.keys(data.history), state.quantity, v => { state.quantity = v; }),
+    overRounds(data.history[state.quantity], state.quantity, width, true),
+  ],
+  methods: width => {
+    const rows = visible().map(i => ({ name: data.configs[i].name, shade: shadeOf(i), ...data.final[state.final][i] })).filter(r => r.seeds.length);
+    const chart = rows.length && dotChart(rows, { width, xlabel: "%", xkind: "percent", label: "accuracy per method" });
+    return [choice("Show", Object.keys(data.final), state.final, v => { state.final = v; }), chart || nothing("Nothing to draw: no selected run ended well.")];
+  },
+  clients: width => {
+    const series = bandSeries(data.clients);
+    return [series.length && lineChart(series, { width, height: tall(width), xlabel: "share of the clients, %", xkind: "percent", ykind: "percent", limits: [0, 1], worst: true, bare: series.length > 6, label: "accuracy per client" }) || nothing("Nothing to draw: no client had test samples.")];
+  },
+  bytes: width => [against(width, (i, band) => (data.history.bytes || [])[i] ? (data.history.bytes[i].m) : null, { xkind: "bytes", xlabel: "sent", label: "accuracy against bytes" })],
+  seconds: width => [against(width, (i, band) => {
+    const last = band.x[band.x.length - 1];
+    return data.seconds[i] === null ? null : band.x.map(r => last > 0 ? r / last * data.seconds[i] : 0);
+  }, { xlabel: "seconds", label: "accuracy against seconds" })],
+  clusters: width => [overRounds(data.history.clusters, "clusters", width, false, { zero: true })],
+  threshold: width => {
+    const found = THRESHOLDS.filter(name => data.own[name]);
+    return [found.length ? overRounds(data.own[found[0]], found[0], width) : nothing("Nothing to draw: no method of this report has a threshold.")];
+  },
+  assignment: width => [
+    panels(data.pictures, width, 230, assignment, "Nothing to draw: no run has clusters that differ, or labels were not kept."),
+    data.trivial.length ? tag("p", { class: "notes" }, `Without a picture: ${data.trivial.join("; ")}.`) : "",
+  ],
+  confusion: width => [panels(data.confusions, width, 190, confusion, "Nothing to draw: the true groups are unknown, or no run has clusters that differ.")],
+  similarity: width => [panels(data.matrices, width, 210, matrix, "Nothing to draw: no run kept a matrix. Methods that measure one keep it with snapshots = true.")],
+  embedding: width => [panels(data.scatters, width, 240, scatter, "Nothing to draw: no run kept an embedding. Methods that make one (FedGroup) keep it with snapshots = true.")],
+  own: width => {
+    const names = Object.keys(data.own);
+    if (!names.length) return [nothing("Nothing to draw: no method of this report keeps diagnostics of its own.")];
+    state.own = state.own || names[0];
+    return [choice("Show", names, state.own, v => { state.own = v; }), overRounds(data.own[state.own], state.own, width)];
+  },
+  time: width => {
+    const parts = [["compile", "var(--c7)"], ["train", "var(--c0)"], ["evaluate", "var(--c4)"]];
+    const rows = visible().map(i => ({ name: data.configs[i].name, parts: parts.map(([name, shade], k) => ({ name, shade, value: data.time[i][k] })) }));
+    const keys = tag("div", { class: "keys" }, ...parts.map(([name, shade]) => tag("span", {}, tag("i", { style: { background: shade } }), name)));
+    return [keys, rows.length && barChart(rows, { width, xlabel: "seconds per run", label: "time" }) || nothing("Nothing to draw: no seconds were recorded.")];
+  },
+};
+
+function draw() {
+  hideTip();
+  for (const [name, build] of Object.entries(FIGURES)) {
+    const figure = document.getElementById("fig-" + name);
+    let plot = figure.querySelector(".plot");
+    if (!plot) figure.append(plot = tag("div", { class: "plot" }));
+    const width = Math.max(200, Math.floor(plot.clientWidth));
+    plot.replaceChildren(...build(width).filter(part => part));
+  }
+  for (const button of document.querySelectorAll("#legend [data-config]")) button.setAttribute("aria-pressed", state.on.has(Number(button.dataset.config)));
+}
+
+function legend() {
+  const nav = document.getElementById("legend");
+  if (!data.configs.length) { nav.remove(); return; }
+  const everything = () => { state.on = new Set(data.configs.map((_, i) => i)); draw(); };
+  data.configs.forEach((config, i) => nav.append(tag("button", {
+    type: "button", "data-config": i, "aria-pressed": "true", title: "Click: show or hide. Double click: only this one.",
+    onclick: () => { if (state.on.has(i)) state.on.delete(i); else state.on.add(i); draw(); },
+    ondblclick: () => { state.on = new Set([i]); draw(); },
+  }, svg("svg", { width: 18, height: 8 }, svg("line", { x1: 0, x2: 18, y1: 4, y2: 4, stroke: shadeOf(i), "stroke-width": 3, "stroke-dasharray": dashOf(i) })), tag("span", {}, config.name))));
+  nav.append(tag("button", { type: "button", class: "plain", onclick: everything }, "all"), tag("button", { type: "button", class: "plain", onclick: () => { state.on = new Set(); draw(); } }, "none"));
+}
+
+// Click on a head sorts the rows of each block by that column.
+function sortable(table) {
+  [...table.querySelectorAll("thead button")].forEach((button, column) => button.addEventListener("click", () => {
+    const down = button.dataset.down !== "yes";
+    button.dataset.down = down ? "yes" : "no";
+    for (const body of table.tBodies) {
+      const rows = [...body.rows].filter(row => !row.querySelector(".block"));
+      const key = row => { const v = row.cells[column].dataset.value; return v === undefined ? row.cells[column].textContent : v === "" ? -Infinity : Number(v); };
+      rows.sort((a, b) => { const [x, y] = [key(a), key(b)]; return (x < y ? -1 : x > y ? 1 : 0) * (typeof x === "number" && down ? -1 : 1); });
+      body.append(...rows);
+    }
+  }));
+}
+
+legend();
+draw();
+for (const table of document.querySelectorAll("#comparison table")) sortable(table);
+let width = innerWidth;
+addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+document.documentElement.dataset.ready = "yes";

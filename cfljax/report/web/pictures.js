@@ -1,0 +1,127 @@
+"use strict";
+// Pictures of one run: clusters over rounds, found × true, matrices between clients, embeddings.
+
+// Real colours for a canvas, which knows no CSS variables.
+function resolved(text) {
+  const probe = tag("i", { style: { color: text, display: "none" } });
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color.match(/[\d.]+/g).map(Number);
+  probe.remove();
+  return found;
+}
+const VIRIDIS = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99], [170, 220, 50], [253, 231, 37]];
+function viridis(share) {
+  const at = Math.max(0, Math.min(1, share)) * (VIRIDIS.length - 1), i = Math.min(VIRIDIS.length - 2, Math.floor(at));
+  return VIRIDIS[i].map((v, k) => Math.round(v + (VIRIDIS[i + 1][k] - v) * (at - i)));
+}
+
+// A canvas with a pixel per cell, to be stretched: shade(i) -> [r, g, b].
+function pixels(columns, rows, shade) {
+  const canvas = tag("canvas", { width: columns, height: rows }), context = canvas.getContext("2d"), image = context.createImageData(columns, rows);
+  for (let i = 0; i < columns * rows; i++) {
+    const [r, g, b] = shade(i);
+    image.data.set([r, g, b, 255], 4 * i);
+  }
+  context.putImageData(image, 0, 0);
+  return canvas.toDataURL();
+}
+function stretched(url, x, y, width, height) {
+  return svg("image", { class: "pixels", href: url, x, y, width, height, preserveAspectRatio: "none" });
+}
+
+// Numbers of colours as bytes: 255 is "none".
+function painter(codes) {
+  const cache = new Map();
+  return i => {
+    const code = codes[i];
+    if (!cache.has(code)) cache.set(code, resolved(colour(code === 255 ? -1 : code)));
+    return cache.get(code);
+  };
+}
+const named = code => code === 255 ? "–" : String(code);
+
+function assignment(p, width) {
+  const codes = bytesOf(p.cells), groups = bytesOf(p.groups), rows = groups.length, columns = p.rounds.length;
+  const strip = 9, left = 14, top = 4, tall = Math.max(90, Math.min(260, rows * 4)), wide = width - left - strip - 6;
+  const root = svg("svg", { viewBox: `0 0 ${width} ${tall + 34}`, width, height: tall + 34, role: "img", "aria-label": "clusters over rounds" });
+  root.append(stretched(pixels(1, rows, painter(groups)), left - 8, top, strip, tall));
+  root.append(stretched(pixels(columns, rows, painter(codes)), left + strip, top, wide, tall));
+  for (let i = 1; i < rows; i++) if (groups[i] !== groups[i - 1]) {
+    const y = top + i / rows * tall;
+    root.append(svg("line", { x1: left - 8, x2: left + strip + wide, y1: y, y2: y, stroke: "var(--card)", "stroke-width": 1.2 }));
+  }
+  for (const i of new Set(columns > 1 ? ticks(0, columns - 1, wide / 60).map(Math.round) : [0]))
+    root.append(svg("text", { x: left + strip + (i + 0.5) / columns * wide, y: top + tall + 14, "text-anchor": "middle" }, String(p.rounds[i])));
+  root.append(svg("text", { x: left + strip + wide / 2, y: top + tall + 29, "text-anchor": "middle" }, "round"));
+  root.append(svg("rect", {
+    x: left, y: top, width: wide + strip, height: tall, fill: "transparent", onpointerleave: hideTip,
+    onpointermove: event => {
+      const place = root.getBoundingClientRect(), ratio = width / place.width;
+      const c = Math.floor(((event.clientX - place.left) * ratio - left - strip) / wide * columns), r = Math.floor(((event.clientY - place.top) * ratio - top) / tall * rows);
+      if (c < 0 || c >= columns || r < 0 || r >= rows) return;
+      showTip(event, `round ${p.rounds[c]}`, [[colour(groups[r] === 255 ? -1 : groups[r]), "true group", named(groups[r])], [colour(codes[r * columns + c] === 255 ? -1 : codes[r * columns + c]), "cluster (colour)", named(codes[r * columns + c])]]);
+    },
+  }));
+  return root;
+}
+
+function confusion(p, width) {
+  const rows = p.clusters.length, columns = p.groups.length, most = Math.max(1, ...p.table.flat());
+  const left = 46, top = 20, cell = Math.min(44, (width - left - 4) / columns), tall = Math.min(30, Math.max(14, cell));
+  const root = svg("svg", { viewBox: `0 0 ${width} ${top + rows * tall + 4}`, width, height: top + rows * tall + 4, role: "img", "aria-label": "found clusters by true groups" });
+  p.groups.forEach((name, g) => root.append(svg("text", { x: left + (g + 0.5) * cell, y: top - 6, "text-anchor": "middle" }, shorten(name, cell + 4))));
+  p.table.forEach((line, k) => {
+    const y = top + k * tall;
+    root.append(svg("rect", { x: 0, y: y + 2, width: 7, height: tall - 4, rx: 1.5, fill: colour(p.colours[k]) }));
+    root.append(svg("text", { x: left - 6, y: y + tall / 2 + 4, "text-anchor": "end" }, shorten(p.clusters[k], 34)));
+    line.forEach((count, g) => {
+      const share = count / most, box = { x: left + g * cell + 0.5, y: y + 0.5, width: cell - 1, height: tall - 1, rx: 2 };
+      root.append(svg("rect", { ...box, fill: "var(--grid)" }), svg("rect", {
+        ...box, fill: "var(--accent)", opacity: count ? 0.15 + 0.85 * share : 0, onpointerleave: hideTip,
+        onpointermove: event => showTip(event, `${count} client${count === 1 ? "" : "s"}`, [[null, "cluster", p.clusters[k]], [null, "true group", p.groups[g]]]),
+      }));
+      if (count && cell > 9 + LETTER * String(count).length) root.append(svg("text", {
+        class: "title", x: left + (g + 0.5) * cell, y: y + tall / 2 + 4, "text-anchor": "middle", "pointer-events": "none",
+        style: { fill: share > 0.5 ? "var(--paper)" : "var(--ink)" },
+      }, String(count)));
+    });
+  });
+  return root;
+}
+
+function matrix(p, width) {
+  const codes = bytesOf(p.cells), clusters = bytesOf(p.colours), n = clusters.length, strip = p.ordered ? 8 : 0, side = Math.min(320, width - strip - 4);
+  const root = svg("svg", { viewBox: `0 0 ${width} ${side + strip + 34}`, width, height: side + strip + 34, role: "img", "aria-label": p.name });
+  const none = resolved("var(--none)");
+  if (strip) {
+    root.append(stretched(pixels(1, n, painter(clusters)), 0, strip + 2, strip - 2, side), stretched(pixels(n, 1, painter(clusters)), strip + 2, 0, side, strip - 2));
+  }
+  root.append(stretched(pixels(n, n, i => codes[i] === 255 ? none : viridis(codes[i] / 254)), strip + 2, strip + 2, side, side));
+  const y = side + strip + 12, bar = Math.min(120, side * 0.5);
+  root.append(stretched(pixels(64, 1, i => viridis(i / 63)), strip + 42, y - 1, bar, 9));
+  root.append(svg("text", { x: strip + 38, y: y + 8, "text-anchor": "end" }, trim(p.low, 2)), svg("text", { x: strip + 47 + bar, y: y + 8 }, trim(p.high, 2)));
+  return root;
+}
+
+const SHAPES = [
+  (x, y, r) => `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0Z`,
+  (x, y, r) => `M${x - r} ${y - r}h${2 * r}v${2 * r}h${-2 * r}Z`,
+  (x, y, r) => `M${x} ${y - 1.3 * r}L${x + 1.2 * r} ${y + r}H${x - 1.2 * r}Z`,
+  (x, y, r) => `M${x} ${y - 1.4 * r}L${x + 1.4 * r} ${y}L${x} ${y + 1.4 * r}L${x - 1.4 * r} ${y}Z`,
+  (x, y, r) => `M${x} ${y + 1.3 * r}L${x + 1.2 * r} ${y - r}H${x - 1.2 * r}Z`,
+  (x, y, r) => `M${x - r} ${y - r}L${x + r} ${y + r}M${x + r} ${y - r}L${x - r} ${y + r}`,
+];
+function scatter(p, width) {
+  const groups = bytesOf(p.groups), clusters = bytesOf(p.colours), height = Math.min(300, width * 0.85);
+  const xs = extent(p.x, 0.06), ys = extent(p.y, 0.06);
+  if (!xs || !ys) return null;
+  const chart = frame({ width, height, xs, ys, left: 46, label: p.name });
+  p.x.forEach((v, i) => {
+    const group = groups[i] === 255 ? -1 : groups[i], cluster = clusters[i] === 255 ? 0 : clusters[i];
+    chart.layer.append(svg("path", {
+      d: SHAPES[cluster % SHAPES.length](chart.x(v), chart.y(p.y[i]), 4), fill: colour(group), "fill-opacity": 0.65, stroke: colour(group), onpointerleave: hideTip,
+      onpointermove: event => showTip(event, "client", [[colour(group), "true group", named(groups[i])], [null, "cluster (shape)", named(clusters[i])]]),
+    }));
+  });
+  return chart.root;
+}
