@@ -20,6 +20,10 @@ from cfljax.local.stream import client_losses
 from cfljax.types import Federation, Hyper, Info, Method, Model, Split, Traffic
 
 
+HOPELESS = 1e6
+"""A mean test loss above this, or none that is finite, is a run that has diverged."""
+
+
 class Settings(NamedTuple):
     """What a program is compiled for, besides shapes: static."""
 
@@ -201,7 +205,7 @@ def _evaluate(
     }
     if settings.label_history:
         row["labels"] = labels
-    blown_up = ~jnp.isfinite(loss) & jnp.any(scores.samples > 0) & (carry.diverged_at < 0)
+    blown_up = ~(loss < HOPELESS) & jnp.any(scores.samples > 0) & (carry.diverged_at < 0)
     diverged_at = jnp.where(blown_up, t, carry.diverged_at)
     each = metrics.client_accuracy(scores.correct, scores.samples)
     return carry._replace(diverged_at=diverged_at, client_accuracy=each), row

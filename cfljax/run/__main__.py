@@ -28,9 +28,9 @@ def run(flags: argparse.Namespace) -> int:
     """Run, and print the history's last rows and the summary."""
     from cfljax.api import one_run
 
-    table = {"data": {"name": flags.data}, "model": {"name": flags.model}, "method": [{"name": flags.method}], "seeds": [flags.seed]}
+    names = {"data": {"name": flags.data}, "model": {"name": flags.model}, "method": [{"name": flags.method}]}
     command.use_compilation_cache()
-    result = one_run(table, flags.set, progress=not flags.quiet)
+    result = one_run(names | {"seeds": [flags.seed]}, flags.set, progress=not flags.quiet)
     frame = result.to_pandas()
     columns = [c for c in ("round", "accuracy", "accuracy_worst10", "loss", "ari", "clusters") if c in frame]
     print(frame[columns].tail(10).to_string(index=False, float_format=lambda v: f"{v:.4f}"))

@@ -1,0 +1,59 @@
+"""Who takes part."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import cohort, keys
+from cfljax.federation.pack import pad, reorder
+from tests import toy
+
+KEY = keys.fold(keys.root(0), "round", 0)
+
+
+def many(federation, participants, hyper, rounds=400):
+    federation = jax.device_put(federation)
+
+    def one(t):
+        return cohort.draw(keys.fold(keys.root(0), "round", t), federation, participants, t, hyper)
+
+    return jax.device_get(jax.jit(jax.vmap(one))(jnp.arange(rounds)))
+
+
+def test_everybody_is_drawn_equally_often_and_once():
+    drawn = many(toy.federation(clients=10), 3, {})
+    assert all(len(set(ids)) == 3 for ids in drawn.ids.tolist()) and drawn.mask.all()
+    often = np.bincount(drawn.ids.ravel(), minlength=10)
+    assert often.min() > 85 and often.max() < 160
+
+
+def test_pairs_are_drawn_independently_of_the_order_of_clients():
+    drawn = many(toy.federation(clients=4), 2, {})
+    pairs = {frozenset(ids) for ids in drawn.ids.tolist()}
+    assert len(pairs) == 6
+
+
+def test_padding_and_order_draw_the_same_identities():
+    federation = toy.federation(clients=8)
+    order = np.array([5, 2, 7, 0, 1, 6, 3, 4])
+    plain = cohort.draw(KEY, federation, 3, 0, {})
+    padded = cohort.draw(KEY, jax.device_put(pad(federation, clients=5)), 3, 0, {})
+    shuffled = cohort.draw(KEY, jax.device_put(reorder(federation, order)), 3, 0, {})
+    assert plain.ids.tolist() == padded.ids.tolist() == order[np.asarray(shuffled.ids)].tolist()
+
+
+def test_dropout_and_stragglers_have_their_rates():
+    hyper = {"dropout": jnp.float32(0.25), "stragglers": jnp.float32(0.4), "straggler_work": jnp.float32(0.5)}
+    drawn = many(toy.federation(clients=10), 5, hyper)
+    assert 0.70 < drawn.mask.mean() < 0.80
+    assert 0.35 < (drawn.work == 0.5).mean() < 0.45 and set(np.unique(drawn.work)) == {0.5, 1.0}
+
+
+def test_those_who_have_not_arrived_or_hold_nothing_stay_out():
+    federation = toy.federation(clients=6)
+    late = toy.replace(federation, arrive=jnp.array([0, 0, 3, 0, 3, 0]))
+    early, later = (cohort.draw(KEY, late, 6, t, {}) for t in (2, 3))
+    assert early.mask.tolist() == [True, True, False, True, False, True] and later.mask.all()
+    empty = toy.replace(federation, train=toy.replace(federation.train, count=federation.train.count.at[1].set(0)))
+    drawn = cohort.draw(KEY, empty, 5, 0, {})
+    assert 1 not in np.asarray(drawn.ids)[np.asarray(drawn.mask)] and drawn.mask.sum() == 5

@@ -1,0 +1,96 @@
+"""The loop of rounds: what is evaluated when, and what a batch of runs has in common."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax import simulate as simulation
+from cfljax.engine import Settings
+from cfljax.launch import checkpoint
+from cfljax.methods import METHODS
+from cfljax.simulate import simulate
+from tests import toy
+
+
+@pytest.fixture(scope="module")
+def parts():
+    federation, model = toy.federation("label_permutation", clients=6, groups=2), toy.model()
+    entry = METHODS.entry("fedavg")
+    return entry.make(entry.options(), model, toy.solver(model)), model, federation
+
+
+def run(parts, settings, hypers=({"lr": 0.1},), **more):
+    return simulate(*parts, settings, list(range(len(hypers))), list(hypers), **more)
+
+
+@pytest.mark.parametrize("rounds, every, rows", [(5, 1, [0, 1, 2, 3, 4, 5]), (7, 3, [0, 3, 6, 7]), (2, 5, [0, 2])])
+@pytest.mark.parametrize("evaluations", [1, 10])
+def test_rows_of_the_history(parts, rounds, every, rows, evaluations):
+    (output,) = run(parts, Settings(rounds, 3, eval_every=every, evaluations=evaluations))
+    assert output.history["round"].tolist() == rows
+    assert np.isnan(output.history["train_loss"][0]) and np.isfinite(output.history["train_loss"][1:]).all()
+
+
+def test_evaluating_less_often_changes_nothing_else(parts):
+    (often,), (seldom,) = run(parts, Settings(6, 3)), run(parts, Settings(6, 3, eval_every=4))
+    assert np.array_equal(often.models, seldom.models)
+    assert np.array_equal(often.history["accuracy"][[0, 4, 6]], seldom.history["accuracy"])
+    assert np.array_equal(often.history["bytes_up"][[0, 4, 6]], seldom.history["bytes_up"])
+
+
+def test_numbers_and_seeds_share_one_program(parts):
+    before = simulation.compilations
+    grid = [{"lr": lr, "lr_decay": decay} for lr in (0.01, 0.1) for decay in (1.0, 0.9)]
+    key = "test_numbers_and_seeds_share_one_program"
+    outputs = [run(parts, Settings(3, 3), [h], program_key=key)[0] for h in grid]
+    assert simulation.compilations == before + 2  # one to start, one for the rounds
+    assert len({o.models.tobytes() for o in outputs}) == 4
+
+
+def test_a_learning_rate_that_blows_up_is_seen(parts):
+    fine, nan, huge = run(parts, Settings(4, 3), [{"lr": 0.1}, {"lr": float("nan")}, {"lr": 1e30}])
+    assert fine.diverged_at == -1 and nan.diverged_at == 1 and 1 <= huge.diverged_at <= 2
+    assert nan.history["nonfinite"].tolist() == [0, 3, 6, 9, 12]
+    assert np.isfinite(nan.models).all()
+
+
+def test_a_batch_resumes_from_a_checkpoint_with_the_same_bits(parts):
+    settings, hypers, saved = Settings(6, 3, eval_every=2), [{"lr": 0.1}, {"lr": 0.2}], []
+    whole = run(parts, settings, hypers, chunk_rounds=2, checkpoint=lambda make: saved.append(make()))
+    assert [c.done for c in saved] == [2, 4]
+    for point in saved:
+        again = checkpoint.from_arrays(*checkpoint.to_arrays(point))
+        for a, b in zip(whole, run(parts, settings, hypers, resume=again), strict=True):
+            assert a.models.tobytes() == b.models.tobytes() and a.labels.tobytes() == b.labels.tobytes()
+            assert all(a.history[q].tobytes() == b.history[q].tobytes() for q in a.history)
+
+
+def test_a_checkpoint_of_something_else_is_refused(parts):
+    saved = []
+    run(parts, Settings(2, 3), chunk_rounds=1, checkpoint=lambda make: saved.append(make()))
+    with pytest.raises(ValueError, match="does not fit"):
+        run(parts, Settings(2, 3), resume=saved[0]._replace(carry=saved[0].carry[:-1]))
+
+
+def test_scoring_only_some_clients_and_those_who_have_arrived(parts):
+    method, model, federation = parts
+    late = toy.replace(federation, arrive=jnp.array([0, 0, 2, 0, 0, 0]))
+    (output,) = run((method, model, jax.device_put(late)), Settings(3, 6))
+    assert output.history["scored"].tolist() == [5, 5, 6, 6]
+    newcomers = output.history["accuracy_newcomers"]
+    assert np.isnan(newcomers[:2]).all() and np.isclose(newcomers[3], output.client_accuracy[2])
+    (some,) = run(parts, Settings(1, 3, eval_clients=2))
+    assert some.history["scored"].tolist() == [2, 2] and np.isfinite(some.client_accuracy).sum() == 2
+
+
+@pytest.mark.parametrize("choice", ["test_loss", "holdout"])
+def test_clients_that_never_train_choose_by_loss(choice):
+    federation, model = toy.federation("label_permutation", clients=6, groups=2), toy.model()
+    count = federation.train.count.at[jnp.array([2, 3])].set(0)
+    federation = toy.replace(federation, train=toy.replace(federation.train, count=count))
+    entry = METHODS.entry("oracle")
+    method = entry.make(entry.options(), model, toy.solver(model, epochs=3))
+    (output,) = simulate(method, model, federation, Settings(8, 4, test_choice=choice), [0], [{"lr": 0.2}])
+    assert output.history["scored"][-1] == 6
+    assert min(output.client_accuracy[2:4]) > 0.8  # at random, or with the other group's labels, it would be far less

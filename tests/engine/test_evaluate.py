@@ -1,0 +1,96 @@
+"""Scores and losses of many clients at once, against a loop over clients."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax import evaluate
+from cfljax.federation.pack import pad
+from cfljax.local import stream
+from tests import toy
+from tests.reference import plain
+
+
+@pytest.fixture(scope="module")
+def case():
+    federation, model = toy.federation("label_permutation", clients=9, groups=2), toy.model(5)
+    models = jax.vmap(model.init)(jax.random.split(jax.random.key(0), 3))
+    return federation, model, models, jnp.array([0, 1, 2, 0, 1, 2, 0, 1, 2])
+
+
+def by_hand(federation, models, labels):
+    net, clients = plain.Net(6, 4, 5), plain.Clients(federation)
+    rows = []
+    for c, (x, y) in enumerate(clients.test):
+        w = np.asarray(models[int(labels[c])], np.float64)
+        rows.append(((net.logits(w, x).argmax(axis=1) == y).sum(), net.losses(w, x, y).sum(), len(y)))
+    return np.array(rows).T
+
+
+@pytest.mark.parametrize("many", [1, 32], ids=["own model only", "one product"])
+@pytest.mark.parametrize("block", [16, 4096])
+def test_scores(case, many, block, monkeypatch):
+    federation, model, models, labels = case
+    monkeypatch.setattr(evaluate, "MANY_MODELS", many)
+    monkeypatch.setattr(evaluate, "block_size", lambda *_: block)
+    who = jnp.ones(9, bool).at[4].set(False)
+    found = evaluate.score(model, federation, federation.test, models, labels, who)
+    correct, loss, count = by_hand(federation, models, labels)
+    keep = np.arange(9) != 4
+    assert np.array_equal(found.correct, correct * keep) and np.array_equal(found.samples, count * keep)
+    assert np.allclose(found.loss, loss * keep, rtol=1e-5)
+
+
+def test_dummies_are_not_scored(case):
+    federation, model, models, labels = case
+    padded = jax.device_put(pad(federation, clients=2, samples=3, rng=np.random.default_rng(0)))
+    found = evaluate.score(model, padded, padded.test, models, jnp.pad(labels, (0, 2)), jnp.ones(11, bool))
+    correct, _, _ = by_hand(federation, models, labels)
+    assert np.array_equal(found.correct[:9], correct) and not np.any(found.samples[9:])
+
+
+def test_a_shared_test_set_is_scored_once_per_model():
+    federation, model = toy.federation("iid", clients=4, test="global"), toy.model(5)
+    assert federation.test.shared
+    models = jax.vmap(model.init)(jax.random.split(jax.random.key(1), 2))
+    labels = jnp.array([0, 1, 1, 0])
+    found = evaluate.score(model, federation, federation.test, models, labels, jnp.ones(4, bool))
+    correct, loss, count = by_hand(federation, models, labels)
+    assert np.array_equal(found.correct, correct) and np.array_equal(found.samples, count)
+    assert np.allclose(found.loss, loss, rtol=1e-5)
+
+
+@pytest.mark.parametrize("block", [16, 4096])
+def test_losses_of_every_model_on_some_clients(case, block, monkeypatch):
+    federation, model, models, _ = case
+    monkeypatch.setattr(stream, "block_size", lambda *_: block)
+    ids, mask = jnp.array([7, 2, 5, 0]), jnp.array([True, True, False, True])
+    found = stream.client_losses(model, federation, federation.train, models, ids, mask)
+    net, clients = plain.Net(6, 4, 5), plain.Clients(federation)
+    for s, c in enumerate(np.asarray(ids)):
+        want = [net.loss(np.asarray(w, np.float64), *clients.train[c]) if mask[s] else 0.0 for w in models]
+        assert np.allclose(found[:, s], want, rtol=1e-5)
+
+
+def test_the_work_is_that_of_the_clients_asked_for(case):
+    federation, model, models, _ = case
+    visits = []
+
+    def visit(carry, x, y, owner, valid):
+        jax.debug.callback(lambda: visits.append(1))
+        return carry
+
+    ids = jnp.arange(9)
+    stream.fold_blocks(federation, federation.train, ids, ids == 3, 16, visit, 0)
+    jax.effects_barrier()
+    assert len(visits) == -(-int(federation.train.count[3]) // 16)
+
+
+def test_blocks_shrink_for_wide_models(case):
+    federation, model, *_ = case
+    assert stream.block_size(model, federation, 1) == 4096
+    wide = dataclasses.replace(federation)
+    assert stream.block_size(toy.model(70_000), wide, 8) < 100
