@@ -41,8 +41,11 @@ class Curves(NamedTuple):
     seconds: float
     """Training and evaluating a run, without compiling."""
     runs: int
-    seed: int | None = None
-    """None, or the only seed that was drawn."""
+
+    @property
+    def clusters(self) -> Band | None:
+        """How many clusters there are: those of the participants, where the method clusters them anew in every round."""
+        return self.own.get("clusters", self.history.get("clusters"))
 
 
 def chosen(configurations: Sequence[Configuration], most: int = MOST_CURVES) -> list[Configuration]:
@@ -117,6 +120,8 @@ def _per_evaluation(arrays: Mapping[str, np.ndarray], rounds: np.ndarray, prefix
         if name.startswith(prefix) and values.shape == rounds.shape and values.dtype.kind in "biuf" and len(rounds)
     }
     found.pop("round", None)
+    if prefix != "history/":  # before the first round a method has nothing to report; other models are scored even then
+        found = {name: v if name.startswith("accuracy") else np.where(rounds > 0, v, np.nan) for name, v in found.items()}
     if prefix == "history/" and "bytes_up" in found and "bytes_down" in found:
         found["bytes"] = found.pop("bytes_up") + found.pop("bytes_down")
     return found

@@ -87,6 +87,17 @@ class Detail(NamedTuple):
     scatters: list[Scatter]
 
 
+class Assigned(NamedTuple):
+    """Who is in which cluster in the end."""
+
+    final: np.ndarray | None
+    """i32[C], None when labels were not kept."""
+    group: np.ndarray | None
+    """i32[C]."""
+    colour: dict[int, int]
+    """Cluster -> number of its colour."""
+
+
 def detail(configuration: Configuration, problems: list[str]) -> Detail | None:
     """The pictures of the first run that ended well; None when no run can be read."""
     for unit in drawn_units(configuration):
@@ -102,14 +113,13 @@ def _detail(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> Detail:
     labels = _labels(arrays.get("labels"))
     group = arrays.get("group")
     if labels is None or not labels.size:
-        colour, final = {}, None
-        return Detail(seed, None, "labels were not kept", None, *_between(own, len(rounds), final, group, colour))
+        return Detail(seed, None, "labels were not kept", None, *_between(own, len(rounds), Assigned(None, None, {})))
     group = group if group is not None and group.shape == labels.shape[1:] else np.full(labels.shape[1], -1, np.int32)
     final, colour = labels[-1], _colours(labels, group)
     trivial = _trivial(labels)
     picture = None if trivial else _picture(rounds, labels, group, colour)
     confusion = None if trivial else _confusion(final, group, colour)
-    return Detail(seed, picture, trivial, confusion, *_between(own, len(rounds), final, group, colour))
+    return Detail(seed, picture, trivial, confusion, *_between(own, len(rounds), Assigned(final, group, colour)))
 
 
 def _labels(kept: np.ndarray | None) -> np.ndarray | None:
@@ -205,9 +215,7 @@ def _summed_up(table: np.ndarray, names: list[str]) -> tuple[np.ndarray, list[st
     return np.concatenate([table[: MOST_CLUSTERS - 1], rest]), [*kept, f"{len(names) - len(kept)} more"]
 
 
-def _between(
-    own: dict[str, np.ndarray], evaluations: int, final: np.ndarray | None, group: np.ndarray | None, colour: dict[int, int]
-) -> tuple[list[Matrix], list[Scatter]]:
+def _between(own: dict[str, np.ndarray], evaluations: int, assigned: Assigned) -> tuple[list[Matrix], list[Scatter]]:
     """The matrices and embeddings among a method's diagnostics."""
     matrices, scatters = [], []
     for name, values in own.items():
@@ -215,9 +223,9 @@ def _between(
             continue
         if is_matrix(name, values, evaluations):
             square = (values if values.ndim == 2 else values[-1]).astype(np.float64)
-            matrices.append(_matrix(name, square, _who(own, len(square), final), final, group, colour))
+            matrices.append(_matrix(name, square, _who(own, len(square), assigned.final), assigned))
         elif values.ndim == 2 and any(word in name for word in EMBEDDINGS):
-            scatters.append(_scatter(name, values.astype(np.float64), _who(own, len(values), final), final, group, colour))
+            scatters.append(_scatter(name, values.astype(np.float64), _who(own, len(values), assigned.final), assigned))
     return matrices, scatters
 
 
@@ -239,29 +247,27 @@ def _who(own: dict[str, np.ndarray], n: int, final: np.ndarray | None) -> np.nda
     for name in WHO:
         values = own.get(name)
         if values is not None and values.shape == (n,) and values.dtype.kind in "iu" and values.size:
-            return values if 0 <= values.min() and values.max() < len(final) else None
+            return values if values.min() >= 0 and values.max() < len(final) else None
     return np.arange(n) if n == len(final) else None
 
 
-def _matrix(
-    name: str, values: np.ndarray, who: np.ndarray | None, final: np.ndarray | None, group: np.ndarray | None, colour: dict[int, int]
-) -> Matrix:
-    order, painted = np.arange(len(values)), np.full(len(values), -1, np.int32)
-    if who is not None and final is not None:
-        painted = _paint(final[who], colour)
-        order = np.lexsort((who, np.zeros(len(who)) if group is None else group[who], painted))
+def _matrix(name: str, values: np.ndarray, who: np.ndarray | None, assigned: Assigned) -> Matrix:
+    painted, groups = _marks(len(values), who, assigned)
+    order = np.arange(len(values)) if who is None else np.lexsort((who, groups, painted))
     keep = order[spaced(len(order), MOST_SIDE)]
     return Matrix(name, values[np.ix_(keep, keep)].astype(np.float32), painted[keep], who is not None, len(values))
 
 
-def _scatter(
-    name: str, values: np.ndarray, who: np.ndarray | None, final: np.ndarray | None, group: np.ndarray | None, colour: dict[int, int]
-) -> Scatter:
+def _marks(n: int, who: np.ndarray | None, assigned: Assigned) -> tuple[np.ndarray, np.ndarray]:
+    """(colours of their clusters, true groups) of the clients of a snapshot; −1 where unknown."""
+    if who is None or assigned.final is None or assigned.group is None:
+        return np.full(n, -1, np.int32), np.full(n, -1, np.int32)
+    return _paint(assigned.final[who], assigned.colour), assigned.group[who].astype(np.int32)
+
+
+def _scatter(name: str, values: np.ndarray, who: np.ndarray | None, assigned: Assigned) -> Scatter:
     keep = spaced(len(values), MOST_DOTS)
-    painted, groups = (np.full(len(values), -1, np.int32) for _ in range(2))
-    if who is not None and final is not None:
-        painted = _paint(final[who], colour)
-        groups = groups if group is None else group[who].astype(np.int32)
+    painted, groups = _marks(len(values), who, assigned)
     return Scatter(name, plane(values)[keep], painted[keep], groups[keep], values.shape[1])
 
 

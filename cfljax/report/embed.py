@@ -14,6 +14,7 @@ from cfljax.report.compare import COLUMNS, mean_and_deviation
 from cfljax.report.content import Content
 from cfljax.report.curves import MOST_SEEDS, Band, Curves
 from cfljax.report.detail import Matrix, shown
+from cfljax.report.gather import Configuration
 
 COLOURS, DASHES = 8, 4
 FIRST = ("accuracy", "accuracy_worst10", "loss", "ari", "nmi", "purity", "clusters", "bytes")
@@ -50,12 +51,16 @@ def page_data(content: Content) -> dict[str, Any]:
         "configs": [{"name": c.name, "colour": s[0], "dash": s[1]} for c, s in zip(drawn, styles(content), strict=True)],
         "history": _bands(content.curves, lambda each: each.history, FIRST),
         "own": _bands(content.curves, lambda each: each.own, ("epsilon", "threshold")),
+        "clusters": [_band(each.clusters) for each in content.curves],
         "clients": [_band(each.clients) for each in content.curves],
         "seconds": [number(each.seconds) for each in content.curves],
-        "final": {name: [_final(c, name) for c in drawn] for name in FINAL},
-        "time": [[_timing(c, part) for part in ("compile", "train", "eval")] for c in drawn],
+        "final": {name: [final(c, name) for c in drawn] for name in FINAL},
+        "time": [[timing(c, part) for part in ("compile", "train", "eval")] for c in drawn],
         "pictures": [
-            {"rounds": p.rounds.tolist(), "cells": _codes(p.colours), "groups": _codes(p.groups), "about": _of(len(p.groups), p.clients), **who}
+            {
+                "rounds": p.rounds.tolist(), "cells": _codes(p.colours), "groups": _codes(p.groups),
+                "about": _of(len(p.groups), p.clients), **who,
+            }
             for who, p in _each(content, lambda d: [d.picture])
         ],
         "trivial": [f"{c.name} ({d.trivial})" for c, d in zip(drawn, content.details, strict=True) if d is not None and d.trivial],
@@ -100,22 +105,26 @@ def _band(band: Band | None) -> dict[str, Any] | None:
     return {"x": _numbers(band.round), "m": _numbers(band.mean), "s": _numbers(band.std)}
 
 
-def _final(configuration: Any, name: str) -> dict[str, Any]:
+def final(configuration: Configuration, name: str) -> dict[str, Any]:
+    """{mean, std, seeds}: a quantity of the summaries at the end of the runs."""
     column = next(c for c in COLUMNS if c.key == name)
     values = [v for unit in configuration.by_status("done") if math.isfinite(v := column.value(unit))]
     mean, std = mean_and_deviation(values)
     return {"mean": number(mean), "std": number(std), "seeds": _numbers(values[:MOST_SEEDS])}
 
 
-def _timing(configuration: Any, part: str) -> float | None:
+def timing(configuration: Configuration, part: str) -> float | None:
+    """Mean seconds of a run on `compile`, `train` or `eval`."""
     values = [float(unit.record["timings"].get(part) or 0) for unit in configuration.units if unit.status != "failed"]
     return number(mean_and_deviation(values)[0])
 
 
 def _matrix(p: Matrix) -> dict[str, Any]:
     codes, low, high = quantised(p.values)
-    about = {"about": _of(len(p.values), p.clients) or ("" if p.ordered else "in the order of drawing"), "ordered": p.ordered}
-    return {"name": p.name, "cells": _base64(codes), "low": number(low), "high": number(high), "colours": _codes(p.colours), **about}
+    return {
+        "name": p.name, "cells": _base64(codes), "low": number(low), "high": number(high), "colours": _codes(p.colours),
+        "about": _of(len(p.values), p.clients) or ("" if p.ordered else "in the order of drawing"), "ordered": p.ordered,
+    }  # fmt: skip
 
 
 def quantised(values: np.ndarray) -> tuple[np.ndarray, float, float]:
@@ -144,4 +153,10 @@ def number(value: float | None) -> float | None:
 
 
 def _numbers(values: Iterable[float]) -> list[float | None]:
-    return [None if v is None or not math.isfinite(v) else int(v) if v == int(v) and abs(v) < 1e15 else float(f"{v:.5g}") for v in values]
+    return [_short(v) for v in values]
+
+
+def _short(value: float) -> float | int | None:
+    if math.isfinite(value) and value == int(value) and abs(value) < 1e15:
+        return int(value)
+    return number(value)

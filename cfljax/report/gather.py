@@ -108,9 +108,9 @@ def combine(each: list[Results]) -> Collected:
         titles.setdefault(str(plan.get("name") or results.store.folder.absolute().name))
         planned += len(plan.get("units") or results.records)
         shown = _shown_names(results)
-        for id, record in results.records.items():
+        for name, record in results.records.items():
             made = _configuration(folder, record, shown)
-            found.setdefault(made[:-1], made).units.append(Unit(id, record, results.store))
+            found.setdefault(made[:-1], made).units.append(Unit(name, record, results.store))
     left_out = sum(results.left_out for results in each)
     return Collected(", ".join(titles), [r.store for r in each], list(found.values()), planned, left_out)
 

@@ -77,7 +77,8 @@ def _about(content: Content) -> str:
 
 def _words(name: str, content: Content) -> str:
     """The values of an option over all configurations: `digits rotated`, `10, 20`."""
-    found = dict.fromkeys(_value(configuration.units[0].record["config"], name) for configuration in content.collected.configurations)
+    each = content.collected.configurations
+    found = dict.fromkeys(_value(configuration.units[0].record["config"], name) for configuration in each)
     return ", ".join(_shortened([word for word in found if word], 3)) or "?"
 
 
@@ -97,17 +98,24 @@ def _cards(content: Content) -> str:
     ended = {status: sum(unit.status == status for unit in units) for status in ("done", "diverged", "failed")}
     left = collected.planned - len(units)
     states = [f"{n} {status}" for status, n in ended.items() if n] + ([f"{left} not run yet"] if left > 0 else [])
-    methods = dict.fromkeys((c.label for c in collected.configurations))
+    methods = dict.fromkeys(c.label for c in collected.configurations)
     seeds = {unit.seed for unit in units}
     spent = math.fsum(s for unit in units if math.isfinite(s := seconds(unit)))
     cards = [("Runs", str(len(units)), ", ".join(states))]
     cards.append(("Methods", str(len(methods)), f"{len(collected.configurations)} configurations, {len(seeds)} seeds"))
     best = _best(content.table)
     if best is not None:
-        cards.append(("Best, mean of the last ten", f"{tables.quantity('percent', best.cells['accuracy_last10'].mean)} %", best.configuration.name))
+        accuracy = tables.number(tables.COLUMNS[2], best.cells["accuracy_last10"])
+        cards.append(("Best, mean of the last ten", f"{accuracy} %", best.configuration.name))
     cards.append(("Computing time", _duration(spent), "compiling included"))
-    cards.append(("Device", ", ".join(_distinct(unit.record.get("device") for unit in units)) or "–", ""))
+    cards.append(("Device", ", ".join(_distinct(_device(unit.record.get("device")) for unit in units)) or "–", ""))
     return "".join(f"<div><dt>{_text(a)}</dt><dd>{_text(b)}<small>{_text(c)}</small></dd></div>" for a, b, c in cards)
+
+
+def _device(words: Any) -> str:
+    """`cpu, 1` as `cpu`, `gpu NVIDIA H200, 2` as `2 × gpu NVIDIA H200`."""
+    kind, _, count = str(words or "").rpartition(", ")
+    return kind if count == "1" else f"{count} × {kind}" if kind else count
 
 
 def _best(table: list[Row]) -> Row | None:
@@ -182,7 +190,8 @@ def _row(row: Row, columns: list[Column], folders: bool, shade: str) -> str:
         cell = row.cells[column.key]
         value = f"{cell.mean:.9g}" if cell.n else ""
         mark = "&thinsp;≈" if cell.tied else ""
-        cells.append(f'<td data-value="{value}"{" class=best" if cell.best else ""}>{_text(tables.number(column, cell))}{mark}</td>')
+        best = " class=best" if cell.best else ""
+        cells.append(f'<td data-value="{value}"{best}>{_text(tables.number(column, cell))}{mark}</td>')
     return f"<tr>{''.join(cells)}</tr>"
 
 

@@ -220,8 +220,8 @@ def _markdown_text(text: str) -> str:
 def latex_text(text: str) -> str:
     """Text that LaTeX prints as it is."""
     special = {
-        "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-        "±": r"$\pm$", "≈": r"$\approx$", "–": "--", "|": r"\textbar{}", '"': "''",
+        "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+        "<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "≈": r"$\approx$", "–": "--", "|": r"\textbar{}", '"': "''",
     }  # fmt: skip
     return "".join(special.get(c, "\\" + c if c in "&%$#_{}" else c) for c in " ".join(printable(text).split()))
 

@@ -25,6 +25,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps besides curves")
     made.add_argument("--retry-failed", action="store_true", help="run again what failed")
     made.add_argument("--target", type=float, metavar="ACCURACY", help="report the rounds and bytes to this accuracy (a fraction)")
+    made.add_argument("--no-report", action="store_true", help="do not write the page DIR/report/index.html at the end")
     made.add_argument("--quiet", action="store_true", help="no progress")
     made.add_argument("--no-cache", action="store_true", help="do not keep compiled programs between starts")
     return made
@@ -41,9 +42,10 @@ def run(flags: argparse.Namespace) -> int:
     if not flags.no_cache:
         command.use_compilation_cache()
     from cfljax.launch.sweep import Options, carry_out
+    from cfljax.report.tables import comparison
+    from cfljax.report.write import report
     from cfljax.result import Results
     from cfljax.store import Store
-    from cfljax.table import comparison
 
     folder = flags.out or default_folder(spec.name)
     outcome = carry_out(spec, Store(folder), Options(flags.keep, flags.quiet, flags.retry_failed, flags.target))
@@ -52,6 +54,8 @@ def run(flags: argparse.Namespace) -> int:
     computed = f"{outcome.computed} run{'s' if outcome.computed != 1 else ''} computed" if outcome.computed else "nothing to do"
     ended = f"{outcome.done} done, {outcome.diverged} diverged, {outcome.failed} failed"
     print(f"\n{spec.name}: {computed}; {ended}. Results: {folder}")
+    if not flags.no_report:
+        print(f"Report: {report(folder)}")
     if outcome.failed:
         print(_failures(results), file=sys.stderr)
     return 1 if outcome.failed else 0

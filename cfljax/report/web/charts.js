@@ -27,7 +27,7 @@ function lineChart(series, options) {
   if (options.zero) ys[0] = Math.min(0, ys[0]);
   let xs = extent(series.flatMap(s => s.x.filter((x, i) => known(s.m[i]))));
   if (options.logx) xs = extent(series.flatMap(s => s.x.filter((x, i) => known(s.m[i]) && x > 0))) || [1, 10];
-  const chart = frame({ ...options, xs, ys, left: options.ykind === "percent" ? 38 : 50 });
+  const chart = frame({ ...options, xs, ys, left: options.ykind === "percent" ? 42 : 50 });
   const { layer, x, y, box } = chart;
   if (options.worst) layer.append(svg("rect", { x: x(0), y: box.top, width: x(0.1) - x(0), height: box.bottom - box.top, fill: "var(--mark)" }));
   const clipped = v => Math.max(box.top, Math.min(box.bottom, v));
@@ -80,7 +80,7 @@ function dotChart(rows, options) {
   const xs = extent(rows.flatMap(r => [...r.seeds, known(r.mean) ? r.mean - (r.std || 0) : null, known(r.mean) ? r.mean + (r.std || 0) : null]), 0.06);
   if (!xs) return null;
   xs[0] = Math.max(0, xs[0]); xs[1] = Math.min(1, xs[1]);
-  const step = 26, chart = rowsFrame(rows, options, xs, step);
+  const step = Math.max(22, Math.min(38, 230 / rows.length)), chart = rowsFrame(rows, options, xs, step);
   rows.forEach((r, i) => {
     const y = 8 + (i + 0.5) * step, dots = svg("g", {});
     if (known(r.std)) dots.append(svg("line", { x1: chart.x(Math.max(xs[0], r.mean - r.std)), x2: chart.x(Math.min(xs[1], r.mean + r.std)), y1: y, y2: y, stroke: r.shade, "stroke-width": 2 }));
@@ -99,12 +99,12 @@ function dotChart(rows, options) {
 function barChart(rows, options) {
   const most = Math.max(...rows.map(r => r.parts.reduce((a, p) => a + (p.value || 0), 0)));
   if (!(most > 0)) return null;
-  const step = 24, chart = rowsFrame(rows, options, [0, most], step);
+  const step = Math.max(20, Math.min(36, 230 / rows.length)), chart = rowsFrame(rows, options, [0, most], step);
   rows.forEach((r, i) => {
     let from = 0;
     for (const part of r.parts) {
       const value = part.value || 0, begin = chart.x(from), end = chart.x(from + value);
-      chart.root.append(svg("rect", { x: begin, y: 8 + i * step + 4, width: Math.max(0, end - begin), height: step - 8, fill: part.shade }));
+      chart.root.append(svg("rect", { x: begin, y: 8 + i * step + step * 0.17, width: Math.max(0, end - begin), height: step * 0.66, fill: part.shade }));
       from += value;
     }
     chart.root.append(svg("rect", {

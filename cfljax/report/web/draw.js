@@ -46,9 +46,10 @@ const percent = value => value === null || !isFinite(value) ? "–" : (100 * val
 const FORMATS = { percent: v => trim(100 * v, 4), bytes: metric, plain: v => trim(v, 4) };
 const TIPS = { percent: v => percent(v) + " %", bytes: metric, plain: v => trim(v, 4) };
 
-function ticks(low, high, count) {
+function ticks(low, high, count, whole) {
   const span = high - low || 1, raw = span / Math.max(count, 1), power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 2.5, 5, 10].map(m => m * power).find(s => s >= raw * 0.999);
+  const steps = [1, 2, 2.5, 5, 10].map(m => m * power).filter(s => !whole || Number.isInteger(s));
+  const step = steps.find(s => s >= raw * 0.999) || 1;
   const found = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step);
   return found;
@@ -89,10 +90,10 @@ function frame(options) {
   });
   else for (const v of ticks(ys[0], ys[1], Math.max(2, (box.bottom - box.top) / 42))) {
     root.append(svg("line", { class: "rule", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }));
-    root.append(svg("text", { x: box.left - 6, y: y(v) + 4, "text-anchor": "end" }, yformat(v)));
+    root.append(svg("text", { x: box.left - 6, y: y(v) + 4, "text-anchor": "end" }, yformat(v) + (options.ykind === "percent" ? "%" : "")));
   }
   const room = (box.right - box.left) / (options.xkind === "bytes" ? 85 : 60);
-  for (const v of options.logx ? logTicks(xs[0], xs[1]) : options.xticks || ticks(xs[0], xs[1], room)) {
+  for (const v of options.logx ? logTicks(xs[0], xs[1]) : ticks(xs[0], xs[1], room, options.exact)) {
     root.append(svg("line", { class: "rule", x1: x(v), x2: x(v), y1: box.top, y2: box.bottom }));
     root.append(svg("text", { x: x(v), y: box.bottom + 15, "text-anchor": "middle" }, xformat(v)));
   }

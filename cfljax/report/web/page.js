@@ -3,7 +3,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const state = { on: new Set(data.configs.map((_, i) => i)), quantity: "accuracy", own: null, final: "accuracy_last10" };
 const NAMES = {
-  accuracy: "accuracy", accuracy_worst10: "worst tenth of the clients", accuracy_client_mean: "mean over clients", accuracy_client_std: "spread between clients",
+  accuracy: "accuracy", accuracy_last10: "mean of the last ten", accuracy_max: "maximum", accuracy_last: "last", accuracy_worst10: "worst tenth of the clients", accuracy_client_mean: "mean over clients", accuracy_client_std: "spread between clients",
   accuracy_newcomers: "accuracy of newcomers", loss: "test loss", train_loss: "training loss", ari: "adjusted Rand index", nmi: "normalised mutual information",
   purity: "purity", clusters: "clusters", discrepancy: "discrepancy", drift: "drift", bytes: "bytes sent", scored: "clients scored", nonfinite: "updates left out",
 };
@@ -67,7 +67,7 @@ const FIGURES = {
     const last = band.x[band.x.length - 1];
     return data.seconds[i] === null ? null : band.x.map(r => last > 0 ? r / last * data.seconds[i] : 0);
   }, { xlabel: "seconds", label: "accuracy against seconds" })],
-  clusters: width => [overRounds(data.history.clusters, "clusters", width, false, { zero: true })],
+  clusters: width => [overRounds(data.clusters, "clusters", width, false, { zero: true })],
   threshold: width => {
     const found = THRESHOLDS.filter(name => data.own[name]);
     return [found.length ? overRounds(data.own[found[0]], found[0], width) : nothing("Nothing to draw: no method of this report has a threshold.")];

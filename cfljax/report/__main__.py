@@ -1,0 +1,63 @@
+"""The report command."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+
+from cfljax import command
+
+ABOUT = """Show what a sweep found: a comparison table (terminal, Markdown, LaTeX, CSV), one self-contained HTML page, and
+figures for papers (PNG and SVG). Several folders are compared with each other."""
+EXAMPLES = """  python -m cfljax.report results/quickstart
+  python -m cfljax.report results/a results/b --out both
+  python -m cfljax.report results/quickstart --target 0.9
+  python -m cfljax.report results/quickstart --no-figures"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags of the report command."""
+    made = command.parser("report", ABOUT, EXAMPLES)
+    made.add_argument("folders", nargs="+", metavar="DIR", help="results folders, as a sweep wrote them")
+    made.add_argument("--out", metavar="DIR", help="where to write (default: DIR/report; of several folders: report)")
+    made.add_argument("--target", type=_fraction, metavar="ACCURACY", help="count rounds and bytes to this accuracy (a fraction)")
+    made.add_argument("--no-figures", action="store_true", help="tables and page only, no PNG and SVG files")
+    return made
+
+
+def _fraction(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text}: an accuracy is a fraction above 0 and up to 1, as in 0.9")
+    return value
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Print the table, write the files, and say where they are."""
+    from cfljax.report import tables
+    from cfljax.report.content import read
+    from cfljax.report.write import default_folder, write
+
+    content = read(flags.folders, flags.target)
+    for problem in content.problems:
+        print(f"cfljax: {problem}", file=sys.stderr)
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal else None
+    print(tables.terminal(content.table, width, bold=terminal))
+    for line in _troubles(content.collected):
+        print(line)
+    page = write(content, flags.out or default_folder(flags.folders), figures=not flags.no_figures)
+    print(f"\nreport: {page}")
+    return 0
+
+
+def _troubles(collected: object) -> list[str]:
+    """Counts of what did not end well."""
+    units = collected.units  # type: ignore[attr-defined]
+    bad = [f"{n} {status}" for status in ("diverged", "failed") if (n := sum(unit.status == status for unit in units))]
+    return ["", f"{', '.join(bad)} of {len(units)} runs; the page lists them"] if bad else []
+
+
+if __name__ == "__main__":
+    sys.exit(command.main(run, parser()))
