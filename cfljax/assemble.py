@@ -124,5 +124,12 @@ def _model(name: str, options: Any, shape: tuple[int, ...], classes: int) -> Mod
 def _method(run: Run, model: Model) -> Method:
     train, (optimizer, arguments) = run.train, run.train.optimizer_pair
     work = Work(train.epochs, train.steps, None if train.batch == "full" else int(train.batch))
-    solver = make_solver(model, work, optimizer, tuple(arguments.items()), sequential())
-    return METHODS.entry(run.method).make(static(run.options), model, solver)
+    return _made(run.method, static(run.options), model, work, optimizer, tuple(arguments.items()), sequential())
+
+
+@functools.lru_cache(maxsize=16)
+def _made(
+    name: str, options: Any, model: Model, work: Work, optimizer: str, arguments: tuple[tuple[str, Any], ...], in_sequence: bool
+) -> Method:
+    """The same object for runs that differ in seed and traced numbers only, so that what its set-up compiles is kept."""
+    return METHODS.entry(name).make(options, model, make_solver(model, work, optimizer, arguments, in_sequence))

@@ -77,7 +77,8 @@ def simulate(
     run_keys = jnp.stack([keys.root(seed) for seed in seeds])
     hyper = {name: jnp.array([h[name] for h in hypers], jnp.float32) for name in hypers[0]}
     program = make_program(method, model, settings)
-    setup = _setups(method, federation, run_keys, hypers)
+    with jax.default_matmul_precision(settings.precision):
+        setup = _setups(method, federation, run_keys, [h | {"participants": settings.participants} for h in hypers])
     if resume is None:
         start, compile_start = _compile(program.start, (run_keys, hyper, setup, federation), (program_key, "start"), ())
         carry, done, rows = start(run_keys, hyper, setup, federation), 0, []
@@ -146,7 +147,8 @@ def _restore(shape: Carry, leaves: list[Any]) -> Carry:
 
 
 def _setups(method: Method, federation: Federation, run_keys: Any, hypers: list[dict[str, float]]) -> Any:
-    """What the method prepares on the host, of all runs: a leading R on every array."""
+    """What the method prepares on the host, of all runs: a leading R on every array. `hyper["participants"]` tells it how
+    many clients a round has."""
     if method.setup is None:
         return {}
     each = [method.setup(run_keys[r], federation, {k: jnp.float32(v) for k, v in h.items()}) for r, h in enumerate(hypers)]
