@@ -52,7 +52,7 @@ def play(name, federation, hyper=None, rounds=3, participants=None, seed=0, work
     hyper = {k: jnp.float32(v) for k, v in ({"lr": 0.1} | (hyper or {})).items()}
     setup = {} if method.setup is None else method.setup(key, federation, hyper)
     state = init(key, federation, hyper, {k: jnp.asarray(v) for k, v in setup.items()})
-    boundaries = () if method.regroup_after is None else tuple(method.regroup_after(rounds + 1))
+    boundaries = () if method.regroup_after is None else tuple(method.regroup_after(rounds))
     states, infos = [], []
     for t in range(rounds + 1):
         if t in boundaries:
@@ -71,14 +71,16 @@ def start(seed=0):
 
 
 def broken(federation, client):
-    """The same federation, one client's training samples NaN."""
+    """The same federation, one client's training samples NaN (for others, too, who hold them)."""
     x, split = np.asarray(federation.pool.x).copy(), federation.train
     x[np.asarray(split.rows)[int(split.start[client]) :][: int(split.count[client])]] = np.nan
     return toy.replace(federation, pool=federation.pool._replace(x=jnp.asarray(x)))
 
 
 def identical(federation, client=0):
-    """The same federation, everybody with one client's training samples."""
+    """The same federation, everybody with one client's training samples as it sees them."""
     split = federation.train
     start, count = (jnp.full_like(jnp.asarray(a), a[client]) for a in (split.start, split.count))
-    return toy.replace(federation, train=toy.replace(split, start=start, count=count))
+    view = federation.view
+    view = None if view is None else view._replace(of=jnp.full_like(jnp.asarray(view.of), view.of[client]))
+    return toy.replace(federation, train=toy.replace(split, start=start, count=count), view=view)

@@ -1,0 +1,151 @@
+"""Clustered federated learning by recursive bipartition (Sattler et al. 2020): FedAvg inside each cluster with all members taking
+part; a cluster near a stationary point of its mean loss whose members still pull apart is split in two by the directions of
+their updates.
+
+A cluster is split when ‖mean Δ‖ < `eps1` and max ‖Δ_i‖ > `eps2`, after `min_rounds` rounds and with more than `min_size`
+members. The mean has the weights of the aggregation, so it is the step that the cluster's model took. The split is the two-way
+agglomerative clustering (complete linkage) of 1 − cosine of the members' updates, on the host, between rounds; both parts go on
+from the model of the whole. The authors look after every round, and so does `split_every = 1`: from `min_rounds` on each round
+is then a call of the compiled program of its own, which costs milliseconds; a larger number looks less often. A split beyond
+`max_clusters` ends the run with an error. Kept with the results: for each cluster the one that it was `parent` of and the round
+it was `born` in. A client that arrives late joins the cluster with the least loss.
+
+Communication per participant and round: one model down, one update up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax.errors import SpecError
+from cfljax.kernels import host
+from cfljax.kernels.cosine import cosine_matrix
+from cfljax.kernels.mix import mix_updates, weights_by
+from cfljax.local.solver import Solver
+from cfljax.methods import fedavg
+from cfljax.methods.common import first_model, jobs_from, report, sizes, traffic
+from cfljax.methods.inside import Found, join_by_loss, ready_labels, settle
+from cfljax.options import option
+from cfljax.registry import Entry
+from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(fedavg.Config):
+    """Options of Sattler's CFL."""
+
+    eps1: float = option(0.4, "split only below this norm of the mean update", low=0.0, traced=True)
+    eps2: float = option(1.6, "and above this largest norm of a member's update", low=0.0, traced=True)
+    min_rounds: int = option(20, "rounds before the first split", low=1)
+    min_size: int = option(2, "a cluster with so many members is not split", low=1)
+    split_every: int = option(1, "rounds between two looks at the clusters", low=1)
+    max_clusters: int = option(16, "room for so many clusters; one more is an error", low=1)
+    snapshots: bool = option(False, "keep the matrix of similarities of the last round")
+
+    def check_run(self, where: str, train: Any, data: Any, model: Any) -> None:
+        """All members take part in each round."""
+        clients, wanted = getattr(getattr(data, "parts", None), "clients", None), train.participation
+        everyone = isinstance(clients, int) and wanted >= clients if isinstance(wanted, int) else wanted == 1.0
+        if not everyone or train.dropout > 0:
+            why = "all members of a cluster take part in each round"
+            raise SpecError(f"{where}: {why}; give it train.participation = 1.0 and no train.dropout")
+
+
+class State(NamedTuple):
+    """The clusters, what the next look at them needs, and where they came from."""
+
+    found: Found
+    similarity: jax.Array
+    """f32[C, C] cosines of the updates of the last round."""
+    norms: jax.Array
+    """f32[C] ‖Δ_i‖ of the last round; −1: took no part."""
+    steps: jax.Array
+    """f32[K] ‖mean Δ‖ of the last round."""
+    parent: jax.Array
+    """i32[K]; −1: the first cluster, or not in use."""
+    born: jax.Array
+    """i32[K] rounds done at the split; −1: not in use."""
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """Sattler's CFL: clusters split in two while their members' updates disagree."""
+
+    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
+        k, c = config.max_clusters, federation.clients
+        first = jnp.arange(k) == 0
+        found = Found(jnp.tile(first_model(key, model), (k, 1)), ready_labels(federation), first)
+        nobody = jnp.full(k, -1, jnp.int32)
+        return State(found, jnp.zeros((c, c)), jnp.full(c, -1.0), jnp.zeros(k), nobody, jnp.where(first, 0, nobody))
+
+    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        old = state.found.models
+        labels, which = settle(model, federation, cohort, state.found)
+        updates = solver.fit(key, federation, jobs_from(cohort, old, which), hyper)
+        mix = weights_by(which, cohort.mask, sizes(federation, cohort), old.shape[0], config.average)
+        mixed = mix_updates(mix, updates.delta, old)
+        steps = jnp.linalg.norm(mixed.new - old, axis=1)
+        norms = _norms(updates.delta, cohort, federation.clients)
+        cosines = cosine_matrix(updates.delta, mask=cohort.mask)
+        similarity = jnp.zeros_like(state.similarity).at[cohort.ids[:, None], cohort.ids[None, :]].set(cosines)
+        member = (labels[None, :] == jnp.arange(old.shape[0])[:, None]) & (norms >= 0)
+        largest = jnp.where(member, norms, 0.0).max(axis=1)
+        diag = {"mean_norm": steps, "largest_norm": largest}
+        info = report(federation, cohort, updates, old[which], mixed.new[which], mixed, traffic(cohort), **diag)
+        found = state.found._replace(models=mixed.new, labels=labels)
+        return state._replace(found=found, similarity=similarity, norms=norms, steps=steps), info
+
+    def regroup(key: jax.Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
+        return split(state, np.asarray(federation.uid), float(hyper["eps1"]), float(hyper["eps2"]), config.min_size, round)
+
+    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
+        return join_by_loss(model, federation, state.found, jnp.ones(federation.clients, bool))
+
+    def extras(state: State) -> dict[str, Any]:
+        family = {"parent": state.parent, "born": state.born}
+        return family | ({"similarity": state.similarity} if config.snapshots else {})
+
+    return Method(
+        init,
+        round,
+        models=lambda state: (state.found.models, state.found.labels),
+        regroup=regroup,
+        regroup_after=lambda rounds: tuple(range(config.min_rounds, rounds, config.split_every)),
+        score=score,
+        extras=extras,
+    )
+
+
+def split(state: State, uid: np.ndarray, eps1: float, eps2: float, min_size: int, round: int) -> State:
+    """HOST. The state after every cluster that meets the conditions was split once."""
+    host_state = jax.tree.map(np.array, state)
+    (models, labels, active), norms = host_state.found, host_state.norms
+    for k in np.flatnonzero(active):
+        members = np.flatnonzero((labels == k) & (norms >= 0))
+        members = members[np.argsort(uid[members], kind="stable")]  # so that the order of clients changes nothing
+        if len(members) <= min_size or not (host_state.steps[k] < eps1 and norms[members].max() > eps2):
+            continue
+        apart = 1.0 - host_state.similarity[np.ix_(members, members)].astype(np.float64)
+        part = host.agglomerative(apart, clusters=2, linkage="complete")
+        if active.all():
+            why = f"cluster {k} splits after round {round}, and there is no room for another; raise it"
+            raise SpecError(f"method.cfl_sattler.max_clusters = {len(active)}: {why}")
+        new = int(np.argmin(active))
+        labels[members[part == 1]] = new
+        models[new], active[new] = models[k], True
+        host_state.parent[new], host_state.born[new] = k, round
+    return host_state
+
+
+def _norms(delta: jax.Array, cohort: Cohort, clients: int) -> jax.Array:
+    """f32[C]; a broken update counts as none, 0."""
+    each = jnp.linalg.norm(delta, axis=1)
+    each = jnp.where(jnp.isfinite(each), each, 0.0)
+    return jnp.full(clients, -1.0).at[jnp.where(cohort.mask, cohort.ids, clients)].set(each, mode="drop")
+
+
+cfl_sattler = Entry(Config, make)

@@ -1,0 +1,145 @@
+"""FL+HC (Briggs et al. 2020): rounds of FedAvg with all clients, then one hierarchical clustering of the clients' updates, then
+FedAvg inside the clusters.
+
+After `warmup_rounds` rounds, in which every client takes part whatever `train.participation` says, all clients train once more
+from the global model, and their updates are clustered on the host: agglomerative, cut at a distance of `threshold`. Distances
+of updates have no natural scale (they grow with the model and the learning rate), so by default the threshold is in units of the
+median distance between two clients; `unit = "absolute"` takes it as it is, as the authors do. An update that is not finite joins
+the first cluster. More clusters than `max_clusters` end the run with an error. A client that arrives after the clustering joins the
+cluster with the least loss.
+
+Communication per participant and round: one model down, one update up; and once, for the clustering, one model down and one
+update up per client, in the round after it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import cohort as cohorts
+from cfljax.errors import SpecError
+from cfljax.kernels import host
+from cfljax.local.solver import Solver
+from cfljax.methods import fedavg
+from cfljax.methods.common import first_model
+from cfljax.methods.inside import Found, join_by_loss, ready_labels, round_inside
+from cfljax.methods.pretrain import compiled, pretrain
+from cfljax.options import option
+from cfljax.registry import Entry
+from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+
+METRICS = {"l1": "l1", "l2": "euclidean", "cosine": "cosine"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(fedavg.Config):
+    """Options of FL+HC."""
+
+    warmup_rounds: int = option(10, "rounds of FedAvg with all clients before the clustering", low=0)
+    metric: str = option("l1", "distance of updates", choices=("l1", "l2", "cosine"))
+    linkage: str = option("complete", "distance of clusters", choices=("complete", "average", "single", "ward"))
+    threshold: float = option(0.9, "clusters farther apart than this stay apart", low=0.0, traced=True)
+    unit: str = option("median", "of the threshold: the median distance of two clients, or 1", choices=("median", "absolute"))
+    max_clusters: int = option(32, "room for so many clusters; one more is an error", low=1)
+    snapshots: bool = option(False, "keep the matrix of distances")
+
+    def check(self, where: str) -> None:
+        """Combinations; raises SpecError."""
+        if self.linkage == "ward" and self.metric != "l2":
+            raise SpecError(f'{where}.linkage = "ward": is defined for metric = "l2" only, not "{self.metric}"')
+
+    def check_run(self, where: str, train: Any, data: Any, model: Any) -> None:
+        """The clustering must happen."""
+        if self.warmup_rounds >= train.rounds:
+            raise SpecError(f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than train.rounds = {train.rounds}")
+
+
+class State(NamedTuple):
+    """The clusters; before the clustering there is one."""
+
+    found: Found
+    distances: jax.Array
+    """f32[C, C], with `snapshots`, else f32[0, 0]."""
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """FL+HC: a few rounds of FedAvg, then hierarchical clustering of the clients' updates."""
+
+    def updates_of(key: jax.Array, federation: Federation, hyper: Hyper, start: jax.Array, ids: jax.Array) -> jax.Array:
+        return pretrain(solver, solver.work, key, federation, hyper, start, ids, jnp.ones(ids.shape, bool))
+
+    all_updates = compiled(updates_of)
+
+    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
+        k, c = config.max_clusters, federation.clients if config.snapshots else 0
+        found = Found(jnp.tile(first_model(key, model), (k, 1)), ready_labels(federation), jnp.arange(k) == 0)
+        return State(found, jnp.zeros((c, c)))
+
+    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        def train(cohort: Cohort) -> tuple[Found, Info]:
+            return round_inside(model, solver, key, federation, cohort, state.found, hyper, config.average)
+
+        t, there = cohort.round, cohorts.present(federation, cohort.round)
+        everyone = jnp.arange(federation.clients, dtype=jnp.int32)
+        if cohort.ids.shape[0] == federation.clients or config.warmup_rounds == 0:
+            found, info = train(cohort)
+        else:
+            full = cohorts.gather(key, federation, everyone, there, t, hyper)
+            found, info = jax.lax.cond(t < config.warmup_rounds, lambda: train(full), lambda: train(cohort))
+        asked = jnp.where(t == config.warmup_rounds, jnp.sum(there, dtype=jnp.int32), 0)
+        sent = info.traffic
+        sent = sent._replace(vectors_down=sent.vectors_down + asked, vectors_up=sent.vectors_up + asked)
+        return state._replace(found=found), info._replace(traffic=sent)
+
+    def regroup(key: jax.Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
+        ids = np.flatnonzero(np.asarray(cohorts.present(federation, jnp.int32(round))))
+        ids = ids[np.argsort(np.asarray(federation.uid)[ids], kind="stable")].astype(np.int32)
+        lr = hyper["lr"] * hyper.get("lr_decay", 1.0) ** round
+        updates = np.asarray(all_updates(key, federation, {**hyper, "lr": lr}, state.found.models[0], ids))
+        distances = host.distance_matrix(updates, METRICS[config.metric])
+        own = cluster(updates, distances, config, float(hyper["threshold"]))
+        number = int(own.max(initial=0)) + 1
+        if number > config.max_clusters:
+            why = f"threshold = {float(hyper['threshold']):g} makes {number} clusters; raise one of them"
+            raise SpecError(f"method.fl_hc.max_clusters = {config.max_clusters}: {why}")
+        labels = np.full(federation.clients, -1, np.int32)
+        labels[ids] = own
+        models = jnp.tile(jnp.asarray(state.found.models[0]), (config.max_clusters, 1))
+        found = Found(models, jnp.asarray(labels), jnp.arange(config.max_clusters) < number)
+        kept = np.zeros(state.distances.shape, np.float32)
+        if config.snapshots:
+            kept[np.ix_(ids, ids)] = distances
+        return State(found, jnp.asarray(kept))
+
+    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
+        return join_by_loss(model, federation, state.found, jnp.ones(federation.clients, bool))
+
+    return Method(
+        init,
+        round,
+        models=lambda state: (state.found.models, state.found.labels),
+        regroup=regroup,
+        regroup_after=lambda rounds: (config.warmup_rounds,),
+        score=score,
+        extras=lambda state: {"distances": state.distances} if config.snapshots else {},
+    )
+
+
+def cluster(updates: np.ndarray, distances: np.ndarray, config: Config, threshold: float) -> np.ndarray:
+    """HOST. i32[n] labels of the updates f32[n, d], whose distances are f64[n, n]."""
+    pairs = distances[np.triu_indices(len(distances), 1)]
+    pairs = pairs[np.isfinite(pairs)]
+    if config.unit == "median" and len(pairs):
+        threshold *= float(np.median(pairs))
+    threshold = max(threshold, float(np.finfo(np.float64).tiny))  # equal updates are one cluster
+    points, metric = (updates, "euclidean") if config.linkage == "ward" else (distances, "precomputed")
+    labels = host.agglomerative(points, distance_threshold=threshold, linkage=config.linkage, metric=metric)
+    return host.settle_noise(updates, labels)
+
+
+fl_hc = Entry(Config, make)

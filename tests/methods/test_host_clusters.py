@@ -1,0 +1,304 @@
+"""Sattler's CFL, FL+HC and PACFL against plain numpy programs, their identities, limits and newcomers."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax.config import Train
+from cfljax.engine import Settings
+from cfljax.errors import SpecError
+from cfljax.federation.pack import reorder
+from cfljax.kernels.angles import angle_matrix
+from cfljax.methods import METHODS, pacfl
+from cfljax.simulate import simulate
+from tests import toy
+from tests.methods.play import broken, identical, play, start
+from tests.reference import host_clusters as reference
+from tests.reference import plain
+
+SEED, ROUNDS, CLIENTS = 2, 4, 8
+NET = plain.Net(6, 4)
+ALL = np.arange(CLIENTS)
+
+
+@functools.cache
+def federation():
+    """Two groups of clients that call the classes by other names."""
+    return toy.federation("label_permutation", clients=CLIENTS, groups=2, seed=1)
+
+
+@functools.cache
+def arriving():
+    return toy.replace(federation(), arrive=jnp.array([0] * (CLIENTS - 1) + [3], jnp.int32))
+
+
+def same(labels, others):
+    return np.array_equal(reference.renamed(labels), reference.renamed(others))
+
+
+def plain_rounds(between, labels=None, ids=None, rounds=ROUNDS):
+    clients = plain.Clients(federation())
+    labels = np.zeros(CLIENTS, int) if labels is None else labels
+    key = functools.partial(plain.round_key, SEED)
+    return reference.rounds(NET, clients, start(SEED), labels, key, ids or (lambda t: ALL), between, rounds)
+
+
+def check(out, models, labels):
+    assert np.array_equal(out.labels(), labels)
+    for k, w in models.items():
+        assert np.abs(out.models()[k] - w).max() < 1e-5
+
+
+# Sattler's CFL
+
+SPLIT = {"min_rounds": 1, "max_clusters": 4}
+
+
+def sattler(federation_=None, eps1=0.6, eps2=0.5, rounds=ROUNDS, **options):
+    hyper = {"eps1": eps1, "eps2": eps2}
+    return play("cfl_sattler", federation_ or federation(), hyper, rounds, None, SEED, **(SPLIT | options))
+
+
+@pytest.mark.parametrize(("eps1", "eps2"), [(0.6, 0.5), (9.0, 0.0), (0.6, 9.0), (0.0, 0.5)])
+def test_sattler_follows_the_plain_program(eps1, eps2):
+    rounds = 3 if eps1 == 9.0 else ROUNDS  # with these numbers every cluster splits at each look
+    rule = reference.sattler(plain.Clients(federation()), eps1, eps2, 1, 2, rounds)
+    models, labels = plain_rounds(rule, rounds=rounds)
+    check(sattler(eps1=eps1, eps2=eps2, rounds=rounds), models, labels)
+    assert len(models) == {(0.6, 0.5): 2, (9.0, 0.0): 4}.get((eps1, eps2), 1)
+
+
+def test_sattler_finds_the_groups_and_keeps_the_family_tree():
+    out = sattler()
+    assert same(out.labels(), np.asarray(federation().group))
+    parent, born = out.states[-1].parent, out.states[-1].born
+    assert parent.tolist() == [-1, 0, -1, -1] and born[0] == 0 and 1 <= born[1] < ROUNDS
+    family = out.method.extras(out.states[-1])
+    assert set(family) == {"parent", "born"}
+
+
+def test_without_a_split_sattler_is_fedavg():
+    out, average = sattler(eps1=0.0), play("fedavg", federation(), {}, ROUNDS, None, SEED)
+    assert np.allclose(out.models()[0], average.models()[0], atol=1e-6)
+    assert [tuple(i.traffic) for i in out.infos] == [tuple(i.traffic) for i in average.infos]
+
+
+def test_sattler_looks_at_declared_rounds_only():
+    config = METHODS.check("cfl_sattler", {"min_rounds": 20, "split_every": 5}, "method")
+    method = METHODS.entry("cfl_sattler").make(config, toy.model(), toy.solver(toy.model()))
+    assert method.regroup_after(36) == (20, 25, 30, 35) and method.regroup_after(20) == ()
+
+
+def test_sattler_leaves_small_clusters_whole():
+    assert not sattler(eps1=9.0, eps2=0.0, min_size=CLIENTS).labels().any()
+
+
+def test_sattler_reordered_clients_take_their_labels_along():
+    order = np.array([5, 2, 7, 0, 6, 1, 4, 3])
+    out = sattler(jax.device_put(reorder(federation(), order)))
+    assert np.array_equal(out.labels(), sattler().labels()[order])
+
+
+def test_sattler_has_no_more_clusters_than_room():
+    with pytest.raises(SpecError, match="max_clusters = 4"):
+        sattler(eps1=9.0, eps2=0.0, min_size=1)
+
+
+def test_sattler_survives_a_broken_client_and_identical_ones():
+    out = sattler(broken(federation(), 1))
+    assert np.isfinite(out.models()).all() and all(i.nonfinite > 0 for i in out.infos)
+    alike = sattler(identical(federation()), eps1=9.0, eps2=0.0, rounds=2)
+    assert np.isfinite(alike.models()).all()
+
+
+def test_sattler_newcomers_join_the_cluster_with_the_least_loss():
+    out = sattler(arriving())
+    clients = plain.Clients(federation())
+    assert all(out.labels(t)[-1] == -1 for t in range(4))
+    at_arrival = out.models(3)[: out.states[3].found.active.sum()]
+    losses = [NET.loss(w.astype(np.float64), *clients.train[-1]) for w in at_arrival]
+    assert len(losses) == 2 and out.labels(4)[-1] == np.argmin(losses)
+    scored = out.method.score(jax.tree.map(jnp.asarray, out.states[3]), arriving(), {})
+    assert scored[-1] == np.argmin(losses) and np.array_equal(scored[:-1], out.labels(3)[:-1])
+
+
+def test_sattler_wants_everybody_in_each_round():
+    config = METHODS.check("cfl_sattler", {}, "method")
+    for train in (Train(participation=0.5), Train(participation=4), Train(dropout=0.1)):
+        with pytest.raises(SpecError, match="participation = 1.0"):
+            config.check_run("method.cfl_sattler", train, None, None)
+    config.check_run("method.cfl_sattler", Train(), None, None)
+
+
+def test_sattler_runs_in_the_engine_between_its_chunks():
+    config, model = METHODS.check("cfl_sattler", SPLIT | {"snapshots": True}, "method"), toy.model()
+    method = METHODS.entry("cfl_sattler").make(config, model, toy.solver(model))
+    hypers = [{"lr": 0.1, "eps1": 0.6, "eps2": 0.5}, {"lr": 0.1, "eps1": 0.0, "eps2": 0.5}]
+    settings = Settings(ROUNDS, CLIENTS, evaluations=ROUNDS)
+    split, whole = simulate(method, model, federation(), settings, [SEED, SEED], hypers)
+    mine = sattler()
+    assert np.array_equal(split.labels[-1], mine.labels()) and np.allclose(split.models, mine.models(), atol=1e-6)
+    assert split.history["clusters"][-1] == 2 and split.history["ari"][-1] == 1.0 and not whole.labels.any()
+    assert split.diag["similarity"].shape == (CLIENTS, CLIENTS) and np.allclose(np.diag(split.diag["similarity"]), 1)
+
+
+# FL+HC
+
+HC = {"warmup_rounds": 2, "max_clusters": CLIENTS}
+
+
+def fl_hc(federation_=None, threshold=0.9, participants=5, **options):
+    hyper = {"threshold": threshold}
+    return play("fl_hc", federation_ or federation(), hyper, ROUNDS, participants, SEED, **(HC | options))
+
+
+def clustering_updates(w, federation_):
+    """What all clients send for the clustering, and who they are."""
+    key = plain.keys.fold(plain.keys.fold(plain.keys.root(SEED), "regroup", 2), "pretrain")
+    clients = plain.Clients(federation_)
+    each = [plain.fit(NET, w, clients.train[i], plain.local_key(key, i), 0.1, batch=5)[0] - w for i in ALL]
+    return np.array(each)
+
+
+@pytest.mark.parametrize(
+    ("metric", "linkage", "unit", "threshold"),
+    [
+        ("l1", "complete", "median", 0.9),
+        ("l2", "average", "median", 0.7),
+        ("cosine", "single", "absolute", 0.4),
+        ("l2", "ward", "median", 1.5),
+    ],
+)
+def test_fl_hc_follows_the_plain_program(metric, linkage, unit, threshold):
+    def between(t, models, labels, updates):
+        if t == 2:
+            sent = clustering_updates(models[0], federation())
+            labels = reference.fl_hc_labels(sent, metric, linkage, threshold, unit == "median")
+            models = {k: models[0].copy() for k in range(labels.max() + 1)}
+        return models, labels
+
+    ids = lambda t: ALL if t < 2 else plain.cohort(SEED, t, ALL, 5)  # noqa: E731
+    models, labels = plain_rounds(between, ids=ids)
+    assert 1 < len(models) < CLIENTS
+    check(fl_hc(metric=metric, linkage=linkage, unit=unit, threshold=threshold), models, labels)
+
+
+def test_fl_hc_finds_the_groups_and_counts_what_is_sent():
+    out = fl_hc()
+    assert same(out.labels(), np.asarray(federation().group)) and not out.labels(1).any()
+    assert [int(i.traffic.vectors_up) for i in out.infos] == [8, 8, 5 + 8, 5]
+    assert [int(i.traffic.vectors_down) for i in out.infos] == [8, 8, 5 + 8, 5]
+
+
+def test_identical_clients_are_one_cluster_and_a_wide_threshold_is_fedavg():
+    assert not fl_hc(identical(federation())).labels().any()
+    out = fl_hc(threshold=1e9, participants=CLIENTS)
+    average = play("fedavg", federation(), {}, ROUNDS, None, SEED)
+    assert np.allclose(out.models()[0], average.models()[0], atol=1e-6)
+
+
+def test_fl_hc_survives_broken_clients_and_has_no_more_clusters_than_room():
+    out = fl_hc(broken(federation(), 1))
+    assert np.isfinite(out.models()).all() and out.labels()[1] >= 0
+    with pytest.raises(SpecError, match="max_clusters = 3"):
+        fl_hc(threshold=0.0, max_clusters=3)
+
+
+def test_fl_hc_newcomers_join_after_the_clustering():
+    out = fl_hc(arriving(), participants=CLIENTS)
+    assert all(out.labels(t)[-1] == -1 for t in range(4)) and out.labels(4)[-1] >= 0
+    assert same(out.labels(4), np.asarray(federation().group))
+
+
+def test_fl_hc_refuses_what_cannot_be():
+    with pytest.raises(SpecError, match="ward"):
+        METHODS.check("fl_hc", {"linkage": "ward"}, "method")
+    with pytest.raises(SpecError, match="warmup_rounds = 10"):
+        METHODS.check("fl_hc", {}, "method").check_run("method.fl_hc", Train(rounds=10), None, None)
+
+
+# PACFL
+
+
+@functools.cache
+def classes():
+    """Three groups that hold two of the four classes each (0 1, 1 2, 2 3), or so."""
+    return toy.federation("classes", clients=6, groups=3, classes_per_client=2, seed=4)
+
+
+def run_pacfl(federation_=None, threshold=60.0, rounds=2, participants=4, **options):
+    return play("pacfl", federation_ or classes(), {"threshold": threshold}, rounds, participants, SEED, **options)
+
+
+@pytest.mark.parametrize("how", ["smallest", "sum"])
+@pytest.mark.parametrize("p", [2, 3])
+def test_pacfl_distances_follow_the_plain_program(how, p):
+    clients = plain.Clients(classes())
+    for per_label in (True, False):
+        data = [(x, y if per_label else np.zeros_like(y)) for x, y in clients.train]
+        want = [[reference.angle_distance(a, b, p, how) if a is not b else 0.0 for b in data] for a in data]
+        got = pacfl.distances(pacfl.subspaces(classes(), np.arange(6), p, per_label), how)
+        assert np.allclose(got, want, atol=1e-3)
+
+
+def test_pacfl_angles_are_those_of_the_kernel():
+    sent = pacfl.subspaces(classes(), np.arange(6), 3, False)
+    for how in ("smallest", "sum"):
+        assert np.allclose(pacfl.angles(sent.bases[:, 0], how), angle_matrix(jnp.asarray(sent.bases[:, 0]), how), atol=1e-2)
+
+
+@pytest.mark.parametrize("linkage", ["average", "complete", "single"])
+def test_pacfl_clusters_once_and_averages_inside(linkage):
+    out = run_pacfl(linkage=linkage)
+    apart = pacfl.distances(pacfl.subspaces(classes(), np.arange(6), 3, True), "smallest")
+    assert np.array_equal(out.labels(0), reference.cut(apart, 60.0, linkage))
+    assert same(out.labels(0), np.asarray(classes().group)) and np.array_equal(out.labels(), out.labels(0))
+    clients, key = plain.Clients(classes()), functools.partial(plain.round_key, SEED)
+    ids = lambda t: plain.cohort(SEED, t, np.arange(6), 4)  # noqa: E731
+    keep = lambda t, models, labels, updates: (models, labels)  # noqa: E731
+    first = np.tile(start(SEED), (3, 1))
+    models, _ = reference.rounds(NET, clients, first, out.labels(0), key, ids, keep, 2)
+    check(out, models, out.labels(0))
+
+
+def test_pacfl_sends_its_vectors_once():
+    counts = [len(np.unique(y)) for _, y in plain.Clients(classes()).train]
+    out = run_pacfl(p=2, per_label=True)
+    assert [int(i.traffic.floats_up) for i in out.infos] == [sum(counts) * 2 * 6, 0]
+    assert all(tuple(i.traffic[:2]) == (4, 4) for i in out.infos)
+
+
+def test_a_wide_threshold_is_fedavg_and_a_narrow_one_is_everybody_alone():
+    out, average = run_pacfl(threshold=1e9), play("fedavg", classes(), {}, 2, 4, SEED)
+    assert np.allclose(out.models()[0], average.models()[0], atol=1e-6)
+    assert run_pacfl(threshold=0.0).labels().tolist() == list(range(6))
+    assert not run_pacfl(identical(classes()), threshold=0.0).labels().any()
+
+
+def test_pacfl_survives_a_client_of_broken_samples():
+    out = run_pacfl(broken(classes(), 1))
+    assert np.isfinite(out.models()).all()
+
+
+def test_pacfl_newcomers_join_the_cluster_with_the_least_loss():
+    fed = toy.replace(classes(), arrive=jnp.array([0] * 5 + [1], jnp.int32))
+    out = run_pacfl(fed, participants=6)
+    assert out.labels(0)[-1] == out.labels(1)[-1] == -1
+    w, (x, y) = out.models(1).astype(np.float64), plain.Clients(classes()).train[-1]
+    active = out.states[1].found.active
+    losses = [NET.loss(v, x, y) if used else np.inf for v, used in zip(w, active, strict=True)]
+    assert out.labels(2)[-1] == np.argmin(losses)
+
+
+def test_leading_vectors_are_those_of_the_svd():
+    rng = np.random.default_rng(0)
+    for shape in ((40, 6), (6, 40), (2, 5), (1, 5)):
+        x = rng.normal(size=shape)
+        got = pacfl.leading(x, 3)
+        rank = min(*shape, 3)
+        want = np.linalg.svd(x, full_matrices=False)[2][:rank]
+        assert np.allclose(np.abs((got[:rank] * want).sum(axis=1)), 1) and not got[rank:].any()
+    assert not pacfl.leading(np.zeros((4, 5)), 3).any() and not pacfl.leading(np.zeros((0, 5)), 3).any()

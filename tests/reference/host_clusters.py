@@ -1,0 +1,85 @@
+"""FedAvg inside clusters that change between rounds, as a plain loop; and the rules of Sattler's CFL, FL+HC and PACFL for them."""
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import pdist, squareform
+
+from tests.reference import plain
+
+
+def renamed(labels):
+    """Numbered by first appearance."""
+    names = {}
+    return np.array([names.setdefault(k, len(names)) for k in labels])
+
+
+def cut(apart, threshold, how):
+    """Agglomerative clusters of a distance matrix, as scipy has them."""
+    if len(apart) == 1:
+        return np.zeros(1, int)
+    return renamed(fcluster(linkage(squareform(apart, checks=False), how), np.nextafter(threshold, 0), "distance"))
+
+
+def rounds(net, clients, w, labels, key_of, ids_of, between, n, lr=0.1):
+    """(models by cluster, labels) after n rounds; `between(t, models, labels, updates)` may change labels."""
+    models, updates = {0: w} if np.ndim(w) == 1 else dict(enumerate(w)), {}
+    for t in range(n + 1):
+        models, labels = between(t, models, labels, updates)
+        if t == n:
+            return models, labels
+        updates = {}
+        for i in ids_of(t):
+            local = plain.local_key(key_of(t), clients.uid[i])
+            updates[i] = plain.fit(net, models[labels[i]], clients.train[i], local, lr, batch=5)[0] - models[labels[i]]
+        for k in models:
+            members = [i for i in updates if labels[i] == k]
+            if members:
+                models[k] = models[k] + plain.average([updates[i] for i in members], clients.size[members])
+
+
+def cosine(a, b):
+    return a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
+
+
+def sattler(clients, eps1, eps2, min_rounds, min_size, rounds_):
+    """The rule of `between`."""
+
+    def between(t, models, labels, updates):
+        if not min_rounds <= t < rounds_:
+            return models, labels
+        for k in list(models):
+            members = np.array([i for i in updates if labels[i] == k])
+            mean = plain.average([updates[i] for i in members], clients.size[members])
+            largest = max(np.linalg.norm(updates[i]) for i in members)
+            if len(members) > min_size and np.linalg.norm(mean) < eps1 and largest > eps2:
+                apart = np.array([[1 - cosine(updates[i], updates[j]) for j in members] for i in members])
+                np.fill_diagonal(apart, 0)
+                tree = linkage(squareform(apart, checks=False), "complete")
+                half = renamed(fcluster(tree, 2, "maxclust"))
+                labels, new = labels.copy(), len(models)
+                labels[members[half == 1]] = new
+                models[new] = models[k].copy()
+        return models, labels
+
+    return between
+
+
+def fl_hc_labels(updates, metric, how, threshold, median):
+    """Labels from f64[n, d] updates."""
+    points = np.asarray(updates, np.float64)
+    pairs = pdist(points, {"l1": "cityblock", "l2": "euclidean", "cosine": "cosine"}[metric])
+    return cut(squareform(pairs), threshold * (np.median(pairs) if median else 1), how)
+
+
+def angle_distance(a, b, p, how):
+    """Between the data of two clients, (x, y) each, per label."""
+    parts = []
+    for k in sorted(set(a[1]) | set(b[1])):
+        if k not in a[1] or k not in b[1]:
+            parts.append(90.0 if how == "smallest" else 90.0 * p)
+            continue
+        left, right = (np.linalg.svd(x[y == k].T, full_matrices=False)[0][:, :p] for x, y in (a, b))
+        each = np.degrees(np.arccos(np.clip(np.linalg.svd(left.T @ right)[1], 0, 1)))
+        missing = p - len(each)
+        parts.append(each.min() if how == "smallest" else each.sum() + 90.0 * missing)
+    return np.mean(parts)
