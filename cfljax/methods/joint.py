@@ -35,8 +35,8 @@ from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model
 
-BLOCK = 64
-"""Devices whose gradients are held at a time."""
+BLOCK = 1 << 21, 1 << 26
+"""How many floats of gradients are held at a time: what stays in a CPU's cache; what keeps an accelerator busy."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         def some(part: tuple[jax.Array, jax.Array]) -> jax.Array:
             return jax.lax.cond(jnp.any(part[1]), block, lambda part: jnp.zeros_like(part[0]), part)
 
-        size = min(BLOCK, clients.shape[0])
+        blocks = -(-clients.shape[0] // max(1, BLOCK[not solver.sequential] // model.size))
+        size = -(-clients.shape[0] // blocks)
         padding = -clients.shape[0] % size
         parts = (jnp.pad(clients, (0, padding)).reshape(-1, size), jnp.pad(mask, (0, padding)).reshape(-1, size))
         return jax.lax.map(some, parts).reshape(-1)[: clients.shape[0]]

@@ -71,7 +71,7 @@ def test_the_last_move_is_sent_where_devices_may_have_missed_it():
 
 
 def test_a_device_without_a_cluster_is_scored_by_the_same_rule(monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", 3)
+    monkeypatch.setattr(module, "BLOCK", (3 * 28, 3 * 28))  # three devices at a time
     _, model, method, *_ = rounds.prepared("joint", {"epochs": 1}, clusters=3, batch=8, similarity="literal")
     settings = Settings(rounds=2, participants=3, evaluations=2)
     (out,) = simulate.simulate(method, model, federation(), settings, [0], [{"lr": 0.1, "lam": 1.0}])
