@@ -28,7 +28,7 @@ from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.common import first_model
 from cfljax.methods.inside import Found, join_by_loss, ready_labels, round_inside
-from cfljax.methods.pretrain import compiled, pretrain
+from cfljax.methods.pretrain import all_updates, pretrainer
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
@@ -70,10 +70,7 @@ class State(NamedTuple):
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """FL+HC: a few rounds of FedAvg, then hierarchical clustering of the clients' updates."""
 
-    def updates_of(key: jax.Array, federation: Federation, hyper: Hyper, start: jax.Array, ids: jax.Array) -> jax.Array:
-        return pretrain(solver, solver.work, key, federation, hyper, start, ids, jnp.ones(ids.shape, bool))
-
-    all_updates = compiled(updates_of)
+    train_everyone = pretrainer(solver, solver.work)
 
     def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
         k, c = config.max_clusters, federation.clients if config.snapshots else 0
@@ -100,7 +97,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         ids = np.flatnonzero(np.asarray(cohorts.present(federation, jnp.int32(round))))
         ids = ids[np.argsort(np.asarray(federation.uid)[ids], kind="stable")].astype(np.int32)
         lr = hyper["lr"] * hyper.get("lr_decay", 1.0) ** round
-        updates = np.asarray(all_updates(key, federation, {**hyper, "lr": lr}, state.found.models[0], ids))
+        updates = all_updates(train_everyone(key, federation, {**hyper, "lr": lr}, np.asarray(state.found.models[0]), ids))
         distances = host.distance_matrix(updates, METRICS[config.metric])
         own = cluster(updates, distances, config, float(hyper["threshold"]))
         number = int(own.max(initial=0)) + 1

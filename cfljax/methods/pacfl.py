@@ -93,7 +93,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         kept = np.zeros((federation.clients,) * 2 if config.snapshots else (0, 0), np.float32)
         if config.snapshots:
             kept[np.ix_(ids, ids)] = apart
-        return {"labels": labels, "active": places(int(own.max()) + 1), "floats": np.int32(size), "distances": kept}
+        return {"labels": labels, "active": places(int(own.max()) + 1), "floats": np.array(size, np.int32), "distances": kept}
 
     def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
         models = jnp.tile(first_model(key, model), (setup["active"].shape[0], 1))

@@ -11,8 +11,10 @@ from cfljax.config import Train
 from cfljax.engine import Settings
 from cfljax.errors import SpecError
 from cfljax.federation.pack import reorder
+from cfljax.kernels import host
 from cfljax.kernels.angles import angle_matrix
-from cfljax.methods import METHODS, pacfl
+from cfljax.methods import METHODS, cfl_sattler, pacfl
+from cfljax.methods import fl_hc as fl_hc_module
 from cfljax.simulate import simulate
 from tests import toy
 from tests.methods.play import broken, identical, play, start
@@ -93,7 +95,9 @@ def test_sattler_looks_at_declared_rounds_only():
 
 
 def test_sattler_leaves_small_clusters_whole():
-    assert not sattler(eps1=9.0, eps2=0.0, min_size=CLIENTS).labels().any()
+    state, uid = sattler().states[1], np.arange(CLIENTS)
+    assert not cfl_sattler.split(state, uid, 9.0, 0.0, CLIENTS, 1).found.labels.any()
+    assert cfl_sattler.split(state, uid, 9.0, 0.0, CLIENTS - 1, 1).found.labels.any()
 
 
 def test_sattler_reordered_clients_take_their_labels_along():
@@ -104,7 +108,7 @@ def test_sattler_reordered_clients_take_their_labels_along():
 
 def test_sattler_has_no_more_clusters_than_room():
     with pytest.raises(SpecError, match="max_clusters = 4"):
-        sattler(eps1=9.0, eps2=0.0, min_size=1)
+        sattler(eps1=9.0, eps2=0.0)
 
 
 def test_sattler_survives_a_broken_client_and_identical_ones():
@@ -147,7 +151,7 @@ def test_sattler_runs_in_the_engine_between_its_chunks():
 
 # FL+HC
 
-HC = {"warmup_rounds": 2, "max_clusters": CLIENTS}
+HC = {"warmup_rounds": 2, "max_clusters": CLIENTS - 1}
 
 
 def fl_hc(federation_=None, threshold=0.9, participants=5, **options):
@@ -172,18 +176,31 @@ def clustering_updates(w, federation_):
         ("l2", "ward", "median", 1.5),
     ],
 )
-def test_fl_hc_follows_the_plain_program(metric, linkage, unit, threshold):
+def test_fl_hc_clusters_updates_as_scipy_does(metric, linkage, unit, threshold):
+    updates = clustering_updates(start(SEED), federation()).astype(np.float32)
+    config = METHODS.check("fl_hc", {"metric": metric, "linkage": linkage, "unit": unit}, "method")
+    labels = fl_hc_module.cluster(updates, host.distance_matrix(updates, fl_hc_module.METRICS[metric]), config, threshold)
+    assert np.array_equal(labels, reference.fl_hc_labels(updates, metric, linkage, threshold, unit == "median"))
+    assert 1 < len(set(labels)) < CLIENTS
+
+
+def test_equal_updates_are_one_cluster():
+    config = METHODS.check("fl_hc", {}, "method")
+    for n in (1, 5):
+        assert not fl_hc_module.cluster(np.ones((n, 3)), np.zeros((n, n)), config, 0.9).any()
+
+
+def test_fl_hc_follows_the_plain_program():
     def between(t, models, labels, updates):
         if t == 2:
-            sent = clustering_updates(models[0], federation())
-            labels = reference.fl_hc_labels(sent, metric, linkage, threshold, unit == "median")
+            labels = reference.fl_hc_labels(clustering_updates(models[0], federation()), "l1", "complete", 0.9, True)
             models = {k: models[0].copy() for k in range(labels.max() + 1)}
         return models, labels
 
     ids = lambda t: ALL if t < 2 else plain.cohort(SEED, t, ALL, 5)  # noqa: E731
     models, labels = plain_rounds(between, ids=ids)
-    assert 1 < len(models) < CLIENTS
-    check(fl_hc(metric=metric, linkage=linkage, unit=unit, threshold=threshold), models, labels)
+    assert len(models) > 1
+    check(fl_hc(), models, labels)
 
 
 def test_fl_hc_finds_the_groups_and_counts_what_is_sent():
@@ -193,8 +210,7 @@ def test_fl_hc_finds_the_groups_and_counts_what_is_sent():
     assert [int(i.traffic.vectors_down) for i in out.infos] == [8, 8, 5 + 8, 5]
 
 
-def test_identical_clients_are_one_cluster_and_a_wide_threshold_is_fedavg():
-    assert not fl_hc(identical(federation())).labels().any()
+def test_with_a_wide_threshold_fl_hc_is_fedavg():
     out = fl_hc(threshold=1e9, participants=CLIENTS)
     average = play("fedavg", federation(), {}, ROUNDS, None, SEED)
     assert np.allclose(out.models()[0], average.models()[0], atol=1e-6)
@@ -203,8 +219,8 @@ def test_identical_clients_are_one_cluster_and_a_wide_threshold_is_fedavg():
 def test_fl_hc_survives_broken_clients_and_has_no_more_clusters_than_room():
     out = fl_hc(broken(federation(), 1))
     assert np.isfinite(out.models()).all() and out.labels()[1] >= 0
-    with pytest.raises(SpecError, match="max_clusters = 3"):
-        fl_hc(threshold=0.0, max_clusters=3)
+    with pytest.raises(SpecError, match="max_clusters = 7"):
+        fl_hc(threshold=0.0)
 
 
 def test_fl_hc_newcomers_join_after_the_clustering():
@@ -229,7 +245,7 @@ def classes():
     return toy.federation("classes", clients=6, groups=3, classes_per_client=2, seed=4)
 
 
-def run_pacfl(federation_=None, threshold=60.0, rounds=2, participants=4, **options):
+def run_pacfl(federation_=None, threshold=60.0, rounds=2, participants=6, **options):
     return play("pacfl", federation_ or classes(), {"threshold": threshold}, rounds, participants, SEED, **options)
 
 
@@ -251,28 +267,35 @@ def test_pacfl_angles_are_those_of_the_kernel():
 
 
 @pytest.mark.parametrize("linkage", ["average", "complete", "single"])
-def test_pacfl_clusters_once_and_averages_inside(linkage):
-    out = run_pacfl(linkage=linkage)
+@pytest.mark.parametrize("threshold", [0.5, 60.0])
+def test_pacfl_clusters_as_scipy_does(linkage, threshold):
+    config = METHODS.check("pacfl", {"linkage": linkage}, "method")
+    method = METHODS.entry("pacfl").make(config, toy.model(), toy.solver(toy.model()))
+    setup = method.setup(plain.keys.root(0), classes(), {"threshold": threshold})
     apart = pacfl.distances(pacfl.subspaces(classes(), np.arange(6), 3, True), "smallest")
-    assert np.array_equal(out.labels(0), reference.cut(apart, 60.0, linkage))
+    assert np.array_equal(setup["labels"], reference.cut(apart, threshold, linkage))
+    assert setup["active"].tolist() == [k <= setup["labels"].max() for k in range(8)]
+
+
+def test_pacfl_clusters_once_and_averages_inside():
+    out = run_pacfl()
     assert same(out.labels(0), np.asarray(classes().group)) and np.array_equal(out.labels(), out.labels(0))
     clients, key = plain.Clients(classes()), functools.partial(plain.round_key, SEED)
-    ids = lambda t: plain.cohort(SEED, t, np.arange(6), 4)  # noqa: E731
     keep = lambda t, models, labels, updates: (models, labels)  # noqa: E731
     first = np.tile(start(SEED), (3, 1))
-    models, _ = reference.rounds(NET, clients, first, out.labels(0), key, ids, keep, 2)
+    models, _ = reference.rounds(NET, clients, first, out.labels(0), key, lambda t: np.arange(6), keep, 2)
     check(out, models, out.labels(0))
 
 
 def test_pacfl_sends_its_vectors_once():
     counts = [len(np.unique(y)) for _, y in plain.Clients(classes()).train]
-    out = run_pacfl(p=2, per_label=True)
-    assert [int(i.traffic.floats_up) for i in out.infos] == [sum(counts) * 2 * 6, 0]
-    assert all(tuple(i.traffic[:2]) == (4, 4) for i in out.infos)
+    out = run_pacfl()
+    assert [int(i.traffic.floats_up) for i in out.infos] == [sum(counts) * 3 * 6, 0]
+    assert all(tuple(i.traffic[:2]) == (6, 6) for i in out.infos)
 
 
 def test_a_wide_threshold_is_fedavg_and_a_narrow_one_is_everybody_alone():
-    out, average = run_pacfl(threshold=1e9), play("fedavg", classes(), {}, 2, 4, SEED)
+    out, average = run_pacfl(threshold=1e9), play("fedavg", classes(), {}, 2, 6, SEED)
     assert np.allclose(out.models()[0], average.models()[0], atol=1e-6)
     assert run_pacfl(threshold=0.0).labels().tolist() == list(range(6))
     assert not run_pacfl(identical(classes()), threshold=0.0).labels().any()
@@ -285,7 +308,7 @@ def test_pacfl_survives_a_client_of_broken_samples():
 
 def test_pacfl_newcomers_join_the_cluster_with_the_least_loss():
     fed = toy.replace(classes(), arrive=jnp.array([0] * 5 + [1], jnp.int32))
-    out = run_pacfl(fed, participants=6)
+    out = run_pacfl(fed)
     assert out.labels(0)[-1] == out.labels(1)[-1] == -1
     w, (x, y) = out.models(1).astype(np.float64), plain.Clients(classes()).train[-1]
     active = out.states[1].found.active
