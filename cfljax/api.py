@@ -51,9 +51,10 @@ def one_run(table: dict[str, Any], sets: Iterable[str] = (), progress: bool = Fa
     if len(runs) != 1:
         raise SpecError(f"this is one run, and these options make {len(runs)}; use cfljax.sweep for a grid")
     with Progress(runs[0].train.rounds, quiet=not progress) as bar:
+        bar.start(runs[0].label, runs[0].train.rounds)
 
         def report(done: int, accuracy: float) -> None:
-            bar.update(done - bar.done, runs[0].label, accuracy)
+            bar.update(done - bar.done, accuracy)
 
         record, arrays = run_batch(batches(runs, 1)[0], "models", progress=report, catch=False)[0]
     return Result(record, arrays)

@@ -19,7 +19,6 @@ from cfljax.kernels.choose import least_loss
 from cfljax.local.stream import client_losses
 from cfljax.types import Federation, Hyper, Info, Method, Model, Split, Traffic
 
-
 HOPELESS = 1e6
 """A mean test loss above this, or none that is finite, is a run that has diverged."""
 

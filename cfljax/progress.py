@@ -1,5 +1,5 @@
-"""What a person sees while runs are under way: a bar with rounds, accuracy and time left, or a plain line every few seconds
-where the output is no terminal."""
+"""What a person sees while runs are under way: a line for the batch that runs and one for the sweep, or a plain line every few
+seconds where the output is no terminal."""
 
 from __future__ import annotations
 
@@ -9,64 +9,89 @@ from typing import Any, TextIO
 
 EVERY = 5.0
 """Seconds between plain lines."""
+BATCH = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} rounds  {postfix}"
+SWEEP = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {postfix}, {remaining} left"
 
 
 class Progress:
-    """Counts rounds over all runs of a sweep; `with` closes the bar."""
+    """Counts rounds over all runs of a sweep; `with` closes the lines."""
 
-    def __init__(self, rounds: int, quiet: bool = False, stream: TextIO | None = None):
-        self.total, self.done, self.finished = rounds, 0, {"done": 0, "diverged": 0, "failed": 0}
+    def __init__(self, rounds: int, runs: int = 1, quiet: bool = False, stream: TextIO | None = None):
+        self.total, self.runs = rounds, runs
+        self.done = 0
+        self.finished = {"done": 0, "diverged": 0, "failed": 0}
         self.stream = stream or sys.stderr
-        self.begin = self.last = time.monotonic()
         self.quiet = quiet
-        self.bar: Any = None
+        self.begin = self.last = time.monotonic()
+        self.batch: Any = None
+        self.sweep: Any = None
         self.current = ""
 
     def __enter__(self) -> Progress:
         if not self.quiet and self.stream.isatty():
             from tqdm import tqdm
 
-            form = "{percentage:3.0f}% |{bar:24}| {n_fmt}/{total_fmt} rounds, {remaining} left  {postfix}"
-            self.bar = tqdm(total=self.total, file=self.stream, bar_format=form, dynamic_ncols=True)
+            self.batch = tqdm(total=1, file=self.stream, bar_format=BATCH, position=0, leave=False, dynamic_ncols=True)
+            self.sweep = tqdm(total=self.total, file=self.stream, bar_format=SWEEP, position=1, leave=False, dynamic_ncols=True)
+            self.sweep.set_description_str("sweep", refresh=False)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.close()
+        for line in (self.batch, self.sweep):
+            if line is not None:
+                line.close()
 
-    def update(self, rounds: int, what: str, accuracy: float | None = None) -> None:
-        """`rounds` more are done; `what` is running."""
+    def start(self, name: str, rounds: int) -> None:
+        """A batch of so many rounds (of all its runs together) begins; compiling comes first."""
+        self.current = name
+        if self.batch is not None:
+            self.batch.reset(total=rounds)
+            self.batch.set_description_str(name, refresh=False)
+            self.batch.set_postfix_str("compiling", refresh=True)
+            self._summary()
+
+    def update(self, rounds: int, accuracy: float | None = None) -> None:
+        """`rounds` more are done."""
         self.done += rounds
-        self.current = what if accuracy is None else f"{what}, accuracy {accuracy:.3f}"
-        if self.bar is not None:
-            self.bar.set_postfix_str(self.current, refresh=False)
-            self.bar.update(rounds)
+        if self.batch is not None:
+            if accuracy is not None:
+                self.batch.set_postfix_str(f"accuracy {accuracy:.3f}", refresh=False)
+            self.batch.update(rounds)
+            self.sweep.update(rounds)
         elif not self.quiet and time.monotonic() - self.last >= EVERY:
-            self._line()
+            self._line(accuracy)
 
     def finish(self, status: str) -> None:
         """A run has ended."""
         self.finished[status] += 1
+        self._summary()
 
     def say(self, message: str) -> None:
         """A line of its own."""
-        if self.bar is not None:
-            self.bar.write(message, file=self.stream)
+        if self.sweep is not None:
+            self.sweep.write(message, file=self.stream)
         else:
             print(message, file=self.stream, flush=True)
 
-    def _line(self) -> None:
+    def _state(self) -> str:
+        ended = sum(self.finished.values())
+        states = [f"{n} {name}" for name, n in self.finished.items() if n or name == "done"]
+        return ", ".join([*states, f"{max(self.runs - ended, 0)} to do"])
+
+    def _summary(self) -> None:
+        if self.sweep is not None:
+            self.sweep.set_postfix_str(self._state(), refresh=True)
+
+    def _line(self, accuracy: float | None) -> None:
         self.last = time.monotonic()
         spent = self.last - self.begin
-        left = spent / self.done * (self.total - self.done) if self.done else float("nan")
-        runs = ", ".join(f"{n} {name}" for name, n in self.finished.items() if n) or "0 done"
-        self.say(f"{self.done}/{self.total} rounds, runs: {runs}, about {clock(left)} left; {self.current}")
+        left = clock(spent / self.done * (self.total - self.done)) if self.done else "?"
+        now = self.current if accuracy is None else f"{self.current}, accuracy {accuracy:.3f}"
+        self.say(f"{self.done}/{self.total} rounds, runs: {self._state()}, about {left} left; {now}")
 
 
 def clock(seconds: float) -> str:
     """`m:ss`, or `h:mm:ss`."""
-    if seconds != seconds:
-        return "?"
     whole = int(seconds)
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -11,12 +11,17 @@ import numpy as np
 
 from cfljax.assemble import Assembled, assemble
 from cfljax.config import Run
-from cfljax.errors import CfljaxError
+from cfljax.errors import CfljaxError, DataError, StoreError
 from cfljax.launch.checkpoint import Keeper
 from cfljax.plan import Batch
 from cfljax.simulate import Output, simulate
 from cfljax.store import provenance, summarise
 from cfljax.types import Federation
+
+
+class OutOfMemory(Exception):
+    """The batch is too large for the device."""
+
 
 Unit = tuple[dict[str, Any], dict[str, np.ndarray]]
 """(record, arrays) as `Store.write` takes them."""
@@ -32,20 +37,22 @@ def run_batch(
     keeper: Keeper | None = None,
     catch: bool = True,
 ) -> list[Unit]:
-    """The units of a batch. With `catch`, an exception becomes `failed` records, so that a sweep goes on; only what stops
-    the process itself (Ctrl-C) passes through."""
+    """The units of a batch. With `catch`, an exception becomes `failed` records, so that a sweep goes on, but for those that
+    the next batch would meet, too (no data, no disk), and for a lack of memory that a smaller batch may not have."""
     try:
         parts = assemble(batch.first)
         told = None if progress is None else lambda done, accuracy: progress(done, float(np.nanmean(accuracy)))
         outputs = _simulate(batch, parts, told, keeper)
         return [unit(run, output, keep, target, parts.federation) for run, output in zip(batch.runs, outputs, strict=False)]
     except CfljaxError as error:
-        if not catch:
+        if not catch or isinstance(error, DataError | StoreError):
             raise
         return [failed(run, str(error)) for run in batch.runs]
     except Exception as error:
         if not catch:
             raise
+        if batch.width > 1 and ("RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError)):
+            raise OutOfMemory from error
         if os.environ.get("CFLJAX_DEBUG"):
             traceback.print_exc()
         return [failed(run, f"{type(error).__name__}: {error}") for run in batch.runs]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from cfljax import plan
 from cfljax.config import Run, Spec
-from cfljax.launch.batch import run_batch
+from cfljax.launch.batch import OutOfMemory, run_batch
 from cfljax.launch.checkpoint import Keeper
 from cfljax.progress import Progress
 from cfljax.store import Store
@@ -36,58 +36,130 @@ class Outcome(NamedTuple):
     """Runs of this start."""
 
 
-def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[[Run], int] = 1) -> Outcome:
-    """Run what the folder lacks, in batches of at most `limit` runs that share a program. Batches that another process is
-    working on are left to it, and taken over if it dies."""
+def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[[Run], int] | None = None) -> Outcome:
+    """Run what the folder lacks, in batches that share a program: of at most `limit` runs, else as many as the device's memory
+    holds. Batches that another process is working on are left to it, and taken over if it dies."""
     runs = spec.runs()
     redo = ("failed",) if options.retry_failed else ()
     with store.claim("plan", wait=True):
-        batches = _settle(spec, runs, store, limit)
+        batches = _settle(spec, runs, store, batch_limit if limit is None else limit)
         there = store.done(redo, verify=True)
     todo = [batch for batch in batches if any(run.id not in there for run in batch.runs)]
-    computed = 0
-    with Progress(sum(len(b.runs) * b.first.train.rounds for b in todo), options.quiet) as progress:
+    rounds, number = sum(map(_rounds, todo)), sum(len(batch.runs) for batch in todo)
+    with Progress(rounds, number, options.quiet) as progress:
         for message in spec.warnings:
             progress.say(f"cfljax: {message}")
+        work = _Work(store, options, redo, progress, [])
         while todo:
-            others = []
-            for batch in todo:
-                with store.claim(batch.id) as mine:
-                    if not mine:
-                        others.append(batch)
-                    elif not all(store.has(run.id, redo) for run in batch.runs):
-                        computed += _one(batch, store, options, redo, progress)
-                    else:
-                        progress.update(len(batch.runs) * batch.first.train.rounds, _name(batch))
-            todo = [batch for batch in others if not all(store.has(run.id, redo) for run in batch.runs)]
+            others = [batch for batch in todo if not work.take(batch)]
+            todo = [batch for batch in others if not work.finished(batch)]
             if todo:
                 time.sleep(0.5)
     records = store.records()
     statuses = [records[run.id]["status"] for run in runs if run.id in records]
-    return Outcome(statuses.count("done"), statuses.count("diverged"), statuses.count("failed"), computed)
+    return Outcome(statuses.count("done"), statuses.count("diverged"), statuses.count("failed"), work.computed)
 
 
-def _one(batch: plan.Batch, store: Store, options: Options, redo: tuple[str, ...], progress: Progress) -> int:
-    """Compute a batch and keep its units; how many there were."""
-    told = [0]
+class _Work(NamedTuple):
+    """Batches into units."""
 
-    def report(done: int, accuracy: float) -> None:
-        progress.update((done - told[0]) * len(batch.runs), _name(batch), accuracy)
-        told[0] = done
+    store: Store
+    options: Options
+    redo: tuple[str, ...]
+    progress: Progress
+    counted: list[int]
+    """A one for each run computed."""
 
-    keeper = Keeper(store, batch.id)
-    units = run_batch(batch, options.keep, options.target, report, keeper=keeper)
-    for record, arrays in units:
-        if not store.has(record["id"], redo):
-            store.write(record["id"], record, arrays)
-        progress.finish(record["status"])
+    @property
+    def computed(self) -> int:
+        """Runs so far."""
+        return sum(self.counted)
+
+    def finished(self, batch: plan.Batch) -> bool:
+        """Whether all its units are there."""
+        return all(self.store.has(run.id, self.redo) for run in batch.runs)
+
+    def take(self, batch: plan.Batch) -> bool:
+        """Do the batch, unless it is done; False when another process is at it."""
+        with self.store.claim(batch.id) as mine:
+            if not mine:
+                return False
+            if self.finished(batch):
+                self.progress.update(_rounds(batch))
+            else:
+                self.compute(batch)
+        return True
+
+    def compute(self, batch: plan.Batch) -> None:
+        """The batch's units, or those of its halves where the device's memory is too small for it."""
+        told, name = [0], _name(batch)
+        self.progress.start(name, _rounds(batch))
+
+        def report(done: int, accuracy: float) -> None:
+            self.progress.update((done - told[0]) * len(batch.runs), accuracy)
+            told[0] = done
+
+        keeper = Keeper(self.store, batch.id)
+        try:
+            units = run_batch(batch, self.options.keep, self.options.target, report, keeper)
+        except OutOfMemory:
+            self.progress.update(-told[0] * len(batch.runs))
+            parts = plan.halves(batch)
+            self.progress.say(f"cfljax: {name}: out of memory with {batch.width} runs side by side; {parts[0].width} from here on")
+            _split(self.store, batch, parts)
+            for part in parts:
+                self.compute(part)
+            return
+        for record, arrays in units:
+            self.keep(name, record, arrays)
+        keeper.remove()
+        self.progress.update(_rounds(batch) - told[0] * len(batch.runs))
+
+    def keep(self, name: str, record: dict[str, Any], arrays: dict[str, Any]) -> None:
+        """Commit a unit and tell how it ended."""
+        if not self.store.has(record["id"], self.redo):
+            self.store.write(record["id"], record, arrays)
+        self.counted.append(1)
+        self.progress.finish(record["status"])
         if record["status"] == "failed":
-            progress.say(f"cfljax: {_name(batch)} failed: {record['error']}")
+            self.progress.say(f"cfljax: {name} failed: {record['error']}")
         elif record["status"] == "diverged":
-            progress.say(f"cfljax: {record['label']} (seed {record['seed']}) diverged in round {record['diverged_at']}")
-    keeper.remove()
-    progress.update((batch.first.train.rounds - told[0]) * len(batch.runs), _name(batch))
-    return len(units)
+            self.progress.say(f"cfljax: {record['label']} (seed {record['seed']}) diverged in round {record['diverged_at']}")
+
+
+def batch_limit(run: Run) -> int:
+    """How many runs go through one program together. On a CPU they go one after another, so one; on an accelerator as many as
+    half of its memory holds by the plan's estimate."""
+    import jax
+
+    from cfljax import assemble
+    from cfljax.federation.pack import nbytes
+
+    if assemble.sequential():
+        return 1
+    federation = assemble.host_federation(run)
+    size = {"clients": federation.clients, "pool_bytes": 0, "parameters": assemble.model_of(run, federation).size}
+    each = max(plan.memory(plan.batches([run], 1)[0], size), 1)
+    memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 8 << 30)
+    return max(1, min(256, (memory // 2 - nbytes(federation)) // each))
+
+
+def _rounds(batch: plan.Batch) -> int:
+    return len(batch.runs) * batch.first.train.rounds
+
+
+def _split(store: Store, batch: plan.Batch, parts: list[plan.Batch]) -> None:
+    """Put the parts in the batch's place in the plan, before they run."""
+    with store.claim("plan", wait=True):
+        table = store.read_plan() or {"batches": []}
+        whole = [run.id for run in batch.runs]
+        rest = [entry for entry in table["batches"] if entry["runs"] != whole]
+        table["batches"] = rest + [_entry(part) for part in parts]
+        store.write_plan(table)
+
+
+def _entry(batch: plan.Batch) -> dict[str, Any]:
+    return {"runs": [run.id for run in batch.runs], "width": batch.width}
 
 
 def _name(batch: plan.Batch) -> str:
@@ -116,7 +188,7 @@ def _settle(spec: Spec, runs: list[Run], store: Store, limit: int | Callable[[Ru
     table: dict[str, Any] = {
         "name": spec.name,
         "units": [run.id for run in runs],
-        "batches": [{"runs": [run.id for run in b.runs], "width": b.width} for b in batches],
+        "batches": [_entry(batch) for batch in batches],
     }
     if store.read_plan() != json.loads(json.dumps(table)):
         store.write_plan(table)

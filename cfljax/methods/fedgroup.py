@@ -39,13 +39,10 @@ from cfljax.kernels.mix import mix_updates, weights_by
 from cfljax.kernels.spectral import edc, edc_embedding
 from cfljax.local.solver import Solver, Work
 from cfljax.methods.common import first_model, jobs_from, report, sizes, traffic
-from cfljax.methods.pretrain import compiled, learners, pretrain, ready, work_before
+from cfljax.methods.pretrain import CHUNK, all_updates, learners, pretrain, pretrainer, ready, work_before
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic
-
-CHUNK = 64
-"""Clients whose pre-training updates are held at a time when everybody's group is worked out."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,11 +75,11 @@ class Config:
 class Compass(NamedTuple):
     """What client cold start needs: where a newcomer starts from, and what its update is compared with."""
 
-    start: jax.Array
+    start: Array
     """f32[d]: w_0 or the auxiliary global model."""
-    directions: jax.Array
+    directions: Array
     """f32[K, d]: of the cold start, or the groups' latest updates."""
-    active: jax.Array
+    active: Array
     """bool[K]: groups that have members from the cold start."""
 
 
@@ -105,31 +102,26 @@ class State(NamedTuple):
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """FedGroup: groups from the directions of first updates; FedGrouProx with mu."""
     before = work_before(solver, config.pretrain_epochs, None if config.pretrain_epochs else config.pretrain_steps)
-    place = compiled(functools.partial(_place, solver, before))
+    train_before = pretrainer(solver, before)
     by_direction = config.assign == "eq9"
     latest = by_direction and config.newcomer == "latest"
 
-    def train_founders(key: jax.Array, federation: Federation, hyper: Hyper, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
-        start = first_model(key, model)
-        return start, pretrain(solver, before, key, federation, hyper, start, ids, jnp.ones(ids.shape, bool))
-
-    founders_trained = compiled(train_founders)
-
     def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, Any]:
         _check_epochs(config, solver)
-        ids = _founders(key, federation, config)
-        start, delta = founders_trained(key, federation, hyper, ids)
-        found, snapshot = _cold_start(keys.fold(key, "cold_start"), delta, federation.uid[ids], config)
+        train = functools.partial(train_before, key, federation, hyper, start := np.asarray(first_model(key, model)))
+        ids, uid = _founders(key, federation, config), np.asarray(federation.uid)
+        delta = all_updates(train(ids))
+        found, snapshot = _cold_start(keys.fold(key, "cold_start"), delta, uid[ids], config)
         founder, labels = np.zeros(federation.clients, bool), np.full(federation.clients, -1, np.int32)
         founder[ids], labels[ids] = True, found
-        compass = Compass(start, *_directions(delta, jnp.asarray(found), config.clusters))
-        guess, who = labels.copy(), learners(federation) & (labels < 0)
+        compass = Compass(start, *_directions(delta, found, config.clusters))
+        guess, others = labels.copy(), np.flatnonzero(learners(federation) & (labels < 0))
         if not by_direction:
-            guess[who] = np.asarray(_random_groups(keys.fold(key, "rac"), federation.uid, compass.active))[who]
+            guess[others] = np.asarray(_random_groups(keys.fold(key, "rac"), uid, compass.active))[others]
         elif not latest:
-            guess[who] = np.asarray(place(key, federation, hyper, compass, jnp.asarray(who)))[who]
-        made = {"labels": labels, "guess": guess, "founder": founder, "compass": compass, "snapshot": snapshot}
-        return jax.tree.map(np.asarray, made)
+            for part, moves in train(others):
+                guess[part] = _joined(compass, moves)
+        return {"labels": labels, "guess": guess, "founder": founder, "compass": compass, "snapshot": snapshot}
 
     def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, Any]) -> State:
         compass = Compass(*setup["compass"])
@@ -194,7 +186,12 @@ def _closest(
     solver: Solver, before: Work, key: jax.Array, federation: Federation, hyper: Hyper, compass: Compass, ids: Array, mask: Array
 ) -> jax.Array:
     """i32[n]: client cold start, the group that each of ids i32[n] joins."""
-    delta = pretrain(solver, before, key, federation, hyper, compass.start, ids, mask)
+    return _joined(compass, pretrain(solver, before, key, federation, hyper, compass.start, ids, mask))
+
+
+@jax.jit
+def _joined(compass: Compass, delta: jax.Array) -> jax.Array:
+    """i32[n]: the groups that updates f32[n, d] are closest to."""
     return newcomer_group(compass.directions, delta, compass.active)  # eq. 9
 
 
@@ -219,7 +216,7 @@ def _founders(key: jax.Array, federation: Federation, config: Config) -> np.ndar
     return ids[np.argsort(drawn, kind="stable")[:wanted]]
 
 
-def _cold_start(key: jax.Array, delta: jax.Array, uid: Array, config: Config) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def _cold_start(key: jax.Array, delta: np.ndarray, uid: np.ndarray, config: Config) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """HOST. Group cold start (Algorithm 3): i32[n] the group of each pre-trained client (−1: its update is not finite), from
     the updates f32[n, d]; and the snapshots."""
     with jax.default_matmul_precision("highest"):
@@ -249,16 +246,16 @@ def _look(key: jax.Array, delta: jax.Array, uid: Array, groups: int, cold_start:
     return seen
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def _directions(delta: jax.Array, found: jax.Array, groups: int) -> tuple[jax.Array, jax.Array]:
-    """f32[K, d] the unweighted mean update of each group's members, and bool[K] which groups have some."""
-    one = jnp.ones(found.shape)
-    mix = weights_by(found, found >= 0, one, groups, "uniform")
-    active = (mix > 0).any(axis=1)
-    active = active.at[0].set(active[0] | ~active.any())  # nothing finite: everybody joins the first
-    return mix_updates(mix, delta, jnp.zeros((groups, delta.shape[1]))).new, active
+def _directions(delta: np.ndarray, found: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
+    """HOST. f32[K, d] the unweighted mean update of each group's members, and bool[K] which groups have some."""
+    active, directions = np.zeros(groups, bool), np.zeros((groups, delta.shape[1]), np.float32)
+    for j in np.unique(found[found >= 0]):
+        active[j], directions[j] = True, delta[found == j].mean(axis=0, dtype=np.float64)
+    active[0] |= not active.any()  # nothing finite: everybody joins the first
+    return directions, active
 
 
+@jax.jit
 def _random_groups(key: jax.Array, uid: Array, active: jax.Array) -> jax.Array:
     """i32[n]: RAC, one of the active groups for each identity."""
     draws = jax.vmap(lambda k: jax.random.bits(k, active.shape, jnp.uint32))(keys.fold_each(key, "client", jnp.asarray(uid)))

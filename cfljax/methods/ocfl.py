@@ -5,8 +5,8 @@ all clients train once from the same model and FedAvg runs inside the clusters f
 2. OPTICS, once, on the host.
 3. Noise points join the cluster with the most similar mean weights by cosine (`noise = "nearest"`), are clusters of their own
    (`"isolate"`), or are left out of training and scored with the initial model (`"drop"`). Where OPTICS finds no cluster,
-   everybody is in one, with a warning. Kept with the results: `ari` against the true groups at this point, `found` clusters
-   and `noise` points.
+   everybody is in one, with a warning. Kept with the results: `ari` against the true groups at this point, `ari_optics` with
+   every noise point as a cluster of its own, `found` clusters and `noise` points.
 4. While there are more than `merge_to` clusters, the two with the most similar mean weights become one.
 5. FedAvg inside each cluster from w_0, or from the cluster's mean weights (`warm_start`).
 
@@ -33,7 +33,7 @@ from cfljax import keys
 from cfljax.kernels import host
 from cfljax.local.solver import Solver
 from cfljax.methods.common import first_model, traffic, train_clusters
-from cfljax.methods.pretrain import compiled, late, pretrain, ready, settled, with_pretraining, work_before
+from cfljax.methods.pretrain import all_updates, late, pretrainer, ready, settled, with_pretraining, work_before
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
@@ -68,7 +68,7 @@ class State(NamedTuple):
     guess: jax.Array
     """i32[C] the cluster of clients that come late; −1: dropped."""
     extras: dict[str, jax.Array]
-    """`ari`, `found` and `noise` of step 3, and the snapshots."""
+    """`ari`, `ari_optics`, `found` and `noise` of step 3, and the snapshots."""
 
 
 class Found(NamedTuple):
@@ -81,17 +81,12 @@ class Found(NamedTuple):
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """OCFL: clusters found once by OPTICS on the weights after one local epoch."""
-    work = work_before(solver, config.pretrain_epochs)
-
-    def train_all(key: jax.Array, federation: Federation, hyper: Hyper, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
-        start = first_model(key, model)
-        return start, start + pretrain(solver, work, key, federation, hyper, start, ids, jnp.ones(ids.shape, bool))
-
-    all_trained = compiled(train_all)
+    train_before = pretrainer(solver, work_before(solver, config.pretrain_epochs))
 
     def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, Any]:
         first, later = ready(federation, "ocfl"), late(federation)
-        start, weights = (np.asarray(a) for a in all_trained(key, federation, hyper, np.concatenate([first, later])))
+        start = np.asarray(first_model(key, model))
+        weights = start + all_updates(train_before(key, federation, hyper, start, np.concatenate([first, later])))
         n = len(first)
         found = cluster(weights[:n], np.asarray(federation.group)[first], config)
         labels, guess = np.full((2, federation.clients), -1, np.int32)
@@ -133,8 +128,10 @@ def cluster(weights: np.ndarray, group: np.ndarray, config: Config) -> Found:
     if (raw < 0).all():
         warnings.warn("ocfl: OPTICS found no cluster; all clients are in one", stacklevel=2)
     labels = host.settle_noise(weights, raw, config.noise)
-    found = {"ari": _rand_index(labels, group), "found": labels.max() + 1, "noise": np.sum(raw < 0)}
-    extras = {name: np.float32(value) for name, value in found.items()}
+    alone = host.settle_noise(weights, raw, "isolate")
+    found = {"ari": _rand_index(labels, group), "ari_optics": _rand_index(alone, group)}
+    found |= {"found": float(labels.max() + 1), "noise": float(np.sum(raw < 0))}
+    extras = {name: np.array(value, np.float32) for name, value in found.items()}
     if config.snapshots:
         extras |= {"optics": raw, "distances": host.distance_matrix(weights, config.metric).astype(np.float32)}
     if config.merge_to is not None:

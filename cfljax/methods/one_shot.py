@@ -12,6 +12,7 @@ round 0 all that are there from the start).
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +24,7 @@ from cfljax.kernels.choose import nearest
 from cfljax.kernels.kmeans import kmeans
 from cfljax.local.solver import Solver
 from cfljax.methods.common import first_model, traffic, train_clusters
-from cfljax.methods.pretrain import compiled, late, pretrain, ready, settled, with_pretraining, work_before
+from cfljax.methods.pretrain import all_updates, late, pretrainer, ready, settled, with_pretraining, work_before
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
@@ -52,26 +53,17 @@ class State(NamedTuple):
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """One-shot K-means: clusters found once by K-means on locally trained weights."""
-    work = work_before(solver, config.pretrain_epochs)
-
-    def find(key: jax.Array, federation: Federation, hyper: Hyper, ids: jax.Array, there: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """(i32[n] clusters of the clients ids i32[n], f32[K, d] their mean weights); only those there bool[n] decide."""
-        start = first_model(key, model)
-        moves = pretrain(solver, work, key, federation, hyper, start, ids, jnp.ones(ids.shape, bool))
-        found = kmeans(keys.fold(key, "one_shot"), moves, config.clusters, there, federation.uid[ids])
-        used = (found.labels[None, :] == jnp.arange(config.clusters)[:, None]).any(axis=1)
-        used = used.at[0].set(used[0] | ~used.any())
-        labels = jnp.where(found.labels >= 0, found.labels, nearest(moves, found.centres, used))
-        return labels, start + jnp.where(used[:, None] & config.warm_start, found.centres, 0.0)
-
-    compiled_find = compiled(find)
+    train_before = pretrainer(solver, work_before(solver, config.pretrain_epochs))
 
     def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, Any]:
         first, later = ready(federation, "one_shot", config.clusters), late(federation)
-        ids = np.concatenate([first, later])
-        found, models = (np.asarray(a) for a in compiled_find(key, federation, hyper, ids, np.arange(len(ids)) < len(first)))
+        ids, start = np.concatenate([first, later]), np.asarray(first_model(key, model))
+        moves = all_updates(train_before(key, federation, hyper, start, ids))
+        there, uid = np.arange(len(ids)) < len(first), np.asarray(federation.uid)[ids]
+        found, centres = (np.array(a) for a in _find(keys.fold(key, "one_shot"), moves, there, uid, config.clusters))
         labels, guess = np.full((2, federation.clients), -1, np.int32)
         labels[first], guess[ids] = found[: len(first)], found
+        models = start + (centres if config.warm_start else np.zeros_like(centres))
         return {"models": models, "labels": labels, "guess": guess}
 
     def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, Any]) -> State:
@@ -91,6 +83,19 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return state.models, state.labels
 
     return Method(init, round, models, setup, score=score)
+
+
+@functools.partial(jax.jit, static_argnums=4)
+def _find(
+    key: jax.Array, moves: jax.Array, there: jax.Array, uid: jax.Array, clusters: int
+) -> tuple[jax.Array, jax.Array]:
+    """(i32[n] clusters of the updates f32[n, d], f32[K, d] their means, zero for empty ones); only clients that are there
+    bool[n] decide where the centres are."""
+    found = kmeans(key, moves, clusters, there, uid)
+    used = (found.labels[None, :] == jnp.arange(clusters)[:, None]).any(axis=1)
+    used = used.at[0].set(used[0] | ~used.any())
+    labels = jnp.where(found.labels >= 0, found.labels, nearest(moves, found.centres, used))
+    return labels, jnp.where(used[:, None], found.centres, 0.0)
 
 
 one_shot = Entry(Config, make)

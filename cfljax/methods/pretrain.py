@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import functools
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,9 @@ from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.local.solver import Solver, Work
 from cfljax.types import Array, Federation, Hyper, Jobs, Traffic
+
+CHUNK = 64
+"""Clients that pre-train in one call."""
 
 
 def learners(federation: Federation) -> np.ndarray:
@@ -64,12 +67,25 @@ def pretrain(
     return solver.fit(keys.fold(key, "pretrain"), federation, jobs, hyper, work).delta
 
 
-def compiled(f: Callable[..., Any]) -> Callable[..., Any]:
-    """A pure function for use in `setup`, compiled, in full precision as the rounds are."""
-    program = jax.jit(f)
+def pretrainer(solver: Solver, work: Work) -> Callable[..., Iterator[tuple[np.ndarray, np.ndarray]]]:
+    """HOST. (key, federation, hyper, start f32[d], ids i32[n]) -> parts (ids i32[m], updates f32[m, d]) of at most CHUNK
+    clients: one compiled program whatever n, and bounded memory where the parts are not kept."""
+    program = jax.jit(functools.partial(pretrain, solver, work))
 
-    def call(*args: Any) -> Any:
-        with jax.default_matmul_precision("highest"):
-            return program(*args)
+    def train(
+        key: jax.Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        size = min(CHUNK, federation.clients)
+        for at in range(0, len(ids), size):
+            part = ids[at : at + size]
+            filled, mask = np.resize(part, size), np.arange(size) < len(part)
+            with jax.default_matmul_precision("highest"):  # as in the rounds
+                delta = program(key, federation, hyper, jnp.asarray(start), jnp.asarray(filled), jnp.asarray(mask))
+            yield part, np.asarray(delta)[: len(part)]
 
-    return call
+    return train
+
+
+def all_updates(parts: Iterator[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """f32[n, d]: HOST. The parts together, in the order of the ids."""
+    return np.concatenate([delta for _, delta in parts])

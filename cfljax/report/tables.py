@@ -108,7 +108,7 @@ def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False)
 
 def _terminal(table: Sequence[Row], columns: list[Column]) -> list[str]:
     folders = any(row.configuration.folder for row in table)
-    head = ["", *(["folder"] if folders else []), "runs", *(c.heading for c in columns)]
+    head = ["", *(["folder"] if folders else []), "runs", *(f"{c.heading} " for c in columns)]  # a place for the mark
     grid, titles, block = [head], {}, None
     for row in table:
         each = row.configuration

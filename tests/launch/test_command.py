@@ -1,0 +1,89 @@
+"""The sweep command in processes of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+SPEC = """
+name = "small"
+data = { name = "blobs", samples = 200, partition = "iid", clients = 4 }
+model = { name = "mclr" }
+train = { rounds = 3, lr = 0.1 }
+seeds = [0]
+[[method]]
+name = "fedavg"
+"""
+
+
+def sweep(*flags, **more):
+    return subprocess.run([sys.executable, "-m", "cfljax.sweep", *map(str, flags)], capture_output=True, text=True, **more)
+
+
+@pytest.fixture
+def spec(tmp_path):
+    file = tmp_path / "spec.toml"
+    file.write_text(SPEC)
+    return file
+
+
+def test_a_sweep_prints_its_table_and_says_where_results_are(spec, tmp_path):
+    done = sweep(spec, "--out", tmp_path / "r", "--no-report")
+    assert done.returncode == 0, done.stderr
+    assert "fedavg" in done.stdout and "1 done, 0 diverged, 0 failed" in done.stdout and str(tmp_path / "r") in done.stdout
+    again = sweep(spec, "--out", tmp_path / "r", "--no-report")
+    assert again.returncode == 0 and "nothing to do" in again.stdout
+
+
+@pytest.mark.parametrize(
+    "flags, code, words",
+    [
+        (["--set", "train.rouns=3"], 2, ["train.rouns", "rounds"]),
+        (["--set", "method=fedavgg"], 2, ["fedavgg", "fedavg"]),
+        (["--set", "train.lr=-1"], 2, ["train.lr", "-1"]),
+        (["--set", "data.name=nowhere_to_be_found"], 4, ["nowhere_to_be_found", "prepare"]),
+        (["--no-such-flag"], 2, ["--no-such-flag"]),
+    ],
+)
+def test_mistakes_are_one_line(spec, tmp_path, flags, code, words):
+    done = sweep(spec, "--out", tmp_path / "r", "--quiet", *flags, env=os.environ | {"CFLJAX_DATA": str(tmp_path)})
+    assert done.returncode == code, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1 and all(word in done.stderr for word in words)
+
+
+def test_a_missing_file_and_a_broken_one(tmp_path):
+    missing = sweep(tmp_path / "no.toml")
+    assert missing.returncode == 2 and "no.toml" in missing.stderr and missing.stderr.count("\n") == 1
+    (tmp_path / "bad.toml").write_text("data = {")
+    assert sweep(tmp_path / "bad.toml").returncode == 2
+
+
+def test_a_folder_that_cannot_be_written(spec, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    done = sweep(spec, "--out", tmp_path / "file" / "r")
+    assert done.returncode == 3 and done.stderr.count("\n") == 1
+
+
+def test_dry_run_trains_nothing(spec, tmp_path):
+    done = sweep(spec, "--dry-run", "--out", tmp_path / "r")
+    assert done.returncode == 0 and "runs 1" in done.stdout and not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_it_soon_and_it_can_go_on(spec, tmp_path, number, code):
+    flags = [sys.executable, "-m", "cfljax.sweep", str(spec), "--out", str(tmp_path / "r"), "--set", "seeds=0:2", "--no-report"]
+    flags += ["--set", "train.rounds=2000000", "--set", "train.eval_every=1000"]
+    process = subprocess.Popen(flags, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "r" / "locks").glob("*.lock")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1)
+    process.send_signal(number)
+    begin = time.monotonic()
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == code and time.monotonic() - begin < 10
+    assert "go on" in errors.splitlines()[-1]
+    assert not [p for p in (tmp_path / "r").rglob("*") if ".tmp" in p.name or p.suffix == ".part"]

@@ -1,0 +1,196 @@
+"""Sweeps in this process: what is computed, kept, skipped, split and reported."""
+
+import json
+
+import numpy as np
+import pytest
+
+import cfljax
+from cfljax import simulate as simulation
+from cfljax.config import read_spec
+from cfljax.errors import DataError
+from cfljax.launch import batch as batch_module
+from cfljax.launch import sweep as launcher
+from cfljax.launch.batch import OutOfMemory
+from cfljax.launch.sweep import Options, carry_out
+from cfljax.store import Store
+
+QUIET = Options(quiet=True)
+
+
+def spec(*sets, **tables):
+    return read_spec(
+        {
+            "name": "test",
+            "data": {"name": "blobs", "samples": 200, "partition": "label_permutation", "groups": 2, "clients": 6},
+            "model": {"name": "mclr"},
+            "train": {"rounds": 3, "participation": 4, "lr": 0.1},
+            "method": [{"name": "fedavg"}, {"name": "fedprox", "mu": [0.1, 1.0]}],
+            "seeds": [0, 1],
+        }
+        | tables,
+        sets,
+    )
+
+
+def units(folder):
+    store = Store(folder, read_only=True)
+    return {name: store.read(name) for name in store.ids()}
+
+
+def same(a, b):
+    assert a.keys() == b.keys()
+    return all(
+        unit.arrays.keys() == b[name].arrays.keys()
+        and all(values.tobytes() == b[name].arrays[key].tobytes() for key, values in unit.arrays.items())
+        for name, unit in a.items()
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    before = simulation.compilations
+    outcome = carry_out(spec(), Store(folder), QUIET)
+    return folder, outcome, simulation.compilations - before
+
+
+def test_every_run_is_done_and_numbers_and_seeds_compile_once(whole):
+    folder, outcome, compiled = whole
+    assert outcome == (6, 0, 0, 6)
+    assert compiled == 4  # start and rounds, for fedavg and for fedprox, whatever mu
+    frame = cfljax.load(folder).to_pandas()
+    assert list(frame["method"]) == ["fedavg"] * 2 + ["fedprox"] * 4
+    assert list(frame["method.mu"].dropna()) == [0.1, 0.1, 1.0, 1.0]
+    assert (frame["accuracy_max"] > 0.4).all() and (frame["rounds"] == 3).all()
+    history = cfljax.load(folder).history()
+    assert len(history) == 6 * 4 and set(history["round"]) == {0, 1, 2, 3}
+
+
+def test_started_again_it_has_nothing_to_do(whole):
+    folder, _, _ = whole
+    files = {p: p.stat().st_mtime_ns for p in (folder / "units").iterdir()}
+    assert carry_out(spec(), Store(folder), QUIET) == (6, 0, 0, 0)
+    assert files == {p: p.stat().st_mtime_ns for p in (folder / "units").iterdir()}
+
+
+def test_stopped_half_way_and_resumed_it_gives_the_same_bits(whole, tmp_path, monkeypatch):
+    real, calls = batch_module.simulate, []
+
+    def interrupted(*args, **more):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*args, **more)
+
+    monkeypatch.setattr(batch_module, "simulate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(spec(), Store(tmp_path), QUIET)
+    assert len(units(tmp_path)) == 2
+    assert carry_out(spec(), Store(tmp_path), QUIET).computed == 4
+    assert same(units(whole[0]), units(tmp_path))
+
+
+def test_a_damaged_unit_is_computed_again(whole, tmp_path):
+    carry_out(spec("seeds=[0]", "method=fedavg"), Store(tmp_path), QUIET)
+    (name,) = Store(tmp_path).ids()
+    file = tmp_path / "units" / f"{name}.npz"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 4
+    file.write_bytes(content)
+    with pytest.warns(UserWarning, match="damaged"):
+        outcome = carry_out(spec("seeds=[0]", "method=fedavg"), Store(tmp_path), QUIET)
+    assert outcome.computed == 1
+    assert same(units(tmp_path), {name: units(whole[0])[name]})
+
+
+def test_more_seeds_leave_finished_runs_alone(whole, tmp_path):
+    carry_out(spec("seeds=[0]", "method=fedavg"), Store(tmp_path), QUIET)
+    assert carry_out(spec("method=fedavg"), Store(tmp_path), QUIET).computed == 1
+    assert same(units(tmp_path), {k: v for k, v in units(whole[0]).items() if k in units(tmp_path)})
+
+
+def test_runs_side_by_side_agree_with_runs_alone(whole, tmp_path):
+    carry_out(spec(), Store(tmp_path), QUIET, limit=4)
+    for name, unit in units(tmp_path).items():
+        alone = units(whole[0])[name]
+        assert np.allclose(unit.arrays["history/accuracy"], alone.arrays["history/accuracy"], atol=0.03)
+        assert np.allclose(unit.arrays["history/loss"], alone.arrays["history/loss"], atol=1e-4)
+
+
+def test_a_batch_that_does_not_fit_is_halved_and_the_plan_says_so(tmp_path, monkeypatch):
+    real, widths = batch_module.simulate, []
+
+    def small(*args, **more):
+        widths.append(len(args[4]))
+        if len(args[4]) > 2:
+            raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 byte")
+        return real(*args, **more)
+
+    monkeypatch.setattr(batch_module, "simulate", small)
+    one = spec("method=fedavg", "seeds=0:4")
+    assert carry_out(one, Store(tmp_path), QUIET, limit=4) == (4, 0, 0, 4)
+    assert widths == [4, 2, 2]
+    assert [len(entry["runs"]) for entry in Store(tmp_path).read_plan()["batches"]] == [2, 2]
+    assert carry_out(one, Store(tmp_path), QUIET, limit=4).computed == 0
+
+
+def test_a_run_that_raises_is_recorded_and_the_others_go_on(tmp_path, capsys):
+    failing = spec(method=[{"name": "oracle"}, {"name": "fedavg"}], data={"name": "blobs", "partition": "iid", "clients": 4})
+    assert carry_out(failing, Store(tmp_path), QUIET) == (2, 0, 2, 4)
+    assert "true group" in capsys.readouterr().err
+    frame = cfljax.load(tmp_path).to_pandas()
+    assert list(frame["status"]) == ["failed", "failed", "done", "done"]
+    assert carry_out(failing, Store(tmp_path), QUIET).computed == 0
+    assert carry_out(failing, Store(tmp_path), Options(quiet=True, retry_failed=True)).computed == 2
+
+
+def test_a_run_that_diverges_is_recorded_as_that(tmp_path):
+    outcome = carry_out(spec("method=fedavg", "seeds=[0]", "train.lr=[0.1, nan]"), Store(tmp_path), QUIET)
+    assert outcome == (1, 1, 0, 2)
+    records = [r for r in Store(tmp_path).records().values() if r["status"] == "diverged"]
+    assert records[0]["diverged_at"] == 1
+
+
+def test_missing_data_stops_the_sweep(tmp_path):
+    with pytest.raises(DataError):
+        carry_out(spec(data={"name": "no_such_data", "clients": 3}), Store(tmp_path), QUIET)
+
+
+def test_models_and_labels_are_kept_on_request(tmp_path):
+    one = spec("method=fedavg", "seeds=[0]")
+    for keep, kept in (("models", {"models", "labels"}), ("labels", {"labels"}), ("none", set())):
+        carry_out(one, Store(tmp_path / keep), Options(keep=keep, quiet=True))
+        (unit,) = units(tmp_path / keep).values()
+        assert {"models", "labels"} & set(unit.arrays) == kept
+        assert {"client_accuracy", "history/accuracy", "group"} <= set(unit.arrays)
+
+
+def test_run_from_python_is_the_run_of_the_sweep(whole):
+    result = cfljax.run(
+        "fedavg",
+        {"name": "blobs", "samples": 200, "partition": "label_permutation", "groups": 2, "clients": 6},
+        "mclr",
+        rounds=3,
+        participation=4,
+        lr=0.1,
+        seed=1,
+    )
+    unit = units(whole[0])[result.run]
+    assert np.array_equal(result.history["accuracy"], unit.arrays["history/accuracy"])
+    assert result.models.shape == (1, 36) and result.labels.tolist() == [0] * 6
+    assert json.dumps(result.summary) and result.to_pandas().shape[0] == 4
+
+
+def test_unknown_options_of_run_name_the_nearest_one():
+    with pytest.raises(cfljax.errors.SpecError, match="rounds|round"):
+        cfljax.run("fedavg", "blobs", "mclr", roundz=3)
+
+
+def test_out_of_memory_of_a_single_run_is_its_failure(tmp_path, monkeypatch):
+    def never(*args, **more):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(batch_module, "simulate", never)
+    assert carry_out(spec("method=fedavg", "seeds=[0]"), Store(tmp_path), QUIET).failed == 1
+    assert issubclass(OutOfMemory, Exception) and launcher.batch_limit(spec().runs()[0]) == 1
