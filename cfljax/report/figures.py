@@ -57,6 +57,7 @@ def render(content: Content) -> Iterator[tuple[str, bytes]]:
                 out = io.BytesIO()
                 figure.savefig(out, format=kind, metadata=metadata)
                 yield f"{name}.{kind}", out.getvalue()
+                figure.set_layout_engine("none")  # settled: the second file need not work it out again
 
 
 def _axes(width: float = SIZE[0], height: float = SIZE[1]) -> tuple[Any, Any]:

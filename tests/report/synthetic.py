@@ -1,0 +1,99 @@
+"""Small results folders, written through the store, that look like those of a sweep."""
+
+import numpy as np
+
+from cfljax.store import Store, summarise
+
+VERSIONS = {"python": "3.13.0", "cfljax": "0.1.0", "jax": "0.12.0"}
+
+
+def arrays_of(seed, level, clients=12, groups=3, evaluations=6, own=None, nan=False, known_groups=True):
+    """Arrays of a unit: accuracies that rise to `level`, clusters that settle on the true groups."""
+    rng = np.random.default_rng(seed)
+    rounds = np.arange(evaluations)
+    accuracy = level * (1 - np.exp(-rounds / 2)) + 0.01 * rng.standard_normal(evaluations) + 0.05
+    group = np.arange(clients) % groups
+    labels = np.array([np.where(rng.random(clients) < t / 3, group, -1) for t in rounds], np.int16)
+    history = {
+        "round": rounds.astype(np.int32),
+        "accuracy": accuracy,
+        "accuracy_worst10": accuracy - 0.1,
+        "loss": 2 - accuracy,
+        "ari": np.minimum(rounds / 3, 1),
+        "nmi": np.minimum(rounds / 3, 1),
+        "clusters": np.minimum(rounds, groups),
+        "bytes_up": 1000.0 * rounds,
+        "bytes_down": 2000.0 * rounds,
+    }
+    history = {k: v if k == "round" else np.full(evaluations, np.nan) if nan else v.astype(np.float32) for k, v in history.items()}
+    made = {f"history/{k}": v for k, v in history.items()}
+    made |= {f"diag/{k}": v for k, v in (own or {}).items()}
+    made["client_accuracy"] = np.full(clients, np.nan) if nan else rng.uniform(0.5, 1, clients).astype(np.float32)
+    made["labels"] = labels
+    if known_groups:
+        made["group"] = group.astype(np.int32)
+    return made
+
+
+def record_of(name, seed, arrays, label=None, method="ifca", status="done", **changes):
+    """The record of a unit."""
+    history = {k.removeprefix("history/"): v for k, v in arrays.items() if k.startswith("history/")}
+    base = {
+        "id": name,
+        "method": method,
+        "label": label or method,
+        "seed": seed,
+        "status": status,
+        "config": {
+            "data": {"name": "digits", "partition": "rotated", "clients": 12},
+            "model": {"name": "mlp"},
+            "train": {"rounds": 5},
+        },
+        "varies": {},
+        "timings": {"compile": 1.5, "train": 2.0, "eval": 0.25} if arrays else {},
+        "summary": summarise(history, arrays.get("client_accuracy")) if arrays else {},
+        "versions": VERSIONS,
+        "device": "cpu, 1",
+        "diverged_at": 3 if status == "diverged" else None,
+        "error": "ValueError: it went wrong" if status == "failed" else None,
+    }
+    return base | changes
+
+
+def add(store, name, seed, level=0.8, *, label=None, method="ifca", status="done", varies=None, own=None, **shape):
+    """Write one unit."""
+    prefixed = {f"{method}/{k}": v for k, v in (own or {}).items()}
+    arrays = {} if status == "failed" else arrays_of(seed, level, own=prefixed, **shape)
+    store.write(name, record_of(name, seed, arrays, label, method, status, varies=varies or {}), arrays)
+
+
+def sweep(folder, methods=(("fedavg", 0.5), ("ifca", 0.8), ("oracle", 0.82)), seeds=3, **shape):
+    """A folder with a plan: every method with every seed."""
+    store = Store(folder)
+    names = []
+    for method, level in methods:
+        for seed in range(seeds):
+            names.append(f"{method}-{seed}")
+            add(store, names[-1], seed, level, method=method, **shape)
+    store.write_plan({"name": "a small sweep", "units": names})
+    return store
+
+
+def everything(folder):
+    """A folder in which there is something for every figure, and something went wrong, too."""
+    store = sweep(folder)
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((12, 3)).astype(np.float32)
+    matrix = np.corrcoef(points).astype(np.float32)
+    own = {
+        "epsilon": np.linspace(1, 0.5, 6, dtype=np.float32),
+        "similarity": matrix,
+        "embedding": points,
+        "p": np.ones((6, 4), np.float32),
+    }
+    for seed in range(3):
+        add(store, f"ccs-{seed}", seed, 0.7, method="ccs", label="<script>alert(1)</script> & CCS", own=own)
+    add(store, "bad-0", 0, method="bad", status="failed")
+    add(store, "wild-0", 0, method="wild", status="diverged")
+    store.write_plan({"name": "all <b>figures</b>", "units": store.ids()})
+    return store

@@ -1,0 +1,93 @@
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from cfljax.report import write
+from cfljax.store import Store
+from tests.report import synthetic
+
+CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+QUIET = (
+    "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update "
+    "--disable-sync --enable-logging=stderr --v=0 --dump-dom"
+)
+FIGURES = ("curves methods clients bytes seconds clusters threshold assignment confusion similarity embedding own time").split()  # noqa: SIM905
+
+
+def opened(path, profile, width=1200):
+    """(what the page has become, what its script had to say)."""
+    flags = [*QUIET.split(), f"--user-data-dir={profile}", f"--window-size={width},2000"]
+    done = subprocess.run([CHROMIUM, *flags, path.resolve().as_uri()], capture_output=True, text=True, timeout=120)
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+def test_every_figure_is_drawn_without_an_error(tmp_path):
+    synthetic.everything(tmp_path / "a")
+    dom, said = opened(write.report(tmp_path / "a"), tmp_path / "profile")
+    root = re.search(r"<html[^>]*>", dom)[0]
+    assert 'data-ready="yes"' in root and "data-error" not in root and said == []
+    for name in FIGURES:
+        figure = re.search(rf'<figure id="fig-{name}".*?</figure>', dom, re.S)[0]
+        assert "<svg" in figure and 'class="nothing"' not in figure, name
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; CCS" in dom
+    assert dom.count("data-config=") == 5 and "NaN" not in re.sub(r"<script.*?</script>", "", dom, flags=re.S)
+
+
+OWN = {"similarity": np.zeros((2, 2), np.float32), "embedding": np.ones((12, 1), np.float32)}
+
+
+@pytest.mark.parametrize("shape", ["nothing", "odd"])
+def test_pages_with_little_in_them_are_drawn_without_an_error(tmp_path, shape):
+    store = Store(tmp_path / "a")
+    if shape == "odd":
+        synthetic.add(store, "nan", 0, nan=True)
+        synthetic.add(
+            store,
+            "one",
+            0,
+            evaluations=1,
+            method="one",
+            label="one",
+            own=OWN,
+        )
+    dom, said = opened(write.report(tmp_path / "a"), tmp_path / "profile", width=500)
+    root = re.search(r"<html[^>]*>", dom)[0]
+    assert 'data-ready="yes"' in root and "data-error" not in root and said == []
+    assert re.search(r'<figure id="fig-embedding".*?</figure>', dom, re.S)[0].count("<svg") == (shape == "odd")
+
+
+CLICKS = """
+<script>
+const count = () => document.querySelectorAll("#fig-curves path[stroke]").length;
+const before = count();
+document.querySelector("#legend [data-config='0']").click();
+const hidden = count();
+document.querySelector("#legend button.plain").click();
+const select = document.querySelector("#fig-curves select");
+select.value = "loss";
+select.dispatchEvent(new Event("change"));
+const plot = document.querySelector("#fig-curves svg rect:last-of-type"), place = plot.getBoundingClientRect();
+plot.dispatchEvent(new PointerEvent("pointermove", { clientX: place.right - 1, clientY: place.top + 5 }));
+const heads = document.querySelectorAll("#comparison thead button");
+heads[4].click();
+const order = [...document.querySelectorAll("#comparison tbody th")].map(cell => cell.textContent).join(",");
+document.title = JSON.stringify([before, hidden, count(), document.getElementById("tip").textContent, order]);
+</script>
+"""
+
+
+def test_the_legend_filters_heads_sort_and_the_pointer_tells(tmp_path):
+    synthetic.sweep(tmp_path / "a", methods=(("worst", 0.3), ("best", 0.9), ("middle", 0.6)))
+    page = write.report(tmp_path / "a")
+    text = re.sub(r"<meta http-equiv=.*?>", "", page.read_text())  # the policy lets no script in but the page's own
+    page.write_text(text.replace("</body>", CLICKS + "</body>"))
+    dom, said = opened(page, tmp_path / "profile")
+    before, hidden, after, tip, order = json.loads(re.search(r"<title>(.*?)</title>", dom)[1])
+    assert (before, hidden, after, said) == (3, 2, 3, [])
+    assert tip.startswith("round 5worst1.") and tip.count(" ± ") == 3  # the highest loss first
+    assert order == "best,middle,worst"

@@ -1,0 +1,108 @@
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_rel
+
+from cfljax.report import tables
+from cfljax.report.compare import COLUMNS, holm, paired_t, rows
+from cfljax.report.gather import collect
+from cfljax.store import Store
+from tests.report import synthetic
+
+
+def table(folder):
+    return {row.configuration.name: row.cells for row in rows(collect([folder]).configurations)}
+
+
+@pytest.mark.parametrize("n", [3, 5, 20])
+def test_the_test_is_scipys_paired_t_test(n):
+    rng = np.random.default_rng(n)
+    for _ in range(20):
+        a, b = rng.standard_normal(n), rng.standard_normal(n) + 0.3
+        assert paired_t(a, b) == pytest.approx(ttest_rel(a, b).pvalue, rel=1e-9)
+
+
+def test_differences_that_are_all_the_same_leave_no_doubt():
+    assert paired_t([0.5, 0.6, 0.7], [0.5, 0.6, 0.7]) == 1.0
+    assert paired_t([0.5, 0.6, 0.7], [0.6, 0.7, 0.8]) == 0.0
+
+
+def test_holms_correction():
+    # Holm 1979 by hand: sorted 0.01·4, 0.02·3, 0.03·2 (raised to the one before), 0.5·1.
+    assert holm([0.03, 0.01, 0.5, 0.02]) == pytest.approx([0.06, 0.04, 0.5, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_mean_deviation_best_and_what_cannot_be_told_from_it(tmp_path):
+    store = Store(tmp_path)
+    levels = {"best": (0.90, 0.91, 0.92), "near": (0.905, 0.90, 0.92), "far": (0.5, 0.52, 0.53)}
+    for label, values in levels.items():
+        for seed, value in enumerate(values):
+            record = synthetic.record_of(
+                f"{label}-{seed}", seed, {}, label=label, timings={"train": 1.0}, summary={"accuracy_max": value}
+            )
+            store.write(record["id"], record, {})
+    found = {name: cells["accuracy_max"] for name, cells in table(tmp_path).items()}
+    assert found["best"].best and not found["near"].best
+    assert found["near"].tied and not found["far"].tied
+    assert found["best"].mean == pytest.approx(0.91) and found["best"].std == pytest.approx(0.01)
+    p = [ttest_rel(levels[name], levels["best"]).pvalue for name in ("near", "far")]
+    assert found["far"].p == pytest.approx(min(1, 2 * min(p)))
+    assert found["near"].p == pytest.approx(max(2 * min(p), max(p)))
+
+
+def test_two_shared_seeds_are_not_tested(tmp_path):
+    synthetic.sweep(tmp_path, seeds=2)
+    cells = table(tmp_path)
+    assert all(cell.p is None for each in cells.values() for cell in each.values())
+    assert "not tested" in tables.terminal(rows(collect([tmp_path]).configurations))
+
+
+def test_only_runs_that_ended_well_count(tmp_path):
+    store = synthetic.sweep(tmp_path, methods=(("ifca", 0.8),))
+    before = table(tmp_path)["ifca"]["accuracy_last"]
+    synthetic.add(store, "ifca-8", 8, 0.1, status="diverged")
+    synthetic.add(store, "ifca-9", 9, status="failed")
+    store.write_plan({"units": store.ids()})
+    assert table(tmp_path)["ifca"]["accuracy_last"] == before
+    assert collect([tmp_path]).configurations[0].runs == "5 (1 diverged, 1 failed)"
+
+
+def test_runs_on_other_data_are_not_compared(tmp_path):
+    store = Store(tmp_path)
+    for clients, level in ((10, 0.9), (20, 0.5)):
+        for seed in range(3):
+            for method, more in (("fedavg", 0.0), ("ifca", 0.05)):
+                name = f"{method}-{clients}-{seed}"
+                synthetic.add(store, name, seed, level + more, method=method, varies={"data.clients": clients})
+    found = table(tmp_path)
+    assert [name for name, cells in found.items() if cells["accuracy_last10"].best] == ["ifca clients=10", "ifca clients=20"]
+    text = tables.terminal(rows(collect([tmp_path]).configurations))
+    assert "\nclients=10\n" in text and "\nclients=20\n" in text
+    assert "best of the column on the same data" in text
+
+
+def test_a_target_that_only_some_reach_says_so_and_wins_nothing(tmp_path):
+    store = Store(tmp_path)
+    for label, reached in (("quick", (3, None, None)), ("slow", (8, 9, 10)), ("slower", (12, 13, 14))):
+        for seed, value in enumerate(reached):
+            summary = {"accuracy_max": 0.5, "round_to_target": value, "bytes_to_target": value}
+            record = synthetic.record_of(f"{label}-{seed}", seed, {}, label=label, timings={}, summary=summary)
+            store.write(record["id"], record, {})
+    cells = {name: each["round_to_target"] for name, each in table(tmp_path).items()}
+    assert not cells["quick"].best and cells["slow"].best
+    column = next(c for c in COLUMNS if c.key == "round_to_target")
+    assert tables.number(column, cells["quick"]) == "3 (1 of 3)"
+
+
+def test_without_a_target_there_is_no_column_for_it(tmp_path):
+    synthetic.sweep(tmp_path)
+    assert all("round_to_target" not in cells for cells in table(tmp_path).values())
+
+
+def test_what_no_run_has_is_no_number(tmp_path):
+    synthetic.sweep(tmp_path, nan=True)
+    for cells in table(tmp_path).values():
+        assert cells["accuracy_max"].n == 0 and math.isnan(cells["accuracy_max"].mean) and not cells["accuracy_max"].best

@@ -1,0 +1,52 @@
+import re
+
+import pytest
+
+from cfljax.report import figures, write
+from cfljax.report.content import read
+from cfljax.store import Store
+from tests.report import synthetic
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("all")
+    synthetic.everything(folder)
+    return folder, dict(figures.render(read([folder])))
+
+
+def test_every_figure_is_a_png_and_an_svg(rendered):
+    assert sorted(rendered[1]) == sorted(f"{name}.{kind}" for name in figures.FIGURES for kind in ("png", "svg"))
+    for name, data in rendered[1].items():
+        assert data.startswith(b"\x89PNG") if name.endswith("png") else b"<svg" in data
+
+
+def test_letters_are_paths_and_there_is_no_date(rendered):
+    for name, data in rendered[1].items():
+        if name.endswith("svg"):
+            assert b"<text" not in data and b"<dc:date>" not in data and b"font-family" not in data
+        assert not re.search(rb"20[23]\d-\d\d-\d\d", data)
+
+
+def test_rendered_twice_they_are_the_same_bytes(rendered, monkeypatch):
+    few = ("accuracy", "similarity", "embedding")
+    monkeypatch.setattr(figures, "FIGURES", {name: figures.FIGURES[name] for name in few})
+    again = dict(figures.render(read([rendered[0]])))
+    assert again == {name: data for name, data in rendered[1].items() if name.split(".")[0] in few}
+
+
+def test_what_there_is_nothing_for_is_left_out_and_old_files_go(tmp_path):
+    store = Store(tmp_path)
+    synthetic.add(store, "a", 0, label="_$x_1$ 中", nan=True, evaluations=1)
+    kept = tmp_path / "report" / "figures"
+    kept.mkdir(parents=True)
+    for name in ("similarity.png", "of_mine.png"):
+        (kept / name).write_bytes(b"")
+    write.report(tmp_path, figures=True)
+    names = {path.name for path in kept.iterdir()}
+    assert "of_mine.png" in names and "time.svg" in names and not {"similarity.png", "accuracy.png"} & names
+
+
+def test_no_runs_no_figures(tmp_path):
+    Store(tmp_path)
+    assert list(figures.render(read([tmp_path]))) == []

@@ -1,0 +1,226 @@
+import base64
+import hashlib
+import json
+import os
+import random
+import re
+
+import numpy as np
+import pytest
+
+from cfljax.report import detail, write
+from cfljax.report import page as page_module
+from cfljax.report.content import read
+from cfljax.report.curves import MOST_CURVES
+from cfljax.report.page import page
+from cfljax.store import Store
+from tests.report import synthetic
+
+
+def data_of(text):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
+
+
+def made(*folders, **options):
+    return page(read(folders, **options))
+
+
+def test_everything_is_in_the_page(tmp_path):
+    synthetic.everything(tmp_path)
+    text = made(tmp_path)
+    data = data_of(text)
+    assert [len(data[key]) for key in ("configs", "matrices", "scatters")] == [5, 1, 1]
+    assert {p["config"] for p in data["pictures"]} == {p["config"] for p in data["confusions"]} == set(range(5))
+    assert data["own"].keys() == {"epsilon"} and data["history"]["accuracy"][0]["x"] == [0, 1, 2, 3, 4, 5]
+    assert "ValueError: it went wrong" in text and "in round 3" in text and "cpu" in text and "jax 0.12.0" in text
+
+
+def test_curves_are_means_and_standard_deviations_over_the_seeds(tmp_path):
+    store = synthetic.sweep(tmp_path, methods=(("ifca", 0.8),), seeds=4)
+    values = np.array([store.read(name).arrays["history/accuracy"] for name in store.ids()])
+    band = data_of(made(tmp_path))["history"]["accuracy"][0]
+    np.testing.assert_allclose(band["m"], values.mean(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(band["s"], values.std(axis=0, ddof=1), rtol=1e-4)
+
+
+def test_runs_of_different_lengths_are_averaged_round_by_round(tmp_path):
+    store = Store(tmp_path)
+    synthetic.add(store, "a", 0, evaluations=3)
+    synthetic.add(store, "b", 1, evaluations=5)
+    values = [store.read(name).arrays["history/accuracy"] for name in "ab"]
+    band = data_of(made(tmp_path))["history"]["accuracy"][0]
+    np.testing.assert_allclose(band["m"][:3], (values[0] + values[1][:3]) / 2, rtol=1e-4)
+    np.testing.assert_allclose(band["m"][3:], values[1][3:], rtol=1e-4)
+    assert band["s"][3:] == [None, None]
+
+
+def test_names_are_harmless(tmp_path):
+    store = Store(tmp_path)
+    label = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;{{data}}"
+    synthetic.add(store, "a", 0, label=label, varies={"train.lr": "<b>"})
+    synthetic.add(store, "b", 0, label=label, status="failed", method='"><b>')
+    store.write_spec("name = '</pre><script>alert(3)</script>'")
+    store.write_plan({"name": label, "units": ["a", "b"]})
+    text = made(tmp_path)
+    assert data_of(text)["configs"][0]["name"] == label + " lr=<b>"
+    assert text.count("<script") == 5 and "<img" not in text and "<b>" not in text and "</pre><script" not in text
+    policy = re.search(r"script-src ([^\"]*)\"", text)[1].split()
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
+    assert policy == [f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts]
+
+
+def test_nothing_is_loaded_from_anywhere(tmp_path):
+    synthetic.everything(tmp_path)
+    text = made(tmp_path)
+    assert set(re.findall(r"https?://[^\s\"'<]+", text)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"<(link|iframe|object|embed)\b|@import|url\(|\bsrc=|fetch\(|XMLHttpRequest|import\(", text)
+
+
+def test_rendered_twice_and_from_a_shuffled_listing_it_is_the_same(tmp_path, monkeypatch):
+    store = synthetic.everything(tmp_path / "a")
+    (store.folder / "plan.json").unlink()
+    first = made(tmp_path / "a")
+    listing = os.scandir
+    shuffled = random.Random(1)
+
+    class Shuffled(list):
+        __enter__, __exit__ = (lambda self: self), (lambda self, *_: None)
+
+    monkeypatch.setattr(os, "scandir", lambda path=".": Shuffled(shuffled.sample(found := list(listing(path)), len(found))))
+    assert made(tmp_path / "a") == first
+
+
+def test_nothing_finished_is_said_in_words(tmp_path):
+    Store(tmp_path)
+    text = made(tmp_path)
+    assert "No finished runs yet." in text and "There are no finished runs to draw." in text and data_of(text)["configs"] == []
+
+
+def test_only_failed_runs_are_listed(tmp_path, monkeypatch):
+    monkeypatch.setattr(page_module, "MOST_TROUBLES", 10)
+    store = Store(tmp_path)
+    for seed in range(15):
+        synthetic.add(store, f"x-{seed:03}", seed, status="failed")
+    text = made(tmp_path)
+    assert text.count("it went wrong") == 10 and "and 5 more" in text and data_of(text)["configs"] == []
+
+
+ODD = (
+    {"evaluations": 1},
+    {"evaluations": 2},
+    {"clients": 1, "groups": 1},
+    {"nan": True},
+    {"known_groups": False},
+    {"clients": 900, "evaluations": 250},
+)
+
+
+@pytest.mark.parametrize("shape", ODD, ids=str)
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_odd_runs_make_a_page(tmp_path, shape, seeds):
+    synthetic.sweep(tmp_path, seeds=seeds, **shape)
+    text = made(tmp_path)
+    data = data_of(text)
+    assert len(data["configs"]) == 3 and "NaN" not in json.dumps(data) and len(text) < 400_000
+    for key in ("known_groups", "nan"):
+        if key in shape:
+            assert not data["confusions"] if key == "known_groups" else data["history"].keys() <= {"clusters"}
+
+
+def test_units_without_labels_or_curves(tmp_path):
+    store = Store(tmp_path)
+    record = synthetic.record_of("a", 0, {}, timings={"train": 1.0})
+    store.write("a", record, {"history/round": np.arange(2), "diag/ifca/x": np.zeros((0, 3), np.float32)})
+    data = data_of(made(tmp_path))
+    assert data["trivial"] == ["ifca (labels were not kept)"] and data["history"] == {}
+
+
+def test_damaged_arrays_are_told_and_the_rest_is_shown(tmp_path):
+    store = synthetic.sweep(tmp_path)
+    path = store.units / "ifca-1.npz"
+    raw = bytearray(path.read_bytes())
+    raw[200] ^= 1
+    path.write_bytes(raw)
+    content = read([tmp_path])
+    assert len(content.problems) == 1 and "ifca-1" in content.problems[0]
+    assert "ifca-1" in page(content) and path.exists()  # a report only looks
+    assert np.isfinite(content.curves[1].history["accuracy"].mean).all()
+
+
+def test_of_many_configurations_the_best_are_drawn_and_the_page_says_so(tmp_path):
+    store = Store(tmp_path)
+    for i in range(60):
+        synthetic.add(store, f"a-{i:02}", 0, 0.5 + i / 200, label="IFCA" if i else "worst", varies={"train.lr": i})
+    content = read([tmp_path])
+    assert len(content.drawn) == MOST_CURVES and content.drawn[0].label == "worst" and len(content.table) == 60
+    assert [c.options[0][1] for c in content.drawn[1:]] == [str(i) for i in range(60 - MOST_CURVES + 1, 60)]
+    assert f"The figures show {MOST_CURVES} of 60 configurations" in page(content)
+
+
+def test_a_target_is_counted_anew(tmp_path):
+    store = synthetic.sweep(tmp_path, methods=(("ifca", 0.8),), seeds=1)
+    accuracy = store.read("ifca-0").arrays["history/accuracy"]
+    cell = read([tmp_path], target=0.5).table[0].cells["round_to_target"]
+    assert cell.mean == np.flatnonzero(accuracy >= np.float32(0.5))[0]
+
+
+def test_clusters_have_the_colour_of_their_group(tmp_path):
+    labels = np.array([[7, 7, 7, 2, 2, 2, 2, -1]])
+    group = np.array([1, 1, 0, 0, 0, 0, 1, 1])
+    colour = detail._colours(labels, group)
+    assert colour == {2: 0, 7: 1}
+    table, clusters, groups = detail.contingency(labels[0], group)
+    assert table.tolist() == [[3, 1], [1, 2]] and clusters.tolist() == [2, 7] and groups.tolist() == [0, 1]
+
+
+def test_pictures_know_the_order_of_the_clients(tmp_path):
+    store = synthetic.sweep(tmp_path, methods=(("ifca", 0.8),), seeds=1)
+    data = data_of(made(tmp_path))["pictures"][0]
+    cells = np.frombuffer(base64.b64decode(data["cells"]), np.uint8).reshape(12, 6)
+    groups = np.frombuffer(base64.b64decode(data["groups"]), np.uint8)
+    labels, group = (store.read("ifca-0").arrays[name] for name in ("labels", "group"))
+    order = np.argsort(group, kind="stable")
+    assert groups.tolist() == group[order].tolist()
+    assert cells.tolist() == np.where(labels[:, order] < 0, 255, labels[:, order]).T.tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "evaluations", "wanted"),
+    [
+        ("similarity", (5, 5), 5, True),
+        ("p", (5, 5), 5, False),
+        ("anything", (7, 7), 5, True),
+        ("members", (5, 4), 5, False),
+        ("snapshots", (3, 5, 5), 3, True),
+        ("one", (1, 1), 1, False),
+    ],
+)
+def test_what_a_matrix_is(name, shape, evaluations, wanted):
+    values = np.random.default_rng(0).standard_normal(shape)
+    assert detail.is_matrix(name, values, evaluations) == wanted
+
+
+def test_a_snapshot_of_some_clients_is_ordered_by_their_clusters(tmp_path):
+    founders = np.array([4, 2, 0, 1], np.int32)
+    square = np.arange(16, dtype=np.float32).reshape(4, 4)
+    synthetic.add(Store(tmp_path), "a", 0, own={"edc": square, "founders": founders})
+    matrix = read([tmp_path]).details[0].matrices[0]  # groups 1, 2, 0, 1
+    assert matrix.values.tolist() == square[np.ix_([2, 3, 0, 1], [2, 3, 0, 1])].tolist()
+    assert matrix.colours.tolist() == [0, 1, 1, 2]
+
+
+def test_the_plane_of_an_embedding():
+    rng = np.random.default_rng(0)
+    flat = rng.standard_normal((20, 2)) * [5, 1]
+    turned, _ = np.linalg.qr(rng.standard_normal((4, 4)))
+    found = detail.plane(flat @ turned[:2])
+    distances = lambda points: np.linalg.norm(points[:, None] - points[None], axis=-1)  # noqa: E731
+    np.testing.assert_allclose(distances(found), distances(flat), atol=1e-9)
+    assert detail.plane(np.zeros((3, 1))).shape == detail.plane(np.full((3, 5), np.nan)).shape == (3, 2)
+
+
+def test_the_files_of_a_report(tmp_path):
+    synthetic.sweep(tmp_path)
+    path = write.report(tmp_path)
+    assert path == tmp_path / "report" / "index.html"
+    assert sorted(p.name for p in path.parent.iterdir()) == ["index.html", "table.csv", "table.md", "table.tex"]

@@ -1,0 +1,117 @@
+import csv
+import io
+import re
+
+import numpy as np
+
+from cfljax.report import tables
+from cfljax.report.compare import rows
+from cfljax.report.gather import collect
+from cfljax.result import Results
+from cfljax.store import Store
+from tests.report import synthetic
+
+NASTY = "50% & $x_1$ {a} #~^\\ | *b* <i>\x1b[31m"
+
+
+def table(*folders):
+    return rows(collect(folders).configurations)
+
+
+def test_one_line_per_configuration_and_the_best_starred(tmp_path):
+    synthetic.sweep(tmp_path)
+    lines = tables.terminal(table(tmp_path)).splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["fedavg", "ifca", "oracle"]
+    assert lines[3].count("*") >= 5 and "*" not in lines[1].split("±")[1]
+    assert lines[0].index("max") + len("max") == lines[1].index("±") + len("± 0.5")
+
+
+def test_a_narrow_terminal_gets_fewer_columns_and_is_told(tmp_path):
+    synthetic.sweep(tmp_path)
+    wide, narrow = tables.terminal(table(tmp_path)).splitlines(), tables.terminal(table(tmp_path), 80).splitlines()
+    assert max(map(len, wide[:4])) > 80 >= max(map(len, narrow[:4]))
+    assert narrow[-1].startswith("left out for want of space: NMI")
+    assert "last 10" in narrow[0] and "worst tenth" in narrow[0]
+
+
+def test_bold_changes_nothing_but_the_weight(tmp_path):
+    synthetic.sweep(tmp_path)
+    plain, bold = tables.terminal(table(tmp_path)), tables.terminal(table(tmp_path), bold=True)
+    assert "\033[1m" in bold
+    assert re.sub(r"\033\[[01]m", "", bold) == plain
+
+
+def test_names_cannot_command_the_terminal(tmp_path):
+    synthetic.add(Store(tmp_path), "a", 0, label=NASTY)
+    assert "\x1b" not in tables.terminal(table(tmp_path))
+
+
+def test_latex_is_escaped_and_balanced(tmp_path):
+    store = synthetic.sweep(tmp_path)
+    synthetic.add(store, "a", 0, label=NASTY)
+    store.write_plan({"units": store.ids()})
+    text = tables.latex(table(tmp_path))
+    assert r"50\% \& \$x\_1\$ \{a\} \#\textasciitilde{}\textasciicircum{}\textbackslash{} \textbar{} *b*" in text
+    assert r"\toprule" in text and r"\bottomrule" in text and r"$\pm$" in text and r"\textbf{" in text
+    body = [line for line in text.splitlines() if line.endswith(r"\\")]
+    columns = re.search(r"\\begin\{tabular\}\{(\w+)\}", text)[1]
+    assert {len(re.findall(r"(?<!\\)&", line)) + 1 for line in body} == {len(columns)}
+    assert all(ord(c) < 128 or c == "�" for c in text)
+
+
+def test_markdown_has_as_many_cells_in_every_line(tmp_path):
+    store = synthetic.sweep(tmp_path)
+    synthetic.add(store, "a", 0, label=NASTY)
+    store.write_plan({"units": store.ids()})
+    lines = [line for line in tables.markdown(table(tmp_path)).splitlines() if line.startswith("|")]
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
+    assert len(lines) == 6 and "**" in "".join(lines) and "<i>" not in "".join(lines).replace(r"\<i\>", "")
+
+
+def test_csv_has_the_numbers_as_they_are(tmp_path):
+    store = synthetic.sweep(tmp_path, methods=(("ifca", 0.8), ("fedavg", 0.5)))
+    synthetic.add(store, "failed-0", 5, status="failed")
+    store.write_plan({"units": store.ids()})
+    found = {line["label"]: line for line in csv.DictReader(io.StringIO(tables.to_csv(table(tmp_path))))}
+    frame = Results(tmp_path).to_pandas()
+    values = frame[(frame.method == "ifca") & (frame.status == "done")].accuracy_last10
+    assert np.isclose(float(found["ifca"]["accuracy_last10_mean"]), values.mean(), rtol=1e-8)
+    assert np.isclose(float(found["ifca"]["accuracy_last10_std"]), values.std(), rtol=1e-8)
+    assert (found["ifca"]["done"], found["ifca"]["failed"], found["ifca"]["accuracy_last10_best"]) == ("3", "1", "1")
+    assert 0 < float(found["fedavg"]["accuracy_last10_p"]) < 0.05
+
+
+def test_options_that_vary_have_their_columns(tmp_path):
+    store = Store(tmp_path)
+    for lr in (0.1, 0.01):
+        synthetic.add(store, f"a-{lr}", 0, varies={"train.lr": lr, "data.name": "digits", "method.mu": [1, 2]})
+    assert [row.configuration.name for row in table(tmp_path)] == [
+        "ifca lr=0.01 data=digits mu=[1, 2]",
+        "ifca lr=0.1 data=digits mu=[1, 2]",
+    ]
+    assert "| method | lr | data | mu | runs |" in tables.markdown(table(tmp_path))
+    assert tables.to_csv(table(tmp_path)).startswith("folder,method,label,lr,data,mu,")
+
+
+def test_several_folders_have_a_column_of_their_own(tmp_path):
+    for name in ("one", "two"):
+        synthetic.sweep(tmp_path / name)
+    both = table(tmp_path / "one", tmp_path / "two", tmp_path / "one")
+    assert len(both) == 6 and {row.configuration.folder for row in both} == {"one", "two"}
+    assert tables.terminal(both).splitlines()[1].split()[:2] == ["fedavg", "one"]
+    assert "| two | ifca |" in tables.markdown(both) and "folder & method &" in tables.latex(both)
+    assert [line["folder"] for line in csv.DictReader(io.StringIO(tables.to_csv(both)))] == ["one"] * 3 + ["two"] * 3
+
+
+def test_nothing_is_said_in_words(tmp_path):
+    Store(tmp_path)
+    assert tables.terminal([]) == "no finished runs"
+    assert tables.comparison(Results(tmp_path)) == "no finished runs"
+    assert "No finished runs" in tables.markdown([]) and tables.latex([]).startswith("%")
+    assert tables.to_csv([]).startswith("folder,method,label")
+
+
+def test_sizes():
+    assert [tables.size(v) for v in (0, 999, 1000, 99_940, 99_960, 1.5e9, 2e15)] == [
+        "0 B", "999 B", "1.0 kB", "99.9 kB", "100 kB", "1.5 GB", "2000 TB",
+    ]  # fmt: skip
