@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from cfljax.errors import CfljaxError
 
@@ -26,6 +26,7 @@ class Terminated(BaseException):
 def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
     """The exit code of a command: parsed, run, and its mistakes told in one line on standard error."""
     signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell starts us in the background
     _end_soon_after_signals()
     try:
         return run(parser.parse_args(arguments))
@@ -34,9 +35,9 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
             raise
         return _say(" ".join(str(error).split()), error.exit_code)
     except KeyboardInterrupt:
-        return _say("stopped; start the same command again to go on", INTERRUPTED)
+        _end("stopped; start the same command again to go on", INTERRUPTED)
     except Terminated:
-        return _say("terminated; start the same command again to go on", TERMINATED)
+        _end("terminated; start the same command again to go on", TERMINATED)
     except BrokenPipeError:  # the reader of our output has gone: not our mistake
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -46,6 +47,13 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
         if os.environ.get("CFLJAX_DEBUG"):
             raise
         return _say(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 3)
+
+
+def _end(message: str, code: int) -> NoReturn:
+    """End at once: an orderly exit would wait for what the device is still computing. Files have been closed on the way here."""
+    _say(message, code)
+    sys.stdout.flush()
+    os._exit(code)
 
 
 def _terminate(*_: Any) -> None:
@@ -65,7 +73,7 @@ def _end_soon_after_signals() -> None:
             number = os.read(read, 1)
             if number and number[0] in codes:
                 time.sleep(PATIENCE)
-                os._exit(_say("stopped in the middle of a round; start the same command again to go on", codes[number[0]]))
+                _end("stopped in the middle of a round; start the same command again to go on", codes[number[0]])
 
     threading.Thread(target=watch, daemon=True).start()
 

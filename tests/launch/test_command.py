@@ -44,7 +44,7 @@ def test_a_sweep_prints_its_table_and_says_where_results_are(spec, tmp_path):
         (["--set", "train.rouns=3"], 2, ["train.rouns", "rounds"]),
         (["--set", "method=fedavgg"], 2, ["fedavgg", "fedavg"]),
         (["--set", "train.lr=-1"], 2, ["train.lr", "-1"]),
-        (["--set", "data.name=nowhere_to_be_found"], 4, ["nowhere_to_be_found", "prepare"]),
+        (["--set", "data=nowhere_to_be_found"], 4, ["nowhere_to_be_found", "prepare"]),
         (["--no-such-flag"], 2, ["--no-such-flag"]),
     ],
 )

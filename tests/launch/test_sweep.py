@@ -154,7 +154,7 @@ def test_a_run_that_diverges_is_recorded_as_that(tmp_path):
 
 def test_missing_data_stops_the_sweep(tmp_path):
     with pytest.raises(DataError):
-        carry_out(spec(data={"name": "no_such_data", "clients": 3}), Store(tmp_path), QUIET)
+        carry_out(spec(data={"name": "no_such_data", "clients": 5}), Store(tmp_path), QUIET)
 
 
 def test_models_and_labels_are_kept_on_request(tmp_path):
@@ -163,7 +163,7 @@ def test_models_and_labels_are_kept_on_request(tmp_path):
         carry_out(one, Store(tmp_path / keep), Options(keep=keep, quiet=True))
         (unit,) = units(tmp_path / keep).values()
         assert {"models", "labels"} & set(unit.arrays) == kept
-        assert {"client_accuracy", "history/accuracy", "group"} <= set(unit.arrays)
+        assert {"client_accuracy", "history/accuracy"} <= set(unit.arrays)
 
 
 def test_run_from_python_is_the_run_of_the_sweep(whole):
