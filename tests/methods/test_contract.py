@@ -19,7 +19,6 @@ NAMES = list(METHODS)
 NOT_FIXED_WITHOUT_STEPS = {
     "joint": "in each round with an empty cluster random devices are put elsewhere",
     "fesem": "its centres move to the clients' weights, which all are w_0",
-    "one_shot": "a cluster starts from the mean of its members' weights",
 }
 every_method = pytest.mark.parametrize("name", NAMES)
 

@@ -1,0 +1,163 @@
+"""FedGroup: every option against a plain loop over clients, and the neighbours it reduces to."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax.errors import SpecError
+from cfljax.methods import METHODS
+from cfljax.methods.common import first_model
+from tests import toy
+from tests.methods import rounds
+from tests.reference import plain
+from tests.reference.fedgroup import fedgroup
+
+WORK = {"epochs": 2, "batch": 5}
+BASE = {"clusters": 2, "alpha": 3, "pretrain_steps": 6}
+LATEST = {
+    "cold_start": "madc", "newcomer": "latest", "newcomer_epochs": "rest", "inter_group": "normalised", "eta_g": 0.1,
+    "average": "uniform", "snapshots": True,
+}  # fmt: skip
+
+
+@functools.cache
+def federation(groups=2, clients=12):
+    return toy.federation("label_permutation", seed=3, clients=clients, groups=groups)
+
+
+def close(states, method, wanted):
+    models, labels = rounds.models_of(method, states)
+    for t, (right, assigned) in enumerate(wanted):
+        np.testing.assert_array_equal(labels[t], assigned, err_msg=f"round {t}")
+        np.testing.assert_allclose(models[t], right, atol=1e-5 * np.abs(right).max(), err_msg=f"round {t}")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mu": 0.5, "eta_g": 0.1},
+        LATEST,
+        {"cold_start": "rcc", "assign": "random", "inter_group": "weighted", "eta_g": 0.2},
+        {"assign": "random", "rac": "always", "pretrain_epochs": 1, "pretrain_steps": 50},
+    ],
+    ids=("edc", "mu", "madc-latest", "rcc-rac", "rac-always"),
+)
+def test_agrees_with_a_plain_loop_over_clients(options):
+    options = BASE | options
+    states, infos, method = rounds.run("fedgroup", federation(), rounds=4, participants=4, work=WORK, **options)
+    net, clients, w0 = plain.Net(6, 4), plain.Clients(federation()), first_model(rounds.keys.root(0), toy.model())
+    names, options = np.asarray(states[0].labels), {k: v for k, v in options.items() if k != "snapshots"}
+    wanted, before = fedgroup(net, clients, np.asarray(w0, np.float64), 0, 4, 4, 0.1, 5, 2, names=names, **options)
+    close(states, method, wanted)
+    # one model down and one update up per participant and per pre-training, in the round in which it happens
+    assert [[int(n) for n in info.traffic] for info in infos] == [[4 + n, 4 + n, 0, 0] for n in before]
+    assigned = [(labels >= 0).sum() for _, labels in wanted]
+    assert [int(i.diag["newcomers"]) for i in infos] == np.diff(assigned).tolist()
+    assert [int(i.diag["members"].sum()) for i in infos] == assigned[1:]
+
+
+def test_cold_start_finds_the_true_groups():
+    states, _, _ = rounds.run("fedgroup", federation(), rounds=4, participants=4, work=WORK, **BASE)
+    guess, group = np.asarray(states[0].guess), np.asarray(federation().group)
+    assert np.array_equal(guess == guess[0], group == group[0])
+
+
+@pytest.mark.parametrize("newcomer", ["initial", "latest"])
+def test_clients_without_a_group_are_scored_with_the_one_they_would_join(newcomer):
+    options = BASE | ({} if newcomer == "initial" else LATEST)
+    states, _, method = rounds.run("fedgroup", federation(), rounds=1, participants=4, work=WORK, **options)
+    labels, chosen = np.asarray(states[1].labels), np.asarray(method.score(states[1], federation(), {"lr": jnp.float32(0.1)}))
+    assert (labels < 0).any() and np.array_equal(chosen[labels >= 0], labels[labels >= 0])
+    group = np.asarray(federation().group)
+    assert np.array_equal(chosen == chosen[0], group == group[0])
+
+
+def test_one_group_of_everybody_from_the_initial_model_is_fedavg():
+    options = BASE | {"mu": 0.0}
+    _, _, method, _, step = rounds.prepared("fedgroup", WORK, **options)
+    _, _, average, begin, plain_step = rounds.prepared("fedavg", WORK)
+    hyper = {"lr": jnp.float32(0.1)}
+    given = _given(method, federation(), np.zeros(12, np.int32))
+    same = _play(step, given, hyper | {"mu": jnp.float32(0), "eta_g": jnp.float32(0)})
+    other = _play(plain_step, begin(rounds.keys.root(0), federation(), hyper, {}), hyper)
+    np.testing.assert_allclose(method.models(same)[0][0], average.models(other)[0][0], atol=1e-6)
+
+
+def test_the_true_groups_from_the_initial_model_are_the_oracle():
+    _, _, method, _, step = rounds.prepared("fedgroup", WORK, **BASE)
+    _, _, oracle, begin, oracle_step = rounds.prepared("oracle", WORK)
+    hyper = {"lr": jnp.float32(0.1)}
+    given = _given(method, federation(), np.asarray(federation().group))
+    same = _play(step, given, hyper | {"mu": jnp.float32(0), "eta_g": jnp.float32(0)})
+    other = _play(oracle_step, begin(rounds.keys.root(0), federation(), hyper, {}), hyper)
+    np.testing.assert_allclose(method.models(same)[0], oracle.models(other)[0], atol=1e-6)
+    assert np.array_equal(same.labels, other.labels)
+
+
+def _given(method, federation, labels):
+    """The state in which the clients have these groups, all at w_0, and nobody has pre-trained."""
+    w0 = np.asarray(first_model(rounds.keys.root(0), toy.model()))
+    setup = {"labels": labels, "guess": labels, "founder": np.zeros(len(labels), bool), "snapshot": {}}
+    compass = (w0, np.zeros((2, w0.size), np.float32), np.ones(2, bool))
+    return method.init(rounds.keys.root(0), federation, {}, setup | {"compass": compass})
+
+
+def _play(step, state, hyper, count=3):
+    for t in range(count):
+        key = rounds.keys.fold(rounds.keys.root(0), "round", t)
+        present = rounds.cohort.draw(key, federation(), 4, jnp.int32(t), hyper)
+        state, _ = step(key, state, federation(), present, hyper)
+    return jax.device_get(state)
+
+
+def test_a_broken_founder_is_left_out_and_joins_later():
+    whole = federation()
+    founders = np.flatnonzero(rounds.run("fedgroup", whole, rounds=0, participants=4, work=WORK, **BASE)[0][0].founder)
+    start, count = int(whole.train.start[founders[0]]), int(whole.train.count[founders[0]])
+    mine = np.asarray(whole.train.rows)[start : start + count]
+    broken = toy.replace(whole, pool=whole.pool._replace(x=jnp.asarray(whole.pool.x).at[mine].set(jnp.nan)))
+    states, infos, _ = rounds.run("fedgroup", broken, rounds=4, participants=4, work=WORK, **BASE)
+    assert int(states[0].labels[founders[0]]) == -1 and bool(states[0].founder[founders[0]])
+    assert np.isfinite(states[-1].models).all() and all(np.isfinite(i.discrepancy) for i in infos)
+
+
+def test_late_clients_are_newcomers():
+    whole = federation()
+    arrive = np.zeros(12, np.int32)
+    arrive[[1, 5]] = 2
+    late = toy.replace(whole, arrive=jnp.asarray(arrive))
+    states, _, _ = rounds.run("fedgroup", late, rounds=4, participants=12, work=WORK, **BASE)
+    _, labels = rounds.models_of(rounds.prepared("fedgroup", WORK, **BASE)[2], states)
+    assert (labels[:3, [1, 5]] == -1).all() and (labels[3:, [1, 5]] >= 0).all()
+    group = np.asarray(whole.group)
+    assert np.array_equal(labels[-1] == labels[-1][0], group == group[0])
+
+
+def test_alike_clients_fill_one_group_and_empty_ones_stay_unused():
+    states, _, _ = rounds.run("fedgroup", federation(), rounds=2, participants=4, lr=0.0, work=WORK, **BASE)
+    assert states[0].compass.active.sum() == 1 and set(np.asarray(states[-1].labels).tolist()) <= {-1, 0}
+    assert np.isfinite(states[-1].models).all()
+
+
+def test_snapshots_keep_what_the_cold_start_saw():
+    states, _, method = rounds.run("fedgroup", federation(), rounds=0, work=WORK, **BASE | LATEST)
+    kept = method.extras(states[0])
+    assert kept["edc"].shape == kept["madc"].shape == (6, 6) and kept["embedding"].shape == (6, 2)
+    apart = np.linalg.norm(kept["embedding"][:, None] - kept["embedding"][None], axis=2) / 2  # eq. 8
+    np.testing.assert_allclose(kept["edc"], apart, atol=1e-6)
+    assert sorted(np.asarray(kept["founders"]).tolist()) == np.flatnonzero(states[0].founder).tolist()
+    states, _, method = rounds.run("fedgroup", federation(), rounds=0, work=WORK, **BASE)
+    assert method.extras(states[0]) == {}
+
+
+def test_impossible_options_are_one_line_errors():
+    with pytest.raises(SpecError, match="clusters = 20, but only 12 clients"):
+        rounds.run("fedgroup", federation(), rounds=0, work=WORK, clusters=20)
+    with pytest.raises(SpecError, match="newcomer_epochs"):
+        rounds.run("fedgroup", federation(), rounds=0, work={"epochs": 1, "batch": 5}, newcomer_epochs="rest")
+    with pytest.raises(SpecError, match="not both"):
+        METHODS.check("fedgroup", {"pretrain_steps": 3, "pretrain_epochs": 1}, "method")

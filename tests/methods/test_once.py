@@ -1,0 +1,162 @@
+"""OCFL and one-shot K-means against plain loops, and the neighbours they reduce to."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax.errors import SpecError
+from cfljax.methods.common import first_model
+from cfljax.methods.ocfl import ROUND_UP
+from tests import toy
+from tests.methods import rounds
+from tests.reference import once, plain
+
+WORK = {"epochs": 2, "batch": 5}
+ISOLATE = {"noise": "isolate", "merge_to": 3, "warm_start": True, "average": "uniform"}
+
+
+@functools.cache
+def federation():
+    return toy.federation("shards", seed=2, clients=14, shards=1, test="own")
+
+
+@functools.cache
+def weights(epochs, lr=0.1):
+    clients = plain.Clients(federation())
+    return once.trained(plain.Net(6, 4), clients, start(), 0, lr, 5, epochs)
+
+
+def start():
+    return np.asarray(first_model(rounds.keys.root(0), toy.model()), np.float64)
+
+
+def agree(states, method, history, labels):
+    """The models of clusters in use, and everybody's label."""
+    for state, wanted in zip(states, history, strict=True):
+        models, found = (np.asarray(a) for a in method.models(state))
+        np.testing.assert_array_equal(found, labels)
+        for k, right in wanted.items():
+            np.testing.assert_allclose(models[k], right, atol=1e-5 * np.abs(right).max())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"clients_per_cluster": 2},
+        {"clients_per_cluster": 3, "metric": "cosine", "xi": 0.5, **ISOLATE},
+        {"clients_per_cluster": 2, "noise": "drop", "xi": 0.4, "min_samples": 3, "snapshots": True},
+    ],
+    ids=("nearest", "isolate-merge-warm", "drop"),
+)
+def test_ocfl_agrees_with_a_plain_loop_over_clients(options):
+    states, infos, method = rounds.run("ocfl", federation(), rounds=3, participants=1, work=WORK, **options)
+    local, clients, net = weights(1), plain.Clients(federation()), plain.Net(6, 4)
+    how = {"min_samples": 2, "xi": 0.2, "metric": "euclidean", "noise": "nearest", "merge_to": None} | options
+    raw, settled, labels = once.optics_labels(local, *(how[k] for k in ("min_samples", "xi", "metric", "noise", "merge_to")))
+    labels = once.renamed(labels)
+    assert (raw < 0).any() and labels.max() >= 1, "the toy has noise and clusters"
+    begin = once.means(local, labels) if options.get("warm_start") else dict.fromkeys(range(labels.max() + 1), start())
+    draw = lambda t: once.per_cluster(0, t, clients.uid, labels, options["clients_per_cluster"])  # noqa: E731
+    history = once.inside(net, clients, begin, labels, 0, 3, 0.1, 5, 2, draw, options.get("average", "samples"))
+    agree(states, method, history, labels)
+    # one model down and one update up per participant, and in round 0 per client of the federation
+    assert [[int(n) for n in i.traffic] for i in infos] == [[len(draw(t)) + 14 * (t == 0)] * 2 + [0, 0] for t in range(3)]
+    kept = method.extras(states[0])
+    assert int(kept["noise"]) == (raw < 0).sum() and int(kept["found"]) == settled.max() + 1
+    assert ("optics" in kept) == ("snapshots" in options)
+    scored = np.asarray(method.score(states[-1], federation(), {}))
+    models = np.asarray(method.models(states[-1])[0])
+    np.testing.assert_array_equal(scored[labels >= 0], labels[labels >= 0])
+    assert len(models) == ROUND_UP + ("drop" in options.values())
+    if (labels < 0).any():
+        initial = np.tile(start(), ((labels < 0).sum(), 1))
+        np.testing.assert_allclose(models[scored[labels < 0]], initial, atol=1e-6)
+
+
+def test_ari_is_taken_before_merging():
+    options = {"clients_per_cluster": 3, "metric": "cosine", "xi": 0.5, **ISOLATE}
+    states, _, method = rounds.run("ocfl", federation(), rounds=0, work=WORK, **options)
+    from sklearn.metrics import adjusted_rand_score
+
+    settled = once.optics_labels(weights(1), 2, 0.5, "cosine", "isolate", None)[1]
+    assert float(method.extras(states[0])["ari"]) == pytest.approx(adjusted_rand_score(federation().group, settled), abs=1e-6)
+
+
+def test_ocfl_on_the_true_groups_is_the_oracle_and_on_one_cluster_fedavg():
+    _, _, method, _, step = rounds.prepared("ocfl", WORK, clients_per_cluster=14)
+    hyper = {"lr": jnp.float32(0.1)}
+    for name, labels in (("oracle", np.asarray(federation().group)), ("fedavg", np.zeros(14, np.int32))):
+        _, _, other, begin, other_step = rounds.prepared(name, WORK)
+        given = {"models": np.tile(start().astype(np.float32), (ROUND_UP, 1)), "labels": labels, "guess": labels, "extras": {}}
+        a, b = method.init(None, None, None, given), begin(rounds.keys.root(0), federation(), hyper, {})
+        for t in range(2):
+            key = rounds.keys.fold(rounds.keys.root(0), "round", t)
+            present = rounds.cohort.draw(key, federation(), 14, jnp.int32(t), hyper)
+            a, b = step(key, a, federation(), present, hyper)[0], other_step(key, b, federation(), present, hyper)[0]
+        right = np.asarray(other.models(b)[0])
+        np.testing.assert_allclose(np.asarray(method.models(a)[0])[: len(right)], right, atol=1e-6)
+
+
+def test_ocfl_draws_fewer_where_clients_drop_out_and_waits_for_late_ones():
+    arrive = np.zeros(14, np.int32)
+    arrive[[0, 3]] = 1
+    late = toy.replace(federation(), arrive=jnp.asarray(arrive))
+    states, infos, method = rounds.run("ocfl", late, rounds=2, work=WORK, hyper={"dropout": 1.0}, clients_per_cluster=14)
+    labels = [np.asarray(method.models(s)[1]) for s in states]
+    assert (labels[0][[0, 3]] == -1).all() and (labels[1][[0, 3]] == -1).all() and (labels[2][[0, 3]] >= 0).all()
+    assert [int(i.diag["participants"]) for i in infos] == [0, 0]
+    assert [int(i.traffic.vectors_up) for i in infos] == [12, 2]
+    np.testing.assert_array_equal(states[2].models, states[0].models)
+    there = arrive == 0
+    _, settled, _ = once.optics_labels(weights(1)[there], 2, 0.2, "euclidean", "nearest", None)
+    centres = once.means(weights(1)[there], once.renamed(settled))
+    nearest = [max(centres, key=lambda k: once.cosine(weights(1)[i], centres[k])) for i in (0, 3)]
+    assert labels[2][[0, 3]].tolist() == nearest
+    np.testing.assert_array_equal(labels[2][there], once.renamed(settled))
+
+
+def test_ocfl_without_any_cluster_warns_and_is_one():
+    with pytest.warns(UserWarning, match="no cluster"):
+        states, _, method = rounds.run("ocfl", federation(), rounds=0, work=WORK, lr=float("nan"), clients_per_cluster=2)
+    assert set(np.asarray(method.models(states[0])[1]).tolist()) == {0}
+    assert np.isfinite(states[0].models).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"warm_start": True, "average": "uniform"}], ids=("", "warm"))
+def test_one_shot_agrees_with_a_plain_loop_over_clients(options):
+    states, infos, method = rounds.run(
+        "one_shot", federation(), rounds=3, participants=6, work=WORK, clusters=4, pretrain_epochs=3, **options
+    )
+    local, clients, net = weights(3), plain.Clients(federation()), plain.Net(6, 4)
+    labels = once.renamed(once.kmeans_labels(local, 4))
+    begin = once.means(local, labels) if options else dict.fromkeys(range(4), start())
+    draw = lambda t: plain.cohort(0, t, clients.uid, 6)  # noqa: E731
+    history = once.inside(net, clients, begin, labels, 0, 3, 0.1, 5, 2, draw, options.get("average", "samples"))
+    agree(states, method, history, labels)
+    assert [[int(n) for n in i.traffic] for i in infos] == [[6 + 14 * (t == 0)] * 2 + [0, 0] for t in range(3)]
+
+
+def test_one_shot_late_and_broken_clients_join_the_nearest_centre():
+    arrive = np.zeros(14, np.int32)
+    arrive[5] = 1
+    train = federation().train
+    mine = np.asarray(train.rows)[int(train.start[2]) : int(train.start[2]) + int(train.count[2])]
+    pool = federation().pool
+    late = toy.replace(federation(), arrive=jnp.asarray(arrive), pool=pool._replace(x=jnp.asarray(pool.x).at[mine].set(jnp.nan)))
+    states, infos, method = rounds.run("one_shot", late, rounds=2, participants=14, work=WORK, clusters=4, pretrain_epochs=3)
+    labels = [np.asarray(method.models(s)[1]) for s in states]
+    there = np.setdiff1d(np.arange(14), [2, 5])
+    known = once.renamed(once.kmeans_labels(weights(3)[there], 4))
+    centres = once.means(weights(3)[there], known)
+    assert labels[1][5] == -1 and labels[2][5] == min(centres, key=lambda k: np.linalg.norm(weights(3)[5] - centres[k]))
+    np.testing.assert_array_equal(labels[2][there], known)
+    assert labels[0][2] == 0 and np.isfinite(jax.device_get(states[-1].models)).all()
+    assert [int(i.nonfinite) for i in infos] == [1, 1] and int(infos[1].traffic.vectors_up) == 14 + 1
+
+
+def test_too_many_clusters_is_a_one_line_error():
+    with pytest.raises(SpecError, match="clusters = 15, but only 14 clients"):
+        rounds.run("one_shot", federation(), rounds=0, work=WORK, clusters=15)
