@@ -12,7 +12,7 @@ from cfljax.report.gather import Configuration
 
 MOST_CLIENTS = 200
 """Rows of the picture of clusters over rounds."""
-MOST_ROUNDS = 100
+MOST_ROUNDS = 128
 """Its columns."""
 MOST_SIDE = 150
 """Clients of a drawn matrix."""

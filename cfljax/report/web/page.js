@@ -93,6 +93,12 @@ const FIGURES = {
   },
 };
 
+// What there is nothing for at all comes last and small.
+function settle() {
+  for (const figure of document.querySelectorAll("figure")) figure.classList.toggle("empty", !figure.querySelector(".plot svg"));
+  draw();
+}
+
 function draw() {
   hideTip();
   for (const [name, build] of Object.entries(FIGURES)) {
@@ -133,6 +139,7 @@ function sortable(table) {
 
 legend();
 draw();
+settle();
 for (const table of document.querySelectorAll("#comparison table")) sortable(table);
 let width = innerWidth;
 addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });

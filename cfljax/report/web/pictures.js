@@ -50,7 +50,8 @@ function assignment(p, width) {
     const y = top + i / rows * tall;
     root.append(svg("line", { x1: left - 8, x2: left + strip + wide, y1: y, y2: y, stroke: "var(--card)", "stroke-width": 1.2 }));
   }
-  for (const i of new Set(columns > 1 ? ticks(0, columns - 1, wide / 60, true) : [0]))
+  const last = p.rounds[columns - 1], nearest = v => p.rounds.reduce((best, r, i) => Math.abs(r - v) < Math.abs(p.rounds[best] - v) ? i : best, 0);
+  for (const i of new Set(ticks(p.rounds[0], last, wide / 60, true).map(nearest)))
     root.append(svg("text", { x: left + strip + (i + 0.5) / columns * wide, y: top + tall + 14, "text-anchor": "middle" }, String(p.rounds[i])));
   root.append(svg("text", { x: left + strip + wide / 2, y: top + tall + 29, "text-anchor": "middle" }, "round"));
   root.append(svg("rect", {
