@@ -18,7 +18,7 @@ from cfljax.report.compare import Column, Row, seconds
 from cfljax.report.content import Content
 from cfljax.report.curves import MOST_CURVES
 from cfljax.report.embed import embed, styles
-from cfljax.report.gather import Configuration, Unit
+from cfljax.report.gather import Unit
 from cfljax.store import Store
 
 SCRIPTS = ("draw.js", "charts.js", "pictures.js", "page.js")
@@ -202,7 +202,7 @@ def _troubles(units: list[Unit]) -> str:
     lines = []
     for unit in bad[:MOST_TROUBLES]:
         record = unit.record
-        name = Configuration("", unit.record["method"], str(record.get("label", record["method"])), (), (), "", []).label
+        name = record.get("label", record["method"])
         options = " ".join(f"{k}={v}" for k, v in record["varies"].items())
         why = record.get("error") if unit.status == "failed" else _diverged(record)
         lines.append(
