@@ -32,22 +32,27 @@ class Config(fedavg.Config):
 
 
 class State(NamedTuple):
-    """All models in one array, so that scoring copies none."""
+    """The global model, and those that stay with the clients."""
 
-    models: jax.Array
-    """f32[C + 1, d]: the clients' personal models, and the global one."""
+    w: jax.Array
+    """f32[1, d]."""
+    personal: jax.Array
+    """f32[C, d]."""
+    learns: jax.Array
+    """bool[C]: holds training data."""
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """Ditto: FedAvg, and personal models pulled towards it."""
 
     def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
-        return State(jnp.tile(first_model(key, model), (federation.clients + 1, 1)))
+        w = first_model(key, model)[None]
+        return State(w, jnp.tile(w, (federation.clients, 1)), jnp.asarray(federation.train.count) > 0)
 
     def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         everyone = jnp.zeros_like(cohort.ids)
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
-        w, own = state.models[-1:], state.models[cohort.ids]
+        w, own = state.w, state.personal[cohort.ids]
         updates = solver.fit(key, federation, jobs_from(cohort, w, everyone), hyper)
         pulled = jobs_from(cohort, own, mine, anchor=w, anchor_of=everyone)
         personal = solver.fit(key, federation, pulled, hyper | {"mu": hyper["lam"]})
@@ -56,26 +61,21 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         kept = keep_own(cohort, personal.delta, own)
         either = cohort.mask & ~(jnp.isfinite(updates.delta) & jnp.isfinite(personal.delta)).all(axis=1)
         mixed = mixed._replace(nonfinite=jnp.sum(either, dtype=jnp.int32))
-        models = state.models.at[cohort.ids].set(kept.new).at[-1].set(mixed.new[0])
+        state = state._replace(w=mixed.new, personal=state.personal.at[cohort.ids].set(kept.new))
         apart = jnp.where(cohort.mask, jnp.linalg.norm(kept.new - mixed.new, axis=1), 0.0)
         distance = jnp.sum(apart) / jnp.maximum(jnp.sum(cohort.mask), 1)
         before, after = w[everyone], mixed.new[everyone]
         info = report(federation, cohort, updates, before, after, mixed, traffic(cohort), personal_distance=distance)
-        return State(models), info
+        return state, info
 
-    def labels(state: State) -> jax.Array:
-        return jnp.arange(state.models.shape[0] - 1, dtype=jnp.int32)
+    def models(state: State) -> tuple[jax.Array, jax.Array]:
+        own = jnp.where(state.learns[:, None], state.personal, state.w)
+        return own, jnp.arange(own.shape[0], dtype=jnp.int32)
 
-    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
-        return jnp.where(federation.train.count > 0, labels(state), federation.clients)
+    def also(state: State) -> dict[str, tuple[jax.Array, jax.Array]]:
+        return {"global": (state.w, jnp.zeros(state.learns.shape, jnp.int32))}
 
-    return Method(
-        init,
-        round,
-        models=lambda state: (state.models, labels(state)),
-        score=score,
-        also=lambda state: {"global": (state.models[-1:], jnp.zeros_like(labels(state)))},
-    )
+    return Method(init, round, models, also=also)
 
 
 ditto = Entry(Config, make)

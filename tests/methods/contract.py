@@ -18,8 +18,8 @@ ROUNDS = 4
 OPTIONS = {
     "ccs_rfedavg": {"theta": 0.3},
     "fedgroup": {"clusters": 2, "alpha": 3, "pretrain_steps": 4},
-    "ocfl": {"clients_per_cluster": 2},
-    "cfl_sattler": {"min_rounds": 1, "eps1": 10.0, "eps2": 0.0, "max_clusters": 4},
+    "ocfl": {"clients_per_cluster": 5},
+    "cfl_sattler": {"min_rounds": 1, "eps1": 10.0, "eps2": 0.0, "split_every": 2, "max_clusters": 4},
     "fl_hc": {"warmup_rounds": 1},
     "one_shot": {"clusters": 2},
 }
@@ -60,12 +60,17 @@ def run(name, hypers=({},), seeds=None, federation=None, sequential=True, chunk_
     method = METHODS.entry(name).make(static(config), model(), solver)
     real = int((np.asarray(federation.uid) >= 0).sum())
     settings = Settings(ROUNDS, real if full_participation(name) else 5, evaluations=ROUNDS + 1, sequential=sequential)
-    numbers = [{"lr": 0.1} | traced(config) | h for h in hypers]
+    numbers = [{"lr": 0.1} | traced(config) | _own_rate(config, h) for h in hypers]
     key = (name, static(config), sequential)
     seeds = list(range(len(numbers))) if seeds is None else seeds
     return simulate(
         method, model(), jax.device_put(federation), settings, seeds, numbers, program_key=key, chunk_rounds=chunk_rounds
     )
+
+
+def _own_rate(config, hyper):
+    """A method whose local training has its own learning rate gets the case's there."""
+    return hyper | ({"local_lr": hyper["lr"]} if hasattr(config, "local_lr") and "lr" in hyper else {})
 
 
 def same_bits(a, b):
