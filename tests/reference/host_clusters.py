@@ -23,10 +23,8 @@ def cut(apart, threshold, how):
 def rounds(net, clients, w, labels, key_of, ids_of, between, n, lr=0.1):
     """(models by cluster, labels) after n rounds; `between(t, models, labels, updates)` may change labels."""
     models, updates = {0: w} if np.ndim(w) == 1 else dict(enumerate(w)), {}
-    for t in range(n + 1):
+    for t in range(n):
         models, labels = between(t, models, labels, updates)
-        if t == n:
-            return models, labels
         updates = {}
         for i in ids_of(t):
             local = plain.local_key(key_of(t), clients.uid[i])
@@ -35,6 +33,7 @@ def rounds(net, clients, w, labels, key_of, ids_of, between, n, lr=0.1):
             members = [i for i in updates if labels[i] == k]
             if members:
                 models[k] = models[k] + plain.average([updates[i] for i in members], clients.size[members])
+    return between(n, models, labels, updates)
 
 
 def cosine(a, b):
