@@ -41,10 +41,11 @@ def close(states, method, wanted):
         {},
         {"mu": 0.5, "eta_g": 0.1},
         LATEST,
+        {"newcomer": "auxiliary"},
         {"cold_start": "rcc", "assign": "random", "inter_group": "weighted", "eta_g": 0.2},
         {"assign": "random", "rac": "always", "pretrain_epochs": 1, "pretrain_steps": 50},
     ],
-    ids=("edc", "mu", "madc-latest", "rcc-rac", "rac-always"),
+    ids=("edc", "mu", "madc-latest", "auxiliary", "rcc-rac", "rac-always"),
 )
 def test_agrees_with_a_plain_loop_over_clients(options):
     options = BASE | options

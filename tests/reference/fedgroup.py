@@ -98,6 +98,9 @@ def fedgroup(net, clients, w0, seed, rounds, participants, lr, batch, epochs, cl
             met = set(labels[present])
             directions = [new[k] - models[k] if k in met else directions[k] for k in range(clusters)]
             start = np.mean(new, axis=0)
+        elif newcomer == "auxiliary":
+            start = np.mean(new, axis=0)
+            directions = [w - start for w in new]
         models = new
         history.append((np.array(models), labels.copy()))
         counts.append(count)
