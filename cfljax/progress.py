@@ -16,50 +16,57 @@ SWEEP = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {postfix}, {remaining} left
 class Progress:
     """Counts rounds over all runs of a sweep; `with` closes the lines."""
 
-    def __init__(self, rounds: int, runs: int = 1, quiet: bool = False, stream: TextIO | None = None):
+    def __init__(self, rounds: int, runs: int = 1, quiet: bool = False, stream: TextIO | None = None, lines: int = 1):
+        self.lines = lines
         self.total, self.runs = rounds, runs
         self.done = 0
         self.finished = {"done": 0, "diverged": 0, "failed": 0}
         self.stream = stream or sys.stderr
         self.quiet = quiet
         self.begin = self.last = time.monotonic()
-        self.batch: Any = None
+        self.batches: list[Any] = []
         self.sweep: Any = None
-        self.current = ""
+        self.current = [""] * lines
 
     def __enter__(self) -> Progress:
         if not self.quiet and self.stream.isatty():
             from tqdm import tqdm
 
-            self.batch = tqdm(total=1, file=self.stream, bar_format=BATCH, position=0, leave=False, dynamic_ncols=True)
-            self.sweep = tqdm(total=self.total, file=self.stream, bar_format=SWEEP, position=1, leave=False, dynamic_ncols=True)
+            look = {"file": self.stream, "leave": False, "dynamic_ncols": True}
+            self.batches = [tqdm(total=1, bar_format=BATCH, position=at, **look) for at in range(self.lines)]
+            self.sweep = tqdm(total=self.total, bar_format=SWEEP, position=self.lines, **look)
             self.sweep.set_description_str("sweep", refresh=False)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for line in (self.batch, self.sweep):
-            if line is not None:
-                line.close()
+        for bar in [*self.batches, self.sweep]:
+            if bar is not None:
+                bar.close()
 
-    def start(self, name: str, rounds: int) -> None:
+    def start(self, name: str, rounds: int, line: int = 0) -> None:
         """A batch of so many rounds (of all its runs together) begins; compiling comes first."""
-        self.current = name
-        if self.batch is not None:
-            self.batch.reset(total=rounds)
-            self.batch.set_description_str(name, refresh=False)
-            self.batch.set_postfix_str("compiling", refresh=True)
+        self.current[line] = name
+        if self.batches:
+            self.batches[line].reset(total=rounds)
+            self.batches[line].set_description_str(name, refresh=False)
+            self.batches[line].set_postfix_str("compiling", refresh=True)
             self._summary()
 
-    def update(self, rounds: int, accuracy: float | None = None) -> None:
-        """`rounds` more are done."""
-        self.done += rounds
-        if self.batch is not None:
+    def update(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
+        """`rounds` more of the batch are done."""
+        if self.batches:
             if accuracy is not None:
-                self.batch.set_postfix_str(f"accuracy {accuracy:.3f}", refresh=False)
-            self.batch.update(rounds)
+                self.batches[line].set_postfix_str(f"accuracy {accuracy:.3f}", refresh=False)
+            self.batches[line].update(rounds)
+        self.pass_over(rounds, accuracy, line)
+
+    def pass_over(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
+        """`rounds` more of the sweep are done, here or elsewhere."""
+        self.done += rounds
+        if self.sweep is not None:
             self.sweep.update(rounds)
         elif not self.quiet and time.monotonic() - self.last >= EVERY:
-            self._line(accuracy)
+            self._line(accuracy, line)
 
     def finish(self, status: str) -> None:
         """A run has ended."""
@@ -82,11 +89,11 @@ class Progress:
         if self.sweep is not None:
             self.sweep.set_postfix_str(self._state(), refresh=True)
 
-    def _line(self, accuracy: float | None) -> None:
+    def _line(self, accuracy: float | None, line: int) -> None:
         self.last = time.monotonic()
         spent = self.last - self.begin
         left = clock(spent / self.done * (self.total - self.done)) if self.done else "?"
-        now = self.current if accuracy is None else f"{self.current}, accuracy {accuracy:.3f}"
+        now = self.current[line] if accuracy is None else f"{self.current[line]}, accuracy {accuracy:.3f}"
         self.say(f"{self.done}/{self.total} rounds, runs: {self._state()}, about {left} left; {now}")
 
 

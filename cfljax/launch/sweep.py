@@ -39,25 +39,44 @@ class Outcome(NamedTuple):
 def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[[Run], int] | None = None) -> Outcome:
     """Run what the folder lacks, in batches that share a program: of at most `limit` runs, else as many as the device's memory
     holds. Batches that another process is working on are left to it, and taken over if it dies."""
-    runs = spec.runs()
-    redo = ("failed",) if options.retry_failed else ()
-    with store.claim("plan", wait=True):
-        batches = _settle(spec, runs, store, batch_limit if limit is None else limit)
-        there = store.done(redo, verify=True)
-    todo = [batch for batch in batches if any(run.id not in there for run in batch.runs)]
-    rounds, number = sum(map(_rounds, todo)), sum(len(batch.runs) for batch in todo)
-    with Progress(rounds, number, options.quiet) as progress:
+    todo = lay_down(spec, store, options, limit)
+    with Progress(sum(map(rounds_of, todo)), sum(len(batch.runs) for batch in todo), options.quiet) as progress:
         for message in spec.warnings:
             progress.say(f"cfljax: {message}")
-        work = _Work(store, options, redo, progress, [])
-        while todo:
-            others = [batch for batch in todo if not work.take(batch)]
-            todo = [batch for batch in others if not work.finished(batch)]
-            if todo:
-                time.sleep(0.5)
+        work(todo, store, options, progress)
+    return outcome(spec, store, todo)
+
+
+def lay_down(
+    spec: Spec, store: Store, options: Options, limit: int | Callable[[Run], int] | None = None, threads: int | None = None
+) -> list[plan.Batch]:
+    """Settle the plan; the batches that are still to do. `threads`: what each process computes with, if it is not all cores."""
+    with store.claim("plan", wait=True):
+        batches = _settle(spec, store, batch_limit if limit is None else limit, threads)
+        there = store.done(_redo(options), verify=True)
+    return [batch for batch in batches if any(run.id not in there for run in batch.runs)]
+
+
+def work(todo: list[plan.Batch], store: Store, options: Options, progress: Progress) -> None:
+    """Do these batches, whoever does them, until all are done."""
+    worker = _Work(store, options, _redo(options), progress)
+    while todo:
+        others = [batch for batch in todo if not worker.take(batch)]
+        todo = [batch for batch in others if not worker.finished(batch)]
+        if todo:
+            time.sleep(0.5)
+
+
+def outcome(spec: Spec, store: Store, todo: list[plan.Batch]) -> Outcome:
+    """How the runs of the spec have ended; `todo` is what was computed now."""
     records = store.records()
-    statuses = [records[run.id]["status"] for run in runs if run.id in records]
-    return Outcome(statuses.count("done"), statuses.count("diverged"), statuses.count("failed"), work.computed)
+    statuses = [records[run.id]["status"] for run in spec.runs() if run.id in records]
+    computed = sum(len(batch.runs) for batch in todo)
+    return Outcome(statuses.count("done"), statuses.count("diverged"), statuses.count("failed"), computed)
+
+
+def _redo(options: Options) -> tuple[str, ...]:
+    return ("failed",) if options.retry_failed else ()
 
 
 class _Work(NamedTuple):
@@ -67,13 +86,6 @@ class _Work(NamedTuple):
     options: Options
     redo: tuple[str, ...]
     progress: Progress
-    counted: list[int]
-    """A one for each run computed."""
-
-    @property
-    def computed(self) -> int:
-        """Runs so far."""
-        return sum(self.counted)
 
     def finished(self, batch: plan.Batch) -> bool:
         """Whether all its units are there."""
@@ -85,7 +97,7 @@ class _Work(NamedTuple):
             if not mine:
                 return False
             if self.finished(batch):
-                self.progress.update(_rounds(batch))
+                self.progress.pass_over(rounds_of(batch))
             else:
                 self.compute(batch)
         return True
@@ -93,7 +105,7 @@ class _Work(NamedTuple):
     def compute(self, batch: plan.Batch) -> None:
         """The batch's units, or those of its halves where the device's memory is too small for it."""
         told, name = [0], _name(batch)
-        self.progress.start(name, _rounds(batch))
+        self.progress.start(name, rounds_of(batch))
 
         def report(done: int, accuracy: float) -> None:
             self.progress.update((done - told[0]) * len(batch.runs), accuracy)
@@ -113,13 +125,12 @@ class _Work(NamedTuple):
         for record, arrays in units:
             self.keep(name, record, arrays)
         keeper.remove()
-        self.progress.update(_rounds(batch) - told[0] * len(batch.runs))
+        self.progress.update(rounds_of(batch) - told[0] * len(batch.runs))
 
     def keep(self, name: str, record: dict[str, Any], arrays: dict[str, Any]) -> None:
         """Commit a unit and tell how it ended."""
         if not self.store.has(record["id"], self.redo):
             self.store.write(record["id"], record, arrays)
-        self.counted.append(1)
         self.progress.finish(record["status"])
         if record["status"] == "failed":
             self.progress.say(f"cfljax: {name} failed: {record['error']}")
@@ -144,7 +155,8 @@ def batch_limit(run: Run) -> int:
     return max(1, min(256, (memory // 2 - nbytes(federation)) // each))
 
 
-def _rounds(batch: plan.Batch) -> int:
+def rounds_of(batch: plan.Batch) -> int:
+    """Of all its runs together."""
     return len(batch.runs) * batch.first.train.rounds
 
 
@@ -167,10 +179,11 @@ def _name(batch: plan.Batch) -> str:
     return f"{batch.first.label} (seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))})"
 
 
-def _settle(spec: Spec, runs: list[Run], store: Store, limit: int | Callable[[Run], int]) -> list[plan.Batch]:
-    """The batches of these runs. Those that an earlier start has laid down stay as they are (a run's last bits depend on
-    its batch); the rest is batched anew, and the plan is kept before anything runs."""
-    earlier = (store.read_plan() or {}).get("batches", [])
+def _settle(spec: Spec, store: Store, limit: int | Callable[[Run], int], threads: int | None) -> list[plan.Batch]:
+    """The batches of the spec's runs. Those that an earlier start has laid down stay as they are (a run's last bits depend on
+    its batch, and on the number of threads); the rest is batched anew, and the plan is kept before anything runs."""
+    runs, before = spec.runs(), store.read_plan() or {}
+    earlier = before.get("batches", [])
     by_id = {run.id: run for run in runs}
     kept, taken = [], set()
     for ids in earlier:
@@ -187,6 +200,7 @@ def _settle(spec: Spec, runs: list[Run], store: Store, limit: int | Callable[[Ru
     batches.sort(key=lambda batch: place[batch.first.id])
     table: dict[str, Any] = {
         "name": spec.name,
+        "threads": before.get("threads", threads),
         "units": [run.id for run in runs],
         "batches": [_entry(batch) for batch in batches],
     }

@@ -1,5 +1,5 @@
 """CCS + RFedAvg: one global model; in each round the participants are clustered by the directions of their gradients, and the
-clusters are weighted so that together they look class-balanced (paper 000).
+clusters are weighted so that together they look class-balanced.
 
 The threshold of CCS is eq. 7, its greedy cover Algorithm 1, the imbalance levels eq. 17, the best weights eq. 16 (Q1) and the
 reshaped balance vector eq. 14. `local = "gradient"` is the paper's protocol: one gradient on all local data per round;
@@ -33,6 +33,8 @@ from cfljax.methods.common import first_model, jobs_from, report, sizes, traffic
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model, Updates
+
+PAPER = "Wang, Zhang and Tao, “Adaptive clustering-based model aggregation for federated learning with imbalanced data”"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""CFL-MGD (clustered federated learning by momentum gradient descent, paper 004): IFCA's choice by loss, and a momentum
+"""CFL-MGD (clustered federated learning by momentum gradient descent): IFCA's choice by loss, and a momentum
 buffer u_p beside each of the P models χ_p (P is `clusters`).
 
 `aggregate = "model"` (option II, the paper's Table 2): from (χ_p, u_p) each member runs its local steps u ← βu + ∇φ(χ),
@@ -35,6 +35,8 @@ from cfljax.methods.common import first_models, jobs_from, report, traffic
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model
+
+PAPER = "“Clustered federated learning based on momentum gradient descent for heterogeneous data”"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,6 +34,8 @@ from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
+PAPER = "Sattler et al. 2020"
+
 
 @dataclasses.dataclass(frozen=True)
 class Config(fedavg.Config):

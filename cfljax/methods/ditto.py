@@ -23,6 +23,8 @@ from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
+PAPER = "Li et al. 2021"
+
 
 @dataclasses.dataclass(frozen=True)
 class Config(fedavg.Config):

@@ -16,6 +16,8 @@ from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
+PAPER = "McMahan et al. 2017"
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:

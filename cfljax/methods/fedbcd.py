@@ -1,4 +1,4 @@
-"""FedBCD: a global and personal models by block coordinate descent on Σ_i f_i(x_i) + ρ ‖x_i − z‖² (baseline of paper 004).
+"""FedBCD: a global and personal models by block coordinate descent on Σ_i f_i(x_i) + ρ ‖x_i − z‖² (from the CFL-MGD paper).
 
 A participant takes 1 to `max_steps` mini-batch steps, a random number of its own each round, on its personal model x_i, which
 stays with it; then z ← z − lr_z (z − mean of all x_i), over every client that has arrived and holds data, whether it took part
@@ -24,6 +24,8 @@ from cfljax.methods.common import first_model, jobs_from, keep_own, report, traf
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+
+PAPER = "baseline of the CFL-MGD paper"
 
 
 @dataclasses.dataclass(frozen=True)

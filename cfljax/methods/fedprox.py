@@ -13,6 +13,8 @@ from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Method, Model
 
+PAPER = "Li et al. 2020"
+
 
 @dataclasses.dataclass(frozen=True)
 class Config(fedavg.Config):

@@ -1,4 +1,4 @@
-"""FeSEM (multi-centre federated learning, Xie et al. 2020), as FedGroup's paper 003 compares with it: K centres, which start at
+"""FeSEM (multi-centre federated learning, Xie et al. 2020), as FedGroup's paper compares with it: K centres, which start at
 different random models; a client belongs to the centre nearest in l2 to its last local weights W_i, trains from it, and the centre
 becomes the mean of the weights of its members among this round's participants.
 
@@ -28,6 +28,8 @@ from cfljax.methods.common import first_model, first_models, jobs_from, report, 
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model, Traffic
+
+PAPER = "Xie et al. 2020"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,6 +33,7 @@ from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
+PAPER = "Briggs et al. 2020"
 METRICS = {"l1": "l1", "l2": "euclidean", "cosine": "cosine"}
 
 

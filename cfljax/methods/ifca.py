@@ -45,6 +45,7 @@ from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
+PAPER = "Ghosh et al. 2020"
 DRAWS = 300
 """How often `redraw` tries."""
 

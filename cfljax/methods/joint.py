@@ -1,4 +1,4 @@
-"""Joint gradient and loss based clustering (Lin et al., paper 001): K models; each
+"""Joint gradient and loss based clustering (Lin et al.): K models; each
 device joins s_i = argmax_k λ S_ik + (1 − λ)(−L_ik), S_ik being the similarity of its gradient at model k with the last move
 Δw_k = w_k^t − w_k^{t−1} of that model.
 
@@ -35,6 +35,7 @@ from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model
 
+PAPER = "Lin et al., “A joint gradient and loss based clustered federated learning design”"
 BLOCK = 1 << 21, 1 << 26
 """How many floats of gradients are held at a time: what stays in a CPU's cache; what keeps an accelerator busy."""
 

@@ -18,7 +18,7 @@ class Described(NamedTuple):
     name: str
     summary: str
     paper: str
-    """Who published it, from the module's first sentence."""
+    """Who published it."""
     options: tuple[dataclasses.Field[Any], ...]
     communication: str
 
@@ -26,12 +26,12 @@ class Described(NamedTuple):
 def describe(name: str) -> Described:
     """The method of that name."""
     entry = METHODS.entry(name)
-    text = inspect.cleandoc(sys.modules[entry.make.__module__].__doc__ or "")
+    module = sys.modules[entry.make.__module__]
+    text = inspect.cleandoc(module.__doc__ or "")
     paragraphs = [" ".join(p.split()) for p in text.split("\n\n")]
     sent = next((p for p in paragraphs if p.startswith("Communication")), "")
     sent = re.sub(r"^Communication( per participant and round| of a round)?: ", "", sent)
-    found = re.search(r"\(([^()]*(?:paper \d{3}|et al\.[^()]*\d{4}[^()]*))\)", paragraphs[0] if paragraphs else "")
-    return Described(name, entry.summary, found.group(1) if found else "", dataclasses.fields(entry.options), sent)
+    return Described(name, entry.summary, getattr(module, "PAPER", ""), dataclasses.fields(entry.options), sent)
 
 
 def lines() -> str:

@@ -38,6 +38,7 @@ from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
+PAPER = "OPTICS-based clustering optimisation of federated learning (“OCFL”; two other methods of that name are not this one)"
 ROUND_UP = 8
 """The number of clusters is rounded up to a multiple of this, so that most seeds share one compiled program."""
 

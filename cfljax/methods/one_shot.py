@@ -29,6 +29,8 @@ from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
+PAPER = "Ghosh et al. 2019"
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:

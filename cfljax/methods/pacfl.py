@@ -40,6 +40,7 @@ from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
+PAPER = "Vahidian et al. 2023"
 BLOCK = 1024
 """Samples gathered at a time."""
 RIGHT = 90.0

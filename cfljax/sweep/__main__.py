@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from cfljax import command
 
@@ -27,6 +28,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--target", type=float, metavar="ACCURACY", help="report the rounds and bytes to this accuracy (a fraction)")
     made.add_argument("--no-report", action="store_true", help="do not write the page DIR/report/index.html at the end")
     made.add_argument("--quiet", action="store_true", help="no progress")
+    made.add_argument("--workers", type=int, metavar="N", help="processes (default: a core each on a CPU, else one)")
+    made.add_argument("--as-worker", help=argparse.SUPPRESS)
+    made.add_argument("--processors", help=argparse.SUPPRESS)
     made.add_argument("--no-cache", action="store_true", help="do not keep compiled programs between starts")
     return made
 
@@ -41,14 +45,20 @@ def run(flags: argparse.Namespace) -> int:
         return _dry_run(spec)
     if not flags.no_cache:
         command.use_compilation_cache()
-    from cfljax.launch.sweep import Options, carry_out
+    from cfljax.launch import workers
+    from cfljax.launch.sweep import Options
     from cfljax.report.tables import comparison
     from cfljax.report.write import report
     from cfljax.result import Results
     from cfljax.store import Store
 
     folder = flags.out or default_folder(spec.name)
-    outcome = carry_out(spec, Store(folder), Options(flags.keep, flags.quiet, flags.retry_failed, flags.target))
+    options = Options(flags.keep, flags.quiet, flags.retry_failed, flags.target)
+    if flags.as_worker:
+        return workers.be_worker(flags.as_worker, flags.processors, spec, Store(folder), options)
+    store = Store(folder)
+    store.write_spec(_as_written(flags))
+    outcome = workers.carry_out_by_processes(spec, store, options, flags.workers, _for_workers(flags, folder))
     results = Results(folder)
     print(comparison(results))
     computed = f"{outcome.computed} run{'s' if outcome.computed != 1 else ''} computed" if outcome.computed else "nothing to do"
@@ -59,6 +69,24 @@ def run(flags: argparse.Namespace) -> int:
     if outcome.failed:
         print(_failures(results), file=sys.stderr)
     return 1 if outcome.failed else 0
+
+
+def _as_written(flags: argparse.Namespace) -> str:
+    """The spec's own text, and the flags laid over it."""
+    from cfljax.api import QUICKSTART
+
+    sets = "".join(f"# --set {' '.join(flag.split())}\n" for flag in flags.set)
+    return sets + Path(flags.spec or QUICKSTART).read_text()
+
+
+def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
+    """The same command line for a worker."""
+    words = [flags.spec] if flags.spec else []
+    words += ["--out", str(folder), "--keep", flags.keep]
+    words += [word for flag in flags.set for word in ("--set", flag)]
+    words += [] if flags.target is None else ["--target", str(flags.target)]
+    words += [name for name in ("--retry-failed", "--no-cache") if getattr(flags, name[2:].replace("-", "_"))]
+    return words
 
 
 def _failures(results: object) -> str:

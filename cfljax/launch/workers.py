@@ -1,0 +1,165 @@
+"""A sweep by several processes of this machine: on a CPU small programs do not use more than a core, and two runs in two
+processes take the time of one. They share the results folder as any processes may; this one only watches."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from typing import Any
+
+from cfljax import assemble
+from cfljax.config import Spec
+from cfljax.errors import CfljaxError, SpecError
+from cfljax.launch.sweep import Options, Outcome, carry_out, lay_down, outcome, rounds_of, work
+from cfljax.progress import Progress
+from cfljax.store import Store
+
+
+class WorkerError(CfljaxError):
+    """What ended a worker, with its exit code."""
+
+    def __init__(self, message: str, code: int):
+        super().__init__(message)
+        self.exit_code = code
+
+
+class Told(Progress):
+    """A worker's progress: lines of JSON on standard output, for the process that watches."""
+
+    def _tell(self, what: str, *values: Any) -> None:
+        print(json.dumps([what, *values]), flush=True)
+
+    def start(self, name: str, rounds: int, line: int = 0) -> None:  # noqa: ARG002
+        """As in Progress."""
+        self._tell("start", name, rounds)
+
+    def update(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:  # noqa: ARG002
+        """As in Progress."""
+        self._tell("update", rounds, accuracy)
+
+    def pass_over(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
+        """What others did is theirs to tell."""
+
+    def finish(self, status: str) -> None:
+        """As in Progress."""
+        self._tell("finish", status)
+
+    def say(self, message: str) -> None:
+        """As in Progress."""
+        self._tell("say", message)
+
+    def fail(self, message: str, code: int) -> None:
+        """The worker ends because of this."""
+        self._tell("error", message, code)
+
+
+def cores() -> list[int]:
+    """The processors that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
+def keep_to(processors: list[int]) -> None:
+    """Use these processors only; XLA then has as many threads. Before the first computation."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, processors)
+
+
+def carry_out_by_processes(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:
+    """`carry_out` with several processes, by default on a CPU as many as it has cores. The number of threads that a run
+    computes with is laid down in the plan when the folder is new: its last bits depend on it."""
+    free, on_cpu = cores(), assemble.sequential()
+    runs = len(spec.runs())
+    if workers is not None and workers < 1:
+        raise SpecError(f"--workers {workers}: must be at least 1")
+    wanted = workers or (min(len(free), runs) if on_cpu else 1)
+    before = store.read_plan()
+    threads = max(1, len(free) // wanted) if before is None else before.get("threads") or len(free)
+    if not on_cpu or (wanted == 1 and threads >= len(free)):
+        return carry_out(spec, store, options)
+    todo = lay_down(spec, store, options, threads=threads)
+    with Progress(sum(map(rounds_of, todo)), sum(len(b.runs) for b in todo), options.quiet, lines=wanted) as progress:
+        for message in spec.warnings:
+            progress.say(f"cfljax: {message}")
+        if todo:
+            watch(arguments, min(wanted, len(todo)), threads, progress)
+    return outcome(spec, store, todo)
+
+
+def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Options) -> int:
+    """Do batches as worker `k/n`, its own programs first, so that each is compiled by one worker."""
+    keep_to([int(p) for p in processors.split(",")])
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    number, count = map(int, place.split("/"))
+    told = Told(0)
+    try:
+        todo = lay_down(spec, store, options)
+        programs = list(dict.fromkeys(batch.program_key for batch in todo))
+        mine = set(programs[number::count])
+        ordered = [b for b in todo if b.program_key in mine] + [b for b in reversed(todo) if b.program_key not in mine]
+        work(ordered, store, options, told)
+    except CfljaxError as error:
+        told.fail(str(error), error.exit_code)
+        return error.exit_code
+    return 0
+
+
+def watch(arguments: list[str], workers: int, threads: int, progress: Progress) -> None:
+    """Start the workers, show what they tell, and wait for them. A worker that dies is done without."""
+    events: queue.Queue[tuple[int, str | None]] = queue.Queue()
+    free = cores()
+    processes = []
+    try:
+        for k in range(workers):
+            own = free[k * threads : (k + 1) * threads] or free
+            flags = ["--as-worker", f"{k}/{workers}", "--processors", ",".join(map(str, own))]
+            command = [sys.executable, "-m", "cfljax.sweep", *arguments, *flags]
+            processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True))
+            threading.Thread(target=_read, args=(k, processes[k], events), daemon=True).start()
+        _show(events, workers, progress)
+        codes = [process.wait() for process in processes]
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in processes:
+            process.wait()
+    if all(codes):
+        raise WorkerError(f"all {workers} workers ended early (exit codes {', '.join(map(str, codes))})", 1)
+
+
+def _read(number: int, process: subprocess.Popen[str], events: queue.Queue[tuple[int, str | None]]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        events.put((number, line))
+    events.put((number, None))
+
+
+def _show(events: queue.Queue[tuple[int, str | None]], workers: int, progress: Progress) -> None:
+    """Until all workers have fallen silent."""
+    while workers:
+        number, line = events.get()
+        if line is None:
+            workers -= 1
+            continue
+        try:
+            what, *values = json.loads(line)
+        except ValueError:
+            progress.say(line.rstrip())  # something that a library printed
+            continue
+        if what == "error":
+            raise WorkerError(*values)
+        if what in ("start", "update"):
+            getattr(progress, what)(*values, line=number)
+        else:
+            getattr(progress, what)(*values)
+
+
+def _end_with_parent(parent: int) -> None:
+    """A worker whose watcher has gone is not wanted any more; what it has committed stays."""
+    while os.getppid() == parent:
+        threading.Event().wait(1.0)
+    os._exit(1)
