@@ -166,7 +166,8 @@ def _evaluate(
     real = federation.uid >= 0
     labels = jnp.where(real, labels, -1)
     in_use = jnp.zeros(models.shape[0], bool).at[jnp.where(labels >= 0, labels, models.shape[0])].set(True, mode="drop")
-    scoring = jnp.maximum(labels if method.score is None else method.score(carry.state, federation, hyper), 0)
+    guess = None if settings.score == "assigned" else method.score
+    scoring = jnp.maximum(labels if guess is None else guess(carry.state, federation, hyper), 0)
     scoring, test = _test_only(model, settings, federation, models, in_use, scoring)
     who = real & (federation.arrive <= t)
     if settings.score == "assigned":

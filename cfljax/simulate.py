@@ -29,6 +29,7 @@ class Output(NamedTuple):
     diag: dict[str, np.ndarray]
     diverged_at: int
     """−1: it did not."""
+    seconds_setup: float
     seconds_compile: float
     seconds_train: float
     seconds_eval: float
@@ -77,8 +78,10 @@ def simulate(
     run_keys = jnp.stack([keys.root(seed) for seed in seeds])
     hyper = {name: jnp.array([h[name] for h in hypers], jnp.float32) for name in hypers[0]}
     program = make_program(method, model, settings)
+    begin = time.perf_counter()
     with jax.default_matmul_precision(settings.precision):
         setup = _setups(method, federation, run_keys, [h | {"participants": settings.participants} for h in hypers])
+    seconds_setup = time.perf_counter() - begin
     if resume is None:
         start, compile_start = _compile(program.start, (run_keys, hyper, setup, federation), (program_key, "start"), ())
         carry, done, rows = start(run_keys, hyper, setup, federation), 0, []
@@ -106,7 +109,7 @@ def simulate(
             checkpoint(lambda: Checkpoint(done, jax.tree.leaves(jax.device_get(carry)), _joined(rows)))  # noqa: B023
     history = _joined(rows)
     train, evaluate = clock.split(history["round"].shape[1])
-    return _outputs(method, model, carry, history, len(seeds), (compile_start + compile_chunk, train, evaluate))
+    return _outputs(method, model, carry, history, len(seeds), (seconds_setup, compile_start + compile_chunk, train, evaluate))
 
 
 class _Clock:
@@ -214,7 +217,7 @@ def _joined(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _outputs(
-    method: Method, model: Model, carry: Carry, everything: dict[str, Any], runs: int, seconds: tuple[float, float, float]
+    method: Method, model: Model, carry: Carry, everything: dict[str, Any], runs: int, seconds: tuple[float, ...]
 ) -> list[Output]:
     """One Output per run; the batch's seconds are shared out evenly."""
     carry = jax.device_get(carry)

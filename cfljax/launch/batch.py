@@ -96,7 +96,12 @@ def unit(run: Run, output: Output, keep: str, target: float | None = None, feder
             run,
             status="diverged" if diverged else "done",
             diverged_at=output.diverged_at if diverged else None,
-            timings={"compile": output.seconds_compile, "train": output.seconds_train, "eval": output.seconds_eval},
+            timings={
+                "compile": output.seconds_compile,
+                "train": output.seconds_train,
+                "eval": output.seconds_eval,
+                "setup": output.seconds_setup,
+            },
             summary=summary,
         ),
         arrays,

@@ -76,7 +76,7 @@ def _own_rate(config, hyper):
 def same_bits(a, b):
     """Whether two outputs are the same bytes, timings aside."""
     left, right = a._asdict(), b._asdict()
-    for name in ("seconds_compile", "seconds_train", "seconds_eval"):
+    for name in ("seconds_setup", "seconds_compile", "seconds_train", "seconds_eval"):
         left.pop(name), right.pop(name)
     leaves, structure = jax.tree.flatten(left)
     others, other_structure = jax.tree.flatten(right)
