@@ -51,7 +51,8 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
 
 def _end(message: str, code: int) -> NoReturn:
     """End at once: an orderly exit would wait for what the device is still computing. Files have been closed on the way here."""
-    _say(message, code)
+    if "CFLJAX_WORKER" not in os.environ:
+        _say(message, code)
     sys.stdout.flush()
     os._exit(code)
 

@@ -18,6 +18,9 @@ from cfljax.launch.sweep import Options, Outcome, carry_out, lay_down, outcome, 
 from cfljax.progress import Progress
 from cfljax.store import Store
 
+WORKER = "CFLJAX_WORKER"
+"""Set in the environment of workers: it is not for them to tell the user how to go on."""
+
 
 class WorkerError(CfljaxError):
     """What ended a worker, with its exit code."""
@@ -117,7 +120,7 @@ def watch(arguments: list[str], workers: int, threads: int, progress: Progress) 
             own = free[k * threads : (k + 1) * threads] or free
             flags = ["--as-worker", f"{k}/{workers}", "--processors", ",".join(map(str, own))]
             command = [sys.executable, "-m", "cfljax.sweep", *arguments, *flags]
-            processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True))
+            processes.append(_start(command))
             threading.Thread(target=_read, args=(k, processes[k], events), daemon=True).start()
         _show(events, workers, progress)
         codes = [process.wait() for process in processes]
@@ -129,6 +132,14 @@ def watch(arguments: list[str], workers: int, threads: int, progress: Progress) 
             process.wait()
     if all(codes):
         raise WorkerError(f"all {workers} workers ended early (exit codes {', '.join(map(str, codes))})", 1)
+
+
+def _start(command: list[str]) -> subprocess.Popen[str]:
+    """In a session of its own: Ctrl-C is for the watcher, which ends its workers."""
+    quiet = os.environ | {WORKER: "1"}
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=quiet, start_new_session=True
+    )
 
 
 def _read(number: int, process: subprocess.Popen[str], events: queue.Queue[tuple[int, str | None]]) -> None:
