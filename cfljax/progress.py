@@ -3,14 +3,15 @@ seconds where the output is no terminal."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import Any, TextIO
 
 EVERY = 5.0
 """Seconds between plain lines."""
-BATCH = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} rounds  {postfix}"
-SWEEP = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {postfix}, {remaining} left"
+BATCH = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} rounds{postfix}"
+SWEEP = "{desc:<28.28} {percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} rounds{postfix}, {remaining} left"
 
 
 class Progress:
@@ -29,7 +30,7 @@ class Progress:
         self.current = [""] * lines
 
     def __enter__(self) -> Progress:
-        if not self.quiet and self.stream.isatty():
+        if not self.quiet and _has_room(self.stream, self.lines):
             from tqdm import tqdm
 
             look = {"file": self.stream, "leave": False, "dynamic_ncols": True}
@@ -95,6 +96,15 @@ class Progress:
         left = clock(spent / self.done * (self.total - self.done)) if self.done else "?"
         now = self.current[line] if accuracy is None else f"{self.current[line]}, accuracy {accuracy:.3f}"
         self.say(f"{self.done}/{self.total} rounds, runs: {self._state()}, about {left} left; {now}")
+
+
+def _has_room(stream: TextIO, lines: int) -> bool:
+    """Whether the output is a terminal in which the lines fit."""
+    try:
+        size = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError, AttributeError):
+        return False
+    return stream.isatty() and size.columns >= 60 and size.lines > lines + 1
 
 
 def clock(seconds: float) -> str:

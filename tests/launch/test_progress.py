@@ -1,0 +1,83 @@
+"""Progress, in a terminal and elsewhere."""
+
+import io
+import os
+import pty
+import subprocess
+import sys
+import termios
+import threading
+
+from cfljax import progress
+from cfljax.progress import Progress, clock
+
+SHOW = """
+from cfljax.progress import Progress
+with Progress(20, 2, lines=2) as p:
+    p.start("fedavg (seed 0)", 10, line=0)
+    p.start("ifca (seed 1)", 10, line=1)
+    for i in range(10):
+        p.update(1, i / 10, line=i % 2)
+    p.finish("done")
+    p.say("a word in between")
+"""
+
+
+def in_terminal(rows, columns):
+    """What a process shows on a terminal of that size."""
+    main, side = pty.openpty()
+    termios.tcsetwinsize(side, (rows, columns))
+    process = subprocess.Popen([sys.executable, "-c", SHOW], stderr=side, stdout=side, stdin=side)
+    os.close(side)
+    seen = bytearray()
+
+    def read():
+        try:
+            while part := os.read(main, 4096):
+                seen.extend(part)
+        except OSError:
+            pass
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert process.wait(60) == 0
+    reader.join(10)
+    return seen.decode()
+
+
+def test_a_terminal_shows_a_line_per_batch_and_one_for_the_sweep():
+    shown = in_terminal(40, 110)
+    assert "fedavg (seed 0)" in shown and "ifca (seed 1)" in shown and "sweep" in shown
+    assert "accuracy 0." in shown and "1 done, 1 to do" in shown and "left" in shown and "a word in between" in shown
+
+
+def test_a_terminal_without_room_gets_plain_lines():
+    assert in_terminal(2, 30).strip() == "a word in between"
+
+
+def test_elsewhere_plain_lines_every_few_seconds(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    out = io.StringIO()
+    with Progress(100, 2, stream=out) as bar:
+        bar.start("fedavg (seed 0)", 50)
+        for _ in range(10):
+            now[0] += 2
+            bar.update(5, 0.5)
+        bar.finish("diverged")
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 3
+    assert lines[-1].startswith("45/100 rounds, runs: 0 done, 2 to do, about 0:22 left; fedavg (seed 0), accuracy 0.500")
+
+
+def test_quiet_says_only_what_is_said():
+    out = io.StringIO()
+    with Progress(10, 1, quiet=True, stream=out) as bar:
+        bar.start("x", 10)
+        bar.update(10)
+        bar.say("but this")
+    assert out.getvalue() == "but this\n"
+
+
+def test_clock():
+    assert [clock(s) for s in (5, 65, 3700)] == ["0:05", "1:05", "1:01:40"]
