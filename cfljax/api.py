@@ -53,7 +53,7 @@ def one_run(table: dict[str, Any], sets: Iterable[str] = (), progress: bool = Fa
     with Progress(runs[0].train.rounds, quiet=not progress) as bar:
         bar.start(runs[0].label, runs[0].train.rounds)
 
-        def report(done: int, accuracy: float) -> None:
+        def report(done: int, accuracy: float | None) -> None:
             bar.update(done - bar.done, accuracy)
 
         record, arrays = run_batch(batches(runs, 1)[0], "models", progress=report, catch=False)[0]

@@ -25,8 +25,8 @@ class OutOfMemory(Exception):
 
 Unit = tuple[dict[str, Any], dict[str, np.ndarray]]
 """(record, arrays) as `Store.write` takes them."""
-Progress = Callable[[int, float], None]
-"""(rounds done, mean accuracy of the batch)."""
+Progress = Callable[[int, float | None], None]
+"""(rounds done, mean accuracy of the batch if it has just been evaluated)."""
 
 
 def run_batch(
@@ -41,7 +41,7 @@ def run_batch(
     the next batch would meet, too (no data, no disk), and for a lack of memory that a smaller batch may not have."""
     try:
         parts = assemble(batch.first)
-        told = None if progress is None else lambda done, accuracy: progress(done, float(np.nanmean(accuracy)))
+        told = None if progress is None else lambda done, accuracy: progress(done, _mean(accuracy))
         outputs = _simulate(batch, parts, told, keeper)
         return [unit(run, output, keep, target, parts.federation) for run, output in zip(batch.runs, outputs, strict=False)]
     except CfljaxError as error:
@@ -56,6 +56,12 @@ def run_batch(
         if os.environ.get("CFLJAX_DEBUG"):
             traceback.print_exc()
         return [failed(run, f"{type(error).__name__}: {error}") for run in batch.runs]
+
+
+def _mean(accuracy: np.ndarray) -> float | None:
+    """Over the runs that have one; None between two evaluations."""
+    known = accuracy[np.isfinite(accuracy)]
+    return float(known.mean()) if len(known) else None
 
 
 def _simulate(batch: Batch, parts: Assembled, told: Any, keeper: Keeper | None) -> list[Output]:

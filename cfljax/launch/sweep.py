@@ -107,7 +107,7 @@ class _Work(NamedTuple):
         told, name = [0], _name(batch)
         self.progress.start(name, rounds_of(batch))
 
-        def report(done: int, accuracy: float) -> None:
+        def report(done: int, accuracy: float | None) -> None:
             self.progress.update((done - told[0]) * len(batch.runs), accuracy)
             told[0] = done
 

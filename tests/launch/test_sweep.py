@@ -194,3 +194,9 @@ def test_out_of_memory_of_a_single_run_is_its_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(batch_module, "simulate", never)
     assert carry_out(spec("method=fedavg", "seeds=[0]"), Store(tmp_path), QUIET).failed == 1
     assert issubclass(OutOfMemory, Exception) and launcher.batch_limit(spec().runs()[0]) == 1
+
+
+def test_looking_between_two_evaluations_is_quiet(tmp_path, recwarn):
+    slow = spec("method=fedavg", "seeds=[0]", "train.rounds=7", "train.eval_every=5")
+    assert carry_out(slow, Store(tmp_path), QUIET).done == 1
+    assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]
