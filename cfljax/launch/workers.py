@@ -15,7 +15,9 @@ from cfljax import assemble
 from cfljax.config import Spec
 from cfljax.errors import CfljaxError, SpecError
 from cfljax.launch.sweep import Options, Outcome, carry_out, lay_down, outcome, rounds_of, work
+from cfljax.options import NoOptions
 from cfljax.progress import Progress
+from cfljax.registry import Entry
 from cfljax.store import Store
 
 WORKER = "CFLJAX_WORKER"
@@ -90,6 +92,9 @@ def carry_out_by_processes(spec: Spec, store: Store, options: Options, workers: 
         if todo:
             watch(arguments, min(wanted, len(todo)), threads, progress)
     return outcome(spec, store, todo)
+
+
+LOCAL = Entry(NoOptions, carry_out_by_processes)
 
 
 def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Options) -> int:

@@ -28,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--target", type=float, metavar="ACCURACY", help="report the rounds and bytes to this accuracy (a fraction)")
     made.add_argument("--no-report", action="store_true", help="do not write the page DIR/report/index.html at the end")
     made.add_argument("--quiet", action="store_true", help="no progress")
+    made.add_argument("--launcher", default="local", metavar="NAME", help="where runs are computed (default: local)")
     made.add_argument("--workers", type=int, metavar="N", help="processes (default: a core each on a CPU, else one)")
     made.add_argument("--as-worker", help=argparse.SUPPRESS)
     made.add_argument("--processors", help=argparse.SUPPRESS)
@@ -43,6 +44,9 @@ def run(flags: argparse.Namespace) -> int:
     spec = read_spec(flags.spec or QUICKSTART, flags.set)
     if flags.dry_run:
         return _dry_run(spec)
+    from cfljax.launch import LAUNCHERS
+
+    launch = LAUNCHERS.entry(flags.launcher, "--launcher").make
     if not flags.no_cache:
         command.use_compilation_cache()
     from cfljax.launch import workers
@@ -58,7 +62,7 @@ def run(flags: argparse.Namespace) -> int:
         return workers.be_worker(flags.as_worker, flags.processors, spec, Store(folder), options)
     store = Store(folder)
     store.write_spec(_as_written(flags))
-    outcome = workers.carry_out_by_processes(spec, store, options, flags.workers, _for_workers(flags, folder))
+    outcome = launch(spec, store, options, flags.workers, _for_workers(flags, folder))
     results = Results(folder)
     print(comparison(results))
     computed = f"{outcome.computed} run{'s' if outcome.computed != 1 else ''} computed" if outcome.computed else "nothing to do"

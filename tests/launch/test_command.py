@@ -45,6 +45,8 @@ def test_a_sweep_prints_its_table_and_says_where_results_are(spec, tmp_path):
         (["--set", "method=fedavgg"], 2, ["fedavgg", "fedavg"]),
         (["--set", "train.lr=-1"], 2, ["train.lr", "-1"]),
         (["--set", "data=nowhere_to_be_found"], 4, ["nowhere_to_be_found", "prepare"]),
+        (["--launcher", "locl"], 2, ["--launcher", "locl", "local"]),
+        (["--workers", "0"], 2, ["--workers 0"]),
         (["--no-such-flag"], 2, ["--no-such-flag"]),
     ],
 )
