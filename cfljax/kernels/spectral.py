@@ -38,12 +38,13 @@ def leading_directions(x: jax.Array, m: int, mask: jax.Array | None = None, how:
     r = min(m + EXTRA, n, d)
     peak = jnp.where(usable_rows(x, mask)[:, None], jnp.abs(x), 0.0).max(initial=0.0)
     scale = jnp.where(usable_rows(x, mask), invert(peak), 0.0)
+    data = _Data(x, scale, jnp.isfinite(x).all())
     exact = how == "gram" or (how == "auto" and n * d * min(n, d) <= GRAM_LIMIT)
     if how not in ("auto", "gram", "randomised"):
         raise ValueError(f'directions by "{how}": must be "auto", "gram" or "randomised"')
-    basis = _gram_start(x, scale, r) if exact else _random_start(x, scale, r)
-    basis = jax.lax.fori_loop(0, 1 if exact else 3, lambda _, q: _pass(x, scale, q), basis)
-    inside = product(x, basis, scale, jnp.ones(r))  # n × r
+    basis = _gram_start(x, scale, r) if exact else _random_start(data, r)
+    basis = jax.lax.fori_loop(0, 1 if exact else 3, lambda _, q: _pass(data, q), basis)
+    inside = _onto(data, basis)  # n × r
     _, values, turn = jnp.linalg.svd(inside, full_matrices=False)
     k = min(m, r, n)
     rows = jnp.matmul(turn[:k], basis, precision=HIGHEST)
@@ -76,15 +77,43 @@ def _gram_start(x: jax.Array, scale: jax.Array, r: int) -> jax.Array:
     return _orthonormal(combine(vectors[:, ::-1][:, :r].T, x, scale))
 
 
-def _random_start(x: jax.Array, scale: jax.Array, r: int) -> jax.Array:
-    each = keys.fold_each(keys.root(0), "spectral", jnp.arange(x.shape[0]))  # padding changes no row's draw
+class _Data(NamedTuple):
+    """The rows, and how to read them."""
+
+    x: jax.Array
+    scale: jax.Array
+    """f32[n] 1 / peak; 0 for rows that are left out."""
+    finite: jax.Array
+    """bool[] all of x is: then it need not be copied to be cleaned, which would cost more than the products."""
+
+
+def _onto(data: _Data, basis: jax.Array) -> jax.Array:
+    """f32[n, r]: the scaled rows in the basis f32[r, d]."""
+
+    def plain() -> jax.Array:
+        sums = jax.lax.dot_general(data.x, basis, (((1,), (1,)), ((), ())), precision=HIGHEST)
+        return jnp.where(data.scale[:, None] > 0, sums * data.scale[:, None], 0.0)
+
+    return jax.lax.cond(data.finite, plain, lambda: product(data.x, basis, data.scale, jnp.ones(basis.shape[0])))
+
+
+def _mixed(weights: jax.Array, data: _Data) -> jax.Array:
+    """f32[r, d]: the scaled rows, weighted by f32[r, n]."""
+
+    def plain() -> jax.Array:
+        return jnp.matmul(weights * data.scale, data.x, precision=HIGHEST)
+
+    return jax.lax.cond(data.finite, plain, lambda: combine(weights, data.x, data.scale))
+
+
+def _random_start(data: _Data, r: int) -> jax.Array:
+    each = keys.fold_each(keys.root(0), "spectral", jnp.arange(data.x.shape[0]))  # padding changes no row's draw
     draws = jax.vmap(lambda key: jax.random.normal(key, (r,)))(each)
-    return _orthonormal(combine(draws.T, x, scale))
+    return _orthonormal(_mixed(draws.T, data))
 
 
-def _pass(x: jax.Array, scale: jax.Array, basis: jax.Array) -> jax.Array:
-    inside = product(x, basis, scale, jnp.ones(basis.shape[0]))
-    return _orthonormal(combine(jnp.linalg.qr(inside)[0].T, x, scale))
+def _pass(data: _Data, basis: jax.Array) -> jax.Array:
+    return _orthonormal(_mixed(jnp.linalg.qr(_onto(data, basis))[0].T, data))
 
 
 def _orthonormal(rows: jax.Array) -> jax.Array:
