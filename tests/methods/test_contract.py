@@ -106,9 +106,9 @@ def test_nothing_moves_without_a_learning_rate(name):
 
 @every_method
 def test_side_by_side_is_in_sequence(name):
-    a, b = run(name), run(name, sequential=False)
-    assert np.array_equal(a[0].labels, b[0].labels)
-    assert np.allclose(a[0].models, b[0].models, atol=1e-5)
+    for a, b in zip(run(name, [{}, {}, {}]), run(name, [{}, {}, {}], sequential=False), strict=True):
+        assert np.array_equal(a.labels, b.labels)
+        assert np.allclose(a.models, b.models, atol=1e-5)
 
 
 @every_method
