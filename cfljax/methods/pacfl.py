@@ -41,6 +41,8 @@ from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "Vahidian et al. 2023"
+SAME = 1e-12
+"""Cosines this close to 1 are rounding: the directions are the same."""
 BLOCK = 1024
 """Samples gathered at a time."""
 RIGHT = 90.0
@@ -196,7 +198,7 @@ def angles(bases: np.ndarray, how: str) -> np.ndarray:
     if n == 0:
         return np.zeros((0, 0))
     cosines = np.clip(np.linalg.svd(inner, compute_uv=False), 0.0, 1.0)
-    each = np.degrees(np.arccos(cosines))
+    each = np.degrees(np.arccos(np.where(cosines > 1 - SAME, 1.0, cosines)))  # arccos makes 1e-6 degrees of the last bit
     apart = each.min(axis=2) if how == "smallest" else each.sum(axis=2)
     return (apart + apart.T) / 2
 
