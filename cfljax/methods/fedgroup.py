@@ -153,12 +153,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         mixed = mix_updates(mix, updates.delta, state.models)
         after = inter_group(mixed.new, hyper["eta_g"], config.inter_group, state.compass.active)
         labels = state.labels.at[cohort.ids].set(jnp.where(cohort.mask, which, state.labels[cohort.ids]))
-        compass = state.compass
-        if moving:
-            start, moved = _mean(after, jnp.asarray(compass.active)), (mix > 0).any(axis=1) & ~mixed.lost
-            latest = jnp.where(moved[:, None], after - state.models, compass.directions)
-            seen = jnp.where(compass.active[:, None], after - start, 0.0)
-            compass = compass._replace(start=start, directions=latest if config.newcomer == "latest" else seen)
+        moved = (mix > 0).any(axis=1) & ~mixed.lost
+        compass = _turned(state, after, moved, config.newcomer) if moving else state.compass
         sent = _traffic(state, cohort, new & by_direction)
         diag = {"newcomers": jnp.sum(new, dtype=jnp.int32), "members": _members(labels, config.clusters)}
         info = report(federation, cohort, updates, state.models[which], after[which], mixed, sent, **diag)
@@ -171,10 +167,18 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             found = _place(solver, before, keys.root(0), federation, hyper, state.compass, who)
         return jnp.where(state.labels >= 0, state.labels, found)
 
-    def models(state: State) -> tuple[jax.Array, jax.Array]:
-        return state.models, state.labels
-
+    models = lambda state: (state.models, state.labels)  # noqa: E731
     return Method(init, round, models, setup, score=score, extras=lambda state: state.snapshot)
+
+
+def _turned(state: State, after: jax.Array, moved: jax.Array, newcomer: str) -> Compass:
+    """What newcomers are compared with after a round: from the auxiliary model, the groups' latest updates (those of groups
+    that moved bool[K]; the others keep theirs), or where the groups' models after f32[K, d] lie."""
+    compass = state.compass
+    start = _mean(after, jnp.asarray(compass.active))
+    latest = jnp.where(moved[:, None], after - state.models, compass.directions)
+    seen = jnp.where(compass.active[:, None], after - start, 0.0)
+    return compass._replace(start=start, directions=latest if newcomer == "latest" else seen)
 
 
 def _check_epochs(config: Config, solver: Solver) -> None:
