@@ -3,24 +3,41 @@ second format, its own folder layout and threads; what has to be kept here is a 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from cfljax.errors import SpecError
 from cfljax.simulate import Checkpoint
 from cfljax.store import Store, provenance
+from cfljax.store.atomic import host
 
 EVERY = 15.0
-"""Seconds between checkpoints; shorter batches need none."""
+"""Seconds between checkpoints, unless $CFLJAX_CHECKPOINT says otherwise; shorter batches need none."""
+
+
+def seconds_between() -> float:
+    """$CFLJAX_CHECKPOINT, else EVERY."""
+    written = os.environ.get("CFLJAX_CHECKPOINT", "")
+    try:
+        seconds = float(written or EVERY)
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0:
+        raise SpecError(f'CFLJAX_CHECKPOINT = "{written}": must be a number of seconds, 0 for a checkpoint at every chance')
+    return seconds
 
 
 class Keeper:
-    """Saves a batch's checkpoints when it is time, and finds the last one."""
+    """Saves a batch's checkpoints when it is time, and finds the last one. Who began a batch where, and when it was done, is
+    in the folder's log."""
 
-    def __init__(self, store: Store, name: str, every: float = EVERY):
-        self.store, self.name, self.every = store, name, every
+    def __init__(self, store: Store, name: str, every: float | None = None):
+        self.store, self.name = store, name
+        self.every = seconds_between() if every is None else every
         self.last = time.monotonic()
 
     def save(self, make: Callable[[], Checkpoint]) -> None:
@@ -32,11 +49,19 @@ class Keeper:
     def load(self) -> Checkpoint | None:
         """The last checkpoint, if one is there that the same versions have written."""
         found = self.store.load_checkpoint(self.name)
-        return None if found is None or found[1].get("versions") != _versions() else from_arrays(*found)
+        fits = found is not None and found[1].get("versions") == _versions()
+        checkpoint = from_arrays(*found) if found is not None and fits else None
+        self._log("begin", 0 if checkpoint is None else checkpoint.done)
+        return checkpoint
 
     def remove(self) -> None:
         """The batch is done."""
         self.store.remove_checkpoint(self.name)
+        self._log("done")
+
+    def _log(self, event: str, done: int | None = None) -> None:
+        rounds = {} if done is None else {"from": done}
+        self.store.log({"event": event, "batch": self.name, **rounds, "pid": os.getpid(), "host": host(), "time": time.time()})
 
 
 def _versions() -> dict[str, Any]:

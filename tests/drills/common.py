@@ -1,0 +1,261 @@
+"""What the drills share: counting, one JSON file per figure, sweeps in processes of their own, and comparing results."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+RESULTS = Path(__file__).parent / "results"
+SHOWN = 20
+"""Failures that a results file quotes."""
+SPEC = """name = "drill"
+data = { name = "blobs", samples = 400, features = 6, classes = 4, partition = "label_permutation", groups = 2, clients = 8 }
+model = { name = "mclr" }
+train = { rounds = 60, participation = 4, lr = 0.1, batch = 5 }
+seeds = "0:2"
+method = ["fedavg", { name = "ifca", clusters = 2 }]
+"""
+"""Four runs, two programs; a second or two each once they are compiled."""
+
+
+class Figure(NamedTuple):
+    """A line of the table in docs/reliability.md."""
+
+    name: str
+    """Its module."""
+    number: str
+    what: str
+    bar: str
+    count: int
+    """How many are tried by default."""
+
+
+class Tally:
+    """Counts what was tried and keeps what failed, the worst of each measured quantity, and other facts."""
+
+    def __init__(self) -> None:
+        self.tried = 0
+        self.failures: list[str] = []
+        self.worst: dict[str, float] = {}
+        self.facts: dict[str, Any] = {}
+        self.counts: dict[str, int] = {}
+
+    def check(self, problem: str | list[str] | None) -> None:
+        """One trial; `problem`: what was wrong, or nothing."""
+        self.tried += 1
+        if problem:
+            text = problem if isinstance(problem, str) else "; ".join(problem)
+            self.failures.append(text)
+            print(f"FAILED {text}", file=sys.stderr, flush=True)
+
+    def most(self, name: str, value: float) -> None:
+        """Keep the largest value of that name."""
+        self.worst[name] = max(self.worst.get(name, -np.inf), float(value))
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Count something that happened."""
+        self.counts[name] = self.counts.get(name, 0) + number
+
+
+Drill = Callable[[int, int], Tally]
+"""(count, seed) -> Tally."""
+
+
+def main(figure: Figure, drill: Drill, arguments: list[str] | None = None) -> int:
+    """Run a drill from the command line and keep its figures in tests/drills/results."""
+    made = argparse.ArgumentParser(f"python -m tests.drills.{figure.name}", description=f"{figure.what}. Bar: {figure.bar}.")
+    made.add_argument("--count", type=int, default=figure.count, help=f"how many to try (default {figure.count})")
+    made.add_argument("--seed", type=int, default=0, help="of all that is drawn at random")
+    made.add_argument("--json", type=Path, default=RESULTS / f"{figure.name}.json", help="where the figures go")
+    flags = made.parse_args(arguments)
+    begin = time.perf_counter()
+    tally = drill(flags.count, flags.seed)
+    found = {
+        "figure": figure.number,
+        "what": figure.what,
+        "bar": figure.bar,
+        "command": f"python -m tests.drills.{figure.name} --count {flags.count} --seed {flags.seed}",
+        "tried": tally.tried,
+        "failed": len(tally.failures),
+        "failures": tally.failures[:SHOWN],
+        "worst": tally.worst,
+        "counts": tally.counts,
+        **tally.facts,
+        "seconds": round(time.perf_counter() - begin, 1),
+        "date": datetime.date.today().isoformat(),
+        "commit": _commit(),
+        "machine": machine(),
+    }
+    flags.json.parent.mkdir(parents=True, exist_ok=True)
+    flags.json.write_text(json.dumps(found, indent=1, default=str) + "\n")
+    print(f"{figure.name}: {tally.tried} tried, {len(tally.failures)} failed; {tally.worst} {tally.counts}; {found['seconds']} s")
+    return 1 if tally.failures else 0
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    import jax
+
+    model = [line.split(":", 1)[1].strip() for line in _cpuinfo() if line.startswith("model name")]
+    return {
+        "processor": model[0] if model else platform.processor(),
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def _cpuinfo() -> list[str]:
+    try:
+        return Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+# --- sweeps in processes of their own ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def workplace() -> Iterator[Path]:
+    """A temporary folder with the spec `spec.toml` and a cache of compiled programs that the drill's processes share."""
+    with tempfile.TemporaryDirectory(prefix="cfljax-drill-") as name:
+        place = Path(name)
+        (place / "spec.toml").write_text(SPEC)
+        yield place
+
+
+def environment(place: Path, **more: str) -> dict[str, str]:
+    """For a process that runs this checkout. A checkpoint at every chance, so that short runs have some."""
+    plain = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "CFLJAX_DEBUG")}
+    own = {"PYTHONPATH": str(ROOT), "CFLJAX_CACHE": str(place / "cache"), "JAX_PLATFORMS": "cpu", "CFLJAX_CHECKPOINT": "0"}
+    return plain | own | more
+
+
+def command(place: Path, folder: Path, *flags: str) -> list[str]:
+    """The command line of a sweep of the place's spec."""
+    fixed = ["--no-report", "--quiet"]
+    return [sys.executable, "-m", "cfljax.sweep", str(place / "spec.toml"), "--out", str(folder), *fixed, *flags]
+
+
+def start(place: Path, folder: Path, *flags: str, **more: str) -> subprocess.Popen[str]:
+    """A sweep, started, in a process group of its own."""
+    return subprocess.Popen(
+        command(place, folder, *flags),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(place, **more),
+        cwd=ROOT,
+        start_new_session=True,
+    )
+
+
+def sweep(place: Path, folder: Path, *flags: str, **more: str) -> tuple[int, str, str]:
+    """(exit code, output, errors) of a sweep."""
+    process = start(place, folder, *flags, **more)
+    try:
+        out, errors = process.communicate(timeout=300)
+    finally:
+        kill(process)
+    return process.returncode, out, errors
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """SIGKILL to the process and what it has started, if it still runs."""
+    family = [process.pid, *children(process.pid)]
+    for pid in family:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    process.communicate()
+
+
+def children(pid: int) -> list[int]:
+    """The processes that it has started."""
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    return [int(word) for word in text.split()]
+
+
+# --- what is in a results folder -----------------------------------------------------------------------------------------
+
+
+def contents(folder: Path) -> dict[str, dict[str, bytes]]:
+    """Unit → array → dtype, shape and bytes."""
+    from cfljax.store import Store
+
+    store = Store(folder, read_only=True)
+    units = {name: store.read(name) for name in store.ids()}
+    return {
+        name: {key: f"{a.dtype}{a.shape}".encode() + a.tobytes() for key, a in unit.arrays.items()} for name, unit in units.items()
+    }
+
+
+def differences(wanted: dict[str, dict[str, bytes]], found: dict[str, dict[str, bytes]]) -> list[str]:
+    """What is not the same, bit for bit."""
+    problems = [f"unit {name} is missing" for name in wanted.keys() - found.keys()]
+    problems += [f"unit {name} should not be there" for name in found.keys() - wanted.keys()]
+    for name in wanted.keys() & found.keys():
+        if wanted[name].keys() != found[name].keys():
+            problems.append(f"unit {name} has other arrays")
+        both = wanted[name].keys() & found[name].keys()
+        problems += [f"{name}/{key} differs" for key in both if wanted[name][key] != found[name][key]]
+    return problems
+
+
+def stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    """File of a finished unit → (inode, time of writing): redone work shows here."""
+    found = {}
+    for record in (folder / "units").glob("*.json"):
+        for path in (record, record.with_suffix(".npz")):
+            info = path.stat()
+            found[path.name] = (info.st_ino, info.st_mtime_ns)
+    return found
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    """The lines of log.jsonl; a last line that a killed process has not finished is left out."""
+    path, found = folder / "log.jsonl", []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Temporary files."""
+    return [str(p.relative_to(folder)) for p in folder.rglob("*") if p.name.endswith(".cfljax-tmp")]
+
+
+def complaint(errors: str) -> list[str]:
+    """What is wrong with the message of a command that failed: it has to be one line, and no traceback."""
+    lines = errors.strip().splitlines()
+    problems = [] if len(lines) == 1 else [f"{len(lines)} lines on standard error"]
+    return problems + (["a traceback"] if "Traceback" in errors else [])
