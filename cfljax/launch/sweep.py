@@ -24,6 +24,8 @@ class Options(NamedTuple):
     retry_failed: bool = False
     target: float | None = None
     """Accuracy for `round_to_target`."""
+    launcher: Any = None
+    """The launcher's own options, checked."""
 
 
 class Outcome(NamedTuple):
@@ -53,13 +55,13 @@ def lay_down(
     """Settle the plan; the batches that are still to do. `threads`: what each process computes with, if it is not all cores."""
     with store.claim("plan", wait=True):
         batches = _settle(spec, store, batch_limit if limit is None else limit, threads)
-        there = store.done(_redo(options), verify=True)
+        there = store.done(redo(options), verify=True)
     return [batch for batch in batches if any(run.id not in there for run in batch.runs)]
 
 
 def work(todo: list[plan.Batch], store: Store, options: Options, progress: Progress) -> None:
     """Do these batches, whoever does them, until all are done."""
-    worker = _Work(store, options, _redo(options), progress)
+    worker = Worker(store, options, redo(options), progress)
     while todo:
         others = [batch for batch in todo if not worker.take(batch)]
         todo = [batch for batch in others if not worker.finished(batch)]
@@ -75,11 +77,12 @@ def outcome(spec: Spec, store: Store, todo: list[plan.Batch]) -> Outcome:
     return Outcome(statuses.count("done"), statuses.count("diverged"), statuses.count("failed"), computed)
 
 
-def _redo(options: Options) -> tuple[str, ...]:
+def redo(options: Options) -> tuple[str, ...]:
+    """The statuses of units that are computed again."""
     return ("failed",) if options.retry_failed else ()
 
 
-class _Work(NamedTuple):
+class Worker(NamedTuple):
     """Batches into units."""
 
     store: Store
@@ -104,7 +107,7 @@ class _Work(NamedTuple):
 
     def compute(self, batch: plan.Batch) -> None:
         """The batch's units, or those of its halves where the device's memory is too small for it."""
-        told, name = [0], _name(batch)
+        told, name = [0], name_of(batch)
         self.progress.start(name, rounds_of(batch))
 
         def report(done: int, accuracy: float | None) -> None:
@@ -116,16 +119,26 @@ class _Work(NamedTuple):
             units = run_batch(batch, self.options.keep, self.options.target, report, keeper)
         except OutOfMemory:
             self.progress.update(-told[0] * len(batch.runs))
-            parts = plan.halves(batch)
-            self.progress.say(f"cfljax: {name}: out of memory with {batch.width} runs side by side; {parts[0].width} from here on")
-            _split(self.store, batch, parts)
-            for part in parts:
+            for part in self.split(batch):
                 self.compute(part)
             return
         for record, arrays in units:
             self.keep(name, record, arrays)
         keeper.remove()
         self.progress.update(rounds_of(batch) - told[0] * len(batch.runs))
+
+    def split(self, batch: plan.Batch) -> list[plan.Batch]:
+        """The halves of a batch that the device's memory is too small for, in its place in the plan before they run."""
+        parts = plan.halves(batch)
+        words = f"out of memory with {batch.width} runs side by side; {parts[0].width} from here on"
+        self.progress.say(f"cfljax: {name_of(batch)}: {words}")
+        with self.store.claim("plan", wait=True):
+            table = self.store.read_plan() or {"batches": []}
+            whole = [run.id for run in batch.runs]
+            rest = [entry for entry in table["batches"] if entry["runs"] != whole]
+            table["batches"] = rest + [_entry(part) for part in parts]
+            self.store.write_plan(table)
+        return parts
 
     def keep(self, name: str, record: dict[str, Any], arrays: dict[str, Any]) -> None:
         """Commit a unit and tell how it ended."""
@@ -160,21 +173,21 @@ def rounds_of(batch: plan.Batch) -> int:
     return len(batch.runs) * batch.first.train.rounds
 
 
-def _split(store: Store, batch: plan.Batch, parts: list[plan.Batch]) -> None:
-    """Put the parts in the batch's place in the plan, before they run."""
-    with store.claim("plan", wait=True):
-        table = store.read_plan() or {"batches": []}
-        whole = [run.id for run in batch.runs]
-        rest = [entry for entry in table["batches"] if entry["runs"] != whole]
-        table["batches"] = rest + [_entry(part) for part in parts]
-        store.write_plan(table)
+def as_laid_down(runs: list[Run], width: int) -> plan.Batch | None:
+    """The batch of these runs in a program of this width; None where they do not share a program."""
+    whole = plan.batches(runs, len(runs))
+    if len(whole) != 1:
+        return None
+    key = whole[0].program_key.partition("/")[0]
+    return plan.Batch(whole[0].runs, width, whole[0].key, f"{key}/{width}")
 
 
 def _entry(batch: plan.Batch) -> dict[str, Any]:
     return {"runs": [run.id for run in batch.runs], "width": batch.width}
 
 
-def _name(batch: plan.Batch) -> str:
+def name_of(batch: plan.Batch) -> str:
+    """What people call the batch."""
     seeds = sorted({run.seed for run in batch.runs})
     return f"{batch.first.label} (seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))})"
 
@@ -188,12 +201,9 @@ def _settle(spec: Spec, store: Store, limit: int | Callable[[Run], int], threads
     kept, taken = [], set()
     for ids in earlier:
         if all(name in by_id for name in ids["runs"]):
-            group = [by_id[name] for name in ids["runs"]]
-            whole = plan.batches(group, len(group))
-            if len(whole) == 1:
-                batch = whole[0]
-                key = batch.program_key.partition("/")[0]
-                kept.append(plan.Batch(batch.runs, ids["width"], batch.key, f"{key}/{ids['width']}"))
+            batch = as_laid_down([by_id[name] for name in ids["runs"]], ids["width"])
+            if batch is not None:
+                kept.append(batch)
                 taken.update(ids["runs"])
     batches = kept + plan.batches([run for run in runs if run.id not in taken], limit)
     place = {run.id: at for at, run in enumerate(runs)}
