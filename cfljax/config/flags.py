@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import Any
 
+from cfljax.config import toml
 from cfljax.config.layers import (
     EITHER,
     SETTABLE,
@@ -57,7 +57,7 @@ def parse_value(text: str, where: str) -> Any:
 
 def _toml(text: str) -> tuple[bool, Any]:
     try:
-        table = tomllib.loads(f"x = {text}")
+        table = toml.loads(f"x = {text}")
     except (ValueError, RecursionError):
         return False, None
     value = table.get("x")

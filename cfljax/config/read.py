@@ -7,11 +7,11 @@ import dataclasses
 import datetime
 import os
 import re
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from cfljax.config import toml
 from cfljax.config.flags import apply_sets, choose_size, parse_set
 from cfljax.config.grid import make_grid, make_runs
 from cfljax.config.layers import Raw, lay, need_table, tidy
@@ -103,7 +103,7 @@ def load(path: Path) -> Raw:
     if len(content) > _BYTES:
         raise SpecError(f"has more than {_BYTES:,} bytes; a spec is a small TOML file")
     try:
-        return tomllib.loads(content.decode("utf-8"))
+        return toml.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise SpecError(f"line {line}: is no UTF-8 text") from None

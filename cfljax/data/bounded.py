@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import zlib
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from cfljax.errors import DataError
 
@@ -59,6 +60,14 @@ def check_md5(name: str, file: Path, file_name: str = "") -> None:
         )
 
 
+def opened(file: Path) -> IO[bytes]:
+    """The file, opened for reading."""
+    try:
+        return file.open("rb")
+    except OSError as e:
+        raise DataError(f"{file}: cannot be read ({e.strerror or reason(e)})") from e
+
+
 def read_exactly(f: IO[bytes], size: int, where: str) -> bytearray:
     """The next `size` bytes; memory grows with what is really there, not with what was claimed."""
     content = bytearray()
@@ -81,6 +90,27 @@ def at_end(f: IO[bytes], where: str) -> None:
         raise DataError(f"{where}: cannot be read ({reason(e)}): copy or download the file again") from e
     if more:
         raise DataError(f"{where}: holds more bytes than its header says")
+
+
+class Unfolding(io.RawIOBase):
+    """A compressed stream that ends in a DataError where it unfolds to far more than its file can honestly hold."""
+
+    def __init__(self, stream: IO[bytes], file: Path, ratio: int = 20):
+        self._stream, self._file = stream, file
+        self._left = max(_FREE, ratio * file.stat().st_size)
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """The next bytes."""
+        piece = self._stream.read(min(len(buffer), 1 << 20))
+        self._left -= len(piece)
+        if self._left < 0:
+            raise DataError(f"{self._file}: unfolds to far more than a file of {self._file.stat().st_size} bytes holds; not read")
+        buffer[: len(piece)] = piece
+        return len(piece)
 
 
 def reason(error: BaseException) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import tarfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.data.bounded import check_md5, check_size, read_exactly, reason
+from cfljax.data.bounded import Unfolding, check_md5, check_size, opened, read_exactly, reason
 from cfljax.errors import DataError
 from cfljax.types import Source
 
@@ -54,7 +54,7 @@ def _from_files(name: str, folder: Path, form: _Form, options: FileOptions) -> S
         file = folder / file_name
         if not file.is_file():
             raise DataError(f"{folder}: has no {file_name}; {form.archive} holds it")
-        with file.open("rb") as f:
+        with opened(file) as f:
             parts[file_name] = _records(f, file.stat().st_size, form, str(file))
     return _source(name, str(folder), parts, form, options)
 
@@ -64,15 +64,17 @@ def _from_archive(name: str, file: Path, form: _Form, options: FileOptions) -> S
         check_md5(name, file)
     parts, claimed = {}, 0
     try:
-        with tarfile.open(file, "r:gz") as archive:
-            for member in archive:
+        with gzip.open(file) as packed, tarfile.open(fileobj=Unfolding(cast(IO[bytes], packed), file), mode="r|") as archive:
+            for member in archive:  # as a stream: a header may claim gigabytes, too
                 base = member.name.rsplit("/", 1)[-1]
                 claimed += member.size
                 check_size(claimed, file)
                 content = archive.extractfile(member) if member.isreg() and base in (*form.train, form.test) else None
                 if content:
                     parts[base] = _records(content, member.size, form, f"{file}: {base}")
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as e:
+    except DataError:
+        raise
+    except Exception as e:  # whatever a broken or hostile file provokes in the parsers
         raise DataError(f"{file}: cannot be read ({reason(e)}): download it again") from e
     missing = [n for n in (*form.train, form.test) if n not in parts]
     if missing:

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, cast
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.data.bounded import at_end, check_md5, check_size, read_exactly
+from cfljax.data.bounded import at_end, check_md5, check_size, opened, read_exactly
 from cfljax.errors import DataError
 from cfljax.types import Source
 
@@ -68,7 +68,7 @@ def _file(folder: Path, prefix: str, part: str, kind: str) -> Path | None:
 
 def read_idx(file: Path) -> np.ndarray:
     """u8[...]: the array of one IDX file."""
-    with file.open("rb") as raw:
+    with opened(file) as raw:
         f = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if file.suffix == ".gz" else raw
         magic = read_exactly(f, 4, str(file))
         if magic[:3] != b"\0\0\x08" or not 1 <= magic[3] <= 4:

@@ -76,7 +76,7 @@ def _part(folder: Path, number: dict[str, int]) -> Part:
 
 def _users(file: Path) -> list[tuple[str, list, list]]:
     try:
-        content = json.loads(file.read_text("utf-8"))
+        content = json.loads(file.read_text("utf-8"), object_pairs_hook=lambda pairs: _table(pairs, file))
     except (ValueError, RecursionError, OSError) as e:
         raise DataError(f"{file}: cannot be read as JSON ({reason(e)})") from e
     top = content if isinstance(content, dict) else {}
@@ -90,7 +90,19 @@ def _users(file: Path) -> list[tuple[str, list, list]]:
         if len(data["x"]) != len(data["y"]):
             raise DataError(f"{file}: user {name} has {len(data['x'])} samples but {len(data['y'])} labels")
         found.append((name, data["x"], data["y"]))
+    sizes = content.get("num_samples")
+    if sizes is not None and sizes != [len(y) for _, _, y in found]:
+        raise DataError(f"{file}: num_samples is not how many samples the users have; the file is cut or mixed up")
     return found
+
+
+def _table(pairs: list[tuple[str, Any]], file: Path) -> dict[str, Any]:
+    """A JSON object; Python itself would keep the last of two entries of one name and drop the first."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise DataError(f"{file}: {next(n for n in names if names.count(n) > 1)[:60]} is there twice")
+    return table
 
 
 def _is_text(value: Any) -> bool:

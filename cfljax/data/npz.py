@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import zipfile
-import zlib
 from pathlib import Path
 from typing import IO
 
@@ -15,7 +14,6 @@ from cfljax.data.bounded import check_size, reason
 from cfljax.errors import DataError
 from cfljax.types import Source
 
-_BROKEN = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError, NotImplementedError, SyntaxError)
 _OPTIONAL = ("user_train", "user_test", "population_train", "population_test", "classes", "table")
 
 
@@ -65,11 +63,15 @@ def load_arrays(file: Path, wanted: tuple[str, ...], optional: tuple[str, ...] =
             members = {w: inside[w] for w in (*wanted, *optional) if w in inside}
             check_size(sum(i.file_size for i in members.values()), file)
             return {w: _member(archive, info, f"{file}: {w}") for w, info in members.items()}
-    except _BROKEN as e:
+    except DataError:
+        raise
+    except Exception as e:  # whatever a broken or hostile file provokes in the parsers
         raise DataError(f"{file}: cannot be read as an npz file ({reason(e)})") from e
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> np.ndarray:
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise DataError(f"{where} is compressed in a way that numpy does not write; save it again with numpy.savez")
     try:
         with archive.open(info) as f:
             version = np.lib.format.read_magic(f)
@@ -85,7 +87,9 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> np.n
                 raise DataError(f"{where} claims shape {list(shape)} of {dtype}, but the file holds {held} bytes")
             flat = np.empty(math.prod(shape), dtype)
             _fill(f, flat, where)
-    except _BROKEN as e:
+    except DataError:
+        raise
+    except Exception as e:  # numpy's and zipfile's parsers raise a dozen kinds: ValueError, TokenError, struct.error, KeyError …
         raise DataError(f"{where} cannot be read ({reason(e)})") from e
     return flat.reshape(shape, order="F" if fortran else "C")
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import re
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import IO, cast
 
 import numpy as np
 
-from cfljax.data.bounded import reason
+from cfljax.data.bounded import Unfolding, reason
 from cfljax.errors import DataError
 
 _TOKEN = re.compile(r"[\w']+|[.,!?;]")
@@ -28,8 +30,9 @@ def glove(file: Path, wanted: Iterable[str], width: int) -> dict[str, np.ndarray
     """f32[width] for each wanted word that the file has: a word and its numbers per line, `.gz` or plain."""
     wanted, found = set(wanted), {}
     try:
-        with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as f:
-            for number, line in enumerate(f, 1):
+        with _lines(file) as f:
+            longest = 64 * (width + 4)  # of a line, in characters: a file without line ends is not read into memory
+            for number, line in enumerate(iter(lambda: f.readline(longest), ""), 1):
                 if number > 1 and line.partition(" ")[0] not in wanted:
                     continue  # millions of lines: only the wanted ones are taken apart, and the first, for its width
                 fields = line.rstrip("\n").rsplit(" ", width)  # from the right: some of GloVe's words hold spaces
@@ -40,6 +43,13 @@ def glove(file: Path, wanted: Iterable[str], width: int) -> dict[str, np.ndarray
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as e:
         raise DataError(f"{file}: cannot be read ({reason(e)})") from e
     return found
+
+
+def _lines(file: Path) -> IO[str]:
+    if file.suffix != ".gz":
+        return file.open(encoding="utf-8")
+    packed = Unfolding(cast(IO[bytes], gzip.open(file)), file)  # noqa: SIM115 (closed with what wraps it)
+    return io.TextIOWrapper(io.BufferedReader(packed, 1 << 20), encoding="utf-8")
 
 
 def _vector(fields: list[str], where: str) -> np.ndarray:

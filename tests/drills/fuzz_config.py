@@ -13,10 +13,13 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["cfljax.config", "cfljax.options", "tomllib"]):
+    from cfljax.config import grid, values
     from cfljax.errors import SpecError
     from tests.config.small import read
     from tests.config.test_malformed import CASES, FLAGS
 
+for module in (grid, values):
+    module.MAX_RUNS = 2000  # a grid of a million runs is allowed and takes its time
 PLACE = Path(tempfile.mkdtemp(prefix="cfljax-fuzz-")) / "spec.toml"
 HEAD = b'data = "digits"\nmethod = ["ifca", "fedavg"]\n'
 

@@ -1,0 +1,164 @@
+"""Files that mean harm or are badly broken: one line that names the file and the place, in little memory and time."""
+
+import gzip
+import io
+import json
+import tarfile
+import time
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+
+from cfljax import data
+from cfljax.config import read_spec
+from cfljax.data import leaf, npz, words
+from cfljax.errors import CfljaxError, DataError, SpecError
+
+
+def refused(act, kind: type[CfljaxError] = DataError, memory=80 << 20, seconds=3.0):
+    """The message with which `act` ends, within these bounds."""
+    tracemalloc.start()
+    begin = time.process_time()
+    try:
+        with pytest.raises(kind) as caught:
+            act()
+        spent, (_, peak) = time.process_time() - begin, tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 1000
+    assert peak < memory and spent < seconds, (peak, spent)
+    return message
+
+
+def npz_with(folder, member, method=zipfile.ZIP_DEFLATED):
+    file = folder / "toy.npz"
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.writestr("x_train.npy", member)
+        for name in ("y_train", "x_test", "y_test"):
+            out = io.BytesIO()
+            np.save(out, np.zeros(2, np.uint8))
+            archive.writestr(f"{name}.npy", out.getvalue())
+    return file
+
+
+HEADERS = {
+    "an open bracket, found by the fuzzer": "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2, 2, }",
+    "no dictionary": "[1, 2]",
+    "other keys": "{'descr': '|u1'}",
+    "a shape of words": "{'descr': '|u1', 'fortran_order': False, 'shape': ('a',)}",
+    "a kind that is none": "{'descr': '|q9', 'fortran_order': False, 'shape': (2,)}",
+    "a record": "{'descr': [('a', '<f8'), ('a', '<f8')], 'fortran_order': False, 'shape': (2,)}",
+    "null characters": "\0\0\0\0",
+    "code": "{'descr': __import__('os').system('false'), 'fortran_order': False, 'shape': (2,)}",
+    "deep": "(" * 900,
+}
+
+
+@pytest.mark.parametrize("what", HEADERS)
+def test_an_array_header_that_is_none(what, tmp_path):
+    text = HEADERS[what].encode("latin-1") + b"\n"
+    file = npz_with(tmp_path, b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(8))
+    message = refused(lambda: data.load("toy", path=str(tmp_path)))
+    assert str(file) in message and "x_train" in message
+
+
+def test_compressions_that_take_memory_by_their_header_are_not_unfolded(tmp_path):
+    for method in (zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2):
+        file = npz_with(tmp_path, bytes(100), method)
+        assert "numpy does not write" in refused(lambda file=file: npz.load_arrays(file, ("x_train",)))
+
+
+def test_a_tar_header_that_claims_gigabytes_takes_no_memory(tmp_path):
+    """Names of that length are read by tarfile itself, before anyone sees the member."""
+    head = tarfile.TarInfo("././@LongLink")
+    head.size, head.type = 400 << 20, tarfile.GNUTYPE_LONGNAME
+    with gzip.open(tmp_path / "cifar-10-binary.tar.gz", "wb", 1) as file:
+        file.write(head.tobuf(tarfile.GNU_FORMAT))
+        for _ in range(400):
+            file.write(bytes(1 << 20))
+    message = refused(lambda: data.load("cifar10", {"checksums": False}, path=str(tmp_path)), memory=200 << 20)
+    assert "cifar-10-binary.tar.gz" in message and "not read" in message
+
+
+def test_a_word_list_without_line_ends_and_one_that_unfolds_without_end(tmp_path):
+    with gzip.open(tmp_path / "flat.txt.gz", "wb", 1) as file:
+        for _ in range(200):
+            file.write(b"x" * (1 << 20))
+    assert "line 1 is not a word" in refused(lambda: words.glove(tmp_path / "flat.txt.gz", ["a"], 3), memory=8 << 20)
+    with gzip.open(tmp_path / "endless.txt.gz", "wb", 1) as file:
+        file.write(b"a 1 2 3\n")
+        for _ in range(70):
+            file.write((b"b" * 400 + b" 1 2 3\n") * 2600)
+    message = refused(lambda: words.glove(tmp_path / "endless.txt.gz", ["a"], 3), memory=8 << 20, seconds=8)
+    assert "endless.txt.gz" in message and "not read" in message
+
+
+def leaf_file(folder, text):
+    for part, content in (("train", text), ("test", '{"users": [], "user_data": {}}')):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+        (folder / part / "a.json").write_text(content)
+    return leaf.parts(folder)
+
+
+ANN = '{"x": [[0.5], [1.0]], "y": [0, 1]}'
+
+
+def test_a_user_twice_in_one_json_object_is_not_silently_the_last(tmp_path):
+    text = f'{{"users": ["ann"], "user_data": {{"ann": {ANN}, "ann": {ANN}}}}}'
+    assert "a.json: ann is there twice" in refused(lambda: leaf_file(tmp_path, text))
+
+
+def test_fewer_samples_than_num_samples_says_are_noticed(tmp_path):
+    text = f'{{"users": ["ann"], "num_samples": [3], "user_data": {{"ann": {ANN}}}}}'
+    assert "a.json: num_samples" in refused(lambda: leaf_file(tmp_path, text))
+    assert len(leaf_file(tmp_path, text.replace("[3]", "[2]"))[0].y) == 2
+
+
+MIXED = {
+    "numbers and lists": [[1.0, [2.0]], [1.0, 2.0]],
+    "a table": [[1.0, {"a": 2}], [1.0, 2.0]],
+    "words later": [[1.0, 2.0], ["one", "two"]],
+    "null": [[1.0, 2.0], [None, 2.0]],
+    "an integer without end": [[1.0, 2.0], [10**400, 2.0]],
+    "different lengths": [[1.0], [1.0, 2.0]],
+    "deep": json.loads("[" * 80 + "1" + "]" * 80),
+}
+
+
+@pytest.mark.parametrize("what", MIXED)
+def test_samples_of_mixed_types(what, tmp_path):
+    x = MIXED[what]
+    body = {"users": ["ann"], "user_data": {"ann": {"x": x, "y": [0] * len(x)}}}
+    message = refused(lambda: leaf_file(tmp_path / "toy", json.dumps(body)) and data.load("toy", path=str(tmp_path)))
+    assert str(tmp_path / "toy") in message
+
+
+HEAD = 'data = "digits"\nmethod = "fedavg"\n'
+SPECS = {
+    "a key of many parts": HEAD + "a" + ".a" * 300_000 + " = 1",
+    "a header of many parts": HEAD + "[a" + ".a" * 300_000 + "]",
+    "deep lists": HEAD + "x = " + "[" * 100_000,
+    "deep tables": HEAD + "x = " + "{a = " * 100_000,
+    "a number of a million digits": HEAD + "x = " + "1" * 1_000_000,
+    "bytes that are no text": HEAD.encode() + b"name = '\xff\xfe'",
+    "too large": HEAD + "#" * 5_000_000,
+    "null characters": HEAD + "\0" * 100,
+    "carriage returns": HEAD + "name = 'a\rb'",
+}
+
+
+@pytest.mark.parametrize("what", SPECS)
+def test_a_spec_that_would_take_forever(what, tmp_path):
+    file = tmp_path / "spec.toml"
+    content = SPECS[what]
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert str(file) in refused(lambda: read_spec(file), SpecError, memory=200 << 20)
+
+
+def test_a_flag_that_would_take_forever(tmp_path):
+    refused(lambda: read_spec({"data": "digits", "method": "fedavg"}, ["train.lr=a" + ".a" * 60_000]), SpecError, memory=200 << 20)
+
+
