@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from cfljax import command
 
@@ -13,7 +15,8 @@ it stopped. Without a file it runs the quickstart: every method on rotated handw
 EXAMPLES = """  python -m cfljax.sweep
   python -m cfljax.sweep spec.toml --out results/mine
   python -m cfljax.sweep spec.toml --set train.lr=0.03,0.1 --set seeds=0:10
-  python -m cfljax.sweep --set method=fedavg,oracle --dry-run"""
+  python -m cfljax.sweep --set method=fedavg,oracle --dry-run
+  python -m cfljax.sweep spec.toml --launcher ray --address auto --gpus-per-task 1"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -30,6 +33,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--quiet", action="store_true", help="no progress")
     made.add_argument("--launcher", default="local", metavar="NAME", help="where runs are computed (default: local)")
     made.add_argument("--workers", type=int, metavar="N", help="processes (default: a core each on a CPU, else one)")
+    made.add_argument("--address", help='--launcher ray: of a running cluster, or "auto" (default: a Ray of its own)')
+    made.add_argument("--gpus-per-task", type=float, metavar="N", help="--launcher ray: GPUs, or a share of one, per batch")
+    made.add_argument("--cpus-per-task", type=int, metavar="N", help="--launcher ray: threads per batch (default: 1)")
+    made.add_argument("--retries", type=int, metavar="N", help="--launcher ray: runs of a batch whose worker died (default: 3)")
     made.add_argument("--as-worker", help=argparse.SUPPRESS)
     made.add_argument("--processors", help=argparse.SUPPRESS)
     made.add_argument("--no-cache", action="store_true", help="do not keep compiled programs between starts")
@@ -42,11 +49,9 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.config import read_spec
 
     spec = read_spec(flags.spec or QUICKSTART, flags.set)
+    launch, chosen = _launcher(flags)
     if flags.dry_run:
         return _dry_run(spec)
-    from cfljax.launch import LAUNCHERS
-
-    launch = LAUNCHERS.entry(flags.launcher, "--launcher").make
     if not flags.no_cache:
         command.use_compilation_cache()
     from cfljax.launch import workers
@@ -57,7 +62,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.store import Store
 
     folder = flags.out or default_folder(spec.name)
-    options = Options(flags.keep, flags.quiet, flags.retry_failed, flags.target)
+    options = Options(flags.keep, flags.quiet, flags.retry_failed, flags.target, chosen)
     if flags.as_worker:
         return workers.be_worker(flags.as_worker, flags.processors, spec, Store(folder), options)
     store = Store(folder)
@@ -73,6 +78,17 @@ def run(flags: argparse.Namespace) -> int:
     if outcome.failed:
         print(_failures(results), file=sys.stderr)
     return 1 if outcome.failed else 0
+
+
+def _launcher(flags: argparse.Namespace) -> tuple[Callable[..., Any], Any]:
+    """The launcher, and its own options, checked."""
+    from cfljax.launch import LAUNCHERS
+    from cfljax.options import check
+
+    names = ("address", "gpus_per_task", "cpus_per_task", "retries")
+    table = {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
+    entry = LAUNCHERS.entry(flags.launcher, "--launcher")
+    return entry.make, check(entry.options, table, f"--launcher {flags.launcher}")
 
 
 def _as_written(flags: argparse.Namespace) -> str:

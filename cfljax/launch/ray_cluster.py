@@ -1,0 +1,277 @@
+"""A sweep on a Ray cluster: a task per batch, with retries. Results come back to this process, which alone writes."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cfljax.config import Run, Spec
+from cfljax.errors import SpecError
+from cfljax.launch import ray_task
+from cfljax.launch.batch import failed
+from cfljax.launch.checkpoint import Keeper
+from cfljax.launch.sweep import Options, Outcome, Worker, lay_down, name_of, outcome, redo, rounds_of
+from cfljax.launch.workers import WorkerError, cores
+from cfljax.options import option
+from cfljax.plan import Batch
+from cfljax.progress import Progress
+from cfljax.registry import Entry
+from cfljax.store import Store
+
+PASSED_ON = ("CFLJAX_DATA", "CFLJAX_DEBUG", "CFLJAX_CHECKPOINT", "JAX_PLATFORMS")
+"""Variables of this process that tasks on other machines get, too."""
+MOST_LINES = 8
+"""Progress lines, one per running batch."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RayOptions:
+    """Options of the launcher `ray`."""
+
+    address: str | None = option(None, 'of a running cluster ("auto": the one on this machine); left out: a Ray of its own')
+    gpus_per_task: float = option(0.0, "GPUs, or a share of one, for each batch", low=0)
+    cpus_per_task: int = option(1, "threads that a batch computes with", low=1)
+    retries: int = option(3, "how often a batch runs again whose worker died", low=0)
+
+
+def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:
+    """The sweep on a Ray cluster. `workers`: how many tasks a Ray of its own runs at a time (default: as many as cores)."""
+    chosen = options.launcher or RayOptions()
+    if workers is not None and workers < 1:
+        raise SpecError(f"--workers {workers}: must be at least 1")
+    threads = (store.read_plan() or {}).get("threads") or chosen.cpus_per_task
+    with _connected(chosen, workers, threads) as cluster:
+        words = _words(spec, options, threads, arguments)
+
+        def limit(run: Run) -> int:
+            if not chosen.gpus_per_task:
+                return 1
+            return int(cluster.get(cluster.limit.remote(words | {"runs": [run.id], "width": 1})))
+
+        todo = lay_down(spec, store, options, limit, threads)
+        lines = max(1, min(MOST_LINES, len(todo), cluster.room(1)))
+        with Progress(sum(map(rounds_of, todo)), sum(len(b.runs) for b in todo), options.quiet, lines=lines) as progress:
+            for message in spec.warnings:
+                progress.say(f"cfljax: {message}")
+            _Writer(cluster, store, options, words, progress).work(todo)
+    return outcome(spec, store, todo)
+
+
+def _words(spec: Spec, options: Options, threads: int, arguments: list[str]) -> dict[str, Any]:
+    """What every task is told, in plain words. Files have whole names: tasks read them where they run."""
+    table, beside = dict(spec.table), Path(spec.file).parent
+    if "plugins" in table:
+        table["plugins"] = [str((beside / name).resolve()) if str(name).endswith(".py") else name for name in table["plugins"]]
+    flags = [after for flag, after in zip(arguments, arguments[1:], strict=False) if flag == "--plugin"]
+    return {
+        "table": table,
+        "sets": list(spec.sets),
+        "plugins": flags,
+        "keep": options.keep,
+        "target": options.target,
+        "threads": threads,
+        "cache": "--no-cache" not in arguments,
+        "folder": str(Path.cwd()),
+    }
+
+
+RAY = Entry(RayOptions, carry_out_by_ray)
+
+
+class _Cluster:
+    """Ray, and what of ours runs there."""
+
+    def __init__(self, ray: Any, chosen: RayOptions, threads: int):
+        self.ray, self.get, self.chosen, self.threads = ray, ray.get, chosen, threads
+        needs = {"num_cpus": threads, "num_gpus": chosen.gpus_per_task, "max_retries": chosen.retries}
+        self.compute = ray.remote(**needs)(ray_task.compute)
+        self.limit = ray.remote(**needs)(ray_task.limit)
+        self.mailbox = ray.remote(num_cpus=0, max_restarts=-1)(ray_task.Mailbox).remote()
+
+    def room(self, ahead: int) -> int:
+        """How many tasks to hand over: those that run at a time, times `ahead`, so that no worker waits for us."""
+        there = self.ray.cluster_resources()
+        places = there.get("CPU", 1) // self.threads
+        if self.chosen.gpus_per_task:
+            places = min(places, there.get("GPU", 0) // self.chosen.gpus_per_task)
+        return max(1, int(places)) * ahead
+
+
+@contextlib.contextmanager
+def _connected(chosen: RayOptions, workers: int | None, threads: int) -> Iterator[_Cluster]:
+    """Ray while it is needed."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # ours is not to tell anybody what runs here
+    try:
+        import ray
+    except ImportError:
+        raise SpecError('--launcher ray: Ray is not installed; pip install "cfljax[ray]"') from None
+    address = chosen.address or os.environ.get("RAY_ADDRESS") or "local"
+    own: dict[str, Any] = {}
+    if address == "local":
+        own = {"num_cpus": (workers or max(1, len(cores()) // threads)) * threads, "include_dashboard": False}
+    else:
+        _knock(address)
+    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    before = signal.getsignal(signal.SIGTERM)  # Ray puts its own in place
+    try:
+        ray.init(address=address, runtime_env={"env_vars": passed}, **quiet, **own)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise SpecError(f"--address {address}: cannot connect ({' '.join(str(error).split())[:200]})") from None
+    try:
+        signal.signal(signal.SIGTERM, before)
+        gpus = ray.cluster_resources().get("GPU", 0)
+        if gpus < chosen.gpus_per_task:
+            raise SpecError(f"--gpus-per-task {chosen.gpus_per_task:g}: the cluster has {gpus:g} GPUs")
+        yield _Cluster(ray, chosen, threads)
+    finally:
+        ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """SpecError if nobody answers at `host:port`: Ray itself would try for minutes."""
+    host, _, port = address.rpartition("/")[2].rpartition(":")
+    if not port.isdigit():
+        return  # "auto"
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
+        raise SpecError(f"--address {address}: nobody answers there ({error.strerror or error})") from None
+
+
+@dataclasses.dataclass
+class _Task:
+    """A batch under way."""
+
+    batch: Batch
+    claim: Any
+    line: int
+    done: int = 0
+    starts: int = 0
+
+
+class _Writer:
+    """The one process that reads and writes the results folder."""
+
+    def __init__(self, cluster: _Cluster, store: Store, options: Options, words: dict[str, Any], progress: Progress):
+        self.cluster, self.store, self.options, self.words, self.progress = cluster, store, options, words, progress
+        self.worker = Worker(store, options, redo(options), progress)
+        self.tasks: dict[Any, _Task] = {}
+        self.lines = list(range(progress.lines))
+
+    def work(self, todo: list[Batch]) -> None:
+        """Have these batches done, here or by other processes that share the folder, until all are."""
+        waiting = collections.deque(todo)
+        elsewhere: list[Batch] = []
+        try:
+            while waiting or elsewhere or self.tasks:
+                while waiting and len(self.tasks) < self.cluster.room(2):
+                    batch = waiting.popleft()
+                    if not self.submit(batch):
+                        elsewhere.append(batch)
+                if self.tasks:
+                    ready, _ = self.cluster.ray.wait(list(self.tasks), timeout=0.5)
+                    self.hear()
+                    for reference in ready:
+                        waiting.extendleft(reversed(self.settle(reference)))
+                else:
+                    time.sleep(0.5)
+                    waiting.extend(batch for batch in elsewhere if not self.worker.finished(batch))
+                    elsewhere = []
+        finally:
+            for task in self.tasks.values():
+                task.claim.release()
+
+    def submit(self, batch: Batch) -> bool:
+        """Hand a batch over; False when another process is at it."""
+        claim = self.store.claim(batch.id)
+        if not claim:
+            return False
+        if self.worker.finished(batch):
+            self.progress.pass_over(rounds_of(batch))
+            claim.release()
+            return True
+        words = self.words | {"runs": [run.id for run in batch.runs], "width": batch.width}
+        reference = self.cluster.compute.remote(words, self.cluster.mailbox, self.store.load_checkpoint(batch.id))
+        self.tasks[reference] = _Task(batch, claim, -1)
+        return True
+
+    def hear(self) -> None:
+        """What tasks have told since the last time."""
+        told, saved = self.cluster.get(self.cluster.mailbox.empty.remote())
+        by_id = {task.batch.id: task for task in self.tasks.values()}
+        for name, checkpoint in saved.items():
+            if name in by_id:
+                self.store.save_checkpoint(name, *checkpoint)
+        for what, name, *values in told:
+            if name in by_id and what == "start":
+                self.started(by_id[name], *values)
+            elif name in by_id and what == "at":
+                self.at(by_id[name], *values)
+            elif what == "log":
+                self.store.log(*values)
+
+    def started(self, task: _Task, process: int) -> None:  # noqa: ARG002
+        """A worker has begun with the batch, perhaps not the first."""
+        if task.starts:
+            self.progress.say(f"cfljax: {name_of(task.batch)}: its worker died; another one runs it again")
+            self.at(task, 0, None)
+        elif self.lines:
+            task.line = self.lines.pop(0)
+        task.starts += 1
+        if task.line >= 0:
+            self.progress.start(name_of(task.batch), rounds_of(task.batch), task.line)
+
+    def at(self, task: _Task, done: int, accuracy: float | None) -> None:
+        """The batch has come so far."""
+        change, task.done = (done - task.done) * len(task.batch.runs), done
+        if task.line >= 0:
+            self.progress.update(change, accuracy, task.line)
+        else:
+            self.progress.pass_over(change, accuracy)
+
+    def settle(self, reference: Any) -> list[Batch]:
+        """Keep what a task has brought; the batches to do in its place, where the device was too small for it."""
+        task, parts = self.tasks[reference], []
+        what, *rest = self.result(reference, task)
+        if what == "error":
+            raise WorkerError(*rest)
+        if what == "memory":
+            self.at(task, 0, None)
+            parts = self.worker.split(task.batch)
+        else:
+            for record, arrays in rest[0]:
+                self.worker.keep(name_of(task.batch), record, arrays)
+            Keeper(self.store, task.batch.id).remove()
+            self.at(task, task.batch.first.train.rounds, None)
+        self.cluster.mailbox.forget.remote(task.batch.id)
+        del self.tasks[reference]
+        task.claim.release()
+        if task.line >= 0:
+            self.lines.append(task.line)
+        return parts
+
+    def result(self, reference: Any, task: _Task) -> tuple[Any, ...]:
+        """What the task returned; failed units where its workers died again and again."""
+        from ray import exceptions
+
+        try:
+            found: tuple[Any, ...] = self.cluster.get(reference)
+            return found
+        except exceptions.RayTaskError as error:
+            why = " ".join(str(error.cause or error).split())
+            hint = "; install cfljax on the cluster's machines" if "cfljax" in why and "module" in why.lower() else ""
+            return "error", f"--launcher ray: a task could not run: {why[-300:]}{hint}", 1
+        except exceptions.RayError as error:
+            times = self.cluster.chosen.retries + 1
+            why = f"its worker died {times} time{'s' if times > 1 else ''} ({type(error).__name__}: {str(error).splitlines()[0]})"
+            return "units", [failed(run, why) for run in task.batch.runs]

@@ -1,0 +1,144 @@
+"""What runs on the machines of a Ray cluster: one batch, told as plain words, to units that go back to the one writer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import Any
+
+import numpy as np
+
+from cfljax import command
+from cfljax.config import Spec, read_spec
+from cfljax.errors import CfljaxError, SpecError
+from cfljax.launch.batch import OutOfMemory, run_batch
+from cfljax.launch.checkpoint import Keeper
+from cfljax.launch.sweep import as_laid_down, batch_limit
+from cfljax.launch.workers import cores, keep_to
+from cfljax.plan import Batch
+
+Saved = tuple[dict[str, np.ndarray], dict[str, Any]]
+"""A checkpoint as the store takes it: (arrays, meta)."""
+
+
+class Mailbox:
+    """An actor between the tasks and the writer: what tasks tell while they run, and their last checkpoints, which a task that
+    runs again starts from."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.checkpoints: dict[str, Saved] = {}
+        self.fresh: set[str] = set()
+
+    def tell(self, *message: Any) -> None:
+        """From a task: ("start", batch, process), ("at", batch, rounds done, accuracy) or ("log", batch, event)."""
+        self.told.append(message)
+
+    def save(self, batch: str, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+        """From a task: its checkpoint."""
+        self.checkpoints[batch] = arrays, meta
+        self.fresh.add(batch)
+
+    def last(self, batch: str) -> Saved | None:
+        """For a task: its last checkpoint."""
+        return self.checkpoints.get(batch)
+
+    def forget(self, batch: str) -> None:
+        """From the writer: the batch is done."""
+        self.checkpoints.pop(batch, None)
+        self.fresh.discard(batch)
+
+    def empty(self) -> tuple[list[tuple[Any, ...]], dict[str, Saved]]:
+        """For the writer: (messages, checkpoints) since the last time."""
+        told, saved = self.told, {name: self.checkpoints[name] for name in self.fresh}
+        self.told, self.fresh = [], set()
+        return told, saved
+
+
+class _Post:
+    """The part of a store that a Keeper needs, at the other end of the line."""
+
+    def __init__(self, mailbox: Any, saved: Saved | None):
+        self.mailbox, self.saved = mailbox, saved
+
+    def save_checkpoint(self, name: str, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+        self.mailbox.save.remote(name, arrays, meta)
+
+    def load_checkpoint(self, name: str) -> Saved | None:
+        import ray
+
+        return ray.get(self.mailbox.last.remote(name)) or self.saved
+
+    def log(self, event: dict[str, Any]) -> None:
+        self.mailbox.tell.remote("log", event["batch"], event)
+
+
+def compute(words: dict[str, Any], mailbox: Any, saved: Saved | None) -> tuple[Any, ...]:
+    """("units", units), ("memory",) where the device is too small for the batch, or ("error", message, exit code). `saved`: the
+    checkpoint of an earlier start."""
+    try:
+        _prepare(words)
+        batch = _batch(words)
+        mailbox.tell.remote("start", batch.id, os.getpid())
+
+        def report(done: int, accuracy: float | None) -> None:
+            mailbox.tell.remote("at", batch.id, done, accuracy)
+
+        keeper = Keeper(_Post(mailbox, saved), batch.id)  # type: ignore[arg-type]
+        return "units", run_batch(batch, words["keep"], words["target"], report, keeper)
+    except OutOfMemory:
+        return ("memory",)
+    except CfljaxError as error:
+        return "error", str(error), error.exit_code
+
+
+def limit(words: dict[str, Any]) -> int:
+    """How many runs the device of a task takes side by side."""
+    _prepare(words)
+    return batch_limit(_batch(words).first)
+
+
+def _prepare(words: dict[str, Any]) -> None:
+    """The task's process as the plan wants it."""
+    with contextlib.suppress(OSError):  # on another machine the folder may not be there; relative paths then fail by name
+        os.chdir(words["folder"])
+    if words["plugins"]:
+        from cfljax import plugins
+
+        plugins.load(words["plugins"])
+    use_threads(words["threads"])
+    if words["cache"]:
+        command.use_compilation_cache()
+
+
+def use_threads(count: int) -> None:
+    """Let JAX compute with so many threads, on whatever cores are free: it counts the cores that the process may use when it
+    starts. Once JAX has started, nothing changes any more."""
+    import jax
+
+    free = cores()
+    keep_to(free[:count])
+    jax.devices()
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    for thread in os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["0"]:  # noqa: PTH112, PTH208
+        with contextlib.suppress(OSError):  # a thread may have ended meanwhile
+            os.sched_setaffinity(int(thread), free)
+
+
+_read: dict[str, Spec] = {}
+"""The last spec that this process has read."""
+
+
+def _batch(words: dict[str, Any]) -> Batch:
+    text = json.dumps([words["table"], words["sets"]], sort_keys=True)
+    if text not in _read:
+        _read.clear()
+        _read[text] = read_spec(words["table"], words["sets"])
+    by_id = {run.id: run for run in _read[text].runs()}
+    missing = [name for name in words["runs"] if name not in by_id]
+    batch = None if missing else as_laid_down([by_id[name] for name in words["runs"]], words["width"])
+    if batch is None:
+        raise SpecError("--launcher ray: the cluster's cfljax reads this spec differently; install the same version there")
+    return batch

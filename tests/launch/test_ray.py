@@ -1,0 +1,106 @@
+"""The Ray launcher, on a real Ray of this machine."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from cfljax.config import read_spec
+from cfljax.errors import SpecError
+from cfljax.launch.ray_cluster import RayOptions, _Writer, carry_out_by_ray
+from cfljax.launch.sweep import Options
+from cfljax.store import Store
+
+SPEC = """
+name = "by ray"
+data = { name = "blobs", samples = 2000, partition = "quantity", clients = 40 }
+model = { name = "mclr" }
+train = { rounds = 200, lr = 0.1, batch = 10 }
+seeds = "0:2"
+[[method]]
+name = "ifca"
+clusters = 3
+[[method]]
+name = "fedgroup"
+clusters = 3
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    (tmp_path / "spec.toml").write_text(SPEC)
+    return tmp_path / "spec.toml"
+
+
+def units(folder):
+    store = Store(folder, read_only=True)
+    return {name: store.read(name) for name in store.ids()}
+
+
+def test_without_ray_it_says_what_to_install(spec, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(SpecError, match=r'pip install "cfljax\[ray\]"'):
+        carry_out_by_ray(read_spec(spec), Store(tmp_path / "r"), Options(quiet=True), 2, [])
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--address", "auto"], ["--launcher local", "address"]),
+        (["--launcher", "ray", "--retries", "-1"], ["--launcher ray.retries", "-1"]),
+        (["--launcher", "rai"], ["rai", "ray"]),
+    ],
+)
+def test_wrong_options_of_a_launcher_are_one_line(spec, flags, words):
+    done = subprocess.run([sys.executable, "-m", "cfljax.sweep", spec, "--dry-run", *flags], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and all(word in done.stderr for word in words)
+
+
+@pytest.mark.long
+def test_a_killed_workers_batch_runs_again_and_units_equal_the_local_launchers(spec, tmp_path, monkeypatch, capfd):
+    pytest.importorskip("ray")
+    monkeypatch.setenv("CFLJAX_CHECKPOINT", "0")
+    killed, pids, hear_start, hear_at = [], {}, _Writer.started, _Writer.at
+
+    def started(self, task, process):
+        pids[task.batch.id] = process
+        hear_start(self, task, process)
+
+    def at(self, task, done, accuracy):
+        hear_at(self, task, done, accuracy)
+        if not killed and 0 < done < 200:
+            killed.append(task.batch.id)
+            os.kill(pids[task.batch.id], signal.SIGKILL)
+
+    monkeypatch.setattr(_Writer, "started", started)
+    monkeypatch.setattr(_Writer, "at", at)
+    outcome = carry_out_by_ray(read_spec(spec), Store(tmp_path / "ray"), Options(quiet=True, launcher=RayOptions()), 2, [])
+    assert outcome == (4, 0, 0, 4) and len(killed) == 1
+    assert "its worker died; another one runs it again" in capfd.readouterr().err
+    local = [sys.executable, "-m", "cfljax.sweep", spec, "--out", tmp_path / "local", "--no-report", "--quiet"]
+    subprocess.run([*map(str, local), "--workers", str(len(os.sched_getaffinity(0)))], check=True)  # a thread each, as the tasks
+    here, there = units(tmp_path / "ray"), units(tmp_path / "local")
+    assert here.keys() == there.keys()
+    for name, unit in here.items():
+        assert {k: v.tobytes() for k, v in unit.arrays.items()} == {k: v.tobytes() for k, v in there[name].arrays.items()}
+    assert carry_out_by_ray(read_spec(spec), Store(tmp_path / "ray"), Options(quiet=True), 2, []) == (4, 0, 0, 0)
+
+
+@pytest.mark.long
+def test_a_batch_whose_workers_all_die_is_a_failed_run_and_the_sweep_goes_on(spec, tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    first, hear_start = [], _Writer.started
+
+    def started(self, task, process):
+        hear_start(self, task, process)
+        first[:] = first or [task.batch.id]
+        if task.batch.id == first[0]:
+            os.kill(process, signal.SIGKILL)
+
+    monkeypatch.setattr(_Writer, "started", started)
+    options = Options(quiet=True, launcher=RayOptions(retries=1))
+    outcome = carry_out_by_ray(read_spec(spec, ["method=ifca"]), Store(tmp_path / "r"), options, 2, [])
+    assert (outcome.done, outcome.failed) == (1, 1)
+    assert [u.record["error"] for u in units(tmp_path / "r").values() if u.record["error"]][0].startswith("its worker died 2 times")
