@@ -11,7 +11,8 @@ ABOUT = "Print the summary frame of a results folder, or its state, or write its
 EXAMPLES = """  python -m cfljax.load results/quickstart
   python -m cfljax.load results/quickstart --status
   python -m cfljax.load results/quickstart --verify
-  python -m cfljax.load results/quickstart --csv runs.csv --history history.csv"""
+  python -m cfljax.load results/quickstart --csv runs.csv --history history.csv
+  python -m cfljax.load results/quickstart --export records/quickstart"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -23,6 +24,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--csv", metavar="FILE", help="write a row per run")
     made.add_argument("--parquet", metavar="FILE", help="the same as Parquet (extra cfljax[parquet])")
     made.add_argument("--history", metavar="FILE", help="write a row per run and evaluation, as CSV")
+    made.add_argument("--export", metavar="OUT", help="a small copy of the folder: no models, the last labels, short diagnostics")
     return made
 
 
@@ -39,6 +41,11 @@ def run(flags: argparse.Namespace) -> int:
         print("\n".join(f"{name}: {problem}" for name, problem in damaged.items()) or "all files are as they were written")
         return 3 if damaged else 0
     results = Results(flags.folder)
+    if flags.export:
+        from cfljax.store.compact import compact
+
+        print(f"{compact(flags.folder, flags.export, results.records)} runs copied to {flags.export}")
+        return 0
     if flags.csv:
         results.to_csv(flags.csv)
     if flags.parquet:

@@ -9,19 +9,23 @@ import sys
 from cfljax import command
 
 ABOUT = """Show what a sweep found: a comparison table (terminal, Markdown, LaTeX, CSV), one self-contained HTML page, and
-figures for papers (PNG and SVG). Several folders are compared with each other."""
+figures for papers (PNG and SVG). Several folders are compared with each other. With --against: one Markdown page of ours
+beside published numbers, with a verdict on each claim."""
 EXAMPLES = """  python -m cfljax.report results/quickstart
   python -m cfljax.report results/a results/b --out both
   python -m cfljax.report results/quickstart --target 0.9
-  python -m cfljax.report results/quickstart --no-figures"""
+  python -m cfljax.report results/quickstart --no-figures
+  python -m cfljax.report experiments/records/* --against experiments/published --out experiments/README.md"""
 
 
 def parser() -> argparse.ArgumentParser:
     """The flags of the report command."""
     made = command.parser("report", ABOUT, EXAMPLES)
     made.add_argument("folders", nargs="+", metavar="DIR", help="results folders, as a sweep wrote them")
-    made.add_argument("--out", metavar="DIR", help="where to write (default: DIR/report; of several folders: report)")
+    where = "where to write (default: DIR/report; of several folders: report); with --against: the file"
+    made.add_argument("--out", metavar="DIR", help=where)
     made.add_argument("--target", type=_fraction, metavar="ACCURACY", help="count rounds and bytes to this accuracy (a fraction)")
+    made.add_argument("--against", nargs="+", metavar="FILE", help="files of published numbers (TOML), or folders of them")
     made.add_argument("--no-figures", action="store_true", help="tables and page only, no PNG and SVG files")
     return made
 
@@ -35,6 +39,8 @@ def _fraction(text: str) -> float:
 
 def run(flags: argparse.Namespace) -> int:
     """Print the table, write the files, and say where they are."""
+    if flags.against:
+        return _against(flags)
     from cfljax.report import tables
     from cfljax.report.content import read
     from cfljax.report.write import default_folder, write
@@ -49,6 +55,22 @@ def run(flags: argparse.Namespace) -> int:
         print(line)
     page = write(content, flags.out or default_folder(flags.folders), figures=not flags.no_figures)
     print(f"\nreport: {page}")
+    return 0
+
+
+def _against(flags: argparse.Namespace) -> int:
+    """Print or write the page of ours against published."""
+    from pathlib import Path
+
+    from cfljax.report.against import against
+    from cfljax.store.atomic import write_bytes
+
+    page = against(flags.folders, flags.against)
+    if flags.out is None:
+        print(page, end="")
+        return 0
+    write_bytes(Path(flags.out), page.encode())
+    print(f"page: {flags.out}")
     return 0
 
 

@@ -1,0 +1,254 @@
+"""Ours against published: from results folders and files of published numbers to one Markdown page."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cfljax.errors import SpecError
+from cfljax.options import show
+from cfljax.report.claims import Measured, Verdict, verdict
+from cfljax.report.compare import seconds
+from cfljax.report.gather import Unit
+from cfljax.report.published import Cell, Page, Published, read_published
+from cfljax.report.take import Take
+from cfljax.result import Result, Results
+
+LAST = Take(summary="accuracy_last10")
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A published table with what the runs make of it."""
+
+    published: Published
+    folders: list[Results]
+    units: list[Unit]
+    """The runs that its cells use."""
+    measured: dict[str, Measured]
+    last_ten: dict[str, Measured]
+    """Of cells that are a maximum over rounds."""
+    verdicts: list[Verdict]
+
+
+def against(folders: Sequence[str | os.PathLike[str]], published: Sequence[str | os.PathLike[str]]) -> str:
+    """The page, as Markdown."""
+    page, files = read_published(published)
+    found: dict[str, list[Results]] = {}
+    for folder in folders:
+        results = Results(folder)
+        name = (results.store.read_plan() or {}).get("name") or results.store.folder.absolute().name
+        found.setdefault(str(name), []).append(results)
+    return render(page, [section(file, found.get(file.sweep, [])) for file in files])
+
+
+def section(published: Published, folders: list[Results]) -> Section:
+    """Every cell measured, every claim decided."""
+    units = [Unit(name, record, results.store) for results in folders for name, record in results.records.items()]
+    measured, last_ten = {}, {}
+    used: dict[str, Unit] = {}
+    for cell in published.cells:
+        chosen = _selected(published, cell.name, cell.where, units)
+        used |= {unit.id: unit for unit in chosen}
+        measured[cell.name] = _measured(cell, cell.take, chosen, units, published)
+        if cell.take.summary == "accuracy_max":
+            last_ten[cell.name] = _measured(cell, LAST, chosen, units, published)
+    verdicts = [verdict(claim, published, measured) for claim in published.claims]
+    return Section(published, folders, list(used.values()), measured, last_ten, verdicts)
+
+
+def _selected(published: Published, name: str, where: dict[str, Any], units: list[Unit]) -> list[Unit]:
+    """The finished runs that `where` selects, one per seed."""
+    chosen = [unit for unit in units if unit.status == "done" and _fits(unit.record, where)]
+    seeds = [unit.seed for unit in chosen]
+    for seed in seeds:
+        if seeds.count(seed) > 1:
+            raise SpecError(f"{published.file}: cell {show(name)}: selects {seeds.count(seed)} runs of seed {seed}; narrow `where`")
+    return chosen
+
+
+def _fits(record: dict[str, Any], where: dict[str, Any]) -> bool:
+    return all(_value(record, key) == wanted for key, wanted in where.items())
+
+
+def _value(record: dict[str, Any], key: str) -> Any:
+    """`method` and `label` are the record's own; a dotted key is looked up in the configuration."""
+    if key in ("method", "label"):
+        return record.get(key)
+    value: Any = record["config"]
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _measured(cell: Cell, take: Take, chosen: list[Unit], units: list[Unit], published: Published) -> Measured:
+    scale = published.scale if take.reaches is None else 1.0
+    values = {}
+    for unit in sorted(chosen, key=lambda u: u.seed):
+        if take.summary:  # the record has it: its arrays are not needed
+            number = Result(unit.record, {})
+            value = take.of(number)
+        else:
+            value = take.of(Result(*unit.store.read(unit.id)), _labels(cell, unit, units, published))
+        if not math.isnan(value):
+            values[unit.seed] = scale * value
+    return Measured(values)
+
+
+def _labels(cell: Cell, unit: Unit, units: list[Unit], published: Published) -> np.ndarray | None:
+    if cell.labels_of is None:
+        return None
+    same = [
+        other
+        for other in _same_setting(unit, units)
+        if other.status == "done" and other.seed == unit.seed and _fits(other.record, cell.labels_of)
+    ]
+    if len(same) > 1:
+        where = f"{published.file}: cell {show(cell.name)}: labels_of"
+        raise SpecError(f"{where}: selects {len(same)} runs of seed {unit.seed}; narrow it")
+    return Result(*same[0].store.read(same[0].id)).labels if same else None
+
+
+def _same_setting(unit: Unit, units: list[Unit]) -> list[Unit]:
+    mine = unit.record["config"]
+    return [u for u in units if all(u.record["config"].get(key) == mine.get(key) for key in ("data", "model"))]
+
+
+# --- Markdown ----------------------------------------------------------------------------------------------------------
+
+
+def render(page: Page, sections: list[Section]) -> str:
+    """The whole page: the verdicts at a glance, then a section per table, under its paper."""
+    parts = [f"# {page.title}", page.text.strip(), _overview(sections)]
+    paper = ""
+    for each in sections:
+        if each.published.paper != paper:
+            paper = each.published.paper
+            parts.append(f"## {paper}")
+        parts.append(_section(each))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _overview(sections: list[Section]) -> str:
+    rows = []
+    for each in sections:
+        link = f"[{each.published.title}](#{_anchor(each.published.title)})"
+        for claim, decided in zip(each.published.claims, each.verdicts, strict=True):
+            rows.append([each.published.paper.split(" (")[0], link, claim.text, f"**{decided.word}**"])
+    return _table(["paper", "", "claim", "verdict"], rows) if rows else ""
+
+
+def _anchor(heading: str) -> str:
+    """As GitHub makes it of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _section(each: Section) -> str:
+    published = each.published
+    parts = [f"### {published.title}", _how(each), _cells(each)]
+    if published.claims:
+        rows = [
+            [claim.text, f"**{decided.word}**", " – ".join(t for t in (decided.found, claim.why.strip()) if t)]
+            for claim, decided in zip(published.claims, each.verdicts, strict=True)
+        ]
+        parts.append(_table(["claim", "verdict", "found"], rows))
+    return "\n\n".join([*parts, *([published.notes.strip()] if published.notes else [])])
+
+
+def _how(each: Section) -> str:
+    """The command, what it ran on, and for how long."""
+    if not each.units:
+        return f"Not run: `python -m cfljax.sweep experiments/{each.published.spec}`" if each.published.spec else "Not run."
+    sets, small = _sets(each.folders)
+    lines = []
+    if each.published.spec:
+        flags = "".join(f" --set {flag}" for flag in sets)
+        lines.append(f"`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/{each.published.spec}{flags}`")
+    if small:
+        lines.append(f"{small}.")
+    spent = sum(s for unit in each.units if math.isfinite(s := seconds(unit)))
+    devices = ", ".join(sorted({str(unit.record.get("device", "unknown")).split(",")[0] for unit in each.units}))
+    runs = f"{len(each.units)} run{'s' if len(each.units) > 1 else ''}"
+    lines.append(f"{runs}, {_time(spent)} of computing on {devices}, {_time(spent / len(each.units))} a run.")
+    return "  \n".join(lines)
+
+
+def _sets(folders: list[Results]) -> tuple[list[str], str]:
+    """The flags that were laid over the spec, and what its size changes."""
+    sets: dict[str, None] = {}
+    said: dict[str, None] = {}
+    for results in folders:
+        text = results.store.read_spec() or ""
+        flags = re.findall(r"^# --set (.*)$", text, re.MULTILINE)
+        sets |= dict.fromkeys(flags)
+        try:
+            sizes = tomllib.loads(text).get("size", {})
+        except tomllib.TOMLDecodeError:
+            sizes = {}
+        for flag in flags:
+            name = flag.removeprefix("size=")
+            if flag.startswith("size=") and name in sizes:
+                said[f"Size {name}: " + "; ".join(f"`{k} = {show(v)}`" for k, v in sizes[name].items())] = None
+    return list(sets), "; ".join(said)
+
+
+def _cells(each: Section) -> str:
+    both = bool(each.last_ten)
+    unit = " (%)" if each.published.unit == "%" else ""
+    any_published = any(cell.published is not None for cell in each.published.cells)
+    head = [""] + (["published" + unit] if any_published else []) + (["ours, maximum", "last ten"] if both else ["ours" + unit])
+    rows = []
+    for cell in each.published.cells:
+        ours = each.measured[cell.name]
+        row = [cell.name] + ([_number(cell.published, cell, each.published, cell.spread)] if any_published else [])
+        row.append(_ours(ours, cell, each.published))
+        if both:
+            row.append(_ours(each.last_ten[cell.name], cell, each.published) if cell.name in each.last_ten else "–")
+        rows.append([*row, str(len(ours.values)) if ours.values else ""])
+    return _table([*head, "seeds"], rows)
+
+
+def _ours(measured: Measured, cell: Cell, published: Published) -> str:
+    if not measured.values:
+        return "not run"
+    if cell.take.reaches is not None:
+        return ", ".join("never" if math.isinf(v) else f"{v:.0f}" for v in measured.values.values())
+    deviation = measured.deviation
+    return _number(measured.mean, cell, published, None if math.isnan(deviation) else deviation)
+
+
+def _number(value: float | None, cell: Cell, published: Published, spread: float | None = None) -> str:
+    if value is None:
+        return "–"
+    whole = cell.take.reaches is not None
+
+    def write(number: float) -> str:
+        if whole:
+            return f"{number:g}"
+        return f"{number:.2f}" if published.unit == "%" and spread is not None and spread < 0.1 else _written(number, published)
+
+    return write(value) if spread is None else f"{write(value)} ± {write(spread)}"
+
+
+def _written(number: float, published: Published) -> str:
+    if published.unit == "%":
+        return f"{number:.1f}"
+    return f"{number:.3g}" if abs(number) < 1000 else f"{number:,.0f}"
+
+
+def _time(spent: float) -> str:
+    if spent < 60:
+        return f"{spent:.0f} s"
+    return f"{spent / 60:.0f} min" if spent < 2 * 3600 else f"{spent / 3600:.1f} h"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines)

@@ -1,0 +1,155 @@
+"""What becomes of a paper's claims: each is decided from the measured cells alone.
+
+- `within`: every cell is within `tolerance` of its published number; in direction where the cells' order is much the same
+  (Spearman's rank correlation of at least 0.8 over three cells or more).
+- `difference = [a, b]`: a − b is within `tolerance` of `published`; in direction where it has the same sign in the mean and
+  exceeds its own deviation over seeds. A published 0 says that the two are equal.
+- `reduction = [a, b]`: a needs so much less than b (a fraction, 1 − a/b, the median over seeds); in direction where it is above 0.
+- `order`: the cells from best to worst; in direction where the first is better than the last.
+- `at_least`: every cell is `published` or more, less `tolerance`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from cfljax.report.published import Claim, Published
+
+REPRODUCES, DIRECTION, FAILS, NOT_RUN = "reproduces", "reproduces in direction", "does not reproduce", "not run"
+ALIKE = 0.8
+"""Rank correlation from which two orders are much the same."""
+
+
+class Verdict(NamedTuple):
+    """One of the four words, and the numbers that it rests on."""
+
+    word: str
+    found: str
+
+
+class Measured(NamedTuple):
+    """Seed → number of a cell, in the published unit."""
+
+    values: dict[int, float]
+
+    @property
+    def mean(self) -> float:
+        """Over seeds; NaN of none."""
+        return float(np.mean(list(self.values.values()))) if self.values else math.nan
+
+    @property
+    def deviation(self) -> float:
+        """Of a sample; NaN of fewer than two."""
+        known = list(self.values.values())
+        return float(np.std(known, ddof=1)) if len(known) > 1 and np.isfinite(known).all() else math.nan
+
+
+def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
+    """What the measured cells say about the claim."""
+    if claim.kind in ("difference", "reduction", "order"):
+        missing = [name for name in claim.cells if not measured[name].values]
+        if missing:
+            return Verdict(NOT_RUN, f"not run: {', '.join(missing)}")
+    elif not any(measured[name].values for name in claim.cells):
+        return Verdict(NOT_RUN, "")
+    decided = DECIDERS[claim.kind](claim, of, measured)
+    seeds = min(len(measured[name].values) for name in claim.cells if measured[name].values)
+    return decided._replace(found=decided.found + (" (one seed)" if seeds == 1 else ""))
+
+
+def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
+    known = [name for name in claim.cells if of.cell(name).published is not None]
+    there = [name for name in known if measured[name].values]
+    ours = np.array([measured[name].mean for name in there])
+    theirs = np.array([of.cell(name).published for name in there], np.float64)
+    off = ours - theirs
+    good = np.abs(off) <= claim.tolerance + 1e-9
+    worst = int(np.argmax(np.abs(off)))
+    found = f"{good.sum()} of {len(there)} within {_plain(claim.tolerance)}; farthest: {there[worst]} {_signed(off[worst])}"
+    alike = _rank_correlation(ours, theirs) if len(there) >= 3 else math.nan
+    found += f"; rank correlation {alike:.2f}" if math.isfinite(alike) else ""
+    found += f"; {len(known) - len(there)} not run" if len(there) < len(known) else ""
+    word = REPRODUCES if good.all() else DIRECTION if alike >= ALIKE else FAILS
+    return Verdict(word, found)
+
+
+def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001
+    apart = _paired(claim, measured, lambda a, b: a - b)
+    if not apart:
+        return Verdict(NOT_RUN, "no seed in common")
+    mean, deviation = float(np.mean(apart)), float(np.std(apart, ddof=1)) if len(apart) > 1 else 0.0
+    published = float(claim.published or 0.0)
+    spread = f" ± {_plain(deviation)}" if len(apart) > 1 else ""
+    found = f"{_signed(mean)}{spread}; published {_signed(published) if published else '0'}"
+    if abs(mean - published) <= claim.tolerance and (published == 0 or mean * published > 0):
+        return Verdict(REPRODUCES, found)
+    return Verdict(DIRECTION if mean * published > 0 and abs(mean) > deviation else FAILS, found)
+
+
+def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001
+    less = [value for value in _paired(claim, measured, _less) if not math.isnan(value)]
+    published = float(claim.published or 0.0)
+    if not less:
+        return Verdict(FAILS, f"neither gets there; published {100 * published:.0f} % fewer")
+    middle = float(np.median(less))
+    better = sum(value > 0 for value in less)
+    found = f"{_fewer(middle)} in the median ({better} of {len(less)} seeds fewer); published {_fewer(published)}"
+    if abs(middle - published) <= claim.tolerance:
+        return Verdict(REPRODUCES, found)
+    return Verdict(DIRECTION if middle > 0 else FAILS, found)
+
+
+def _less(a: float, b: float) -> float:
+    """1 − a/b, where either may be inf: not reached."""
+    if math.isinf(a):
+        return math.nan if math.isinf(b) else -math.inf
+    return 1.0 if math.isinf(b) else 1 - a / b
+
+
+def _fewer(share: float) -> str:
+    return "not reached" if math.isinf(share) else f"{abs(100 * share):.0f} % {'fewer' if share >= 0 else 'more'}"
+
+
+def _order(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
+    fewer = of.cell(claim.cells[0]).take.lower_is_better
+    means = [-measured[name].mean if fewer else measured[name].mean for name in claim.cells]
+    found = (" < " if fewer else " > ").join(claim.cells) + ": " + ", ".join(_plain(abs(m) if fewer else m) for m in means)
+    if all(a > b for a, b in zip(means, means[1:], strict=False)):
+        return Verdict(REPRODUCES, found)
+    return Verdict(DIRECTION if means[0] > means[-1] else FAILS, found)
+
+
+def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001
+    means = {name: measured[name].mean for name in claim.cells if measured[name].values}
+    least = min(means, key=lambda name: means[name])
+    enough = means[least] >= float(claim.published or 0.0) - claim.tolerance
+    return Verdict(REPRODUCES if enough else FAILS, f"least: {least} {_plain(means[least])}")
+
+
+DECIDERS = {"within": _within, "difference": _difference, "reduction": _reduction, "order": _order, "at_least": _at_least}
+
+
+def _paired(claim: Claim, measured: Mapping[str, Measured], how: object) -> list[float]:
+    """`how` of the two cells, for every seed that both have."""
+    one, other = (measured[name].values for name in claim.cells)
+    return [how(one[seed], other[seed]) for seed in one if seed in other]  # type: ignore[operator]
+
+
+def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
+    from scipy.stats import spearmanr
+
+    if np.ptp(one) == 0 or np.ptp(other) == 0:
+        return math.nan
+    return float(spearmanr(one, other).statistic)
+
+
+def _plain(value: float) -> str:
+    return "never" if math.isinf(value) else f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def _signed(value: float) -> str:
+    return ("+" if value >= 0 else "−") + _plain(abs(value))

@@ -1,0 +1,46 @@
+"""A small copy of a results folder, to be kept beside the code: the same folder format, without models and checkpoints, with the
+last labels alone, and without diagnostics of many numbers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import numpy as np
+
+from cfljax.errors import StoreError
+from cfljax.store.units import Store
+
+LARGEST = 12_000
+"""Numbers of the largest diagnostic that is kept."""
+DROPPED = ("schema", "arrays", "sha256")
+"""Keys of a record that are made anew when it is written."""
+
+
+def compact(folder: str | os.PathLike[str], out: str | os.PathLike[str], units: Iterable[str] | None = None) -> int:
+    """Copy the units (all, where none are named) with their spec and plan; how many there were. `out` is made, or added to."""
+    source = Store(folder, read_only=True)
+    if os.path.realpath(folder) == os.path.realpath(out):
+        raise StoreError(f"{out}: is the folder itself; give another one for the copy")
+    target = Store(out)
+    names = source.ids() if units is None else list(units)
+    for name in names:
+        record, arrays = source.read(name)
+        kept = {key: value for key, value in record.items() if key not in DROPPED}
+        target.write(name, kept, {key: _short(key, array) for key, array in arrays.items() if _wanted(key, array)})
+    if (text := source.read_spec()) is not None:
+        target.write_spec(text)
+    if (plan := source.read_plan()) is not None:
+        target.write_plan({key: plan[key] for key in ("name", "units") if key in plan})
+    for empty in (target.checkpoints, target.locks):
+        if not any(empty.iterdir()):
+            empty.rmdir()
+    return len(names)
+
+
+def _wanted(name: str, array: np.ndarray) -> bool:
+    return name != "models" and (not name.startswith("diag/") or array.size <= LARGEST)
+
+
+def _short(name: str, array: np.ndarray) -> np.ndarray:
+    return array[-1] if name == "labels" and array.ndim == 2 else array
