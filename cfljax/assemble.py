@@ -14,9 +14,11 @@ from cfljax.engine import Settings
 from cfljax.errors import SpecError
 from cfljax.federation import PARTITIONS
 from cfljax.federation.pack import pack
-from cfljax.local.solver import Work, make_solver
+from cfljax.local.solver import Plan, Work, make_solver
 from cfljax.methods import METHODS
 from cfljax.options import static
+from cfljax.registry import when_replaced
+from cfljax.simulate import forget
 from cfljax.types import Federation, Method, Model
 
 CHUNK = 10
@@ -76,6 +78,7 @@ def settings_of(run: Run, federation: Federation) -> Settings:
         eval_clients=train.eval_clients,
         precision=train.precision,
         label_history=federation.clients <= 10_000,
+        metrics=train.metrics or (),
     )
 
 
@@ -132,4 +135,12 @@ def _made(
     name: str, options: Any, model: Model, work: Work, optimizer: str, arguments: tuple[tuple[str, Any], ...], in_sequence: bool
 ) -> Method:
     """The same object for runs that differ in seed and traced numbers only, so that what its set-up compiles is kept."""
-    return METHODS.entry(name).make(options, model, make_solver(model, work, optimizer, arguments, in_sequence))
+    return METHODS.entry(name).make(options, model, make_solver(model, work, optimizer, arguments, Plan(in_sequence)))
+
+
+@when_replaced
+def _forget() -> None:
+    """A name means something else now."""
+    for kept in (_source, _host_federation, _device_federation, _model, _made):
+        kept.cache_clear()
+    forget()

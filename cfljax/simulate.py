@@ -57,6 +57,11 @@ compilations = 0
 """How many programs this process has compiled."""
 
 
+def forget() -> None:
+    """Drop the compiled programs of this process, and the memory that they map."""
+    _compiled.clear()
+
+
 def simulate(
     method: Method,
     model: Model,

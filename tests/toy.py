@@ -8,7 +8,7 @@ import numpy as np
 from cfljax import data, models
 from cfljax.federation import PARTITIONS
 from cfljax.federation.pack import pack
-from cfljax.local.solver import Work, make_solver
+from cfljax.local.solver import Plan, Work, make_solver
 from cfljax.types import Federation
 
 
@@ -26,8 +26,9 @@ def model(hidden=None, features=6, classes=4):
     return models.build(name, options, (features,), classes)
 
 
-def solver(model, epochs=1, steps=None, batch=5, **more):
-    return make_solver(model, Work(None if steps is not None else epochs, steps, None if batch == "full" else batch), **more)
+def solver(model, epochs=1, steps=None, batch=5, sequential=True, gram=0, **more):
+    work = Work(None if steps is not None else epochs, steps, None if batch == "full" else batch)
+    return make_solver(model, work, plan=Plan(sequential=sequential, gram=gram), **more)
 
 
 def replace(federation, **fields):

@@ -15,11 +15,14 @@ import jax.numpy as jnp
 from cfljax import keys
 from cfljax.local.data import shuffle, take
 from cfljax.local.gradients import batch_gradient, full_gradient, whole_batch
+from cfljax.local.gram import first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
-from cfljax.local.train import Task, Work, train
+from cfljax.local.plan import Plan, gram_sizes
+from cfljax.local.schedule import Task, Work
+from cfljax.local.train import train
 from cfljax.types import Federation, Hyper, Jobs, Model, Updates
 
-__all__ = ["Solver", "Work", "make_solver"]
+__all__ = ["Plan", "Solver", "Work", "make_solver"]
 
 
 class Solver(NamedTuple):
@@ -32,8 +35,12 @@ class Solver(NamedTuple):
     batch_gradient: Callable[..., tuple[jax.Array, jax.Array]]
     """(key, federation, jobs, batch) -> the same on the first mini-batch that `fit` would take with this key."""
     work: Work
-    sequential: bool
-    """Clients one after another (the fast way on a CPU), or side by side (on an accelerator)."""
+    plan: Plan
+
+    @property
+    def sequential(self) -> bool:
+        """Clients one after another, or side by side."""
+        return self.plan.sequential
 
 
 def make_solver(
@@ -41,16 +48,31 @@ def make_solver(
     work: Work,
     optimizer: str = "sgd",
     arguments: tuple[tuple[str, Any], ...] = (),
-    sequential: bool = True,
+    plan: Plan = Plan(),  # noqa: B008 (immutable)
 ) -> Solver:
     """The solver for a model; everything here is static."""
+    sequential, plain_sgd = plan.sequential, optimizer == "sgd" and not arguments
 
     def rule(hyper: Hyper) -> StepRule:
-        return sgd(hyper) if optimizer == "sgd" and not arguments else from_optax(optimizer, dict(arguments), hyper)
+        return sgd(hyper) if plain_sgd else from_optax(optimizer, dict(arguments), hyper)
 
     def fit(key: jax.Array, federation: Federation, jobs: Jobs, hyper: Hyper, work: Work = work) -> Updates:
-        def one(task: Task) -> Updates:
+        longest = federation.train.longest
+        sizes = gram_sizes(plan, longest, work.batch) if plain_sgd and first_layer(model) is not None else ()
+
+        def plain(task: Task) -> Updates:
             return train(model, federation, task, rule(hyper), hyper, work, sequential)
+
+        on_gram = [lambda task, size=size: train_on_gram(model, federation, task, hyper, work, size) for size in sizes]
+
+        def one(task: Task) -> Updates:
+            ways = on_gram if sizes and sizes[-1] >= longest else [*on_gram, plain]
+            if len(ways) == 1:
+                return ways[0](task)
+            count = federation.train.count[task.client]
+            nothing = lambda task: Updates(jnp.zeros(model.size), jnp.float32(0), jnp.int32(0), task.velocity)  # noqa: E731
+            way = 1 + sum((count > size).astype(jnp.int32) for size in sizes[: len(ways) - 1])
+            return jax.lax.switch(jnp.where(task.mask & (count > 0), way, 0), [nothing, *ways], task)
 
         return _each(one, key, federation, jobs, sequential)
 
@@ -73,7 +95,7 @@ def make_solver(
 
         return _each(one, key, federation, jobs, sequential)
 
-    return Solver(fit, gradient, first_batch_gradient, work, sequential)
+    return Solver(fit, gradient, first_batch_gradient, work, plan)
 
 
 def _each(one: Callable[[Task], Any], key: jax.Array, federation: Federation, jobs: Jobs, sequential: bool) -> Any:

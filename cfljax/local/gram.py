@@ -1,0 +1,174 @@
+"""Local SGD of a model whose first layer is dense, without a step ever touching that layer's weights.
+
+The gradient of the first kernel is a sum of samples: xᵀ · (gradient of the layer's outputs). So after any number of steps the kernel is
+W_t = W_0 − Xᵀ A_t with one row of A per sample, and what a batch sees, x W_t = x W_0 − (x Xᵀ) A_t, needs the client's Gram
+matrix X Xᵀ only, which is computed once. A step on B of n samples costs n · B in place of 784 · B (MNIST); the kernel is formed
+once, at the end. Proximal terms and weight decay pull towards fixed matrices: they shrink A and add a multiple of one more
+matrix. Momentum is a second A. The same numbers as `train`, up to rounding.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from cfljax import keys
+from cfljax.local.data import take
+from cfljax.local.optimiser import sgd
+from cfljax.local.schedule import Task, Work, follow
+from cfljax.local.train import Progress, start_of, stepper
+from cfljax.models.flat import FirstDense, Forward
+from cfljax.types import Federation, Hyper, Model, Updates
+
+
+class Layer(NamedTuple):
+    """Where the first kernel is: W_0 − Xᵀ A − pulled · Q − carried · V, with Q the constant part of the pulls, V the momentum
+    that the client started with."""
+
+    a: jax.Array
+    """f32[n, h]."""
+    u: jax.Array | None
+    """f32[n, h]: the momentum buffer is Xᵀ u + speed[0] · Q + speed[1] · V."""
+    moved: jax.Array
+    """f32[2]: how much of Q and of V the kernel has moved by."""
+    speed: jax.Array
+    """f32[2]."""
+
+
+class Fixed(NamedTuple):
+    """What a client's steps read and never change."""
+
+    gram: jax.Array
+    """f32[n, n] X Xᵀ."""
+    outputs: jax.Array
+    """f32[n, h] X W_0."""
+    along: tuple[jax.Array | None, jax.Array | None]
+    """f32[n, h] X Q and X V, where there are such."""
+    y: jax.Array
+    """i32[n]."""
+
+
+def first_layer(model: Model) -> FirstDense | None:
+    """The model's first layer if training it this way is exact: dense, fed with the samples as they are, without a penalty."""
+    if not isinstance(model.forward, Forward) or model.penalty is not None:
+        return None
+    net = model.forward.net
+    return net.first if net.training is None and net.evaluation is None else None
+
+
+def train_on_gram(model: Model, federation: Federation, task: Task, hyper: Hyper, work: Work, length: int) -> Updates:
+    """As `train` with plain SGD, for a client of at most `length` samples."""
+    first = first_layer(model)
+    assert first is not None
+    rule, count = sgd(hyper), federation.train.count[task.client]
+    place = jnp.arange(length, dtype=jnp.int32)
+    x, y = take(federation, federation.train, task.client, place, place < count)
+    x = x.reshape(length, -1)
+    (kernel, others), (anchor, near), (velocity, rest_velocity) = (
+        _apart(first, model, flat) for flat in (task.start, task.anchor, task.velocity)
+    )
+    pull = _pull(hyper, kernel, anchor)
+    fixed = Fixed(x @ x.T, x @ kernel, tuple(None if m is None else x @ m for m in (pull, velocity)), y)
+    step = stepper(rule, hyper, others if near is None else near)
+    zero = jnp.zeros_like(fixed.outputs)
+    layer = Layer(zero, zero if "momentum" in hyper else None, jnp.zeros(2), jnp.array([0.0, 1.0]))
+
+    def visit(at: tuple[Progress, Layer], where: jax.Array | None, mask: jax.Array | None, _: jax.Array) -> tuple[Progress, Layer]:
+        progress, layer = at
+        z, labels = _seen(fixed, layer, where)
+        here = place < count if mask is None else mask
+        loss, (dz, grads) = jax.value_and_grad(_loss_sum, (1, 2))(model, z, progress.params, first, labels, here)
+        samples = jnp.sum(here).astype(jnp.float32)
+        mean = 1 / jnp.maximum(samples, 1.0)
+        progress = step(progress, (loss * mean, samples, jax.tree.map(lambda g: g * mean, grads)))
+        return progress, _move(layer, hyper, where, dz if "loss_sum" in hyper else dz * mean)
+
+    shuffle = lambda key: keys.permutation(key, count, length)  # noqa: E731
+    (end, layer), total = follow(federation, task, work, shuffle, visit, (start_of(rule, others, rest_velocity), layer))
+    moved = -(x.T @ layer.a) - _sum(layer.moved, pull, velocity)
+    step_of_others = jax.tree.map(jnp.subtract, end.params, others)
+    delta = jnp.where(total > 0, model.ravel(_joined(first.kernel, step_of_others, moved)), 0.0)
+    buffers = None
+    if velocity is not None and layer.u is not None:
+        buffers = model.ravel(_joined(first.kernel, end.optimiser, x.T @ layer.u + _sum(layer.speed, pull, velocity)))
+    return Updates(delta, end.loss / jnp.maximum(end.seen, 1), total, buffers)
+
+
+def _apart(first: FirstDense, model: Model, flat: jax.Array | None) -> tuple[Any, Any]:
+    """(the first kernel, the tree of all other parameters)."""
+    if flat is None:
+        return None, None
+    params = model.unravel(flat)
+    kernel = params
+    for name in first.kernel:
+        kernel = kernel[name]
+    return kernel, _without(params, first.kernel)
+
+
+def _without(tree: Any, path: tuple[str, ...]) -> Any:
+    head, *rest = path
+    if not rest:
+        return {name: value for name, value in tree.items() if name != head}
+    return {name: _without(value, tuple(rest)) if name == head else value for name, value in tree.items()}
+
+
+def _joined(path: tuple[str, ...], tree: Any, leaf: jax.Array) -> Any:
+    head, *rest = path
+    return {**tree, head: _joined(tuple(rest), tree[head], leaf) if rest else leaf}
+
+
+def _pull(hyper: Hyper, kernel: jax.Array, anchor: jax.Array | None) -> jax.Array | None:
+    """f32[inputs, h]: what proximal term and weight decay add to the gradient at the start; None where that is nothing."""
+    parts = []
+    if "mu" in hyper and anchor is not None:
+        parts.append(hyper["mu"] * (kernel - anchor))
+    if "weight_decay" in hyper:
+        parts.append(hyper["weight_decay"] * kernel)
+    return sum(parts) if parts else None
+
+
+def _sum(amounts: jax.Array, *matrices: jax.Array | None) -> Any:
+    return sum((amounts[i] * m for i, m in enumerate(matrices) if m is not None), start=jnp.float32(0))
+
+
+def _loss_sum(
+    model: Model, z: jax.Array, params: Any, first: FirstDense, y: jax.Array, mask: jax.Array
+) -> jax.Array:
+    bias = params
+    for name in first.bias:
+        bias = bias[name]
+    return jnp.sum(jnp.where(mask, model.loss(first.rest(params, z + bias), y), 0.0))
+
+
+def _seen(fixed: Fixed, layer: Layer, where: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    """(f32[B, h] what the first kernel makes of the samples now, i32[B] their labels)."""
+    rows = (lambda m: m) if where is None else (lambda m: m[where])
+    z = rows(fixed.outputs) - rows(fixed.gram) @ layer.a
+    for amount, along in zip(layer.moved, fixed.along, strict=True):
+        if along is not None:
+            z = z - amount * rows(along)
+    return z, rows(fixed.y)
+
+
+def _move(layer: Layer, hyper: Hyper, where: jax.Array | None, dz: jax.Array) -> Layer:
+    """One step of SGD along the samples f32[B, h]: what `optimiser.sgd` does, on the coefficients."""
+    lr, momentum = hyper["lr"], hyper.get("momentum")
+    pulls = [hyper[name] for name in ("mu", "weight_decay") if name in hyper]
+    shrink: Any = sum(pulls) if pulls else None
+    constant = jnp.array([1.0, 0.0])
+
+    def add(to: jax.Array, what: jax.Array) -> jax.Array:
+        return to + what if where is None else to.at[where].add(what, unique_indices=True)
+
+    if momentum is None:
+        kept = 1.0 if shrink is None else 1 - lr * shrink
+        a = layer.a if shrink is None else kept * layer.a
+        return layer._replace(a=add(a, lr * dz), moved=kept * layer.moved + lr * constant)
+    assert layer.u is not None
+    pulled = 0.0 if shrink is None else shrink
+    u = momentum * layer.u if shrink is None else momentum * layer.u - shrink * layer.a
+    u = add(u, dz)
+    speed = momentum * layer.speed + constant - pulled * layer.moved
+    return Layer(layer.a + lr * u, u, layer.moved + lr * speed, speed)

@@ -1,0 +1,33 @@
+"""How local training is carried out. Plans differ in speed, not in results (beyond rounding)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LADDER = (64, 128, 256, 512, 1024, 2048, 4096)
+"""Sizes that clients are rounded up to on their Gram matrices. Fixed, so that other clients' sizes change no bit."""
+
+
+class Plan(NamedTuple):
+    """An execution plan: static."""
+
+    sequential: bool = True
+    """Clients one after another (the fast way on a CPU), or side by side (on an accelerator)."""
+    gram: int = 0
+    """Clients of at most so many samples are trained on their Gram matrix (cfljax.local.gram), where that is exact."""
+
+
+def gram_sizes(plan: Plan, longest: int, batch: int | None) -> tuple[int, ...]:
+    """The sizes of Gram matrices that clients of 1 … `longest` samples are trained on, whole batches each. Clients above the
+    last of them are trained step by step."""
+    if plan.gram < 1:
+        return ()
+    if longest <= plan.gram and (batch is None or not plan.sequential):
+        sizes = [longest]  # whole batches are alike in the last bits only, anyway; side by side, all pay for the largest
+    elif plan.sequential:
+        sizes = [rung for rung, below in zip(LADDER, (0, *LADDER), strict=False) if below < longest and rung <= plan.gram]
+    else:
+        sizes = []
+    unit = 1 if batch is None else min(batch, longest)
+    return tuple(dict.fromkeys(-(-size // unit) * unit for size in sizes))
+

@@ -1,0 +1,86 @@
+"""Which of a client's samples are visited when: its epochs and steps. The trip counts are data, so a client pays for its own
+samples only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from cfljax import keys
+from cfljax.types import Federation
+
+
+class Work(NamedTuple):
+    """How much a client does in a round: static."""
+
+    epochs: int | None
+    """Passes over its data …"""
+    steps: int | jax.Array | None
+    """… or so many optimiser steps of the same stream of batches."""
+    batch: int | None
+    """Samples per step; None: all of them, and an epoch is one step."""
+
+
+class Task(NamedTuple):
+    """One participant's share of Jobs."""
+
+    key: jax.Array
+    client: jax.Array
+    mask: jax.Array
+    work: jax.Array
+    start: jax.Array
+    """f32[d]."""
+    anchor: jax.Array | None
+    velocity: jax.Array | None
+
+
+Visit = Callable[..., Any]
+"""(carry, positions i32[B] of the client's list, mask bool[B], key of the step) -> carry; positions and mask are None for
+all of the client's samples."""
+Shuffle = Callable[[jax.Array], jax.Array]
+"""key -> i32[whole batches]: a shuffle of 0 … count − 1, then filler."""
+
+
+def train_steps(federation: Federation, task: Task, work: Work) -> jax.Array:
+    """i32[] the optimiser steps that this client does: none when masked or without data, at least one as a straggler."""
+    count = federation.train.count[task.client]
+    full: Any = work.steps
+    if full is None:
+        full = work.epochs if work.batch is None else -(-count // batch_of(federation, work)) * work.epochs
+    wanted = jnp.maximum(1, jnp.ceil(task.work * full - 1e-3)).astype(jnp.int32)
+    return jnp.where(task.mask & (count > 0), wanted, 0)
+
+
+def batch_of(federation: Federation, work: Work) -> int:
+    """Samples per step: no more than the largest client has."""
+    assert work.batch is not None
+    return min(work.batch, federation.train.longest)
+
+
+def follow(federation: Federation, task: Task, work: Work, shuffle: Shuffle, visit: Visit, begin: Any) -> tuple[Any, jax.Array]:
+    """(`begin` after all the client's steps, how many there were): whole batches, or epochs of reshuffled batches, the last one
+    short, cut after the client's number of steps."""
+    total = train_steps(federation, task, work)
+    if work.batch is None:
+        whole = lambda i, carry: visit(carry, None, None, keys.fold(task.key, "step", i))  # noqa: E731
+        return jax.lax.fori_loop(0, total, whole, begin), total
+    count, batch = federation.train.count[task.client], batch_of(federation, work)
+    per_epoch = -(-count // batch)
+
+    def epoch(at: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
+        carry, number, done = at
+        order = shuffle(keys.fold(task.key, "epoch", number))
+
+        def one(b: jax.Array, carry: Any) -> Any:
+            mask = b * batch + jnp.arange(batch) < count
+            positions = jax.lax.dynamic_slice(order, (b * batch,), (batch,))
+            return visit(carry, positions, mask, keys.fold(task.key, "step", done + b))
+
+        now = jnp.minimum(per_epoch, total - done)
+        return jax.lax.fori_loop(0, now, one, carry), number + 1, done + now
+
+    end, _, _ = jax.lax.while_loop(lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0)))
+    return end, total
