@@ -14,7 +14,7 @@ import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.options import show
-from cfljax.report.claims import Measured, Verdict, verdict
+from cfljax.report.claims import WORDS, Measured, Verdict, verdict
 from cfljax.report.compare import seconds
 from cfljax.report.gather import Unit
 from cfljax.report.published import Cell, Page, Published, read_published
@@ -137,12 +137,21 @@ def render(page: Page, sections: list[Section]) -> str:
 
 
 def _overview(sections: list[Section]) -> str:
+    """A row per table: how many of its claims came out how."""
     rows = []
     for each in sections:
+        words = [decided.word for decided in each.verdicts]
         link = f"[{each.published.title}](#{_anchor(each.published.title)})"
-        for claim, decided in zip(each.published.claims, each.verdicts, strict=True):
-            rows.append([each.published.paper.split(" (")[0], link, claim.text, f"**{decided.word}**"])
-    return _table(["paper", "", "claim", "verdict"], rows) if rows else ""
+        counts = [str(words.count(word)) if word in words else "" for word in WORDS]
+        rows.append([each.published.paper.split(" (")[0], link, _size(each), *counts])
+    return _table(["", "", "size", *WORDS], rows)
+
+
+def _size(each: Section) -> str:
+    if not each.units:
+        return "not run"
+    sizes = [flag.removeprefix("size=") for flag in _sets(each.folders)[0] if flag.startswith("size=")]
+    return ", ".join(sizes) or "full"
 
 
 def _anchor(heading: str) -> str:
@@ -200,9 +209,11 @@ def _sets(folders: list[Results]) -> tuple[list[str], str]:
 
 
 def _cells(each: Section) -> str:
+    if each.published.grid:
+        return _grid(each)
     both = bool(each.last_ten)
     unit = " (%)" if each.published.unit == "%" else ""
-    any_published = any(cell.published is not None for cell in each.published.cells)
+    any_published = _any_published(each)
     head = [""] + (["published" + unit] if any_published else []) + (["ours, maximum", "last ten"] if both else ["ours" + unit])
     rows = []
     for cell in each.published.cells:
@@ -213,6 +224,32 @@ def _cells(each: Section) -> str:
             row.append(_ours(each.last_ten[cell.name], cell, each.published) if cell.name in each.last_ten else "–")
         rows.append([*row, str(len(ours.values)) if ours.values else ""])
     return _table([*head, "seeds"], rows)
+
+
+def _grid(each: Section) -> str:
+    """Cells called `column: row`, as a table of that shape."""
+    names = [cell.name.partition(": ")[::2] for cell in each.published.cells]
+    columns, rows = list(dict.fromkeys(c for c, _ in names)), list(dict.fromkeys(r for _, r in names))
+    there = {cell.name: cell for cell in each.published.cells}
+    filled = [[row, *(_in_grid(each, there.get(f"{column}: {row}")) for column in columns)] for row in rows]
+    seeds = sorted({len(measured.values) for measured in each.measured.values() if measured.values})
+    about = ["maximum, last ten" if each.last_ten else "ours", *(["published in brackets"] if _any_published(each) else [])]
+    unit = ["in %"] if each.published.unit == "%" else []
+    said = f"{'; '.join([*about, *unit])}; {' or '.join(map(str, seeds)) or 'no'} seeds."
+    return f"{said[0].upper()}{said[1:]}\n\n" + _table(["", *columns], filled)
+
+
+def _any_published(each: Section) -> bool:
+    return any(cell.published is not None for cell in each.published.cells)
+
+
+def _in_grid(each: Section, cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    text = _ours(each.measured[cell.name], cell, each.published)
+    if cell.name in each.last_ten and each.measured[cell.name].values:
+        text += f", {_ours(each.last_ten[cell.name], cell, each.published)}"
+    return text if cell.published is None else f"{text} ({_number(cell.published, cell, each.published, cell.spread)})"
 
 
 def _ours(measured: Measured, cell: Cell, published: Published) -> str:

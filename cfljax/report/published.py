@@ -7,6 +7,7 @@ claimed.
     spec = "fedgroup_table3_mnist_mclr.toml"
     take = "accuracy_max"                      # or a table, see cfljax.report.take; a cell may have its own
     unit = "%"                                 # published in per cent; "" as it is
+    grid = false                               # true: cells are called "column: row" and shown so
     notes = "Written by hand."
     cells = [{ name = "FedAvg", where = { label = "fedavg", "train.lr" = 0.03 }, published = 89.8, spread = 0.3 }]
 
@@ -72,6 +73,8 @@ class Published:
     sweep: str
     spec: str
     unit: str
+    grid: bool
+    """Show cells called `column: row` as a table of that shape."""
     notes: str
     cells: tuple[Cell, ...]
     claims: tuple[Claim, ...]
@@ -138,7 +141,7 @@ def _checked(path: Path, read: Any) -> Any:
 
 def _file(path: Path) -> Published:
     table = load(path)
-    _known(table, ("paper", "title", "sweep", "spec", "take", "unit", "notes", "cells", "claim"), "")
+    _known(table, ("paper", "title", "sweep", "spec", "take", "unit", "grid", "notes", "cells", "claim"), "")
     unit = table.get("unit", "%")
     if unit not in ("%", ""):
         raise SpecError(f'unit = {show(unit)}: must be "%" or ""')
@@ -149,10 +152,9 @@ def _file(path: Path) -> Published:
         if names.count(name) > 1:
             raise SpecError(f"cells: two are called {show(name)}")
     claims = tuple(_claim(c, f"claim[{i}]", names) for i, c in enumerate(_tables(table, "claim")))
-    made = {key: _text(table, key, "") for key in ("paper", "title", "sweep")}
-    return Published(
-        path.name, **made, spec=str(table.get("spec", "")), unit=unit, notes=str(table.get("notes", "")), cells=cells, claims=claims
-    )
+    paper, title, sweep = (_text(table, key, "") for key in ("paper", "title", "sweep"))
+    spec, notes, grid = str(table.get("spec", "")), str(table.get("notes", "")), bool(table.get("grid", False))
+    return Published(path.name, paper, title, sweep, spec, unit, grid, notes, cells, claims)
 
 
 def _cell(table: dict[str, Any], where: str, take: Take) -> Cell:

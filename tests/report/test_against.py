@@ -1,0 +1,228 @@
+"""Ours beside published numbers: what is taken from a run, what becomes of a claim, and the page."""
+
+import math
+
+import numpy as np
+import pytest
+
+from cfljax import command
+from cfljax.errors import SpecError
+from cfljax.report.__main__ import parser, run
+from cfljax.report.against import against
+from cfljax.report.claims import Measured, verdict
+from cfljax.report.published import Cell, Claim, Published, read_published
+from cfljax.report.take import Take, read_take
+from cfljax.result import Result
+from cfljax.store import Store
+from tests.report import synthetic
+
+FILE = """
+paper = "A paper (2020)"
+title = "Table 1, digits"
+sweep = "a small sweep"
+spec = "small.toml"
+notes = "By hand."
+cells = [
+    { name = "FedAvg", where = { label = "fedavg" }, published = 50.0 },
+    { name = "IFCA", where = { method = "ifca", "model.name" = "mlp" }, published = 80.0, spread = 0.5 },
+    { name = "FeSEM", where = { label = "fesem" }, published = 70.0 },
+]
+
+[[claim]]
+text = "IFCA beats FedAvg, by 30 points"
+difference = ["IFCA", "FedAvg"]
+published = 30.0
+tolerance = 5.0
+
+[[claim]]
+text = "FeSEM is between them"
+order = ["IFCA", "FeSEM", "FedAvg"]
+why = "Nobody ran it."
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    synthetic.sweep(tmp_path / "runs").write_spec("# --set size=small\n[size.small]\nseeds = [0, 1]\n")
+    (tmp_path / "published.toml").write_text(FILE)
+    return tmp_path
+
+
+def row_of(page, name):
+    (line,) = [line for line in page.splitlines() if line.startswith(f"| {name} |")]
+    return [word.strip() for word in line.strip("| ").split("|")]
+
+
+def test_a_cell_has_maximum_and_last_ten_over_seeds_beside_what_was_published(place):
+    page = against([place / "runs"], [place / "published.toml"])
+    records = Store(place / "runs", read_only=True).records().values()
+    of = {q: [100 * r["summary"][q] for r in records if r["method"] == "ifca"] for q in ("accuracy_max", "accuracy_last10")}
+    name, published, most, last, seeds = row_of(page, "IFCA")
+    assert published == "80.0 ± 0.5" and seeds == "3"
+    for text, values in ((most, of["accuracy_max"]), (last, of["accuracy_last10"])):
+        mean, deviation = (float(part) for part in text.split(" ± "))
+        assert mean == pytest.approx(np.mean(values), abs=0.051) and deviation == pytest.approx(np.std(values, ddof=1), abs=0.051)
+
+
+def test_what_was_not_run_says_so_and_claims_about_it_have_no_verdict(place):
+    page = against([place / "runs"], [place / "published.toml"])
+    assert row_of(page, "FeSEM")[1:4] == ["70.0", "not run", "not run"]
+    assert row_of(page, "FeSEM is between them")[1:] == ["**not run**", "not run: FeSEM – Nobody ran it."]
+    assert row_of(page, "IFCA beats FedAvg, by 30 points")[1] == "**reproduces**"
+    assert "By hand." in page and page.count("not run") == 5  # twice in its row, once in the head, once each as verdict and why
+
+
+def test_the_command_says_the_flags_that_its_runs_had(place):
+    page = against([place / "runs"], [place / "published.toml"])
+    assert "`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/small.toml --set size=small`" in page
+    assert "Size small: `seeds = [0, 1]`" in page and "6 runs" in page
+
+
+def test_a_page_without_any_run_has_every_cell(place):
+    (place / "published.toml").write_text(FILE.replace("a small sweep", "another"))
+    page = against([place / "runs"], [place / "published.toml"])
+    assert page.count("| not run | not run |") == 3 and "Not run: `python -m cfljax.sweep experiments/small.toml`" in page
+
+
+def test_a_grid_has_a_column_for_what_stands_before_the_colon(place):
+    text = FILE.split("[[claim]]")[0].replace("FedAvg", "a: x").replace('"IFCA"', '"b: x"').replace("FeSEM", "b: y")
+    (place / "published.toml").write_text("grid = true\n" + text)
+    page = against([place / "runs"], [place / "published.toml"])
+    assert "|  | a | b |" in page and row_of(page, "y") == ["y", "", "not run (70.0)"]
+    assert row_of(page, "x")[1].endswith("(50.0)") and row_of(page, "x")[2].endswith("(80.0 ± 0.5)")
+
+
+def test_two_runs_of_a_seed_for_one_cell_are_an_error(place):
+    (place / "published.toml").write_text(FILE.replace('{ label = "fedavg" }', '{ "model.name" = "mlp" }'))
+    with pytest.raises(SpecError, match=r'^published.toml: cell "FedAvg": selects \d runs of seed 0; narrow `where`$'):
+        against([place / "runs"], [place / "published.toml"])
+
+
+WRONG = [
+    ('title = "Table 1, digits"', "", "title"),
+    ('paper = "A', 'papre = "A', "papre"),
+    ('label = "fesem"', "", "cells[2].where"),
+    ("published = 70.0", 'published = "70"', "cells[2].published"),
+    ('name = "FeSEM"', 'name = "IFCA"', "cells"),
+    ('difference = ["IFCA", "FedAvg"]', 'difference = ["IFCA", "FedAgv"]', "claim[0].difference"),
+    ('difference = ["IFCA", "FedAvg"]', 'difference = ["IFCA"]', "claim[0].difference"),
+    ('difference = ["IFCA", "FedAvg"]', 'beats = ["IFCA", "FedAvg"]', "claim[0].beats"),
+    ("published = 30.0\n", "", "claim[0].published"),
+    ("published = 70.0 }", 'published = 70.0, take = "accuracy_best" }', "cells[2].take.summary"),
+    ("published = 70.0 }", 'published = 70.0, take = { history = "loss" } }', "cells[2].take"),
+    ("published = 70.0 }", 'published = 70.0, take = { cluster = "best" } }', "cells[2].labels_of"),
+    ("cells = [", "cells = [[", "line"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "key"), WRONG)
+def test_a_mistake_in_a_file_is_one_line_that_names_file_and_key(place, capsys, old, new, key):
+    assert FILE.count(old) >= 1
+    (place / "published.toml").write_text(FILE.replace(old, new, 1))
+    assert command.main(run, parser(), [str(place / "runs"), "--against", str(place / "published.toml")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "published.toml" in said and (key in said or key == "line")
+
+
+def test_a_folder_is_read_in_the_order_of_its_page(place):
+    for name in "ab":
+        (place / f"{name}.toml").write_text(FILE.replace("digits", name))
+    (place / "published.toml").unlink()
+    (place / "page.toml").write_text('title = "Ours"\ntext = "First."\nfiles = ["b.toml", "a.toml"]\n')
+    page, files = read_published([place])
+    assert (page.title, page.text, [f.file for f in files]) == ("Ours", "First.", ["b.toml", "a.toml"])
+    (place / "page.toml").write_text('title = "Ours"\ntext = "First."\nfiles = ["b.toml"]\n')
+    with pytest.raises(SpecError, match=r"page\.toml: files: a\.toml is not listed"):
+        read_published([place])
+
+
+def test_the_page_that_is_printed_is_the_page_that_is_written(place, capsys):
+    words = [str(place / "runs"), "--against", str(place / "published.toml")]
+    assert command.main(run, parser(), words) == 0
+    printed = capsys.readouterr().out
+    assert command.main(run, parser(), [*words, "--out", str(place / "page.md")]) == 0
+    assert (place / "page.md").read_text() == printed
+
+
+# --- what is taken from a run --------------------------------------------------------------------------------------------
+
+
+def result(**arrays):
+    rounds = np.arange(5, dtype=np.int32)
+    known = {"history/round": rounds, "history/purity": np.array([0.9, 0.2, 0.9, 0.4, 0.8], np.float32)}
+    return Result({"method": "ocfl", "summary": {"accuracy_max": 0.5}}, known | arrays)
+
+
+@pytest.mark.parametrize(
+    ("take", "value"),
+    [
+        ("accuracy_max", 0.5),
+        ("accuracy_last", math.nan),
+        ({"history": "purity", "at": 3}, 0.4),
+        ({"history": "purity", "at": 9}, math.nan),
+        ({"history": "purity", "reaches": 0.9}, 2.0),  # round 0 is before training
+        ({"history": "purity", "reaches": 0.95}, math.inf),
+        ({"history": "purity", "over": "median"}, 0.6),
+        ({"history": "purity", "over": "variance"}, np.var([0.2, 0.9, 0.4, 0.8])),
+        ({"history": "loss", "over": "max"}, math.nan),
+        ({"diag": "found"}, 10.0),
+        ({"correlation": ["one", "other"]}, -1.0),
+        ({"cluster": "best"}, 0.9),
+        ({"cluster": "worst"}, 0.25),
+    ],
+)
+def test_a_number_of_a_run(take, value):
+    one = np.random.default_rng(0).random((4, 4))
+    more = {"diag/ocfl/found": np.array(10.0), "diag/ocfl/one": one, "diag/ocfl/other": 1 - 2 * one}
+    client = np.array([0.2, 0.3, 0.9, 0.1, np.nan], np.float32)
+    labels = np.array([1, 1, 0, -1, 1])
+    assert read_take(take, "take").of(result(client_accuracy=client, **more), labels) == pytest.approx(value, nan_ok=True)
+
+
+# --- verdicts -------------------------------------------------------------------------------------------------------------
+
+
+def decided(kind, cells, published=None, tolerance=1.0, theirs=(), **values):
+    take = Take(history="purity", reaches=0.9) if kind in ("reduction", "order") else Take(summary="accuracy_max")
+    table = tuple(Cell(name, {"label": name}, take, dict(theirs).get(name)) for name in values)
+    of = Published("f", "p", "t", "s", "", "%", False, "", table, ())
+    measured = {name: Measured(dict(enumerate(v))) for name, v in values.items()}
+    return verdict(Claim("c", kind, tuple(cells), published, tolerance), of, measured)
+
+
+CASES = [
+    ("difference", "ab", 5.0, {"a": [10, 11, 12], "b": [5, 6, 7]}, "reproduces"),
+    ("difference", "ab", 5.0, {"a": [10, 12, 14], "b": [8, 10, 12]}, "reproduces in direction"),
+    ("difference", "ab", 5.0, {"a": [10, 15, 5], "b": [9, 9, 10]}, "does not reproduce"),  # less than its own deviation
+    ("difference", "ab", 5.0, {"a": [4], "b": [6]}, "does not reproduce"),
+    ("difference", "ab", 0.0, {"a": [10, 11], "b": [10.5, 10.4]}, "reproduces"),
+    ("difference", "ab", 0.0, {"a": [10, 11], "b": [5, 6]}, "does not reproduce"),
+    ("difference", "ab", 0.5, {"a": [10, 10], "b": [10.2, 10.2]}, "does not reproduce"),  # near, but of the other sign
+    ("difference", "ab", 5.0, {"a": [], "b": [6]}, "not run"),
+    ("reduction", "ab", 0.9, {"a": [2, 2, 2], "b": [2, 20, math.inf]}, "reproduces"),
+    ("reduction", "ab", 0.9, {"a": [2, 3, 2], "b": [4, 4, 4]}, "reproduces in direction"),
+    ("reduction", "ab", 0.9, {"a": [math.inf, 3, 9], "b": [4, 4, 4]}, "does not reproduce"),
+    ("reduction", "ab", 0.9, {"a": [math.inf], "b": [math.inf]}, "does not reproduce"),
+    ("order", "abc", None, {"a": [1], "b": [2], "c": [3]}, "reproduces"),
+    ("order", "abc", None, {"a": [1], "b": [4], "c": [3]}, "reproduces in direction"),
+    ("order", "abc", None, {"a": [5], "b": [4], "c": [3]}, "does not reproduce"),
+    ("at_least", "ab", 0.9, {"a": [3], "b": [1]}, "reproduces"),
+    ("at_least", "ab", 2.5, {"a": [3], "b": [1]}, "reproduces in direction"),
+    ("at_least", "ab", 5.0, {"a": [3], "b": [1]}, "does not reproduce"),
+]
+
+
+@pytest.mark.parametrize(("kind", "cells", "published", "values", "word"), CASES)
+def test_a_verdict_rests_on_the_numbers(kind, cells, published, values, word):
+    tolerance = 0.05 if kind == "reduction" else 0.0 if kind == "at_least" else 1.0
+    assert decided(kind, cells, published, tolerance, **values).word == word
+
+
+@pytest.mark.parametrize(
+    ("ours", "word"),
+    [([50, 61, 70, 80.5], "reproduces"), ([40, 45, 50, 55], "reproduces in direction"), ([80, 70, 60, 50], "does not reproduce")],
+)
+def test_numbers_are_within_or_in_the_same_order_or_not(ours, word):
+    values = dict(zip("abcd", ([v] for v in ours), strict=True))
+    found = decided("within", "abcd", theirs={"a": 50, "b": 60, "c": 70, "d": 80}, **values)
+    assert found.word == word and found.found.endswith("(one seed)")
