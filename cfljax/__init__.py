@@ -6,20 +6,49 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load", "run", "sweep"]
+__all__ = [
+    "CfljaxError",
+    "DataError",
+    "Result",
+    "Results",
+    "SpecError",
+    "StoreError",
+    "__version__",
+    "load",
+    "option",
+    "register_data",
+    "register_method",
+    "register_metric",
+    "register_model",
+    "register_partition",
+    "run",
+    "sweep",
+]
+
+_HOME = {
+    "api": ("load", "run", "sweep"),
+    "errors": ("CfljaxError", "DataError", "SpecError", "StoreError"),
+    "options": ("option",),
+    "plugins": ("register_data", "register_method", "register_metric", "register_model", "register_partition"),
+    "result": ("Result", "Results"),
+}
 
 if TYPE_CHECKING:
     from cfljax.api import load, run, sweep
+    from cfljax.errors import CfljaxError, DataError, SpecError, StoreError
+    from cfljax.options import option
+    from cfljax.plugins import register_data, register_method, register_metric, register_model, register_partition
+    from cfljax.result import Result, Results
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("load", "run", "sweep"):
-        from cfljax import api
-
-        return getattr(api, name)
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(importlib.import_module(f"cfljax.{module}"), name)
     raise AttributeError(f"module 'cfljax' has no attribute {name!r}")
 
 

@@ -17,7 +17,7 @@ QUICKSTART = Path(__file__).parent / "quickstart.toml"
 def run(
     method: str | dict[str, Any] = "fedavg",
     data: str | dict[str, Any] = "digits",
-    model: str | dict[str, Any] = "mlp",
+    model: str | dict[str, Any] | Any = "mlp",
     *,
     seed: int = 0,
     progress: bool = False,
@@ -26,11 +26,14 @@ def run(
 ) -> Result:
     """One run: `cfljax.run(method="fedgroup", data="digits", rounds=30, seed=0, clusters=4)`.
 
-    `data`, `model` and `method` are names, or tables as in a spec (`{"name": "mnist", "partition": "rotated"}`). Further
-    options are those of `train` (rounds, participation, epochs, batch, lr, …) or of the method (clusters, mu, …), by name.
+    `data`, `model` and `method` are names, or tables as in a spec (`{"name": "mnist", "partition": "rotated"}`); `model` may
+    also be a flax.linen module, a class or factory of flax.nnx modules, or a pair `(init, apply)`. Further options are those of
+    `train` (rounds, participation, epochs, batch, lr, …) or of the method (clusters, mu, …), by name.
     """
     from cfljax.config import Train
 
+    if not isinstance(model, str | dict):
+        model = _own_model(model)
     known = {field.name for field in dataclasses.fields(Train)}
     training = (train or {}) | {key: value for key, value in options.items() if key in known}
     own = {key: value for key, value in options.items() if key not in known}
@@ -93,6 +96,14 @@ def load(folder: str | os.PathLike[str]) -> Results:
     from cfljax.result import Results
 
     return Results(folder)
+
+
+def _own_model(model: Any) -> str:
+    """The name under which a network of the user's own is used in this process."""
+    from cfljax.models import MODELS
+
+    MODELS.add("own", lambda options, sample_shape, classes: model)  # noqa: ARG005
+    return "own"
 
 
 def _table(what: str | dict[str, Any]) -> dict[str, Any]:

@@ -39,6 +39,8 @@ class Settings(NamedTuple):
     eval_clients: int | None = None
     precision: str = "highest"
     label_history: bool = True
+    metrics: tuple[str, ...] = ()
+    """The user's own."""
 
 
 class Carry(NamedTuple):
@@ -203,6 +205,8 @@ def _evaluate(
         "traffic": jnp.stack(carry.traffic),
         "diag": info.diag | _also(method, model, settings, carry.state, federation, test, who),
     }
+    seen = metrics.Seen(model, federation, test, models, labels, scoring, who, *scores, t)
+    row |= metrics.own(settings.metrics, seen, row)
     if settings.label_history:
         row["labels"] = labels
     blown_up = ~(loss < HOPELESS) & jnp.any(scores.samples > 0) & (carry.diverged_at < 0)

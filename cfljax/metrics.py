@@ -4,11 +4,59 @@ remaining sum has terms of one sign."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
+
+from cfljax.errors import SpecError
+from cfljax.registry import Registry
+from cfljax.types import Federation, Model, Split
+
+METRICS = Registry("metric", {}, "cfljax.metrics")
+"""Users' own, computed beside the engine's at each evaluation: `metric(seen) -> f32[]`."""
+
+_TAKEN = ("round", "valid", "labels", "bytes_up", "bytes_down", "run")
+
+
+class Seen(NamedTuple):
+    """What an own metric is made from: an evaluation in the middle of the compiled program."""
+
+    model: Model
+    federation: Federation
+    test: Split
+    """Whose samples are scored."""
+    models: jax.Array
+    """f32[K, d]."""
+    labels: jax.Array
+    """i32[C]: the cluster of each client, −1 for none."""
+    scoring: jax.Array
+    """i32[C]: the model that scores each client."""
+    who: jax.Array
+    """bool[C]: the clients that are scored."""
+    correct: jax.Array
+    """f32[C]: right answers among the client's test samples."""
+    loss: jax.Array
+    """f32[C]: the sum of the losses over them."""
+    samples: jax.Array
+    """i32[C]: how many there are."""
+    round: jax.Array
+    """i32[]: rounds done."""
+
+
+def own(names: tuple[str, ...], seen: Seen, row: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """The user's metrics by name: f32[] each. `row`: the names that are taken."""
+    found = {}
+    for name in names:
+        if name in row or name in _TAKEN:
+            raise SpecError(f'train.metrics = "{name}": the history has a quantity of that name already')
+        value = jnp.asarray(METRICS.entry(name, "train.metrics").make(seen), jnp.float32)
+        if value.shape:
+            raise SpecError(f'train.metrics = "{name}": returned an array of shape {list(value.shape)}; must be one number')
+        found[name] = value
+    return found
 
 
 class Clustering(NamedTuple):

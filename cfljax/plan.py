@@ -101,6 +101,7 @@ def static_key(run: Run, seed: bool = True) -> str:
         f"{run.method} {_static(run.options)}",
         _static(run.train),
         ",".join(sorted(hyper_of(run))),
+        *run.foreign,
     )
     return _short("\n".join(parts))
 

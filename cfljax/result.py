@@ -176,9 +176,15 @@ class Results:
         import pandas as pd
 
         varying = self.varying()
-        rows = [_row(run, record, varying) for run, record in self.records.items()]
-        frame = pd.DataFrame(rows, columns=["run", "method", "seed", *varying, "status", *QUANTITIES, *SECONDS])
-        return _whole(frame.astype(dict.fromkeys((*QUANTITIES, *SECONDS), float)))
+        own = self._own_metrics()
+        rows = [_row(run, record, varying, own) for run, record in self.records.items()]
+        frame = pd.DataFrame(rows, columns=["run", "method", "seed", *varying, "status", *QUANTITIES, *SECONDS, *own])
+        return _whole(frame.astype(dict.fromkeys((*QUANTITIES, *SECONDS, *own), float)))
+
+    def _own_metrics(self) -> list[str]:
+        """Columns of the user's own metrics."""
+        asked = (record.get("config", {}).get("train", {}).get("metrics") for record in self.records.values())
+        return list(dict.fromkeys(f"{name}_last" for names in asked if isinstance(names, list) for name in names))
 
     def varying(self) -> list[str]:
         """Dotted names of the options that vary, in the order of the spec."""
@@ -235,11 +241,11 @@ class Results:
         return short
 
 
-def _row(run: str, record: dict[str, Any], varying: list[str]) -> list[Any]:
+def _row(run: str, record: dict[str, Any], varying: list[str], own: list[str]) -> list[Any]:
     options = [_cell(_option(record, name)) for name in varying]
-    numbers = [_number(record.get("summary", {}).get(name)) for name in QUANTITIES]
+    numbers, mine = ([_number(record.get("summary", {}).get(name)) for name in names] for names in (QUANTITIES, own))
     seconds = [_number(record.get("timings", {}).get(name.removeprefix("seconds_"))) for name in SECONDS]
-    return [run, record.get("method"), record.get("seed"), *options, record["status"], *numbers, *seconds]
+    return [run, record.get("method"), record.get("seed"), *options, record["status"], *numbers, *seconds, *mine]
 
 
 def _option(record: dict[str, Any], name: str) -> Any:

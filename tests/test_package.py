@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "cfljax"
 ORDER = [
-    {"types", "errors", "keys", "options", "registry"},
+    {"types", "errors", "keys", "options", "origin", "registry"},
     {"data"},
     {"federation"},
     {"models"},
@@ -21,13 +21,14 @@ ORDER = [
     {"methods"},
     {"engine"},
     {"simulate"},
+    {"plugins"},
     {"config", "plan"},
     {"assemble"},
     {"store"},
     {"progress", "launch"},
     {"result"},
-    {"report"},
-    {"api", "callable_module", "command", "sweep", "run", "load"},
+    {"report", "sinks"},
+    {"api", "callable_module", "command", "sweep", "run", "load", "cli", "completion"},
 ]
 COMMANDS = {"data/__main__.py", "data/describe.py", "methods/__main__.py", "report/__main__.py"}
 """Command lines that live beside what they are about."""

@@ -20,7 +20,7 @@ DEFAULT_MODEL = "mlp"
 SIBLINGS = "\0names"
 """Key of a method table under which `each_name` keeps the list; no spec can have it, as control characters are refused."""
 SETTABLE = ("name", "seeds", "data", "model", "train", "method", "defaults", "samples", "search_seed")
-TOP = (*SETTABLE, "include", "exclude", "size")
+TOP = (*SETTABLE, "include", "exclude", "size", "plugins")
 
 
 def tidy(raw: Raw) -> Raw:

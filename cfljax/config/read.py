@@ -20,6 +20,7 @@ from cfljax.config.run import Run
 from cfljax.config.tables import Known, known
 from cfljax.errors import SpecError, suggest
 from cfljax.options import show
+from cfljax.plugins import load as load_plugins
 
 _BYTES = 4_000_000
 _DEEP = 12
@@ -46,15 +47,22 @@ class Spec:
         return list(self._runs)
 
 
-def read_spec(source: str | os.PathLike[str] | Raw, sets: Iterable[str] = (), has: Known | None = None) -> Spec:
+def read_spec(
+    source: str | os.PathLike[str] | Raw, sets: Iterable[str] = (), has: Known | None = None, plugins: Iterable[str] = ()
+) -> Spec:
     """The spec in a TOML file or a dict, with `--set` flags laid over it, checked to the last option. `has`: what can be
-    named; by default the registries of the package."""
+    named; by default the registries of the package, and what `plugins` and the spec's own add to them."""
     file = "" if isinstance(source, dict) else os.fspath(source)
     flags: tuple[str, ...] = ()
     try:
         flags = tuple(sets)
         table = load(Path(file)) if not isinstance(source, dict) else source
         clean: Raw = sanitised(table)
+        loaded = load_plugins(plugins)
+        if "plugins" in clean:
+            loaded += load_plugins(_plugins(clean["plugins"]), Path(file).parent, "plugins")
+        if loaded:
+            clean["plugins"] = loaded
         parsed = [parse_set(flag) for flag in flags]
         parsed = [(path, sanitised(value)) for path, value in parsed]
         warn: list[str] = []
@@ -76,6 +84,11 @@ def build(raw: Raw, sets: list[tuple[list[str], Any]], has: Known, warn: list[st
     rules = [Rule(table, f"exclude[{i}]") for i, table in enumerate(_list_of_tables(raw, "exclude"))]
     layers = [apply_sets(lay(layer, size, f"size.{chosen}"), sets) for layer in layers]
     return make_runs([make_grid(layer, has) for layer in layers], rules, has, warn)
+
+
+def _plugins(value: Any) -> list[Any]:
+    """The plugins that a spec names."""
+    return value if isinstance(value, list) else [value]
 
 
 def _list_of_tables(raw: Raw, key: str) -> list[Raw]:

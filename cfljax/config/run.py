@@ -10,6 +10,8 @@ from typing import Any
 from cfljax.config.data import Data
 from cfljax.config.frozen import canonical, plain
 from cfljax.config.train import Train
+from cfljax.origin import Origin
+from cfljax.registry import origins
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,9 +48,23 @@ class Run:
         """The seed that data and partition are drawn from."""
         return self.seed if self.data.seed == "run" else int(self.data.seed)
 
+    @cached_property
+    def origins(self) -> tuple[Origin, ...]:
+        """Where the user's own things that the run names come from."""
+        data = [("data set", self.data.name), ("partition", self.data.partition)]
+        metrics = [("metric", name) for name in self.train.metrics or ()]
+        return origins([*data, ("model", self.model.name), ("method", self.method), *metrics])
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        """What an identity says about them: nothing, where all is the package's."""
+        return tuple(sorted({origin.code for origin in self.origins}))
+
     def resolved(self) -> dict[str, Any]:
-        """Every option with its value, as plain nested tables; None is left out. `seeds` and `method` as a spec has them."""
-        return {
+        """Every option with its value, as plain nested tables; None is left out. `seeds`, `method` and `plugins` as a spec has
+        them."""
+        plugins = sorted({origin.plugin for origin in self.origins if origin.plugin})
+        return ({"plugins": plugins} if plugins else {}) | {
             "data": self.data.drawn_for(self.seed).flat(),
             "model": self.model.flat(),
             "method": {"name": self.method, **plain(self.options)},
@@ -66,6 +82,7 @@ class Run:
             f"{self.method} {canonical(self.options)}",
             canonical(self.train),
             str(self.seed),
+            *self.foreign,
         )
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 

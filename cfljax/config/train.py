@@ -38,6 +38,7 @@ class Train:
     )
     eval_clients: int | None = option(None, "score only so many clients", low=1)
     precision: str = option("highest", "of matrix products on accelerators", choices=("highest", "high", "default"))
+    metrics: tuple[str, ...] | None = option(None, "metrics of your own to record at each evaluation")
     discrepancy: str = option("after", "from the model after or at the start of the round", choices=("after", "start"))
 
     def __post_init__(self) -> None:
@@ -75,6 +76,11 @@ class Train:
         for name in ("dropout", "stragglers", "straggler_work", "lr_decay"):
             if math.isnan(getattr(self, name)):
                 raise SpecError(f"{where}.{name} = nan: must be a number")
+        if self.metrics:
+            from cfljax.metrics import METRICS
+
+            for name in self.metrics:
+                METRICS.entry(name, f"{where}.metrics")
         if self.optimizer != "sgd":
             check_optimizer(self.optimizer, self.momentum, where)
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from cfljax.data import arrays
 from cfljax.data.files import FileOptions, find, folders
+from cfljax.errors import DataError
 from cfljax.options import check
 from cfljax.registry import Registry
 from cfljax.types import Source
@@ -23,6 +25,7 @@ SOURCES = Registry(
         "blobs": "cfljax.data.blobs:ENTRY",
         "sent140": "cfljax.data.tweets:ENTRY",
     },
+    "cfljax.data",
 )
 
 
@@ -42,4 +45,26 @@ def load(name: str, options: Any = None, path: str | None = None, *, seed: int =
         return find(name, path)(options)
     make = SOURCES.entry(name).make
     extra = {"where": folders(path)} if "where" in inspect.signature(make).parameters else {}
-    return make(options, np.random.default_rng([seed, zlib.crc32(name.encode())]), **extra)
+    made = make(options, np.random.default_rng([seed, zlib.crc32(name.encode())]), **extra)
+    return made if SOURCES.origin(name) is None else _checked(name, made)
+
+
+def _checked(name: str, made: Any) -> Source:
+    """What a user's own source returned, as a Source whose arrays are what they should be."""
+    z = made._asdict() if isinstance(made, Source) else made
+    missing = [key for key in ("x_train", "y_train", "x_test", "y_test") if not isinstance(z, dict) or key not in z]
+    if missing:
+        raise DataError(f'data "{name}": must return a Source or a dict of arrays; it has no {missing[0]}')
+    part = {key: np.asarray(value) for key, value in z.items() if value is not None}
+    pairs = {what: (part[f"{what}_train"], part.get(f"{what}_test")) for what in ("user", "population") if f"{what}_train" in part}
+    whole = arrays.source(
+        name,
+        f'data "{name}"',
+        (part["x_train"], part["y_train"]),
+        (part["x_test"], part["y_test"]),
+        classes=z.get("classes"),
+        users=pairs.get("user"),
+        populations=pairs.get("population"),
+        table=part.get("table"),
+    )
+    return whole if "population" not in part else whole._replace(population=part["population"])

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from cfljax.data import cifar, idx, leaf, npz, prepared
+from cfljax.data import cifar, idx, leaf, mapped, npz, prepared
 from cfljax.data.bounded import PUBLISHED_MD5
 from cfljax.errors import DataError, SpecError
 from cfljax.options import option
@@ -105,7 +105,7 @@ def _in_folder(name: str, folder: Path, explicit: bool) -> Reader | None:
     file = folder if folder.is_file() else folder / f"{name}.npz"
     if file.is_file():
         return lambda options: npz.read(name, file, options.classes)
-    for detect in (idx.detect, cifar.detect, leaf.detect):
+    for detect in (mapped.detect, idx.detect, cifar.detect, leaf.detect):
         reader = detect(name, folder / name)
         # Beside other data sets, bare files count only where they can be no other's.
         if reader is None and (explicit or (name, detect) in {("mnist", idx.detect), ("cifar10", cifar.detect)}):

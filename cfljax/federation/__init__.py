@@ -20,4 +20,5 @@ PARTITIONS = Registry(
         "imbalance": "cfljax.federation.papers:IMBALANCE",
         "user": "cfljax.federation.natural:USER",
     },
+    "cfljax.partitions",
 )

@@ -95,6 +95,7 @@ def unit(run: Run, output: Output, keep: str, target: float | None = None, feder
     summary = summarise(output.history, output.client_accuracy, target)
     if np.isfinite(output.history["accuracy_newcomers"]).any():
         summary["accuracy_newcomers_last"] = float(output.history["accuracy_newcomers"][-1])
+    summary |= {f"{name}_last": float(output.history[name][-1]) for name in run.train.metrics or ()}
     summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
     diverged = output.diverged_at >= 0
     return (

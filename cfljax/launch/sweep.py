@@ -26,6 +26,8 @@ class Options(NamedTuple):
     """Accuracy for `round_to_target`."""
     launcher: Any = None
     """The launcher's own options, checked."""
+    shard: tuple[int, int] | None = None
+    """(i, n): do the i-th of n equal parts of the runs and leave the rest to others."""
 
 
 class Outcome(NamedTuple):
@@ -56,7 +58,15 @@ def lay_down(
     with store.claim("plan", wait=True):
         batches = _settle(spec, store, batch_limit if limit is None else limit, threads)
         there = store.done(redo(options), verify=True)
-    return [batch for batch in batches if any(run.id not in there for run in batch.runs)]
+    return [batch for batch in _shared(spec, batches, options.shard) if any(run.id not in there for run in batch.runs)]
+
+
+def _shared(spec: Spec, batches: list[plan.Batch], shard: tuple[int, int] | None) -> list[plan.Batch]:
+    """The batches of a shard: those whose first run lies in its part of the spec, so that neighbours share programs."""
+    if shard is None:
+        return batches
+    place = {run.id: at for at, run in enumerate(spec.runs())}
+    return [batch for batch in batches if place[batch.first.id] * shard[1] // len(place) == shard[0]]
 
 
 def work(todo: list[plan.Batch], store: Store, options: Options, progress: Progress) -> None:

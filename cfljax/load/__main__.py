@@ -12,6 +12,7 @@ EXAMPLES = """  python -m cfljax.load results/quickstart
   python -m cfljax.load results/quickstart --status
   python -m cfljax.load results/quickstart --verify
   python -m cfljax.load results/quickstart --csv runs.csv --history history.csv
+  python -m cfljax.load results/quickstart --log tensorboard
   python -m cfljax.load results/quickstart --export records/quickstart"""
 
 
@@ -25,6 +26,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--parquet", metavar="FILE", help="the same as Parquet (extra cfljax[parquet])")
     made.add_argument("--history", metavar="FILE", help="write a row per run and evaluation, as CSV")
     made.add_argument("--export", metavar="OUT", help="a small copy of the folder: no models, the last labels, short diagnostics")
+    made.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
     return made
 
 
@@ -46,6 +48,8 @@ def run(flags: argparse.Namespace) -> int:
 
         print(f"{compact(flags.folder, flags.export, results.records)} runs copied to {flags.export}")
         return 0
+    if flags.log:
+        return _log(flags)
     if flags.csv:
         results.to_csv(flags.csv)
     if flags.parquet:
@@ -55,6 +59,21 @@ def run(flags: argparse.Namespace) -> int:
     if not (flags.csv or flags.parquet or flags.history):
         print(results.to_pandas().to_string(index=False, float_format=lambda v: f"{v:.4f}"))
     return 0
+
+
+def _log(flags: argparse.Namespace) -> int:
+    """Hand the runs to sinks; those that they have already are left alone."""
+    from pathlib import Path
+
+    from cfljax.sinks.feed import Feed
+    from cfljax.store import Store
+
+    name = (Store(flags.folder, read_only=True).read_plan() or {}).get("name") or Path(flags.folder).resolve().name
+    feed = Feed(flags.folder, flags.log, name, lambda line: print(line, file=sys.stderr))
+    count = feed.feed()
+    feed.close()
+    print(f"{count} run{'' if count == 1 else 's'} logged in {Path(flags.folder) / 'logs'}")
+    return 0 if len(feed.sinks) == len(set(flags.log)) else 1
 
 
 if __name__ == "__main__":

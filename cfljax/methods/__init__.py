@@ -23,4 +23,5 @@ METHODS = Registry(
         "ditto": "cfljax.methods.ditto:ditto",
         "one_shot": "cfljax.methods.one_shot:one_shot",
     },
+    "cfljax.methods",
 )

@@ -19,6 +19,7 @@ MODELS = Registry(
         "cnn_cifar": "cfljax.models.conv:CNN_CIFAR",
         "lstm": "cfljax.models.recurrent:LSTM",
     },
+    "cfljax.models",
 )
 
 

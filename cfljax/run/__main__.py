@@ -20,14 +20,17 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--model", default="mlp", help="a model (mlp)")
     made.add_argument("--seed", type=int, default=0)
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option, as train.lr=0.1 or method.mu=1")
+    made.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models … of a file")
     made.add_argument("--quiet", action="store_true", help="no progress")
     return made
 
 
 def run(flags: argparse.Namespace) -> int:
     """Run, and print the history's last rows and the summary."""
+    from cfljax import plugins
     from cfljax.api import one_run
 
+    plugins.load(flags.plugin)
     names = {"data": {"name": flags.data}, "model": {"name": flags.model}, "method": [{"name": flags.method}]}
     command.use_compilation_cache()
     result = one_run(names | {"seeds": [flags.seed]}, flags.set, progress=not flags.quiet)

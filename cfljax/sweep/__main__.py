@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cfljax import command
+from cfljax.errors import SpecError
 
 ABOUT = """Run a sweep: methods × data × seeds × numbers, from one TOML file. Started again on the same folder, it goes on where
 it stopped. Without a file it runs the quickstart: every method on rotated handwritten digits."""
@@ -25,11 +26,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("spec", nargs="?", metavar="SPEC.toml", help="the sweep; left out: the quickstart")
     made.add_argument("--out", metavar="DIR", help="results folder (default: results/<name of the sweep>)")
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override; lists and ranges are grid axes")
+    made.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models … of a file")
     made.add_argument("--dry-run", action="store_true", help="say what would run; nothing is trained")
     made.add_argument("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps besides curves")
     made.add_argument("--retry-failed", action="store_true", help="run again what failed")
     made.add_argument("--target", type=float, metavar="ACCURACY", help="report the rounds and bytes to this accuracy (a fraction)")
     made.add_argument("--no-report", action="store_true", help="do not write the page DIR/report/index.html at the end")
+    made.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
+    made.add_argument("--shard", metavar="I/N", help="only this part of the runs, 0/4 to 3/4: job arrays with a shared folder")
     made.add_argument("--quiet", action="store_true", help="no progress")
     made.add_argument("--launcher", default="local", metavar="NAME", help="where runs are computed (default: local)")
     made.add_argument("--workers", type=int, metavar="N", help="processes (default: a core each on a CPU, else one)")
@@ -48,7 +52,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.api import QUICKSTART, default_folder
     from cfljax.config import read_spec
 
-    spec = read_spec(flags.spec or QUICKSTART, flags.set)
+    spec = read_spec(flags.spec or QUICKSTART, flags.set, plugins=flags.plugin)
     launch, chosen = _launcher(flags)
     if flags.dry_run:
         return _dry_run(spec)
@@ -59,15 +63,17 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.report.tables import comparison
     from cfljax.report.write import report
     from cfljax.result import Results
+    from cfljax.sinks.feed import following
     from cfljax.store import Store
 
     folder = flags.out or default_folder(spec.name)
-    options = Options(flags.keep, flags.quiet, flags.retry_failed, flags.target, chosen)
+    options = Options(flags.keep, flags.quiet, flags.retry_failed, flags.target, chosen, _shard(flags.shard))
     if flags.as_worker:
         return workers.be_worker(flags.as_worker, flags.processors, spec, Store(folder), options)
     store = Store(folder)
     store.write_spec(_as_written(flags))
-    outcome = launch(spec, store, options, flags.workers, _for_workers(flags, folder))
+    with following(folder, flags.log, spec.name, lambda line: print(line, file=sys.stderr)):
+        outcome = launch(spec, store, options, flags.workers, _for_workers(flags, folder))
     results = Results(folder)
     print(comparison(results))
     computed = f"{outcome.computed} run{'s' if outcome.computed != 1 else ''} computed" if outcome.computed else "nothing to do"
@@ -78,6 +84,16 @@ def run(flags: argparse.Namespace) -> int:
     if outcome.failed:
         print(_failures(results), file=sys.stderr)
     return 1 if outcome.failed else 0
+
+
+def _shard(text: str | None) -> tuple[int, int] | None:
+    """(i, n) of `i/n`."""
+    if text is None:
+        return None
+    first, slash, second = text.partition("/")
+    if not (slash and first.isdecimal() and second.isdecimal() and int(first) < int(second)):
+        raise SpecError(f"--shard {text}: must be I/N with I from 0 to N - 1, as in 0/4")
+    return int(first), int(second)
 
 
 def _launcher(flags: argparse.Namespace) -> tuple[Callable[..., Any], Any]:
@@ -96,6 +112,7 @@ def _as_written(flags: argparse.Namespace) -> str:
     from cfljax.api import QUICKSTART
 
     sets = "".join(f"# --set {' '.join(flag.split())}\n" for flag in flags.set)
+    sets += "".join(f"# --plugin {' '.join(flag.split())}\n" for flag in flags.plugin)
     return sets + Path(flags.spec or QUICKSTART).read_text()
 
 
@@ -104,6 +121,8 @@ def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
     words = [flags.spec] if flags.spec else []
     words += ["--out", str(folder), "--keep", flags.keep]
     words += [word for flag in flags.set for word in ("--set", flag)]
+    words += [word for flag in flags.plugin for word in ("--plugin", flag)]
+    words += [] if flags.shard is None else ["--shard", flags.shard]
     words += [] if flags.target is None else ["--target", str(flags.target)]
     words += [name for name in ("--retry-failed", "--no-cache") if getattr(flags, name[2:].replace("-", "_"))]
     return words

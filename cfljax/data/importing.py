@@ -1,0 +1,155 @@
+"""`python -m cfljax.data import`: from what people have (folders of images, tables, LEAF, NumPy, Hugging Face) to imported data."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cfljax.data import arrays, leaf, mapped, npz
+from cfljax.data.files import FileOptions, folders
+from cfljax.errors import DataError, SpecError
+from cfljax.types import Source
+
+KINDS = ("images", "csv", "parquet", "leaf", "numpy", "datasets")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+_SEED = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What the command's flags say."""
+
+    label: str | None = None
+    """Column of the labels."""
+    user: str | None = None
+    """Column of the owners."""
+    x: tuple[str, ...] = ()
+    """Columns of the samples; empty: all others."""
+    drop: tuple[str, ...] = ()
+    one_hot: tuple[str, ...] = ()
+    shape: tuple[int, ...] = ()
+    """Of one sample: (height, width) for images, any for numbers."""
+    grey: bool = False
+    by_user: bool = False
+    """Images: the first folder level is the owner, the second the class."""
+    test: str | None = None
+    """Another file or folder with the test samples."""
+    test_fraction: float = 0.2
+
+
+class Part(NamedTuple):
+    """Samples as they are found: labels and owners are still names."""
+
+    x: np.ndarray
+    y: np.ndarray
+    user: np.ndarray | None = None
+    class_names: list[str] | None = None
+    """Where the file has them: then y holds their positions."""
+
+
+def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, folder: str | None, replace: bool) -> Path:
+    """Import what is at `place`; the folder in which it is kept, under a name that specs may use."""
+    where = Path(place).expanduser()
+    if not where.exists():
+        raise DataError(f"{place}: there is no such file or folder")
+    name = name or re.sub(r"[^A-Za-z0-9_.+-]", "_", where.resolve().name.removesuffix(where.suffix)).lstrip("_.+-")
+    if not _NAME.fullmatch(name):
+        raise SpecError(f'--name "{name}": a name begins with a letter or digit and has letters, digits, "_", "-", "+" and "."')
+    if not 0 < wanted.test_fraction < 1:
+        raise SpecError(f"--test-fraction {wanted.test_fraction}: must be between 0 and 1")
+    target = (Path(folder).expanduser() if folder else folders(None)[0]) / name
+    if target.exists() and not replace:
+        raise DataError(f"{target}: exists already; choose another --name, or say --replace")
+    source, class_names = read(name, where, kind or kind_of(where), wanted)
+    mapped.write(source, target, class_names, where.name, replace)
+    return target
+
+
+def kind_of(where: Path) -> str:
+    """What a file or folder seems to hold."""
+    if where.is_file():
+        by_ending = {".csv": "csv", ".tsv": "csv", ".gz": "csv", ".parquet": "parquet", ".npz": "numpy"}
+        if where.suffix.lower() in by_ending:
+            return by_ending[where.suffix.lower()]
+        raise DataError(f"{where}: what it is cannot be told from its name; say --kind {'|'.join(KINDS)}")
+    if (where / "dataset_dict.json").is_file() or (where / "state.json").is_file():
+        return "datasets"
+    if any((where / "train").glob("*.json")):
+        return "leaf"
+    if any(where.glob("*.npy")):
+        return "numpy"
+    if any(where.glob("*.parquet")):
+        return "parquet"
+    if any(item.is_dir() for item in where.iterdir()):
+        return "images"
+    raise DataError(f"{where}: holds nothing that can be imported; say --kind {'|'.join(KINDS)}")
+
+
+def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, list[str]]:
+    """(the data set, names of its classes)."""
+    if kind == "leaf":
+        source = leaf.read(name, where, FileOptions())
+        return source, list(map(str, range(source.classes)))
+    if kind == "numpy" and where.is_file():
+        source = npz.read(name, where)
+        return source, list(map(str, range(source.classes)))
+    from cfljax.data.importing_images import read_images
+    from cfljax.data.importing_tables import READERS
+
+    reader = ({"images": read_images} | READERS)[kind]
+    train, test = reader(where, wanted)
+    if test is None and wanted.test is not None:
+        other = Path(wanted.test).expanduser()
+        if not other.exists():
+            raise DataError(f"--test {wanted.test}: there is no such file or folder")
+        test = reader(other, wanted)[0]
+    return assembled(name, str(where), train, test, wanted.test_fraction)
+
+
+def assembled(name: str, where: str, train: Part, test: Part | None, share: float) -> tuple[Source, list[str]]:
+    """A Source from what was read; without a test part, a share of each owner's samples (else of each class) is for testing."""
+    if test is None:
+        train, test = split(train, share)
+    names, (y_train, y_test) = numbered(where, train, test)
+    users: tuple[np.ndarray, np.ndarray | None] | None = None
+    if train.user is not None and test.user is not None:
+        _, every = np.unique(np.concatenate([train.user.astype(str), test.user.astype(str)]), return_inverse=True)
+        users = (every[: len(y_train)], every[len(y_train) :])
+    elif train.user is not None:
+        users = (np.unique(train.user.astype(str), return_inverse=True)[1], None)
+    source = arrays.source(name, where, (train.x, y_train), (test.x, y_test), classes=len(names), users=users)
+    return source, names
+
+
+def split(part: Part, share: float) -> tuple[Part, Part]:
+    """(train, test): at least one sample of every owner, or of every class, stays for training."""
+    by = part.y if part.user is None else part.user
+    rng, test = np.random.default_rng(_SEED), np.zeros(len(part.y), bool)
+    _, group = np.unique(by.astype(str), return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    for rows in np.split(order, np.cumsum(np.bincount(group))[:-1]):
+        test[rng.permutation(rows)[: min(len(rows) - 1, round(share * len(rows)))]] = True
+    return tuple(  # type: ignore[return-value]
+        Part(part.x[keep], part.y[keep], None if part.user is None else part.user[keep], part.class_names) for keep in (~test, test)
+    )
+
+
+def numbered(where: str, train: Part, test: Part) -> tuple[list[str], tuple[np.ndarray, np.ndarray]]:
+    """(names of the classes, labels 0 … classes − 1 of both parts)."""
+    if train.class_names is not None and test.class_names is not None:
+        if train.class_names != test.class_names:
+            raise DataError(f"{where}: the classes of the training and the test part differ")
+        return train.class_names, (train.y, test.y)
+    both: Any = np.concatenate([train.y, test.y])
+    if both.dtype.kind == "f" and not (np.isfinite(both) & (both == np.round(both))).all():
+        raise DataError(f"{where}: the labels are numbers that are not whole (or missing); labels are classes")
+    if both.dtype.kind == "f":
+        both = both.astype(np.int64)
+    names, labels = np.unique(both if both.dtype.kind in "iub" else both.astype(str), return_inverse=True)
+    if len(names) > arrays.MOST_CLASSES or (len(names) > 100 and len(names) > len(both) / 2):
+        raise DataError(f"{where}: has {len(names)} different labels in {len(both)} samples; labels are classes")
+    return [str(n) for n in names], (labels[: len(train.y)], labels[len(train.y) :])

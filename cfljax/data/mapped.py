@@ -1,0 +1,142 @@
+"""The form in which imported data is kept: a folder of `.npy` files and `cfljax.json`, which says what they are. It is read by
+memory map, so that several processes share one copy; nothing in it can run code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfljax.data import arrays
+from cfljax.data.bounded import reason
+from cfljax.errors import DataError, StoreError
+from cfljax.types import Source
+
+if TYPE_CHECKING:
+    from cfljax.data.files import FileOptions
+
+MANIFEST = "cfljax.json"
+FORMAT = "cfljax data 1"
+NEEDED = ("x_train", "y_train", "x_test", "y_test")
+NAMES = (*NEEDED, "user_train", "user_test", "population_train", "population_test", "table")
+_MOST = 16 << 20
+
+
+def detect(name: str, folder: Path) -> Callable[[FileOptions], Source] | None:
+    """A reader, where the folder holds imported data."""
+    if not (folder / MANIFEST).is_file():
+        return None
+    return lambda options: read(name, folder, options.classes, options.checksums)
+
+
+def read(name: str, folder: Path, classes: int | None = None, checksums: bool = True) -> Source:
+    """The data set in the folder; every file is compared with the manifest, to the last bit unless `checksums` is off."""
+    manifest = _manifest(folder / MANIFEST)
+    z = {key: _array(folder, key, entry, checksums) for key, entry in manifest["arrays"].items()}
+    pairs = {what: (z[f"{what}_train"], z.get(f"{what}_test")) if f"{what}_train" in z else None for what in ("user", "population")}
+    return arrays.source(
+        name,
+        str(folder),
+        (z["x_train"], z["y_train"]),
+        (z["x_test"], z["y_test"]),
+        classes=classes or manifest["classes"],
+        users=pairs["user"],
+        populations=pairs["population"],
+        table=z.get("table"),
+    )
+
+
+def _manifest(file: Path) -> dict[str, Any]:
+    try:
+        if file.stat().st_size > _MOST:
+            raise DataError(f"{file}: has more than {_MOST} bytes; import the data again")
+        found = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as e:
+        raise DataError(f"{file}: cannot be read ({reason(e)}); import the data again") from e
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise DataError(f'{file}: is not in the form "{FORMAT}"; import the data again')
+    entries, classes = found.get("arrays"), found.get("classes")
+    if not isinstance(entries, dict) or not set(NEEDED) <= set(entries) <= set(NAMES):
+        raise DataError(f"{file}: must list the arrays {', '.join(NEEDED)}; import the data again")
+    if not isinstance(classes, int) or not 1 <= classes <= arrays.MOST_CLASSES:
+        raise DataError(f"{file}: classes must be an integer from 1 to {arrays.MOST_CLASSES}")
+    return found
+
+
+def _array(folder: Path, key: str, entry: Any, checksums: bool) -> np.ndarray:
+    """One array by memory map, after its file has been compared with what the manifest says."""
+    file = folder / f"{key}.npy"
+    says = entry if isinstance(entry, dict) else {}
+    try:
+        if file.is_symlink() or not file.is_file() or file.stat().st_size != says.get("bytes"):
+            raise DataError(f"{file}: is missing or has another size than {MANIFEST} says; import the data again")
+        if checksums:
+            with file.open("rb") as f:
+                if hashlib.file_digest(f, "sha256").hexdigest() != says.get("sha256"):
+                    raise DataError(f"{file}: has been changed or damaged (SHA-256); import the data again")
+        found = np.load(file, mmap_mode="r", allow_pickle=False)
+    except DataError:
+        raise
+    except Exception as e:  # whatever a broken header provokes in numpy's parser
+        raise DataError(f"{file}: cannot be read ({reason(e)}); import the data again") from e
+    if found.dtype.str != says.get("dtype") or list(found.shape) != says.get("shape") or found.dtype.kind not in "biuf":
+        raise DataError(f"{file}: is {found.dtype.str}{list(found.shape)}, not what {MANIFEST} says; import the data again")
+    return found
+
+
+def write(source: Source, folder: Path, class_names: list[str], origin: str, replace: bool = False) -> None:
+    """Keep a data set in a folder, whole or not at all."""
+    if folder.exists() and not replace:
+        raise DataError(f"{folder}: exists already; choose another --name, or say --replace")
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    try:
+        part.mkdir(parents=True)
+        entries = {key: _write_array(part, key, value) for key, value in _arrays(source).items()}
+        text = {
+            "format": FORMAT, "classes": source.classes, "class_names": class_names, "origin": origin, "arrays": entries
+        }  # fmt: skip
+        _write_bytes(part / MANIFEST, json.dumps(text, indent=1).encode())
+        if folder.exists():
+            old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
+            folder.replace(old)
+            part.replace(folder)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            part.replace(folder)
+    except OSError as e:
+        raise StoreError(f"{folder}: cannot be written ({e.strerror or e}); make room, or choose another --dir") from e
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _arrays(source: Source) -> dict[str, np.ndarray]:
+    found = {key: getattr(source, key) for key in (*NEEDED, "user_train", "user_test", "table")}
+    if source.population is not None:
+        for side in ("train", "test"):
+            users = found[f"user_{side}"]
+            found[f"population_{side}"] = None if users is None else source.population[users]
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _write_array(folder: Path, key: str, value: np.ndarray) -> dict[str, Any]:
+    file = folder / f"{key}.npy"
+    with file.open("wb") as f:
+        np.save(f, np.ascontiguousarray(value), allow_pickle=False)
+        f.flush()
+        os.fsync(f.fileno())
+    with file.open("rb") as f:
+        digest = hashlib.file_digest(f, "sha256").hexdigest()
+    return {"shape": list(value.shape), "dtype": value.dtype.str, "bytes": file.stat().st_size, "sha256": digest}
+
+
+def _write_bytes(file: Path, content: bytes) -> None:
+    with file.open("wb") as f:
+        f.write(content)
+        f.flush()
+        os.fsync(f.fileno())

@@ -1,0 +1,43 @@
+"""TensorBoard event files, written without TensorFlow: `tensorboard --logdir DIR/logs/tensorboard`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from cfljax.options import NoOptions
+from cfljax.registry import Entry
+from cfljax.result import Result
+from cfljax.sinks.common import flat, need, place, rows, summary, title
+
+
+class TensorBoard:
+    """A folder of events per run."""
+
+    def __init__(self, folder: Path, name: str):
+        self.package = need("tensorboardX", "tensorboard")
+        self.folder = place(folder, "tensorboard")
+        self.name = name
+
+    def write(self, result: Result) -> None:
+        """The run's curves over the rounds, its options and its headline numbers."""
+        words = re.sub(r"[^\w.=+-]+", "_", title(result))
+        where = self.folder / f"{words[:80]}-{result.run}"
+        for old in where.glob("events.*"):
+            old.unlink()  # of an earlier attempt
+        with self.package.SummaryWriter(str(where)) as writer:
+            for number, values in rows(result):
+                for quantity, value in values.items():
+                    writer.add_scalar(quantity, value, number)
+            writer.add_text("config", "    " + json.dumps(result.config, indent=1, default=str).replace("\n", "\n    "))
+            for quantity, value in summary(result).items():
+                writer.add_scalar(f"summary/{quantity}", value, 0)
+            for option, value in flat(result.record.get("varies", {})).items():
+                writer.add_text(f"varies/{option}", str(value))
+
+    def close(self) -> None:
+        """Every run's files are closed already."""
+
+
+TENSORBOARD = Entry(NoOptions, TensorBoard)

@@ -1,0 +1,26 @@
+"""Forgetting what a test has registered."""
+
+import contextlib
+
+from cfljax import plugins
+from cfljax.data import SOURCES
+from cfljax.federation import PARTITIONS
+from cfljax.methods import METHODS
+from cfljax.metrics import METRICS
+from cfljax.models import MODELS
+
+REGISTRIES = (METHODS, MODELS, PARTITIONS, SOURCES, METRICS)
+
+
+@contextlib.contextmanager
+def forgotten():
+    """Whatever is registered inside is gone afterwards: other tests look at everything that is registered."""
+    before = [(dict(r._lines), dict(r._own), r._offered) for r in REGISTRIES]
+    loaded = dict(plugins._loaded)
+    try:
+        yield
+    finally:
+        for registry, (lines, own, offered) in zip(REGISTRIES, before, strict=True):
+            registry._lines, registry._own, registry._offered = lines, own, offered
+        plugins._loaded.clear()
+        plugins._loaded.update(loaded)

@@ -1,0 +1,59 @@
+"""The console command and shell completion."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from cfljax import __version__, cli
+from cfljax.completion import SHELLS, words_of
+
+
+def test_help_version_and_slips(capsys):
+    assert cli.main([]) == 0 and cli.main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"  {name} " in said for name in cli.COMMANDS) and "examples:" in said
+    assert cli.main(["--version"]) == 0 and capsys.readouterr().out == f"cfljax {__version__}\n"
+    assert cli.main(["swep"]) == 2 and 'did you mean "sweep"' in capsys.readouterr().err
+    assert cli.main(["completion", "tcsh"]) == 2 and "bash, zsh, fish" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", list(cli.COMMANDS))
+def test_every_command_has_its_help_under_this_name(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([name, "--help"])
+    assert ended.value.code == 0 and f"usage: cfljax {name}" in capsys.readouterr().out
+
+
+def test_commands_run(capsys):
+    assert cli.main(["methods"]) == 0 and capsys.readouterr().out.startswith("fedavg")
+    assert cli.main(["data", "list"]) == 0 and "digits" in capsys.readouterr().out
+    assert cli.main(["load", "nowhere"]) == 3
+    assert "nowhere" in capsys.readouterr().err
+
+
+def complete(words, shell="bash"):
+    text = SHELLS[shell]()
+    line = f"COMP_WORDS=({' '.join(words)} ''); COMP_CWORD={len(words)}; _cfljax; echo ${{COMPREPLY[@]}}"
+    return subprocess.run(["bash", "-c", f"{text}\n{line}"], capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+def test_bash_completes_commands_flags_and_values():
+    assert complete(["cfljax"])[:2] == ["sweep", "run"]
+    offered = set(complete(["cfljax", "sweep"]))
+    assert {"--out", "--dry-run", "--shard"} <= offered and "--as-worker" not in offered
+    assert complete(["cfljax", "sweep", "--keep"]) == ["models", "labels", "none"]
+    assert {"ifca", "fedgroup"} <= set(complete(["cfljax", "run"])) and "import" in complete(["cfljax", "data"])
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_take_their_script(shell):
+    text = SHELLS[shell]()
+    assert "sweep" in text and "ifca" in text and "--log" in text.replace("-l log", "--log")
+    if shutil.which(shell):
+        subprocess.run([shell, "-n", "-c", text], check=True)
+
+
+def test_flags_that_are_for_the_program_itself_are_not_offered():
+    assert "--processors" not in words_of("sweep").flags and words_of("data").flags["--kind"]

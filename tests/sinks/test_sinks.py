@@ -1,0 +1,120 @@
+"""Curves of a sweep in other tools: each with the real package, skipped where it is not installed."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import cfljax
+from cfljax.errors import SpecError
+from cfljax.load.__main__ import parser as load_parser
+from cfljax.load.__main__ import run as load_command
+from cfljax.sinks import SINKS, feed
+from cfljax.sinks.feed import Feed, following
+from cfljax.store import Store
+from tests.report import synthetic
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two finished runs of a sweep."""
+    store = Store(tmp_path / "r")
+    for seed in (0, 1):
+        synthetic.add(store, f"run{seed}", seed, evaluations=3)
+    return tmp_path / "r"
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "logs" / "history.jsonl").read_text().splitlines()]
+
+
+def fed(folder, *names):
+    made = Feed(folder, list(names), "a sweep", say=pytest.fail)
+    count = made.feed()
+    made.close()
+    return count
+
+
+def test_json_lines_have_every_evaluation_and_every_run_once(folder):
+    assert fed(folder, "jsonl") == 2 and fed(folder, "jsonl") == 0
+    found = lines(folder)
+    assert len(found) == 2 * (3 + 1) and [line["run"] for line in found if "summary" in line] == cfljax.load(folder).store.ids()
+    result = next(iter(cfljax.load(folder)))
+    assert [line["accuracy"] for line in found[:3]] == [float(v) for v in result.history["accuracy"]]
+
+
+def test_a_sweep_feeds_its_sinks_while_it_runs_and_at_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(feed, "EVERY", 0.01)
+    store = Store(tmp_path / "r")
+    with following(tmp_path / "r", ["jsonl"], "s", say=pytest.fail):
+        synthetic.add(store, "a", 0, evaluations=2)
+        synthetic.add(store, "b", 1, evaluations=2)
+    assert len(lines(tmp_path / "r")) == 6
+
+
+def test_a_sink_that_fails_says_so_once_and_ends_nothing(folder, monkeypatch):
+    said = []
+    made = Feed(folder, ["jsonl"], "s", said.append)
+    monkeypatch.setattr(made.sinks["jsonl"], "write", lambda result: 1 / 0)
+    made.feed()
+    made.feed()
+    assert len(said) == 1 and "--log jsonl: ZeroDivisionError" in said[0]
+    assert fed(folder, "jsonl") == 2  # nothing was marked as written
+
+
+def test_names_and_packages_are_checked_before_anything_runs(folder, monkeypatch):
+    with pytest.raises(SpecError, match='did you mean "tensorboard"'):
+        Feed(folder, ["tensorbord"], "s")
+    for package, sink in (("tensorboardX", "tensorboard"), ("wandb", "wandb"), ("mlflow", "mlflow")):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(SpecError, match=rf"pip install .cfljax\[{sink}\]"):
+            Feed(folder, [sink], "s")
+
+
+def test_nothing_is_imported_unless_it_is_asked_for(folder):
+    code = "import sys; from cfljax.sinks.feed import Feed; Feed(sys.argv[1], ['jsonl'], 's').feed();"
+    code += "print([m for m in ('tensorboardX', 'wandb', 'mlflow', 'jax') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_an_old_folder_is_logged_by_the_load_command(folder, capsys):
+    assert load_command(load_parser().parse_args([str(folder), "--log", "jsonl"])) == 0
+    assert "2 runs logged" in capsys.readouterr().out and len(lines(folder)) == 8
+    assert set(SINKS) == {"jsonl", "tensorboard", "wandb", "mlflow"}
+
+
+def test_tensorboard_reads_what_was_written(folder):
+    pytest.importorskip("tensorboardX")
+    assert fed(folder, "tensorboard") == 2
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    places = sorted((folder / "logs" / "tensorboard").iterdir())
+    assert len(places) == 2
+    events = accumulator.EventAccumulator(str(places[0])).Reload()
+    result = cfljax.load(folder)[places[0].name.rpartition("-")[2]]
+    found = {event.step: event.value for event in events.Scalars("accuracy")}
+    assert found == dict(zip(result.history["round"].astype(int), result.history["accuracy"], strict=True))
+    assert events.Scalars("summary/accuracy_max")
+
+
+def test_mlflow_keeps_a_run_each_in_its_file_store(folder, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert fed(folder, "mlflow") == 2
+    client = mlflow.MlflowClient(tracking_uri=(folder / "logs" / "mlflow").resolve().as_uri())
+    experiment = client.get_experiment_by_name("a sweep").experiment_id
+    runs = client.search_runs([experiment])
+    assert sorted(run.data.tags["cfljax_run"] for run in runs) == cfljax.load(folder).store.ids()
+    result = cfljax.load(folder)[runs[0].data.tags["cfljax_run"]]
+    curve = client.get_metric_history(runs[0].info.run_id, "accuracy")
+    assert [m.value for m in curve] == pytest.approx([float(v) for v in result.history["accuracy"]])
+
+
+@pytest.mark.long
+def test_wandb_offline_writes_its_files(folder, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert fed(folder, "wandb") == 2
+    runs = list((folder / "logs" / "wandb" / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert len(runs) == 2 and all(file.stat().st_size > 500 for file in runs)
