@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
 SHOWN = 20
 """Failures that a results file quotes."""
+HANGS = 240
+"""Seconds after which a process is taken to hang."""
 SPEC = """name = "drill"
 data = { name = "blobs", samples = 400, features = 6, classes = 4, partition = "label_permutation", groups = 2, clients = 8 }
 model = { name = "mclr" }
@@ -54,6 +56,14 @@ class Tally:
         self.worst: dict[str, float] = {}
         self.facts: dict[str, Any] = {}
         self.counts: dict[str, int] = {}
+        self.end = np.inf
+
+    def trials(self, count: int) -> Iterator[int]:
+        """0 … count − 1, or fewer when the time that `--seconds` gives is over."""
+        for number in range(count):
+            if time.monotonic() > self.end:
+                return
+            yield number
 
     def check(self, problem: str | list[str] | None) -> None:
         """One trial; `problem`: what was wrong, or nothing."""
@@ -72,8 +82,8 @@ class Tally:
         self.counts[name] = self.counts.get(name, 0) + number
 
 
-Drill = Callable[[int, int], Tally]
-"""(count, seed) -> Tally."""
+Drill = Callable[[Tally, int, int], None]
+"""(tally, count, seed): tries `count` things and tells the tally."""
 
 
 def main(figure: Figure, drill: Drill, arguments: list[str] | None = None) -> int:
@@ -81,11 +91,15 @@ def main(figure: Figure, drill: Drill, arguments: list[str] | None = None) -> in
     made = argparse.ArgumentParser(f"python -m tests.drills.{figure.name}", description=f"{figure.what}. Bar: {figure.bar}.")
     made.add_argument("--count", type=int, default=figure.count, help=f"how many to try (default {figure.count})")
     made.add_argument("--seed", type=int, default=0, help="of all that is drawn at random")
+    made.add_argument("--seconds", type=float, default=np.inf, help="begin no trial later than this")
+    made.add_argument("--add", action="store_true", help="add to the figures that are there, as for another seed")
     made.add_argument("--json", type=Path, default=RESULTS / f"{figure.name}.json", help="where the figures go")
     flags = made.parse_args(arguments)
-    begin = time.perf_counter()
-    tally = drill(flags.count, flags.seed)
-    found = {
+    begin, tally = time.perf_counter(), Tally()
+    tally.end = time.monotonic() + flags.seconds
+    drill(tally, flags.count, flags.seed)
+    earlier = json.loads(flags.json.read_text()) if flags.add and flags.json.exists() else None
+    found: dict[str, Any] = {
         "figure": figure.number,
         "what": figure.what,
         "bar": figure.bar,
@@ -101,10 +115,25 @@ def main(figure: Figure, drill: Drill, arguments: list[str] | None = None) -> in
         "commit": _commit(),
         "machine": machine(),
     }
+    found = _joined(earlier, found) if earlier else found
     flags.json.parent.mkdir(parents=True, exist_ok=True)
     flags.json.write_text(json.dumps(found, indent=1, default=str) + "\n")
     print(f"{figure.name}: {tally.tried} tried, {len(tally.failures)} failed; {tally.worst} {tally.counts}; {found['seconds']} s")
     return 1 if tally.failures else 0
+
+
+def _joined(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    """The figures of two starts as one."""
+    names = {**a["worst"], **b["worst"]}
+    return b | {
+        "command": f"{a['command']}; {b['command']} --add",
+        "tried": a["tried"] + b["tried"],
+        "failed": a["failed"] + b["failed"],
+        "failures": (a["failures"] + b["failures"])[:SHOWN],
+        "worst": {name: max(a["worst"].get(name, -np.inf), b["worst"].get(name, -np.inf)) for name in names},
+        "counts": {name: a["counts"].get(name, 0) + b["counts"].get(name, 0) for name in {**a["counts"], **b["counts"]}},
+        "seconds": round(a["seconds"] + b["seconds"], 1),
+    }
 
 
 def machine() -> dict[str, Any]:
@@ -174,9 +203,13 @@ def start(place: Path, folder: Path, *flags: str, **more: str) -> subprocess.Pop
 
 def sweep(place: Path, folder: Path, *flags: str, **more: str) -> tuple[int, str, str]:
     """(exit code, output, errors) of a sweep."""
-    process = start(place, folder, *flags, **more)
+    process = start(place, folder, *flags, PYTHONFAULTHANDLER="1", **more)
     try:
-        out, errors = process.communicate(timeout=300)
+        out, errors = process.communicate(timeout=HANGS)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)  # says where it stands
+        out, errors = process.communicate()
+        print(f"hangs after {HANGS} s: {errors}", file=sys.stderr)
     finally:
         kill(process)
     return process.returncode, out, errors

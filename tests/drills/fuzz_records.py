@@ -114,5 +114,5 @@ def seeds(folder: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
         seeds(Path(sys.argv[1]))
-    atheris.Setup([*sys.argv, "-max_len=8000", "-timeout=10", "-rss_limit_mb=2000"], one)
+    atheris.Setup([*sys.argv, "-max_len=8000", "-timeout=120", "-rss_limit_mb=2000"], one)
     atheris.Fuzz()
