@@ -41,7 +41,7 @@ from cfljax.kernels.mix import mix_updates, weights_by
 from cfljax.kernels.spectral import edc, edc_embedding
 from cfljax.local.solver import Solver, Work
 from cfljax.methods.common import first_model, jobs_from, report, sizes, traffic
-from cfljax.methods.pretrain import CHUNK, all_updates, learners, pretrain, pretrainer, ready, work_before
+from cfljax.methods.pretrain import CHUNK, Parts, all_updates, learners, means, pretrain, pretrainer, ready, similarity, work_before
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic
@@ -70,6 +70,7 @@ class Config:
     inter_group: str = option("difference", "reading of the inter-group aggregation", choices=READINGS)
     mu: float = option(0.0, "strength of the proximal term (FedGrouProx)", low=0.0, traced=True)
     average: str = option("samples", "weights of the participants inside a group", choices=("samples", "uniform"))
+    similarity: str = similarity()
     snapshots: bool = option(False, "keep the embedding and the EDC and MADC matrices of the cold start")
 
     def check(self, where: str) -> None:
@@ -116,11 +117,12 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         _check_epochs(config, solver)
         train = functools.partial(train_before, key, federation, hyper, start := np.asarray(first_model(key, model)))
         ids, uid = _founders(key, federation, config), np.asarray(federation.uid)
-        delta = all_updates(train(ids))
+        delta = all_updates(train(ids), config.similarity)
         found, snapshot = _cold_start(keys.fold(key, "cold_start"), delta, uid[ids], config)
         founder, labels = np.zeros(federation.clients, bool), np.full(federation.clients, -1, np.int32)
         founder[ids], labels[ids] = True, found
-        compass = Compass(start, *_directions(delta, found, config.clusters))
+        parts = [(ids, delta)] if config.similarity == "exact" else train(ids)
+        compass = Compass(start, *_directions(parts, found, config.clusters))
         guess, others = labels.copy(), np.flatnonzero(learners(federation) & (labels < 0))
         if not by_direction:
             guess[others] = np.asarray(_random_groups(keys.fold(key, "rac"), uid, compass.active))[others]
@@ -257,13 +259,11 @@ def _look(key: jax.Array, delta: jax.Array, uid: Array, groups: int, cold_start:
     return seen
 
 
-def _directions(delta: np.ndarray, found: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
+def _directions(parts: Parts, found: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
     """HOST. f32[K, d] the unweighted mean update of each group's members, and bool[K] which groups have some."""
-    active, directions = np.zeros(groups, bool), np.zeros((groups, delta.shape[1]), np.float32)
-    for j in np.unique(found[found >= 0]):
-        active[j], directions[j] = True, delta[found == j].mean(axis=0, dtype=np.float64)
+    active = np.isin(np.arange(groups), found)
     active[0] |= not active.any()  # nothing finite: everybody joins the first
-    return directions, active
+    return means(parts, found, groups), active
 
 
 @jax.jit

@@ -28,7 +28,7 @@ from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.common import first_model
 from cfljax.methods.inside import Found, join_by_loss, ready_labels, round_inside
-from cfljax.methods.pretrain import all_updates, pretrainer
+from cfljax.methods.pretrain import all_updates, pretrainer, similarity
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
@@ -47,12 +47,15 @@ class Config(fedavg.Config):
     threshold: float = option(0.9, "clusters farther apart than this stay apart", low=0.0, traced=True)
     unit: str = option("median", "of the threshold: the median distance of two clients, or 1", choices=("median", "absolute"))
     max_clusters: int = option(32, "room for so many clusters; one more is an error", low=1)
+    similarity: str = similarity()
     snapshots: bool = option(False, "keep the matrix of distances")
 
     def check(self, where: str) -> None:
         """Combinations; raises SpecError."""
         if self.linkage == "ward" and self.metric != "l2":
             raise SpecError(f'{where}.linkage = "ward": is defined for metric = "l2" only, not "{self.metric}"')
+        if self.similarity == "sketch" and self.metric == "l1":
+            raise SpecError(f'{where}.similarity = "sketch": keeps metric = "l2" and "cosine", not "l1"')
 
     def check_run(self, where: str, train: Any, data: Any, model: Any) -> None:
         """The clustering must happen."""
@@ -98,7 +101,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         ids = np.flatnonzero(np.asarray(cohorts.present(federation, jnp.int32(round))))
         ids = ids[np.argsort(np.asarray(federation.uid)[ids], kind="stable")].astype(np.int32)
         lr = hyper["lr"] * hyper.get("lr_decay", 1.0) ** round
-        updates = all_updates(train_everyone(key, federation, {**hyper, "lr": lr}, np.asarray(state.found.models[0]), ids))
+        parts = train_everyone(key, federation, {**hyper, "lr": lr}, np.asarray(state.found.models[0]), ids)
+        updates = all_updates(parts, config.similarity)
         distances = host.distance_matrix(updates, METRICS[config.metric])
         own = cluster(updates, distances, config, float(hyper["threshold"]))
         number = int(own.max(initial=0)) + 1

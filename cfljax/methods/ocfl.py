@@ -21,6 +21,7 @@ round 0 all that are there from the start).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
 from typing import Any, NamedTuple
 
@@ -33,7 +34,19 @@ from cfljax import keys
 from cfljax.kernels import host
 from cfljax.local.solver import Solver
 from cfljax.methods.common import first_model, traffic, train_clusters
-from cfljax.methods.pretrain import all_updates, late, pretrainer, ready, settled, with_pretraining, work_before
+from cfljax.methods.pretrain import (
+    Parts,
+    all_updates,
+    late,
+    means,
+    pretrainer,
+    ready,
+    settled,
+    shortened,
+    similarity,
+    with_pretraining,
+    work_before,
+)
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
@@ -56,6 +69,7 @@ class Config:
     clients_per_cluster: int = option(10, "participants per round and cluster (train.participation has no effect)", low=1)
     warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
     average: str = option("samples", "weights of the participants inside a cluster", choices=("samples", "uniform"))
+    similarity: str = similarity()
     snapshots: bool = option(False, "keep the matrix of distances and the labels of OPTICS")
 
 
@@ -87,14 +101,17 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, Any]:
         first, later = ready(federation, "ocfl"), late(federation)
         start = np.asarray(first_model(key, model))
-        weights = start + all_updates(train_before(key, federation, hyper, start, np.concatenate([first, later])))
+        train = functools.partial(train_before, key, federation, hyper, start)
+        moves = all_updates(train(np.concatenate([first, later])), config.similarity)
+        weights = shortened(start[None], config.similarity) + moves
         n = len(first)
         found = cluster(weights[:n], np.asarray(federation.group)[first], config)
         labels, guess = np.full((2, federation.clients), -1, np.int32)
         labels[first] = found.labels
         known = np.concatenate([found.labels, np.full(len(later), -1)])
         guess[first], guess[later] = found.labels, host.nearest_mean_cosine(weights, known, np.arange(n, len(known)))
-        models = starts(start, weights[:n], found.labels, config.warm_start)
+        parts = [(first, moves[:n])] if config.similarity == "exact" else train(first)
+        models = starts(start, parts, found.labels, config.warm_start)
         return {"models": models, "labels": labels, "guess": guess, "extras": found.extras}
 
     def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, Any]) -> State:
@@ -147,14 +164,10 @@ def _rand_index(labels: np.ndarray, group: np.ndarray) -> float:
     return adjusted_rand_score(group[known], labels[known]) if known.any() else np.nan
 
 
-def starts(start: np.ndarray, weights: np.ndarray, labels: np.ndarray, warm: bool) -> np.ndarray:
+def starts(start: np.ndarray, parts: Parts, labels: np.ndarray, warm: bool) -> np.ndarray:
     """HOST. f32[K, d] the models that clusters start from, K rounded up; spare ones never meet a client."""
     models = np.tile(start, (-(-(int(labels.max()) + 1) // ROUND_UP) * ROUND_UP, 1))
-    if warm:
-        usable = np.isfinite(weights).all(axis=1) & (labels >= 0)
-        names, means = host.cluster_means(weights[usable], labels[usable])
-        models[names] = means
-    return models
+    return models + means(parts, labels, len(models)) if warm else models
 
 
 def draw(

@@ -24,7 +24,17 @@ from cfljax.kernels.choose import nearest
 from cfljax.kernels.kmeans import kmeans
 from cfljax.local.solver import Solver
 from cfljax.methods.common import first_model, traffic, train_clusters
-from cfljax.methods.pretrain import all_updates, late, pretrainer, ready, settled, with_pretraining, work_before
+from cfljax.methods.pretrain import (
+    all_updates,
+    late,
+    means,
+    pretrainer,
+    ready,
+    settled,
+    similarity,
+    with_pretraining,
+    work_before,
+)
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
@@ -40,6 +50,7 @@ class Config:
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
     warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
     average: str = option("samples", "weights of the participants inside a cluster", choices=("samples", "uniform"))
+    similarity: str = similarity()
 
 
 class State(NamedTuple):
@@ -60,12 +71,15 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, Any]:
         first, later = ready(federation, "one_shot", config.clusters), late(federation)
         ids, start = np.concatenate([first, later]), np.asarray(first_model(key, model))
-        moves = all_updates(train_before(key, federation, hyper, start, ids))
+        train = functools.partial(train_before, key, federation, hyper, start)
+        moves = all_updates(train(ids), config.similarity)
         there, uid = np.arange(len(ids)) < len(first), np.asarray(federation.uid)[ids]
         found, centres = (np.array(a) for a in _find(keys.fold(key, "one_shot"), moves, there, uid, config.clusters))
         labels, guess = np.full((2, federation.clients), -1, np.int32)
         labels[first], guess[ids] = found[: len(first)], found
-        models = start + (centres if config.warm_start else np.zeros_like(centres))
+        if config.warm_start and config.similarity == "sketch":
+            centres = means(train(first), labels[first], config.clusters)
+        models = start + (centres if config.warm_start else np.zeros((config.clusters, len(start)), np.float32))
         return {"models": models, "labels": labels, "guess": guess}
 
     def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, Any]) -> State:
@@ -88,9 +102,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
 
 @functools.partial(jax.jit, static_argnums=4)
-def _find(
-    key: jax.Array, moves: jax.Array, there: jax.Array, uid: jax.Array, clusters: int
-) -> tuple[jax.Array, jax.Array]:
+def _find(key: jax.Array, moves: jax.Array, there: jax.Array, uid: jax.Array, clusters: int) -> tuple[jax.Array, jax.Array]:
     """(i32[n] clusters of the updates f32[n, d], f32[K, d] their means, zero for empty ones); only clients that are there
     bool[n] decide where the centres are."""
     found = kmeans(key, moves, clusters, there, uid)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +12,19 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.errors import SpecError
+from cfljax.kernels.sketch import sketch
 from cfljax.local.solver import Solver, Work
+from cfljax.options import option
 from cfljax.types import Array, Federation, Hyper, Jobs, Traffic
 
 CHUNK = 64
 """Clients that pre-train in one call."""
+
+
+def similarity() -> Any:
+    """The option of methods that compare all updates at once."""
+    words = "how updates are compared: as they are, or by sketches of 4,096 numbers, which need less memory and a second training"
+    return option("exact", words, choices=("exact", "sketch"))
 
 
 def learners(federation: Federation) -> np.ndarray:
@@ -86,6 +95,33 @@ def pretrainer(solver: Solver, work: Work) -> Callable[..., Iterator[tuple[np.nd
     return train
 
 
-def all_updates(parts: Iterator[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """f32[n, d]: HOST. The parts together, in the order of the ids."""
-    return np.concatenate([delta for _, delta in parts])
+Parts = Iterable[tuple[np.ndarray, np.ndarray]]
+"""(ids i32[m], updates f32[m, d]) of some clients at a time."""
+
+
+def all_updates(parts: Parts, similarity: str = "exact") -> np.ndarray:
+    """f32[n, d], or sketches f32[n, 4096] which are all that is kept: HOST. The parts together, in the order of the ids."""
+    return np.concatenate([shortened(delta, similarity) for _, delta in parts])
+
+
+def shortened(vectors: np.ndarray, similarity: str) -> np.ndarray:
+    """HOST. The vectors f32[n, d] as they are compared."""
+    return vectors if similarity == "exact" else np.asarray(_sketch(vectors))
+
+
+_sketch = jax.jit(sketch)
+
+
+def means(parts: Parts, labels: np.ndarray, clusters: int) -> np.ndarray:
+    """f32[K, d]: HOST. The mean of the finite updates of each cluster, zero for those without; labels i32[n] in the order of
+    the parts, −1: nowhere. Holds one part and the sums."""
+    sums, at = None, 0
+    count = np.zeros(clusters)
+    for _, delta in parts:
+        own = np.where(np.isfinite(delta).all(axis=1), labels[at : at + len(delta)], -1)
+        sums, at = np.zeros((clusters, delta.shape[1])) if sums is None else sums, at + len(delta)
+        for k in np.unique(own[own >= 0]):
+            sums[k] += delta[own == k].sum(axis=0, dtype=np.float64)
+            count[k] += np.sum(own == k)
+    assert sums is not None
+    return (sums / np.maximum(count, 1)[:, None]).astype(np.float32)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cfljax import keys, metrics
-from cfljax.kernels import angles, choose, cosine, cover, dissimilarity, inter_group, kmeans, mix, simplex, spectral
+from cfljax.kernels import angles, choose, cosine, cover, dissimilarity, inter_group, kmeans, mix, simplex, sketch, spectral
 
 rng = np.random.default_rng(0)
 
@@ -28,6 +28,7 @@ KERNELS = {
     "nearest": (choose.nearest, real(4, 5), real(3, 5)),
     "reseed_empty": (lambda a, b: choose.reseed_empty(keys.root(0), a, b, 2, jnp.arange(4)), labels, mask),
     "cosine_matrix": (cosine.cosine_matrix, real(4, 5)),
+    "sketch": (functools.partial(sketch.sketch, size=32), real(3, 70)),
     "cover": (cover.cover, real(4, 4), jnp.float32(0.2), mask),
     "ccs_threshold": (cover.ccs_threshold, jnp.float32(0.5), jnp.float32(1), jnp.float32(0.05), jnp.float32(0.1)),
     "edc": (functools.partial(spectral.edc, m=2), real(4, 5)),
