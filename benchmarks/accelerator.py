@@ -1,0 +1,184 @@
+"""On an accelerator: W1 to W4, a sweep of 32 seeds x 8 learning rates of IFCA on W4's data, the kernels, and the device's
+measured peaks, in one JSON with the device's name.
+
+    python -m benchmarks.accelerator --json benchmarks/results/DEVICE.json
+    python -m benchmarks.accelerator --tiny        # the same on small sizes, anywhere
+
+To hold: W4 at 30 % of the measured float32 matrix peak (TF32 off), 256 runs in under 20 times the time of one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.inside import peak_rss_mib, schedule, time_rounds
+from benchmarks.judge import work
+from benchmarks.machine import best, describe
+from benchmarks.measure import row, timed, write_rows
+from benchmarks.shared import data_folder, flat_names
+from benchmarks.workloads import WORKLOADS, Workload
+
+
+class Size(NamedTuple):
+    """How much is done."""
+
+    workloads: tuple[str, ...]
+    rounds: int
+    seeds: int
+    rates: int
+    sweep: str
+    """The workload whose data and method the sweep has."""
+    matrix: int
+    copied: int
+
+
+FULL = Size(("W1", "W2", "W3", "W4"), 12, 32, 8, "W4", 8192, 1 << 28)
+TINY = Size(("toy",), 2, 2, 2, "toy", 256, 1 << 16)
+
+
+def peaks(size: Size) -> dict[str, Any]:
+    """Matrix products in float32 (no TF32), in TF32 or whatever "default" is, and in bfloat16; and copying, on the device."""
+    import jax
+    import jax.numpy as jnp
+
+    key = jax.random.key(0)
+    a, b = (jax.random.normal(jax.random.fold_in(key, i), (size.matrix,) * 2) for i in range(2))
+    found: dict[str, Any] = {}
+    for name, precision, dtype in (
+        ("flops", "highest", jnp.float32), ("default_flops", "default", jnp.float32), ("bfloat16_flops", "default", jnp.bfloat16)
+    ):  # fmt: skip
+        with jax.default_matmul_precision(precision):
+            product = jax.jit(jnp.matmul)
+            x, y = a.astype(dtype), b.astype(dtype)
+            found[name] = 2 * size.matrix**3 / best(lambda: product(x, y).block_until_ready())  # noqa: B023
+    z = jnp.zeros(size.copied, jnp.float32)
+    add = jax.jit(lambda v: v + 1)
+    found["copy_bytes_per_s"] = 2 * z.nbytes / best(lambda: add(z).block_until_ready())
+    return found | describe() | {"kind": jax.devices()[0].device_kind, "devices": len(jax.devices())}
+
+
+def operations_of(workload: Workload, place: Path | None, rounds: int) -> list[float]:
+    """Real operations of each round."""
+    import json
+
+    from cfljax import assemble
+    from cfljax.config import read_spec
+
+    table = workload.spec(rounds, place)
+    run = read_spec(table).runs()[0]
+    federation = assemble.host_federation(run)
+    model = assemble.model_of(run, assemble.federation_of(run))
+    clusters = workload.method.get("clusters", 1)
+    named = flat_names(model, np.zeros((clusters, model.size), np.float32))
+    settings = workload.train | {"image": federation.pool.x.shape[1:]}
+    arrays = {f"init/{name}": value for name, value in named.items()}
+    arrays |= {"schedule": schedule(table, rounds), "count": np.asarray(federation.train.count), "settings": json.dumps(settings)}
+    return [one["operations"] for one in work(arrays, workload.method["name"] == "ifca")]
+
+
+def measure(name: str, size: Size, peak: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """A workload's row and its floor."""
+    workload = WORKLOADS[name]
+    place, words = data_folder(workload, folder)
+    found = time_rounds(workload.spec(size.rounds + 2, place))
+    real = operations_of(workload, place, size.rounds + 2)[1:-1]
+    used = float(np.median([o / s for o, s in zip(real, found.seconds, strict=True)])) / peak["flops"]
+    about = {"data": words, "machine": peak, "share_of_peak": used}
+    figures = {
+        "compile_s": found.output.seconds_compile, "peak_rss_mib": peak_rss_mib(),
+        "accuracy": float(found.output.history["accuracy"][-1]),
+    }  # fmt: skip
+    floor = timed(name, "floor", [o / peak["flops"] for o in real], {"machine": peak})
+    return [timed(name, "cfljax", found.seconds, about | _memory(), **figures), floor]
+
+
+def _memory() -> dict[str, Any]:
+    """The device's peak memory, where it tells."""
+    import jax
+
+    stats = jax.devices()[0].memory_stats() or {}
+    return {"device_peak_mib": stats["peak_bytes_in_use"] / 2**20} if "peak_bytes_in_use" in stats else {}
+
+
+def sweep(size: Size, folder: Path) -> dict[str, Any]:
+    """Seeds x learning rates side by side against one run alone: seconds per round of all of them."""
+    workload = WORKLOADS[size.sweep]
+    place, words = data_folder(workload, folder)
+    table = workload.spec(size.rounds, place)
+    table["train"]["lr"] = [round(float(lr), 4) for lr in np.geomspace(0.02, 0.2, size.rates)]
+    table["seeds"] = list(range(size.seeds))
+    alone, _, _ = _batches(table, first_only=True)
+    seconds, width, compiled = _batches(table)
+    ratio, runs = seconds / alone, size.seeds * size.rates
+    about = {"data": words, "runs": runs, "side_by_side": width, "one_run_s": alone, "ratio": ratio, "bar": 20, "holds": ratio < 20}
+    name = f"{workload.method['name']}-{size.seeds}-seeds-{size.rates}-rates"
+    return row(name, "cfljax", about | _memory(), median_s=seconds, min_s=seconds, max_s=seconds, compile_s=compiled)
+
+
+def _batches(table: dict[str, Any], first_only: bool = False) -> tuple[float, int, float]:
+    """(seconds per round of all runs, runs side by side, seconds of compiling) in the batches that a sweep would make."""
+    from cfljax import assemble
+    from cfljax.config import read_spec
+    from cfljax.launch.sweep import batch_limit
+    from cfljax.plan import batches
+    from cfljax.simulate import simulate
+
+    runs = read_spec(table).runs()
+    made = batches(runs[:1], 1) if first_only else batches(runs, batch_limit)
+    seconds = compiled = 0.0
+    for batch in made:
+        parts = assemble.assemble(batch.first)
+        arguments = (parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers)
+        outputs = simulate(*arguments, program_key=batch.program_key)
+        compiled += sum(o.seconds_compile for o in outputs)
+        seconds += sum(o.seconds_train for o in outputs)
+    return seconds / table["train"]["rounds"], made[0].width, compiled
+
+
+def kernels(file: Path) -> str:
+    """`benchmarks.kernels` writes its own rows beside ours."""
+    command = [sys.executable, "-m", "benchmarks.kernels", "--json", str(file)]
+    ended = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    if ended.returncode == 0:
+        return f"kernels: {file}"
+    return f"kernels: not measured: {(ended.stderr.strip().splitlines() or ['failed'])[-1]}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--tiny", action="store_true", help="small sizes, without kernels: does it run?")
+    parser.add_argument("--only", default="", help="W1, …, sweep or kernels")
+    given = parser.parse_args(arguments)
+    size, rows = TINY if given.tiny else FULL, []
+    peak, begin = peaks(size), time.perf_counter()
+    print(f"{peak['kind']}: {peak['flops'] / 1e12:.3g} TFLOP/s float32, {peak['copy_bytes_per_s'] / 1e9:.3g} GB/s", flush=True)
+    with tempfile.TemporaryDirectory(prefix="cfljax-accelerator-") as folder:
+        for name in size.workloads:
+            if given.only in ("", name):
+                rows += measure(name, size, peak, Path(folder))
+                used, median = rows[-2]["about"]["share_of_peak"], rows[-2]["median_s"]
+                print(f"{name}: {1000 * median:.3g} ms per round, {100 * used:.2g} % of the matrix peak", flush=True)
+                write_rows(rows, given.json)
+        if given.only in ("", "sweep"):
+            rows.append(sweep(size, Path(folder)))
+            about = rows[-1]["about"]
+            width = about["side_by_side"]
+            print(f"{about['runs']} runs in {about['ratio']:.3g} times the time of one, {width} side by side", flush=True)
+    write_rows(rows, given.json)
+    if given.only in ("", "kernels") and not given.tiny and given.json is not None:
+        print(kernels(given.json.with_name(f"{given.json.stem}-kernels.json")))
+    print(f"{time.perf_counter() - begin:.0f} s in all")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""Timing cfljax from within: rounds of a spec, one by one or at a stretch, through `assemble` and `simulate`."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Timed(NamedTuple):
+    """What was measured of a run."""
+
+    seconds: list[float]
+    """Of each timed round."""
+    total: float
+    """Of all rounds and evaluations, as the engine's clock has them."""
+    output: Any
+    federation: Any
+    settings: Any
+
+
+def time_rounds(table: dict[str, Any], warm_up: int = 1, one_by_one: bool = True) -> Timed:
+    """A spec of one run. One by one: the seconds of each round but the first `warm_up` and the last, in which the engine
+    evaluates. Else in the engine's own chunks, where only the total is known."""
+    from cfljax import assemble
+    from cfljax.config import read_spec
+    from cfljax.plan import batches
+    from cfljax.simulate import simulate
+
+    run = read_spec(table).runs()[0]
+    batch = batches([run], 1)[0]
+    parts = assemble.assemble(run)
+    at = [0.0]
+    seconds: list[float] = []
+
+    def progress(done: int, _: Any) -> None:
+        now = time.perf_counter()
+        if done > 0:
+            seconds.append(now - at[0])
+        at[0] = time.perf_counter()
+
+    output = simulate(
+        parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers,
+        program_key=batch.program_key, chunk_rounds=1 if one_by_one else None, progress=progress,
+    )[0]  # fmt: skip
+    total = output.seconds_train + output.seconds_eval
+    return Timed(seconds[warm_up:-1] if one_by_one else [], total, output, parts.federation, parts.settings)
+
+
+def schedule(table: dict[str, Any], rounds: int) -> np.ndarray:
+    """i32[rounds, S]: who takes part."""
+    from benchmarks.shared import drawn
+    from cfljax import assemble
+    from cfljax.config import read_spec
+    from cfljax.plan import hyper_of
+
+    run = read_spec(table).runs()[0]
+    return drawn(assemble.assemble(run), run.seed, hyper_of(run), rounds)[0]
+
+
+def peak_rss_mib(children: bool = False) -> float:
+    """Of this process, or of its largest child that has ended."""
+    who = resource.RUSAGE_CHILDREN if children else resource.RUSAGE_SELF
+    return resource.getrusage(who).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
