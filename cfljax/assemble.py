@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +15,9 @@ from cfljax.engine import Settings
 from cfljax.errors import SpecError
 from cfljax.federation import PARTITIONS
 from cfljax.federation.pack import pack
+from cfljax.local import speed
 from cfljax.local.solver import Plan, Work, make_solver
+from cfljax.local.spread import AXIS
 from cfljax.methods import METHODS
 from cfljax.options import static
 from cfljax.registry import when_replaced
@@ -32,13 +35,17 @@ class Assembled(NamedTuple):
     model: Model
     method: Method
     settings: Settings
+    mesh: jax.sharding.Mesh | None = None
+    """The devices that a round is dealt to; None: one."""
+    plan: Plan = Plan()
 
 
 def assemble(run: Run) -> Assembled:
     """The parts of a run."""
     federation = federation_of(run)
     model = model_of(run, federation)
-    return Assembled(federation, model, _method(run, model), settings_of(run, federation))
+    plan = plan_of(run, model, federation)
+    return Assembled(federation, model, _method(run, model, plan), settings_of(run, federation), mesh_of(run), plan)
 
 
 def host_federation(run: Run) -> Federation:
@@ -80,6 +87,34 @@ def settings_of(run: Run, federation: Federation) -> Settings:
         label_history=federation.clients <= 10_000,
         metrics=train.metrics or (),
     )
+
+
+def plan_of(run: Run, model: Model, federation: Federation) -> Plan:
+    """How local training is carried out: as the run says, else as the machine's measured speed suggests."""
+    forced = run.train.forced
+    in_turn = sequential() if forced.side_by_side is None else not forced.side_by_side
+    if forced.gram is not None:
+        return Plan(in_turn, forced.gram)
+    layer = speed.layer_of(model, math.prod(sample_shape(federation)))
+    if layer is None or run.train.optimizer != "sgd":
+        return Plan(in_turn)
+    machine = speed.known(speed.kept())
+    return Plan(in_turn, speed.gram_limit(machine, layer, work_of(run), federation.train.longest))
+
+
+def work_of(run: Run) -> Work:
+    """A client's work in a round."""
+    return Work(run.train.epochs, run.train.steps, None if run.train.batch == "full" else int(run.train.batch))
+
+
+def mesh_of(run: Run) -> jax.sharding.Mesh | None:
+    """The devices that the participants of a round are dealt to: all there are, or as many as the run says."""
+    there, wanted = jax.local_device_count(), run.train.forced.devices
+    if wanted is not None and wanted > there:
+        how = "; XLA_FLAGS=--xla_force_host_platform_device_count=N makes N of a CPU" if sequential() else ""
+        raise SpecError(f"train.plan.devices = {wanted}: this process has {there}{how}")
+    count = wanted or there
+    return None if count == 1 else jax.sharding.Mesh(np.array(jax.local_devices()[:count]), (AXIS,))
 
 
 def sequential() -> bool:
@@ -124,18 +159,24 @@ def _model(name: str, options: Any, shape: tuple[int, ...], classes: int) -> Mod
     return models.build(name, options, shape, classes)
 
 
-def _method(run: Run, model: Model) -> Method:
-    train, (optimizer, arguments) = run.train, run.train.optimizer_pair
-    work = Work(train.epochs, train.steps, None if train.batch == "full" else int(train.batch))
-    return _made(run.method, static(run.options), model, work, optimizer, tuple(arguments.items()), sequential())
+def _method(run: Run, model: Model, plan: Plan) -> Method:
+    optimizer, arguments = run.train.optimizer_pair
+    return _made(run.method, static(run.options), model, work_of(run), optimizer, tuple(arguments.items()), plan, mesh_of(run))
 
 
 @functools.lru_cache(maxsize=16)
 def _made(
-    name: str, options: Any, model: Model, work: Work, optimizer: str, arguments: tuple[tuple[str, Any], ...], in_sequence: bool
+    name: str,
+    options: Any,
+    model: Model,
+    work: Work,
+    optimizer: str,
+    arguments: tuple[tuple[str, Any], ...],
+    plan: Plan,
+    mesh: Any,  # noqa: ARG001 (what its set-up compiles is traced for these devices)
 ) -> Method:
     """The same object for runs that differ in seed and traced numbers only, so that what its set-up compiles is kept."""
-    return METHODS.entry(name).make(options, model, make_solver(model, work, optimizer, arguments, Plan(in_sequence)))
+    return METHODS.entry(name).make(options, model, make_solver(model, work, optimizer, arguments, plan))
 
 
 @when_replaced

@@ -9,10 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from cfljax.errors import CfljaxError
+from cfljax.paths import cache_folder
 
 INTERRUPTED, TERMINATED = 130, 143
 PATIENCE = 7.0
@@ -94,13 +94,6 @@ def parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
         self.exit(2, f"{self.prog}: {message}; see --help\n")
-
-
-def cache_folder() -> Path:
-    """`$CFLJAX_CACHE`, or cfljax's place in the user's cache folder."""
-    if "CFLJAX_CACHE" in os.environ:
-        return Path(os.environ["CFLJAX_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cfljax"
 
 
 def use_compilation_cache() -> None:

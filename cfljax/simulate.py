@@ -12,6 +12,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.engine import Carry, Settings, make_program
+from cfljax.local.spread import over
 from cfljax.types import Federation, Method, Model
 
 
@@ -53,6 +54,8 @@ _compiled: dict[Hashable, tuple[Any, float]] = {}
 """Programs of this process by what they were compiled for."""
 LOOK_EVERY = 2.0
 """Seconds that a chunk may take, roughly."""
+KEPT = 64
+"""Programs that a process keeps, the newest: each holds some memory maps, of which a process may have so many."""
 compilations = 0
 """How many programs this process has compiled."""
 
@@ -75,11 +78,32 @@ def simulate(
     progress: Progress | None = None,
     resume: Checkpoint | None = None,
     checkpoint: Callable[[Callable[[], Checkpoint]], None] | None = None,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> list[Output]:
     """The runs of one batch: run r has `seeds[r]` and the numbers `hypers[r]`. `program_key` names everything static that
     the method, model and settings were made from, so that a later batch reuses the compiled program. `chunk_rounds`: look
     at the batch (progress, checkpoint) after so many, else every two seconds; how rounds are cut into chunks changes no bit
-    of the result. `checkpoint` gets a function that makes one, to be called when it is time; `resume` goes on from it."""
+    of the result. `checkpoint` gets a function that makes one, to be called when it is time; `resume` goes on from it. `mesh`: the
+    devices that a round's participants are dealt to."""
+    with over(mesh):
+        options = (program_key, chunk_rounds, progress, resume, checkpoint, mesh)
+        return _simulate(method, model, federation, settings, seeds, hypers, *options)
+
+
+def _simulate(
+    method: Method,
+    model: Model,
+    federation: Federation,
+    settings: Settings,
+    seeds: list[int],
+    hypers: list[dict[str, float]],
+    program_key: Hashable,
+    chunk_rounds: int | None,
+    progress: Progress | None,
+    resume: Checkpoint | None,
+    checkpoint: Callable[[Callable[[], Checkpoint]], None] | None,
+    mesh: jax.sharding.Mesh | None,
+) -> list[Output]:
     run_keys = jnp.stack([keys.root(seed) for seed in seeds])
     hyper = {name: jnp.array([h[name] for h in hypers], jnp.float32) for name in hypers[0]}
     program = make_program(method, model, settings)
@@ -87,27 +111,32 @@ def simulate(
     with jax.default_matmul_precision(settings.precision):
         setup = _setups(method, federation, run_keys, [h | {"participants": settings.participants} for h in hypers])
     seconds_setup = time.perf_counter() - begin
+    where = (program_key, mesh)
+    everywhere = _placed((run_keys, hyper, setup, federation), mesh)
     if resume is None:
-        start, compile_start = _compile(program.start, (run_keys, hyper, setup, federation), (program_key, "start"), ())
-        carry, done, rows = start(run_keys, hyper, setup, federation), 0, []
+        start, compile_start = _compile(program.start, everywhere, (where, "start"), ())
+        carry, done, rows = start(*everywhere), 0, []
     else:  # the set-up is done again only for the structure that the saved arrays go into
         carry = _restore(jax.eval_shape(program.start, run_keys, hyper, setup, federation), resume.carry)
         compile_start, done, rows = 0.0, resume.done, [resume.rows]
+        carry = _placed(carry, mesh)
+    run_keys_there, hyper_there, _, federation_there = everywhere
+    fixed = (run_keys_there, hyper_there, federation_there)
     now = (jnp.int32(0), jnp.int32(0), jnp.array(True))
-    chunk, compile_chunk = _compile(program.chunk, (carry, run_keys, hyper, federation, *now), (program_key, "chunk"), (0,))
+    chunk, compile_chunk = _compile(program.chunk, (carry, *fixed, *now), (where, "chunk"), (0,))
     clock = _Clock()
     while not rows or done < settings.rounds:
         first = not rows
         stop = 0 if first else _next_stop(method, settings, done, chunk_rounds or clock.rounds_ahead())
         at = (jnp.int32(done), jnp.int32(stop), jnp.array(first))
         if first:  # a chunk that only evaluates changes nothing: once to warm up, once to price an evaluation
-            carry, new = chunk(carry, run_keys, hyper, federation, *at)
-        carry, new = clock.time(stop - done, chunk, carry, run_keys, hyper, federation, *at)
+            carry, new = chunk(carry, *fixed, *_placed(at, mesh))
+        carry, new = clock.time(stop - done, chunk, carry, *fixed, *_placed(at, mesh))
         new = jax.device_get(new)
         rows.append(_valid(new))
         done = min(stop, int(new["round"][0, -1]))
         if done in _regroup_rounds(method, settings):
-            carry = _regroup(method, run_keys, carry, federation, hyper, done)
+            carry = _placed(_regroup(method, run_keys, jax.device_get(carry), federation, hyper, done), mesh)
         if progress is not None:
             progress(done, rows[-1]["accuracy"][:, -1] if rows[-1]["round"].shape[1] else np.full(len(seeds), np.nan))
         if checkpoint is not None and 0 < done < settings.rounds:
@@ -154,6 +183,11 @@ def _restore(shape: Carry, leaves: list[Any]) -> Carry:
     return jax.tree.unflatten(structure, [jnp.asarray(a) for a in leaves])
 
 
+def _placed(arrays: Any, mesh: jax.sharding.Mesh | None) -> Any:
+    """The arrays on every device of the mesh."""
+    return arrays if mesh is None else jax.device_put(arrays, jax.sharding.NamedSharding(mesh, jax.P()))
+
+
 def _setups(method: Method, federation: Federation, run_keys: Any, hypers: list[dict[str, float]]) -> Any:
     """What the method prepares on the host, of all runs: a leading R on every array. `hyper["participants"]` tells it how
     many clients a round has."""
@@ -172,20 +206,26 @@ def _stack(*each: Any) -> jax.Array:
     return jnp.asarray(np.stack(arrays))
 
 
-def _compile(f: Callable[..., Any], args: tuple[Any, ...], key: tuple[Hashable, str], donate: tuple[int, ...]) -> tuple[Any, float]:
-    """(f compiled for these arguments, seconds); a program that this process has compiled before costs nothing."""
+def _compile(
+    f: Callable[..., Any], args: tuple[Any, ...], key: tuple[tuple[Hashable, Any], str], donate: tuple[int, ...]
+) -> tuple[Any, float]:
+    """(f compiled for these arguments, seconds); a program that this process has compiled before costs nothing. `key`: ((what
+    made the program or None, the mesh), which of its functions)."""
     global compilations
     shapes = jax.tree.map(lambda a: (jnp.shape(a), str(jnp.result_type(a))), args)
     leaves, structure = jax.tree.flatten(shapes, is_leaf=lambda v: isinstance(v, tuple) and len(v) == 2 and isinstance(v[1], str))
     full = (key, tuple(leaves), structure)
-    if key[0] is not None and full in _compiled:
+    if key[0][0] is not None and full in _compiled:
         return _compiled[full][0], 0.0
     begin = time.perf_counter()
-    compiled = jax.jit(f, donate_argnums=donate).lower(*args).compile()
+    forms = jax.tree.map(lambda a: jax.ShapeDtypeStruct(jnp.shape(a), jnp.result_type(a)), args)  # not where they lie: `spread`
+    compiled = jax.jit(f, donate_argnums=donate).lower(*forms).compile()
     compilations += 1
     seconds = time.perf_counter() - begin
-    if key[0] is not None:
+    if key[0][0] is not None:
         _compiled[full] = (compiled, seconds)
+        if len(_compiled) > KEPT:
+            _compiled.pop(next(iter(_compiled)))
     return compiled, seconds
 
 

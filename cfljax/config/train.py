@@ -9,9 +9,18 @@ from typing import Any
 
 from cfljax.config.frozen import Table
 from cfljax.errors import SpecError, suggest
-from cfljax.options import option, show
+from cfljax.options import check, option, show
 
 _NEED_MORE = ("lbfgs", "polyak_sgd")  # their update wants losses that the local solver does not hand over
+
+
+@dataclasses.dataclass(frozen=True)
+class Forced:
+    """The table `train.plan`: choices that are not left to the machine's measured speed. Results differ in their last bits."""
+
+    gram: int | None = option(None, "clients of up to so many samples train on their Gram matrix (0: none)", low=0)
+    side_by_side: bool | None = option(None, "clients side by side, not one after another")
+    devices: int | None = option(None, "devices that a round's participants are dealt to", low=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,10 +49,15 @@ class Train:
     precision: str = option("highest", "of matrix products on accelerators", choices=("highest", "high", "default"))
     metrics: tuple[str, ...] | None = option(None, "metrics of your own to record at each evaluation")
     discrepancy: str = option("after", "from the model after or at the start of the round", choices=("after", "start"))
+    plan: str | dict | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")  # type: ignore[type-arg]
 
     def __post_init__(self) -> None:
         if self.epochs is None and self.steps is None:
             object.__setattr__(self, "epochs", 1)
+        if self.plan == "auto":
+            object.__setattr__(self, "plan", None)
+        elif isinstance(self.plan, dict):
+            object.__setattr__(self, "plan", Table(self.plan))
         if isinstance(self.optimizer, dict):
             table = Table(self.optimizer)
             alone = set(table) == {"name"} and isinstance(table["name"], str)
@@ -55,6 +69,11 @@ class Train:
         if isinstance(self.optimizer, str):
             return self.optimizer, {}
         return self.optimizer["name"], {k: v for k, v in self.optimizer.items() if k != "name"}
+
+    @property
+    def forced(self) -> Forced:
+        """What the plan leaves to no choice."""
+        return check(Forced, dict(self.plan) if isinstance(self.plan, dict) else {}, "train.plan")
 
     def participants(self, clients: int) -> int:
         """How many of so many clients take part in a round."""
@@ -76,6 +95,9 @@ class Train:
         for name in ("dropout", "stragglers", "straggler_work", "lr_decay"):
             if math.isnan(getattr(self, name)):
                 raise SpecError(f"{where}.{name} = nan: must be a number")
+        if isinstance(self.plan, str):
+            raise SpecError(f'{where}.plan = "{self.plan}": must be "auto" or a table such as {{ gram = 512, devices = 2 }}')
+        self.forced  # noqa: B018 (raises SpecError)
         if self.metrics:
             from cfljax.metrics import METRICS
 

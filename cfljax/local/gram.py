@@ -1,8 +1,8 @@
 """Local SGD of a model whose first layer is dense, without a step ever touching that layer's weights.
 
-The gradient of the first kernel is a sum of samples: xᵀ · (gradient of the layer's outputs). So after any number of steps the kernel is
-W_t = W_0 − Xᵀ A_t with one row of A per sample, and what a batch sees, x W_t = x W_0 − (x Xᵀ) A_t, needs the client's Gram
-matrix X Xᵀ only, which is computed once. A step on B of n samples costs n · B in place of 784 · B (MNIST); the kernel is formed
+The gradient of the first kernel is a sum of samples: xᵀ · (gradient of the layer's outputs). So after any number of steps the
+kernel is W_t = W_0 − Xᵀ A_t with one row of A per sample, and what a batch sees, x W_t = x W_0 − (x Xᵀ) A_t, needs the client's
+Gram matrix X Xᵀ only, which is computed once. A step on B of n samples costs n · B in place of 784 · B (MNIST); the kernel is formed
 once, at the end. Proximal terms and weight decay pull towards fixed matrices: they shrink A and add a multiple of one more
 matrix. Momentum is a second A. The same numbers as `train`, up to rounding.
 """
@@ -70,7 +70,8 @@ def train_on_gram(model: Model, federation: Federation, task: Task, hyper: Hyper
         _apart(first, model, flat) for flat in (task.start, task.anchor, task.velocity)
     )
     pull = _pull(hyper, kernel, anchor)
-    fixed = Fixed(x @ x.T, x @ kernel, tuple(None if m is None else x @ m for m in (pull, velocity)), y)
+    along = (None if pull is None else x @ pull, None if velocity is None else x @ velocity)
+    fixed = Fixed(x @ x.T, x @ kernel, along, y)
     step = stepper(rule, hyper, others if near is None else near)
     zero = jnp.zeros_like(fixed.outputs)
     layer = Layer(zero, zero if "momentum" in hyper else None, jnp.zeros(2), jnp.array([0.0, 1.0]))

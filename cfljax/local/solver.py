@@ -19,6 +19,7 @@ from cfljax.local.gram import first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.plan import Plan, gram_sizes
 from cfljax.local.schedule import Task, Work
+from cfljax.local.spread import spread
 from cfljax.local.train import train
 from cfljax.types import Federation, Hyper, Jobs, Model, Updates
 
@@ -74,7 +75,7 @@ def make_solver(
             way = 1 + sum((count > size).astype(jnp.int32) for size in sizes[: len(ways) - 1])
             return jax.lax.switch(jnp.where(task.mask & (count > 0), way, 0), [nothing, *ways], task)
 
-        return _each(one, key, federation, jobs, sequential)
+        return _each(one, key, federation, jobs, plan)
 
     def gradient(federation: Federation, jobs: Jobs) -> tuple[jax.Array, jax.Array]:
         def one(task: Task) -> tuple[jax.Array, jax.Array]:
@@ -82,7 +83,7 @@ def make_solver(
             loss, _, grads = full_gradient(model, federation, task.client, model.unravel(task.start), whole)
             return jnp.where(task.mask, model.ravel(grads), 0.0), jnp.where(task.mask, loss, 0.0)
 
-        return _each(one, keys.root(0), federation, jobs, sequential)
+        return _each(one, keys.root(0), federation, jobs, plan)
 
     def first_batch_gradient(key: jax.Array, federation: Federation, jobs: Jobs, batch: int) -> tuple[jax.Array, jax.Array]:
         def one(task: Task) -> tuple[jax.Array, jax.Array]:
@@ -93,13 +94,13 @@ def make_solver(
             loss, _, grads = batch_gradient(model, model.unravel(task.start), samples, keys.fold(task.key, "step", 0))
             return jnp.where(task.mask, model.ravel(grads), 0.0), jnp.where(task.mask, loss, 0.0)
 
-        return _each(one, key, federation, jobs, sequential)
+        return _each(one, key, federation, jobs, plan)
 
     return Solver(fit, gradient, first_batch_gradient, work, plan)
 
 
-def _each(one: Callable[[Task], Any], key: jax.Array, federation: Federation, jobs: Jobs, sequential: bool) -> Any:
-    """`one` for every job, in sequence or side by side. A start model is looked up when its job's turn comes, so the models
+def _each(one: Callable[[Task], Any], key: jax.Array, federation: Federation, jobs: Jobs, plan: Plan) -> Any:
+    """`one` for every job, as the plan says. A start model is looked up when its job's turn comes, so the models
     are never copied per participant where jobs run in sequence."""
     each_key = keys.fold_each(key, "client", federation.uid[jobs.client])
     anchor_of = jobs.which if jobs.anchor_of is None else jobs.anchor_of
@@ -108,7 +109,7 @@ def _each(one: Callable[[Task], Any], key: jax.Array, federation: Federation, jo
         which = jobs.which[s]
         anchor = None if jobs.anchor is None else jobs.anchor[anchor_of[s]]
         velocity = None if jobs.velocity is None else jobs.velocity[which]
-        return one(Task(each_key[s], jobs.client[s], jobs.mask[s], jobs.work[s], jobs.start[which], anchor, velocity))
+        mask = jobs.mask[s] & (s >= 0)
+        return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], jobs.start[which], anchor, velocity))
 
-    numbers = jnp.arange(jobs.client.shape[0])
-    return jax.lax.map(job, numbers) if sequential else jax.vmap(job)(numbers)
+    return spread(job, jnp.where(jobs.mask, federation.train.count[jobs.client] * jobs.work, 0.0), plan)

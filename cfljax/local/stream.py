@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.federation.gather import samples
+from cfljax.local.spread import share
 from cfljax.types import Federation, Model, Split
 
 BLOCK_FLOATS = 1 << 22
@@ -43,6 +44,7 @@ def fold_blocks(
     federation: Federation, split: Split, clients: jax.Array, mask: jax.Array, block: int, visit: Callable[..., Any], zero: Any
 ) -> Any:
     """`zero` after `visit(carry, x, y, s, valid)` of each block; s i32[B] is the place of the sample's owner in `clients`.
+    The carry is a sum that starts at zero: devices share the blocks and add up.
 
     Clients whose mask is False, and clients without samples, take no room on the line: the work is that of the samples there are.
     """
@@ -59,7 +61,13 @@ def fold_blocks(
         x, y = samples(federation, client, rows, valid)
         return visit(carry, x, y, owner, valid)
 
-    return jax.lax.fori_loop(0, -(-ends[-1] // block), body, zero)
+    blocks = -(-ends[-1] // block)
+
+    def part(device: jax.Array, devices: int) -> Any:
+        mine = (blocks - device + devices - 1) // devices
+        return jax.lax.fori_loop(0, mine, lambda i, carry: body(device + i * devices, carry), zero)
+
+    return share(part)
 
 
 def client_losses(

@@ -1,0 +1,181 @@
+"""What a machine is good at, from a short measurement, and what that predicts for each way to train a client."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.local.gram import first_layer
+from cfljax.local.plan import LADDER
+from cfljax.local.schedule import Work
+from cfljax.types import Model
+
+MARGIN = 1.2
+"""So many times faster must the Gram form be before it is taken."""
+NARROW = 32
+"""Products with fewer columns take the time of this many, about."""
+REPEAT = 200
+"""Steps per timed loop."""
+
+
+class Speed(NamedTuple):
+    """Seconds on this machine."""
+
+    step: float
+    """For what a training step costs besides its matrix products (some fifteen small operations)."""
+    small: float
+    """Per multiplication and addition in the products of a mini-batch."""
+    large: float
+    """The same in the products of some hundred samples."""
+    value: float
+    """Per pixel fetched for a mini-batch: gathered, made a float and normalised."""
+
+
+class Layer(NamedTuple):
+    """The first dense layer of a model."""
+
+    inputs: int
+    outputs: int
+
+    @property
+    def width(self) -> int:
+        """Outputs as products pay for them: narrow ones are done no faster."""
+        return max(self.outputs, NARROW)
+
+
+def layer_of(model: Model, inputs: int) -> Layer | None:
+    """The first layer where training it on a Gram matrix is exact, for samples of so many values; else None."""
+    first = first_layer(model)
+    if first is None:
+        return None
+    leaf: Any = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
+    for name in first.bias:
+        leaf = leaf[name]
+    return Layer(inputs, leaf.shape[0])
+
+
+def by_steps(speed: Speed, layer: Layer, work: Work, samples: int) -> float:
+    """Predicted seconds to train the layer of one client step by step."""
+    steps = _steps(work, samples)
+    if work.batch is None:
+        fetched, each = samples * layer.inputs, speed.large
+    else:
+        fetched, each = steps * work.batch * layer.inputs, speed.small
+    products = 2 * (work.batch or samples) * layer.inputs * layer.width * each
+    return fetched * speed.value + steps * (speed.step + products)
+
+
+def by_gram(speed: Speed, layer: Layer, work: Work, samples: int, size: int) -> float:
+    """The same on a Gram matrix of `size` rows."""
+    batch, each = (size, speed.large) if work.batch is None else (work.batch, speed.small)
+    once = size * layer.inputs * ((size + 2 * layer.width) * speed.large + speed.value)
+    return once + _steps(work, samples) * (speed.step + batch * size * layer.width * each)
+
+
+def gram_limit(speed: Speed, layer: Layer, work: Work, longest: int) -> int:
+    """The size up to which clients are trained on their Gram matrix. Clients are taken to fill three quarters of theirs."""
+    limit = 0
+    for size in (*(rung for rung in LADDER if rung < longest), min(longest, LADDER[-1])):
+        samples = max(1, size * 3 // 4)
+        if by_gram(speed, layer, work, samples, size) * MARGIN > by_steps(speed, layer, work, samples):
+            break
+        limit = size if size == longest else next((rung for rung in LADDER if rung >= size), size)
+    return limit if limit < longest else max(limit, next((rung for rung in LADDER if rung >= longest), longest))
+
+
+def _steps(work: Work, samples: int) -> int:
+    if work.steps is not None:
+        return int(work.steps)
+    assert work.epochs is not None
+    return work.epochs * (1 if work.batch is None else -(-samples // work.batch))
+
+
+def measure() -> Speed:
+    """A second on the device that JAX computes on."""
+    x, w, a = jnp.ones((10, 784)), jnp.ones((784, 128)) / 784, jnp.ones((256, 256)) / 256
+    thin = jnp.ones((10, 10))
+    small, large = 2 * 10 * 784 * 128, 256**3
+    step = _seconds(lambda v: _little(v), thin)
+    both = _seconds(lambda v: v - 1e-3 * (x.T @ jnp.tanh(x @ v)), w)
+    big = _seconds(lambda v: a @ v, a)
+    pool, rows = jnp.ones((4096, 784), jnp.uint8), jnp.arange(10, dtype=jnp.int32) * 401
+    fetch = _seconds(lambda at: (at + jnp.sum((pool[at].astype(jnp.float32) - 0.1) * 0.3).astype(jnp.int32)) % 4096, rows)
+    return Speed(step, max(both - step / 3, both / 2) / small, big / large, fetch / (10 * 784))
+
+
+def _little(v: jax.Array) -> jax.Array:
+    """About as many small operations as a step of logistic regression has."""
+    for _ in range(3):
+        row = jax.nn.softmax(v)
+        v = v - 0.1 * (row - row.T @ row)
+    return v
+
+
+def _seconds(f: Callable[[jax.Array], jax.Array], v: jax.Array) -> float:
+    """Per call of f in a loop on the device; the best of five loops."""
+    with jax.default_matmul_precision("highest"):
+        loop = jax.jit(lambda v: jax.lax.fori_loop(0, REPEAT, lambda _, v: f(v), v))
+        jax.block_until_ready(loop(v))
+        best = float("inf")
+        for _ in range(5):
+            begin = time.perf_counter()
+            jax.block_until_ready(loop(v))
+            best = min(best, time.perf_counter() - begin)
+    return best / REPEAT
+
+
+_of_this_process: Speed | None = None
+
+
+def known(keep: Path | None = None) -> Speed:
+    """The machine's speed: as set, as kept in the file `keep` by an earlier process, or measured now (and kept)."""
+    global _of_this_process
+    if _of_this_process is None:
+        _of_this_process = (None if keep is None else _read(keep)) or measure()
+        if keep is not None:
+            _write(keep, _of_this_process)
+    return _of_this_process
+
+
+def use(speed: Speed | None) -> None:
+    """What `known` says from now on: a sweep goes by one measurement, whatever process works on it."""
+    global _of_this_process
+    _of_this_process = speed
+
+
+def kept() -> Path:
+    """The file that keeps this machine's speed. Its name tells machines, versions, backends and numbers of threads apart."""
+    import os
+    import platform
+
+    from cfljax.paths import cache_folder
+
+    device = jax.devices()[0]
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    words = f"{platform.node()}-{device.device_kind}-{threads}-{jax.__version__}"
+    return cache_folder() / ("speed-" + "".join(c if c.isalnum() else "-" for c in words).lower() + ".json")
+
+
+def _read(path: Path) -> Speed | None:
+    try:
+        table: Any = json.loads(path.read_text())
+        speed = Speed(*(float(table[name]) for name in Speed._fields))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return speed if all(0 < value < 1 for value in speed) else None
+
+
+def _write(path: Path, speed: Speed) -> None:
+    from cfljax.store.atomic import write_bytes
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, json.dumps(speed._asdict()).encode())
+    except OSError:
+        pass  # a read-only home: measured again next time
