@@ -2,8 +2,8 @@
 
 The gradient of the first kernel is a sum of samples: xᵀ · (gradient of the layer's outputs). So after any number of steps the
 kernel is W_t = W_0 − Xᵀ A_t with one row of A per sample, and what a batch sees, x W_t = x W_0 − (x Xᵀ) A_t, needs the client's
-Gram matrix X Xᵀ only, which is computed once. A step on B of n samples costs n · B in place of 784 · B (MNIST); the kernel is formed
-once, at the end. Proximal terms and weight decay pull towards fixed matrices: they shrink A and add a multiple of one more
+Gram matrix X Xᵀ only, which is computed once. A step on B of n samples costs n · B in place of 784 · B (MNIST); the kernel is
+formed once, at the end. Proximal terms and weight decay pull towards fixed matrices: they shrink A and add a multiple of one more
 matrix. Momentum is a second A. The same numbers as `train`, up to rounding.
 """
 
