@@ -1,0 +1,189 @@
+"""The comparison: what the systems share, what its rows hold, what becomes of a system that fails."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import compare, judge, setup_peers
+from benchmarks.measure import KEYS, System, SystemFailed, by_turns, row, write_rows
+from benchmarks.shared import contents, run_of, stand_in
+from benchmarks.workloads import WORKLOADS, operations
+from cfljax import assemble
+
+ROUNDS = 4
+TOY = WORKLOADS["toy"]
+
+
+@pytest.fixture(scope="module")
+def shared():
+    return contents(TOY, ROUNDS, None)
+
+
+def test_clients_lie_one_after_another_with_the_samples_of_the_partition(shared):
+    federation = assemble.host_federation(run_of(TOY, ROUNDS, None))
+    split = federation.train
+    for c in range(federation.clients):
+        rows = split.rows[split.start[c] : split.start[c] + split.count[c]]
+        mine = slice(shared["start"][c], shared["start"][c] + shared["count"][c])
+        np.testing.assert_array_equal(shared["x"][mine], federation.pool.x[rows])
+        np.testing.assert_array_equal(shared["y"][mine], federation.pool.y[rows])
+
+
+def test_the_schedule_is_the_one_that_the_engine_draws(shared):
+    """A client that has taken part has moved the model; the engine's own run says by its traffic how many did, and the end
+    model trained on the schedule alone is the engine's."""
+    import jax
+    import jax.numpy as jnp
+
+    from cfljax.cohort import Cohort
+    from cfljax.keys import fold, root
+    from cfljax.plan import batches
+    from cfljax.simulate import simulate
+
+    run = run_of(TOY, 2, None)
+    parts, batch = assemble.assemble(run), batches([run], 1)[0]
+    output = simulate(parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers)[0]
+    hyper = {name: jnp.float32(value) for name, value in batch.hypers[0].items()}
+    one_round, state = jax.jit(parts.method.round), parts.method.init(root(0), parts.federation, hyper, {})
+    for t in range(2):
+        ids = jnp.asarray(shared["schedule"][t])
+        cohort = Cohort(ids, jnp.ones(len(ids), bool), jnp.ones(len(ids)), jnp.int32(t))
+        state, _ = one_round(fold(root(0), "round", t), state, parts.federation, cohort, hyper)
+    np.testing.assert_allclose(parts.method.models(state)[0], output.models, atol=1e-6)
+
+
+def test_first_models_are_those_of_the_run_and_names_lead_back(shared):
+    from benchmarks.shared import flat_models
+    from cfljax.keys import root
+    from cfljax.methods.common import first_model
+
+    model = assemble.assemble(run_of(TOY, ROUNDS, None)).model
+    named = {name[5:]: value for name, value in shared.items() if name.startswith("init/")}
+    np.testing.assert_array_equal(flat_models(model, named)[0], first_model(root(0), model))
+
+
+def test_rotated_views_are_applied_to_the_shared_samples(tmp_path):
+    from benchmarks.workloads import Workload
+
+    x = np.arange(40 * 16, dtype=np.uint8).reshape(40, 4, 4)
+    y = np.arange(40, dtype=np.int32) % 4
+    np.savez(tmp_path / "mine.npz", x_train=x, y_train=y, x_test=x[:8], y_test=y[:8])
+    data = {"name": "mine", "partition": "rotated", "groups": 2, "clients": 4}
+    turned = Workload("", data, {"name": "mclr"}, {"name": "fedavg"}, TOY.train, 0.1)
+    arrays = contents(turned, 1, tmp_path)
+    held = arrays["x"][arrays["start"][2] :]
+    upright = {sample.tobytes() for sample in x}
+    assert all(np.rot90(sample, 2).tobytes() in upright for sample in held)
+    assert {sample.tobytes() for sample in arrays["x"][: arrays["start"][2]]} <= upright
+
+
+def test_operations_of_the_workloads():
+    assert operations([(784, 10)], (28, 28), 1) == 2 * 2 * 7840
+    assert operations([(784, 200), (200, 10)], (28, 28), 0, losses=3) == 3 * 2 * (784 * 200 + 2000)
+    cnn = operations([(3, 3, 3, 32), (3, 3, 32, 64), (4096, 128), (128, 10)], (32, 32, 3), 1)
+    conv = [2 * 1024 * 27 * 32, 2 * 256 * 288 * 64]
+    dense = [2 * 4096 * 128, 2 * 128 * 10]
+    assert cnn == 3 * sum(conv + dense) - conv[0]
+
+
+def test_work_counts_short_batches_as_steps_and_their_samples_once_per_epoch(shared):
+    arrays = shared | {"count": np.full_like(shared["count"], 11)}
+    first = judge.work(arrays, choose=False)[0]
+    assert first["samples"] == TOY.train["epochs"] * 4 * 11
+    assert first["steps"] == TOY.train["epochs"] * 4 * 3
+
+
+def test_a_comparison_writes_rows_of_the_promised_keys(tmp_path, monkeypatch):
+    """With a peer that cannot be installed: a row with nulls and a reason, not silence."""
+
+    def refuse(name, cache, python=sys.executable):
+        raise setup_peers.NotInstalled("no such index")
+
+    monkeypatch.setattr(compare, "ensure", refuse)
+    file = tmp_path / "rows.json"
+    assert compare.main(["--workloads", "toy", "--peers", "torch", "--rounds", "2", "--json", str(file)]) == 0
+    rows = json.loads(file.read_text())
+    assert [r["system"] for r in rows] == ["cfljax", "torch", "floor"]
+    assert all(tuple(r) == (*KEYS, "about") for r in rows)
+    own, peer, floor = rows
+    assert own["min_s"] <= own["median_s"] <= own["max_s"] and own["compile_s"] > 0 and own["peak_rss_mib"] > 0
+    assert len(own["about"]["seconds"]) == 2
+    assert own["accuracy"] == pytest.approx(own["about"]["engine_accuracy"], abs=1e-6)
+    assert peer["median_s"] is None and peer["about"]["reason"] == "no such index"
+    assert 0 < floor["median_s"] < own["median_s"] and floor["about"]["machine"]["flops"] > 0
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {peers!r})
+from protocol import Stage
+stage = Stage()
+stage.ready(compile_s=0.0)
+for t, ids in enumerate(stage.rounds()):
+    print("chatter of a library")
+    if t == {fail}:
+        sys.exit("out of luck")
+stage.finish(stage.init)
+"""
+
+
+def _system(tmp_path, shared, name, fail=-1):
+    file, program = tmp_path / "toy.npz", tmp_path / f"{name}.py"
+    np.savez(file, **shared)
+    peers = Path(compare.__file__).parent / "peers"
+    program.write_text(SCRIPT.format(peers=str(peers), fail=fail))
+    return System(name, [sys.executable, str(program)], file, tmp_path)
+
+
+def test_systems_take_turns_and_one_that_fails_stops_no_other(tmp_path, shared):
+    systems = [_system(tmp_path, shared, "good"), _system(tmp_path, shared, "bad", fail=1)]
+    failed = by_turns(systems, ROUNDS)
+    assert failed == {"bad": "out of luck"}
+    assert len(systems[0].seconds) == ROUNDS and systems[0].facts["peak_rss_mib"] > 0
+    with np.load(systems[0].models_file, allow_pickle=False) as models:
+        assert set(models.files) == {name[5:] for name in shared if name.startswith("init/")}
+
+
+def test_a_system_that_does_not_start_says_why(tmp_path, shared):
+    np.savez(tmp_path / "toy.npz", **shared)
+    program = tmp_path / "broken.py"
+    program.write_text("raise ImportError('no module named nothing')")
+    with pytest.raises(SystemFailed, match="no module named nothing"):
+        System("broken", [sys.executable, str(program)], tmp_path / "toy.npz", tmp_path)
+
+
+def test_accuracies_too_far_apart_are_told(capsys):
+    rows = [row("toy", "a", {}, accuracy=0.9), row("toy", "b", {}, accuracy=0.8), row("toy", "c", {})]
+    assert not compare.agree(rows, "toy")
+    assert "DO NOT AGREE" in capsys.readouterr().out
+    assert compare.agree(rows[:1], "toy")
+
+
+def test_rows_have_no_nan_and_files_are_whole(tmp_path):
+    rows = [row("toy", "a", {}, median_s=float("nan"), accuracy=1 / 3)]
+    write_rows(rows, tmp_path / "deep" / "rows.json")
+    assert json.loads((tmp_path / "deep" / "rows.json").read_text())[0]["median_s"] is None
+    assert [file.name for file in (tmp_path / "deep").iterdir()] == ["rows.json"]
+    with pytest.raises(ValueError, match="speed"):
+        row("toy", "a", {}, speed=1.0)
+
+
+def test_the_stand_in_has_the_shapes_of_the_real_thing(monkeypatch):
+    from benchmarks import shared as module
+
+    monkeypatch.setattr(module, "SIZES", {"mnist": (60, 20), "cifar10": (60, 20)})
+    for name, shape in module.SHAPES.items():
+        made = stand_in(name)
+        assert made["x_train"].shape == (60, *shape) and made["x_train"].dtype == np.uint8
+        assert set(np.unique(made["y_train"])) <= set(range(10))
+
+
+def test_unknown_names_are_told_in_one_line(capsys):
+    for flags in (["--workloads", "W9"], ["--peers", "tensorflow"], ["--rounds", "0"]):
+        with pytest.raises(SystemExit) as ended:
+            compare.parse(flags)
+        assert ended.value.code == 2
+        assert flags[1] in capsys.readouterr().err.strip().splitlines()[-1]
