@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import urllib.error
 import urllib.parse
@@ -13,6 +12,7 @@ from typing import Any
 
 from cfljax.data import prepared
 from cfljax.data.bounded import PUBLISHED_MD5, check_md5, reason
+from cfljax.data.download import fetch
 from cfljax.data.files import cache, folders
 from cfljax.errors import DataError, SpecError, suggest
 
@@ -38,13 +38,13 @@ def prepare(name: str, folder: str | None = None) -> Path:
 
 
 def download(name: str, folder: Path) -> Path:
-    """The original files of a well-known set, each compared with its published checksum; those that are there are kept."""
+    """The original files of a well-known set, each compared with its published checksum; what is there is kept."""
     place = folder / name
     try:
         place.mkdir(parents=True, exist_ok=True)
         for file_name in PUBLISHED_MD5[name]:
             if not (place / file_name).exists():
-                _fetch(name, ORIGINALS[name] + file_name, place / file_name)
+                fetch(ORIGINALS[name] + file_name, place / file_name, lambda part, of=file_name: check_md5(name, part, of))  # type: ignore[misc]
             check_md5(name, place / file_name)
     except (OSError, urllib.error.URLError) as e:
         with contextlib.suppress(OSError):
@@ -55,26 +55,6 @@ def download(name: str, folder: Path) -> Path:
             f"({', '.join(PUBLISHED_MD5[name])}) to $CFLJAX_DATA"
         ) from e
     return place
-
-
-def _fetch(name: str, url: str, file: Path) -> None:
-    """The file, whole and with the right checksum, or not at all."""
-    from tqdm import tqdm
-
-    part = file.with_name(f"{file.name}.{os.getpid()}.part")
-    try:
-        with urllib.request.urlopen(url, timeout=30) as answer, part.open("wb") as f:
-            size = int(answer.headers.get("Content-Length") or 0)
-            with tqdm(total=size or None, unit="B", unit_scale=True, desc=file.name, disable=None) as bar:
-                while piece := answer.read(1 << 20):
-                    f.write(piece)
-                    bar.update(len(piece))
-            f.flush()
-            os.fsync(f.fileno())
-        check_md5(name, part, file.name)
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def through_tfds(name: str, folder: Path) -> Path:
