@@ -161,7 +161,9 @@ def _anchor(heading: str) -> str:
 
 def _section(each: Section) -> str:
     published = each.published
-    parts = [f"### {published.title}", _how(each), _cells(each)]
+    parts = [f"### {published.title}", _how(each)]
+    if each.units or _any_published(each):
+        parts.append(_cells(each))
     if published.claims:
         rows = [
             [claim.text, f"**{decided.word}**", " – ".join(t for t in (decided.found, claim.why.strip()) if t)]
@@ -173,13 +175,11 @@ def _section(each: Section) -> str:
 
 def _how(each: Section) -> str:
     """The command, what it ran on, and for how long."""
+    spec = each.published.spec
     if not each.units:
-        return f"Not run: `python -m cfljax.sweep experiments/{each.published.spec}`" if each.published.spec else "Not run."
+        return f"Not run: {_command(spec, ['size=small'])}" if spec else "Not run."
     sets, small = _sets(each.folders)
-    lines = []
-    if each.published.spec:
-        flags = "".join(f" --set {flag}" for flag in sets)
-        lines.append(f"`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/{each.published.spec}{flags}`")
+    lines = [_command(spec, sets)] if spec else []
     if small:
         lines.append(f"{small}.")
     spent = sum(s for unit in each.units if math.isfinite(s := seconds(unit)))
@@ -187,6 +187,13 @@ def _how(each: Section) -> str:
     runs = f"{len(each.units)} run{'s' if len(each.units) > 1 else ''}"
     lines.append(f"{runs}, {_time(spent)} of computing on {devices}, {_time(spent / len(each.units))} a run.")
     return "  \n".join(lines)
+
+
+def _command(spec: str, sets: list[str]) -> str:
+    if spec.endswith(".py"):
+        return f"`CFLJAX_DATA=DATA python experiments/{spec} --out DIR`"
+    flags = "".join(f" --set {flag}" for flag in sets)
+    return f"`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/{spec}{flags}`"
 
 
 def _sets(folders: list[Results]) -> tuple[list[str], str]:

@@ -65,6 +65,8 @@ def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ve
 def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
     known = [name for name in claim.cells if of.cell(name).published is not None]
     there = [name for name in known if measured[name].values]
+    if 2 * len(there) < len(known):
+        return Verdict(NOT_RUN, f"{len(there)} of {len(known)} cells were run")
     ours = np.array([measured[name].mean for name in there])
     theirs = np.array([of.cell(name).published for name in there], np.float64)
     off = ours - theirs

@@ -81,7 +81,7 @@ def test_the_command_says_the_flags_that_its_runs_had(place):
 def test_a_page_without_any_run_has_every_cell(place):
     (place / "published.toml").write_text(FILE.replace("a small sweep", "another"))
     page = against([place / "runs"], [place / "published.toml"])
-    assert page.count("| not run | not run |") == 3 and "Not run: `python -m cfljax.sweep experiments/small.toml`" in page
+    assert page.count("| not run | not run |") == 3 and "Not run: `CFLJAX_DATA=DATA python -m cfljax.sweep" in page
 
 
 def test_a_grid_has_a_column_for_what_stands_before_the_colon(place):
@@ -226,3 +226,8 @@ def test_numbers_are_within_or_in_the_same_order_or_not(ours, word):
     values = dict(zip("abcd", ([v] for v in ours), strict=True))
     found = decided("within", "abcd", theirs={"a": 50, "b": 60, "c": 70, "d": 80}, **values)
     assert found.word == word and found.found.endswith("(one seed)")
+
+
+def test_a_row_of_which_less_than_half_was_run_has_no_verdict():
+    found = decided("within", "abc", theirs={"a": 50, "b": 60, "c": 70}, a=[50], b=[], c=[])
+    assert found.word == "not run" and found.found == "1 of 3 cells were run (one seed)"

@@ -1,0 +1,39 @@
+"""Every published number has runs that answer it, in a spec that is there in two sizes; and the page is that of the records."""
+
+from pathlib import Path
+
+import pytest
+
+from cfljax.config import read_spec
+from cfljax.report.against import _fits, against
+from cfljax.report.published import read_published
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+PUBLISHED = read_published([EXPERIMENTS / "published"])[1]
+SPECS = sorted({EXPERIMENTS / published.spec for published in PUBLISHED if published.spec.endswith(".toml")})
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_a_spec_has_two_sizes(path):
+    full, small = read_spec(path).runs(), read_spec(path, ["size=small"]).runs()
+    work = [sum(run.train.rounds * (run.train.steps or run.train.epochs) for run in runs) for runs in (full, small)]
+    assert 0 < work[1] < work[0]
+
+
+@pytest.mark.parametrize("published", PUBLISHED, ids=lambda published: published.file)
+def test_each_cell_selects_one_configuration_of_its_spec(published):
+    if not published.spec.endswith(".toml"):
+        assert (EXPERIMENTS / published.spec).is_file()
+        return
+    spec = read_spec(EXPERIMENTS / published.spec)
+    assert spec.name == published.sweep
+    runs = [{"config": run.resolved(), "label": run.label, "method": run.method, "seed": run.seed} for run in spec.runs()]
+    for cell in published.cells:
+        seeds = [run["seed"] for run in runs if _fits(run, cell.where)]
+        assert seeds and len(seeds) == len(set(seeds)), cell.name
+        assert cell.labels_of is None or any(_fits(run, cell.labels_of) for run in runs)
+
+
+def test_the_committed_page_is_that_of_the_committed_records():
+    records = sorted(path for path in (EXPERIMENTS / "records").iterdir() if path.is_dir())
+    assert (EXPERIMENTS / "README.md").read_text() == against(records, [EXPERIMENTS / "published"])
