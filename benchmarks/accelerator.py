@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.inside import peak_rss_mib, schedule, time_rounds
+from benchmarks.inside import carry_out, peak_rss_mib, schedule, time_rounds
 from benchmarks.judge import work
 from benchmarks.machine import best, describe
 from benchmarks.measure import row, timed, write_rows
@@ -125,19 +125,15 @@ def sweep(size: Size, folder: Path) -> dict[str, Any]:
 
 def _batches(table: dict[str, Any], first_only: bool = False) -> tuple[float, int, float]:
     """(seconds per round of all runs, runs side by side, seconds of compiling) in the batches that a sweep would make."""
-    from cfljax import assemble
     from cfljax.config import read_spec
     from cfljax.launch.sweep import batch_limit
     from cfljax.plan import batches
-    from cfljax.simulate import simulate
 
     runs = read_spec(table).runs()
     made = batches(runs[:1], 1) if first_only else batches(runs, batch_limit)
     seconds = compiled = 0.0
     for batch in made:
-        parts = assemble.assemble(batch.first)
-        arguments = (parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers)
-        outputs = simulate(*arguments, program_key=batch.program_key)
+        _, outputs = carry_out(list(batch.runs), batch.width)
         compiled += sum(o.seconds_compile for o in outputs)
         seconds += sum(o.seconds_train for o in outputs)
     return seconds / table["train"]["rounds"], made[0].width, compiled

@@ -50,7 +50,8 @@ def start(name: str, workload: str, prepared: dict[str, Any], folder: Path, give
         command = [sys.executable, str(HERE / "peers" / "cfljax_system.py"), "--workload", workload]
         command += ["--data", prepared["place"]] if prepared["place"] else []
         command += ["--plan", given.plan] if given.plan else []
-        return System(name, command, shared, folder)
+        # a cache of its own: nothing that was compiled, or measured on a busy machine, before
+        return System(name, command, shared, folder, {"CFLJAX_CACHE": str(folder / "cache")})
     python = ensure(name, given.cache)
     return System(name, [str(python), str(HERE / "peers" / PEERS[name].program), *PEERS[name].flags], shared, folder)
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.inside import peak_rss_mib, time_rounds
+from benchmarks.inside import peak_rss_mib, time_rounds, use_all_cores
 from benchmarks.measure import row, write_rows
 from benchmarks.shared import data_folder
 from benchmarks.workloads import WORKLOADS
@@ -53,6 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path)
     given, rows = parser.parse_args(arguments), []
+    use_all_cores()
     with tempfile.TemporaryDirectory(prefix="cfljax-evaluation-") as folder:
         for name in given.workloads:
             rows.append(measure(name, given.rounds, given.repeats, Path(folder)))

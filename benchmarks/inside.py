@@ -22,17 +22,33 @@ class Timed(NamedTuple):
     settings: Any
 
 
-def time_rounds(table: dict[str, Any], warm_up: int = 1, one_by_one: bool = True) -> Timed:
-    """A spec of one run. One by one: the seconds of each round but the first `warm_up` and the last, in which the engine
-    evaluates. Else in the engine's own chunks, where only the total is known."""
+def use_all_cores() -> None:
+    """Make each core a device of its own, as the commands would for a single run; before JAX's first computation. On an
+    accelerator it changes nothing."""
+    import jax
+
+    from benchmarks.machine import cores
+
+    jax.config.update("jax_num_cpu_devices", cores())
+
+
+def carry_out(runs: list[Any], limit: int | None = None, **options: Any) -> tuple[Any, list[Any]]:
+    """(the parts, an Output per run) of runs that go through one program, as the launchers do it."""
     from cfljax import assemble
-    from cfljax.config import read_spec
     from cfljax.plan import batches
     from cfljax.simulate import simulate
 
-    run = read_spec(table).runs()[0]
-    batch = batches([run], 1)[0]
-    parts = assemble.assemble(run)
+    (batch,) = batches(runs, limit or len(runs))
+    parts = assemble.assemble(batch.first)
+    arguments = (parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers)
+    return parts, simulate(*arguments, program_key=(batch.program_key, parts.plan), mesh=parts.mesh, **options)
+
+
+def time_rounds(table: dict[str, Any], warm_up: int = 1, one_by_one: bool = True) -> Timed:
+    """A spec of one run. One by one: the seconds of each round but the first `warm_up` and the last, in which the engine
+    evaluates. Else in the engine's own chunks, where only the total is known."""
+    from cfljax.config import read_spec
+
     at = [0.0]
     seconds: list[float] = []
 
@@ -42,10 +58,8 @@ def time_rounds(table: dict[str, Any], warm_up: int = 1, one_by_one: bool = True
             seconds.append(now - at[0])
         at[0] = time.perf_counter()
 
-    output = simulate(
-        parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers,
-        program_key=batch.program_key, chunk_rounds=1 if one_by_one else None, progress=progress,
-    )[0]  # fmt: skip
+    chunk = 1 if one_by_one else None
+    parts, (output,) = carry_out(read_spec(table).runs(), chunk_rounds=chunk, progress=progress)
     total = output.seconds_train + output.seconds_eval
     return Timed(seconds[warm_up:-1] if one_by_one else [], total, output, parts.federation, parts.settings)
 

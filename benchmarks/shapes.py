@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.inside import peak_rss_mib, time_rounds
+from benchmarks.inside import peak_rss_mib, time_rounds, use_all_cores
 from benchmarks.measure import timed, write_rows
 from benchmarks.shared import data_folder
 from benchmarks.workloads import Workload
@@ -120,6 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="cases whose names start so")
     parser.add_argument("--json", type=Path)
     given, rows = parser.parse_args(arguments), []
+    use_all_cores()
     with tempfile.TemporaryDirectory(prefix="cfljax-shapes-") as folder:
         for name, one in cases(given.scale):
             if name.startswith(given.only):

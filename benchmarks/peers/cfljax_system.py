@@ -25,17 +25,15 @@ def main() -> None:
 
     import jax
 
+    from benchmarks.inside import carry_out, use_all_cores
     from benchmarks.shared import flat_names, run_of
     from benchmarks.workloads import WORKLOADS
-    from cfljax import assemble
-    from cfljax.plan import batches
-    from cfljax.simulate import simulate
     from cfljax.store import provenance
+
+    use_all_cores()
 
     rounds = len(stage.schedule)
     run = run_of(WORKLOADS[given.workload], rounds, given.data, given.plan)
-    batch = batches([run], 1)[0]
-    parts = assemble.assemble(run)
 
     def progress(done: int, _: Any) -> None:
         """Called when compiled and warm, and after each round. The engine evaluates after the last one."""
@@ -46,16 +44,14 @@ def main() -> None:
         if done < rounds:
             stage.begin()
 
-    output = simulate(
-        parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers,
-        program_key=batch.program_key, chunk_rounds=1, progress=progress,
-    )[0]  # fmt: skip
+    parts, (output,) = carry_out([run], chunk_rounds=1, progress=progress)
     found = provenance()
     stage.finish(
         flat_names(parts.model, output.models),
         compile_s=output.seconds_compile,
         version=f"cfljax {found['versions']['cfljax']}, jax {jax.__version__}",
         git=found["git"],
+        plan=parts.plan._asdict(),
         devices=found["device"],
         engine_accuracy=float(output.history["accuracy"][-1]),
     )

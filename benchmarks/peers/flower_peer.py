@@ -10,6 +10,7 @@ from typing import Any
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ["RAY_ADDRESS"] = "local"  # not into a cluster that happens to run on this machine
+os.environ.setdefault("RAY_worker_niceness", "0")  # its workers otherwise step back for whatever else runs
 HERE = str(Path(__file__).parent)
 os.environ["PYTHONPATH"] = HERE + os.pathsep + os.environ.get("PYTHONPATH", "")  # for the actors
 
