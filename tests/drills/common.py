@@ -21,6 +21,8 @@ import numpy as np
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
+CACHE = Path(tempfile.gettempdir()) / "cfljax-drills"
+"""Compiled programs that the drills' processes share; some of them are killed while they write here."""
 SHOWN = 20
 """Failures that a results file quotes."""
 HANGS = 240
@@ -168,17 +170,17 @@ def _commit() -> str:
 
 @contextmanager
 def workplace() -> Iterator[Path]:
-    """A temporary folder with the spec `spec.toml` and a cache of compiled programs that the drill's processes share."""
+    """A temporary folder with the spec `spec.toml`."""
     with tempfile.TemporaryDirectory(prefix="cfljax-drill-") as name:
         place = Path(name)
         (place / "spec.toml").write_text(SPEC)
         yield place
 
 
-def environment(place: Path, **more: str) -> dict[str, str]:
+def environment(**more: str) -> dict[str, str]:
     """For a process that runs this checkout. A checkpoint at every chance, so that short runs have some."""
     plain = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "CFLJAX_DEBUG")}
-    own = {"PYTHONPATH": str(ROOT), "CFLJAX_CACHE": str(place / "cache"), "JAX_PLATFORMS": "cpu", "CFLJAX_CHECKPOINT": "0"}
+    own = {"PYTHONPATH": str(ROOT), "CFLJAX_CACHE": str(CACHE), "JAX_PLATFORMS": "cpu", "CFLJAX_CHECKPOINT": "0"}
     return plain | own | more
 
 
@@ -195,7 +197,7 @@ def start(place: Path, folder: Path, *flags: str, **more: str) -> subprocess.Pop
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment(place, **more),
+        env=environment(**more),
         cwd=ROOT,
         start_new_session=True,
     )

@@ -78,7 +78,7 @@ def _limited(place: Path, folder: Path, limit: int | None, flags: tuple[str, ...
         common.command(place, folder, *flags),
         capture_output=True,
         text=True,
-        env=common.environment(place),
+        env=common.environment(),
         cwd=common.ROOT,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard)),
     )
