@@ -3,8 +3,10 @@
 - `within`: every cell is within `tolerance` of its published number; in direction where the cells' order is much the same
   (Spearman's rank correlation of at least 0.8 over three cells or more).
 - `difference = [a, b]`: a − b is within `tolerance` of `published`; in direction where it has the same sign in the mean and
-  exceeds its own deviation over seeds. A published 0 says that the two are equal.
+  exceeds its own deviation over seeds. A published 0 says that the two are equal. Without a published number only the sign is
+  claimed: it reproduces where a − b is above 0 by more than its own deviation.
 - `reduction = [a, b]`: a needs so much less than b (a fraction, 1 − a/b, the median over seeds); in direction where it is above 0.
+  Without a published number: fewer for every seed; in direction where fewer in the median.
 - `order`: the cells from best to worst; in direction where the first is better than the last.
 - `at_least`: every cell is `published` or more, less `tolerance`; in direction where at least half of them are.
 """
@@ -72,6 +74,8 @@ def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ve
     off = ours - theirs
     good = np.abs(off) <= claim.tolerance + 1e-9
     worst = int(np.argmax(np.abs(off)))
+    if len(known) == 1:
+        return Verdict(REPRODUCES if good.all() else FAILS, f"{_plain(ours[0])}; published {_plain(theirs[0])}")
     found = f"{good.sum()} of {len(there)} within {_plain(claim.tolerance)}; farthest: {there[worst]} {_signed(off[worst])}"
     alike = _rank_correlation(ours, theirs) if len(there) >= 3 else math.nan
     found += f"; rank correlation {alike:.2f}" if math.isfinite(alike) else ""
@@ -85,9 +89,11 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
     if not apart:
         return Verdict(NOT_RUN, "no seed in common")
     mean, deviation = float(np.mean(apart)), float(np.std(apart, ddof=1)) if len(apart) > 1 else 0.0
-    published = float(claim.published or 0.0)
-    spread = f" ± {_plain(deviation)}" if len(apart) > 1 else ""
-    found = f"{_signed(mean)}{spread}; published {_signed(published) if published else '0'}"
+    found = _signed(mean) + (f" ± {_plain(deviation)}" if len(apart) > 1 else "")
+    published = claim.published
+    if published is None:
+        return Verdict(REPRODUCES if mean > deviation else FAILS, found)
+    found += f"; published {_signed(published) if published else '0'}"
     if abs(mean - published) <= claim.tolerance and (published == 0 or mean * published > 0):
         return Verdict(REPRODUCES, found)
     return Verdict(DIRECTION if mean * published > 0 and abs(mean) > deviation else FAILS, found)
@@ -95,15 +101,14 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
 
 def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001
     less = [value for value in _paired(claim, measured, _less) if not math.isnan(value)]
-    published = float(claim.published or 0.0)
+    published = "" if claim.published is None else f"; published {_fewer(claim.published)}"
     if not less:
-        return Verdict(FAILS, f"neither gets there; published {100 * published:.0f} % fewer")
+        return Verdict(FAILS, f"neither gets there{published}")
     middle = float(np.median(less))
     better = sum(value > 0 for value in less)
-    found = f"{_fewer(middle)} in the median ({better} of {len(less)} seeds fewer); published {_fewer(published)}"
-    if abs(middle - published) <= claim.tolerance:
-        return Verdict(REPRODUCES, found)
-    return Verdict(DIRECTION if middle > 0 else FAILS, found)
+    found = f"{_fewer(middle)} in the median ({better} of {len(less)} seeds fewer){published}"
+    whole = better == len(less) if claim.published is None else abs(middle - claim.published) <= claim.tolerance
+    return Verdict(REPRODUCES if whole else DIRECTION if middle > 0 else FAILS, found)
 
 
 def _less(a: float, b: float) -> float:

@@ -184,7 +184,7 @@ def _claim(table: dict[str, Any], where: str, names: list[str]) -> Claim:
     if kind in ("difference", "reduction") and len(cells) != 2:
         raise SpecError(f"{where}.{kind}: needs two cells")
     published = _number(table, "published", where)
-    if kind in ("difference", "reduction", "at_least") and published is None:
+    if kind == "at_least" and published is None:
         raise SpecError(f"{where}.published: missing")
     tolerance = _number(table, "tolerance", where)
     text = _text(table, "text", where)
