@@ -88,6 +88,7 @@ def plot(rows: list[dict[str, Any]], file: Path) -> None:
             spread = [[r["median_s"] - r["min_s"]], [r["max_s"] - r["median_s"]]]
             ax.bar(at, r["median_s"], color=colours[s], yerr=spread, ecolor="0.2", capsize=2)
             words = {"ha": "center", "va": "bottom", "fontsize": 7, "xytext": (0, 2), "textcoords": "offset points"}
+            words["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
             ax.annotate(seconds(r["median_s"]), (at, r["max_s"]), **words)
         if "floor" in mine:
             level, right = mine["floor"]["median_s"], ("axes fraction", "data")
