@@ -12,7 +12,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.engine import Carry, Settings, make_program
-from cfljax.local.spread import over
+from cfljax.local.spread import everywhere
 from cfljax.types import Federation, Method, Model
 
 
@@ -85,45 +85,26 @@ def simulate(
     at the batch (progress, checkpoint) after so many, else every two seconds; how rounds are cut into chunks changes no bit
     of the result. `checkpoint` gets a function that makes one, to be called when it is time; `resume` goes on from it. `mesh`: the
     devices that a round's participants are dealt to."""
-    with over(mesh):
-        options = (program_key, chunk_rounds, progress, resume, checkpoint, mesh)
-        return _simulate(method, model, federation, settings, seeds, hypers, *options)
-
-
-def _simulate(
-    method: Method,
-    model: Model,
-    federation: Federation,
-    settings: Settings,
-    seeds: list[int],
-    hypers: list[dict[str, float]],
-    program_key: Hashable,
-    chunk_rounds: int | None,
-    progress: Progress | None,
-    resume: Checkpoint | None,
-    checkpoint: Callable[[Callable[[], Checkpoint]], None] | None,
-    mesh: jax.sharding.Mesh | None,
-) -> list[Output]:
     run_keys = jnp.stack([keys.root(seed) for seed in seeds])
     hyper = {name: jnp.array([h[name] for h in hypers], jnp.float32) for name in hypers[0]}
     program = make_program(method, model, settings)
+    start_program, chunk_program = everywhere(program.start, mesh), everywhere(program.chunk, mesh)
     begin = time.perf_counter()
     with jax.default_matmul_precision(settings.precision):
         setup = _setups(method, federation, run_keys, [h | {"participants": settings.participants} for h in hypers])
     seconds_setup = time.perf_counter() - begin
     where = (program_key, mesh)
-    everywhere = _placed((run_keys, hyper, setup, federation), mesh)
+    args = _placed((run_keys, hyper, setup, federation), mesh)
     if resume is None:
-        start, compile_start = _compile(program.start, everywhere, (where, "start"), ())
-        carry, done, rows = start(*everywhere), 0, []
+        start, compile_start = _compile(start_program, args, (where, "start"), ())
+        carry, done, rows = start(*args), 0, []
     else:  # the set-up is done again only for the structure that the saved arrays go into
         carry = _restore(jax.eval_shape(program.start, run_keys, hyper, setup, federation), resume.carry)
         compile_start, done, rows = 0.0, resume.done, [resume.rows]
         carry = _placed(carry, mesh)
-    run_keys_there, hyper_there, _, federation_there = everywhere
-    fixed = (run_keys_there, hyper_there, federation_there)
+    fixed = (args[0], args[1], args[3])
     now = (jnp.int32(0), jnp.int32(0), jnp.array(True))
-    chunk, compile_chunk = _compile(program.chunk, (carry, *fixed, *now), (where, "chunk"), (0,))
+    chunk, compile_chunk = _compile(chunk_program, (carry, *fixed, *now), (where, "chunk"), (0,))
     clock = _Clock()
     while not rows or done < settings.rounds:
         first = not rows

@@ -1,14 +1,13 @@
 """Jobs on one device, one after another or side by side, or dealt to several devices so that each has about the same work.
 
-The devices are those along the axis "clients" of the mesh in whose context (`over`) a program is traced. Everything outside of
-`spread` and `share` is computed by each of them alike.
+A program that is made for several devices (`everywhere`) runs on each of them with the same arrays, and all do the same, but for
+`spread` and `share`: there each does its part, and they exchange results.
 """
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -22,28 +21,27 @@ ROOM = 1.5
 """A device has room for so many times its share of the jobs, so that few large ones can be set off against many small ones."""
 
 
-_mesh: contextvars.ContextVar[jax.sharding.Mesh | None] = contextvars.ContextVar("mesh", default=None)
-# not jax.set_mesh: under it, a mapped function may no longer close over the arrays of the program around it (JAX 0.10 to 0.12)
+_devices: contextvars.ContextVar[int] = contextvars.ContextVar("devices", default=1)
 
 
-@contextlib.contextmanager
-def over(mesh: jax.sharding.Mesh | None) -> Iterator[None]:
-    """Programs traced in this context use the devices of the mesh; None: one device."""
-    token = _mesh.set(mesh)
-    try:
-        yield
-    finally:
-        _mesh.reset(token)
+def everywhere(f: Callable[..., Any], mesh: jax.sharding.Mesh | None) -> Callable[..., Any]:
+    """f on every device of the mesh, for arguments that lie on all of them; None: on one."""
+    if mesh is None:
+        return f
+
+    def traced(*args: Any) -> Any:
+        token = _devices.set(int(mesh.shape[AXIS]))
+        try:
+            return f(*args)
+        finally:
+            _devices.reset(token)
+
+    return jax.shard_map(traced, mesh=mesh, in_specs=jax.P(), out_specs=jax.P(), check_vma=False)
 
 
 def devices() -> int:
     """How many devices a round's participants are spread over."""
-    mesh = _mesh.get()
-    return 1 if mesh is None else int(mesh.shape.get(AXIS, 1))
-
-
-def _on_each(f: Callable[..., Any], ins: Any, outs: Any) -> Callable[..., Any]:
-    return jax.shard_map(f, mesh=_mesh.get(), in_specs=ins, out_specs=outs, axis_names={AXIS}, check_vma=False)
+    return _devices.get()
 
 
 def spread(job: Callable[[jax.Array], Any], costs: jax.Array, plan: Plan) -> Any:
@@ -53,12 +51,8 @@ def spread(job: Callable[[jax.Array], Any], costs: jax.Array, plan: Plan) -> Any
     if width == 1 or number == 1:
         return _on_one(job, jnp.arange(number), plan)
     lists, place = deal(costs, width, min(number, int(-(-number * ROOM // width))))
-
-    def mine(jobs: jax.Array) -> Any:
-        return _on_one(job, jobs[0], plan)
-
-    results = _on_each(mine, jax.P(AXIS), jax.P(AXIS))(lists)
-    return jax.tree.map(lambda each: each[place], results)
+    mine = _on_one(job, lists[jax.lax.axis_index(AXIS)], plan)
+    return jax.tree.map(lambda each: jax.lax.all_gather(each, AXIS, tiled=True)[place], mine)
 
 
 def share(part: Callable[[jax.Array, int], Any]) -> Any:
@@ -66,11 +60,7 @@ def share(part: Callable[[jax.Array, int], Any]) -> Any:
     width = devices()
     if width == 1:
         return part(jnp.int32(0), 1)
-
-    def mine() -> Any:
-        return jax.lax.psum(part(jax.lax.axis_index(AXIS), width), AXIS)
-
-    return _on_each(mine, (), jax.P())()
+    return jax.lax.psum(part(jax.lax.axis_index(AXIS), width), AXIS)
 
 
 def deal(costs: jax.Array, devices: int, room: int) -> tuple[jax.Array, jax.Array]:

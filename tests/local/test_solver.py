@@ -35,22 +35,26 @@ def everyone(federation, start, mask=None, work=None, **more):
     return Jobs(jnp.arange(n), mask, jnp.ones(n) if work is None else work, start[None], jnp.zeros(n, jnp.int32), **more)
 
 
-def fit(federation, model, sequential=True, hyper=None, start=None, jobs=None, **work):
-    solver = toy.solver(model, sequential=sequential, **work)
+def fit(federation, model, sequential=True, hyper=None, start=None, jobs=None, gram=0, **work):
+    solver = toy.solver(model, sequential=sequential, gram=gram, **work)
     start = model.init(jax.random.key(1)) if start is None else start
     jobs = everyone(federation, start) if jobs is None else jobs
     hyper = {"lr": jnp.float32(0.1)} | {k: jnp.float32(v) for k, v in (hyper or {}).items()}
     return jax.jit(solver.fit)(KEY, federation, jobs, hyper), np.asarray(start, np.float64)
 
 
-@pytest.mark.parametrize("sequential", [True, False], ids=["sequence", "side by side"])
+PLANS = {"sequence": (True, 0), "side by side": (False, 0), "Gram": (True, 4096), "Gram side by side": (False, 4096)}
+
+
+@pytest.mark.parametrize("way", PLANS)
 @pytest.mark.parametrize("case", OPTIONS)
-def test_agrees_with_a_plain_loop_over_one_client(case, sequential):
+def test_agrees_with_a_plain_loop_over_one_client(case, way):
+    sequential, gram = PLANS[way]
     hidden = 7 if sequential else None
     options = dict(OPTIONS[case])
     hyper = options.pop("hyper", {})
     federation, model = toy.federation(clients=5), toy.model(hidden)
-    updates, start = fit(federation, model, sequential, hyper, **options)
+    updates, start = fit(federation, model, sequential, hyper, gram=gram, **options)
     net, clients = plain.Net(6, 4, hidden), plain.Clients(federation)
     assert len(set(clients.size)) > 2
     for c in range(federation.clients):
@@ -71,9 +75,9 @@ def test_extra_samples_change_no_bit_of_minibatch_training(batch):
     federation, model = toy.federation(clients=5), toy.model(5)
     padded = jax.device_put(pad(federation, samples=37, rng=np.random.default_rng(0)))
     assert padded.train.longest == federation.train.longest + 37
-    for sequential in (True, False):
-        plain_run, _ = fit(federation, model, sequential, epochs=2, batch=batch)
-        with_padding, _ = fit(padded, model, sequential, epochs=2, batch=batch)
+    for sequential, gram in ((True, 0), (False, 0), (True, 4096)):
+        plain_run, _ = fit(federation, model, sequential, epochs=2, batch=batch, gram=gram)
+        with_padding, _ = fit(padded, model, sequential, epochs=2, batch=batch, gram=gram)
         assert np.array_equal(plain_run.delta, with_padding.delta)
 
 

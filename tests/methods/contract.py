@@ -52,20 +52,19 @@ def full_participation(name):
     return name in ("cfl_sattler",)
 
 
-def run(name, hypers=({},), seeds=None, federation=None, sequential=True, chunk_rounds=None, **more):
+def run(name, hypers=({},), seeds=None, federation=None, sequential=True, chunk_rounds=None, mesh=None, gram=0, **more):
     """Outputs of a batch; hypers are laid over lr = 0.1 and the method's own numbers."""
     federation = host_federation() if federation is None else federation
     config = options(name, **more)
-    solver = toy.solver(model(), epochs=1, batch=5, sequential=sequential)
+    solver = toy.solver(model(), epochs=1, batch=5, sequential=sequential, gram=gram)
     method = METHODS.entry(name).make(static(config), model(), solver)
     real = int((np.asarray(federation.uid) >= 0).sum())
     settings = Settings(ROUNDS, real if full_participation(name) else 5, evaluations=ROUNDS + 1, sequential=sequential)
     numbers = [{"lr": 0.1} | traced(config) | _own_rate(config, h) for h in hypers]
-    key = (name, static(config), sequential)
+    key = (name, static(config), sequential, gram)
     seeds = list(range(len(numbers))) if seeds is None else seeds
-    return simulate(
-        method, model(), jax.device_put(federation), settings, seeds, numbers, program_key=key, chunk_rounds=chunk_rounds
-    )
+    more = {"program_key": key, "chunk_rounds": chunk_rounds, "mesh": mesh}
+    return simulate(method, model(), jax.device_put(federation), settings, seeds, numbers, **more)
 
 
 def _own_rate(config, hyper):

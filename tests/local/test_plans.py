@@ -1,0 +1,150 @@
+"""Execution plans change no result: Gram form, several devices, and what chooses between them."""
+
+import json
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax import keys, models
+from cfljax.local import gram, speed, spread
+from cfljax.local.plan import LADDER, Plan, gram_sizes
+from cfljax.local.schedule import Work
+from cfljax.types import Jobs
+from tests import toy
+
+PULLS = {
+    "proximal to another model": ({"mu": 0.5}, True, False),
+    "all pulls and momentum": ({"momentum": 0.9, "mu": 0.3, "weight_decay": 0.1}, True, False),
+    "a velocity to begin with": ({"momentum": 0.9, "weight_decay": 0.1}, False, True),
+    "a velocity and both pulls": ({"momentum": 0.5, "mu": 0.3, "weight_decay": 0.1}, True, True),
+    "summed losses": ({"loss_sum": 1.0, "mu": 0.2}, False, False),
+}
+
+
+def jobs_of(federation, model, anchored, moving):
+    n, k = federation.clients, 3
+    several = lambda seed, scale: scale * jax.random.normal(jax.random.key(seed), (k, model.size))  # noqa: E731
+    anchor, velocity = several(2, 0.3) if anchored else None, several(3, 0.1) if moving else None
+    clients = jnp.arange(n)
+    part = jnp.where(clients == 3, 0.5, 1.0)
+    return Jobs(clients, clients != 2, part, several(1, 0.3), clients % k, anchor, None, velocity)
+
+
+@pytest.mark.parametrize("work", [{"epochs": 3}, {"steps": 4, "batch": "full"}], ids=["batches", "full"])
+@pytest.mark.parametrize("case", PULLS)
+def test_on_the_gram_matrix_as_step_by_step(case, work):
+    numbers, anchored, moving = PULLS[case]
+    federation, model = toy.federation(), toy.model(7)
+    assert 64 < federation.train.longest < 256
+    jobs = jobs_of(federation, model, anchored, moving)
+    hyper = {"lr": jnp.float32(0.05)} | {name: jnp.float32(v) for name, v in numbers.items()}
+    plain, *others = [
+        jax.jit(toy.solver(model, gram=most, **work).fit)(keys.root(5), federation, jobs, hyper) for most in (0, 64, 4096)
+    ]
+    for other in others:
+        assert np.array_equal(plain.steps, other.steps)
+        for a, b in ((plain.delta, other.delta), (plain.loss, other.loss)):
+            assert np.abs(a - b).max() < 1e-5 * np.abs(a).max()
+        assert (plain.velocity is None) == (other.velocity is None)
+        if plain.velocity is not None:
+            assert np.abs(plain.velocity - other.velocity).max() < 1e-5 * np.abs(plain.velocity).max()
+
+
+def test_a_masked_client_costs_no_step_and_keeps_its_velocity():
+    federation, model = toy.federation(), toy.model()
+    jobs = jobs_of(federation, model, False, True)
+    hyper = {"lr": jnp.float32(0.1), "momentum": jnp.float32(0.9)}
+    updates = jax.jit(toy.solver(model, gram=4096).fit)(keys.root(0), federation, jobs, hyper)
+    assert updates.steps[2] == 0
+    assert not np.asarray(updates.delta[2]).any()
+    assert np.array_equal(updates.velocity[2], jobs.velocity[2])
+
+
+def test_a_client_of_any_size_trains_on_the_smallest_matrix_that_holds_it():
+    assert gram_sizes(Plan(gram=0), 1000, 10) == ()
+    assert gram_sizes(Plan(gram=512), 40, 10) == (70,)  # whole batches
+    assert gram_sizes(Plan(gram=512), 400, 10) == (70, 130, 260, 520)
+    assert gram_sizes(Plan(gram=256), 10_000, 16) == (64, 128, 256)
+    assert gram_sizes(Plan(gram=512), 300, None) == (300,)
+    assert gram_sizes(Plan(gram=128), 300, None) == (64, 128)
+    assert gram_sizes(Plan(False, 512), 300, 7) == (301,)
+    assert gram_sizes(Plan(False, 128), 300, 7) == ()
+
+
+def test_the_gram_form_is_for_models_whose_first_layer_it_is_exact_for():
+    assert gram.first_layer(toy.model(5)) is not None
+    assert gram.first_layer(models.build("cnn", {"channels": [2], "dense": [3]}, (8, 8), 4)) is None
+    assert gram.first_layer(models.from_module((lambda key: jnp.zeros((6, 4)), lambda w, x: x @ w), (6,), 4)) is None
+
+
+SPEED = speed.Speed(step=4e-6, small=2e-11, large=1e-11, value=2e-10)
+
+
+def test_the_gram_form_is_taken_where_it_pays():
+    wide, narrow = speed.Layer(784, 128), speed.Layer(6, 4)
+    many, once = Work(20, None, 10), Work(1, None, None)
+    assert speed.gram_limit(SPEED, wide, many, 1000) >= 256
+    assert speed.gram_limit(SPEED, wide, many, 100_000) <= LADDER[-1]
+    assert speed.gram_limit(SPEED, wide, once, 1000) == 0  # one step on all data: its matrix costs more than the step
+    assert speed.gram_limit(SPEED, narrow, many, 1000) <= 64
+    assert speed.by_gram(SPEED, wide, many, 100, 128) < speed.by_steps(SPEED, wide, many, 100)
+
+
+def test_the_machine_is_measured_once_and_the_measurement_kept(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(speed, "measure", lambda: calls.append(1) or SPEED)
+    file = tmp_path / "deep" / "speed.json"
+    speed.use(None)
+    try:
+        assert speed.known(file) == speed.known(file) == SPEED
+        speed.use(None)
+        assert speed.known(file) == SPEED
+        assert len(calls) == 1
+        file.write_text(json.dumps({"step": 1}))
+        speed.use(None)
+        assert speed.known(file) == SPEED
+        assert len(calls) == 2
+    finally:
+        speed.use(None)
+
+
+def test_a_measurement_is_plausible():
+    found = speed.measure()
+    assert all(0 < value < 1e-2 for value in found)
+
+
+def test_jobs_are_dealt_longest_first_to_the_least_busy():
+    costs = jnp.array([5.0, 1, 9, 1, 1, 1])
+    lists, place = spread.deal(costs, 2, 5)
+    loads = [sum(float(costs[s]) for s in row if s >= 0) for row in np.asarray(lists)]
+    assert sorted(loads) == [9, 9]
+    flat = np.asarray(lists).ravel()
+    assert [int(flat[p]) for p in np.asarray(place)] == list(range(6))
+    full, _ = spread.deal(jnp.array([9.0, 1, 1, 1]), 2, 2)
+    assert sorted(np.asarray(full).ravel().tolist()) == [0, 1, 2, 3]  # no device takes more than it has room for
+
+
+DEVICES = """
+import jax, numpy as np
+from tests.methods import contract
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("clients",))
+assert mesh.size == 3
+for name in ("ifca", "fedgroup"):
+    (one,), (three,) = contract.run(name), contract.run(name, mesh=mesh)
+    assert np.array_equal(one.labels, three.labels), name
+    assert np.abs(one.models - three.models).max() < 1e-5, name
+    assert np.allclose(one.history["accuracy"], three.history["accuracy"], atol=1e-6), name
+print("same")
+"""
+
+
+def test_several_devices_give_the_results_of_one():
+    flags = "--xla_force_host_platform_device_count=3 --xla_llvm_disable_expensive_passes=true"
+    done = subprocess.run(
+        [sys.executable, "-c", DEVICES], capture_output=True, text=True, env={**__import__("os").environ, "XLA_FLAGS": flags}
+    )
+    assert done.stdout.strip() == "same", done.stderr[-2000:]
