@@ -100,12 +100,18 @@ def main(figure: Figure, drill: Drill, arguments: list[str] | None = None) -> in
     begin, tally = time.perf_counter(), Tally()
     tally.end = time.monotonic() + flags.seconds
     drill(tally, flags.count, flags.seed)
-    earlier = json.loads(flags.json.read_text()) if flags.add and flags.json.exists() else None
+    line = f"python -m tests.drills.{figure.name} --count {flags.count} --seed {flags.seed}"
+    write(figure, tally, line, flags.json, flags.add, begin)
+    return 1 if tally.failures else 0
+
+
+def write(figure: Figure, tally: Tally, line: str, path: Path, add: bool, begin: float) -> None:
+    """Keep the figures that the command `line` has measured since `begin`."""
     found: dict[str, Any] = {
         "figure": figure.number,
         "what": figure.what,
         "bar": figure.bar,
-        "command": f"python -m tests.drills.{figure.name} --count {flags.count} --seed {flags.seed}",
+        "command": line,
         "tried": tally.tried,
         "failed": len(tally.failures),
         "failures": tally.failures[:SHOWN],
@@ -117,18 +123,18 @@ def main(figure: Figure, drill: Drill, arguments: list[str] | None = None) -> in
         "commit": _commit(),
         "machine": machine(),
     }
+    earlier = json.loads(path.read_text()) if add and path.exists() else None
     found = _joined(earlier, found) if earlier else found
-    flags.json.parent.mkdir(parents=True, exist_ok=True)
-    flags.json.write_text(json.dumps(found, indent=1, default=str) + "\n")
-    print(f"{figure.name}: {tally.tried} tried, {len(tally.failures)} failed; {tally.worst} {tally.counts}; {found['seconds']} s")
-    return 1 if tally.failures else 0
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=1, default=str) + "\n")
+    print(f"{figure.name}: {tally.tried} tried, {len(tally.failures)} failed; {tally.worst} {tally.counts}", flush=True)
 
 
 def _joined(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     """The figures of two starts as one."""
     names = {**a["worst"], **b["worst"]}
     return b | {
-        "command": f"{a['command']}; {b['command']} --add",
+        "command": a["command"] if a["command"] == b["command"] else f"{a['command']}; {b['command']} --add",
         "tried": a["tried"] + b["tried"],
         "failed": a["failed"] + b["failed"],
         "failures": (a["failures"] + b["failures"])[:SHOWN],
@@ -150,6 +156,7 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "jax": jax.__version__,
         "numpy": np.__version__,
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
     }
 
 
