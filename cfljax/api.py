@@ -46,10 +46,12 @@ def one_run(table: dict[str, Any], sets: Iterable[str] = (), progress: bool = Fa
     from cfljax.config import read_spec
     from cfljax.errors import SpecError
     from cfljax.launch.batch import run_batch
+    from cfljax.launch.devices import use_cores
     from cfljax.plan import batches
     from cfljax.progress import Progress
     from cfljax.result import Result
 
+    use_cores()
     runs = read_spec(table, sets).runs()
     if len(runs) != 1:
         raise SpecError(f"this is one run, and these options make {len(runs)}; use cfljax.sweep for a grid")
@@ -76,11 +78,13 @@ def sweep(
     """Carry out a sweep (a TOML file or a table; the quickstart when left out) and return its results. Started again on the
     same folder, it goes on where it stopped."""
     from cfljax.config import read_spec
+    from cfljax.launch.devices import use_cores
     from cfljax.launch.sweep import Options, carry_out
     from cfljax.store import Store
 
     checked = read_spec(QUICKSTART if spec is None else spec, sets)
     folder = Path(out) if out is not None else default_folder(checked.name)
+    use_cores((Store(folder).read_plan() or {}).get("devices"))
     carry_out(checked, Store(folder), Options(keep, quiet, retry_failed, target))
     return load(folder)
 

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "cfljax"
 ORDER = [
-    {"types", "errors", "keys", "options", "origin", "registry"},
+    {"types", "errors", "keys", "options", "origin", "paths", "registry"},
     {"data"},
     {"federation"},
     {"models"},
@@ -26,6 +26,7 @@ ORDER = [
     {"assemble"},
     {"store"},
     {"progress", "launch"},
+    {"sparkline"},
     {"result"},
     {"report", "sinks"},
     {"api", "callable_module", "command", "sweep", "run", "load", "cli", "completion"},

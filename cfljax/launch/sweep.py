@@ -7,10 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+
 from cfljax import plan
 from cfljax.config import Run, Spec
 from cfljax.launch.batch import OutOfMemory, run_batch
 from cfljax.launch.checkpoint import Keeper
+from cfljax.local import speed
 from cfljax.progress import Progress
 from cfljax.store import Store
 
@@ -204,8 +207,10 @@ def name_of(batch: plan.Batch) -> str:
 
 def _settle(spec: Spec, store: Store, limit: int | Callable[[Run], int], threads: int | None) -> list[plan.Batch]:
     """The batches of the spec's runs. Those that an earlier start has laid down stay as they are (a run's last bits depend on
-    its batch, and on the number of threads); the rest is batched anew, and the plan is kept before anything runs."""
+    its batch, on the number of threads and devices, and on what the machine's measured speed suggests); the rest is batched
+    anew, and the plan is kept before anything runs."""
     runs, before = spec.runs(), store.read_plan() or {}
+    speed.use(speed.Speed(*before["speed"]) if "speed" in before else speed.known(speed.kept()))
     earlier = before.get("batches", [])
     by_id = {run.id: run for run in runs}
     kept, taken = [], set()
@@ -221,6 +226,8 @@ def _settle(spec: Spec, store: Store, limit: int | Callable[[Run], int], threads
     table: dict[str, Any] = {
         "name": spec.name,
         "threads": before.get("threads", threads),
+        "devices": before.get("devices", jax.local_device_count()),
+        "speed": list(speed.known()),
         "units": [run.id for run in runs],
         "batches": [_entry(batch) for batch in batches],
     }

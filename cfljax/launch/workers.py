@@ -14,6 +14,7 @@ from typing import Any
 from cfljax import assemble
 from cfljax.config import Spec
 from cfljax.errors import CfljaxError, SpecError
+from cfljax.launch.devices import cores, use_cores
 from cfljax.launch.sweep import Options, Outcome, carry_out, lay_down, outcome, rounds_of, work
 from cfljax.options import NoOptions
 from cfljax.progress import Progress
@@ -62,11 +63,6 @@ class Told(Progress):
         self._tell("error", message, code)
 
 
-def cores() -> list[int]:
-    """The processors that this process may use."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-
-
 def keep_to(processors: list[int]) -> None:
     """Use these processors only; XLA then has as many threads. Before the first computation."""
     if hasattr(os, "sched_setaffinity"):
@@ -76,14 +72,16 @@ def keep_to(processors: list[int]) -> None:
 def carry_out_by_processes(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:
     """`carry_out` with several processes, by default on a CPU as many as it has cores. The number of threads that a run
     computes with is laid down in the plan when the folder is new: its last bits depend on it."""
-    free, on_cpu = cores(), assemble.sequential()
-    runs = len(spec.runs())
     if workers is not None and workers < 1:
         raise SpecError(f"--workers {workers}: must be at least 1")
+    free, runs, before = cores(), len(spec.runs()), store.read_plan() or {}
+    devices = before.get("devices", 1) if before else (1 if (workers or min(len(free), runs)) > 1 else None)
+    if devices != 1:
+        use_cores(devices)
+    on_cpu = assemble.sequential()
     wanted = workers or (min(len(free), runs) if on_cpu else 1)
-    before = store.read_plan()
-    threads = max(1, len(free) // wanted) if before is None else before.get("threads") or len(free)
-    if not on_cpu or (wanted == 1 and threads >= len(free)):
+    threads = before.get("threads") or len(free) if before else max(1, len(free) // wanted)
+    if not on_cpu or devices != 1 or (wanted == 1 and threads >= len(free)):
         return carry_out(spec, store, options)
     todo = lay_down(spec, store, options, threads=threads)
     with Progress(sum(map(rounds_of, todo)), sum(len(b.runs) for b in todo), options.quiet, lines=wanted) as progress:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ import jax.numpy as jnp
 from cfljax.local.gram import first_layer
 from cfljax.local.plan import LADDER
 from cfljax.local.schedule import Work
+from cfljax.paths import cache_folder
 from cfljax.types import Model
 
 MARGIN = 1.2
@@ -137,9 +140,7 @@ def known(keep: Path | None = None) -> Speed:
     """The machine's speed: as set, as kept in the file `keep` by an earlier process, or measured now (and kept)."""
     global _of_this_process
     if _of_this_process is None:
-        _of_this_process = (None if keep is None else _read(keep)) or measure()
-        if keep is not None:
-            _write(keep, _of_this_process)
+        _of_this_process = (None if keep is None else _read(keep)) or _kept_by_the_first(measure(), keep)
     return _of_this_process
 
 
@@ -151,11 +152,6 @@ def use(speed: Speed | None) -> None:
 
 def kept() -> Path:
     """The file that keeps this machine's speed. Its name tells machines, versions, backends and numbers of threads apart."""
-    import os
-    import platform
-
-    from cfljax.paths import cache_folder
-
     device = jax.devices()[0]
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     words = f"{platform.node()}-{device.device_kind}-{threads}-{jax.__version__}"
@@ -171,11 +167,17 @@ def _read(path: Path) -> Speed | None:
     return speed if all(0 < value < 1 for value in speed) else None
 
 
-def _write(path: Path, speed: Speed) -> None:
-    from cfljax.store.atomic import write_bytes
-
+def _kept_by_the_first(speed: Speed, path: Path | None) -> Speed:
+    """The measurement in the file: this one, or that of a process that was faster, so that all go by the same."""
+    if path is None:
+        return speed
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, json.dumps(speed._asdict()).encode())
+        before = _read(path)
+        if before is None:
+            own = path.with_suffix(f".{os.getpid()}")  # whole or not at all; of two at once either is as good
+            own.write_text(json.dumps(speed._asdict()))
+            own.replace(path)
     except OSError:
-        pass  # a read-only home: measured again next time
+        return speed  # a read-only home: measured again next time
+    return before or speed

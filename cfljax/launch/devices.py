@@ -1,0 +1,26 @@
+"""The cores of a CPU as devices, for a process that does one run at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+MOST = 8
+"""Devices that the cores are made into: each holds the data set once."""
+
+
+def cores() -> list[int]:
+    """The processors that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
+def use_cores(count: int | None = None) -> None:
+    """Make each core (or `count` of them) a device, so that a round's participants are dealt to them. Does nothing where the
+    user has chosen a number, or has computed something already."""
+    import jax
+
+    chosen = getattr(jax.config, "jax_num_cpu_devices", -1) > 0 or "device_count" in os.environ.get("XLA_FLAGS", "")
+    if chosen:
+        return
+    with contextlib.suppress(RuntimeError):  # JAX has begun with one device
+        jax.config.update("jax_num_cpu_devices", count or min(MOST, len(cores())))
