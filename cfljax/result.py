@@ -34,6 +34,10 @@ CURVES = (
 )
 """Columns of the history frame after `run` and `round`; quantities of a method's own follow."""
 
+_HEADLINES = ("accuracy_worst10", "accuracy_client_std", "loss_last", "ari_last", "clusters_last", "bytes_up", "bytes_down")
+_DRAWN = 60
+"""Runs that a notebook's small plots look at."""
+
 
 class Result:
     """One run: what it was asked (`config`), what came out (`summary`), and its arrays."""
@@ -117,9 +121,11 @@ class Result:
         return f"Result({', '.join(f'{k}={v}' for k, v in self._facts().items())})"
 
     def _repr_html_(self) -> str:
-        rows = self._facts() | {k: _short(v) for k, v in self.summary.items() if k not in ("accuracy_max", "accuracy_last")}
+        from cfljax.sparkline import plots
+
+        rows = self._facts() | {k: _short(v) for k, v in self.summary.items() if k in _HEADLINES}
         cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(str(v))}</td></tr>" for k, v in rows.items())
-        return f"<table>{cells}</table>"
+        return f"<table>{cells}</table>{plots({'': self.history})}"
 
     def _facts(self) -> dict[str, str]:
         facts = {"method": self.method, "seed": str(self.seed), "status": self.status}
@@ -225,8 +231,14 @@ class Results:
         return f"{self._title()}\n{self._overview().to_string(index=False)}" if len(self) else self._title()
 
     def _repr_html_(self) -> str:
+        from cfljax.sparkline import plots
+
         table = self._overview().to_html(index=False) if len(self) else ""
-        return f"<p>{html.escape(self._title())}</p>{table}"
+        curves: dict[str, dict[str, np.ndarray]] = {}
+        for number, (_, result) in enumerate(self._each(("history/",))):
+            if number < _DRAWN and result.status == "done":
+                curves.setdefault(str(result.record.get("label") or result.method), result.history)  # a run of each stands for it
+        return f"<p>{html.escape(self._title())}</p>{table}{plots(curves)}"
 
     def _title(self) -> str:
         left = f", {self.left_out} of an earlier spec left out" if self.left_out else ""

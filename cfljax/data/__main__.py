@@ -42,6 +42,7 @@ def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
     describe = commands.add_parser("describe", help="how a partition looks", epilog=_EXAMPLES, formatter_class=form)
     describe.add_argument("name")
     describe.add_argument("--set", action="append", default=[], metavar="data.KEY=VALUE", help="as in a sweep")
+    describe.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own sources and partitions")
     describe.add_argument("--png", metavar="FILE", help="draw who holds which classes")
     return made
 
@@ -153,7 +154,9 @@ def _shape(text: str) -> tuple[int, ...]:
 
 def _describe(arguments: argparse.Namespace) -> None:
     from cfljax.data.describe import describe
+    from cfljax.plugins import load
 
+    load(arguments.plugin)
     print(describe(arguments.name, arguments.set, arguments.png))
 
 

@@ -33,12 +33,22 @@ def run(flags: argparse.Namespace) -> int:
     plugins.load(flags.plugin)
     names = {"data": {"name": flags.data}, "model": {"name": flags.model}, "method": [{"name": flags.method}]}
     command.use_compilation_cache()
-    result = one_run(names | {"seeds": [flags.seed]}, flags.set, progress=not flags.quiet)
+    sets = [_of_method(flag, flags.method) for flag in flags.set]
+    result = one_run(names | {"seeds": [flags.seed]}, sets, progress=not flags.quiet)
     frame = result.to_pandas()
     columns = [c for c in ("round", "accuracy", "accuracy_worst10", "loss", "ari", "clusters") if c in frame]
     print(frame[columns].tail(10).to_string(index=False, float_format=lambda v: f"{v:.4f}"))
     print(result)
     return 0
+
+
+def _of_method(flag: str, method: str) -> str:
+    """`method.mu=1` as the spec of a sweep would have it, where there may be several: `method.fedprox.mu=1`."""
+    key, equals, value = flag.partition("=")
+    parts = key.strip().split(".")
+    if parts[0] == "method" and len(parts) > 1 and parts[1] not in (method, "train"):
+        parts.insert(1, method)
+    return ".".join(parts) + equals + value
 
 
 if __name__ == "__main__":

@@ -57,3 +57,9 @@ def test_other_shells_take_their_script(shell):
 
 def test_flags_that_are_for_the_program_itself_are_not_offered():
     assert "--processors" not in words_of("sweep").flags and words_of("data").flags["--kind"]
+
+
+def test_options_of_the_one_method_need_no_name(capsys):
+    flags = ["--data", "blobs", "--model", "mclr", "--quiet", "--set", "train.rounds=1"]
+    assert cli.main(["run", "fedprox", *flags, "--set", "method.mu=-1"]) == 2
+    assert "method.fedprox.mu = -1" in capsys.readouterr().err

@@ -1,0 +1,44 @@
+"""`--shard i/n`: n parts that do not overlap and together are the sweep."""
+
+import pytest
+
+from cfljax.config import read_spec
+from cfljax.errors import SpecError
+from cfljax.launch.sweep import Options, carry_out, lay_down
+from cfljax.store import Store
+from cfljax.sweep.__main__ import _for_workers, _shard, parser
+
+SPEC = {
+    "data": {"name": "blobs", "samples": 60, "partition": "iid", "clients": 3},
+    "model": "mclr",
+    "train": {"rounds": 1},
+    "method": ["fedavg", {"name": "fedprox", "mu": [0.1, 1.0]}],
+    "seeds": "0:3",
+}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 20])
+def test_shards_cover_every_unit_once(tmp_path, n, limit):
+    spec = read_spec(SPEC)
+    parts = [lay_down(spec, Store(tmp_path), Options(shard=(i, n)), limit) for i in range(n)]
+    ids = [run.id for part in parts for batch in part for run in batch.runs]
+    assert sorted(ids) == sorted(run.id for run in spec.runs()) and len(set(ids)) == 9
+    if limit == 1 and n < 9:
+        assert all(parts)
+
+
+def test_a_shard_computes_its_part_and_leaves_the_rest(tmp_path):
+    spec = read_spec(SPEC | {"method": "local", "seeds": "0:4"})
+    outcome = carry_out(spec, Store(tmp_path), Options(quiet=True, shard=(1, 2)))
+    assert outcome.computed == outcome.done == 2
+    assert {record["seed"] for record in Store(tmp_path).records().values()} == {2, 3}
+
+
+def test_the_flag_is_checked_and_handed_to_workers():
+    assert _shard("3/8") == (3, 8) and _shard(None) is None
+    for wrong in ("8/8", "1", "a/2", "-1/2", "1/0"):
+        with pytest.raises(SpecError, match="--shard"):
+            _shard(wrong)
+    words = _for_workers(parser().parse_args(["s.toml", "--shard", "1/2", "--plugin", "x.py"]), "r")
+    assert ["--shard", "1/2"] == words[words.index("--shard") : words.index("--shard") + 2] and "x.py" in words
