@@ -1,0 +1,47 @@
+"""Every drill with a few trials (`-m long`), and the table that is made of their figures."""
+
+import importlib
+import json
+
+import pytest
+
+from tests.drills import table
+from tests.drills.__main__ import DRILLS
+from tests.drills.common import Tally
+
+FEW = {"kill": 4, "signals": 3, "processes": 2, "disk_full": 4, "corruption": 100, "edits": 6, "malformed": 40, "padding": 4}
+FEW |= {"order": 8, "devices": 3, "eager": 2, "kernels": 20, "degenerate": 30, "old_store": 2, "soak": 60, "hostile_files": 1}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in DRILLS if name != "methods"])
+def test_drill(name):
+    tally = Tally()
+    importlib.import_module(f"tests.drills.{name}").drill(tally, FEW[name], 5)
+    assert tally.tried and not tally.failures
+
+
+@pytest.mark.long
+def test_drill_of_methods(tmp_path):
+    from tests.drills.methods import FIGURES, main
+
+    assert main(["--methods", "ifca", "--json", str(tmp_path)]) == 0
+    for figure in FIGURES:
+        found = json.loads((tmp_path / f"{figure}.json").read_text())
+        assert found["tried"] and not found["failures"]
+
+
+def test_results_that_are_kept_name_their_figure_bar_and_command():
+    found = table.rows()
+    text = table.table(found)
+    for row in found:
+        assert row["command"].startswith("python -m tests.drills.") and row["bar"] and row["tried"] >= row["failed"]
+        assert f"| {row['figure']} | {row['what']} |" in text
+
+
+def test_a_tally_tells_what_failed_and_keeps_the_worst():
+    tally = Tally()
+    tally.check(None)
+    tally.check(["a", "b"])
+    tally.most("error", 1.0), tally.most("error", 0.5), tally.count("kind"), tally.count("kind")
+    assert (tally.tried, tally.failures, tally.worst, tally.counts) == (2, ["a; b"], {"error": 1.0}, {"kind": 2})
