@@ -1,7 +1,10 @@
 """Users' own things: loaded from files, modules and installed packages, told apart by their source, wrong in one line."""
 
 import importlib.metadata
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
@@ -142,3 +145,25 @@ def test_own_data_are_checked():
     cfljax.register_data("holes")(lambda options, rng: {"x_train": [[1.0]], "y_train": [0], "x_test": [[1.0]]})
     with pytest.raises(cfljax.DataError, match="it has no y_test"):
         cfljax.run("fedavg", {"name": "holes", "clients": 1}, rounds=1)
+
+
+def test_a_package_on_the_path_offers_its_method_to_the_commands(tmp_path):
+    (tmp_path / "my_methods.py").write_text(METHOD)
+    info = tmp_path / "my_methods-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-methods\nVersion: 1.0\n")
+    (info / "RECORD").write_text("my_methods.py,,\n")
+    (info / "entry_points.txt").write_text("[cfljax.methods]\nmine = my_methods:make\n")
+    code = "from cfljax.config import read_spec; from cfljax.methods import METHODS, listing; print(listing.details('mine'));"
+    code += f"run, = read_spec({SMALL | {'method': 'mine'}!r}).runs(); print(run.id, run.resolved()['plugins'], 'mine' in METHODS)"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])}
+
+    def said():
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    first = said()
+    assert first.startswith("mine: Mine: FedAvg under another name.") and "['my_methods'] True" in first
+    (tmp_path / "my_methods.py").write_text(METHOD + "# changed\n")
+    assert said().split()[-3] != first.split()[-3]  # another id
