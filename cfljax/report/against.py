@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import re
 import tomllib
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
-
-from cfljax.errors import SpecError
 from cfljax.options import show
-from cfljax.report.claims import WORDS, Measured, Verdict, verdict
+from cfljax.report.claims import WORDS, Measured
 from cfljax.report.compare import seconds
-from cfljax.report.gather import Unit
+from cfljax.report.measure import Section, section
 from cfljax.report.published import Cell, Page, Published, read_published
-from cfljax.report.take import Take
-from cfljax.result import Result, Results
-
-LAST = Take(summary="accuracy_last10")
-
-
-@dataclasses.dataclass(frozen=True)
-class Section:
-    """A published table with what the runs make of it."""
-
-    published: Published
-    folders: list[Results]
-    units: list[Unit]
-    """The runs that its cells use."""
-    measured: dict[str, Measured]
-    last_ten: dict[str, Measured]
-    """Of cells that are a maximum over rounds."""
-    verdicts: list[Verdict]
+from cfljax.result import Results
 
 
 def against(folders: Sequence[str | os.PathLike[str]], published: Sequence[str | os.PathLike[str]]) -> str:
@@ -47,81 +25,6 @@ def against(folders: Sequence[str | os.PathLike[str]], published: Sequence[str |
         name = (results.store.read_plan() or {}).get("name") or results.store.folder.absolute().name
         found.setdefault(str(name), []).append(results)
     return render(page, [section(file, found.get(file.sweep, [])) for file in files])
-
-
-def section(published: Published, folders: list[Results]) -> Section:
-    """Every cell measured, every claim decided."""
-    units = [Unit(name, record, results.store) for results in folders for name, record in results.records.items()]
-    measured, last_ten = {}, {}
-    used: dict[str, Unit] = {}
-    for cell in published.cells:
-        chosen = _selected(published, cell.name, cell.where, units)
-        used |= {unit.id: unit for unit in chosen}
-        measured[cell.name] = _measured(cell, cell.take, chosen, units, published)
-        if cell.take.summary == "accuracy_max":
-            last_ten[cell.name] = _measured(cell, LAST, chosen, units, published)
-    verdicts = [verdict(claim, published, measured) for claim in published.claims]
-    return Section(published, folders, list(used.values()), measured, last_ten, verdicts)
-
-
-def _selected(published: Published, name: str, where: dict[str, Any], units: list[Unit]) -> list[Unit]:
-    """The finished runs that `where` selects, one per seed."""
-    chosen = [unit for unit in units if unit.status == "done" and _fits(unit.record, where)]
-    seeds = [unit.seed for unit in chosen]
-    for seed in seeds:
-        if seeds.count(seed) > 1:
-            raise SpecError(f"{published.file}: cell {show(name)}: selects {seeds.count(seed)} runs of seed {seed}; narrow `where`")
-    return chosen
-
-
-def _fits(record: dict[str, Any], where: dict[str, Any]) -> bool:
-    return all(_value(record, key) == wanted for key, wanted in where.items())
-
-
-def _value(record: dict[str, Any], key: str) -> Any:
-    """`method` and `label` are the record's own; a dotted key is looked up in the configuration."""
-    if key in ("method", "label"):
-        return record.get(key)
-    value: Any = record["config"]
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
-
-
-def _measured(cell: Cell, take: Take, chosen: list[Unit], units: list[Unit], published: Published) -> Measured:
-    scale = published.scale if take.reaches is None else 1.0
-    values = {}
-    for unit in sorted(chosen, key=lambda u: u.seed):
-        if take.summary:  # the record has it: its arrays are not needed
-            number = Result(unit.record, {})
-            value = take.of(number)
-        else:
-            value = take.of(Result(*unit.store.read(unit.id)), _labels(cell, unit, units, published))
-        if not math.isnan(value):
-            values[unit.seed] = scale * value
-    return Measured(values)
-
-
-def _labels(cell: Cell, unit: Unit, units: list[Unit], published: Published) -> np.ndarray | None:
-    if cell.labels_of is None:
-        return None
-    same = [
-        other
-        for other in _same_setting(unit, units)
-        if other.status == "done" and other.seed == unit.seed and _fits(other.record, cell.labels_of)
-    ]
-    if len(same) > 1:
-        where = f"{published.file}: cell {show(cell.name)}: labels_of"
-        raise SpecError(f"{where}: selects {len(same)} runs of seed {unit.seed}; narrow it")
-    return Result(*same[0].store.read(same[0].id)).labels if same else None
-
-
-def _same_setting(unit: Unit, units: list[Unit]) -> list[Unit]:
-    mine = unit.record["config"]
-    return [u for u in units if all(u.record["config"].get(key) == mine.get(key) for key in ("data", "model"))]
-
-
-# --- Markdown ----------------------------------------------------------------------------------------------------------
 
 
 def render(page: Page, sections: list[Section]) -> str:
@@ -229,7 +132,7 @@ def _cells(each: Section) -> str:
         row.append(_ours(ours, cell, each.published))
         if both:
             row.append(_ours(each.last_ten[cell.name], cell, each.published) if cell.name in each.last_ten else "–")
-        rows.append([*row, str(len(ours.values)) if ours.values else ""])
+        rows.append([*row, each.seeds(cell.name)])
     return _table([*head, "seeds"], rows)
 
 
@@ -254,6 +157,7 @@ def _in_grid(each: Section, cell: Cell | None) -> str:
     if cell is None:
         return ""
     text = _ours(each.measured[cell.name], cell, each.published)
+    text += f" ({each.lost[cell.name]} diverged or failed)" if each.lost[cell.name] else ""
     if cell.name in each.last_ten and each.measured[cell.name].values:
         text += f", {_ours(each.last_ten[cell.name], cell, each.published)}"
     return text if cell.published is None else f"{text} ({_number(cell.published, cell, each.published, cell.spread)})"

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from cfljax.config import read_spec
-from cfljax.report.against import _fits, against
+from cfljax.report.against import against
+from cfljax.report.measure import fits
 from cfljax.report.published import read_published
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -29,9 +30,9 @@ def test_each_cell_selects_one_configuration_of_its_spec(published):
     assert spec.name == published.sweep
     runs = [{"config": run.resolved(), "label": run.label, "method": run.method, "seed": run.seed} for run in spec.runs()]
     for cell in published.cells:
-        seeds = [run["seed"] for run in runs if _fits(run, cell.where)]
+        seeds = [run["seed"] for run in runs if fits(run, cell.where)]
         assert seeds and len(seeds) == len(set(seeds)), cell.name
-        assert cell.labels_of is None or any(_fits(run, cell.labels_of) for run in runs)
+        assert cell.labels_of is None or any(fits(run, cell.labels_of) for run in runs)
 
 
 def test_the_committed_page_is_that_of_the_committed_records():

@@ -84,6 +84,15 @@ def test_a_page_without_any_run_has_every_cell(place):
     assert page.count("| not run | not run |") == 3 and "Not run: `CFLJAX_DATA=DATA python -m cfljax.sweep" in page
 
 
+def test_runs_that_did_not_end_well_are_counted_and_in_no_mean(place):
+    store = Store(place / "runs")
+    before = row_of(against([place / "runs"], [place / "published.toml"]), "FedAvg")
+    synthetic.add(store, "bad", 7, method="fedavg", status="diverged")
+    store.write_plan({"name": "a small sweep", "units": store.ids()})
+    after = row_of(against([place / "runs"], [place / "published.toml"]), "FedAvg")
+    assert after == [*before[:-1], "3 (1 diverged or failed)"]
+
+
 def test_a_grid_has_a_column_for_what_stands_before_the_colon(place):
     text = FILE.split("[[claim]]")[0].replace("FedAvg", "a: x").replace('"IFCA"', '"b: x"').replace("FeSEM", "b: y")
     (place / "published.toml").write_text("grid = true\n" + text)

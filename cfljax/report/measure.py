@@ -1,0 +1,108 @@
+"""The cells of a published table measured on the runs that they select, and its claims decided."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from cfljax.errors import SpecError
+from cfljax.options import show
+from cfljax.report.claims import Measured, Verdict, verdict
+from cfljax.report.gather import Unit
+from cfljax.report.published import Cell, Published
+from cfljax.report.take import Take
+from cfljax.result import Result, Results
+
+LAST = Take(summary="accuracy_last10")
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A published table with what the runs make of it."""
+
+    published: Published
+    folders: list[Results]
+    units: list[Unit]
+    """The runs that its cells use."""
+    measured: dict[str, Measured]
+    last_ten: dict[str, Measured]
+    """Of cells that are a maximum over rounds."""
+    lost: dict[str, int]
+    """Runs of a cell that diverged or failed: they are in no mean."""
+    verdicts: list[Verdict]
+
+    def seeds(self, name: str) -> str:
+        """How many a cell has: `3`, or `2 (1 diverged or failed)`."""
+        there, lost = len(self.measured[name].values), self.lost[name]
+        return (str(there) if there else "") + (f" ({lost} diverged or failed)" if lost else "")
+
+
+def section(published: Published, folders: list[Results]) -> Section:
+    """Every cell measured, every claim decided."""
+    units = [Unit(name, record, results.store) for results in folders for name, record in results.records.items()]
+    measured, last_ten, lost = {}, {}, {}
+    used: dict[str, Unit] = {}
+    for cell in published.cells:
+        fitting = [unit for unit in units if fits(unit.record, cell.where)]
+        chosen = _finished(published, cell.name, fitting)
+        lost[cell.name] = len(fitting) - len(chosen)
+        used |= {unit.id: unit for unit in chosen}
+        measured[cell.name] = _measured(cell, cell.take, chosen, units, published)
+        if cell.take.summary == "accuracy_max":
+            last_ten[cell.name] = _measured(cell, LAST, chosen, units, published)
+    verdicts = [verdict(claim, published, measured) for claim in published.claims]
+    return Section(published, folders, list(used.values()), measured, last_ten, lost, verdicts)
+
+
+def _finished(published: Published, name: str, fitting: list[Unit]) -> list[Unit]:
+    """Those that ended well, one per seed."""
+    chosen = [unit for unit in fitting if unit.status == "done"]
+    for seed, often in Counter(unit.seed for unit in chosen).items():
+        if often > 1:
+            raise SpecError(f"{published.file}: cell {show(name)}: selects {often} runs of seed {seed}; narrow `where`")
+    return chosen
+
+
+def fits(record: dict[str, Any], where: dict[str, Any]) -> bool:
+    """Whether a record is one of those that `where` selects."""
+    return all(_value(record, key) == wanted for key, wanted in where.items())
+
+
+def _value(record: dict[str, Any], key: str) -> Any:
+    """`method` and `label` are the record's own; a dotted key is looked up in the configuration."""
+    if key in ("method", "label"):
+        return record.get(key)
+    value: Any = record["config"]
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _measured(cell: Cell, take: Take, chosen: list[Unit], units: list[Unit], published: Published) -> Measured:
+    scale = published.scale if take.reaches is None else 1.0
+    values = {}
+    for unit in sorted(chosen, key=lambda u: u.seed):
+        if take.summary:  # the record has it: its arrays are not needed
+            value = take.of(Result(unit.record, {}))
+        else:
+            value = take.of(Result(*unit.store.read(unit.id)), _labels(cell, unit, units, published))
+        if not math.isnan(value):
+            values[unit.seed] = scale * value
+    return Measured(values)
+
+
+def _labels(cell: Cell, unit: Unit, units: list[Unit], published: Published) -> np.ndarray | None:
+    if cell.labels_of is None:
+        return None
+    fitting = [u for u in _same_setting(unit, units) if u.seed == unit.seed and fits(u.record, cell.labels_of)]
+    same = _finished(published, f"{cell.name}, labels_of", fitting)
+    return Result(*same[0].store.read(same[0].id)).labels if same else None
+
+
+def _same_setting(unit: Unit, units: list[Unit]) -> list[Unit]:
+    mine = unit.record["config"]
+    return [u for u in units if all(u.record["config"].get(key) == mine.get(key) for key in ("data", "model"))]
