@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from collections.abc import Callable
@@ -125,7 +126,7 @@ def _feature(where: str, name: str, values: np.ndarray, one_hot: bool) -> np.nda
         kinds, found = np.unique(values.astype(str), return_inverse=True)
         return np.eye(len(kinds), dtype=np.float32)[found]
     if values.dtype.kind not in "biuf":
-        shown = f"--drop {name}, or --one-hot {name}"
+        shown = f"--drop {name}, --one-hot {name}, or --user {name} if it says whose the sample is"
         raise DataError(f"{where}: column {name} holds {str(values[0])[:30]!r}, which is no number: {shown}")
     if values.ndim == 1:
         bad = ~np.isfinite(values.astype(np.float64))
@@ -205,12 +206,14 @@ def _saved(folder: Path, wanted: Wanted) -> Part:
 def _from_arrow(where: str, table: Any, wanted: Wanted, features: dict[str, Any]) -> Part:
     kinds = {c: f for c, f in features.items() if isinstance(f, dict) and f.get("_type") == "ClassLabel"}
     names = {c: list(map(str, f["names"])) for c, f in kinds.items() if f.get("names")}
+    for name in wanted.drop:
+        _column(where, dict.fromkeys(table.column_names), name, [], "--drop")
     wanted_columns = {*wanted.x, wanted.label, wanted.user} if wanted.x else None
     columns = {}
     for name in table.column_names:
         if name not in wanted.drop and (wanted_columns is None or name in wanted_columns or name in (*names, *_LABELS, *_USERS)):
             columns[name] = _arrow_column(f"{where}: column {name}", table.column(name).combine_chunks(), wanted)
-    return part_of(where, columns, wanted, names)
+    return part_of(where, columns, dataclasses.replace(wanted, drop=()), names)
 
 
 def _arrow_column(where: str, column: Any, wanted: Wanted) -> np.ndarray:

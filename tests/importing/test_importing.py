@@ -109,7 +109,8 @@ def saved_dataset(folder, n=20, features=None):
     folder.mkdir(parents=True)
     image = RNG.integers(256, size=(n, 4, 4), dtype=np.uint8)
     nested = arrow.array([row.tolist() for row in image], type=arrow.list_(arrow.list_(arrow.uint8())))
-    made = arrow.table({"image": nested, "label": arrow.array(np.arange(n) % 2), "speaker": arrow.array([i % 5 for i in range(n)])})
+    columns = {"image": nested, "note": arrow.array(["x"] * n), "label": arrow.array(np.arange(n) % 2)}
+    made = arrow.table(columns | {"speaker": arrow.array([i % 5 for i in range(n)])})
     with arrow.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as file, arrow.ipc.new_stream(file, made.schema) as out:
         out.write_table(made)
     known = {"label": {"names": ["neg", "pos"], "_type": "ClassLabel"}, "image": {"_type": "Array2D"}}
@@ -121,7 +122,7 @@ def test_a_saved_hugging_face_data_set(home):
     saved_dataset(home / "hf" / "train")
     saved_dataset(home / "hf" / "test", 10)
     (home / "hf" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    imported(home / "hf", "--user", "speaker")
+    imported(home / "hf", "--user", "speaker", "--drop", "note")
     source = data.load("hf")
     assert source.x_train.shape == (20, 4, 4, 1) and len(source.y_test) == 10 and len(np.unique(source.user_train)) == 5
     assert json.loads((home / "home/hf/cfljax.json").read_text())["class_names"] == ["neg", "pos"]
