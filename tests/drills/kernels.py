@@ -80,7 +80,7 @@ def cover(tally: Tally, rng: Rng) -> list[str]:
     threshold, mask = np.float32(rng.uniform(-0.2, 1)), rng.random(n) < 0.8
     out = compiled(kernel, similarity, threshold, mask)
     labels, number = plain_cover(similarity, threshold, mask)
-    return [] if np.array_equal(out.labels, labels) and out.count == number else ["cover: other labels"]
+    return [] if np.array_equal(out.labels, labels) and out.clusters == number else ["cover: other labels"]
 
 
 def madc(tally: Tally, rng: Rng) -> list[str]:

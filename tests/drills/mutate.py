@@ -31,7 +31,7 @@ TESTS = {
     "cfljax/local": ["tests/local"],
     "cfljax/engine.py": ["tests/engine", "tests/launch/test_sweep.py"],
 }
-SECONDS = 300
+SECONDS = 1200
 """After so long a mutant counts as killed: it never ends."""
 OTHER = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in", ast.NotIn: "in",
@@ -132,7 +132,8 @@ def main(arguments: list[str] | None = None) -> int:
             tally.check(f"{mutant.file}:{mutant.line}: {old.strip()!r} → {mutant.new.strip()!r} survives" if lived else None)
             tally.count(part)
             tally.count("survivors", int(lived))
-    line = f"python -m tests.drills.mutate --count {flags.count} --seed {flags.seed}" + (f" --only {flags.only}" if flags.only else "")
+    only = f" --only {flags.only}" if flags.only else ""
+    line = f"python -m tests.drills.mutate --count {flags.count} --seed {flags.seed}{only}"
     common.write(FIGURE, tally, line, flags.json, flags.add, begin)
     return 0 if len(tally.failures) <= 0.15 * tally.tried else 1
 

@@ -1,0 +1,116 @@
+"""What holds for whatever is put into the store, the plan of a partition, and the packing of clients."""
+
+import json
+import math
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from cfljax.errors import CfljaxError
+from cfljax.federation import PARTITIONS
+from cfljax.federation.pack import pack, pad, reorder
+from cfljax.store import arrays, records
+from cfljax.types import Parts
+from tests.federation.helpers import fake
+
+CALM = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+KINDS = st.sampled_from([np.bool_, np.int8, np.uint16, np.int32, np.int64, np.float16, np.float32, np.float64, np.complex64])
+names = st.from_regex(r"[A-Za-z0-9_+=~-][A-Za-z0-9_.+=~-]{0,10}(/[A-Za-z0-9_-]{1,8})?", fullmatch=True)
+any_array = KINDS.flatmap(lambda kind: hnp.arrays(kind, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)))
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+trees = st.recursive(leaves, lambda t: st.lists(t, max_size=4) | st.dictionaries(st.text(max_size=8), t, max_size=4), max_leaves=15)
+
+
+def same(a, b):
+    """Equal, NaN being equal to NaN."""
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b or (math.isnan(a) and math.isnan(b))
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list):
+        return isinstance(b, list) and len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and a == b
+
+
+@CALM
+@given(st.dictionaries(names, any_array, max_size=5))
+def test_arrays_come_back_as_they_went(made):
+    packed = arrays.pack(made)
+    found = arrays.unpack(packed)
+    assert found.keys() == made.keys() and arrays.pack(made) == packed
+    for name, array in made.items():
+        assert (found[name].dtype, found[name].shape, found[name].tobytes()) == (array.dtype, array.shape, array.tobytes())
+    sealed = arrays.seal(packed)
+    arrays.check_seal(sealed)
+    assert arrays.unpack(sealed).keys() == made.keys()
+
+
+@CALM
+@given(st.dictionaries(st.text(max_size=8), trees, min_size=1, max_size=5))
+def test_records_come_back_as_they_went(content):
+    assert same(records.decode(records.encode(content)), json.loads(json.dumps(content)))
+
+
+@CALM
+@given(st.dictionaries(st.text(max_size=8), leaves, min_size=1, max_size=3), st.data())
+def test_no_changed_byte_of_a_record_is_taken_for_what_was_written(content, data):
+    good = bytearray(records.encode(content))
+    at = data.draw(st.integers(0, len(good) - 1))
+    good[at] ^= data.draw(st.integers(1, 255))
+    try:
+        records.decode(bytes(good))
+    except arrays.Damaged:
+        return
+    raise AssertionError(f"byte {at} was changed and nobody noticed")
+
+
+@CALM
+@given(st.integers(1, 12), st.integers(0, 2**31), st.data())
+def test_packing_keeps_who_holds_what(clients, seed, data):
+    """Whatever rows the clients hold, some of them none: also after padding, and in another order."""
+    source, rng = fake(90, 30, seed=1), np.random.default_rng(seed)
+    sizes = data.draw(st.lists(st.integers(0, 15), min_size=clients, max_size=clients))
+    train = [rng.integers(0, 90, n) for n in sizes]
+    test = [90 + rng.integers(0, 30, n // 2) for n in sizes]
+    parts = Parts(train, test, rng.integers(-1, 3, clients).astype(np.int32))
+    federation = pack(parts, source, "none")
+    order = rng.permutation(clients)
+    wide = reorder(pad(federation, samples=int(rng.integers(0, 4)), rng=rng), order)
+    padded = pad(federation, clients=2, rng=rng)
+    x, y = np.concatenate([source.x_train, source.x_test]), np.concatenate([source.y_train, source.y_test])
+    for made, who in ((federation, range(clients)), (wide, order), (padded, range(clients))):
+        pool = np.asarray(made.pool.x), np.asarray(made.pool.y)
+        for position, client in enumerate(who):
+            for split, held in ((made.train, train[client]), (made.test, test[client])):
+                start, count = int(split.start[position]), int(split.count[position])
+                rows = np.asarray(split.rows)[start : start + count]
+                assert count == len(held) <= split.longest
+                assert np.array_equal(pool[0][rows], x[held]) and np.array_equal(pool[1][rows], y[held])
+            assert made.group[position] == parts.group[client] and made.uid[position] == client
+    assert (padded.uid[clients:] == -1).all() and not padded.train.count[clients:].any()
+
+
+@CALM
+@given(
+    st.sampled_from(["iid", "quantity", "shards", "classes", "dirichlet", "rotated", "label_swap", "label_permutation"]),
+    st.integers(1, 40),
+    st.integers(0, 2**31),
+    st.none() | st.integers(1, 40),
+)
+def test_partitions_hold_rows_that_there_are_each_client_its_own(name, clients, seed, most):
+    """Rows exist, training rows come from the training part, and no client holds a row twice; or one line says why not."""
+    source, entry = fake(300, 80, seed=2), PARTITIONS.entry(name)
+    table = {"clients": clients} | ({} if most is None else {"samples_per_client": most})
+    try:
+        made = entry.make(PARTITIONS.check(name, table, "data"), source, np.random.default_rng(seed))
+    except CfljaxError as error:
+        assert "data." in str(error) and "\n" not in str(error)
+        return
+    assert len(made.train) == clients == len(made.group)
+    for rows in made.train:
+        assert len(rows) == 0 or (rows.min() >= 0 and rows.max() < 300)
+        assert len(np.unique(rows)) == len(rows)
+    tests = [made.test] if isinstance(made.test, np.ndarray) else made.test
+    assert all(len(rows) == 0 or (rows.min() >= 300 and rows.max() < 380) for rows in tests)
