@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
 CACHE = Path(tempfile.gettempdir()) / "cfljax-drills"
 """Compiled programs that the drills' processes share; some of them are killed while they write here."""
+FRESH = "CFLJAX_DRILL_COMPILES"
+"""Set in the environment of a process that has to compile its programs itself."""
 SHOWN = 20
 """Failures that a results file quotes."""
 HANGS = 240

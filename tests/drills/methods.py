@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -137,7 +138,8 @@ def alone(tally: Tally, name: str, seed: int, whole: object, batch: list) -> Non
 def again(tally: Tally, found: dict[str, str], seed: int) -> None:
     """Figure 9: all of them once more, in a new process."""
     command = [sys.executable, "-m", "tests.drills.methods", "--digests", "--methods", ",".join(found), "--seed", str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=common.ROOT, check=True)
+    own = os.environ | {common.FRESH: "1"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=common.ROOT, check=True, env=own)
     for name, other in json.loads(done.stdout.strip().splitlines()[-1]).items():
         tally.check(None if other == found[name] else f"{name}: other bits in a new process")
 

@@ -18,8 +18,13 @@ from cfljax.options import static, traced  # noqa: E402
 from cfljax.simulate import Output, simulate  # noqa: E402
 from cfljax.types import Federation  # noqa: E402
 from tests import toy  # noqa: E402
+from tests.drills.common import CACHE, FRESH  # noqa: E402
 from tests.methods import contract  # noqa: E402
 
+if not os.environ.get(FRESH):
+    jax.config.update("jax_compilation_cache_dir", str(CACHE / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 TIMES = ("seconds_setup", "seconds_compile", "seconds_train", "seconds_eval")
 CLIENTS, LONGEST, TEST = 9, 24, 10
 
