@@ -96,6 +96,7 @@ class Imbalance(Common):
     test: str = option("global", "the source's test set for all, or test samples in each client's mix", choices=("own", "global"))
     classes_per_client: int = option(10, "B: classes of a client", low=1)
     most: int = option(100, "samples of a class are drawn from 0 to this", low=1)
+    spread: float = option(1.0, "scales the spread of the majority classes; below the paper's 1: sharper imbalance", low=0.0)
 
 
 def imbalance(options: Imbalance, source: Source, rng: Rng) -> Parts:
@@ -125,7 +126,7 @@ def _device_counts(options: Imbalance, number: int, rng: Rng) -> tuple[np.ndarra
     """Majority class i64[C], and samples i64[C, classes]."""
     clients, b = options.clients, options.classes_per_client
     # round(N(5, var 10)) clipped to 1..10 for ten classes; the same shape for any other number.
-    majority = np.clip(np.rint(rng.normal(number / 2, np.sqrt(number), clients)), 1, number).astype(np.int64) - 1
+    majority = np.clip(np.rint(rng.normal(number / 2, options.spread * np.sqrt(number), clients)), 1, number).astype(np.int64) - 1
     drawn = -np.sort(-rng.integers(0, options.most + 1, (clients, b)), axis=1)
     drawn[:, 0] = np.maximum(drawn[:, 0], 1)
     drawn[:, 1:] = rng.permuted(drawn[:, 1:], axis=1)
