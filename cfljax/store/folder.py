@@ -72,7 +72,7 @@ class Folder:
         """The plan, or None; a damaged one is set aside with a warning."""
         path = self.folder / "plan.json"
         try:
-            return records.decode(self._bytes(path, records.MAX_RECORD))
+            return records.check_plan(records.decode(self._bytes(path, records.MAX_RECORD)))
         except FileNotFoundError:
             return None
         except Damaged as error:

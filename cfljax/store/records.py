@@ -71,6 +71,29 @@ def check_record(record: dict[str, Any]) -> None:
                 raise ValueError(f"record of {record['id']}: {key}.{name} is no number")
 
 
+def check_plan(plan: dict[str, Any]) -> dict[str, Any]:
+    """The plan; Damaged where what it lists is not what a sweep lays down."""
+
+    def ids(value: object) -> bool:
+        return isinstance(value, list) and all(map(is_id, value))
+
+    if not ids(plan.get("units", [])):
+        raise Damaged("units is no list of ids")
+    batches, threads = plan.get("batches", []), plan.get("threads")
+    if not isinstance(batches, list):
+        raise Damaged("batches is no list")
+    for entry in batches:
+        if not isinstance(entry, dict) or not ids(entry.get("runs")) or not entry["runs"] or not _counts(entry.get("width")):
+            raise Damaged("a batch is not a list of runs and a width")
+    if threads is not None and not _counts(threads):
+        raise Damaged("threads is no number of threads")
+    return plan
+
+
+def _counts(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1 << 20
+
+
 def encode(content: dict[str, Any]) -> bytes:
     """Sealed JSON. The order of keys is kept; numbers that are not finite are written as Python writes them (NaN)."""
     body = json.dumps(content, default=_plain, ensure_ascii=True, indent=1)
