@@ -61,7 +61,7 @@ FORMS: dict[str, Callable[[Any], Any]] = {
     "one client": _clients(1),
     "two clients": _clients(2),
     "more clusters than clients": _clients(3),
-    "no client at all": _clients(0),
+    "one test sample in all": lambda f: _counts(f, "test", [1] + [0] * 8),
     "one class": lambda f: _pool(f, y=np.zeros_like(f.pool.y)),
     "one sample each": lambda f: _counts(f, "train", 1),
     "one sample in all": lambda f: _counts(f, "train", [1] + [0] * 8),
