@@ -15,8 +15,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks import report
 from benchmarks.measure import System, SystemFailed, by_turns, row, timed, write_rows
 from benchmarks.setup_peers import PEERS, NotInstalled, cache_folder, ensure, peers_of
@@ -93,8 +91,6 @@ def measure(workload: str, given: argparse.Namespace, folder: Path) -> list[dict
 def _row(workload: str, system: System, accuracy: float, about: dict[str, Any]) -> dict[str, Any]:
     facts = dict(system.facts)
     seconds = system.seconds[WARM_UP : len(system.seconds) - COOL_DOWN]
-    if "first_round_s" in facts:  # its first round compiled
-        facts["compile_s"] = max(0.0, facts.pop("first_round_s") - float(np.median(seconds)))
     if system.name == "fedjax" and workload in NEWEST_FEDJAX:
         times = round(NEWEST_FEDJAX[workload], 2)
         facts["newest_source"] = {"times_faster_than_release": times, "measured": "once, not in this run"}
