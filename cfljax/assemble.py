@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from cfljax import data, models
+from cfljax import data, mesh, models
 from cfljax.config import Data, Run, arrivals
 from cfljax.engine import Settings
 from cfljax.errors import SpecError
+from cfljax.execution import Choice, choose, work_of
 from cfljax.federation import PARTITIONS
 from cfljax.federation.pack import pack
-from cfljax.local import speed
 from cfljax.local.solver import Plan, Work, make_solver
-from cfljax.local.spread import AXIS
 from cfljax.methods import METHODS
 from cfljax.options import static
 from cfljax.registry import when_replaced
@@ -40,12 +40,12 @@ class Assembled(NamedTuple):
     plan: Plan = Plan()
 
 
-def assemble(run: Run) -> Assembled:
-    """The parts of a run."""
+def assemble(run: Run, width: int = 1) -> Assembled:
+    """The parts of a run, in a batch of so many."""
     federation = federation_of(run)
     model = model_of(run, federation)
-    plan = plan_of(run, model, federation)
-    return Assembled(federation, model, _method(run, model, plan), settings_of(run, federation), mesh_of(run), plan)
+    plan, devices = choice_of(run, model, federation).plan, mesh_of(run, width)
+    return Assembled(federation, model, _method(run, model, plan, devices), settings_of(run, federation), devices, plan)
 
 
 def host_federation(run: Run) -> Federation:
@@ -89,32 +89,29 @@ def settings_of(run: Run, federation: Federation) -> Settings:
     )
 
 
-def plan_of(run: Run, model: Model, federation: Federation) -> Plan:
-    """How local training is carried out: as the run says, else as the machine's measured speed suggests."""
-    forced = run.train.forced
-    in_turn = sequential() if forced.side_by_side is None else not forced.side_by_side
-    if forced.gram is not None:
-        return Plan(in_turn, forced.gram)
-    layer = speed.layer_of(model, math.prod(sample_shape(federation)))
-    if layer is None or run.train.optimizer != "sgd":
-        return Plan(in_turn)
-    machine = speed.known(speed.kept())
-    return Plan(in_turn, speed.gram_limit(machine, layer, work_of(run), federation.train.longest))
+def choice_of(run: Run, model: Model, federation: Federation) -> Choice:
+    """How local training is carried out."""
+    devices = 1 if (there := mesh_of(run)) is None else int(there.shape[mesh.CLIENTS])
+    return choose(run, model, federation, math.prod(sample_shape(federation)), sequential(), devices)
 
 
-def work_of(run: Run) -> Work:
-    """A client's work in a round."""
-    return Work(run.train.epochs, run.train.steps, None if run.train.batch == "full" else int(run.train.batch))
-
-
-def mesh_of(run: Run) -> jax.sharding.Mesh | None:
-    """The devices that the participants of a round are dealt to: all there are, or as many as the run says."""
+def mesh_of(run: Run, width: int = 1) -> jax.sharding.Mesh | None:
+    """The devices that the participants of a round are dealt to: all there are, or as many as the run says; `--mesh` may deal
+    the runs of a batch of that width to them, too."""
+    if mesh.asked() is not None:
+        return mesh.for_batch(width)
     there, wanted = jax.local_device_count(), run.train.forced.devices
     if wanted is not None and wanted > there:
         how = "; XLA_FLAGS=--xla_force_host_platform_device_count=N makes N of a CPU" if sequential() else ""
         raise SpecError(f"train.plan.devices = {wanted}: this process has {there}{how}")
     count = wanted or there
-    return None if count == 1 else jax.sharding.Mesh(np.array(jax.local_devices()[:count]), (AXIS,))
+    return None if count == 1 else jax.sharding.Mesh(np.array(jax.local_devices()[:count]), (mesh.CLIENTS,))
+
+
+def memory_there() -> int:
+    """Bytes of the device; of the machine where it computes itself."""
+    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    return int(limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def sequential() -> bool:
@@ -159,9 +156,9 @@ def _model(name: str, options: Any, shape: tuple[int, ...], classes: int) -> Mod
     return models.build(name, options, shape, classes)
 
 
-def _method(run: Run, model: Model, plan: Plan) -> Method:
+def _method(run: Run, model: Model, plan: Plan, devices: jax.sharding.Mesh | None) -> Method:
     optimizer, arguments = run.train.optimizer_pair
-    return _made(run.method, static(run.options), model, work_of(run), optimizer, tuple(arguments.items()), plan, mesh_of(run))
+    return _made(run.method, static(run.options), model, work_of(run), optimizer, tuple(arguments.items()), plan, devices)
 
 
 @functools.lru_cache(maxsize=16)
@@ -173,7 +170,7 @@ def _made(
     optimizer: str,
     arguments: tuple[tuple[str, Any], ...],
     plan: Plan,
-    mesh: Any,  # noqa: ARG001 (what its set-up compiles is traced for these devices)
+    devices: Any,  # noqa: ARG001 (what its set-up compiles is traced for these devices)
 ) -> Method:
     """The same object for runs that differ in seed and traced numbers only, so that what its set-up compiles is kept."""
     return METHODS.entry(name).make(options, model, make_solver(model, work, optimizer, arguments, plan))

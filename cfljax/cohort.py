@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -17,8 +19,26 @@ def draw(key: jax.Array, federation: Federation, participants: int, round: jax.A
         ids = jnp.arange(federation.clients, dtype=jnp.int32)
     else:
         score = keys.scores(key, "cohort", federation.uid) >> 1
-        ids = jax.lax.top_k(jnp.where(eligible, score.astype(jnp.int32), -1), participants)[1]
+        ids = highest(jnp.where(eligible, score.astype(jnp.int32), -1), participants)
     return gather(key, federation, ids, eligible[ids], round, hyper)
+
+
+def highest(scores: jax.Array, number: int) -> jax.Array:
+    """i32[number]: where the highest of the scores i32[C] are, in their order, the first of equal ones first. The scores are
+    random, uniform in 0 … 2³¹ − 1, and −1 for those out of the question; so a threshold leaves few of a million to sort."""
+    clients, room = scores.shape[0], number + 16 * math.isqrt(number) + 64
+    if clients <= 4 * room:
+        return jax.lax.top_k(scores, number)[1]
+    wanted = (number + 8 * math.isqrt(number) + 32) / jnp.maximum(jnp.sum(scores >= 0), 1)
+    above = scores >= jnp.maximum((1 - wanted) * 2.0**31, 0).astype(jnp.int32)
+    rank = jnp.cumsum(above, dtype=jnp.int32)
+
+    def few() -> jax.Array:
+        ids = jnp.searchsorted(rank, jnp.arange(1, room + 1)).astype(jnp.int32)
+        left = jnp.where(ids < clients, scores[jnp.minimum(ids, clients - 1)], -1)
+        return ids[jax.lax.top_k(left, number)[1]]
+
+    return jax.lax.cond((rank[-1] >= number) & (rank[-1] <= room), few, lambda: jax.lax.top_k(scores, number)[1])
 
 
 def present(federation: Federation, round: jax.Array) -> jax.Array:

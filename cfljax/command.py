@@ -1,4 +1,4 @@
-"""What all commands share: exit codes, one-line errors, signals, and the compilation cache."""
+"""What all commands share: exit codes, one-line errors, signals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from cfljax.errors import CfljaxError
-from cfljax.paths import cache_folder
 
 INTERRUPTED, TERMINATED = 130, 143
 PATIENCE = 7.0
@@ -94,19 +93,3 @@ def parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
         self.exit(2, f"{self.prog}: {message}; see --help\n")
-
-
-def use_compilation_cache() -> None:
-    """Keep compiled programs between processes, unless the user has chosen a cache of their own."""
-    import jax
-
-    if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
-        return
-    folder = cache_folder() / "compiled"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return  # a read-only home: programs are compiled again each time
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

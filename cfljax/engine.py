@@ -150,12 +150,12 @@ def _test_only(
 
 
 def _also(
-    method: Method, model: Model, settings: Settings, state: Any, federation: Federation, test: Split, who: jax.Array
+    method: Method, model: Model, settings: Settings, state: Any, federation: Federation, test: Split, who: jax.Array, ids: Any
 ) -> dict[str, jax.Array]:
-    """The accuracy of the clients' other models, as diagnostics."""
+    """The accuracy of the other models of the clients `ids`, who make up the federation, as diagnostics."""
     found = {}
     for name, (models, labels) in ({} if method.also is None else method.also(state)).items():
-        scores = score(model, federation, test, models, labels, who, settings.sequential)
+        scores = score(model, federation, test, models, labels[ids], who, settings.sequential)
         found[f"accuracy_{name}"] = metrics.fairness(scores.correct, scores.samples).accuracy
     return found
 
@@ -165,22 +165,24 @@ def _evaluate(
 ) -> tuple[Carry, dict[str, jax.Array]]:
     """(carry, one row of the history) after t rounds."""
     models, labels = method.models(carry.state)
-    real = federation.uid >= 0
-    labels = jnp.where(real, labels, -1)
+    labels = jnp.where(federation.uid >= 0, labels, -1)
+    truth = jnp.where(federation.uid >= 0, federation.group, -1)
+    found = metrics.clustering(labels, truth, models.shape[0], max(federation.groups, 1))
     in_use = jnp.zeros(models.shape[0], bool).at[jnp.where(labels >= 0, labels, models.shape[0])].set(True, mode="drop")
     guess = None if settings.score == "assigned" else method.score
-    scoring = jnp.maximum(labels if guess is None else guess(carry.state, federation, hyper), 0)
+    whole, everybodys = federation, labels
+    ids: Any = slice(None)
+    if settings.eval_clients is not None and settings.eval_clients < federation.clients:
+        ids = _sample(federation, settings.eval_clients)  # from here on, these are all clients there are: the work is theirs
+        federation, labels = _seen(federation, ids), labels[ids]
+        whole = dataclasses.replace(whole, uid=jnp.full_like(whole.uid, -1).at[ids].set(whole.uid[ids]))
+    scoring = jnp.maximum(labels if guess is None else guess(carry.state, whole, hyper)[ids], 0)
     scoring, test = _test_only(model, settings, federation, models, in_use, scoring)
-    who = real & (federation.arrive <= t)
+    who = (federation.uid >= 0) & (federation.arrive <= t)
     if settings.score == "assigned":
         who = who & (labels >= 0)
-    if settings.eval_clients is not None and settings.eval_clients < federation.clients:
-        drawn = (keys.scores(keys.root(0), "eval_clients", federation.uid) >> 1).astype(jnp.int32)
-        ids = jax.lax.top_k(jnp.where(real, drawn, -1), settings.eval_clients)[1]
-        who = who & jnp.zeros_like(who).at[ids].set(True)
     scores = score(model, federation, test, models, scoring, who, settings.sequential)
     fair = metrics.fairness(scores.correct, scores.samples)
-    found = metrics.clustering(labels, jnp.where(real, federation.group, -1), models.shape[0], max(federation.groups, 1))
     usable = jnp.isfinite(scores.loss) & (scores.samples > 0)
     loss = jnp.sum(jnp.where(usable, scores.loss, 0.0)) / jnp.sum(jnp.where(usable, scores.samples, 0))
     new = (federation.arrive > 0) & (scores.samples > 0)
@@ -203,13 +205,37 @@ def _evaluate(
         "scored": jnp.sum(scores.samples > 0).astype(jnp.float32),
         "nonfinite": carry.nonfinite.astype(jnp.float32),
         "traffic": jnp.stack(carry.traffic),
-        "diag": info.diag | _also(method, model, settings, carry.state, federation, test, who),
+        "diag": info.diag | _also(method, model, settings, carry.state, federation, test, who, ids),
     }
     seen = metrics.Seen(model, federation, test, models, labels, scoring, who, *scores, t)
     row |= metrics.own(settings.metrics, seen, row)
     if settings.label_history:
-        row["labels"] = labels
+        row["labels"] = everybodys
     blown_up = ~(loss < HOPELESS) & jnp.any(scores.samples > 0) & (carry.diverged_at < 0)
     diverged_at = jnp.where(blown_up, t, carry.diverged_at)
-    each = metrics.client_accuracy(scores.correct, scores.samples)
+    each = carry.client_accuracy.at[ids].set(metrics.client_accuracy(scores.correct, scores.samples))
     return carry._replace(diverged_at=diverged_at, client_accuracy=each), row
+
+
+def _sample(federation: Federation, number: int) -> jax.Array:
+    """i32[number]: the clients that stand for all at evaluations, the same ones each time."""
+    drawn = (keys.scores(keys.root(0), "eval_clients", federation.uid) >> 1).astype(jnp.int32)
+    return cohort.highest(jnp.where(federation.uid >= 0, drawn, -1), number)
+
+
+def _seen(federation: Federation, ids: jax.Array) -> Federation:
+    """The federation of these clients alone; they keep their identities and rows."""
+
+    def split(of: Split) -> Split:
+        return dataclasses.replace(of, start=of.start[ids], count=of.count[ids])
+
+    view = federation.view
+    return dataclasses.replace(
+        federation,
+        train=split(federation.train),
+        test=split(federation.test),
+        uid=federation.uid[ids],
+        group=federation.group[ids],
+        arrive=federation.arrive[ids],
+        view=None if view is None else view._replace(of=view.of[ids]),
+    )

@@ -10,6 +10,7 @@ from typing import Any
 
 from cfljax.config.frozen import canonical
 from cfljax.config.run import Run
+from cfljax.errors import SpecError
 from cfljax.options import static, traced
 
 ABSENT_AT_ZERO = {"momentum": (), "weight_decay": (), "dropout": (), "stragglers": ("straggler_work",)}
@@ -136,11 +137,30 @@ def _even(group: list[Run], key: str, program: str, parts: int) -> list[Batch]:
 
 def memory(batch: Batch, size: Mapping[str, int]) -> int:
     """Bytes on the device, roughly: the pool once, and for each run of the batch the models of clusters (kept, updated and
-    evaluated) and of participants (start, weights, gradient, update). `size` has clients, pool_bytes and parameters (d)."""
+    evaluated) and of participants (start, weights, gradient, update), and what the method says it holds. `size` has clients,
+    pool_bytes and parameters (d)."""
     participants = batch.first.train.participants(size["clients"])
     clusters = getattr(batch.first.options, "clusters", None)
     models = 3 * (clusters if isinstance(clusters, int) else 1) + 4 * participants
-    return size["pool_bytes"] + batch.width * models * size["parameters"] * 4
+    own = sum(held(batch.first, size).values())
+    return size["pool_bytes"] + batch.width * 4 * (models * size["parameters"] + own)
+
+
+def held(run: Run, size: Mapping[str, int]) -> dict[str, int]:
+    """What the method holds in memory at once, by its own account: words → numbers of four bytes."""
+    says = getattr(run.options, "held", None)
+    return says(size["clients"], run.train.participants(size["clients"]), size["parameters"]) if says else {}
+
+
+def check_memory(batch: Batch, size: Mapping[str, int], there: int) -> None:
+    """SpecError if what the method holds at once is more than all the memory there is, in bytes."""
+    for what, numbers in held(batch.first, size).items():
+        if 4 * numbers > there:
+            fewer = '; similarity = "sketch" needs less' if getattr(batch.first.options, "similarity", "") == "exact" else ""
+            raise SpecError(
+                f"{batch.first.label}: {what} ({size['clients']:,} clients, {size['parameters']:,} parameters) would take "
+                f"{amount(4 * numbers)} of memory, and there is {amount(there)}; take fewer clients or a smaller model{fewer}"
+            )
 
 
 def communication(run: Run, size: Mapping[str, int], traffic: Traffic | None = None) -> tuple[float, float]:
@@ -171,9 +191,14 @@ def dry_run(made: list[Batch], size: Size, traffic: Traffic | None = None) -> st
             down, up = communication(run, s, traffic)
             row[4] += down
             row[5] += up
+    shown: dict[str, None] = {}
+    for batch, s in zip(made, sizes, strict=True):
+        for what, numbers in held(batch.first, s).items():
+            shown[f"  {batch.first.label} holds {what}: {amount(4 * numbers)}"] = None
     lines += [_row("data", "method", "runs", "batches", "programs", "memory", "down", "up")]
     for (data, label), (count, parts, keys, most, down, up) in rows.items():
         lines.append(_row(data, label, count, parts, len(keys), amount(most), amount(down), amount(up)))
+    lines += list(shown)
     if made:
         lines.append(f"memory {amount(max(row[3] for row in rows.values()))} for the largest batch (estimate)")
         down, up = (sum(row[at] for row in rows.values()) for at in (4, 5))

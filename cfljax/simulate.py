@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cfljax import keys
+from cfljax import distributed, keys
 from cfljax.engine import Carry, Settings, make_program
-from cfljax.local.spread import everywhere
+from cfljax.local.spread import by_runs, everywhere
+from cfljax.mesh import RUNS
 from cfljax.types import Federation, Method, Model
 
 
@@ -85,46 +86,51 @@ def simulate(
     at the batch (progress, checkpoint) after so many, else every two seconds; how rounds are cut into chunks changes no bit
     of the result. `checkpoint` gets a function that makes one, to be called when it is time; `resume` goes on from it. `mesh`: the
     devices that a round's participants are dealt to."""
+    runs = len(seeds)
+    if mesh is not None:  # as many runs as groups of devices share evenly: the last one again, which nobody hears of
+        spare = -runs % mesh.shape.get(RUNS, 1)
+        seeds, hypers = seeds + seeds[-1:] * spare, hypers + hypers[-1:] * spare
     run_keys = jnp.stack([keys.root(seed) for seed in seeds])
     hyper = {name: jnp.array([h[name] for h in hypers], jnp.float32) for name in hypers[0]}
     program = make_program(method, model, settings)
-    start_program, chunk_program = everywhere(program.start, mesh), everywhere(program.chunk, mesh)
+    start_program, chunk_program = everywhere(program.start, mesh, 3), everywhere(program.chunk, mesh, 3)
     begin = time.perf_counter()
     with jax.default_matmul_precision(settings.precision):
         setup = _setups(method, federation, run_keys, [h | {"participants": settings.participants} for h in hypers])
     seconds_setup = time.perf_counter() - begin
     where = (program_key, mesh)
-    args = _placed((run_keys, hyper, setup, federation), mesh)
+    args = (*_placed((run_keys, hyper, setup), mesh, True), _placed(federation, mesh))
     if resume is None:
         start, compile_start = _compile(start_program, args, (where, "start"), ())
         carry, done, rows = start(*args), 0, []
     else:  # the set-up is done again only for the structure that the saved arrays go into
         carry = _restore(jax.eval_shape(program.start, run_keys, hyper, setup, federation), resume.carry)
         compile_start, done, rows = 0.0, resume.done, [resume.rows]
-        carry = _placed(carry, mesh)
+        carry = _placed(carry, mesh, True)
     fixed = (args[0], args[1], args[3])
     now = (jnp.int32(0), jnp.int32(0), jnp.array(True))
-    chunk, compile_chunk = _compile(chunk_program, (carry, *fixed, *now), (where, "chunk"), (0,))
+    chunk, compile_chunk = _compile(chunk_program, (carry, *fixed, *_placed(now, mesh)), (where, "chunk"), (0,))
     clock = _Clock()
+    distributed.meet()
     while not rows or done < settings.rounds:
         first = not rows
-        stop = 0 if first else _next_stop(method, settings, done, chunk_rounds or clock.rounds_ahead())
+        stop = 0 if first else distributed.agree(_next_stop(method, settings, done, chunk_rounds or clock.rounds_ahead()))
         at = (jnp.int32(done), jnp.int32(stop), jnp.array(first))
         if first:  # a chunk that only evaluates changes nothing: once to warm up, once to price an evaluation
             carry, new = chunk(carry, *fixed, *_placed(at, mesh))
         carry, new = clock.time(stop - done, chunk, carry, *fixed, *_placed(at, mesh))
-        new = jax.device_get(new)
+        new = _fetched(new)
         rows.append(_valid(new))
         done = min(stop, int(new["round"][0, -1]))
         if done in _regroup_rounds(method, settings):
-            carry = _placed(_regroup(method, run_keys, jax.device_get(carry), federation, hyper, done), mesh)
+            carry = _placed(_regroup(method, run_keys, _fetched(carry), federation, hyper, done), mesh, True)
         if progress is not None:
-            progress(done, rows[-1]["accuracy"][:, -1] if rows[-1]["round"].shape[1] else np.full(len(seeds), np.nan))
+            progress(done, rows[-1]["accuracy"][:runs, -1] if rows[-1]["round"].shape[1] else np.full(runs, np.nan))
         if checkpoint is not None and 0 < done < settings.rounds:
-            checkpoint(lambda: Checkpoint(done, jax.tree.leaves(jax.device_get(carry)), _joined(rows)))  # noqa: B023
+            checkpoint(lambda: Checkpoint(done, jax.tree.leaves(_fetched(carry)), _joined(rows)))  # noqa: B023
     history = _joined(rows)
     train, evaluate = clock.split(history["round"].shape[1])
-    return _outputs(method, model, carry, history, len(seeds), (seconds_setup, compile_start + compile_chunk, train, evaluate))
+    return _outputs(method, model, _fetched(carry), history, runs, (seconds_setup, compile_start + compile_chunk, train, evaluate))
 
 
 class _Clock:
@@ -164,9 +170,33 @@ def _restore(shape: Carry, leaves: list[Any]) -> Carry:
     return jax.tree.unflatten(structure, [jnp.asarray(a) for a in leaves])
 
 
-def _placed(arrays: Any, mesh: jax.sharding.Mesh | None) -> Any:
-    """The arrays on every device of the mesh."""
-    return arrays if mesh is None else jax.device_put(arrays, jax.sharding.NamedSharding(mesh, jax.P()))
+def _placed(arrays: Any, mesh: jax.sharding.Mesh | None, grouped: bool = False) -> Any:
+    """The arrays on every device of the mesh, or (`grouped`) each run's on those of its group."""
+    if mesh is None:
+        return arrays
+    sharding = jax.sharding.NamedSharding(mesh, by_runs(mesh) if grouped else jax.P())
+
+    def whole(array: Any) -> Any:  # every process has all of it, and takes what its devices need
+        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(whole(jax.random.key_data(array)), impl=str(jax.random.key_impl(array)))
+        host = np.asarray(array)
+        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+    return jax.device_put(arrays, sharding) if jax.process_count() == 1 else jax.tree.map(whole, arrays)
+
+
+def _fetched(arrays: Any) -> Any:
+    """The arrays on the host, put together from the devices of this process, which have all of them."""
+
+    def whole(array: Any) -> Any:
+        if not isinstance(array, jax.Array) or array.is_fully_addressable or array.is_fully_replicated:
+            return jax.device_get(array)
+        out = np.empty(array.shape, array.dtype)
+        for shard in array.addressable_shards:
+            out[shard.index] = shard.data
+        return out
+
+    return jax.tree.map(whole, arrays)
 
 
 def _setups(method: Method, federation: Federation, run_keys: Any, hypers: list[dict[str, float]]) -> Any:
@@ -199,7 +229,10 @@ def _compile(
     if key[0][0] is not None and full in _compiled:
         return _compiled[full][0], 0.0
     begin = time.perf_counter()
-    forms = jax.tree.map(lambda a: jax.ShapeDtypeStruct(jnp.shape(a), jnp.result_type(a)), args)  # not where they lie: `spread`
+    dealt = key[0][1] is not None
+    forms = jax.tree.map(
+        lambda a: jax.ShapeDtypeStruct(jnp.shape(a), jnp.result_type(a), sharding=a.sharding if dealt else None), args
+    )
     compiled = jax.jit(f, donate_argnums=donate).lower(*forms).compile()
     compilations += 1
     seconds = time.perf_counter() - begin
@@ -246,7 +279,6 @@ def _outputs(
     method: Method, model: Model, carry: Carry, everything: dict[str, Any], runs: int, seconds: tuple[float, ...]
 ) -> list[Output]:
     """One Output per run; the batch's seconds are shared out evenly."""
-    carry = jax.device_get(carry)
     outputs = []
     for r in range(runs):
         row = jax.tree.map(lambda a, r=r: a[r], everything)

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "cfljax"
 ORDER = [
-    {"types", "errors", "keys", "options", "origin", "paths", "registry"},
+    {"types", "errors", "keys", "mesh", "distributed", "options", "origin", "paths", "registry"},
     {"data"},
     {"federation"},
     {"models"},
@@ -23,7 +23,7 @@ ORDER = [
     {"simulate"},
     {"plugins"},
     {"config", "plan"},
-    {"assemble"},
+    {"execution", "assemble"},
     {"store"},
     {"progress", "launch"},
     {"sparkline"},

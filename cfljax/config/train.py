@@ -20,6 +20,7 @@ class Forced:
 
     gram: int | None = option(None, "clients of up to so many samples train on their Gram matrix (0: none)", low=0)
     side_by_side: bool | None = option(None, "clients side by side, not one after another")
+    stream: int | None = option(None, "methods that only need sums take participants in blocks of so many (0: all at once)", low=0)
     devices: int | None = option(None, "devices that a round's participants are dealt to", low=1)
 
 

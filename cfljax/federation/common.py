@@ -123,9 +123,11 @@ def mirror(train: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> lis
     wanted = np.cumsum(train, axis=0) * scale + rng.random(source.classes)
     edges = np.minimum(np.floor(wanted + 1e-9).astype(np.int64), have)
     counts = np.diff(edges, axis=0, prepend=0)
+    dealt = counts.sum(0)
     for c in np.flatnonzero((counts.sum(1) == 0) & (train.sum(1) > 0)):
-        left = train[c] * (counts.sum(0) < have)
+        left = train[c] * (dealt < have)
         counts[c, left.argmax()] += left.any()
+        dealt[left.argmax()] += left.any()
     return deal(counts, rng.permutation(rows), source, rng)
 
 

@@ -27,16 +27,24 @@ def cover(similarity: jax.Array, threshold: jax.Array | float, mask: jax.Array |
     present = jnp.ones(size, bool) if mask is None else mask
     chex.assert_shape(present, (size,))
     near = (similarity >= threshold) | jnp.eye(size, dtype=bool)
+    seen_by = near.T
 
-    def found(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        left, labels, number = carry
-        neighbours = (near & left[None, :]).sum(axis=1, dtype=jnp.int32)
+    def leave(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        going, neighbours = carry
+        one = jnp.argmax(going)
+        return going.at[one].set(False), neighbours - seen_by[one]
+
+    def found(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        left, labels, number, neighbours = carry
         founder = jnp.argmax(jnp.where(left, neighbours, -1))
         joins = near[founder] & left
-        return left & ~joins, jnp.where(joins, number, labels), number + 1
+        # each participant leaves once: S² in all, where counting anew for each cluster would be S² per cluster
+        neighbours = jax.lax.while_loop(lambda c: c[0].any(), leave, (joins, neighbours))[1]
+        return left & ~joins, jnp.where(joins, number, labels), number + 1, neighbours
 
-    start = (present, jnp.full(size, -1, jnp.int32), jnp.int32(0))
-    _, labels, clusters = jax.lax.while_loop(lambda carry: carry[0].any(), found, start)
+    neighbours = (near & present[None, :]).sum(axis=1, dtype=jnp.int32)
+    start = (present, jnp.full(size, -1, jnp.int32), jnp.int32(0), neighbours)
+    _, labels, clusters, _ = jax.lax.while_loop(lambda carry: carry[0].any(), found, start)
     return Cover(labels, clusters)
 
 

@@ -27,20 +27,34 @@ def mix_updates(mix: jax.Array, delta: jax.Array, old: jax.Array) -> Mixed:
     """`old + mix @ delta`, f32[K, S] · f32[S, d] + f32[K, d]. A row without weight keeps its old model to the bit; a
     non-finite update is taken as zero and its weight is not handed to the others. Weights need not sum to 1."""
     _check(mix, delta, old)
-    used, finite, kept = _usable(mix, delta)
-    moved = jnp.matmul(mix, _cleaned(delta, finite), precision=HIGHEST)
-    return _mixed(old + moved, old, used, finite, kept)
+    moved, finite = weighted_sum(mix, delta)
+    return move_by(mix, moved, finite, old)
+
+
+def weighted_sum(mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(mix @ rows f32[K, d] without the rows that are not finite, bool[S] which are). Sums of parts of the participants add up."""
+    finite = jnp.isfinite(rows).all(axis=1)
+    return jnp.matmul(mix, jnp.where(finite[:, None], rows, 0.0), precision=HIGHEST), finite  # 0 · NaN would spread
+
+
+def move_by(mix: jax.Array, moved: jax.Array, finite: jax.Array, old: jax.Array) -> Mixed:
+    """`mix_updates` from the weighted sum of the finite updates."""
+    return _mixed(old + moved, old, mix, finite)
 
 
 def mix_models(mix: jax.Array, models: jax.Array, old: jax.Array) -> Mixed:
     """`mix @ models`, for participants that started from different models. Rows without weight keep their old model to
     the bit; a non-finite model is replaced by the cluster's old one, which is what a zero update would have been."""
     _check(mix, models, old)
-    used, finite, kept = _usable(mix, models)
-    mean = jnp.matmul(mix, _cleaned(models, finite), precision=HIGHEST)
+    mean, finite = weighted_sum(mix, models)
+    return replace_by(mix, mean, finite, old)
+
+
+def replace_by(mix: jax.Array, mean: jax.Array, finite: jax.Array, old: jax.Array) -> Mixed:
+    """`mix_models` from the weighted sum of the finite models."""
     missing = jnp.where(finite, 0.0, mix).sum(axis=1, keepdims=True)
     stay = jnp.where(missing != 0, missing * old, 0.0)  # a model that is not used must not spread its NaN
-    return _mixed(mean + stay, old, used, finite, kept)
+    return _mixed(mean + stay, old, mix, finite)
 
 
 def weights_by(labels: jax.Array, mask: jax.Array, sizes: jax.Array, clusters: int, by: str = "samples") -> jax.Array:
@@ -63,16 +77,8 @@ def _check(mix: jax.Array, rows: jax.Array, old: jax.Array) -> None:
     chex.assert_equal_shape_suffix([rows, old], 1)
 
 
-def _usable(mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _mixed(new: jax.Array, old: jax.Array, mix: jax.Array, finite: jax.Array) -> Mixed:
     used = mix != 0
-    finite = jnp.isfinite(rows).all(axis=1)
-    return used, finite, (used & finite).any(axis=1)
-
-
-def _cleaned(rows: jax.Array, finite: jax.Array) -> jax.Array:
-    return jnp.where(finite[:, None], rows, 0.0)  # 0 · NaN would spread
-
-
-def _mixed(new: jax.Array, old: jax.Array, used: jax.Array, finite: jax.Array, kept: jax.Array) -> Mixed:
+    kept = (used & finite).any(axis=1)
     nonfinite = jnp.sum(used.any(axis=0) & ~finite, dtype=jnp.int32)
     return Mixed(jnp.where(kept[:, None], new, old), nonfinite, used.any(axis=1) & ~kept)

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from cfljax.assemble import Assembled, assemble
+from cfljax import distributed
+from cfljax.assemble import Assembled, assemble, memory_there
 from cfljax.config import Run
 from cfljax.errors import CfljaxError, DataError, StoreError
 from cfljax.launch.checkpoint import Keeper
-from cfljax.plan import Batch
+from cfljax.plan import Batch, check_memory
 from cfljax.simulate import Output, simulate
 from cfljax.store import provenance, summarise
 from cfljax.types import Federation
@@ -40,7 +41,9 @@ def run_batch(
     """The units of a batch. With `catch`, an exception becomes `failed` records, so that a sweep goes on, but for those that
     the next batch would meet, too (no data, no disk), and for a lack of memory that a smaller batch may not have."""
     try:
-        parts = assemble(batch.first)
+        parts = assemble(batch.first, batch.width)
+        size = {"clients": parts.federation.clients, "parameters": parts.model.size}
+        check_memory(batch, size, memory_there())
         told = None if progress is None else lambda done, accuracy: progress(done, _mean(accuracy))
         outputs = _simulate(batch, parts, told, keeper)
         return [unit(run, output, keep, target, parts.federation) for run, output in zip(batch.runs, outputs, strict=False)]
@@ -49,7 +52,7 @@ def run_batch(
             raise
         return [failed(run, str(error)) for run in batch.runs]
     except Exception as error:
-        if not catch:
+        if not catch or distributed.connected():  # the other processes wait for this one
             raise
         if batch.width > 1 and ("RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError)):
             raise OutOfMemory from error

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from cfljax import command
 from cfljax.config import Spec, read_spec
 from cfljax.errors import CfljaxError, SpecError
 from cfljax.launch.batch import OutOfMemory, run_batch
 from cfljax.launch.checkpoint import Keeper
 from cfljax.launch.sweep import as_laid_down, batch_limit
 from cfljax.launch.workers import cores, keep_to
+from cfljax.paths import use_compilation_cache
 from cfljax.plan import Batch
 
 Saved = tuple[dict[str, np.ndarray], dict[str, Any]]
@@ -109,7 +109,7 @@ def _prepare(words: dict[str, Any]) -> None:
         plugins.load(words["plugins"])
     use_threads(words["threads"])
     if words["cache"]:
-        command.use_compilation_cache()
+        use_compilation_cache()
 
 
 def use_threads(count: int) -> None:

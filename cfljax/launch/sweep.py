@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import jax
 
-from cfljax import plan
+from cfljax import distributed, mesh, plan
 from cfljax.config import Run, Spec
+from cfljax.launch import together
 from cfljax.launch.batch import OutOfMemory, run_batch
 from cfljax.launch.checkpoint import Keeper
 from cfljax.local import speed
@@ -127,7 +128,7 @@ class Worker(NamedTuple):
             self.progress.update((done - told[0]) * len(batch.runs), accuracy)
             told[0] = done
 
-        keeper = Keeper(self.store, batch.id)
+        keeper = self.keeper(batch)
         try:
             units = run_batch(batch, self.options.keep, self.options.target, report, keeper)
         except OutOfMemory:
@@ -139,6 +140,13 @@ class Worker(NamedTuple):
             self.keep(name, record, arrays)
         keeper.remove()
         self.progress.update(rounds_of(batch) - told[0] * len(batch.runs))
+
+    def keeper(self, batch: plan.Batch) -> Keeper:
+        """Of its checkpoints. Where several processes compute together, the others learn here which batch comes next."""
+        if not distributed.connected():
+            return Keeper(self.store, batch.id)
+        together.announce(batch)
+        return together.Sharer(self.store, batch.id)
 
     def split(self, batch: plan.Batch) -> list[plan.Batch]:
         """The halves of a batch that the device's memory is too small for, in its place in the plan before they run."""
@@ -173,12 +181,12 @@ def batch_limit(run: Run) -> int:
     from cfljax.federation.pack import nbytes
 
     if assemble.sequential():
-        return 1
+        return mesh.most_groups()
     federation = assemble.host_federation(run)
     size = {"clients": federation.clients, "pool_bytes": 0, "parameters": assemble.model_of(run, federation).size}
     each = max(plan.memory(plan.batches([run], 1)[0], size), 1)
     memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 8 << 30)
-    return max(1, min(256, (memory // 2 - nbytes(federation)) // each))
+    return max(1, min(256, (memory // 2 - nbytes(federation)) // each)) * mesh.most_groups()
 
 
 def rounds_of(batch: plan.Batch) -> int:
@@ -211,6 +219,8 @@ def _settle(spec: Spec, store: Store, limit: int | Callable[[Run], int], threads
     anew, and the plan is kept before anything runs."""
     runs, before = spec.runs(), store.read_plan() or {}
     speed.use(speed.Speed(*before["speed"]) if "speed" in before else speed.known(speed.kept()))
+    shape = before.get("mesh") if before else mesh.asked()
+    mesh.ask(None if shape is None else mesh.Shape(*shape))
     earlier = before.get("batches", [])
     by_id = {run.id: run for run in runs}
     kept, taken = [], set()
@@ -227,6 +237,7 @@ def _settle(spec: Spec, store: Store, limit: int | Callable[[Run], int], threads
         "name": spec.name,
         "threads": before.get("threads", threads),
         "devices": before.get("devices", jax.local_device_count()),
+        "mesh": mesh.asked(),
         "speed": list(speed.known()),
         "units": [run.id for run in runs],
         "batches": [_entry(batch) for batch in batches],

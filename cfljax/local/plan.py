@@ -15,6 +15,8 @@ class Plan(NamedTuple):
     """Clients one after another (the fast way on a CPU), or side by side (on an accelerator)."""
     gram: int = 0
     """Clients of at most so many samples are trained on their Gram matrix (cfljax.local.gram), where that is exact."""
+    stream: int = 0
+    """Methods that only need sums of updates take the participants in blocks of so many; 0: all at once."""
 
 
 def gram_sizes(plan: Plan, longest: int, batch: int | None) -> tuple[int, ...]:

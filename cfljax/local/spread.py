@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.local.plan import Plan
+from cfljax.mesh import CLIENTS as AXIS
+from cfljax.mesh import RUNS
 
-AXIS = "clients"
-"""The mesh axis that a round's participants are spread over."""
 ROOM = 1.5
 """A device has room for so many times its share of the jobs, so that few large ones can be set off against many small ones."""
 
@@ -24,10 +24,12 @@ ROOM = 1.5
 _devices: contextvars.ContextVar[int] = contextvars.ContextVar("devices", default=1)
 
 
-def everywhere(f: Callable[..., Any], mesh: jax.sharding.Mesh | None) -> Callable[..., Any]:
-    """f on every device of the mesh, for arguments that lie on all of them; None: on one."""
+def everywhere(f: Callable[..., Any], mesh: jax.sharding.Mesh | None, mapped: int = 0) -> Callable[..., Any]:
+    """f on every device of the mesh, for arguments that lie on all of them; None: on one. Where the mesh has groups of devices
+    (an axis "runs"), the first axis of the first `mapped` arguments, and of the results, is dealt to the groups."""
     if mesh is None:
         return f
+    grouped = by_runs(mesh)
 
     def traced(*args: Any) -> Any:
         token = _devices.set(int(mesh.shape[AXIS]))
@@ -36,7 +38,16 @@ def everywhere(f: Callable[..., Any], mesh: jax.sharding.Mesh | None) -> Callabl
         finally:
             _devices.reset(token)
 
-    return jax.shard_map(traced, mesh=mesh, in_specs=jax.P(), out_specs=jax.P(), check_vma=False)
+    def on_all(*args: Any) -> Any:
+        specs = tuple(grouped if at < mapped else jax.P() for at in range(len(args)))
+        return jax.shard_map(traced, mesh=mesh, in_specs=specs, out_specs=grouped, check_vma=False)(*args)
+
+    return on_all
+
+
+def by_runs(mesh: jax.sharding.Mesh) -> Any:
+    """How arrays with a leading axis of runs lie on the mesh."""
+    return jax.P(RUNS) if RUNS in mesh.axis_names else jax.P()
 
 
 def devices() -> int:

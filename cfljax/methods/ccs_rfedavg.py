@@ -55,6 +55,10 @@ class Config:
                 if getattr(train, name) != off:
                     raise SpecError(f'{where}.local = "gradient": one plain gradient step; train.{name} needs local = "update"')
 
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """Numbers that are in memory at once, beside the models of clusters."""
+        return {"the updates of a round at once": participants * d}
+
 
 class State(NamedTuple):
     """The global model, and what the server remembers."""
@@ -139,14 +143,13 @@ def class_counts(federation: Federation) -> np.ndarray:
     """HOST. f32[C, M] training samples of each class, as each client sees its labels."""
     split, view = federation.train, federation.view
     rows, start, count = (np.asarray(a) for a in (split.rows, split.start, split.count))
-    counts = np.zeros((federation.clients, federation.classes), np.float32)
-    y = np.asarray(federation.pool.y)
-    for c in range(federation.clients):
-        own = y[rows[start[c] : start[c] + count[c]]]
-        if view is not None and view.labels is not None:
-            own = np.asarray(view.labels)[int(view.of[c])][own]
-        counts[c] = np.bincount(own, minlength=federation.classes)
-    return counts
+    owner = np.repeat(np.arange(federation.clients), count)
+    place = start[owner] + np.arange(len(owner)) - (np.cumsum(count) - count)[owner]
+    labels = np.asarray(federation.pool.y)[rows[place]]
+    if view is not None and view.labels is not None:
+        labels = np.asarray(view.labels)[np.asarray(view.of)[owner], labels]
+    flat = np.bincount(owner * federation.classes + labels, minlength=federation.clients * federation.classes)
+    return flat.reshape(federation.clients, federation.classes).astype(np.float32)
 
 
 def _messages(

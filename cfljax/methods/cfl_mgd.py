@@ -28,10 +28,10 @@ import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.kernels.choose import least_loss
-from cfljax.kernels.mix import mix_models, mix_updates
 from cfljax.local.solver import Solver
 from cfljax.methods.choice import DIVISORS, by_loss, first_batches, gradient_work, halves, join, losses_of, need_clients, shared_out
-from cfljax.methods.common import first_models, jobs_from, report, traffic
+from cfljax.methods.common import first_models, jobs_from, traffic
+from cfljax.methods.together import tell, train_together
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model
@@ -104,21 +104,18 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         looked = first_batches(key, looked, cohort, batch, solver.sequential)
         which = least_loss(losses_of(model, looked, cohort, state.models))
         momentum = hyper | {"momentum": hyper["beta"]}
-        updates = solver.fit(key, trained, jobs(state, cohort, which), momentum, work)  # eq. 4; option I: one step, −η u_i
-        delta = jnp.asarray(updates.delta)
         mix = shared_out(which, federation, cohort, k, "uniform", divisor)
-        mixed = mix_updates(mix, delta, state.models)  # eq. 5, 6
-        finite = jnp.isfinite(delta).all(axis=1, keepdims=True)
         members = shared_out(which, federation, cohort, k, "uniform", "members")
-        buffers = jnp.where(finite, jnp.asarray(updates.velocity), jnp.nan)  # a broken client is left out of both
-        velocity = mix_models(members, buffers, state.velocity).new
+        shares = (mix, state.models, work, members, state.velocity)
+        done = train_together(solver, key, trained, jobs(state, cohort, which), momentum, *shares)  # eq. 4 to 6; option I: −η u_i
+        velocity = jnp.asarray(done.velocity)
         sent = None
         if state.sent is not None:
             there = jnp.where(cohort.mask, cohort.ids, federation.clients)
             sent = state.sent.at[there].set(velocity[which], mode="drop")
         told = traffic(cohort, vectors_down=k + 1, vectors_up=2 if model_averaging else 1)
-        info = report(federation, cohort, updates, state.models[which], mixed.new[which], mixed, told)
-        return State(mixed.new, velocity, join(state.labels, cohort, which), sent), info
+        info = tell(federation, cohort, done, which, done.mixed.new - state.models, told)
+        return State(done.mixed.new, velocity, join(state.labels, cohort, which), sent), info
 
     def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:  # noqa: ARG001
         return by_loss(model, federation, state.models, state.labels)

@@ -57,6 +57,10 @@ class Config(fedavg.Config):
             why = "all members of a cluster take part in each round"
             raise SpecError(f"{where}: {why}; give it train.participation = 1.0 and no train.dropout")
 
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """Numbers that are in memory at once, beside the models of clusters."""
+        return {"the updates of all clients at once": clients * d, "their similarities": clients**2}
+
 
 class State(NamedTuple):
     """The clusters, what the next look at them needs, and where they came from."""

@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
-from cfljax.kernels.mix import Mixed, mix_updates, weights_by
-from cfljax.local.solver import Solver
-from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Model, Traffic, Updates
+from cfljax.kernels.mix import Mixed
+from cfljax.types import Cohort, Federation, Info, Jobs, Model, Traffic, Updates
 
 
 class Clusters(NamedTuple):
@@ -78,20 +77,3 @@ def keep_own(cohort: Cohort, delta: jax.Array, start: jax.Array) -> Mixed:
     new = jnp.where((cohort.mask & finite)[:, None], start + delta, start)
     return Mixed(new, jnp.sum(cohort.mask & ~finite, dtype=jnp.int32), cohort.mask & ~finite)
 
-
-def train_clusters(
-    solver: Solver,
-    key: jax.Array,
-    federation: Federation,
-    cohort: Cohort,
-    models: jax.Array,
-    which: jax.Array,
-    hyper: Hyper,
-    average: str,
-    sent: Traffic,
-) -> tuple[jax.Array, Info]:
-    """(models f32[K, d], Info) after FedAvg inside each cluster; which i32[S] is each participant's cluster."""
-    updates = solver.fit(key, federation, jobs_from(cohort, models, which), hyper)
-    mix = weights_by(which, cohort.mask, sizes(federation, cohort), models.shape[0], average)
-    mixed = mix_updates(mix, updates.delta, models)
-    return mixed.new, report(federation, cohort, updates, models[which], mixed.new[which], mixed, sent)

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.local.solver import Solver
-from cfljax.methods.common import Clusters, first_model, traffic, train_clusters
+from cfljax.methods.common import Clusters, first_model, traffic
+from cfljax.methods.together import train_clusters
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model

@@ -45,6 +45,10 @@ class Config:
         if train.optimizer != "sgd":
             raise SpecError(f"{where}: local training is FedBCD's own SGD; leave out train.optimizer")
 
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """Numbers that are in memory at once, beside the models of clusters."""
+        return {"a model for each client": clients * d}
+
 
 class State(NamedTuple):
     """z, and the models that stay with the clients."""

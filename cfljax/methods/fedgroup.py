@@ -37,11 +37,13 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.dissimilarity import madc
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.kernels.kmeans import kmeans
-from cfljax.kernels.mix import mix_updates, weights_by
+from cfljax.kernels.mix import weights_by
 from cfljax.kernels.spectral import edc, edc_embedding
 from cfljax.local.solver import Solver, Work
-from cfljax.methods.common import first_model, jobs_from, report, sizes, traffic
-from cfljax.methods.pretrain import CHUNK, Parts, all_updates, learners, means, pretrain, pretrainer, ready, similarity, work_before
+from cfljax.methods.common import first_model, jobs_from, sizes, traffic
+from cfljax.methods.pretrain import CHUNK, Parts, all_updates, learners, means, pretrain, pretrainer, ready, work_before
+from cfljax.methods.similarity import compared_size, similarity
+from cfljax.methods.together import tell, train_together
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic
@@ -77,6 +79,10 @@ class Config:
         """Combinations; raises SpecError."""
         if self.pretrain_epochs is not None and self.pretrain_steps != 50:
             raise SpecError(f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or pretrain_epochs, not both")
+
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """Numbers that are in memory at once, beside the models of clusters."""
+        return {"the cold start's updates at once": min(self.alpha * self.clusters, clients) * compared_size(d, self.similarity)}
 
 
 class Compass(NamedTuple):
@@ -150,16 +156,16 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         which = choose(key, state, federation, cohort, hyper)
         new = cohort.mask & (state.labels[cohort.ids] < 0)
         work = _first_work(config, solver, cohort.work, new) if by_direction else cohort.work
-        updates = solver.fit(key, federation, jobs_from(cohort._replace(work=work), state.models, which), hyper)
         mix = weights_by(which, cohort.mask, sizes(federation, cohort), config.clusters, config.average)
-        mixed = mix_updates(mix, updates.delta, state.models)
-        after = inter_group(mixed.new, hyper["eta_g"], config.inter_group, state.compass.active)
+        jobs = jobs_from(cohort._replace(work=work), state.models, which)
+        trained = train_together(solver, key, federation, jobs, hyper, mix, state.models)
+        after = inter_group(trained.mixed.new, hyper["eta_g"], config.inter_group, state.compass.active)
         labels = state.labels.at[cohort.ids].set(jnp.where(cohort.mask, which, state.labels[cohort.ids]))
-        moved = (mix > 0).any(axis=1) & ~mixed.lost
+        moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
         compass = _turned(state, after, moved, config.newcomer) if moving else state.compass
         sent = _traffic(state, cohort, new & by_direction)
         diag = {"newcomers": jnp.sum(new, dtype=jnp.int32), "members": _members(labels, config.clusters)}
-        info = report(federation, cohort, updates, state.models[which], after[which], mixed, sent, **diag)
+        info = tell(federation, cohort, trained, which, after - state.models, sent, **diag)
         return state._replace(models=after, labels=labels, compass=compass), info
 
     def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:

@@ -42,6 +42,10 @@ class Config:
         "shared", "W_i of a client that has not trained: w_0, or one local epoch from it", choices=("shared", "own")
     )
 
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """Numbers that are in memory at once, beside the models of clusters."""
+        return {"a model for each client": clients * d}
+
 
 class State(NamedTuple):
     """Centres, the clients' last weights, and who belongs to which."""

@@ -28,7 +28,8 @@ from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.common import first_model
 from cfljax.methods.inside import Found, join_by_loss, ready_labels, round_inside
-from cfljax.methods.pretrain import all_updates, pretrainer, similarity
+from cfljax.methods.pretrain import all_updates, pretrainer
+from cfljax.methods.similarity import compared_size, similarity
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
@@ -61,6 +62,13 @@ class Config(fedavg.Config):
         """The clustering must happen."""
         if self.warmup_rounds >= train.rounds:
             raise SpecError(f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than train.rounds = {train.rounds}")
+
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """Numbers that are in memory at once, beside the models of clusters."""
+        return {
+            "the updates of all clients at once": clients * compared_size(d, self.similarity),
+            "their distances": 2 * clients**2,
+        }
 
 
 class State(NamedTuple):

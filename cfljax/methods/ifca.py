@@ -27,7 +27,6 @@ from cfljax import keys
 from cfljax.cohort import draw
 from cfljax.errors import SpecError
 from cfljax.kernels.choose import least_loss
-from cfljax.kernels.mix import mix_updates
 from cfljax.local.solver import Solver
 from cfljax.methods.choice import (
     DIVISORS,
@@ -40,7 +39,8 @@ from cfljax.methods.choice import (
     reseeded,
     shared_out,
 )
-from cfljax.methods.common import Clusters, first_models, jobs_from, report, traffic
+from cfljax.methods.common import Clusters, first_models, jobs_from, traffic
+from cfljax.methods.together import tell, train_together
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
@@ -107,12 +107,11 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         seen = first_batches(key, federation, cohort, batch, solver.sequential)
         which = least_loss(losses_of(model, seen, cohort, state.models))
         which = reseeded(key, which, federation, cohort, k, config.reseed)
-        updates = solver.fit(key, federation, jobs_from(cohort, state.models, which), hyper, work)
         mix = shared_out(which, federation, cohort, k, config.average, divisor)
-        mixed = mix_updates(mix, jnp.asarray(updates.delta), state.models)
+        trained = train_together(solver, key, federation, jobs_from(cohort, state.models, which), hyper, mix, state.models, work)
         sent = traffic(cohort, vectors_down=k)
-        info = report(federation, cohort, updates, state.models[which], mixed.new[which], mixed, sent)
-        return Clusters(mixed.new, join(state.labels, cohort, which)), info
+        info = tell(federation, cohort, trained, which, trained.mixed.new - state.models, sent)
+        return Clusters(trained.mixed.new, join(state.labels, cohort, which)), info
 
     def score(state: Clusters, federation: Federation, hyper: Hyper) -> jax.Array:
         return by_loss(model, federation, state.models, state.labels)

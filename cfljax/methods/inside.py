@@ -12,7 +12,8 @@ import numpy as np
 from cfljax.kernels.choose import least_loss
 from cfljax.local.solver import Solver
 from cfljax.local.stream import client_losses
-from cfljax.methods.common import traffic, train_clusters
+from cfljax.methods.common import traffic
+from cfljax.methods.together import train_clusters
 from cfljax.types import Cohort, Federation, Hyper, Info, Model
 
 ROUND_UP = 8

@@ -27,10 +27,11 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.kernels.choose import RESEED, SIMILARITIES, joint_choice, move_similarity
-from cfljax.kernels.mix import mix_updates, weights_by
+from cfljax.kernels.mix import weights_by
 from cfljax.local.solver import Solver, Work
 from cfljax.methods.choice import join, need_clients, reseeded
-from cfljax.methods.common import first_models, jobs_from, report, sizes, traffic
+from cfljax.methods.common import first_models, jobs_from, sizes, traffic
+from cfljax.methods.together import tell, train_together
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model
@@ -111,13 +112,14 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         which = choose(key, state, federation, jnp.asarray(cohort.ids), jnp.asarray(cohort.mask), hyper)
         which = reseeded(key, which, federation, cohort, k, config.reseed)
         stepping = hyper | {"loss_sum": jnp.float32(1)} if summed else hyper
-        updates = solver.fit(key, federation, jobs_from(cohort, state.models, which), stepping, work)  # eq. 5
         mix = weights_by(which, jnp.asarray(cohort.mask), sizes(federation, cohort), k, config.average)
-        mixed = mix_updates(mix, jnp.asarray(updates.delta), state.models)  # eq. 6
+        jobs = jobs_from(cohort, state.models, which)
+        trained = train_together(solver, key, federation, jobs, stepping, mix, state.models, work)  # eq. 5, 6
+        last = trained.mixed.new - state.models  # eq. 2
         all_take_part = cohort.ids.shape[0] >= jnp.sum(federation.uid >= 0)
         sent = traffic(cohort, vectors_down=jnp.where(all_take_part, k, 2 * k))
-        info = report(federation, cohort, updates, state.models[which], mixed.new[which], mixed, sent)
-        return State(mixed.new, mixed.new - state.models, join(state.labels, cohort, which)), info  # eq. 2
+        info = tell(federation, cohort, trained, which, last, sent)
+        return State(trained.mixed.new, last, join(state.labels, cohort, which)), info
 
     def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
         without = (state.labels < 0) & (federation.uid >= 0) & (federation.train.count > 0)

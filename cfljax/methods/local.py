@@ -5,17 +5,27 @@ Communication: none.
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
 from cfljax.local.solver import Solver
 from cfljax.methods.common import Clusters, first_model, jobs_from, keep_own, report, traffic
-from cfljax.options import NoOptions
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
 
-def make(config: NoOptions, model: Model, solver: Solver) -> Method:
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Local training takes no options."""
+
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """Numbers that are in memory at once, beside the models of clusters."""
+        return {"a model for each client": clients * d}
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
     """Local only: every client trains its own model alone."""
 
     def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> Clusters:
@@ -33,4 +43,4 @@ def make(config: NoOptions, model: Model, solver: Solver) -> Method:
     return Method(init, round, models=lambda state: (state.models, state.labels))
 
 
-local = Entry(NoOptions, make)
+local = Entry(Config, make)

@@ -33,20 +33,10 @@ from cfljax import cohort as cohorts
 from cfljax import keys
 from cfljax.kernels import host
 from cfljax.local.solver import Solver
-from cfljax.methods.common import first_model, traffic, train_clusters
-from cfljax.methods.pretrain import (
-    Parts,
-    all_updates,
-    late,
-    means,
-    pretrainer,
-    ready,
-    settled,
-    shortened,
-    similarity,
-    with_pretraining,
-    work_before,
-)
+from cfljax.methods.common import first_model, traffic
+from cfljax.methods.pretrain import Parts, all_updates, late, means, pretrainer, ready, settled, with_pretraining, work_before
+from cfljax.methods.similarity import compared_size, shortened, similarity
+from cfljax.methods.together import train_clusters
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
@@ -71,6 +61,10 @@ class Config:
     average: str = option("samples", "weights of the participants inside a cluster", choices=("samples", "uniform"))
     similarity: str = similarity()
     snapshots: bool = option(False, "keep the matrix of distances and the labels of OPTICS")
+
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """Numbers that are in memory at once, beside the models of clusters."""
+        return {"the updates of all clients at once": clients * compared_size(d, self.similarity)}
 
 
 class State(NamedTuple):

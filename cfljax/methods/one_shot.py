@@ -23,18 +23,10 @@ from cfljax import keys
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.kmeans import kmeans
 from cfljax.local.solver import Solver
-from cfljax.methods.common import first_model, traffic, train_clusters
-from cfljax.methods.pretrain import (
-    all_updates,
-    late,
-    means,
-    pretrainer,
-    ready,
-    settled,
-    similarity,
-    with_pretraining,
-    work_before,
-)
+from cfljax.methods.common import first_model, traffic
+from cfljax.methods.pretrain import all_updates, late, means, pretrainer, ready, settled, with_pretraining, work_before
+from cfljax.methods.similarity import compared_size, similarity
+from cfljax.methods.together import train_clusters
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
@@ -51,6 +43,10 @@ class Config:
     warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
     average: str = option("samples", "weights of the participants inside a cluster", choices=("samples", "uniform"))
     similarity: str = similarity()
+
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """Numbers that are in memory at once, beside the models of clusters."""
+        return {"the updates of all clients at once": clients * compared_size(d, self.similarity)}
 
 
 class State(NamedTuple):

@@ -12,7 +12,8 @@ import numpy as np
 from cfljax.errors import SpecError
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
-from cfljax.methods.common import Clusters, first_model, traffic, train_clusters
+from cfljax.methods.common import Clusters, first_model, traffic
+from cfljax.methods.together import train_clusters
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 

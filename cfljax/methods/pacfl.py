@@ -59,6 +59,10 @@ class Config(fedavg.Config):
     threshold: float = option(4.9, "degrees at which clusters stay apart", low=0.0, traced=True)
     snapshots: bool = option(False, "keep the matrix of distances")
 
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """Numbers that are in memory at once, beside the models of clusters."""
+        return {"the angles of all clients": 2 * clients**2}
+
 
 class State(NamedTuple):
     """The clusters, and what finding them cost."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,19 +11,12 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.errors import SpecError
-from cfljax.kernels.sketch import sketch
 from cfljax.local.solver import Solver, Work
-from cfljax.options import option
+from cfljax.methods.similarity import shortened
 from cfljax.types import Array, Federation, Hyper, Jobs, Traffic
 
 CHUNK = 64
 """Clients that pre-train in one call."""
-
-
-def similarity() -> Any:
-    """The option of methods that compare all updates at once."""
-    words = "how updates are compared: as they are, or by sketches of 4,096 numbers, which need less memory and a second training"
-    return option("exact", words, choices=("exact", "sketch"))
 
 
 def learners(federation: Federation) -> np.ndarray:
@@ -102,14 +94,6 @@ Parts = Iterable[tuple[np.ndarray, np.ndarray]]
 def all_updates(parts: Parts, similarity: str = "exact") -> np.ndarray:
     """f32[n, d], or sketches f32[n, 4096] which are all that is kept: HOST. The parts together, in the order of the ids."""
     return np.concatenate([shortened(delta, similarity) for _, delta in parts])
-
-
-def shortened(vectors: np.ndarray, similarity: str) -> np.ndarray:
-    """HOST. The vectors f32[n, d] as they are compared."""
-    return vectors if similarity == "exact" else np.asarray(_sketch(vectors))
-
-
-_sketch = jax.jit(sketch)
 
 
 def means(parts: Parts, labels: np.ndarray, clusters: int) -> np.ndarray:

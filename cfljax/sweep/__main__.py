@@ -10,6 +10,7 @@ from typing import Any
 
 from cfljax import command
 from cfljax.errors import SpecError
+from cfljax.paths import use_compilation_cache
 
 ABOUT = """Run a sweep: methods × data × seeds × numbers, from one TOML file. Started again on the same folder, it goes on where
 it stopped. Without a file it runs the quickstart: every method on rotated handwritten digits."""
@@ -28,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override; lists and ranges are grid axes")
     made.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models … of a file")
     made.add_argument("--dry-run", action="store_true", help="say what would run; nothing is trained")
+    made.add_argument("--explain", action="store_true", help="say how training would be carried out, and what each way would cost")
     made.add_argument("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps besides curves")
     made.add_argument("--retry-failed", action="store_true", help="run again what failed")
     made.add_argument("--target", type=float, metavar="ACCURACY", help="report the rounds and bytes to this accuracy (a fraction)")
@@ -37,6 +39,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--quiet", action="store_true", help="no progress")
     made.add_argument("--launcher", default="local", metavar="NAME", help="where runs are computed (default: local)")
     made.add_argument("--workers", type=int, metavar="N", help="processes (default: a core each on a CPU, else one)")
+    made.add_argument("--mesh", metavar="SHAPE", help="one process, many devices: auto, or such as runs=2,clients=4")
+    made.add_argument("--distributed", action="store_true", help="one run over several processes, this command in each of them")
+    made.add_argument("--coordinator", metavar="HOST:PORT", help="--distributed: where process 0 is, if nothing else says it")
+    made.add_argument("--process-id", type=int, metavar="N", help="--distributed: the number of this process, from 0")
+    made.add_argument("--num-processes", type=int, metavar="N", help="--distributed: how many there are")
     made.add_argument("--address", help='--launcher ray: of a running cluster, or "auto" (default: a Ray of its own)')
     made.add_argument("--gpus-per-task", type=float, metavar="N", help="--launcher ray: GPUs, or a share of one, per batch")
     made.add_argument("--cpus-per-task", type=int, metavar="N", help="--launcher ray: threads per batch (default: 1)")
@@ -56,8 +63,19 @@ def run(flags: argparse.Namespace) -> int:
     launch, chosen = _launcher(flags)
     if flags.dry_run:
         return _dry_run(spec)
+    if flags.explain:
+        return _explain(spec)
+    meshed = _devices(flags)
     if not flags.no_cache:
-        command.use_compilation_cache()
+        use_compilation_cache()
+    from cfljax import distributed
+
+    if not distributed.leads():
+        from cfljax.launch.hosts import follow
+
+        return follow(spec)
+    if meshed:
+        from cfljax.launch.hosts import carry_out_on_mesh as launch
     from cfljax.launch import workers
     from cfljax.launch.sweep import Options
     from cfljax.report.tables import comparison
@@ -84,6 +102,24 @@ def run(flags: argparse.Namespace) -> int:
     if outcome.failed:
         print(_failures(results), file=sys.stderr)
     return 1 if outcome.failed else 0
+
+
+def _devices(flags: argparse.Namespace) -> bool:
+    """Take the devices, and join the processes, that the flags ask for; whether they ask for any."""
+    places = (flags.coordinator, flags.process_id, flags.num_processes)
+    if not flags.mesh and not flags.distributed:
+        if any(value is not None for value in places):
+            raise SpecError("--coordinator, --process-id and --num-processes are for --distributed; give that, too")
+        return False
+    if flags.launcher != "local" or flags.workers or flags.as_worker:
+        raise SpecError("--mesh and --distributed: are for one process on each machine, without --launcher and --workers")
+    from cfljax import mesh
+    from cfljax.distributed import Hosts
+    from cfljax.launch import hosts
+
+    shape = mesh.parse(flags.mesh or "auto")
+    hosts.prepare(shape, Hosts(places[0], places[1], places[2]) if flags.distributed else None)
+    return True
 
 
 def _shard(text: str | None) -> tuple[int, int] | None:
@@ -133,6 +169,26 @@ def _failures(results: object) -> str:
     return "\n".join(f"failed: {r['label']} (seed {r['seed']}): {r['error']}" for r in records)
 
 
+def _explain(spec: object) -> int:
+    from cfljax import assemble, execution, plan
+    from cfljax.launch.devices import use_cores
+
+    runs = spec.runs()  # type: ignore[attr-defined]
+    if len(runs) == 1:
+        use_cores()
+    print(execution.machine())
+    told: dict[str, str] = {}
+    for batch in plan.batches(runs, 1):
+        key = batch.program_key.partition("/")[0]
+        if key not in told:
+            federation = assemble.federation_of(batch.first)
+            model = assemble.model_of(batch.first, federation)
+            name = f"{batch.first.label} on {batch.first.data.name}, {model.name}"
+            told[key] = execution.explain(name, assemble.choice_of(batch.first, model, federation))
+    print("\n".join(told.values()))
+    return 0
+
+
 def _dry_run(spec: object) -> int:
     from cfljax import assemble, plan
     from cfljax.federation.pack import nbytes
@@ -145,6 +201,8 @@ def _dry_run(spec: object) -> int:
         return {"clients": federation.clients, "pool_bytes": nbytes(federation), "parameters": model.size}
 
     print(plan.dry_run(made, size))
+    for batch in made:
+        plan.check_memory(batch, size(batch), assemble.memory_there())
     return 0
 
 

@@ -15,6 +15,7 @@ from cfljax.local.plan import LADDER, Plan, gram_sizes
 from cfljax.local.schedule import Work
 from cfljax.types import Jobs
 from tests import toy
+from tests.methods import contract
 
 PULLS = {
     "proximal to another model": ({"mu": 0.5}, True, False),
@@ -79,6 +80,37 @@ def test_the_gram_form_is_for_models_whose_first_layer_it_is_exact_for():
     assert gram.first_layer(toy.model(5)) is not None
     assert gram.first_layer(models.build("cnn", {"channels": [2], "dense": [3]}, (8, 8), 4)) is None
     assert gram.first_layer(models.from_module((lambda key: jnp.zeros((6, 4)), lambda w, x: x @ w), (6,), 4)) is None
+
+
+@pytest.mark.parametrize("name", ["fedprox", "ifca", "joint", "cfl_mgd", "fedgroup"])
+def test_participants_in_blocks_as_all_at_once(name):
+    (whole,), (blocks,) = contract.run(name), contract.run(name, stream=2)
+    assert np.array_equal(whole.labels, blocks.labels)
+    assert np.abs(whole.models - blocks.models).max() < 1e-5
+    for number in ("accuracy", "train_loss", "discrepancy", "nonfinite"):  # the toy model is shorter than a sketch
+        assert np.allclose(whole.history[number], blocks.history[number], rtol=1e-4, atol=1e-6, equal_nan=True)
+
+
+def test_the_discrepancy_of_sketched_updates_is_near():
+    from cfljax.methods.together import tell, train_together
+    from cfljax.types import Cohort, Traffic
+
+    federation, model = toy.federation(clients=40), toy.model(200)
+    assert model.size > 2000
+    ids = jnp.arange(40)
+    cohort = Cohort(ids, ids >= 0, jnp.ones(40), jnp.int32(0))
+    old, mix = model.init(keys.root(1))[None], jnp.full((1, 40), 1 / 40)
+    jobs = Jobs(ids, cohort.mask, cohort.work, old, jnp.zeros(40, jnp.int32))
+    found = []
+    for stream in (0, 7):
+        solver, hyper = toy.solver(model, stream=stream), {"lr": jnp.float32(0.1)}
+        trained = train_together(solver, keys.root(2), federation, jobs, hyper, mix, old)
+        assert trained.moves.shape[1] == (256 if stream else model.size)
+        info = tell(federation, cohort, trained, jobs.which, trained.mixed.new - old, Traffic(*(jnp.int32(0),) * 4))
+        found.append((float(info.discrepancy), float(info.drift), np.asarray(trained.mixed.new)))
+    assert abs(found[1][0] / found[0][0] - 1) < 0.12
+    assert abs(found[1][1] / found[0][1] - 1) < 1e-5
+    assert np.abs(found[1][2] - found[0][2]).max() < 1e-6
 
 
 SPEED = speed.Speed(step=4e-6, small=2e-11, large=1e-11, value=2e-10)

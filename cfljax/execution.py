@@ -1,0 +1,99 @@
+"""HOST. Which execution plan a run gets, and why: the predicted time of each choice."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cfljax.config import Run
+from cfljax.local import speed
+from cfljax.local.plan import Plan, gram_sizes
+from cfljax.local.schedule import Work
+from cfljax.types import Federation, Model
+
+WHOLE = 1 << 28
+"""Bytes of updates up to which all participants' are held at once."""
+BLOCK = 1 << 26
+"""Bytes of updates in a block, beyond."""
+
+
+class Choice(NamedTuple):
+    """A plan, and what speaks for it."""
+
+    plan: Plan
+    devices: int
+    by_steps: float | None
+    """Predicted seconds of the first layer in a round, step by step; None where there is no other way."""
+    by_gram: float | None
+    """The same with the chosen Gram matrices."""
+    updates: int
+    """Bytes of all participants' updates."""
+
+
+def work_of(run: Run) -> Work:
+    """A client's work in a round."""
+    return Work(run.train.epochs, run.train.steps, None if run.train.batch == "full" else int(run.train.batch))
+
+
+def choose(run: Run, model: Model, federation: Federation, inputs: int, in_turn: bool, devices: int = 1) -> Choice:
+    """The run's plan: as it says, else as the machine's measured speed and the shapes suggest. inputs: values per sample."""
+    forced, work = run.train.forced, work_of(run)
+    sequential = in_turn if forced.side_by_side is None else not forced.side_by_side
+    participants = run.train.participants(federation.clients)
+    updates = 4 * participants * model.size
+    stream = (0 if updates <= WHOLE else max(8, BLOCK // (4 * model.size))) if forced.stream is None else forced.stream
+    layer = speed.layer_of(model, inputs) if run.train.optimizer == "sgd" else None
+    if layer is None:
+        return Choice(Plan(sequential, 0, stream), devices, None, None, updates)
+    if forced.gram is not None:
+        plan = Plan(sequential, forced.gram, stream)
+    else:
+        machine = speed.known(speed.kept())
+        plan = Plan(sequential, speed.gram_limit(machine, layer, work, federation.train.longest), stream)
+    return Choice(plan, devices, *_predicted(plan, layer, work, federation, participants / devices), updates)
+
+
+def _predicted(plan: Plan, layer: speed.Layer, work: Work, federation: Federation, participants: float) -> tuple[float, float]:
+    """Seconds per round (step by step, by the plan): the mean over the clients, times the participants of a device."""
+    machine = speed.known()
+    counts = np.asarray(federation.train.count)
+    values, repeats = np.unique(counts[counts > 0], return_counts=True)
+    sizes = gram_sizes(plan, federation.train.longest, work.batch)
+    plain = sum(r * speed.by_steps(machine, layer, work, int(n)) for n, r in zip(values, repeats, strict=True))
+    chosen = 0.0
+    for n, r in zip(values, repeats, strict=True):
+        size = next((size for size in sizes if size >= n), None)
+        each = speed.by_steps(machine, layer, work, int(n)) if size is None else speed.by_gram(machine, layer, work, int(n), size)
+        chosen += r * each
+    share = participants / max(int(repeats.sum()), 1)
+    return float(plain * share), float(chosen * share)
+
+
+def explain(label: str, choice: Choice) -> str:
+    """The choice in words."""
+    plan = choice.plan
+    lines = [f"{label}:"]
+    how = "one after another" if plan.sequential else "side by side"
+    lines.append(f"  clients {how}, dealt to {choice.devices} device{'s' if choice.devices > 1 else ''}")
+    if choice.by_steps is None or choice.by_gram is None:
+        lines.append("  step by step: the Gram form is for plain SGD on a model whose first layer is dense")
+    else:
+        which = f"on their Gram matrix up to {plan.gram} samples" if plan.gram else "step by step"
+        times = f"step by step {_time(choice.by_steps)}, by this plan {_time(choice.by_gram)}"
+        lines.append(f"  first layer {which}; predicted per round for that layer: {times}")
+    size = f"{choice.updates / 1e6:.3g} MB of updates"
+    lines.append(f"  {size}, {f'summed in blocks of {plan.stream} participants' if plan.stream else 'held at once'}")
+    return "\n".join(lines)
+
+
+def machine() -> str:
+    """The measured speed that predictions are made from."""
+    found = speed.known(speed.kept())
+    rates = f"products of mini-batches {2e-9 / found.small:.3g} GFLOP/s, of large batches {2e-9 / found.large:.3g}"
+    return f"this machine: {found.step * 1e6:.3g} µs a step, {rates}, {found.value * 1e9:.2g} ns a pixel (kept in {speed.kept()})"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+
