@@ -7,7 +7,8 @@ import pytest
 
 from tests.packaging.own import forgotten
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "experiments" / "notebooks").glob("*.ipynb"))
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "experiments" / "notebooks").glob("*.ipynb"))
 
 
 def cells(notebook):
@@ -40,11 +41,12 @@ def test_notebooks_are_kept_without_outputs():
 
 @pytest.mark.long
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda n: n.stem)
-def test_notebooks_run_in_jupyter(notebook):
+def test_notebooks_run_in_jupyter(notebook, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     content = nbformat.read(notebook, as_version=4)
     nbformat.validate(content)
-    nbclient.NotebookClient(content, timeout=300, kernel_name="python3").execute()
+    nbclient.NotebookClient(content, timeout=600, startup_timeout=300, kernel_name="python3").execute()
     shown = json.dumps(content)
     assert "<svg" in shown if notebook.stem == "quickstart" else "image/png" in shown
