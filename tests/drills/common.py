@@ -103,6 +103,7 @@ def main(figure: Figure, drill: Drill, arguments: list[str] | None = None) -> in
     tally.end = time.monotonic() + flags.seconds
     drill(tally, flags.count, flags.seed)
     line = f"python -m tests.drills.{figure.name} --count {flags.count} --seed {flags.seed}"
+    line += f" --seconds {flags.seconds:g}" if np.isfinite(flags.seconds) else ""
     write(figure, tally, line, flags.json, flags.add, begin)
     return 1 if tally.failures else 0
 
