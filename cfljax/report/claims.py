@@ -99,6 +99,12 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
     return Verdict(DIRECTION if mean * published > 0 and abs(mean) > deviation else FAILS, found)
 
 
+def signed_difference(claim: Claim, measured: Mapping[str, Measured]) -> str:
+    """The mean over seeds of a − b, as a verdict writes it."""
+    apart = _paired(claim, measured, lambda a, b: a - b)
+    return _signed(float(np.mean(apart))) if apart else "unknown"
+
+
 def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001
     less = [value for value in _paired(claim, measured, _less) if not math.isnan(value)]
     published = "" if claim.published is None else f"; published {_fewer(claim.published)}"

@@ -11,9 +11,9 @@ import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.options import show
-from cfljax.report.claims import Measured, Verdict, verdict
+from cfljax.report.claims import Measured, Verdict, signed_difference, verdict
 from cfljax.report.gather import Unit
-from cfljax.report.published import Cell, Published
+from cfljax.report.published import Cell, Claim, Published
 from cfljax.report.take import Take
 from cfljax.result import Result, Results
 
@@ -54,8 +54,15 @@ def section(published: Published, folders: list[Results]) -> Section:
         measured[cell.name] = _measured(cell, cell.take, chosen, units, published)
         if cell.take.summary == "accuracy_max":
             last_ten[cell.name] = _measured(cell, LAST, chosen, units, published)
-    verdicts = [verdict(claim, published, measured) for claim in published.claims]
+    verdicts = [_with_last_ten(verdict(claim, published, measured), claim, last_ten) for claim in published.claims]
     return Section(published, folders, list(used.values()), measured, last_ten, lost, verdicts)
+
+
+def _with_last_ten(decided: Verdict, claim: Claim, last_ten: dict[str, Measured]) -> Verdict:
+    """A difference of two maxima says, too, what it is over the last ten evaluations."""
+    if claim.kind != "difference" or not all(name in last_ten and last_ten[name].values for name in claim.cells):
+        return decided
+    return decided._replace(found=f"{decided.found}; last ten {signed_difference(claim, last_ten)}")
 
 
 def _finished(published: Published, name: str, fitting: list[Unit]) -> list[Unit]:

@@ -68,7 +68,8 @@ def test_what_was_not_run_says_so_and_claims_about_it_have_no_verdict(place):
     page = against([place / "runs"], [place / "published.toml"])
     assert row_of(page, "FeSEM")[1:4] == ["70.0", "not run", "not run"]
     assert row_of(page, "FeSEM is between them")[1:] == ["**not run**", "not run: FeSEM – Nobody ran it."]
-    assert row_of(page, "IFCA beats FedAvg, by 30 points")[1] == "**reproduces**"
+    _, word, found = row_of(page, "IFCA beats FedAvg, by 30 points")
+    assert word == "**reproduces**" and "; published +30; last ten +" in found
     assert "By hand." in page and page.count("not run") == 5  # twice in its row, once in the head, once each as verdict and why
 
 
