@@ -66,7 +66,7 @@ def workload(data: str, model: dict[str, Any], clients: int, mean: int, law: str
 
 
 MCLR = {"name": "mclr"}
-CNN = {"name": "cnn", "channels": [32, 64], "kernel": 3, "hidden": [128]}
+CNN = {"name": "cnn", "channels": [32, 64], "kernel": 3, "dense": [128]}
 
 
 def cases(scale: int = 1) -> Iterator[tuple[str, Workload]]:

@@ -42,7 +42,7 @@ WORKLOADS = {
         "FedAvg, CNN (3x3 32, 3x3 64, dense 128) on CIFAR-10, upright and upside down: 200 clients of 500, 20 per round, "
         "1 epoch, batch 50",
         {"name": "cifar10", "partition": "rotated", "groups": 2, "clients": 200, "samples_per_client": 500},
-        {"name": "cnn", "channels": [32, 64], "kernel": 3, "hidden": [128]},
+        {"name": "cnn", "channels": [32, 64], "kernel": 3, "dense": [128]},
         {"name": "fedavg"}, {"participation": 20, "epochs": 1, "batch": 50, "lr": 0.05}, 0.05,
     ),
     "W4": Workload(
