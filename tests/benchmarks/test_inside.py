@@ -8,11 +8,17 @@ from benchmarks import accelerator, shapes
 from benchmarks.inside import time_rounds
 from benchmarks.setup_peers import PEERS, peers_of
 from benchmarks.workloads import WORKLOADS
+from cfljax.config import read_spec
 
 
 def test_every_round_but_the_first_and_the_last_is_timed():
     found = time_rounds(WORKLOADS["toy"].spec(5))
     assert len(found.seconds) == 3 and min(found.seconds) > 0
+
+
+def test_every_spec_is_valid():
+    for workload in (*WORKLOADS.values(), *(one for _, one in shapes.cases())):
+        assert len(read_spec(workload.spec(3)).runs()) == 1
 
 
 def test_power_law_sizes_have_the_total_of_equal_ones():
