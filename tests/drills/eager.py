@@ -23,7 +23,7 @@ def drill(tally: Tally, count: int, seed: int) -> None:
 
     for number in tally.trials(min(count, len(list(METHODS)))):
         name = list(METHODS)[number]
-        options = {k: v for k, v in contract.OPTIONS.get(name, {}).items() if not k.startswith("pretrain")}
+        options = dict(contract.OPTIONS.get(name, {}))
         if "clusters" in METHODS.entry(name).options.__dataclass_fields__:
             options.setdefault("clusters", 2)
         federation = jax.device_put(contract.host_federation())

@@ -135,7 +135,7 @@ def kmeans(tally: Tally, rng: Rng) -> list[str]:
 
     n, d = ((16, 300), (40, 6))[rng.integers(2)]
     middles = 5 * rng.normal(size=(3, d))
-    points = (middles[rng.integers(0, 3, n)] + 0.05 * rng.normal(size=(n, d))).astype(np.float32)
+    points = (middles[rng.permutation(np.arange(n) % 3)] + 0.05 * rng.normal(size=(n, d))).astype(np.float32)
     points[1] = points[0]
     out = compiled(kernel, keys.root(int(rng.integers(1000))), points, clusters=3)
     with warnings.catch_warnings():

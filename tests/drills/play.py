@@ -96,6 +96,8 @@ def spoilt(federation: Federation, samples: int, clients: int, rng: np.random.Ge
             for start, count in zip(split.start, split.count, strict=True):
                 held[start : start + count] = True
             rows[~held] = len(federation.pool.y) - 1
+            room = np.full(CLIENTS * split.longest - len(rows), len(federation.pool.y) - 1, np.int32)
+            rows = np.concatenate([rows, room])  # one shape, whatever the clients hold
             padded = dataclasses.replace(padded, **{part: dataclasses.replace(split, rows=rows)})
             assert old.longest + samples == split.longest
     return padded
