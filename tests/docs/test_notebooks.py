@@ -43,6 +43,7 @@ def test_notebooks_are_kept_without_outputs():
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda n: n.stem)
 def test_notebooks_run_in_jupyter(notebook, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.delenv("MPLBACKEND")  # pictures are shown inline
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     content = nbformat.read(notebook, as_version=4)
