@@ -95,6 +95,7 @@ def plot(rows: list[dict[str, Any]], file: Path) -> None:
             ax.axhline(level, color="tab:red", linestyle="--", linewidth=1)
             ax.annotate("floor", (1, level), xycoords=right, color="tab:red", fontsize=7, ha="right", va="bottom")
         ax.set_yscale("log")
+        ax.tick_params(axis="y", which="minor", labelsize=6)
         ax.margins(y=0.15)
         ax.set_title(workload, fontsize=10)
         ax.set_xticks(range(len(there)), there, rotation=40, ha="right", fontsize=8)
