@@ -34,7 +34,9 @@ def mix_updates(mix: jax.Array, delta: jax.Array, old: jax.Array) -> Mixed:
 def weighted_sum(mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(mix @ rows f32[K, d] without the rows that are not finite, bool[S] which are). Sums of parts of the participants add up."""
     finite = jnp.isfinite(rows).all(axis=1)
-    return jnp.matmul(mix, jnp.where(finite[:, None], rows, 0.0), precision=HIGHEST), finite  # 0 · NaN would spread
+    cleaned = lambda: jnp.matmul(mix, jnp.where(finite[:, None], rows, 0.0), precision=HIGHEST)  # noqa: E731 (0 · NaN would spread)
+    as_they_are = lambda: jnp.matmul(mix, rows, precision=HIGHEST)  # noqa: E731 (the rule, and a copy of all rows less)
+    return jax.lax.cond(jnp.all(finite), as_they_are, cleaned), finite
 
 
 def move_by(mix: jax.Array, moved: jax.Array, finite: jax.Array, old: jax.Array) -> Mixed:

@@ -14,6 +14,19 @@ def cores() -> list[int]:
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
+PATIENCE = "--xla_cpu_collective_call_terminate_timeout_seconds=1000000 --xla_cpu_collective_call_warn_stuck_timeout_seconds=600"
+
+
+def wait_for_each_other() -> None:
+    """XLA ends the process when one of a CPU's devices waits 40 seconds for another, as it may for the one with the largest
+    client, or on a laptop that slept: have it wait. Before JAX's first computation."""
+    import jax
+
+    known = jax.__version_info__ < (0, 13)  # a flag that a later XLA did not know would end the process, too
+    if known and "collective_call" not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {PATIENCE}".strip()
+
+
 def use_cores(count: int | None = None) -> None:
     """Make each core (or `count` of them) a device, so that a round's participants are dealt to them. Does nothing where the
     user has chosen a number, or has computed something already."""
@@ -22,5 +35,6 @@ def use_cores(count: int | None = None) -> None:
     chosen = getattr(jax.config, "jax_num_cpu_devices", -1) > 0 or "device_count" in os.environ.get("XLA_FLAGS", "")
     if chosen:
         return
+    wait_for_each_other()
     with contextlib.suppress(RuntimeError):  # JAX has begun with one device
         jax.config.update("jax_num_cpu_devices", count or min(MOST, len(cores())))

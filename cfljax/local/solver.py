@@ -112,4 +112,9 @@ def _each(one: Callable[[Task], Any], key: jax.Array, federation: Federation, jo
         mask = jobs.mask[s] & (s >= 0)
         return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], jobs.start[which], anchor, velocity))
 
-    return spread(job, jnp.where(jobs.mask, federation.train.count[jobs.client] * jobs.work, 0.0), plan)
+    return spread(job, costs_of(federation, jobs), plan)
+
+
+def costs_of(federation: Federation, jobs: Jobs) -> jax.Array:
+    """f32[S]: the work of each job, in samples."""
+    return jnp.where(jobs.mask, federation.train.count[jobs.client] * jobs.work, 0.0)

@@ -6,9 +6,10 @@ A program that is made for several devices (`everywhere`) runs on each of them w
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -55,15 +56,45 @@ def devices() -> int:
     return _devices.get()
 
 
-def spread(job: Callable[[jax.Array], Any], costs: jax.Array, plan: Plan) -> Any:
-    """`job(s)` for s = 0 … S − 1, stacked. `costs` f32[S]: the work of each, in any unit. `job(-1)` must cost next to nothing
-    where jobs run in turn: a device's free places ask for it."""
+class Dealt(NamedTuple):
+    """Jobs dealt to the devices."""
+
+    mine: jax.Array
+    """i32[R]: which ones this device does; −1: none, a free place."""
+    place: jax.Array
+    """i32[S]: where each job's result is in those of all devices."""
+
+    def collect(self, results: Any) -> Any:
+        """The results of all jobs in their order, from those of this device's, one for each place."""
+        return jax.tree.map(lambda each: jax.lax.all_gather(each, AXIS, tiled=True)[self.place], results)
+
+
+def deal_out(costs: jax.Array) -> Dealt | None:
+    """The jobs, dealt; `costs` f32[S]: the work of each, in any unit. None: one device does them all."""
     number, width = costs.shape[0], devices()
     if width == 1 or number == 1:
-        return _on_one(job, jnp.arange(number), plan)
+        return None
     lists, place = deal(costs, width, min(number, int(-(-number * ROOM // width))))
-    mine = _on_one(job, lists[jax.lax.axis_index(AXIS)], plan)
-    return jax.tree.map(lambda each: jax.lax.all_gather(each, AXIS, tiled=True)[place], mine)
+    return Dealt(lists[jax.lax.axis_index(AXIS)], place)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """What is traced in this context is not shared: each device does something else."""
+    token = _devices.set(1)
+    try:
+        yield
+    finally:
+        _devices.reset(token)
+
+
+def spread(job: Callable[[jax.Array], Any], costs: jax.Array, plan: Plan) -> Any:
+    """`job(s)` for s = 0 … S − 1, stacked. `job(-1)` must cost next to nothing where jobs run in turn: a device's free places
+    ask for it."""
+    dealt = deal_out(costs)
+    if dealt is None:
+        return _on_one(job, jnp.arange(costs.shape[0]), plan)
+    return dealt.collect(_on_one(job, dealt.mine, plan))
 
 
 def share(part: Callable[[jax.Array, int], Any]) -> Any:

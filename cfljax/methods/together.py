@@ -3,14 +3,16 @@ participants, so that memory holds a block and the clusters, not a model per par
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from cfljax.kernels.mix import Mixed, move_by, replace_by, weighted_sum, weights_by
 from cfljax.kernels.sketch import sketch
-from cfljax.local.solver import Solver, Work
+from cfljax.local.plan import Plan
+from cfljax.local.solver import Solver, Work, costs_of
+from cfljax.local.spread import AXIS, Dealt, alone, deal_out
 from cfljax.methods.common import jobs_from, sizes
 from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Traffic, Updates
 
@@ -18,21 +20,34 @@ SHORT = 256
 """Numbers that a participant's update is kept as while they stream: the discrepancy is then known to about 4 % (1/√512)."""
 
 
-class Together(NamedTuple):
-    """What is left of the participants' updates."""
+class Each(NamedTuple):
+    """What is left of participants' updates."""
 
-    mixed: Mixed
-    """The clusters' models, moved by them."""
-    velocity: jax.Array | None
-    """f32[K, d]: the members' mean momentum buffers, where such were asked for."""
     loss: jax.Array
     """f32[S]."""
     finite: jax.Array
     """bool[S]."""
     norm: jax.Array
-    """f32[S] of the updates."""
+    """f32[S]."""
     moves: jax.Array
-    """f32[S, d] the updates, or f32[S, SHORT] sketches of them."""
+    """f32[S, d] the updates, or f32[S, SHORT] sketches of them; of several devices' participants only one's own."""
+
+
+class Together(NamedTuple):
+    """A round of training."""
+
+    mixed: Mixed
+    """The clusters' models, moved."""
+    velocity: jax.Array | None
+    """f32[K, d]: the members' mean momentum buffers, where such were asked for."""
+    each: Each
+    dealt: Dealt | None
+    """Whose moves are here; None: everybody's."""
+    plan: Plan
+
+
+Sums = tuple[jax.Array, jax.Array | None]
+"""(mix @ updates f32[K, d], members @ buffers f32[K, d] or None) over some participants."""
 
 
 def train_together(
@@ -49,48 +64,76 @@ def train_together(
 ) -> Together:
     """Local training of the jobs, and `old + mix @ updates`; mix f32[K, S], old f32[K, d]. `members` f32[K, S]: how momentum
     buffers are averaged, where a cluster has one, velocity f32[K, d]."""
-    number, stream = jobs.client.shape[0], solver.plan.stream
-    amount = solver.work if work is None else work
-    block = stream if 0 < stream < number else number
+    stream, amount = solver.plan.stream, solver.work if work is None else work
+    dealt = deal_out(costs_of(federation, jobs))
+    if dealt is not None:
+        some, shares, parts = _mine(dealt.mine, jobs, mix, members)
+    else:
+        some, shares, parts = jobs, mix, members
+    number = some.client.shape[0]
 
-    def part(jobs: Jobs, mix: jax.Array, members: jax.Array | None) -> tuple[jax.Array, jax.Array | None, Together]:
+    def part(jobs: Jobs, mix: jax.Array, members: jax.Array | None) -> tuple[Sums, Each]:
         updates: Updates = solver.fit(key, federation, jobs, hyper, amount)
         delta = jnp.asarray(updates.delta)
+        norm = jnp.linalg.norm(delta, axis=1)
         moved, finite = weighted_sum(mix, delta)
         buffers = None
         if members is not None:  # a broken client is left out of both
             buffers = weighted_sum(members, jnp.where(finite[:, None], jnp.asarray(updates.velocity), jnp.nan))[0]
-        moves = delta if block == number else sketch(delta, SHORT)
-        norm = jnp.linalg.norm(delta, axis=1)
-        return moved, buffers, Together(None, None, jnp.asarray(updates.loss), finite, norm, moves)  # type: ignore[arg-type]
+        moves = sketch(delta, SHORT) if 0 < stream < number else delta
+        return (moved, buffers), Each(jnp.asarray(updates.loss), finite, norm, moves)
 
-    if block == number:
-        moved, buffers, found = part(jobs, mix, members)
-    else:
-        moved, buffers, found = _in_blocks(part, jobs, mix, members, block)
+    with alone():
+        (moved, buffers), each = (_in_blocks if 0 < stream < number else _at_once)(part, some, shares, parts, stream)
+    if dealt is not None:
+        moved, buffers = jax.lax.psum((moved, buffers), AXIS)
+        loss, finite, norm = dealt.collect((each.loss, each.finite, each.norm))
+        each = Each(loss, finite, norm, each.moves)
     if members is not None and buffers is not None and velocity is not None:
-        velocity = replace_by(members, buffers, found.finite, velocity).new
-    return found._replace(mixed=move_by(mix, moved, found.finite, old), velocity=velocity)
+        velocity = replace_by(members, buffers, each.finite, velocity).new
+    return Together(move_by(mix, moved, each.finite, old), velocity, each, dealt, solver.plan)
 
 
-def _in_blocks(part, jobs, mix, members, block):  # type: ignore[no-untyped-def]
+def _mine(mine: jax.Array, jobs: Jobs, mix: jax.Array, members: jax.Array | None) -> tuple[Jobs, jax.Array, jax.Array | None]:
+    """This device's jobs (free places are masked), and their columns of the matrices."""
+    there = mine >= 0
+    anchor_of = None if jobs.anchor_of is None else jobs.anchor_of[mine]
+    some = jobs._replace(
+        client=jobs.client[mine],
+        mask=jobs.mask[mine] & there,
+        work=jobs.work[mine],
+        which=jobs.which[mine],
+        anchor_of=anchor_of,
+    )
+    return some, jnp.where(there, mix[:, mine], 0.0), None if members is None else jnp.where(there, members[:, mine], 0.0)
+
+
+def _at_once(part: Any, jobs: Jobs, mix: jax.Array, members: jax.Array | None, _: int) -> tuple[Sums, Each]:
+    return part(jobs, mix, members)
+
+
+def _in_blocks(part: Any, jobs: Jobs, mix: jax.Array, members: jax.Array | None, block: int) -> tuple[Sums, Each]:
     """The sums of `part` over blocks of participants, and what it tells of each of them."""
     number, clusters = jobs.client.shape[0], mix.shape[0]
     blocks = -(-number // block)
     cut = lambda a: None if a is None else jnp.pad(a, (0, blocks * block - number)).reshape(blocks, block)  # noqa: E731
-    shares = lambda m: jnp.pad(m, ((0, 0), (0, blocks * block - number))).reshape(clusters, blocks, block).swapaxes(0, 1)  # noqa: E731
-    own = None if members is None else shares(members)
-    each = (cut(jobs.client), cut(jobs.mask), cut(jobs.work), cut(jobs.which), cut(jobs.anchor_of), shares(mix), own)
 
-    def one(total, at):  # type: ignore[no-untyped-def]
+    def columns(m: jax.Array | None) -> jax.Array | None:
+        if m is None:
+            return None
+        return jnp.pad(m, ((0, 0), (0, blocks * block - number))).reshape(clusters, blocks, block).swapaxes(0, 1)
+
+    def one(total: Sums, at: Any) -> tuple[Sums, Each]:
         client, mask, work, which, anchor_of, mix, members = at
         some = jobs._replace(client=client, mask=mask, work=work, which=which, anchor_of=anchor_of)
-        moved, buffers, found = part(some, mix, members)
-        return jax.tree.map(jnp.add, total, (moved, buffers)), found
+        sums, each = part(some, mix, members)
+        return jax.tree.map(jnp.add, total, sums), each
 
     nothing = jnp.zeros((clusters, jobs.start.shape[1]))
-    (moved, buffers), found = jax.lax.scan(one, (nothing, None if members is None else nothing), each)
-    return moved, buffers, jax.tree.map(lambda a: a.reshape(blocks * block, *a.shape[2:])[:number], found)
+    begin = (nothing, None if members is None else nothing)
+    fields = (cut(jobs.client), cut(jobs.mask), cut(jobs.work), cut(jobs.which), cut(jobs.anchor_of))
+    sums, each = jax.lax.scan(one, begin, (*fields, columns(mix), columns(members)))
+    return sums, jax.tree.map(lambda a: a.reshape(blocks * block, *a.shape[2:])[:number], each)
 
 
 def tell(
@@ -103,18 +146,29 @@ def tell(
     **diag: jax.Array,
 ) -> Info:
     """The Info of a round; moved f32[K, d] is how far the clusters' models went from the start of the round to its end."""
-    ok = cohort.mask & trained.finite
+    each = trained.each
+    ok = cohort.mask & each.finite
     n = jnp.maximum(jnp.sum(ok), 1)
 
-    def mean(each: jax.Array) -> jax.Array:
-        return jnp.sum(jnp.where(ok, each, 0.0)) / n
+    def mean(of: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.where(ok, of, 0.0)) / n
 
-    whole = trained.moves.shape[1] == moved.shape[1]
-    discrepancy = mean(jnp.linalg.norm(trained.moves - (moved if whole else sketch(moved, SHORT))[which], axis=1))
+    whole = each.moves.shape[1] == moved.shape[1]
     weight = jnp.where(cohort.mask, sizes(federation, cohort), 0.0)
-    loss = jnp.sum(jnp.where(weight > 0, weight * trained.loss, 0.0)) / jnp.maximum(jnp.sum(weight), 1.0)
+    loss = jnp.sum(jnp.where(weight > 0, weight * each.loss, 0.0)) / jnp.maximum(jnp.sum(weight), 1.0)
     lost = jnp.any(cohort.mask) & ~jnp.any(ok)
-    return Info(traffic, loss, discrepancy, mean(trained.norm), trained.mixed.nonfinite, lost, diag)
+    discrepancy = mean(_distances(trained, which, moved if whole else sketch(moved, SHORT)))
+    return Info(traffic, loss, discrepancy, mean(each.norm), trained.mixed.nonfinite, lost, diag)
+
+
+def _distances(trained: Together, which: jax.Array, moved: jax.Array) -> jax.Array:
+    """f32[S]: how far each participant's update is from how its cluster moved."""
+    own = which if trained.dealt is None else which[trained.dealt.mine]
+    pairs = (trained.each.moves, own)
+    distance = lambda pair: jnp.linalg.norm(pair[0] - moved[pair[1]])  # noqa: E731
+    # one after another on a CPU: the gathered rows of `moved` would be another copy of all updates
+    found = jax.lax.map(distance, pairs) if trained.plan.sequential else jax.vmap(distance)(pairs)
+    return found if trained.dealt is None else trained.dealt.collect(found)
 
 
 def train_clusters(

@@ -105,7 +105,7 @@ def test_the_discrepancy_of_sketched_updates_is_near():
     for stream in (0, 7):
         solver, hyper = toy.solver(model, stream=stream), {"lr": jnp.float32(0.1)}
         trained = train_together(solver, keys.root(2), federation, jobs, hyper, mix, old)
-        assert trained.moves.shape[1] == (256 if stream else model.size)
+        assert trained.each.moves.shape[1] == (256 if stream else model.size)
         info = tell(federation, cohort, trained, jobs.which, trained.mixed.new - old, Traffic(*(jnp.int32(0),) * 4))
         found.append((float(info.discrepancy), float(info.drift), np.asarray(trained.mixed.new)))
     assert abs(found[1][0] / found[0][0] - 1) < 0.12
