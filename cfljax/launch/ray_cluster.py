@@ -21,6 +21,7 @@ from cfljax.launch.batch import failed
 from cfljax.launch.checkpoint import Keeper
 from cfljax.launch.sweep import Options, Outcome, Worker, lay_down, name_of, outcome, redo, rounds_of
 from cfljax.launch.workers import WorkerError, cores
+from cfljax.local import speed
 from cfljax.options import option
 from cfljax.plan import Batch
 from cfljax.progress import Progress
@@ -48,9 +49,10 @@ def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | 
     chosen = options.launcher or RayOptions()
     if workers is not None and workers < 1:
         raise SpecError(f"--workers {workers}: must be at least 1")
-    threads = (store.read_plan() or {}).get("threads") or chosen.cpus_per_task
+    before = store.read_plan() or {}
+    threads, devices = before.get("threads") or chosen.cpus_per_task, before.get("devices", 1)
     with _connected(chosen, workers, threads) as cluster:
-        words = _words(spec, options, threads, arguments)
+        words = _words(spec, options, arguments) | {"threads": threads, "devices": devices}
 
         def limit(run: Run) -> int:
             if not chosen.gpus_per_task:
@@ -58,6 +60,7 @@ def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | 
             return int(cluster.get(cluster.limit.remote(words | {"runs": [run.id], "width": 1})))
 
         todo = lay_down(spec, store, options, limit, threads)
+        words |= {"speed": list(speed.known())}  # measured once, by this process or an earlier one
         lines = max(1, min(MOST_LINES, len(todo), cluster.room(1)))
         with Progress(sum(map(rounds_of, todo)), sum(len(b.runs) for b in todo), options.quiet, lines=lines) as progress:
             for message in spec.warnings:
@@ -66,7 +69,7 @@ def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | 
     return outcome(spec, store, todo)
 
 
-def _words(spec: Spec, options: Options, threads: int, arguments: list[str]) -> dict[str, Any]:
+def _words(spec: Spec, options: Options, arguments: list[str]) -> dict[str, Any]:
     """What every task is told, in plain words. Files have whole names: tasks read them where they run."""
     table, beside = dict(spec.table), Path(spec.file).parent
     if "plugins" in table:
@@ -78,7 +81,6 @@ def _words(spec: Spec, options: Options, threads: int, arguments: list[str]) -> 
         "plugins": flags,
         "keep": options.keep,
         "target": options.target,
-        "threads": threads,
         "cache": "--no-cache" not in arguments,
         "folder": str(Path.cwd()),
     }

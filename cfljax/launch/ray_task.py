@@ -13,8 +13,10 @@ from cfljax.config import Spec, read_spec
 from cfljax.errors import CfljaxError, SpecError
 from cfljax.launch.batch import OutOfMemory, run_batch
 from cfljax.launch.checkpoint import Keeper
+from cfljax.launch.devices import cores, use_cores
 from cfljax.launch.sweep import as_laid_down, batch_limit
-from cfljax.launch.workers import cores, keep_to
+from cfljax.launch.workers import keep_to
+from cfljax.local import speed
 from cfljax.paths import use_compilation_cache
 from cfljax.plan import Batch
 
@@ -107,7 +109,10 @@ def _prepare(words: dict[str, Any]) -> None:
         from cfljax import plugins
 
         plugins.load(words["plugins"])
+    use_cores(words["devices"])
     use_threads(words["threads"])
+    if "speed" in words:
+        speed.use(speed.Speed(*words["speed"]))
     if words["cache"]:
         use_compilation_cache()
 

@@ -57,3 +57,22 @@ def test_those_who_have_not_arrived_or_hold_nothing_stay_out():
     empty = toy.replace(federation, train=toy.replace(federation.train, count=federation.train.count.at[1].set(0)))
     drawn = cohort.draw(KEY, empty, 5, 0, {})
     assert 1 not in np.asarray(drawn.ids)[np.asarray(drawn.mask)] and drawn.mask.sum() == 5
+
+
+def test_the_highest_of_many_scores_are_those_of_a_full_sort():
+    """Random scores, with ties and with clients out of the question; and scores for which the threshold is wrong."""
+    rng = np.random.default_rng(0)
+    random = rng.integers(0, 2**31, 40_000)
+    few = np.where(rng.random(40_000) < 0.004, random, -1)
+    cases = [
+        random,
+        random // 2**20 * 2**20,
+        np.where(rng.random(40_000) < 0.3, random, -1),
+        few,
+        np.full(40_000, 7),
+        -np.ones(40_000),
+    ]
+    quick, full = jax.jit(cohort.highest, static_argnums=1), jax.jit(lambda s: jax.lax.top_k(s, 100)[1])
+    for scores in cases:
+        scores = jnp.asarray(scores, jnp.int32)
+        np.testing.assert_array_equal(quick(scores, 100), full(scores))

@@ -1,0 +1,60 @@
+"""Run by test_mesh.py in a process of its own: every method on a mesh of eight devices against one device."""
+
+import sys
+
+import jax
+import numpy as np
+
+from cfljax import assemble, mesh
+from cfljax.config import read_spec
+from cfljax.methods import METHODS
+from cfljax.plan import batches
+from cfljax.simulate import simulate
+
+CALM = {"cfl_sattler": {"min_rounds": 1, "eps1": 9.0, "eps2": 0.0}, "fl_hc": {"warmup_rounds": 1}, "joint": {"local_steps": 2}}
+"""Options that make a method do in two rounds what it does in many."""
+EVERYBODY = ("cfl_sattler",)
+
+
+def batch(name):
+    method = {"name": name} | CALM.get(name, {}) | ({"clusters": 2} if "clusters" in _options(name) else {})
+    table = {
+        "name": "eight",
+        "data": {"name": "blobs", "samples": 300, "features": 6, "partition": "label_permutation", "groups": 2, "clients": 11},
+        "model": {"name": "mclr"},
+        "train": {"rounds": 2, "participation": 1.0 if name in EVERYBODY else 5, "lr": 0.1, "batch": 5, "eval_every": 2},
+        "seeds": [0, 1, 2],
+        "method": [method],
+    }
+    return batches(read_spec(table).runs(), 3)[0]
+
+
+def _options(name):
+    return METHODS.entry(name).options.__dataclass_fields__
+
+
+def outputs(batch, shape):
+    mesh.ask(shape)
+    parts = assemble.assemble(batch.first, batch.width)
+    assert (parts.mesh is None) == (shape == (1, 1))
+    arguments = (parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers)
+    return simulate(*arguments, mesh=parts.mesh, chunk_rounds=2)
+
+
+def check(name):
+    """11 clients, 5 participants and 3 runs: nothing is a multiple of anything."""
+    runs = batch(name)
+    one, eight = (outputs(runs, shape) for shape in (mesh.Shape(1, 1), mesh.Shape(2, 4)))
+    assert len(one) == len(eight) == 3
+    for a, b in zip(one, eight, strict=True):
+        np.testing.assert_array_equal(a.labels, b.labels)
+        np.testing.assert_allclose(a.models, b.models, atol=1e-5)
+        for quantity, values in a.history.items():
+            np.testing.assert_allclose(values, b.history[quantity], atol=1e-4, err_msg=quantity)
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_num_cpu_devices", 8)
+    for method in sys.argv[1:] or METHODS:
+        check(method)
+        print(method, flush=True)
