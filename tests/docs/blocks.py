@@ -1,7 +1,7 @@
 """The code blocks of a page of the documentation, in order, and running them as a reader would.
 
 `<!-- test: skip WHY -->` before a block leaves it out, `<!-- test: needs PACKAGE -->` skips it where the package is not there. A
-block with `title="FILE"` becomes that file. Python blocks of a page share their names; shell lines may be `cfljax …` and
+block with `title="FILE"` becomes that file; one without a language is text. Python blocks of a page share their names; shell lines may be `cfljax …` and
 `python FILE …`, which are run in this process.
 """
 
