@@ -1,8 +1,8 @@
 """The code blocks of a page of the documentation, in order, and running them as a reader would.
 
 `<!-- test: skip WHY -->` before a block leaves it out, `<!-- test: needs PACKAGE -->` skips it where the package is not there. A
-block with `title="FILE"` becomes that file; one without a language is text. Python blocks of a page share their names; shell lines may be `cfljax …` and
-`python FILE …`, which are run in this process.
+block with `title="FILE"` becomes that file; one without a language is text. Python blocks of a page share their names; shell
+lines may be `cfljax …` and `python FILE …`, which are run in this process.
 """
 
 import importlib.util
