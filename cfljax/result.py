@@ -299,8 +299,3 @@ def _curves(history: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     rounds = history.get("round", np.zeros(0))
     rest = {name: a for name, a in history.items() if name != "round" and a.shape == rounds.shape}
     return {"round": rounds.astype(np.int64)} | rest
-
-
-def load(folder: str | os.PathLike[str], everything: bool = False) -> Results:
-    """The results in a folder that a sweep wrote; StoreError when it is none."""
-    return Results(folder, everything)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cfljax.errors import StoreError
-from cfljax.result import load
+from cfljax.result import Results
 from cfljax.store import Store, verify
 from cfljax.store.compact import LARGEST, compact
 from tests.report import synthetic
@@ -15,7 +15,7 @@ def test_a_copy_has_the_summary_the_curves_and_the_last_labels_alone(tmp_path):
     store = synthetic.sweep(tmp_path / "a", own=own)
     store.write_spec("name = 'x'\n")
     assert compact(tmp_path / "a", tmp_path / "b") == 9
-    before, after = load(tmp_path / "a"), load(tmp_path / "b")
+    before, after = Results(tmp_path / "a"), Results(tmp_path / "b")
     assert after.to_pandas().equals(before.to_pandas()) and after.history().equals(before.history())
     for one, other in zip(before, after, strict=True):
         assert (one.labels == other.labels).all() and other.arrays["labels"].ndim == 1
