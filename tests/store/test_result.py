@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cfljax.errors import StoreError
-from cfljax.result import Results, load
+from cfljax.result import Results
 from cfljax.store import DamagedWarning, Store
 from tests.store.helpers import make_arrays, make_record
 
@@ -30,7 +30,7 @@ def folder(tmp_path):
 
 
 def test_the_summary_frame_has_the_promised_columns(folder):
-    frame = load(folder).to_pandas()
+    frame = Results(folder).to_pandas()
     assert list(frame.columns) == ["run", "method", "seed", "train.lr", "model.hidden", "method.beta", "status", *SUMMARY]
     assert sorted(frame["run"]) == ["a", "b", "c"] and set(frame["status"]) == {"done", "diverged", "failed"}
     row = frame.set_index("run").loc["b"]
@@ -41,19 +41,19 @@ def test_the_summary_frame_has_the_promised_columns(folder):
 
 
 def test_an_option_that_varies_elsewhere_is_taken_from_the_configuration(folder):
-    assert load(folder).to_pandas().set_index("run").loc["c", "train.lr"] == 0.1
+    assert Results(folder).to_pandas().set_index("run").loc["c", "train.lr"] == 0.1
 
 
 def test_runs_come_in_the_order_of_the_plan_and_those_of_an_earlier_spec_are_left_out(folder):
-    assert list(load(folder).to_pandas()["run"]) == ["a", "b", "c"]
+    assert list(Results(folder).to_pandas()["run"]) == ["a", "b", "c"]
     Store(folder).write_plan({"units": ["c", "not yet", "b"]})
-    assert list(load(folder).to_pandas()["run"]) == ["c", "b"] and len(load(folder)) == 2
-    assert "1 of an earlier spec left out" in repr(load(folder))
+    assert list(Results(folder).to_pandas()["run"]) == ["c", "b"] and len(Results(folder)) == 2
+    assert "1 of an earlier spec left out" in repr(Results(folder))
     assert list(Results(folder, everything=True).to_pandas()["run"]) == ["c", "b", "a"]
 
 
 def test_the_history_frame_is_tidy(folder):
-    frame = load(folder).history()
+    frame = Results(folder).history()
     assert list(frame.columns) == ["run", "round", *CURVES]
     assert list(frame["run"]) == ["a"] * 3 + ["b"] * 3 and list(frame["round"]) == [0, 1, 2] * 2
     assert frame["accuracy"].tolist() == [*(np.float32([0.1, 0.5, 0.75]) * np.float32(0.5)), *np.float32([0.1, 0.5, 0.75])]
@@ -62,11 +62,11 @@ def test_the_history_frame_is_tidy(folder):
 def test_a_method_s_own_curves_follow_and_tables_stay_out(folder):
     own = {"history/round": np.arange(2), "history/ccs_threshold": np.ones(2), "history/accuracy_clusters": np.ones((2, 4))}
     Store(folder).write("d", make_record(), own)
-    assert list(load(folder).history().columns)[-1] == "ccs_threshold"
+    assert list(Results(folder).history().columns)[-1] == "ccs_threshold"
 
 
 def test_one_run_has_its_arrays_by_name(folder):
-    result = load(folder)["b"]
+    result = Results(folder)["b"]
     assert result.labels.dtype == np.int32 and result.labels.tolist() == [1, 1] and result.labels_history.shape == (3, 2)
     assert result.models.shape == (2, 3) and result.client_accuracy.tolist() == [0.5, 1.0]
     assert (result.run, result.method, result.seed, result.status) == ("b", "ifca", 0, "done")
@@ -74,12 +74,12 @@ def test_one_run_has_its_arrays_by_name(folder):
     assert list(result.history) == ["round", "accuracy"] and result.diag == {}
     frame = result.to_pandas()
     assert list(frame.columns) == ["round", "accuracy"] and frame["round"].tolist() == [0, 1, 2]
-    assert load(folder)["c"].models is None and load(folder)["c"].labels is None and len(load(folder)["c"].to_pandas()) == 0
+    assert Results(folder)["c"].models is None and Results(folder)["c"].labels is None and len(Results(folder)["c"].to_pandas()) == 0
 
 
 def test_representations_are_short_and_escaped(folder):
     Store(folder).write("e", make_record(varies={"data.name": "<script>"}), {})
-    results = load(folder)
+    results = Results(folder)
     text = repr(results["e"])
     assert text.startswith("Result(method=ifca, seed=0, status=done") and len(text) < 200 and "\n" not in text
     assert "<script>" not in results["e"]._repr_html_() and "<script>" not in results._repr_html_()
@@ -88,7 +88,7 @@ def test_representations_are_short_and_escaped(folder):
 
 def test_csv_and_parquet_hold_the_summary_frame(folder, tmp_path):
     pandas = pytest.importorskip("pandas")
-    results = load(folder)
+    results = Results(folder)
     results.to_csv(tmp_path / "x.csv")
     pandas.testing.assert_frame_equal(pandas.read_csv(tmp_path / "x.csv"), results.to_pandas(), check_dtype=False)
     pytest.importorskip("pyarrow")
@@ -99,18 +99,18 @@ def test_csv_and_parquet_hold_the_summary_frame(folder, tmp_path):
 def test_parquet_without_pyarrow_says_what_to_install(folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(StoreError, match=r'pip install "cfljax\[parquet\]"'):
-        load(folder).to_parquet(tmp_path / "x.parquet")
+        Results(folder).to_parquet(tmp_path / "x.parquet")
 
 
 def test_a_place_that_cannot_be_exported_to_is_one_line(folder, tmp_path):
     with pytest.raises(StoreError, match="cannot write"):
-        load(folder).to_csv(tmp_path / "nowhere" / "x.csv")
+        Results(folder).to_csv(tmp_path / "nowhere" / "x.csv")
 
 
 def test_a_damaged_run_hides_no_other_and_nothing_is_moved(folder):
     path = folder / "units" / "a.npz"
     path.write_bytes(bytes(path.stat().st_size))
-    results = load(folder)
+    results = Results(folder)
     with pytest.warns(DamagedWarning, match="a: damaged") as caught:
         assert [r.run for r in results] == ["b", "c"]
     assert len(caught) == 1
@@ -121,9 +121,9 @@ def test_a_damaged_run_hides_no_other_and_nothing_is_moved(folder):
 
 def test_a_folder_that_is_none_and_a_run_that_is_none_are_one_line(folder, tmp_path):
     with pytest.raises(StoreError, match="not a results folder"):
-        load(tmp_path)
+        Results(tmp_path)
     with pytest.raises(StoreError, match="no run 'zzz'"):
-        load(folder)["zzz"]
+        Results(folder)["zzz"]
     (tmp_path / "new").mkdir()
-    empty = load(Store(tmp_path / "new").folder)
+    empty = Results(Store(tmp_path / "new").folder)
     assert len(empty) == 0 and len(empty.to_pandas()) == 0 and len(empty.history()) == 0 and "0 runs" in repr(empty)
