@@ -35,8 +35,7 @@ CURVES = (
 """Columns of the history frame after `run` and `round`; quantities of a method's own follow."""
 
 _HEADLINES = ("accuracy_worst10", "accuracy_client_std", "loss_last", "ari_last", "clusters_last", "bytes_up", "bytes_down")
-_DRAWN = 60
-"""Runs that a notebook's small plots look at."""
+_DRAWN = 60  # runs that a notebook's small plots look at
 
 
 class Result:
@@ -236,8 +235,8 @@ class Results:
         table = self._overview().to_html(index=False) if len(self) else ""
         curves: dict[str, dict[str, np.ndarray]] = {}
         for number, (_, result) in enumerate(self._each(("history/",))):
-            if number < _DRAWN and result.status == "done":
-                curves.setdefault(str(result.record.get("label") or result.method), result.history)  # a run of each stands for it
+            if number < _DRAWN and result.status == "done":  # one run of each method stands for it
+                curves.setdefault(str(result.record.get("label") or result.method), result.history)
         return f"<p>{html.escape(self._title())}</p>{table}{plots(curves)}"
 
     def _title(self) -> str:
