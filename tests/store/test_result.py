@@ -46,7 +46,7 @@ def test_an_option_that_varies_elsewhere_is_taken_from_the_configuration(folder)
 
 def test_runs_come_in_the_order_of_the_plan_and_those_of_an_earlier_spec_are_left_out(folder):
     assert list(Results(folder).to_pandas()["run"]) == ["a", "b", "c"]
-    Store(folder).write_plan({"units": ["c", "not yet", "b"]})
+    Store(folder).write_plan({"units": ["c", "not-yet", "b"]})
     assert list(Results(folder).to_pandas()["run"]) == ["c", "b"] and len(Results(folder)) == 2
     assert "1 of an earlier spec left out" in repr(Results(folder))
     assert list(Results(folder, everything=True).to_pandas()["run"]) == ["c", "b", "a"]
@@ -74,7 +74,8 @@ def test_one_run_has_its_arrays_by_name(folder):
     assert list(result.history) == ["round", "accuracy"] and result.diag == {}
     frame = result.to_pandas()
     assert list(frame.columns) == ["round", "accuracy"] and frame["round"].tolist() == [0, 1, 2]
-    assert Results(folder)["c"].models is None and Results(folder)["c"].labels is None and len(Results(folder)["c"].to_pandas()) == 0
+    failed = Results(folder)["c"]
+    assert failed.models is None and failed.labels is None and len(failed.to_pandas()) == 0
 
 
 def test_representations_are_short_and_escaped(folder):
