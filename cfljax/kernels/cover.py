@@ -34,7 +34,7 @@ def cover(similarity: jax.Array, threshold: jax.Array | float, mask: jax.Array |
         one = jnp.argmax(going)
         return going.at[one].set(False), neighbours - seen_by[one]
 
-    def found(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def found(carry: tuple[jax.Array, jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         left, labels, number, neighbours = carry
         founder = jnp.argmax(jnp.where(left, neighbours, -1))
         joins = near[founder] & left
