@@ -230,8 +230,10 @@ KERNELS = (cosine, cover, madc, directions, angles, kmeans, nearest, least, q1, 
 
 
 def drill(tally: Tally, count: int, seed: int) -> None:
-    """Each kernel `count` times."""
-    for number, kernel in enumerate(KERNELS):
+    """Each kernel `count` times, beginning with number `seed`."""
+    for at in range(len(KERNELS)):
+        number = (at + seed) % len(KERNELS)
+        kernel = KERNELS[number]
         rng = np.random.default_rng([seed, number])
         for _ in tally.trials(count):
             tally.check(kernel(tally, rng))
