@@ -1,12 +1,23 @@
 """The console command and shell completion."""
 
 import shutil
+import signal
 import subprocess
 
 import pytest
 
 from cfljax import __version__, cli
 from cfljax.completion import SHELLS, words_of
+
+
+@pytest.fixture(autouse=True)
+def signals(monkeypatch):
+    """Commands take over the signals of their process; here that is pytest's."""
+    monkeypatch.setattr("cfljax.command._end_soon_after_signals", lambda: None)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def test_help_version_and_slips(capsys):
