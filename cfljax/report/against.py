@@ -145,7 +145,7 @@ def _grid(each: Section) -> str:
     seeds = sorted({len(measured.values) for measured in each.measured.values() if measured.values})
     about = ["maximum, last ten" if each.last_ten else "ours", *(["published in brackets"] if _any_published(each) else [])]
     unit = ["in %"] if each.published.unit == "%" else []
-    said = f"{'; '.join([*about, *unit])}; {' or '.join(map(str, seeds)) or 'no'} seeds."
+    said = f"{'; '.join([*about, *unit])}; {' or '.join(map(str, seeds)) or 'no'} seed{'' if seeds == [1] else 's'}."
     return f"{said[0].upper()}{said[1:]}\n\n" + _table(["", *columns], filled)
 
 
