@@ -1,0 +1,162 @@
+"""How the cost of a round grows: with clients, participants, parameters, clusters, devices and processes.
+
+    python -m benchmarks.scaling --out DIR            (about half an hour on two cores)
+    python -m benchmarks.scaling --out DIR --small    (a minute: whether it works)
+    python -m benchmarks.scaling --out DIR --page     (the page again, from DIR/scaling.json)
+
+Each point is a process of its own, so its peak memory is its own; points that are in DIR/scaling.json are not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+BASE: dict[str, Any] = {
+    "method": "fedavg", "clients": 1000, "participants": 100, "hidden": 64, "features": 32, "samples": 5, "clusters": 0,
+    "devices": 1, "processes": 1, "rounds": 10,
+}  # fmt: skip
+"""A point; every axis varies one thing, or two together."""
+
+
+def points(small: bool = False) -> dict[str, list[dict[str, Any]]]:
+    """Axis -> its points."""
+
+    def vary(first: dict[str, Any], **axes: list[Any]) -> list[dict[str, Any]]:
+        rows = [dict(zip(axes, values, strict=True)) for values in zip(*axes.values(), strict=True)]
+        return [BASE | first | row for row in rows]
+
+    if small:
+        return {"clients": vary({}, clients=[100, 1000]), "devices, strong": vary({"rounds": 2}, devices=[1, 2])}
+    widths = [(4, 16), (64, 64), (400, 256), (1000, 1000), (3000, 3300)]  # (features, hidden)
+    return {
+        "clients": vary({}, clients=[100, 1000, 10_000, 100_000, 1_000_000]),
+        "participants": vary({"clients": 20_000}, participants=[10, 100, 1000, 10_000]),
+        "participants, IFCA": vary({"clients": 20_000, "method": "ifca", "clusters": 4}, participants=[10, 100, 1000, 10_000]),
+        "parameters": vary({"participants": 10, "clients": 100}, features=[w[0] for w in widths], hidden=[w[1] for w in widths]),
+        "clusters": vary({"method": "ifca"}, clusters=[2, 4, 8, 16, 32, 64]),
+        "devices, strong": vary({"participants": 256, "hidden": 256}, devices=[1, 2, 4, 8]),
+        "devices, weak": vary({"hidden": 256}, devices=[1, 2, 4, 8], participants=[64, 128, 256, 512]),
+        "processes, strong": vary({"participants": 256, "hidden": 256}, processes=[1, 2]),
+    }
+
+
+def parameters(point: dict[str, Any], classes: int = 4) -> int:
+    """d of the point's model."""
+    return int(point["features"] * point["hidden"] + point["hidden"] + point["hidden"] * classes + classes)
+
+
+def spec_of(point: dict[str, Any]) -> dict[str, Any]:
+    """The point as a spec: a sample in five is for testing."""
+    method = {"name": point["method"]} | ({"clusters": point["clusters"]} if point["clusters"] else {})
+    total = -(-point["clients"] * point["samples"] * 5 // 4)
+    data = {"name": "blobs", "samples": total, "features": point["features"], "classes": 4, "partition": "iid"}
+    train = {"rounds": point["rounds"], "eval_every": point["rounds"], "eval_clients": 100, "batch": 5, "lr": 0.05}
+    return {
+        "name": "scaling",
+        "data": data | {"clients": point["clients"]},
+        "model": {"name": "mlp", "hidden": [point["hidden"]]},
+        "train": train | {"participation": point["participants"]},
+        "method": [method],
+        "seeds": [0],
+    }
+
+
+def measure(point: dict[str, Any], number: int = 0, port: int = 0) -> dict[str, Any]:
+    """Seconds and bytes of a point; in a process that has computed nothing yet."""
+    import resource
+
+    import jax
+
+    from cfljax import assemble, distributed, mesh, simulate
+    from cfljax.config import read_spec
+    from cfljax.plan import batches
+
+    jax.config.update("jax_num_cpu_devices", point["devices"])
+    if point["processes"] > 1:
+        distributed.connect(distributed.Hosts(f"localhost:{port}", number, point["processes"]))
+    mesh.ask(mesh.Shape(1, point["devices"] * point["processes"]))
+    begin = time.perf_counter()
+    batch = batches(read_spec(spec_of(point)).runs(), 1)[0]
+    parts = assemble.assemble(batch.first)
+    build = time.perf_counter() - begin
+    arguments = (parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers)
+    output = simulate.simulate(*arguments, mesh=parts.mesh, program_key="point", chunk_rounds=point["rounds"])[0]
+    programs = [made for (key, *_), (made, _) in simulate._compiled.items() if key[1] == "chunk"]
+    return point | {
+        "parameters": parts.model.size,
+        "seconds_round": output.seconds_train / point["rounds"],
+        "seconds_eval": output.seconds_eval / 2,
+        "seconds_build": build,
+        "seconds_compile": output.seconds_compile,
+        "program_bytes": int(programs[0].memory_analysis().temp_size_in_bytes),
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "backend": jax.default_backend(),
+    }
+
+
+def in_processes(point: dict[str, Any]) -> dict[str, Any]:
+    """The point, measured by as many new processes as it has."""
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        port = found.getsockname()[1]
+    words = [sys.executable, "-m", "benchmarks.scaling", "--point", json.dumps(point), "--port", str(port)]
+    each = [
+        subprocess.Popen([*words, "--number", str(number)], stdout=subprocess.PIPE, text=True, env=os.environ)
+        for number in range(point["processes"])
+    ]
+    told = [process.communicate()[0] for process in each]
+    if any(process.returncode for process in each):
+        raise SystemExit(f"a point failed: {point}")
+    return dict(json.loads(told[0].splitlines()[-1]))
+
+
+def all_points(out: Path, small: bool) -> dict[str, Any]:
+    """Measure what is missing, keeping each point as it comes."""
+    from benchmarks.machine import peaks
+
+    file = out / "scaling.json"
+    kept = json.loads(file.read_text()) if file.exists() else {"machine": peaks(seconds=0.3), "points": {}}
+    for axis, wanted in points(small).items():
+        done = kept["points"].setdefault(axis, [])
+        for point in wanted[len(done) :]:
+            done.append(in_processes(point))
+            file.write_text(json.dumps(kept, indent=1))
+            print(f"{axis}: {_changing(axis, done)} {done[-1]['seconds_round'] * 1e3:.1f} ms a round", flush=True)
+    return dict(kept)
+
+
+def _changing(axis: str, done: list[dict[str, Any]]) -> str:
+    name = axis.partition(",")[0]
+    return f"{done[-1][name]:,} {name}"
+
+
+def main() -> None:
+    """The command."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--out", type=Path, default=Path("results/scaling"))
+    flags.add_argument("--small", action="store_true")
+    flags.add_argument("--page", action="store_true")
+    flags.add_argument("--point", type=json.loads, help=argparse.SUPPRESS)
+    flags.add_argument("--number", type=int, default=0, help=argparse.SUPPRESS)
+    flags.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
+    given = flags.parse_args()
+    if given.point:
+        print(json.dumps(measure(given.point, given.number, given.port)), flush=True)
+        return
+    from benchmarks.scaling_page import write_page
+
+    given.out.mkdir(parents=True, exist_ok=True)
+    found = json.loads((given.out / "scaling.json").read_text()) if given.page else all_points(given.out, given.small)
+    print(write_page(found, given.out))
+
+
+if __name__ == "__main__":
+    main()
