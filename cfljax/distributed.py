@@ -41,6 +41,8 @@ def connect(hosts: Hosts) -> None:
     if any(given) and not all(given):
         raise SpecError("--distributed: give --coordinator, --process-id and --num-processes, or none of them")
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    if "jax_enable_preemption_service" in jax.config.values:
+        jax.config.update("jax_enable_preemption_service", False)  # it would keep SIGTERM to itself
     try:
         jax.distributed.initialize(
             hosts.coordinator, hosts.processes, hosts.number, initialization_timeout=120, heartbeat_timeout_seconds=HEARTBEAT
