@@ -2,6 +2,7 @@
 
 import gc
 import os
+import pathlib
 import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -27,11 +28,19 @@ def pytest_collection_modifyitems(items):
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
 
 
+CROWDED = 15_000
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
-    """Compiled programs are dropped after each group. Every one maps some twenty pieces of memory, a process may map 65,530
-    (vm.max_map_count), and XLA ends the process without a word when it gets no more."""
-    if nextitem is None or group_of(nextitem) != group_of(item):
+    """Compiled programs are dropped between groups, once they are many. Every one maps some twenty pieces of memory, a process
+    may map 65,530 (vm.max_map_count), and XLA ends the process without a word when it gets no more."""
+    if nextitem is not None and group_of(nextitem) != group_of(item) and _pieces_of_memory() > CROWDED:
         simulate.forget()
         jax.clear_caches()
         gc.collect()
+
+
+def _pieces_of_memory():
+    maps = pathlib.Path("/proc/self/maps")
+    return maps.read_bytes().count(b"\n") if maps.exists() else 2 * CROWDED

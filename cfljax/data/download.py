@@ -18,12 +18,16 @@ _PATIENCE = 30.0
 def fetch(url: str, file: Path, check: Callable[[Path], None]) -> None:
     """The file under its name, once `check` has found nothing wrong with it; what has arrived of it stays as FILE.part."""
     part = file.with_name(f"{file.name}.part")
-    with part.open("ab") as f:
-        _alone(f, part)
-        with contextlib.suppress(_AlreadyWhole):
-            _append(url, f, file.name)
-        f.flush()
-        os.fsync(f.fileno())
+    try:
+        with part.open("ab") as f:
+            _alone(f, part)
+            with contextlib.suppress(_AlreadyWhole):
+                _append(url, f, file.name)
+            f.flush()
+            os.fsync(f.fileno())
+    finally:
+        if not part.stat().st_size:
+            part.unlink()  # nothing has arrived
     try:
         check(part)
     except DataError:

@@ -76,7 +76,7 @@ def test_users_that_are_not_there_are_not_invented():
 def test_every_option_says_what_it_is_and_every_partition_has_a_summary():
     import dataclasses
 
-    for name in PARTITIONS:
+    for name in (name for name in PARTITIONS if PARTITIONS.origin(name) is None):  # other tests add their own
         entry = PARTITIONS.entry(name)
         assert len(entry.summary) > 20
         assert all(field.metadata["help"] for field in dataclasses.fields(entry.options)), name

@@ -63,7 +63,8 @@ def views(made):
 
 
 def test_every_partition_is_tried_here():
-    assert {name for name, _ in CASES} == set(PARTITIONS)
+    own = {name for name in PARTITIONS if PARTITIONS.origin(name) is None}  # other tests add theirs
+    assert {name for name, _ in CASES} == own
 
 
 @each_case
