@@ -18,15 +18,17 @@ _PATIENCE = 30.0
 def fetch(url: str, file: Path, check: Callable[[Path], None]) -> None:
     """The file under its name, once `check` has found nothing wrong with it; what has arrived of it stays as FILE.part."""
     part = file.with_name(f"{file.name}.part")
+    mine = False
     try:
         with part.open("ab") as f:
             _alone(f, part)
+            mine = True
             with contextlib.suppress(_AlreadyWhole):
                 _append(url, f, file.name)
             f.flush()
             os.fsync(f.fileno())
     finally:
-        if not part.stat().st_size:
+        if mine and not part.stat().st_size:
             part.unlink()  # nothing has arrived
     try:
         check(part)
