@@ -124,7 +124,8 @@ def sweep(size: Size, folder: Path) -> dict[str, Any]:
 
 
 def _batches(table: dict[str, Any], first_only: bool = False) -> tuple[float, int, float]:
-    """(seconds per round of all runs, runs side by side, seconds of compiling) in the batches that a sweep would make."""
+    """(seconds per round of all runs, the evaluations included, runs side by side, seconds of compiling) in the batches that a
+    sweep would make. Training alone is known by difference only, which is noise in a run of milliseconds."""
     from cfljax.config import read_spec
     from cfljax.launch.sweep import batch_limit
     from cfljax.plan import batches
@@ -135,7 +136,7 @@ def _batches(table: dict[str, Any], first_only: bool = False) -> tuple[float, in
     for batch in made:
         _, outputs = carry_out(list(batch.runs), batch.width)
         compiled += sum(o.seconds_compile for o in outputs)
-        seconds += sum(o.seconds_train for o in outputs)
+        seconds += sum(o.seconds_train + o.seconds_eval for o in outputs)
     return seconds / table["train"]["rounds"], made[0].width, compiled
 
 
