@@ -19,7 +19,8 @@ devices know the broadcast before); one model up.
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -99,14 +100,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             losses, similarity = jax.lax.map(judge, (state.models, state.last))
             return joint_choice(losses, similarity, hyper["lam"])  # eq. 4
 
-        def some(part: tuple[jax.Array, jax.Array]) -> jax.Array:
-            return jax.lax.cond(jnp.any(part[1]), block, lambda part: jnp.zeros_like(part[0]), part)
-
-        blocks = -(-clients.shape[0] // max(1, BLOCK[not solver.sequential] // model.size))
-        size = -(-clients.shape[0] // blocks)
-        padding = -clients.shape[0] % size
-        parts = (jnp.pad(clients, (0, padding)).reshape(-1, size), jnp.pad(mask, (0, padding)).reshape(-1, size))
-        return jax.lax.map(some, parts).reshape(-1)[: clients.shape[0]]
+        return _by_blocks(block, clients, mask, max(1, BLOCK[not solver.sequential] // model.size))
 
     def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         which = choose(key, state, federation, jnp.asarray(cohort.ids), jnp.asarray(cohort.mask), hyper)
@@ -128,6 +122,18 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return jnp.where(without, chosen, state.labels)
 
     return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, score=score)
+
+
+def _by_blocks(block: Callable[[Any], jax.Array], clients: jax.Array, mask: jax.Array, most: int) -> jax.Array:
+    """i32[S]: `block((clients, mask))` over blocks of at most `most` clients; one in which nobody is there costs nothing."""
+
+    def some(part: tuple[jax.Array, jax.Array]) -> jax.Array:
+        return jax.lax.cond(jnp.any(part[1]), block, lambda part: jnp.zeros_like(part[0]), part)
+
+    size = -(-clients.shape[0] // -(-clients.shape[0] // most))
+    padding = -clients.shape[0] % size
+    parts = (jnp.pad(clients, (0, padding)).reshape(-1, size), jnp.pad(mask, (0, padding)).reshape(-1, size))
+    return jax.lax.map(some, parts).reshape(-1)[: clients.shape[0]]
 
 
 joint = Entry(Config, make)
