@@ -174,15 +174,17 @@ def _placed(arrays: Any, mesh: jax.sharding.Mesh | None, grouped: bool = False) 
     """The arrays on every device of the mesh, or (`grouped`) each run's on those of its group."""
     if mesh is None:
         return arrays
-    sharding = jax.sharding.NamedSharding(mesh, by_runs(mesh) if grouped else jax.P())
 
     def whole(array: Any) -> Any:  # every process has all of it, and takes what its devices need
+        full = jax.sharding.NamedSharding(mesh, by_runs(mesh) if grouped and array.size else jax.P())  # XLA deals out no empty arrays
+        if jax.process_count() == 1:
+            return jax.device_put(array, full)
         if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(whole(jax.random.key_data(array)), impl=str(jax.random.key_impl(array)))
         host = np.asarray(array)
-        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+        return jax.make_array_from_callback(host.shape, full, lambda index: host[index])
 
-    return jax.device_put(arrays, sharding) if jax.process_count() == 1 else jax.tree.map(whole, arrays)
+    return jax.tree.map(whole, arrays)
 
 
 def _fetched(arrays: Any) -> Any:
