@@ -61,9 +61,11 @@ def train_together(
     work: Work | None = None,
     members: jax.Array | None = None,
     velocity: jax.Array | None = None,
+    short: int | None = None,
 ) -> Together:
     """Local training of the jobs, and `old + mix @ updates`; mix f32[K, S], old f32[K, d]. `members` f32[K, S]: how momentum
-    buffers are averaged, where a cluster has one, velocity f32[K, d]."""
+    buffers are averaged, where a cluster has one, velocity f32[K, d]. `short`: keep sketches of so many numbers of the updates, for
+    methods that compare them."""
     stream, amount = solver.plan.stream, solver.work if work is None else work
     dealt = deal_out(costs_of(federation, jobs))
     if dealt is not None:
@@ -80,7 +82,7 @@ def train_together(
         buffers = None
         if members is not None:  # a broken client is left out of both
             buffers = weighted_sum(members, jnp.where(finite[:, None], jnp.asarray(updates.velocity), jnp.nan))[0]
-        moves = sketch(delta, SHORT) if 0 < stream < number else delta
+        moves = delta if short is None and not 0 < stream < number else sketch(delta, short or SHORT)
         return (moved, buffers), Each(jnp.asarray(updates.loss), finite, norm, moves)
 
     with alone():
@@ -157,7 +159,7 @@ def tell(
     weight = jnp.where(cohort.mask, sizes(federation, cohort), 0.0)
     loss = jnp.sum(jnp.where(weight > 0, weight * each.loss, 0.0)) / jnp.maximum(jnp.sum(weight), 1.0)
     lost = jnp.any(cohort.mask) & ~jnp.any(ok)
-    discrepancy = mean(_distances(trained, which, moved if whole else sketch(moved, SHORT)))
+    discrepancy = mean(_distances(trained, which, moved if whole else sketch(moved, each.moves.shape[1])))
     return Info(traffic, loss, discrepancy, mean(each.norm), trained.mixed.nonfinite, lost, diag)
 
 
