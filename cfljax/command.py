@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any, NoReturn
 
 from cfljax.errors import CfljaxError
@@ -18,15 +20,23 @@ PATIENCE = 7.0
 """Seconds between a signal and the end of the process, whatever it is doing."""
 
 
+MOMENT = 0.05
+"""Seconds until a signal that came at a bad moment is answered."""
+
+
 class Terminated(BaseException):
     """SIGTERM, raised where the program stands so that files are left whole."""
 
 
+RAISED: dict[int, type[BaseException]] = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
+
+
 def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
     """The exit code of a command: parsed, run, and its mistakes told in one line on standard error."""
-    signal.signal(signal.SIGTERM, _terminate)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell starts us in the background
+    signal.signal(signal.SIGTERM, _answer)
+    signal.signal(signal.SIGINT, _answer)  # also where a shell starts us in the background
     _end_soon_after_signals()
+    others, sys.unraisablehook = sys.unraisablehook, _once_more
     try:
         return run(parser.parse_args(arguments))
     except CfljaxError as error:
@@ -46,18 +56,46 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
         if os.environ.get("CFLJAX_DEBUG"):
             raise
         return _say(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 3)
+    finally:
+        sys.unraisablehook = others
 
 
 def _end(message: str, code: int) -> NoReturn:
     """End at once: an orderly exit would wait for what the device is still computing. Files have been closed on the way here."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (*RAISED, *([signal.SIGALRM] if hasattr(signal, "SIGALRM") else [])):
+            signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C has nothing to add
     if "CFLJAX_WORKER" not in os.environ:
         _say(message, code)
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
     os._exit(code)
 
 
-def _terminate(*_: Any) -> None:
-    raise Terminated
+def _answer(number: int, frame: FrameType | None) -> None:
+    """Raise where the program stands, but not inside an import: modules in C abort when their initialisation is broken off."""
+    while frame is not None and frame.f_code is not main.__code__:
+        if frame.f_code.co_filename.startswith("<frozen importlib") and _again(number):
+            return
+        frame = frame.f_back
+    raise RAISED[number]
+
+
+def _again(number: int) -> bool:
+    """Answer the signal a moment later, where the system has timers."""
+    if not hasattr(signal, "setitimer"):
+        return False
+    signal.signal(signal.SIGALRM, lambda _, frame: _answer(number, frame))
+    signal.setitimer(signal.ITIMER_REAL, MOMENT)
+    return True
+
+
+def _once_more(lost: sys.UnraisableHookArgs) -> None:
+    """What is raised inside a callback of the garbage collector or a destructor is lost there, without effect."""
+    for number, kind in RAISED.items():
+        if lost.exc_type is kind and _again(number):
+            return
+    sys.__unraisablehook__(lost)
 
 
 def _end_soon_after_signals() -> None:

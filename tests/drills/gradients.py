@@ -25,11 +25,9 @@ def drill(tally: Tally, count: int, seed: int) -> None:
     from cfljax.models import MODELS
     from tests.models.test_models import SMALL, batch, small, weights
 
+    built = {name: small(name) for name in MODELS if name in SMALL}  # their weights are float32 where they are built
     jax.config.update("jax_enable_x64", True)
-    for name in MODELS:
-        if name not in SMALL:
-            continue
-        model, shape, classes = small(name)
+    for name, (model, shape, classes) in built.items():
         samples, labels = batch(shape, classes)
 
         def loss(w, x, model=model, labels=labels):  # noqa: ANN001, ANN202

@@ -1,0 +1,46 @@
+"""Signals that arrive at a bad moment."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import argparse, os, signal, sys, time
+from cfljax import command
+
+def kill():
+    os.kill(os.getpid(), signal.{name})
+
+class Dying:
+    def __del__(self):
+        kill()  # what the handler raises is lost in here
+
+def run(flags):
+    print("begun", flush=True)
+    {what}
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        pass
+    return 7
+
+sys.path.insert(0, sys.argv.pop())
+sys.exit(command.main(run, argparse.ArgumentParser()))
+"""
+WAYS = {
+    "in a destructor": "thing = Dying(); del thing",
+    "in an import": "import importing_slowly; print('imported', flush=True)",
+    "twice": "kill() or kill()",
+}
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
+def test_a_command_ends_at_once_in_one_line(tmp_path, way, name, code):
+    (tmp_path / "importing_slowly.py").write_text(f"import os, signal\nos.kill(os.getpid(), signal.{name})\nprint('whole')\n")
+    line = [sys.executable, "-c", PROGRAM.format(name=name, what=WAYS[way]), str(tmp_path)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code and len(done.stderr.strip().splitlines()) == 1 and "Traceback" not in done.stderr
+    assert ("whole" in done.stdout) == (way == "in an import")  # the module has been imported to its end
