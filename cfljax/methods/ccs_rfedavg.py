@@ -6,6 +6,9 @@ reshaped balance vector eq. 14. `local = "gradient"` is the paper's protocol: on
 `"update"` takes −Δ/η of the local solver in its place, so that the step is the weighted sum of the updates. A participant
 whose message is not finite is left out of the clustering, and counted.
 
+With `similarity = "sketch"` participants are clustered by sketches of their messages, and send once more when the weights are
+known: no more messages are held than a block's.
+
 Communication per participant and round: one model down, one gradient up, and for the server's choices one float for the loss
 (`clustering = "ccs"`), one for I_k (`weights = "rfedavg"`) or M class counts (`"optimal"`). With `weights = "fedavg"` nothing more.
 """
@@ -30,9 +33,11 @@ from cfljax.kernels.mix import mix_updates, weights_by
 from cfljax.local.solver import Solver
 from cfljax.local.stream import client_losses
 from cfljax.methods.common import first_model, jobs_from, report, sizes, traffic
+from cfljax.methods.similarity import compared_size, similarity, train_and_compare
+from cfljax.methods.together import tell, train_together
 from cfljax.options import option
 from cfljax.registry import Entry
-from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model, Updates
+from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model, Updates
 
 PAPER = "Wang, Zhang and Tao, “Adaptive clustering-based model aggregation for federated learning with imbalanced data”"
 
@@ -47,6 +52,7 @@ class Config:
     clusters: int = option(10, 'clusters of clustering = "kmeans"', low=1)
     theta: float = option(0.1, "smallest angle of the threshold, in radians (eq. 7)", low=0.0, high=float(np.pi / 2), traced=True)
     l_star: float = option(0.05, "the loss that training aims at (eq. 7)", traced=True)
+    similarity: str = similarity()
 
     def check_run(self, where: str, train: Any, data: Any, model: Any) -> None:
         """Local training has no say where one gradient is sent."""
@@ -57,6 +63,8 @@ class Config:
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
+        if self.similarity == "sketch":
+            return {"sketches of the updates of a round": participants * compared_size(d, "sketch")}
         return {"the updates of a round at once": participants * d}
 
 
@@ -73,6 +81,29 @@ class State(NamedTuple):
     """bool[] l_0 ≤ l_*: the threshold says nothing."""
     counts: jax.Array
     """f32[C, M] samples of each class (D_k^m)."""
+
+
+class Heard(NamedTuple):
+    """What the server hears of the participants."""
+
+    sent: jax.Array
+    """f32[S, d] g_k up to a positive factor, or sketches of it."""
+    losses: jax.Array
+    """f32[S] mean losses at the current model."""
+    there: jax.Array
+    """bool[S]: a finite message has come."""
+
+
+class Decided(NamedTuple):
+    """What the server makes of it."""
+
+    mix: jax.Array
+    """f32[1, S]."""
+    nonfinite: jax.Array
+    """i32[] participants that were left out."""
+    loss0: jax.Array
+    """f32[] l_0."""
+    diag: dict[str, jax.Array]
 
 
 class Shares(NamedTuple):
@@ -100,6 +131,8 @@ class Weighed(NamedTuple):
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """CCS + RFedAvg: gradient clusters of each round, weighted towards class balance."""
 
+    local = _by_gradient(solver) if config.local == "gradient" else solver
+
     def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
         clients = int(np.sum(np.asarray(federation.uid) >= 0))
         if config.clustering == "kmeans" and config.weights != "fedavg" and config.clusters > clients:
@@ -110,31 +143,42 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         labels = jnp.zeros(federation.clients, jnp.int32)
         return State(first_model(key, model)[None], labels, jnp.float32(jnp.nan), jnp.array(False), setup["counts"])
 
-    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        everyone = jnp.zeros_like(cohort.ids)
-        sent, losses, updates = _messages(config, model, solver, key, federation, cohort, state, hyper)
-        heard = cohort.mask & jnp.isfinite(sent).all(axis=1) & jnp.isfinite(losses)
+    def decide(key: jax.Array, state: State, federation: Federation, cohort: Cohort, heard: Heard, hyper: Hyper) -> Decided:
+        """The server's choices."""
+        everyone, there = jnp.zeros_like(cohort.ids), heard.there
         counts = state.counts[cohort.ids]
         own = Shares(sizes(federation, cohort), counts, simplex.imbalance_level(counts, state.counts.sum()))
-        loss = _mean(losses, jnp.where(heard, own.size, 0.0))
+        loss = _mean(heard.losses, jnp.where(there, own.size, 0.0))
         loss0 = jnp.where(jnp.isnan(state.loss0), loss, state.loss0)
         epsilon = ccs_threshold(loss, loss0, hyper["l_star"], hyper["theta"])  # eq. 7
         if config.weights == "fedavg":
-            labels = jnp.where(heard, 0, -1)
+            labels = jnp.where(there, 0, -1)
             mix = weights_by(everyone, cohort.mask, own.size, 1)
             weighed = Weighed(labels, jnp.ones(1), simplex.class_shares(labels, counts, 1)[0])
         else:
-            labels, number = _cluster(config, key, sent, heard, federation.uid[cohort.ids], epsilon)
+            labels, number = _cluster(config, key, heard.sent, there, federation.uid[cohort.ids], epsilon)
             weighed = _weigh(config, labels, number, own)
-            inside = weights_by(labels, heard, own.size, number)
+            inside = weights_by(labels, there, own.size, number)
             mix = jnp.matmul(weighed.p[None], inside, precision=jax.lax.Precision.HIGHEST)
-        mixed = mix_updates(mix, updates.delta, state.models)  # w ← w − η Σ p_n g_n
-        mixed = mixed._replace(nonfinite=jnp.sum(cohort.mask & ~heard, dtype=jnp.int32))
         diag = _diagnostics(weighed) | {"epsilon": epsilon, "loss": loss}
+        return Decided(mix, jnp.sum(cohort.mask & ~there, dtype=jnp.int32), loss0, diag)
+
+    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        everyone = jnp.zeros_like(cohort.ids)
         bill = traffic(cohort, floats_up=_floats_up(config, federation.classes))
-        before, after = state.models[everyone], mixed.new[everyone]
-        info = report(federation, cohort, updates, before, after, mixed, bill, **diag)
-        return state._replace(models=mixed.new, loss0=loss0, reached=loss0 <= hyper["l_star"]), info
+        jobs = jobs_from(cohort, state.models, everyone)
+        heard, updates = _hear(config, model, local, key, federation, cohort, jobs, hyper)
+        decided = decide(key, state, federation, cohort, heard, hyper)
+        if updates is None:  # once more, now that each one's weight is known
+            trained = train_together(local, key, federation, jobs, hyper, decided.mix, state.models)
+            trained = trained._replace(mixed=trained.mixed._replace(nonfinite=decided.nonfinite))
+            new = trained.mixed.new
+            info = tell(federation, cohort, trained, everyone, new - state.models, bill, **decided.diag)
+        else:
+            mixed = mix_updates(decided.mix, updates.delta, state.models)  # w ← w − η Σ p_n g_n
+            mixed, new = mixed._replace(nonfinite=decided.nonfinite), mixed.new
+            info = report(federation, cohort, updates, state.models[everyone], new[everyone], mixed, bill, **decided.diag)
+        return state._replace(models=new, loss0=decided.loss0, reached=decided.loss0 <= hyper["l_star"]), info
 
     return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, extras=_extras)
 
@@ -152,17 +196,34 @@ def class_counts(federation: Federation) -> np.ndarray:
     return flat.reshape(federation.clients, federation.classes).astype(np.float32)
 
 
-def _messages(
-    config: Config, model: Model, solver: Solver, key: jax.Array, federation: Federation, cohort: Cohort, state: State, hyper: Hyper
-) -> tuple[jax.Array, jax.Array, Updates]:
-    """g_k f32[S, d] up to a positive factor, the mean losses f32[S] at the current model, and the steps −η g_k as updates."""
-    jobs = jobs_from(cohort, state.models, jnp.zeros_like(cohort.ids))
-    if config.local == "gradient":
+def _hear(
+    config: Config, model: Model, local: Solver, key: jax.Array, federation: Federation, cohort: Cohort, jobs: Jobs, hyper: Hyper
+) -> tuple[Heard, Updates | None]:
+    """What the server gets to know, and the steps −η g_k as updates; None where they came and went in blocks."""
+    by_gradient = config.local == "gradient"
+    unit = hyper | {"lr": jnp.float32(1)} if by_gradient else hyper
+    updates = None
+    if config.similarity == "sketch":
+        nothing = jnp.zeros((1, cohort.ids.shape[0]))
+        trained, moves = train_and_compare("sketch", local, key, federation, jobs, unit, nothing, jobs.start)
+        loss, finite = trained.each.loss, trained.each.finite
+    else:
+        updates = local.fit(key, federation, jobs, unit)
+        loss, moves, finite = updates.loss, updates.delta, jnp.isfinite(updates.delta).all(axis=1)
+        updates = updates._replace(delta=hyper["lr"] * moves) if by_gradient else updates
+    if not by_gradient:
+        loss = client_losses(model, federation, federation.train, jobs.start, cohort.ids, cohort.mask)[0]
+    return Heard(-moves, loss, cohort.mask & finite & jnp.isfinite(loss)), updates  # −Δ/η: the factor 1/η changes no cosine
+
+
+def _by_gradient(solver: Solver) -> Solver:
+    """The solver, with one step along the gradient on all local data as local training."""
+
+    def fit(key: jax.Array, federation: Federation, jobs: Jobs, hyper: Hyper, work: Any = None) -> Updates:  # noqa: ARG001
         gradient, loss = solver.gradient(federation, jobs)
-        return gradient, loss, Updates(-hyper["lr"] * gradient, loss, cohort.mask.astype(jnp.int32))
-    updates = solver.fit(key, federation, jobs, hyper)
-    losses = client_losses(model, federation, federation.train, state.models, cohort.ids, cohort.mask)[0]
-    return -updates.delta, losses, updates  # −Δ/η: the factor 1/η changes no cosine
+        return Updates(-hyper["lr"] * gradient, loss, jnp.asarray(jobs.mask).astype(jnp.int32))
+
+    return solver._replace(fit=fit)
 
 
 def _cluster(

@@ -5,7 +5,8 @@ their updates.
 A cluster is split when ‖mean Δ‖ < `eps1` and max ‖Δ_i‖ > `eps2`, after `min_rounds` rounds and with more than `min_size`
 members. The mean has the weights of the aggregation, so it is the step that the cluster's model took. The split is the two-way
 agglomerative clustering (complete linkage) of 1 − cosine of the members' updates, on the host, between rounds; both parts go on
-from the model of the whole. The authors look after every round, and so does `split_every = 1`: from `min_rounds` on each round
+from the model of the whole. With `similarity = "sketch"` the cosines are those of sketches, and no more updates are held than
+a block's. The authors look after every round, and so does `split_every = 1`: from `min_rounds` on each round
 is then a call of the compiled program of its own, which costs milliseconds; a larger number looks less often. A split beyond
 `max_clusters` ends the run with an error. Kept with the results: for each cluster the one that it was `parent` of and the round
 it was `born` in. A client that arrives late joins the cluster with the least loss.
@@ -25,11 +26,13 @@ import numpy as np
 from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.kernels.cosine import cosine_matrix
-from cfljax.kernels.mix import mix_updates, weights_by
+from cfljax.kernels.mix import weights_by
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
-from cfljax.methods.common import first_model, jobs_from, report, sizes, traffic
+from cfljax.methods.common import first_model, jobs_from, sizes, traffic
 from cfljax.methods.inside import Found, join_by_loss, ready_labels, settle
+from cfljax.methods.similarity import compared_size, similarity, train_and_compare
+from cfljax.methods.together import tell
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
@@ -47,6 +50,7 @@ class Config(fedavg.Config):
     min_size: int = option(2, "a cluster with so many members is not split", low=1)
     split_every: int = option(1, "rounds between two looks at the clusters", low=1)
     max_clusters: int = option(16, "room for so many clusters; one more is an error", low=1)
+    similarity: str = similarity(again=False)
     snapshots: bool = option(False, "keep the matrix of similarities of the last round")
 
     def check_run(self, where: str, train: Any, data: Any, model: Any) -> None:
@@ -59,7 +63,8 @@ class Config(fedavg.Config):
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
-        return {"the updates of all clients at once": clients * d, "their similarities": clients**2}
+        updates = clients * compared_size(d, self.similarity)
+        return {"the updates of all clients at once": updates, "their similarities": clients**2}
 
 
 class State(NamedTuple):
@@ -91,18 +96,19 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         old = state.found.models
         labels, which = settle(model, federation, cohort, state.found)
-        updates = solver.fit(key, federation, jobs_from(cohort, old, which), hyper)
         mix = weights_by(which, cohort.mask, sizes(federation, cohort), old.shape[0], config.average)
-        mixed = mix_updates(mix, updates.delta, old)
-        steps = jnp.linalg.norm(mixed.new - old, axis=1)
-        norms = _norms(updates.delta, cohort, federation.clients)
-        cosines = cosine_matrix(updates.delta, mask=cohort.mask)
+        jobs = jobs_from(cohort, old, which)
+        trained, moves = train_and_compare(config.similarity, solver, key, federation, jobs, hyper, mix, old)
+        new = trained.mixed.new
+        steps = jnp.linalg.norm(new - old, axis=1)
+        norms = _norms(trained.each.norm, cohort, federation.clients)
+        cosines = cosine_matrix(moves, mask=cohort.mask)
         similarity = jnp.zeros_like(state.similarity).at[cohort.ids[:, None], cohort.ids[None, :]].set(cosines)
         member = (labels[None, :] == jnp.arange(old.shape[0])[:, None]) & (norms >= 0)
         largest = jnp.where(member, norms, 0.0).max(axis=1)
         diag = {"mean_norm": steps, "largest_norm": largest}
-        info = report(federation, cohort, updates, old[which], mixed.new[which], mixed, traffic(cohort), **diag)
-        found = state.found._replace(models=mixed.new, labels=labels)
+        info = tell(federation, cohort, trained, which, new - old, traffic(cohort), **diag)
+        found = state.found._replace(models=new, labels=labels)
         return state._replace(found=found, similarity=similarity, norms=norms, steps=steps), info
 
     def regroup(key: jax.Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
@@ -147,9 +153,8 @@ def split(state: State, uid: np.ndarray, eps1: float, eps2: float, min_size: int
     return host_state
 
 
-def _norms(delta: jax.Array, cohort: Cohort, clients: int) -> jax.Array:
-    """f32[C]; a broken update counts as none, 0."""
-    each = jnp.linalg.norm(delta, axis=1)
+def _norms(each: jax.Array, cohort: Cohort, clients: int) -> jax.Array:
+    """f32[C] from f32[S]; a broken update counts as none, 0."""
     each = jnp.where(jnp.isfinite(each), each, 0.0)
     return jnp.full(clients, -1.0).at[jnp.where(cohort.mask, cohort.ids, clients)].set(each, mode="drop")
 
