@@ -6,6 +6,7 @@ of steps on its own samples: the result is that of the client trained alone.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,12 +14,14 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
+from cfljax.kernels.mix import Rule
 from cfljax.local.data import shuffle, take
 from cfljax.local.gradients import batch_gradient, full_gradient, whole_batch
 from cfljax.local.gram import first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.plan import Plan, gram_sizes
 from cfljax.local.schedule import Task, Work
+from cfljax.local.send import Sending, arrived, rule, touched
 from cfljax.local.spread import spread
 from cfljax.local.train import train
 from cfljax.types import Federation, Hyper, Jobs, Model, Updates
@@ -30,11 +33,19 @@ class Solver(NamedTuple):
     """The local computations that methods are made of."""
 
     fit: Callable[..., Updates]
-    """(key, federation, jobs, hyper, work=None) -> Updates; `work` overrides the run's own amount of training."""
+    """(key, federation, jobs, hyper, work=None) -> Updates as they arrive at the server: after `train.privacy`, `compress` and
+    `attack`; `work` overrides the run's own amount of training."""
+    train: Callable[..., Updates]
+    """The same, of models that do not leave the client."""
     gradient: Callable[..., tuple[jax.Array, jax.Array]]
     """(federation, jobs) -> (f32[S, d], f32[S]): gradient of the mean loss on all local data at the start, and that loss."""
     batch_gradient: Callable[..., tuple[jax.Array, jax.Array]]
     """(key, federation, jobs, batch) -> the same on the first mini-batch that `fit` would take with this key."""
+    send: Callable[..., jax.Array]
+    """(key, federation, jobs, rows f32[S, d], hyper, unit=1.0) -> f32[S, d]: what arrives of other things that participants send;
+    `unit`: what a number of them is worth in those of an update (a gradient: the learning rate)."""
+    rule: Callable[..., Rule]
+    """(key of the round, hyper, unit=None) -> how the server adds up what arrives: for `mix_updates` and its like."""
     work: Work
     plan: Plan
 
@@ -50,32 +61,52 @@ def make_solver(
     optimizer: str = "sgd",
     arguments: tuple[tuple[str, Any], ...] = (),
     plan: Plan = Plan(),  # noqa: B008 (immutable)
+    sending: Sending = Sending(),  # noqa: B008 (immutable)
 ) -> Solver:
     """The solver for a model; everything here is static."""
     sequential, plain_sgd = plan.sequential, optimizer == "sgd" and not arguments
 
-    def rule(hyper: Hyper) -> StepRule:
+    def step_rule(hyper: Hyper) -> StepRule:
         return sgd(hyper) if plain_sgd else from_optax(optimizer, dict(arguments), hyper)
 
+    def at_home(key: jax.Array, federation: Federation, jobs: Jobs, hyper: Hyper, work: Work = work) -> Updates:
+        return _each(trainer(federation, hyper, work), key, federation, jobs, plan)
+
     def fit(key: jax.Array, federation: Federation, jobs: Jobs, hyper: Hyper, work: Work = work) -> Updates:
+        one = trainer(federation, hyper, work)
+        if not touched(sending, hyper):
+            return _each(one, key, federation, jobs, plan)
+        return _each(lambda task: _sent(sending, federation, task, one(task), hyper), key, federation, jobs, plan)
+
+    def send(
+        key: jax.Array, federation: Federation, jobs: Jobs, rows: jax.Array, hyper: Hyper, unit: jax.Array | float = 1.0
+    ) -> jax.Array:
+        if not touched(sending, hyper):
+            return rows
+        uid = federation.uid[jobs.client]
+        one = lambda of: arrived(sending, hyper, *of, unit)  # noqa: E731
+        each = (keys.fold_each(key, "client", uid), uid, rows)
+        return jax.lax.map(one, each) if sequential else jax.vmap(one)(each)
+
+    def trainer(federation: Federation, hyper: Hyper, work: Work) -> Callable[[Task], Updates]:
         longest = federation.train.longest
         sizes = gram_sizes(plan, longest, work.batch) if plain_sgd and first_layer(model) is not None else ()
 
         def plain(task: Task) -> Updates:
-            return train(model, federation, task, rule(hyper), hyper, work, sequential)
+            return train(model, federation, task, step_rule(hyper), hyper, work, sequential)
 
         on_gram = [lambda task, size=size: train_on_gram(model, federation, task, hyper, work, size) for size in sizes]
 
         def one(task: Task) -> Updates:
             ways = on_gram if sizes and sizes[-1] >= longest else [*on_gram, plain]
-            if len(ways) == 1:
+            if len(ways) == 1 and not sequential:
                 return ways[0](task)
             count = federation.train.count[task.client]
             nothing = lambda task: Updates(jnp.zeros(model.size), jnp.float32(0), jnp.int32(0), task.velocity)  # noqa: E731
             way = 1 + sum((count > size).astype(jnp.int32) for size in sizes[: len(ways) - 1])
             return jax.lax.switch(jnp.where(task.mask & (count > 0), way, 0), [nothing, *ways], task)
 
-        return _each(one, key, federation, jobs, plan)
+        return one
 
     def gradient(federation: Federation, jobs: Jobs) -> tuple[jax.Array, jax.Array]:
         def one(task: Task) -> tuple[jax.Array, jax.Array]:
@@ -96,7 +127,24 @@ def make_solver(
 
         return _each(one, key, federation, jobs, plan)
 
-    return Solver(fit, gradient, first_batch_gradient, work, plan)
+    return Solver(
+        fit, at_home, gradient, first_batch_gradient, send, functools.partial(rule, sending), work, plan
+    )
+
+
+def _sent(sending: Sending, federation: Federation, task: Task, updates: Updates, hyper: Hyper) -> Updates:
+    """What arrives of one participant's update, and of the change of its momentum buffer, which is worth `lr` times as much."""
+
+    def send(pair: tuple[jax.Array, jax.Array | None]) -> tuple[jax.Array, jax.Array | None]:
+        uid = federation.uid[task.client]
+        delta = arrived(sending, hyper, task.key, uid, pair[0])
+        if pair[1] is None or task.velocity is None:
+            return delta, None
+        moved = arrived(sending, hyper, keys.fold(task.key, "velocity"), uid, pair[1] - task.velocity, hyper["lr"])
+        return delta, task.velocity + moved
+
+    delta, velocity = jax.lax.cond(task.mask, send, lambda pair: pair, (updates.delta, updates.velocity))
+    return updates._replace(delta=delta, velocity=velocity)
 
 
 def _each(one: Callable[[Task], Any], key: jax.Array, federation: Federation, jobs: Jobs, plan: Plan) -> Any:
