@@ -128,6 +128,14 @@ def parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
     return made
 
 
+def fraction(text: str) -> float:
+    """The type of a flag that takes an accuracy."""
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text}: an accuracy is a fraction above 0 and up to 1, as in 0.9")
+    return value
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
         self.exit(2, f"{self.prog}: {message}; see --help\n")

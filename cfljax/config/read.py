@@ -116,7 +116,7 @@ def load(path: Path) -> Raw:
     if len(content) > _BYTES:
         raise SpecError(f"has more than {_BYTES:,} bytes; a spec is a small TOML file")
     try:
-        return toml.loads(content.decode("utf-8"))
+        return toml.loads(content.decode("utf-8-sig"))  # some editors begin a file with a mark
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise SpecError(f"line {line}: is no UTF-8 text") from None

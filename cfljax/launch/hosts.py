@@ -19,12 +19,17 @@ from cfljax.local import speed
 from cfljax.store import Store
 
 END = "end"
+MOST = 1024
+"""Devices of a process: simulated ones take memory and threads each."""
 
 
 def prepare(shape: mesh.Shape, hosts: distributed.Hosts | None) -> None:
     """Devices, and the other processes, before JAX begins."""
+    devices = max(1, shape.runs * shape.clients // ((hosts and hosts.processes) or 1))
+    if devices > MOST:
+        raise SpecError(f"--mesh runs={shape.runs},clients={shape.clients}: {devices:,} devices in a process; at most {MOST:,}")
     if shape != mesh.AUTO:
-        use_cores(max(1, shape.runs * shape.clients // ((hosts and hosts.processes) or 1)))
+        use_cores(devices)
     else:
         use_cores()
     if hosts is not None:

@@ -24,17 +24,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("folders", nargs="+", metavar="DIR", help="results folders, as a sweep wrote them")
     where = "where to write (default: DIR/report; of several folders: report); with --against: the file"
     made.add_argument("--out", metavar="DIR", help=where)
-    made.add_argument("--target", type=_fraction, metavar="ACCURACY", help="count rounds and bytes to this accuracy (a fraction)")
+    made.add_argument(
+        "--target", type=command.fraction, metavar="ACCURACY", help="count rounds and bytes to this accuracy (a fraction)"
+    )
     made.add_argument("--against", nargs="+", metavar="FILE", help="files of published numbers (TOML), or folders of them")
     made.add_argument("--no-figures", action="store_true", help="tables and page only, no PNG and SVG files")
     return made
-
-
-def _fraction(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text}: an accuracy is a fraction above 0 and up to 1, as in 0.9")
-    return value
 
 
 def run(flags: argparse.Namespace) -> int:

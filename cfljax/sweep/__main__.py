@@ -32,7 +32,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--explain", action="store_true", help="say how training would be carried out, and what each way would cost")
     made.add_argument("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps besides curves")
     made.add_argument("--retry-failed", action="store_true", help="run again what failed")
-    made.add_argument("--target", type=float, metavar="ACCURACY", help="report the rounds and bytes to this accuracy (a fraction)")
+    made.add_argument(
+        "--target", type=command.fraction, metavar="ACCURACY", help="report the rounds and bytes to this accuracy (a fraction)"
+    )
     made.add_argument("--no-report", action="store_true", help="do not write the page DIR/report/index.html at the end")
     made.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
     made.add_argument("--shard", metavar="I/N", help="only this part of the runs, 0/4 to 3/4: job arrays with a shared folder")
@@ -59,6 +61,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.api import QUICKSTART, default_folder
     from cfljax.config import read_spec
 
+    _check(flags)
     spec = read_spec(flags.spec or QUICKSTART, flags.set, plugins=flags.plugin)
     launch, chosen = _launcher(flags)
     if flags.dry_run:
@@ -104,6 +107,16 @@ def run(flags: argparse.Namespace) -> int:
     return 1 if outcome.failed else 0
 
 
+def _check(flags: argparse.Namespace) -> None:
+    """Refuse what no sweep can use before its folder is made."""
+    from cfljax.sinks import SINKS
+
+    if flags.workers is not None and flags.workers < 1:
+        raise SpecError(f"--workers {flags.workers}: must be at least 1")
+    for name in flags.log:
+        SINKS.entry(name, "--log")
+
+
 def _devices(flags: argparse.Namespace) -> bool:
     """Take the devices, and join the processes, that the flags ask for; whether they ask for any."""
     places = (flags.coordinator, flags.process_id, flags.num_processes)
@@ -127,8 +140,9 @@ def _shard(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     first, slash, second = text.partition("/")
-    if not (slash and first.isdecimal() and second.isdecimal() and int(first) < int(second)):
-        raise SpecError(f"--shard {text}: must be I/N with I from 0 to N - 1, as in 0/4")
+    whole = slash and all(part.isdecimal() and len(part) < 10 for part in (first, second))
+    if not whole or int(first) >= int(second):
+        raise SpecError(f"--shard {text[:30]}: must be I/N with I from 0 to N - 1, as in 0/4")
     return int(first), int(second)
 
 

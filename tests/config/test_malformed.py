@@ -251,3 +251,8 @@ def test_the_exit_code_is_2():
     with pytest.raises(SpecError) as caught:
         read_spec({}, (), HAS)
     assert caught.value.exit_code == 2
+
+
+def test_a_mark_at_the_beginning_of_a_file_is_no_mistake(tmp_path):
+    (tmp_path / "spec.toml").write_bytes(b"\xef\xbb\xbf" + b'data = "digits"\nmethod = "fedavg"\n')
+    assert len(read_spec(tmp_path / "spec.toml", (), HAS).runs()) == 1

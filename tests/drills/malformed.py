@@ -264,6 +264,11 @@ def wrong_flag(draw: random.Random) -> Case:
             (("--keep", "everything"), ("--keep", "everything")),
             (("--launcher", "rya"), ("--launcher", "rya")),
             (("--target", "high"), ("--target", "high")),
+            (("--target", draw.choice(("nan", "-1", "0", "90"))), ("--target", "fraction")),
+            (("--shard", draw.choice(("4/4", "1", "0/0", "-1/2", "9" * 5000 + "/1"))), ("--shard", "I/N")),
+            (("--log", "jsonll"), ("--log", "jsonl")),
+            (("--mesh", draw.choice(("clients=0", "clients=1e9", "runs=-1", "devices=2"))), ("--mesh", "auto")),
+            (("--mesh", "runs=100,clients=100"), ("--mesh", "10,000")),
             (("--out",), ("--out",)),
             (("--set",), ("--set",)),
             (("another.toml",), ("another.toml",)),
@@ -306,6 +311,7 @@ def _problems(case: Case, place: Path, own: bool) -> list[str]:
     problems += common.complaint(errors)
     problems += [f"does not name {name}" for name in case.names if name not in errors]
     problems += ["wrote to standard output"] if out.strip() else []
+    problems += ["made the results folder"] if (place / "out").exists() else []
     return [f"{case.what} {case.flags} {case.spec!r:.400}: {p}: {errors.strip()[:300]}" for p in problems]
 
 

@@ -47,6 +47,10 @@ def test_a_sweep_prints_its_table_and_says_where_results_are(spec, tmp_path):
         (["--set", "data=nowhere_to_be_found"], 4, ["nowhere_to_be_found", "prepare"]),
         (["--launcher", "locl"], 2, ["--launcher", "locl", "local"]),
         (["--workers", "0"], 2, ["--workers 0"]),
+        (["--target", "nan"], 2, ["--target", "fraction"]),
+        (["--shard", "9" * 5000 + "/1"], 2, ["--shard", "I/N"]),
+        (["--mesh", "clients=100000"], 2, ["--mesh", "1,024"]),
+        (["--log", "jsonll"], 2, ["--log", "jsonl"]),
         (["--no-such-flag"], 2, ["--no-such-flag"]),
     ],
 )
@@ -54,6 +58,7 @@ def test_mistakes_are_one_line(spec, tmp_path, flags, code, words):
     done = sweep(spec, "--out", tmp_path / "r", "--quiet", *flags, env=os.environ | {"CFLJAX_DATA": str(tmp_path)})
     assert done.returncode == code, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1 and all(word in done.stderr for word in words)
+    assert code != 2 or not (tmp_path / "r").exists()
 
 
 def test_a_missing_file_and_a_broken_one(tmp_path):
