@@ -11,9 +11,10 @@ made = jax.jit(sketch)
 
 
 def vectors(n=40, d=20_000, seed=0):
-    """Related in pairs, of very different norms, some of them sparse: what updates are like."""
+    """Related in pairs, of very different norms, some of them sparse or periodic: what updates are like."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, d)) + 2 * rng.normal(size=(4, d))[np.arange(n) % 4]
+    x[-12:-4] *= np.arange(d) % 64 < 3
     x[-4:] *= rng.random((4, d)) < 0.001
     return (x * 10.0 ** rng.uniform(-6, 6, (n, 1))).astype(np.float32)
 
@@ -44,7 +45,7 @@ def test_a_sketch_is_linear_and_depends_on_no_other_row():
     broken = x.copy()
     broken[2, 5], broken[3, 7] = np.nan, np.inf
     again = np.asarray(made(broken))
-    assert not np.isfinite(again[2:4]).any(axis=1).all() and (again[[0, 1, 4, 5]] == whole[[0, 1, 4, 5]]).all()
+    assert not np.isfinite(again[2:4]).all(axis=1).any() and (again[[0, 1, 4, 5]] == whole[[0, 1, 4, 5]]).all()
 
 
 def test_short_vectors_stay_as_they_are_and_seeds_differ():
@@ -55,6 +56,6 @@ def test_short_vectors_stay_as_they_are_and_seeds_differ():
 
 
 def test_the_projection_is_never_stored():
-    """20,000 × 4,096 numbers would be 328 MB; a block of it is 67 MB."""
+    """20,000 × 4,096 numbers would be 328 MB."""
     program = jax.jit(sketch).lower(jnp.zeros((4, 20_000))).compile()
-    assert program.memory_analysis().temp_size_in_bytes < 250e6
+    assert program.memory_analysis().temp_size_in_bytes < 1e6

@@ -73,7 +73,11 @@ def start(spec, folder, number, port, *flags, **env):
 
 
 def finish(process):
-    out, err = process.communicate(timeout=180)
+    try:
+        out, err = process.communicate(timeout=180)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
     return process.returncode, err
 
 
@@ -113,11 +117,30 @@ def test_two_processes_with_four_devices_each_agree_with_one_process_with_one(sp
         np.testing.assert_array_equal(two[name]["labels"][1], found["labels"][1])
 
 
+LONG = ["--set", "train.rounds=300", "--set", "train.eval_every=100"]
+
+
+def together(spec, folder):
+    """Two processes do the sweep to its end."""
+    port = free_port()
+    both = [start(spec, folder, number, port, *LONG) for number in (0, 1)]
+    ends = [finish(process) for process in both]
+    assert [code for code, _ in ends] == [0, 0], ends
+    return arrays(folder)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "spec.toml").write_text(SPEC)
+    return together(folder / "spec.toml", folder / "r")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("victim", [0, 1])
-def test_when_one_process_dies_the_other_ends_and_both_go_on_from_the_checkpoint(spec, tmp_path, victim):
-    port, long = free_port(), ["--set", "train.rounds=4000", "--set", "train.eval_every=500"]
-    both = [start(spec, tmp_path / "r", number, port, *long, CFLJAX_CHECKPOINT="0") for number in (0, 1)]
+def test_when_one_process_dies_the_other_ends_and_both_go_on_from_the_checkpoint(spec, tmp_path, victim, uninterrupted):
+    port = free_port()
+    both = [start(spec, tmp_path / "r", number, port, *LONG, CFLJAX_CHECKPOINT="0") for number in (0, 1)]
     until = time.monotonic() + 120
     while not list((tmp_path / "r").glob("checkpoints/*.npz")) and time.monotonic() < until:
         time.sleep(0.2)
@@ -128,8 +151,11 @@ def test_when_one_process_dies_the_other_ends_and_both_go_on_from_the_checkpoint
     assert "lost each other" in err or "another task died" in err
     finish(both[victim])
     assert not arrays(tmp_path / "r")
-    port = free_port()
-    both = [start(spec, tmp_path / "r", number, port, *long) for number in (0, 1)]
-    assert [finish(process)[0] for process in both] == [0, 0]
+    resumed = together(spec, tmp_path / "r")
     begun = [json.loads(line) for line in (tmp_path / "r" / "log.jsonl").read_text().splitlines()]
-    assert max(event.get("from", 0) for event in begun) > 0 and len(arrays(tmp_path / "r")) == 3
+    assert max(event.get("from", 0) for event in begun) > 0
+    assert resumed.keys() == uninterrupted.keys() and len(resumed) == 3
+    for name, found in resumed.items():
+        assert found.keys() == uninterrupted[name].keys()
+        for key, values in found.items():
+            assert values.tobytes() == uninterrupted[name][key].tobytes(), key
