@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NoReturn
@@ -16,7 +18,7 @@ from typing import Any, NoReturn
 from cfljax.errors import CfljaxError
 
 INTERRUPTED, TERMINATED = 130, 143
-PATIENCE = 7.0
+PATIENCE = 4.0
 """Seconds between a signal and the end of the process, whatever it is doing."""
 
 
@@ -37,6 +39,10 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
     signal.signal(signal.SIGINT, _answer)  # also where a shell starts us in the background
     _end_soon_after_signals()
     others, sys.unraisablehook = sys.unraisablehook, _once_more
+    plain, warnings.showwarning = warnings.showwarning, _warn
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no dashes gets question marks
     try:
         return run(parser.parse_args(arguments))
     except CfljaxError as error:
@@ -56,8 +62,20 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
         if os.environ.get("CFLJAX_DEBUG"):
             raise
         return _say(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 3)
+    except RuntimeError as error:
+        if os.environ.get("CFLJAX_DEBUG") or "Unable to initialize backend" not in str(error):
+            raise
+        return _say(f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {' '.join(str(error).split())}", 2)
     finally:
-        sys.unraisablehook = others
+        sys.unraisablehook, warnings.showwarning = others, plain
+
+
+def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, _: Any = None, line: Any = None) -> None:
+    """Our warnings in one line; those of libraries as Python shows them."""
+    if category.__module__.startswith("cfljax"):
+        print(f"cfljax: {message}", file=sys.stderr, flush=True)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
 
 
 def _end(message: str, code: int) -> NoReturn:

@@ -154,7 +154,7 @@ def _run(what: Callable[[], ModuleType | None], name: str, where: str) -> None:
         what()
     except CfljaxError as error:
         raise type(error)(f'{where} = "{name}": {error}') from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == name]
         line = f"line {frames[-1].lineno}: " if frames else ""
         raise SpecError(f'{where} = "{name}": {line}{type(error).__name__}: {error}') from error

@@ -64,7 +64,7 @@ def read_spec(
         if loaded:
             clean["plugins"] = loaded
         parsed = [parse_set(flag) for flag in flags]
-        parsed = [(path, sanitised(value)) for path, value in parsed]
+        parsed = [(path, sanitised(value, ".".join(path))) for path, value in parsed]
         warn: list[str] = []
         runs = build(clean, parsed, has or known(), warn)
         name = _name(clean, parsed, file)
@@ -155,7 +155,7 @@ def sanitised(value: Any, where: str = "", depth: int = 0, left: list[int] | Non
     if hasattr(value, "item") and not getattr(value, "shape", (1,)):  # a numpy number
         value = value.item()
     if isinstance(value, int) and not isinstance(value, bool) and not -_INTEGER <= value < _INTEGER:
-        raise SpecError(f"{where}: an integer has at most 64 bits")
+        raise SpecError(f"{where[:60]}: an integer has at most 64 bits")
     if isinstance(value, (datetime.date, datetime.time)):
         raise SpecError(f"{where} = {value}: is a date or time; write a text in quotes")
     if isinstance(value, os.PathLike):

@@ -83,6 +83,15 @@ def main(argv: list[str] | None = None, prog: str = "python -m cfljax.data") -> 
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 128 + signal.SIGINT
+    except MemoryError:
+        print("error: out of memory", file=sys.stderr)
+        return 4
+    except OSError as error:
+        if os.environ.get("CFLJAX_DEBUG") == "1":
+            raise
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"error: {place}{error.strerror or error}", file=sys.stderr)
+        return 3
     return 0
 
 
@@ -145,7 +154,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 def _shape(text: str) -> tuple[int, ...]:
     parts = text.lower().replace("×", "x").split("x") if text else []
-    if not all(part.isascii() and part.isdigit() and 0 < int(part) < 10**5 for part in parts):
+    if not all(part.isascii() and part.isdigit() and len(part) < 6 and int(part) for part in parts):
         raise SpecError(f"--shape {text}: must be numbers with x between them, as in 32x32")
     if len(parts) not in (0, 2, 3):
         raise SpecError(f"--shape {text}: must be height x width, or height x width x channels")

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -173,6 +174,24 @@ def _cpuinfo() -> list[str]:
 def _commit() -> str:
     done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return done.stdout.strip()
+
+
+class Clock:
+    """Seconds that stand still while this process is stopped, as it is on a machine where others take their timings."""
+
+    TICK, LONGEST = 0.05, 1.0
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        before = time.monotonic()
+        while True:
+            time.sleep(self.TICK)
+            now = time.monotonic()
+            self.seconds += min(now - before, self.LONGEST)
+            before = now
 
 
 # --- sweeps in processes of their own ------------------------------------------------------------------------------------

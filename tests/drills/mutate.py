@@ -3,36 +3,63 @@
     python -m tests.drills.mutate --count 100 --seed 0
     python -m tests.drills.mutate --only store --count 20
 
-Works on a copy of the checkout. A mutant that no test fails on is listed with its place, to be looked at by a person.
+Works on a copy of the checkout; mutants are drawn at random, each part equally often. A mutant that no test fails on is listed with
+its place, to be looked at by a person.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import os
 import random
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from tests.drills import common
 from tests.drills.common import Figure, Tally
 
 FIGURE = Figure("mutate", "mutants", "mutants of kernels/, store/, federation/, local/ and engine.py", "at least 85 % killed", 100)
-TESTS = {
-    "cfljax/kernels": ["tests/kernels"],
-    "cfljax/store": ["tests/store"],
-    "cfljax/federation": ["tests/federation"],
-    "cfljax/local": ["tests/local"],
-    "cfljax/engine.py": ["tests/engine", "tests/launch/test_sweep.py"],
+KERNELS, STORE, FEDERATION = "tests/kernels/test_contract.py", "tests/store/", "tests/federation/"
+WHOLE = {
+    "kernels": ("tests/kernels",),
+    "store": ("tests/store",),
+    "federation": ("tests/federation",),
+    "local": ("tests/local", "tests/engine/test_engine.py"),
+    "engine.py": ("tests/engine", "tests/methods/test_contract.py"),
 }
-SECONDS = 1200
-"""After so long a mutant counts as killed: it never ends."""
+"""Part → its tests, for files that TESTS does not name."""
+TESTS = {
+    "kernels/angles.py": ("tests/kernels/test_spectral.py", KERNELS),
+    "kernels/choose.py": ("tests/kernels/test_choose.py", KERNELS),
+    "kernels/cosine.py": ("tests/kernels/test_cosine_cover.py", KERNELS),
+    "kernels/cover.py": ("tests/kernels/test_cosine_cover.py", KERNELS),
+    "kernels/dissimilarity.py": ("tests/kernels/test_spectral.py", KERNELS),
+    "kernels/host.py": ("tests/kernels/test_host.py",),
+    "kernels/inter_group.py": ("tests/kernels/test_inter_group.py", KERNELS),
+    "kernels/kmeans.py": ("tests/kernels/test_kmeans.py", KERNELS),
+    "kernels/mix.py": ("tests/kernels/test_mix.py", KERNELS),
+    "kernels/simplex.py": ("tests/kernels/test_simplex.py", KERNELS),
+    "kernels/sketch.py": ("tests/kernels/test_sketch.py", KERNELS),
+    "kernels/spectral.py": ("tests/kernels/test_spectral.py", KERNELS),
+    "store/compact.py": (STORE + "test_compact.py",),
+    "store/summary.py": (STORE + "test_summary.py", STORE + "test_result.py"),
+    "store/provenance.py": (STORE + "test_summary.py",),
+    "store/arrays.py": (STORE + "test_units.py", STORE + "test_damage.py", STORE + "test_hostile.py"),
+    "store/locks.py": (STORE + "test_processes.py", STORE + "test_damage.py"),
+    "federation/gather.py": (FEDERATION + "test_gather.py",),
+    "federation/views.py": (FEDERATION + "test_gather.py",),
+}
+"""The tests of a file that find its mistakes, those that take least first."""
+SLOWER = 8
+"""A mutant whose tests take so many times as long as they should counts as killed: it never ends."""
 OTHER = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in", ast.NotIn: "in",
     ast.Is: "is not", ast.IsNot: "is", ast.Add: "-", ast.Sub: "+", ast.Mult: "+", ast.Div: "*", ast.FloorDiv: "*", ast.Mod: "*",
@@ -70,7 +97,11 @@ def mutants(file: Path, root: Path) -> Iterator[Mutant]:
             return None
         return Mutant(name, left.end_lineno, a, b, gap.replace(old, new))
 
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    unseen = {id(node) for part in _never_run(tree) for node in ast.walk(part)}
+    for node in ast.walk(tree):
+        if id(node) in unseen:
+            continue
         found: list[Mutant | None] = []
         if isinstance(node, ast.BinOp):
             found.append(between(node.left, node.right, type(node.op)))
@@ -90,20 +121,94 @@ def mutants(file: Path, root: Path) -> Iterator[Mutant]:
         yield from (m for m in found if m is not None)
 
 
-def survives(mutant: Mutant, copy: Path, tests: list[str]) -> bool:
-    """Whether no test of its part fails."""
-    path = copy / mutant.file
-    data = path.read_bytes()
-    path.write_bytes(data[: mutant.start] + mutant.new.encode() + data[mutant.end :])
-    try:
-        compile(path.read_bytes(), str(path), "exec")
-        line = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-        done = subprocess.run(line, cwd=copy, capture_output=True, timeout=SECONDS)
-        return done.returncode == 0
-    except (SyntaxError, subprocess.TimeoutExpired):
+def _never_run(tree: ast.AST) -> Iterator[ast.AST]:
+    """Annotations: nothing looks at them while a program runs."""
+    for node in ast.walk(tree):
+        for name in ("annotation", "returns"):
+            if getattr(node, name, None) is not None:
+                yield getattr(node, name)
+
+
+def tests_of(file: str) -> tuple[str, ...]:
+    """The tests that should notice a mutant of this file of the package."""
+    name = file.removeprefix("cfljax/")
+    return TESTS.get(name) or WHOLE[name.partition("/")[0]]
+
+
+class Runner:
+    """Runs tests in processes forked off this one, which has imported what takes long and nothing of the package. They share
+    compiled programs: most are those of the package as it is."""
+
+    def __init__(self, copy: Path):
+        self.copy, self.usual = copy, dict[tuple[str, ...], float]()
+        os.environ |= {
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_llvm_disable_expensive_passes=true",
+            "JAX_COMPILATION_CACHE_DIR": str(common.CACHE / "mutants"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+            "CFLJAX_CACHE": str(copy.parent / "cache"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        import chex  # noqa: F401
+        import flax.linen  # noqa: F401
+        import hypothesis  # noqa: F401
+        import jax  # noqa: F401
+        import optax  # noqa: F401
+        import scipy.cluster.hierarchy  # noqa: F401
+        import sklearn.cluster  # noqa: F401
+
+        warnings.filterwarnings("ignore", "os.fork")
+
+    def passes(self, tests: tuple[str, ...], limit: float) -> bool:
+        """Whether all of them pass, in time."""
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            self._run(tests)
+        end = time.monotonic() + limit
+        while time.monotonic() < end:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return status == 0
+            time.sleep(0.01)
+        os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
         return False
-    finally:
-        path.write_bytes(data)
+
+    def _run(self, tests: tuple[str, ...]) -> NoReturn:
+        code = 1
+        try:
+            import pytest
+
+            os.chdir(self.copy)
+            sys.path[:] = [str(self.copy), *(p for p in sys.path if p not in ("", str(common.ROOT)))]
+            for name in [n for n in sys.modules if n.split(".")[0] in ("tests", "cfljax")]:
+                del sys.modules[name]
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 1), os.dup2(null, 2)
+            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]))
+        finally:
+            os._exit(code)
+
+    def survives(self, mutant: Mutant) -> bool:
+        """Whether no test fails on it."""
+        path, tests = self.copy / mutant.file, tests_of(mutant.file)
+        if tests not in self.usual:
+            assert self.passes(tests, 1200), f"{tests}: fail as they are"  # compiles
+            begin = time.monotonic()
+            self.passes(tests, 1200)
+            self.usual[tests] = time.monotonic() - begin
+            print(f"{' '.join(tests)}: {self.usual[tests]:.1f} s", flush=True)
+        data = path.read_bytes()
+        path.write_bytes(data[: mutant.start] + mutant.new.encode() + data[mutant.end :])
+        try:
+            compile(path.read_bytes(), str(path), "exec")
+            return self.passes(tests, 60 + SLOWER * self.usual[tests])
+        except SyntaxError:
+            return False
+        finally:
+            path.write_bytes(data)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -118,17 +223,20 @@ def main(arguments: list[str] | None = None) -> int:
     flags = made.parse_args(arguments)
     tally, begin, draw = Tally(), time.perf_counter(), random.Random(flags.seed)
     tally.end = time.monotonic() + flags.seconds
-    parts = {part: tests for part, tests in TESTS.items() if flags.only in part}
+    parts = [f"cfljax/{part}" for part in WHOLE if flags.only in part]
     with tempfile.TemporaryDirectory(prefix="cfljax-mutants-") as name:
         copy = Path(name) / "copy"
-        shutil.copytree(common.ROOT, copy, ignore=shutil.ignore_patterns(".git", "results", "*.egg-info", ".*_cache"))
+        shutil.copytree(
+            common.ROOT, copy, ignore=shutil.ignore_patterns(".git", "results", "*.egg-info", ".*_cache", "__pycache__")
+        )
+        runner = Runner(copy)
         for _ in tally.trials(flags.count):
-            part = draw.choice(sorted(parts))
+            part = draw.choice(parts)
             files = sorted((copy / part).rglob("*.py")) if (copy / part).is_dir() else [copy / part]
             everything = [m for file in files for m in mutants(file, copy)]
             mutant = draw.choice(everything)
             old = (copy / mutant.file).read_bytes()[mutant.start : mutant.end].decode()
-            lived = survives(mutant, copy, parts[part])
+            lived = runner.survives(mutant)
             tally.check(f"{mutant.file}:{mutant.line}: {old.strip()!r} → {mutant.new.strip()!r} survives" if lived else None)
             tally.count(part)
             tally.count("survivors", int(lived))

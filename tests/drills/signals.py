@@ -24,7 +24,7 @@ CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
 def drill(tally: Tally, count: int, seed: int) -> None:
     """Signals, one after another to sweeps on the same folder until it is done, then on a new one."""
-    draw = random.Random(seed)
+    draw, clock = random.Random(seed), common.Clock()
     with common.workplace() as place:
         whole, folder = place / "whole", place / "stopped"
         common.sweep(place, whole, *LONG)
@@ -34,15 +34,15 @@ def drill(tally: Tally, count: int, seed: int) -> None:
         length, wanted = time.monotonic() - begin, common.contents(whole)
         while tally.tried < count and time.monotonic() < tally.end:
             number = draw.choice(list(CODES))
-            process = common.start(place, folder, *LONG)
+            process = common.start(place, folder, *LONG, PYTHONFAULTHANDLER="1")
             time.sleep(draw.uniform(0.02, length))
-            begin = time.monotonic()
+            begin = clock.seconds
             process.send_signal(number)
             try:
                 _, errors = process.communicate(timeout=60)
             finally:
                 common.kill(process)
-            spent = time.monotonic() - begin
+            spent = clock.seconds - begin
             tally.most("seconds to the end", spent)
             code = process.returncode
             if code == 0:
@@ -63,7 +63,7 @@ def _problems(tally: Tally, number: signal.Signals, code: int, errors: str, spen
         tally.count("before Python had started the command")
         return [] if spent < 10 else [f"{spent:.1f} s"]
     problems = [] if code == CODES[number] else [f"code {code}: {errors.strip()[-300:]}"]
-    problems += common.complaint(errors)
+    problems += [f"{p}: {errors.strip()[-600:]}" for p in common.complaint(errors)]
     return problems + ([f"{spent:.1f} s"] if spent >= 10 else [])
 
 

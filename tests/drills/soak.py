@@ -22,14 +22,15 @@ LOOKS = 5
 def drill(tally: Tally, count: int, seed: int) -> None:
     """Runs of two methods with many seeds and numbers, through the launcher into one folder."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    from cfljax import command, simulate
+    from cfljax import simulate
     from cfljax.config import read_spec
     from cfljax.launch.sweep import Options, carry_out
+    from cfljax.paths import use_compilation_cache
     from cfljax.store import Store
 
     with common.workplace() as place:
         os.environ["CFLJAX_CACHE"] = str(common.CACHE)
-        command.use_compilation_cache()
+        use_compilation_cache()
         seen = []
         for look in range(LOOKS + 1):
             done = int(count * (WARM + (1 - WARM) * look / LOOKS))

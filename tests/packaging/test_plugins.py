@@ -83,6 +83,7 @@ def test_a_resolved_run_brings_its_plugin(plugin):
         ("1 +", "SyntaxError"),
         ("import nowhere_to_be_found", "line 1: ModuleNotFoundError"),
         ("x = 1\n\nraise ValueError('no')", "line 3: ValueError: no"),
+        ("import sys\nsys.exit(0)", "line 2: SystemExit: 0"),
         (METHOD.replace('"mine"', '"fedavg"'), 'method "fedavg" exists already'),
         (METHOD.replace('"mine"', '"m i"'), "a name begins with a letter"),
         (METHOD.replace("Config)", "Config())"), "the class itself"),

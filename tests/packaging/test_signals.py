@@ -44,3 +44,20 @@ def test_a_command_ends_at_once_in_one_line(tmp_path, way, name, code):
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert done.returncode == code and len(done.stderr.strip().splitlines()) == 1 and "Traceback" not in done.stderr
     assert ("whole" in done.stdout) == (way == "in an import")  # the module has been imported to its end
+
+
+def test_what_a_machine_lacks_is_no_traceback(tmp_path):
+    (tmp_path / "program.py").write_text(
+        "import argparse, sys, warnings\n"
+        "from cfljax import command\n"
+        "from cfljax.store import DamagedWarning\n\n"
+        "def run(flags):\n"
+        "    warnings.warn('a: damaged', DamagedWarning)\n"
+        "    print(chr(0x2013))\n"
+        "    raise RuntimeError('Unable to initialize backend')\n\n"
+        "sys.exit(command.main(run, argparse.ArgumentParser()))\n"
+    )
+    bare = {"PYTHONIOENCODING": "ascii", "JAX_PLATFORMS": "abacus", "PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run([sys.executable, tmp_path / "program.py"], capture_output=True, text=True, env=bare, timeout=60)
+    assert done.returncode == 2 and done.stdout == "?\n"
+    assert done.stderr == "cfljax: a: damaged\ncfljax: JAX_PLATFORMS=abacus: Unable to initialize backend\n"
