@@ -122,4 +122,5 @@ def _options(name: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    common.compile_less()
     sys.exit(common.main(FIGURE, drill))

@@ -40,4 +40,5 @@ def drill(tally: Tally, count: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
+    common.compile_less()
     sys.exit(common.main(FIGURE, drill))
