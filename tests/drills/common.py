@@ -102,7 +102,15 @@ def main(figure: Figure, drill: Drill, arguments: list[str] | None = None) -> in
     flags = made.parse_args(arguments)
     begin, tally = time.perf_counter(), Tally()
     tally.end = time.monotonic() + flags.seconds
-    drill(tally, flags.count, flags.seed)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended early; what has been tried is kept"))
+    try:
+        drill(tally, flags.count, flags.seed)
+    except SystemExit as told:
+        print(told, file=sys.stderr)
+        for pid in children(os.getpid()):
+            os.kill(pid, signal.SIGKILL)
+    if not tally.tried:
+        return 1
     line = f"python -m tests.drills.{figure.name} --count {flags.count} --seed {flags.seed}"
     line += f" --seconds {flags.seconds:g}" if np.isfinite(flags.seconds) else ""
     write(figure, tally, line, flags.json, flags.add, begin)

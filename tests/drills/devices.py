@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8 --xla_llvm_disable_expensive_passes=true"
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 
 import numpy as np  # noqa: E402
 
@@ -39,4 +39,5 @@ def drill(tally: Tally, count: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
+    common.compile_less()
     sys.exit(common.main(FIGURE, drill))
