@@ -1,10 +1,13 @@
 """How the cost of a round grows: with clients, participants, parameters, clusters, devices and processes.
 
-    python -m benchmarks.scaling --out DIR            (about half an hour on two cores)
-    python -m benchmarks.scaling --out DIR --small    (a minute: whether it works)
-    python -m benchmarks.scaling --out DIR --page     (the page again, from DIR/scaling.json)
+    python -m benchmarks.scaling --out DIR                     (about half an hour on two cores)
+    python -m benchmarks.scaling --out DIR --axis "clusters"   (one axis; others can follow)
+    python -m benchmarks.scaling --out DIR --small             (a minute: whether it works)
+    python -m benchmarks.scaling --out DIR --page              (the page again, from DIR/scaling.json)
 
 Each point is a process of its own, so its peak memory is its own; points that are in DIR/scaling.json are not measured again.
+Seconds are of processor time, of all threads, devices and processes of a point together: what else the machine does meanwhile then
+disturbs little, and N devices that share the work without loss cost what one does. The time on the clock is kept beside it.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import Any
 
 BASE: dict[str, Any] = {
     "method": "fedavg", "clients": 1000, "participants": 100, "hidden": 64, "features": 32, "samples": 5, "clusters": 0,
-    "devices": 1, "processes": 1, "rounds": 10,
+    "devices": 1, "processes": 1, "stream": None, "pool": None,
 }  # fmt: skip
 """A point; every axis varies one thing, or two together."""
 
@@ -34,18 +37,32 @@ def points(small: bool = False) -> dict[str, list[dict[str, Any]]]:
         return [BASE | first | row for row in rows]
 
     if small:
-        return {"clients": vary({}, clients=[100, 1000]), "devices, strong": vary({"rounds": 2}, devices=[1, 2])}
-    widths = [(4, 16), (64, 64), (400, 256), (1000, 1000), (3000, 3300)]  # (features, hidden)
+        return {"clients": vary({}, clients=[100, 1000]), "devices, strong": vary({}, devices=[1, 2])}
+    widths = [(4, 112), (64, 142), (400, 247), (1000, 1000), (3000, 3300)]  # (features, hidden): about 1e3 to 1e7 parameters
+    many = {"clients": 20_000, "hidden": 256}
+    crowd, devices = [10, 100, 1000, 10_000], [1, 2, 4, 8]
+    wide, heavy = {"participants": 10, "clients": 100}, {"hidden": 256, "samples": 20}
     return {
-        "clients": vary({}, clients=[100, 1000, 10_000, 100_000, 1_000_000]),
-        "participants": vary({"clients": 20_000}, participants=[10, 100, 1000, 10_000]),
-        "participants, IFCA": vary({"clients": 20_000, "method": "ifca", "clusters": 4}, participants=[10, 100, 1000, 10_000]),
-        "parameters": vary({"participants": 10, "clients": 100}, features=[w[0] for w in widths], hidden=[w[1] for w in widths]),
-        "clusters": vary({"method": "ifca"}, clusters=[2, 4, 8, 16, 32, 64]),
-        "devices, strong": vary({"participants": 256, "hidden": 256}, devices=[1, 2, 4, 8]),
-        "devices, weak": vary({"hidden": 256}, devices=[1, 2, 4, 8], participants=[64, 128, 256, 512]),
-        "processes, strong": vary({"participants": 256, "hidden": 256}, processes=[1, 2]),
+        "clients": vary({"samples": 4, "hidden": 512}, clients=[100, 1000, 10_000, 100_000, 1_000_000]),
+        "participants": vary(many, participants=crowd),
+        "participants, in blocks of 64": vary(many | {"stream": 64}, participants=crowd),
+        "participants, IFCA in blocks of 64": vary(many | {"stream": 64, "method": "ifca", "clusters": 4}, participants=crowd),
+        "samples": vary({"hidden": 256}, samples=[5, 20, 80]),
+        "parameters": vary(wide, features=[w[0] for w in widths], hidden=[w[1] for w in widths]),
+        "clusters": vary({"method": "ifca", "hidden": 256}, clusters=[2, 4, 8, 16, 32, 64]),
+        "devices, strong": vary(heavy | {"participants": 256}, devices=devices),
+        "devices, weak": vary(heavy, devices=devices, participants=[64, 128, 256, 512]),
+        "devices, strong, each with its clients' samples": vary(
+            heavy | {"participants": 256, "pool": "sharded"}, devices=devices[1:]
+        ),
+        "processes, strong": vary(heavy | {"participants": 256}, processes=[1, 2]),
     }
+
+
+def rounds_of(point: dict[str, Any]) -> int:
+    """So many rounds that a point takes some seconds."""
+    operations = 6 * point["participants"] * point["samples"] * parameters(point) * (1 + point["clusters"] / 3)
+    return int(min(100, max(4, 1e10 / operations)))
 
 
 def parameters(point: dict[str, Any], classes: int = 4) -> int:
@@ -55,10 +72,14 @@ def parameters(point: dict[str, Any], classes: int = 4) -> int:
 
 def spec_of(point: dict[str, Any]) -> dict[str, Any]:
     """The point as a spec: a sample in five is for testing."""
+    rounds = rounds_of(point)
+    plan = {name: point[name] for name in ("stream", "pool") if point[name] is not None}
     method = {"name": point["method"]} | ({"clusters": point["clusters"]} if point["clusters"] else {})
     total = -(-point["clients"] * point["samples"] * 5 // 4)
     data = {"name": "blobs", "samples": total, "features": point["features"], "classes": 4, "partition": "iid"}
-    train = {"rounds": point["rounds"], "eval_every": point["rounds"], "eval_clients": 100, "batch": 5, "lr": 0.05}
+    train = {"rounds": rounds, "eval_every": rounds, "eval_clients": 100, "batch": 5, "lr": 0.05}
+    if plan:
+        train["plan"] = plan
     return {
         "name": "scaling",
         "data": data | {"clients": point["clients"]},
@@ -72,27 +93,37 @@ def spec_of(point: dict[str, Any]) -> dict[str, Any]:
 def measure(point: dict[str, Any], number: int = 0, port: int = 0) -> dict[str, Any]:
     """Seconds and bytes of a point; in a process that has computed nothing yet."""
     import resource
+    import types
 
     import jax
 
     from cfljax import assemble, distributed, mesh, simulate
     from cfljax.config import read_spec
+    from cfljax.launch.devices import wait_for_each_other
     from cfljax.plan import batches
 
+    wait_for_each_other()
     jax.config.update("jax_num_cpu_devices", point["devices"])
     if point["processes"] > 1:
         distributed.connect(distributed.Hosts(f"localhost:{port}", number, point["processes"]))
     mesh.ask(mesh.Shape(1, point["devices"] * point["processes"]))
-    begin = time.perf_counter()
+    begin, rounds = time.process_time(), rounds_of(point)
     batch = batches(read_spec(spec_of(point)).runs(), 1)[0]
     parts = assemble.assemble(batch.first)
-    build = time.perf_counter() - begin
+    build = time.process_time() - begin
+    simulate.time = types.SimpleNamespace(perf_counter=time.process_time)  # type: ignore[assignment]
     arguments = (parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers)
-    output = simulate.simulate(*arguments, mesh=parts.mesh, program_key="point", chunk_rounds=point["rounds"])[0]
+    told: list[float] = []
+    output = simulate.simulate(
+        *arguments, mesh=parts.mesh, shard=parts.shard, program_key="point", chunk_rounds=rounds,
+        progress=lambda *_: told.append(time.perf_counter()),
+    )[0]  # fmt: skip
     programs = [made for (key, *_), (made, _) in simulate._compiled.items() if key[1] == "chunk"]
     return point | {
+        "rounds": rounds,
         "parameters": parts.model.size,
-        "seconds_round": output.seconds_train / point["rounds"],
+        "seconds_round": output.seconds_train / rounds,
+        "clock_round": (told[-1] - told[0]) / rounds,
         "seconds_eval": output.seconds_eval / 2,
         "seconds_build": build,
         "seconds_compile": output.seconds_compile,
@@ -115,16 +146,21 @@ def in_processes(point: dict[str, Any]) -> dict[str, Any]:
     told = [process.communicate()[0] for process in each]
     if any(process.returncode for process in each):
         raise SystemExit(f"a point failed: {point}")
-    return dict(json.loads(told[0].splitlines()[-1]))
+    found = [dict(json.loads(words.splitlines()[-1])) for words in told]
+    for what in ("seconds_round", "seconds_eval"):
+        found[0][what] = sum(one[what] for one in found)
+    return found[0]
 
 
-def all_points(out: Path, small: bool) -> dict[str, Any]:
+def all_points(out: Path, small: bool, only: str | None) -> dict[str, Any]:
     """Measure what is missing, keeping each point as it comes."""
     from benchmarks.machine import peaks
 
     file = out / "scaling.json"
-    kept = json.loads(file.read_text()) if file.exists() else {"machine": peaks(seconds=0.3), "points": {}}
+    kept = json.loads(file.read_text()) if file.exists() else {"machine": peaks(seconds=0.3), "load": os.getloadavg(), "points": {}}
     for axis, wanted in points(small).items():
+        if only is not None and axis != only:
+            continue
         done = kept["points"].setdefault(axis, [])
         for point in wanted[len(done) :]:
             done.append(in_processes(point))
@@ -143,6 +179,7 @@ def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--out", type=Path, default=Path("results/scaling"))
     flags.add_argument("--small", action="store_true")
+    flags.add_argument("--axis", choices=list(points()))
     flags.add_argument("--page", action="store_true")
     flags.add_argument("--point", type=json.loads, help=argparse.SUPPRESS)
     flags.add_argument("--number", type=int, default=0, help=argparse.SUPPRESS)
@@ -154,7 +191,7 @@ def main() -> None:
     from benchmarks.scaling_page import write_page
 
     given.out.mkdir(parents=True, exist_ok=True)
-    found = json.loads((given.out / "scaling.json").read_text()) if given.page else all_points(given.out, given.small)
+    found = json.loads((given.out / "scaling.json").read_text()) if given.page else all_points(given.out, given.small, given.axis)
     print(write_page(found, given.out))
 
 

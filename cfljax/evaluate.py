@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.local.data import take
+from cfljax.local.spread import mine, share
 from cfljax.local.stream import block_size, fold_blocks
 from cfljax.types import Federation, Model, Split
 
@@ -90,11 +91,11 @@ def _one_by_one(
     model: Model, federation: Federation, split: Split, models: jax.Array, labels: jax.Array, who: jax.Array, sequential: bool
 ) -> tuple[jax.Array, jax.Array]:
     """The same, client by client in small tiles: for as many models as clients."""
-    tile = min(32, max(split.longest, 1))
+    tile, here = min(32, max(split.longest, 1)), mine(federation.owner, who)
 
     def one(client: jax.Array) -> tuple[jax.Array, jax.Array]:
         params = model.unravel(models[labels[client]])
-        count = jnp.where(who[client], split.count[client], 0)
+        count = jnp.where(here[client], split.count[client], 0)
 
         def visit(i, carry):  # type: ignore[no-untyped-def]
             where = i * tile + jnp.arange(tile)
@@ -106,4 +107,5 @@ def _one_by_one(
 
         return jax.lax.fori_loop(0, -(-count // tile), visit, (jnp.float32(0), jnp.float32(0)))
 
-    return jax.lax.map(one, jnp.arange(federation.clients), batch_size=None if sequential else 64)
+    each = lambda: jax.lax.map(one, jnp.arange(federation.clients), batch_size=None if sequential else 64)  # noqa: E731
+    return each() if federation.owner is None else share(lambda *_: each())

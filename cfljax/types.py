@@ -121,6 +121,8 @@ class Federation:
     arrive: Array
     """i32[C] first round in which the client can take part."""
     view: View | None = None
+    owner: Array | None = None
+    """i32[C] which device of a mesh has the client's samples (local.shards); None: each has all."""
     classes: int = dataclasses.field(default=0, metadata={"static": True})
     groups: int = dataclasses.field(default=0, metadata={"static": True})
     """How many true groups there are; 0: unknown."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 from cfljax.local.plan import Plan
 from cfljax.mesh import CLIENTS as AXIS
 from cfljax.mesh import RUNS
+from cfljax.types import Federation
 
 ROOM = 1.5
 """A device has room for so many times its share of the jobs, so that few large ones can be set off against many small ones."""
@@ -40,10 +42,24 @@ def everywhere(f: Callable[..., Any], mesh: jax.sharding.Mesh | None, mapped: in
             _devices.reset(token)
 
     def on_all(*args: Any) -> Any:
-        specs = tuple(grouped if at < mapped else jax.P() for at in range(len(args)))
-        return jax.shard_map(traced, mesh=mesh, in_specs=specs, out_specs=grouped, check_vma=False)(*args)
+        specs = tuple(grouped if at < mapped else _lies(arg) for at, arg in enumerate(args))
+        out = grouped if mapped else jax.P()
+        return jax.shard_map(traced, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False)(*args)
 
     return on_all
+
+
+def _lies(arg: Any) -> Any:
+    """On every device; the samples of a sharded federation each on its own."""
+    if not isinstance(arg, Federation) or arg.owner is None:
+        return jax.P()
+    everywhere, dealt = jax.tree.map(lambda _: jax.P(), arg), jax.P(AXIS)
+    return dataclasses.replace(
+        everywhere,
+        pool=everywhere.pool._replace(x=dealt, y=dealt),
+        train=dataclasses.replace(everywhere.train, rows=dealt),
+        test=dataclasses.replace(everywhere.test, rows=dealt),
+    )
 
 
 def by_runs(mesh: jax.sharding.Mesh) -> Any:
@@ -61,20 +77,37 @@ class Dealt(NamedTuple):
 
     mine: jax.Array
     """i32[R]: which ones this device does; −1: none, a free place."""
-    place: jax.Array
-    """i32[S]: where each job's result is in those of all devices."""
+    place: jax.Array | None
+    """i32[S]: where each job's result is in those of all devices; None: only the device that has done a job has its result."""
+    own: jax.Array | None = None
+    """i32[]: how many this device does, the first of `mine`, where any number may be its own."""
+    block: int = 1
+    """So many at a time, then."""
 
     def collect(self, results: Any) -> Any:
         """The results of all jobs in their order, from those of this device's, one for each place."""
-        return jax.tree.map(lambda each: jax.lax.all_gather(each, AXIS, tiled=True)[self.place], results)
+        if self.place is not None:
+            return jax.tree.map(lambda each: jax.lax.all_gather(each, AXIS, tiled=True)[self.place], results)
+        return jax.tree.map(self._add_up, results)
+
+    def _add_up(self, each: jax.Array) -> jax.Array:
+        number = self.mine.shape[0]
+        mine = jnp.zeros_like(each).at[jnp.where(self.mine >= 0, self.mine, number)].set(each, mode="drop")
+        return jax.lax.psum(mine.astype(jnp.int32), AXIS).astype(bool) if each.dtype == bool else jax.lax.psum(mine, AXIS)
 
 
-def deal_out(costs: jax.Array) -> Dealt | None:
-    """The jobs, dealt; `costs` f32[S]: the work of each, in any unit. None: one device does them all."""
+def deal_out(costs: jax.Array, owner: jax.Array | None = None) -> Dealt | None:
+    """The jobs, dealt; `costs` f32[S]: the work of each, in any unit. owner i32[S]: the device that must do each; None: any may.
+    None is returned where one device does them all."""
     number, width = costs.shape[0], devices()
-    if width == 1 or number == 1:
+    if width == 1 or (number == 1 and owner is None):
         return None
-    lists, place = deal(costs, width, min(number, int(-(-number * ROOM // width))))
+    share = min(number, int(-(-number * ROOM // width)))
+    if owner is not None:
+        own = owner == jax.lax.axis_index(AXIS)
+        first = jnp.argsort(~own, stable=True).astype(jnp.int32)
+        return Dealt(jnp.where(own[first], first, -1), None, jnp.sum(own, dtype=jnp.int32), share)
+    lists, place = deal(costs, width, share)
     return Dealt(lists[jax.lax.axis_index(AXIS)], place)
 
 
@@ -88,13 +121,34 @@ def alone() -> Iterator[None]:
         _devices.reset(token)
 
 
-def spread(job: Callable[[jax.Array], Any], costs: jax.Array, plan: Plan) -> Any:
+def spread(job: Callable[[jax.Array], Any], costs: jax.Array, plan: Plan, owner: jax.Array | None = None) -> Any:
     """`job(s)` for s = 0 … S − 1, stacked. `job(-1)` must cost next to nothing where jobs run in turn: a device's free places
-    ask for it."""
-    dealt = deal_out(costs)
+    ask for it. owner i32[S]: the devices that must do them."""
+    dealt = deal_out(costs, owner)
     if dealt is None:
         return _on_one(job, jnp.arange(costs.shape[0]), plan)
-    return dealt.collect(_on_one(job, dealt.mine, plan))
+    if dealt.own is None:
+        return dealt.collect(_on_one(job, dealt.mine, plan))
+    some = dealt._replace(block=1) if plan.sequential else dealt
+    return dealt.collect(in_own_blocks(lambda mine: ((), _on_one(job, mine, plan)), some)[1])
+
+
+def in_own_blocks(part: Callable[[jax.Array], tuple[Any, Any]], dealt: Dealt) -> tuple[Any, Any]:
+    """`part(jobs i32[block]) -> (sums, results [block, …])` of this device's own jobs, as many blocks as there are: all sums added
+    up, and the results [S, …] in the order of `dealt.mine`, zeros where they end."""
+    number, block = dealt.mine.shape[0], dealt.block
+    jobs = jnp.pad(dealt.mine, (0, -number % block), constant_values=-1)
+
+    def one(i: jax.Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        sums, each = part(jax.lax.dynamic_slice_in_dim(jobs, i * block, block))
+        write = lambda whole, new: jax.lax.dynamic_update_slice_in_dim(whole, new, i * block, 0)  # noqa: E731
+        return jax.tree.map(jnp.add, carry[0], sums), jax.tree.map(write, carry[1], each)
+
+    sums, each = jax.eval_shape(part, jobs[:block])
+    room = jax.tree.map(lambda a: jnp.zeros((jobs.shape[0], *a.shape[1:]), a.dtype), each)
+    assert dealt.own is not None
+    sums, each = jax.lax.fori_loop(0, -(-dealt.own // block), one, (jax.tree.map(jnp.zeros_like, sums), room))
+    return sums, jax.tree.map(lambda a: a[:number], each)
 
 
 def share(part: Callable[[jax.Array, int], Any]) -> Any:
@@ -103,6 +157,11 @@ def share(part: Callable[[jax.Array, int], Any]) -> Any:
     if width == 1:
         return part(jnp.int32(0), 1)
     return jax.lax.psum(part(jax.lax.axis_index(AXIS), width), AXIS)
+
+
+def mine(owner: jax.Array | None, mask: jax.Array) -> jax.Array:
+    """bool[C]: mask, for the clients whose samples this device has."""
+    return mask if owner is None or devices() == 1 else mask & (owner == jax.lax.axis_index(AXIS))
 
 
 def deal(costs: jax.Array, devices: int, room: int) -> tuple[jax.Array, jax.Array]:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.federation.gather import samples
-from cfljax.local.spread import share
+from cfljax.local.spread import mine, share
 from cfljax.types import Federation, Model, Split
 
 BLOCK_FLOATS = 1 << 22
@@ -44,11 +44,12 @@ def fold_blocks(
     federation: Federation, split: Split, clients: jax.Array, mask: jax.Array, block: int, visit: Callable[..., Any], zero: Any
 ) -> Any:
     """`zero` after `visit(carry, x, y, s, valid)` of each block; s i32[B] is the place of the sample's owner in `clients`.
-    The carry is a sum that starts at zero: devices share the blocks and add up.
+    The carry is a sum that starts at zero: devices share the blocks, or each visits the samples that it alone has, and add up.
 
     Clients whose mask is False, and clients without samples, take no room on the line: the work is that of the samples there are.
     """
-    counts = jnp.where(mask, split.count[clients], 0)
+    owner = None if split.shared or federation.owner is None else federation.owner[clients]
+    counts = jnp.where(mine(owner, mask), split.count[clients], 0)
     ends = jnp.cumsum(counts)
     starts = ends - counts
 
@@ -64,8 +65,10 @@ def fold_blocks(
     blocks = -(-ends[-1] // block)
 
     def part(device: jax.Array, devices: int) -> Any:
-        mine = (blocks - device + devices - 1) // devices
-        return jax.lax.fori_loop(0, mine, lambda i, carry: body(device + i * devices, carry), zero)
+        if owner is not None:  # they are this device's
+            return jax.lax.fori_loop(0, blocks, body, zero)
+        own = (blocks - device + devices - 1) // devices
+        return jax.lax.fori_loop(0, own, lambda i, carry: body(device + i * devices, carry), zero)
 
     return share(part)
 

@@ -27,6 +27,7 @@ from cfljax import keys
 from cfljax.cohort import draw
 from cfljax.errors import SpecError
 from cfljax.kernels.choose import least_loss
+from cfljax.local.shards import from_host
 from cfljax.local.solver import Solver
 from cfljax.methods.choice import (
     DIVISORS,
@@ -87,7 +88,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     work = solver.work if model_averaging else gradient_work(solver.work, config.estimate)
     divisor = "members" if model_averaging else config.divisor
 
-    @jax.jit
+    @from_host
     def attempt(key: jax.Array, federation: Federation, cohort: Cohort) -> tuple[jax.Array, jax.Array]:
         models = first_models(key, model, k)
         which = least_loss(losses_of(model, federation, cohort, models))

@@ -141,7 +141,7 @@ def subspaces(federation: Federation, ids: np.ndarray, p: int, per_label: bool) 
 
 def client_samples(federation: Federation, ids: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """HOST. (x f32[n_i, F], y i32[n_i]) of one client after the other as the model sees them, without broken samples."""
-    gather = jax.jit(samples)
+    gather = jax.jit(lambda federation, rows, clients, mask: samples(federation, clients, rows, mask))
     split = federation.train
     rows, start, count = (np.asarray(a) for a in (split.rows, split.start, split.count))
     for c in ids:
@@ -150,11 +150,19 @@ def client_samples(federation: Federation, ids: np.ndarray) -> Iterator[tuple[np
             part = own[at : at + BLOCK]
             block = np.zeros(BLOCK if len(own) > BLOCK else _power(len(own)), np.int32)
             block[: len(part)] = part
-            x, y = gather(federation, np.full(len(block), c, np.int32), block, np.arange(len(block)) < len(part))
+            x, y = gather(*_these(federation, block), np.full(len(block), c, np.int32), np.arange(len(block)) < len(part))
             pieces.append((np.asarray(x)[: len(part)].reshape(len(part), -1), np.asarray(y)[: len(part)]))
         x, y = (np.concatenate(each) for each in zip(*pieces, strict=True))
         usable = np.isfinite(x).all(axis=1)
         yield x[usable], y[usable]
+
+
+def _these(federation: Federation, rows: np.ndarray) -> tuple[Federation, np.ndarray]:
+    """The federation and pool rows i32[B]; where the pool is on the host, the federation with these rows for a pool."""
+    pool = federation.pool
+    if not isinstance(pool.x, np.ndarray):
+        return federation, rows
+    return dataclasses.replace(federation, pool=pool._replace(x=pool.x[rows], y=np.asarray(pool.y)[rows])), np.arange(len(rows))
 
 
 def _power(n: int) -> int:

@@ -1,4 +1,5 @@
-"""Run by test_mesh.py in a process of its own: every method on a mesh of eight devices against one device."""
+"""Run by test_mesh.py in a process of its own: every method on a mesh of eight devices against one device. `sharded:NAME`: with
+the samples dealt to the devices."""
 
 import sys
 
@@ -16,13 +17,14 @@ CALM = {"cfl_sattler": {"min_rounds": 1, "eps1": 9.0, "eps2": 0.0}, "fl_hc": {"w
 EVERYBODY = ("cfl_sattler",)
 
 
-def batch(name):
+def batch(name, pool=None):
     method = {"name": name} | CALM.get(name, {}) | ({"clusters": 2} if "clusters" in _options(name) else {})
     table = {
         "name": "eight",
         "data": {"name": "blobs", "samples": 300, "features": 6, "partition": "label_permutation", "groups": 2, "clients": 11},
         "model": {"name": "mclr"},
-        "train": {"rounds": 2, "participation": 1.0 if name in EVERYBODY else 5, "lr": 0.1, "batch": 5, "eval_every": 2},
+        "train": {"rounds": 2, "participation": 1.0 if name in EVERYBODY else 5, "lr": 0.1, "batch": 5, "eval_every": 2}
+        | ({} if pool is None else {"plan": {"pool": pool}}),
         "seeds": [0, 1, 2],
         "method": [method],
     }
@@ -35,16 +37,16 @@ def _options(name):
 
 def outputs(batch, shape):
     mesh.ask(shape)
+    assemble._device_federation.cache_clear()
     parts = assemble.assemble(batch.first, batch.width)
     assert (parts.mesh is None) == (shape == (1, 1))
     arguments = (parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers)
-    return simulate(*arguments, mesh=parts.mesh, chunk_rounds=2)
+    return simulate(*arguments, mesh=parts.mesh, chunk_rounds=2, shard=parts.shard)
 
 
-def check(name):
+def check(name, pool):
     """11 clients, 5 participants and 3 runs: nothing is a multiple of anything."""
-    runs = batch(name)
-    one, eight = (outputs(runs, shape) for shape in (mesh.Shape(1, 1), mesh.Shape(2, 4)))
+    one, eight = outputs(batch(name), mesh.Shape(1, 1)), outputs(batch(name, pool), mesh.Shape(2, 4))
     assert len(one) == len(eight) == 3
     for a, b in zip(one, eight, strict=True):
         np.testing.assert_array_equal(a.labels, b.labels)
@@ -55,6 +57,7 @@ def check(name):
 
 if __name__ == "__main__":
     jax.config.update("jax_num_cpu_devices", 8)
-    for method in sys.argv[1:] or METHODS:
-        check(method)
-        print(method, flush=True)
+    for word in sys.argv[1:] or METHODS:
+        pool, _, method = word.rpartition(":")
+        check(method, pool or None)
+        print(word, flush=True)

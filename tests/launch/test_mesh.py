@@ -69,7 +69,7 @@ def free_port():
 def start(spec, folder, number, port, *flags, **env):
     words = ["-m", "cfljax.sweep", spec, "--out", folder, "--mesh", "runs=2,clients=4", "--no-report", "--quiet", *flags]
     words += ["--distributed", "--coordinator", f"localhost:{port}", "--process-id", number, "--num-processes", 2]
-    return python(*words, env=env)
+    return python(*words, env={"XLA_FLAGS": FLAGS} | env)
 
 
 def finish(process):
@@ -117,7 +117,7 @@ def test_two_processes_with_four_devices_each_agree_with_one_process_with_one(sp
         np.testing.assert_array_equal(two[name]["labels"][1], found["labels"][1])
 
 
-LONG = ["--set", "train.rounds=300", "--set", "train.eval_every=100"]
+LONG = ["--set", "train.rounds=200", "--set", "train.eval_every=100", "--set", "seeds=0:2"]
 
 
 def together(spec, folder):
@@ -141,7 +141,7 @@ def uninterrupted(tmp_path_factory):
 def test_when_one_process_dies_the_other_ends_and_both_go_on_from_the_checkpoint(spec, tmp_path, victim, uninterrupted):
     port = free_port()
     both = [start(spec, tmp_path / "r", number, port, *LONG, CFLJAX_CHECKPOINT="0") for number in (0, 1)]
-    until = time.monotonic() + 120
+    until = time.monotonic() + 150
     while not list((tmp_path / "r").glob("checkpoints/*.npz")) and time.monotonic() < until:
         time.sleep(0.2)
     both[victim].send_signal(signal.SIGKILL)
@@ -154,7 +154,7 @@ def test_when_one_process_dies_the_other_ends_and_both_go_on_from_the_checkpoint
     resumed = together(spec, tmp_path / "r")
     begun = [json.loads(line) for line in (tmp_path / "r" / "log.jsonl").read_text().splitlines()]
     assert max(event.get("from", 0) for event in begun) > 0
-    assert resumed.keys() == uninterrupted.keys() and len(resumed) == 3
+    assert resumed.keys() == uninterrupted.keys() and len(resumed) == 2
     for name, found in resumed.items():
         assert found.keys() == uninterrupted[name].keys()
         for key, values in found.items():
