@@ -73,7 +73,7 @@ def _good(draw: random.Random) -> dict[str, Any]:
         "name": "drill",
         "data": {"name": ABSENT, "partition": partition, "clients": draw.randint(2, 50)},
         "model": {"name": draw.choice(["mclr", "mlp"])},
-        "train": {"rounds": draw.randint(1, 30), "lr": 0.1, "batch": 5},
+        "train": {"rounds": draw.randint(11, 40), "lr": 0.1, "batch": 5},
         "seeds": [0, 1],
         "method": [{"name": names[0]}, {"name": names[1]}],
     }
