@@ -94,6 +94,8 @@ def part_of(where: str, columns: dict[str, np.ndarray], wanted: Wanted, names: d
     label = _column(where, columns, wanted.label, [*names, *_LABELS], "--label")
     if label is None:
         raise DataError(f"{where}: which column is the label? say --label COLUMN; it has {', '.join(columns)}")
+    if not len(columns[label]):
+        raise DataError(f"{where}: has no rows; a sample is a row")
     user = _column(where, columns, wanted.user, list(_USERS), "--user")
     for flag, chosen in (("--drop", wanted.drop), ("--one-hot", wanted.one_hot), ("--x", wanted.x)):
         for column in chosen:

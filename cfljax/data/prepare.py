@@ -70,7 +70,7 @@ def through_tfds(name: str, folder: Path) -> Path:
         _reachable(name, builder, folder)
         builder.download_and_prepare(file_format="array_record")
     except tfds.core.DatasetNotFoundError as e:
-        known = [*ORIGINALS, *COMMON]
+        known = list(dict.fromkeys([*ORIGINALS, *COMMON]))
         raise SpecError(f'"{name}": tensorflow-datasets has no such data set{suggest(name, known)}') from e
     except ModuleNotFoundError as e:
         package = _missing(e)
