@@ -17,7 +17,8 @@ from cfljax.errors import SpecError
 from cfljax.execution import Choice, choose, work_of
 from cfljax.federation import PARTITIONS
 from cfljax.federation.pack import pack
-from cfljax.local.solver import Plan, Work, make_solver
+from cfljax.local.send import Sending
+from cfljax.local.solver import Plan, make_solver
 from cfljax.methods import METHODS
 from cfljax.options import static
 from cfljax.registry import when_replaced
@@ -45,7 +46,8 @@ def assemble(run: Run, width: int = 1) -> Assembled:
     federation = federation_of(run)
     model = model_of(run, federation)
     plan, devices = choice_of(run, model, federation).plan, mesh_of(run, width)
-    return Assembled(federation, model, _method(run, model, plan, devices), settings_of(run, federation), devices, plan)
+    settings = settings_of(run, federation, model.size)
+    return Assembled(federation, model, _method(run, model, plan, devices), settings, devices, plan)
 
 
 def host_federation(run: Run) -> Federation:
@@ -69,7 +71,16 @@ def sample_shape(federation: Federation) -> tuple[int, ...]:
     return pool.x.shape[1:] + (() if pool.table is None else pool.table.shape[1:])
 
 
-def settings_of(run: Run, federation: Federation) -> Settings:
+def sending_of(run: Run) -> Sending:
+    """What becomes of updates on their way."""
+    _, way, attack, robust = run.train.touches
+    made = Sending(robust="" if robust is None else robust.name)
+    if way is not None:
+        made = made._replace(compress=way.name, kept=way.keep or 0.0, nearest=way.rounding == "nearest")
+    return made if attack is None else made._replace(attack=attack.name, seed=attack.seed)
+
+
+def settings_of(run: Run, federation: Federation, d: int) -> Settings:
     """What the run's program is compiled for."""
     train = run.train
     clients = int(np.sum(np.asarray(federation.uid) >= 0))
@@ -86,6 +97,8 @@ def settings_of(run: Run, federation: Federation) -> Settings:
         precision=train.precision,
         label_history=federation.clients <= 10_000,
         metrics=train.metrics or (),
+        sending=sending_of(run),
+        vector_up=train.vector_bytes(d),
     )
 
 
@@ -158,22 +171,19 @@ def _model(name: str, options: Any, shape: tuple[int, ...], classes: int) -> Mod
 
 def _method(run: Run, model: Model, plan: Plan, devices: jax.sharding.Mesh | None) -> Method:
     optimizer, arguments = run.train.optimizer_pair
-    return _made(run.method, static(run.options), model, work_of(run), optimizer, tuple(arguments.items()), plan, devices)
+    how = (model, work_of(run), optimizer, tuple(arguments.items()), plan, sending_of(run))
+    return _made(run.method, static(run.options), how, devices)
 
 
 @functools.lru_cache(maxsize=16)
 def _made(
     name: str,
     options: Any,
-    model: Model,
-    work: Work,
-    optimizer: str,
-    arguments: tuple[tuple[str, Any], ...],
-    plan: Plan,
+    how: tuple[Any, ...],
     devices: Any,  # noqa: ARG001 (what its set-up compiles is traced for these devices)
 ) -> Method:
     """The same object for runs that differ in seed and traced numbers only, so that what its set-up compiles is kept."""
-    return METHODS.entry(name).make(options, model, make_solver(model, work, optimizer, arguments, plan))
+    return METHODS.entry(name).make(options, how[0], make_solver(*how))
 
 
 @when_replaced

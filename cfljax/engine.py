@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from cfljax import cohort, keys, metrics
 from cfljax.evaluate import MANY_MODELS, score
 from cfljax.kernels.choose import least_loss
+from cfljax.local.send import Sending, as_trained_on, liars
 from cfljax.local.stream import client_losses
 from cfljax.types import Federation, Hyper, Info, Method, Model, Split, Traffic
 
@@ -41,6 +42,9 @@ class Settings(NamedTuple):
     label_history: bool = True
     metrics: tuple[str, ...] = ()
     """The user's own."""
+    sending: Sending = Sending()
+    vector_up: int | None = None
+    """Bytes of an update on its way up; None: four for each number."""
 
 
 class Carry(NamedTuple):
@@ -75,7 +79,7 @@ def make_program(method: Method, model: Model, settings: Settings) -> Program:
     """The program of a method on a model."""
 
     def start(key: jax.Array, hyper: Hyper, setup: dict[str, jax.Array], federation: Federation) -> Carry:
-        state = method.init(key, federation, hyper, setup)
+        state = method.init(key, as_trained_on(settings.sending, hyper, federation), hyper, setup)
         zero = _zeros(jax.eval_shape(lambda s: _round(method, settings, key, s, federation, hyper, jnp.int32(0))[1], state))
         nothing = Traffic(*(jnp.int32(0),) * 4)
         return Carry(state, zero, nothing, jnp.int32(0), jnp.int32(-1), jnp.full(federation.clients, jnp.nan))
@@ -125,6 +129,7 @@ def _round(
     method: Method, settings: Settings, key: jax.Array, state: Any, federation: Federation, hyper: Hyper, t: jax.Array
 ) -> tuple[Any, Info]:
     """One round: draw the participants, decay the learning rate, let the method do its work."""
+    federation = as_trained_on(settings.sending, hyper, federation)
     key = keys.fold(key, "round", t)
     participants = cohort.draw(key, federation, settings.participants, t, hyper)
     if "lr_decay" in hyper:
@@ -170,7 +175,7 @@ def _evaluate(
     found = metrics.clustering(labels, truth, models.shape[0], max(federation.groups, 1))
     in_use = jnp.zeros(models.shape[0], bool).at[jnp.where(labels >= 0, labels, models.shape[0])].set(True, mode="drop")
     guess = None if settings.score == "assigned" else method.score
-    whole, everybodys = federation, labels
+    whole, everybodys = as_trained_on(settings.sending, hyper, federation), labels
     ids: Any = slice(None)
     if settings.eval_clients is not None and settings.eval_clients < federation.clients:
         ids = _sample(federation, settings.eval_clients)  # from here on, these are all clients there are: the work is theirs
@@ -181,6 +186,8 @@ def _evaluate(
     who = (federation.uid >= 0) & (federation.arrive <= t)
     if settings.score == "assigned":
         who = who & (labels >= 0)
+    if settings.sending.attack:  # whoever lies is not whom the method is for
+        who = who & ~liars(settings.sending, hyper, federation)
     scores = score(model, federation, test, models, scoring, who, settings.sequential)
     fair = metrics.fairness(scores.correct, scores.samples)
     usable = jnp.isfinite(scores.loss) & (scores.samples > 0)

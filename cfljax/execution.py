@@ -42,7 +42,9 @@ def choose(run: Run, model: Model, federation: Federation, inputs: int, in_turn:
     sequential = in_turn if forced.side_by_side is None else not forced.side_by_side
     participants = run.train.participants(federation.clients)
     updates = 4 * participants * model.size
-    stream = (0 if updates <= WHOLE else max(8, BLOCK // (4 * model.size))) if forced.stream is None else forced.stream
+    stream = 0  # a robust rule needs all updates at once
+    if run.train.touches.robust is None:
+        stream = (0 if updates <= WHOLE else max(8, BLOCK // (4 * model.size))) if forced.stream is None else forced.stream
     layer = speed.layer_of(model, inputs) if run.train.optimizer == "sgd" else None
     if layer is None:
         return Choice(Plan(sequential, 0, stream), devices, None, None, updates)

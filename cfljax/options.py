@@ -22,10 +22,12 @@ def option(
     above: float | None = None,
     choices: tuple[Any, ...] | None = None,
     traced: bool = False,
+    later: bool = False,
 ) -> Any:
     """A field of an Options class. `low ≤ value ≤ high`, `value > above`; `choices` lists the words it may be.
-    `traced`: a number that a sweep may vary without compiling again; it reaches the method through `hyper`."""
-    meta = {"help": help, "low": low, "high": high, "above": above, "choices": choices, "traced": traced}
+    `traced`: a number that a sweep may vary without compiling again; it reaches the method through `hyper`.
+    `later`: came after the first release, so at its default it is no part of a run's id, and old results are found."""
+    meta = {"help": help, "low": low, "high": high, "above": above, "choices": choices, "traced": traced, "later": later}
     if isinstance(default, (list, dict)):
         raise TypeError("an option's default is immutable: use a tuple")
     return dataclasses.field(default=default, metadata=meta)
@@ -143,11 +145,23 @@ def _name(kind: Any) -> str:
 
 
 def traced(options: Any) -> dict[str, float]:
-    """The numbers of an Options instance that reach compiled code through `hyper`."""
-    return {f.name: getattr(options, f.name) for f in dataclasses.fields(options) if f.metadata.get("traced")}
+    """The numbers of an Options instance that reach compiled code through `hyper`; those of a table in it by dotted names."""
+    pairs = ((f.name, getattr(options, f.name)) for f in dataclasses.fields(options) if f.metadata.get("traced"))
+    found = {name: value for name, value in pairs if value is not None}
+    for name, table in _tables(options).items():
+        found |= {f"{name}.{key}": value for key, value in traced(table).items()}
+    return found
 
 
 def static(options: Any) -> Any:
     """The same options with every traced number at its default: equal for runs that share one compiled program."""
     fields = [f for f in dataclasses.fields(options) if f.metadata.get("traced")]
-    return dataclasses.replace(options, **{f.name: 0.0 if f.default is dataclasses.MISSING else f.default for f in fields})
+    numbers = {f.name: 0.0 if f.default is dataclasses.MISSING else f.default for f in fields}
+    tables = {name: static(table) for name, table in _tables(options).items()}
+    return dataclasses.replace(options, **numbers, **tables)
+
+
+def _tables(options: Any) -> dict[str, Any]:
+    """The options that are Options instances themselves."""
+    pairs = ((f.name, getattr(options, f.name)) for f in dataclasses.fields(options))
+    return {name: value for name, value in pairs if dataclasses.is_dataclass(value) and not isinstance(value, type)}

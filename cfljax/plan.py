@@ -8,10 +8,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from cfljax.config.frozen import canonical
+from cfljax.config.frozen import canonical, plain
 from cfljax.config.run import Run
 from cfljax.errors import SpecError
-from cfljax.options import static, traced
+from cfljax.options import show, static, traced
 
 ABSENT_AT_ZERO = {"momentum": (), "weight_decay": (), "dropout": (), "stragglers": ("straggler_work",)}
 """Numbers that `hyper` lacks when they are zero, with those that mean nothing without them: code that looks for the name
@@ -149,7 +149,11 @@ def memory(batch: Batch, size: Mapping[str, int]) -> int:
 def held(run: Run, size: Mapping[str, int]) -> dict[str, int]:
     """What the method holds in memory at once, by its own account: words → numbers of four bytes."""
     says = getattr(run.options, "held", None)
-    return says(size["clients"], run.train.participants(size["clients"]), size["parameters"]) if says else {}
+    participants, d = run.train.participants(size["clients"]), size["parameters"]
+    own = says(size["clients"], participants, d) if says else {}
+    if run.train.touches.robust is not None:
+        own = own | {"the updates of a round twice, for train.robust": 2 * participants * d}
+    return own
 
 
 def check_memory(batch: Batch, size: Mapping[str, int], there: int) -> None:
@@ -167,7 +171,8 @@ def communication(run: Run, size: Mapping[str, int], traffic: Traffic | None = N
     """Bytes (down, up) of a whole run. Without `traffic`, one model down and one update up per participant and round: the
     least that a method with a server sends."""
     participants, d = run.train.participants(size["clients"]), size["parameters"]
-    down, up = traffic(run, participants, d) if traffic else (4.0 * d * participants, 4.0 * d * participants)
+    least = (4.0 * d * participants, float(run.train.vector_bytes(d) * participants))
+    down, up = traffic(run, participants, d) if traffic else least
     return down * run.train.rounds, up * run.train.rounds
 
 
@@ -195,6 +200,7 @@ def dry_run(made: list[Batch], size: Size, traffic: Traffic | None = None) -> st
     for batch, s in zip(made, sizes, strict=True):
         for what, numbers in held(batch.first, s).items():
             shown[f"  {batch.first.label} holds {what}: {amount(4 * numbers)}"] = None
+        shown |= dict.fromkeys(_privacy(batch, s))
     lines += [_row("data", "method", "runs", "batches", "programs", "memory", "down", "up")]
     for (data, label), (count, parts, keys, most, down, up) in rows.items():
         lines.append(_row(data, label, count, parts, len(keys), amount(most), amount(down), amount(up)))
@@ -205,6 +211,18 @@ def dry_run(made: list[Batch], size: Size, traffic: Traffic | None = None) -> st
         at_least = "" if traffic else " at least"
         lines.append(f"communication{at_least}: {amount(down)} down, {amount(up)} up in all runs together (simulated)")
     return "\n".join(lines)
+
+
+def _privacy(batch: Batch, size: Mapping[str, int]) -> list[str]:
+    """What the runs with `train.privacy` spend."""
+    from cfljax.privacy import epsilon
+
+    found = []
+    for run in batch.runs:
+        if (privacy := run.train.touches.privacy) is not None:
+            spent = epsilon(run, size.get("present", size["clients"]))
+            found.append(f"  {run.label} with {show(plain(privacy))}: ε = {spent:.4g}")
+    return found
 
 
 def _row(*cells: Any) -> str:

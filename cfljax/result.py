@@ -187,9 +187,10 @@ class Results:
         return _whole(frame.astype(dict.fromkeys((*QUANTITIES, *SECONDS, *own), float)))
 
     def _own_metrics(self) -> list[str]:
-        """Columns of the user's own metrics."""
+        """Columns of the user's own metrics; before them `epsilon`, where runs have one."""
         asked = (record.get("config", {}).get("train", {}).get("metrics") for record in self.records.values())
-        return list(dict.fromkeys(f"{name}_last" for names in asked if isinstance(names, list) for name in names))
+        spent = ["epsilon"] if any("epsilon" in record.get("summary", {}) for record in self.records.values()) else []
+        return spent + list(dict.fromkeys(f"{name}_last" for names in asked if isinstance(names, list) for name in names))
 
     def varying(self) -> list[str]:
         """Dotted names of the options that vary, in the order of the spec."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from cfljax import distributed, keys
 from cfljax.engine import Carry, Settings, make_program
+from cfljax.local.send import Sending, as_trained_on, exact_share
 from cfljax.local.spread import by_runs, everywhere
 from cfljax.mesh import RUNS
 from cfljax.types import Federation, Method, Model
@@ -90,13 +91,15 @@ def simulate(
     if mesh is not None:  # as many runs as groups of devices share evenly: the last one again, which nobody hears of
         spare = -runs % mesh.shape.get(RUNS, 1)
         seeds, hypers = seeds + seeds[-1:] * spare, hypers + hypers[-1:] * spare
+    hypers = [exact_share(settings.sending, each, federation) for each in hypers]
     run_keys = jnp.stack([keys.root(seed) for seed in seeds])
     hyper = {name: jnp.array([h[name] for h in hypers], jnp.float32) for name in hypers[0]}
     program = make_program(method, model, settings)
     start_program, chunk_program = everywhere(program.start, mesh, 3), everywhere(program.chunk, mesh, 3)
     begin = time.perf_counter()
     with jax.default_matmul_precision(settings.precision):
-        setup = _setups(method, federation, run_keys, [h | {"participants": settings.participants} for h in hypers])
+        told = [h | {"participants": settings.participants} for h in hypers]
+        setup = _setups(method, federation, run_keys, told, settings.sending)
     seconds_setup = time.perf_counter() - begin
     where = (program_key, mesh)
     args = (*_placed((run_keys, hyper, setup), mesh, True), _placed(federation, mesh))
@@ -123,14 +126,15 @@ def simulate(
         rows.append(_valid(new))
         done = min(stop, int(new["round"][0, -1]))
         if done in _regroup_rounds(method, settings):
-            carry = _placed(_regroup(method, run_keys, _fetched(carry), federation, hyper, done), mesh, True)
+            carry = _placed(_regroup(method, settings, run_keys, _fetched(carry), federation, hyper, done), mesh, True)
         if progress is not None:
             progress(done, rows[-1]["accuracy"][:runs, -1] if rows[-1]["round"].shape[1] else np.full(runs, np.nan))
         if checkpoint is not None and 0 < done < settings.rounds:
             checkpoint(lambda: Checkpoint(done, jax.tree.leaves(_fetched(carry)), _joined(rows)))  # noqa: B023
     history = _joined(rows)
     train, evaluate = clock.split(history["round"].shape[1])
-    return _outputs(method, model, _fetched(carry), history, runs, (seconds_setup, compile_start + compile_chunk, train, evaluate))
+    seconds = (seconds_setup, compile_start + compile_chunk, train, evaluate)
+    return _outputs(method, model, _fetched(carry), history, runs, seconds, settings.vector_up)
 
 
 class _Clock:
@@ -201,12 +205,17 @@ def _fetched(arrays: Any) -> Any:
     return jax.tree.map(whole, arrays)
 
 
-def _setups(method: Method, federation: Federation, run_keys: Any, hypers: list[dict[str, float]]) -> Any:
+def _setups(
+    method: Method, federation: Federation, run_keys: Any, hypers: list[dict[str, float]], sending: Sending = Sending()  # noqa: B008
+) -> Any:
     """What the method prepares on the host, of all runs: a leading R on every array. `hyper["participants"]` tells it how
     many clients a round has."""
     if method.setup is None:
         return {}
-    each = [method.setup(run_keys[r], federation, {k: jnp.float32(v) for k, v in h.items()}) for r, h in enumerate(hypers)]
+    each = []
+    for r, hyper in enumerate(hypers):
+        seen = as_trained_on(sending, hyper, federation)
+        each.append(method.setup(run_keys[r], seen, {k: jnp.float32(v) for k, v in hyper.items()}))
     return jax.tree.map(_stack, *each)
 
 
@@ -256,14 +265,18 @@ def _next_stop(method: Method, settings: Settings, done: int, most: int) -> int:
     return min([settings.rounds, room, done + most, *ahead])
 
 
-def _regroup(method: Method, run_keys: Any, carry: Carry, federation: Federation, hyper: Any, done: int) -> Carry:
+def _regroup(
+    method: Method, settings: Settings, run_keys: Any, carry: Carry, federation: Federation, hyper: Any, done: int
+) -> Carry:
     """The method's host step for each run, with the states taken apart and put together again."""
     assert method.regroup is not None
     states = []
     for r in range(run_keys.shape[0]):
         take = lambda a, r=r: a[r]  # noqa: E731
         key = keys.fold(run_keys[r], "regroup", done)
-        states.append(method.regroup(key, jax.tree.map(take, carry.state), federation, {k: v[r] for k, v in hyper.items()}, done))
+        own = {k: v[r] for k, v in hyper.items()}
+        seen = as_trained_on(settings.sending, own, federation)
+        states.append(method.regroup(key, jax.tree.map(take, carry.state), seen, own, done))
     return carry._replace(state=jax.tree.map(lambda *each: jnp.stack([jnp.asarray(e) for e in each]), *states))
 
 
@@ -278,7 +291,8 @@ def _joined(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _outputs(
-    method: Method, model: Model, carry: Carry, everything: dict[str, Any], runs: int, seconds: tuple[float, ...]
+    method: Method, model: Model, carry: Carry, everything: dict[str, Any], runs: int, seconds: tuple[float, ...],
+    vector_up: int | None,
 ) -> list[Output]:
     """One Output per run; the batch's seconds are shared out evenly."""
     outputs = []
@@ -290,7 +304,7 @@ def _outputs(
         vectors_down, vectors_up, floats_down, floats_up = row.pop("traffic").T.astype(np.float64)
         history = {name: np.asarray(v) for name, v in row.items() if name not in ("labels", "diag", "valid")}
         history["bytes_down"] = 4 * (vectors_down * model.size + floats_down)
-        history["bytes_up"] = 4 * (vectors_up * model.size + floats_up)
+        history["bytes_up"] = vectors_up * (4 * model.size if vector_up is None else vector_up) + 4 * floats_up
         kept = np.asarray(row["labels"]) if "labels" in row else np.asarray(labels)[None]
         outputs.append(
             Output(

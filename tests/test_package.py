@@ -22,7 +22,7 @@ ORDER = [
     {"engine"},
     {"simulate"},
     {"plugins"},
-    {"config", "plan"},
+    {"config", "privacy", "plan"},
     {"execution", "assemble"},
     {"store"},
     {"progress", "launch"},

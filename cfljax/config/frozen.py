@@ -61,10 +61,11 @@ def _dump(value: Any) -> str:
 
 
 def _exact(value: Any, loose: bool = False) -> Any:
-    """`plain`, with −0.0 as 0.0. Inside tables, which have no declared types, 1.0 is written as 1."""
+    """`plain`, with −0.0 as 0.0, without options that came later and are at their default. Inside tables, which have no declared
+    types, 1.0 is written as 1."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        pairs = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
-        return {name: _exact(v, loose) for name, v in pairs if v is not None}
+        pairs = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
+        return {f.name: _exact(v, loose) for f, v in pairs if v is not None and not (f.metadata.get("later") and v == f.default)}
     if isinstance(value, dict):
         return {key: _exact(v, True) for key, v in value.items() if v is not None}
     if isinstance(value, (list, tuple)):

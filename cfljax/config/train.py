@@ -7,6 +7,7 @@ import inspect
 import math
 from typing import Any
 
+from cfljax.config import touches
 from cfljax.config.frozen import Table
 from cfljax.errors import SpecError, suggest
 from cfljax.options import check, option, show
@@ -50,6 +51,10 @@ class Train:
     precision: str = option("highest", "of matrix products on accelerators", choices=("highest", "high", "default"))
     metrics: tuple[str, ...] | None = option(None, "metrics of your own to record at each evaluation")
     discrepancy: str = option("after", "from the model after or at the start of the round", choices=("after", "start"))
+    privacy: str | dict | None = option(None, "clip updates and add noise: { clip = 1.0, noise = 0.8 }", later=True)  # type: ignore[type-arg]
+    compress: str | dict | None = option(None, 'send less: "sign", "int8", or { name = "topk", keep = 0.01 }', later=True)  # type: ignore[type-arg]
+    attack: str | dict | None = option(None, 'clients that lie: { name = "sign_flip", share = 0.2 }', later=True)  # type: ignore[type-arg]
+    robust: str | dict | None = option(None, 'in place of means: "median", "krum", or a table', later=True)  # type: ignore[type-arg]
     plan: str | dict | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")  # type: ignore[type-arg]
 
     def __post_init__(self) -> None:
@@ -59,6 +64,8 @@ class Train:
             object.__setattr__(self, "plan", None)
         elif isinstance(self.plan, dict):
             object.__setattr__(self, "plan", Table(self.plan))
+        for name in touches.KINDS:
+            object.__setattr__(self, name, touches.read(getattr(self, name), name))
         if isinstance(self.optimizer, dict):
             table = Table(self.optimizer)
             alone = set(table) == {"name"} and isinstance(table["name"], str)
@@ -75,6 +82,15 @@ class Train:
     def forced(self) -> Forced:
         """What the plan leaves to no choice."""
         return check(Forced, dict(self.plan) if isinstance(self.plan, dict) else {}, "train.plan")
+
+    @property
+    def touches(self) -> touches.Touches:
+        """What happens to updates on their way."""
+        return touches.Touches(*(getattr(self, name) for name in touches.Touches._fields))
+
+    def vector_bytes(self, d: int) -> int:
+        """Bytes of an update of d numbers on its way up."""
+        return 4 * d if (way := self.touches.compress) is None else way.bytes(d)
 
     def participants(self, clients: int) -> int:
         """How many of so many clients take part in a round."""
@@ -99,6 +115,7 @@ class Train:
         if isinstance(self.plan, str):
             raise SpecError(f'{where}.plan = "{self.plan}": must be "auto" or a table such as {{ gram = 512, devices = 2 }}')
         self.forced  # noqa: B018 (raises SpecError)
+        _together(self, where)
         if self.metrics:
             from cfljax.metrics import METRICS
 
@@ -106,6 +123,17 @@ class Train:
                 METRICS.entry(name, f"{where}.metrics")
         if self.optimizer != "sgd":
             check_optimizer(self.optimizer, self.momentum, where)
+
+
+def _together(train: Train, where: str) -> None:
+    """A robust rule needs all updates as they are."""
+    privacy, _, _, robust = train.touches
+    if robust is None:
+        return
+    if privacy is not None and privacy.noise > 0:
+        raise SpecError(f"{where}.robust with {where}.privacy.noise = {privacy.noise}: the noise is measured for weighted sums")
+    if train.forced.stream:
+        raise SpecError(f"{where}.plan.stream = {train.forced.stream}: {where}.robust needs all updates at once; leave out one")
 
 
 def check_optimizer(optimizer: str | dict[str, Any], momentum: float, where: str) -> None:

@@ -3,11 +3,13 @@ handled, happens here and nowhere else."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
+
+from cfljax.kernels.robust import robust_sum
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -23,17 +25,51 @@ class Mixed(NamedTuple):
     """bool[K]: clusters that had weight, but not one finite update; they keep their old model."""
 
 
-def mix_updates(mix: jax.Array, delta: jax.Array, old: jax.Array) -> Mixed:
+class Rule(NamedTuple):
+    """How a server adds up what participants send, if not as a weighted sum; `Solver.rule` makes the run's."""
+
+    statistic: str = ""
+    """Static: one of kernels/robust.py in place of the mean."""
+    number: Any = 0.0
+    """f32[]: the statistic's own share."""
+    noise: Any = None
+    """f32[]: deviation of Gaussian noise on the sum of a cluster, over the largest weight in it; None: no noise."""
+    key: Any = None
+    """Of the noise."""
+
+
+PLAIN = Rule()
+
+
+def mix_updates(mix: jax.Array, delta: jax.Array, old: jax.Array, rule: Rule = PLAIN) -> Mixed:
     """`old + mix @ delta`, f32[K, S] · f32[S, d] + f32[K, d]. A row without weight keeps its old model to the bit; a
     non-finite update is taken as zero and its weight is not handed to the others. Weights need not sum to 1."""
     _check(mix, delta, old)
-    moved, finite = weighted_sum(mix, delta)
+    moved, finite = sum_by(rule, mix, delta)
     return move_by(mix, moved, finite, old)
 
 
+def sum_by(rule: Rule, mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`weighted_sum` by a rule: its statistic in place of the mean, its noise added."""
+    if rule.statistic:
+        finite = jnp.isfinite(rows).all(axis=1)
+        return robust_sum(mix, rows, finite, rule.statistic, rule.number), finite
+    moved, finite = weighted_sum(mix, rows)
+    return with_noise(rule, mix, moved), finite
+
+
+def with_noise(rule: Rule, mix: jax.Array, moved: jax.Array) -> jax.Array:
+    """The weighted sums f32[K, d] with the rule's noise; those of clusters without weight stay as they are."""
+    if rule.noise is None:
+        return moved
+    drawn = jax.random.normal(rule.key, moved.shape, moved.dtype)
+    return moved + rule.noise * jnp.max(jnp.abs(mix), axis=1, keepdims=True) * drawn
+
+
 def weighted_sum(mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(mix @ rows f32[K, d] without the rows that are not finite, bool[S] which are). Sums of parts of the participants add up."""
-    finite = jnp.isfinite(rows).all(axis=1)
+    """(mix @ rows f32[K, d] without the rows that are not finite, bool[S] which are: their norm is a float32). Sums of parts of the
+    participants add up."""
+    finite = jnp.isfinite(jnp.sum(rows * rows, axis=1))  # a fifth of the time that looking at each number takes on a CPU
     cleaned = lambda: jnp.matmul(mix, jnp.where(finite[:, None], rows, 0.0), precision=HIGHEST)  # noqa: E731 (0 · NaN would spread)
     as_they_are = lambda: jnp.matmul(mix, rows, precision=HIGHEST)  # noqa: E731 (the rule, and a copy of all rows less)
     return jax.lax.cond(jnp.all(finite), as_they_are, cleaned), finite
@@ -44,11 +80,11 @@ def move_by(mix: jax.Array, moved: jax.Array, finite: jax.Array, old: jax.Array)
     return _mixed(old + moved, old, mix, finite)
 
 
-def mix_models(mix: jax.Array, models: jax.Array, old: jax.Array) -> Mixed:
+def mix_models(mix: jax.Array, models: jax.Array, old: jax.Array, rule: Rule = PLAIN) -> Mixed:
     """`mix @ models`, for participants that started from different models. Rows without weight keep their old model to
     the bit; a non-finite model is replaced by the cluster's old one, which is what a zero update would have been."""
     _check(mix, models, old)
-    mean, finite = weighted_sum(mix, models)
+    mean, finite = sum_by(rule, mix, models)
     return replace_by(mix, mean, finite, old)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import traceback
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from cfljax.config import Run
 from cfljax.errors import CfljaxError, DataError, StoreError
 from cfljax.launch.checkpoint import Keeper
 from cfljax.plan import Batch, check_memory
+from cfljax.privacy import epsilon, present
 from cfljax.simulate import Output, simulate
 from cfljax.store import provenance, summarise
 from cfljax.types import Federation
@@ -101,6 +103,8 @@ def unit(run: Run, output: Output, keep: str, target: float | None = None, feder
         summary["accuracy_newcomers_last"] = float(output.history["accuracy_newcomers"][-1])
     summary |= {f"{name}_last": float(output.history[name][-1]) for name in run.train.metrics or ()}
     summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
+    if run.train.touches.privacy is not None and federation is not None:
+        summary |= {} if math.isinf(spent := epsilon(run, present(federation))) else {"epsilon": spent}
     diverged = output.diverged_at >= 0
     return (
         _record(

@@ -84,7 +84,7 @@ def make_solver(
         if not touched(sending, hyper):
             return rows
         uid = federation.uid[jobs.client]
-        one = lambda of: arrived(sending, hyper, *of, unit)  # noqa: E731
+        one = lambda of: arrived(sending, hyper, of[0], of[1], of[2], unit)  # noqa: E731
         each = (keys.fold_each(key, "client", uid), uid, rows)
         return jax.lax.map(one, each) if sequential else jax.vmap(one)(each)
 
@@ -160,7 +160,12 @@ def _each(one: Callable[[Task], Any], key: jax.Array, federation: Federation, jo
         mask = jobs.mask[s] & (s >= 0)
         return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], jobs.start[which], anchor, velocity))
 
-    return spread(job, costs_of(federation, jobs), plan)
+    return spread(job, costs_of(federation, jobs), plan, owners_of(federation, jobs))
+
+
+def owners_of(federation: Federation, jobs: Jobs) -> jax.Array | None:
+    """i32[S]: the device that has each job's samples; None: all have them."""
+    return None if federation.owner is None else federation.owner[jobs.client]
 
 
 def costs_of(federation: Federation, jobs: Jobs) -> jax.Array:

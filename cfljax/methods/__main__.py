@@ -9,13 +9,15 @@ from cfljax import command
 
 ABOUT = "List the methods, a line each; with a name, all about one: its paper, options, defaults and communication."
 EXAMPLES = """  python -m cfljax.methods
-  python -m cfljax.methods fedgroup"""
+  python -m cfljax.methods fedgroup
+  python -m cfljax.methods --plugin my_method.py"""
 
 
 def parser() -> argparse.ArgumentParser:
     """The flags."""
     made = command.parser("methods", ABOUT, EXAMPLES)
     made.add_argument("name", nargs="?", help="a method")
+    made.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="list what this file registers, too")
     made.add_argument("--markdown", action="store_true", help="the table of the README")
     return made
 
@@ -23,7 +25,9 @@ def parser() -> argparse.ArgumentParser:
 def run(flags: argparse.Namespace) -> int:
     """Print what was asked for."""
     from cfljax.methods import listing
+    from cfljax.plugins import load
 
+    load(flags.plugin)
     if flags.name:
         print(listing.details(flags.name))
     else:

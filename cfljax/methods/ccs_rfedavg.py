@@ -175,7 +175,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             new = trained.mixed.new
             info = tell(federation, cohort, trained, everyone, new - state.models, bill, **decided.diag)
         else:
-            mixed = mix_updates(decided.mix, updates.delta, state.models)  # w ← w − η Σ p_n g_n
+            mixed = mix_updates(decided.mix, updates.delta, state.models, solver.rule(key, hyper))  # w ← w − η Σ p_n g_n
             mixed, new = mixed._replace(nonfinite=decided.nonfinite), mixed.new
             info = report(federation, cohort, updates, state.models[everyone], new[everyone], mixed, bill, **decided.diag)
         return state._replace(models=new, loss0=decided.loss0, reached=decided.loss0 <= hyper["l_star"]), info
@@ -201,7 +201,7 @@ def _hear(
 ) -> tuple[Heard, Updates | None]:
     """What the server gets to know, and the steps −η g_k as updates; None where they came and went in blocks."""
     by_gradient = config.local == "gradient"
-    unit = hyper | {"lr": jnp.float32(1)} if by_gradient else hyper
+    unit = hyper | {"lr": jnp.float32(1), "unit": hyper["lr"]} if by_gradient else hyper
     updates = None
     if config.similarity == "sketch":
         nothing = jnp.zeros((1, cohort.ids.shape[0]))
@@ -221,6 +221,7 @@ def _by_gradient(solver: Solver) -> Solver:
 
     def fit(key: jax.Array, federation: Federation, jobs: Jobs, hyper: Hyper, work: Any = None) -> Updates:  # noqa: ARG001
         gradient, loss = solver.gradient(federation, jobs)
+        gradient = solver.send(key, federation, jobs, gradient, hyper, hyper.get("unit", hyper["lr"]))
         return Updates(-hyper["lr"] * gradient, loss, jnp.asarray(jobs.mask).astype(jnp.int32))
 
     return solver._replace(fit=fit)

@@ -62,6 +62,10 @@ class Config:
                 f'train.optimizer = "{train.optimizer_pair[0]}": must be "sgd" for {where}, which keeps momentum buffers'
             )
 
+    def releases(self, rounds: int) -> tuple[int, int]:
+        """Noised sums: of updates and of buffers."""
+        return 2 * rounds, 0
+
 
 class State(NamedTuple):
     """Models, momentum buffers, and who belongs to which."""

@@ -61,9 +61,9 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         w, own = state.w, state.personal[cohort.ids]
         updates = solver.fit(key, federation, jobs_from(cohort, w, everyone), hyper)
         pulled = jobs_from(cohort, own, mine, anchor=w, anchor_of=everyone)
-        personal = solver.fit(key, federation, pulled, hyper | {"mu": hyper["lam"]})
+        personal = solver.train(key, federation, pulled, hyper | {"mu": hyper["lam"]})
         mix = weights_by(everyone, cohort.mask, sizes(federation, cohort), 1, config.average)
-        mixed = mix_updates(mix, updates.delta, w)
+        mixed = mix_updates(mix, updates.delta, w, solver.rule(key, hyper))
         kept = keep_own(cohort, personal.delta, own)
         either = cohort.mask & ~(jnp.isfinite(updates.delta) & jnp.isfinite(personal.delta)).all(axis=1)
         mixed = mixed._replace(nonfinite=jnp.sum(either, dtype=jnp.int32))

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.errors import SpecError
+from cfljax.kernels.mix import sum_by, with_noise
 from cfljax.local.solver import Solver, Work
 from cfljax.methods.common import first_model, jobs_from, keep_own, report, traffic
 from cfljax.options import option
@@ -59,6 +60,8 @@ class State(NamedTuple):
     """f32[C, d]."""
     labels: jax.Array
     """i32[C] zeros."""
+    noise: jax.Array | None = None
+    """f32[1, d]: all noise of `train.privacy` so far. The mean of the x_i grows by each round's mean update, and so does this."""
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
@@ -67,7 +70,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
         first = first_model(key, model)[None]
-        return State(first, jnp.tile(first, (federation.clients, 1)), jnp.zeros(federation.clients, jnp.int32))
+        noise = None if solver.rule(key, hyper).noise is None else jnp.zeros_like(first)
+        return State(first, jnp.tile(first, (federation.clients, 1)), jnp.zeros(federation.clients, jnp.int32), noise)
 
     def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
@@ -80,13 +84,16 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         personal = state.personal.at[cohort.ids].set(mixed.new)
         there = (federation.uid >= 0) & (federation.train.count > 0) & (federation.arrive <= cohort.round)
         share = jnp.where(there, 1.0, 0.0) / jnp.maximum(jnp.sum(there), 1)
-        mean = jnp.matmul(share[None], personal, precision=jax.lax.Precision.HIGHEST)
+        rule = solver.rule(key, hyper)
+        mean = sum_by(rule._replace(noise=None), share[None], personal)[0]
+        noise = None if state.noise is None else with_noise(rule, share[None], state.noise)
+        mean = mean if noise is None else mean + noise
         moved = jnp.any(there) & jnp.isfinite(mean).all()
         z = jnp.where(moved, state.z - hyper["lr_z"] * (state.z - mean), state.z)
         apart = jnp.sum(share * jnp.linalg.norm(personal - z, axis=1))
         after = jnp.broadcast_to(z, start.shape)
         info = report(federation, cohort, updates, start, after, mixed, traffic(cohort), personal_distance=apart)
-        return State(z, personal, state.labels), info
+        return State(z, personal, state.labels, noise), info
 
     return Method(
         init,
@@ -105,7 +112,8 @@ def step_counts(key: jax.Array, uid: jax.Array, most: int) -> jax.Array:
 def _own(hyper: Hyper, cohort: Cohort) -> Hyper:
     """The numbers of local training; the gradient of ρ ‖x − z‖² is 2 ρ (x − z)."""
     decay = hyper.get("lr_decay", 1.0) ** cohort.round.astype(jnp.float32)
-    return {
+    sending = {name: number for name, number in hyper.items() if "." in name}  # of train.privacy, attack and robust
+    return sending | {
         "lr": hyper["local_lr"] * decay,
         "momentum": hyper["local_momentum"],
         "weight_decay": hyper["local_weight_decay"],

@@ -37,7 +37,7 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.dissimilarity import madc
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.kernels.kmeans import kmeans
-from cfljax.kernels.mix import weights_by
+from cfljax.kernels.mix import Rule, weights_by
 from cfljax.kernels.spectral import edc, edc_embedding
 from cfljax.local.solver import Solver, Work
 from cfljax.methods.common import first_model, jobs_from, sizes, traffic
@@ -79,6 +79,10 @@ class Config:
         """Combinations; raises SpecError."""
         if self.pretrain_epochs is not None and self.pretrain_steps != 50:
             raise SpecError(f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or pretrain_epochs, not both")
+
+    def releases(self, rounds: int) -> tuple[int, int]:
+        """Noised sums: one each round, and the cold start's, over clients that nobody draws anew."""
+        return rounds, 1
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
@@ -128,7 +132,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         founder, labels = np.zeros(federation.clients, bool), np.full(federation.clients, -1, np.int32)
         founder[ids], labels[ids] = True, found
         parts = [(ids, delta)] if config.similarity == "exact" else train(ids)
-        compass = Compass(start, *_directions(parts, found, config.clusters))
+        compass = Compass(start, *_directions(parts, found, config.clusters, solver.rule(key, hyper)))
         guess, others = labels.copy(), np.flatnonzero(learners(federation) & (labels < 0))
         if not by_direction:
             guess[others] = np.asarray(_random_groups(keys.fold(key, "rac"), uid, compass.active))[others]
@@ -265,11 +269,11 @@ def _look(key: jax.Array, delta: jax.Array, uid: Array, groups: int, cold_start:
     return seen
 
 
-def _directions(parts: Parts, found: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
+def _directions(parts: Parts, found: np.ndarray, groups: int, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
     """HOST. f32[K, d] the unweighted mean update of each group's members, and bool[K] which groups have some."""
     active = np.isin(np.arange(groups), found)
     active[0] |= not active.any()  # nothing finite: everybody joins the first
-    return means(parts, found, groups), active
+    return means(parts, found, groups, rule), active
 
 
 @jax.jit

@@ -81,7 +81,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         updates = solver.fit(key, federation, jobs_from(cohort, state.centres, which), hyper)
         delta = jnp.asarray(updates.delta)
         mix = weights_by(which, jnp.asarray(cohort.mask), sizes(federation, cohort), k, config.average)
-        mixed = mix_updates(mix, delta, state.centres)
+        mixed = mix_updates(mix, delta, state.centres, solver.rule(key, hyper))
         sane = cohort.mask & jnp.isfinite(delta).all(axis=1)
         own = state.own.at[jnp.where(sane, cohort.ids, federation.clients)].set(start + delta, mode="drop")
         info = report(federation, cohort, updates, start, mixed.new[which], mixed, sent(federation, cohort))

@@ -63,6 +63,10 @@ class Config(fedavg.Config):
         if self.warmup_rounds >= train.rounds:
             raise SpecError(f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than train.rounds = {train.rounds}")
 
+    def releases(self, rounds: int) -> tuple[int, int]:
+        """Noised sums: at first over everybody, then over the draw."""
+        return rounds - self.warmup_rounds, self.warmup_rounds
+
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
         return {

@@ -46,7 +46,8 @@ def details(name: str) -> str:
     text = [f"{about.name}: {about.summary}"]
     if about.paper:
         text.append(f"published: {about.paper}")
-    text.append(f"communication per participant and round: {about.communication}")
+    if about.communication:
+        text.append(f"communication per participant and round: {about.communication}")
     for field in about.options:
         accepted = field.metadata.get("choices")
         words = f" ({', '.join(map(show, accepted))})" if accepted else ""

@@ -20,6 +20,10 @@ from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 class Config:
     """Local training takes no options."""
 
+    def releases(self, rounds: int) -> tuple[int, int]:
+        """Noised sums: none."""
+        return 0, 0
+
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
         return {"a model for each client": clients * d}
@@ -35,7 +39,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def round(key: jax.Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
         start = state.models[cohort.ids]
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
-        updates = solver.fit(key, federation, jobs_from(cohort, start, mine), hyper)
+        updates = solver.train(key, federation, jobs_from(cohort, start, mine), hyper)
         mixed = keep_own(cohort, updates.delta, start)
         info = report(federation, cohort, updates, start, mixed.new, mixed, traffic(cohort, 0, 0))
         return state._replace(models=state.models.at[cohort.ids].set(mixed.new)), info

@@ -32,6 +32,7 @@ import numpy as np
 from cfljax import cohort as cohorts
 from cfljax import keys
 from cfljax.kernels import host
+from cfljax.kernels.mix import PLAIN, Rule
 from cfljax.local.solver import Solver
 from cfljax.methods.common import first_model, traffic
 from cfljax.methods.pretrain import Parts, all_updates, late, means, pretrainer, ready, settled, with_pretraining, work_before
@@ -61,6 +62,10 @@ class Config:
     average: str = option("samples", "weights of the participants inside a cluster", choices=("samples", "uniform"))
     similarity: str = similarity()
     snapshots: bool = option(False, "keep the matrix of distances and the labels of OPTICS")
+
+    def releases(self, rounds: int) -> tuple[int, int]:
+        """Noised sums: the draw inside clusters is taken for everybody."""
+        return 0, rounds + self.warm_start
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
@@ -105,7 +110,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         known = np.concatenate([found.labels, np.full(len(later), -1)])
         guess[first], guess[later] = found.labels, host.nearest_mean_cosine(weights, known, np.arange(n, len(known)))
         parts = [(first, moves[:n])] if config.similarity == "exact" else train(first)
-        models = starts(start, parts, found.labels, config.warm_start)
+        models = starts(start, parts, found.labels, config.warm_start, solver.rule(key, hyper))
         return {"models": models, "labels": labels, "guess": guess, "extras": found.extras}
 
     def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, Any]) -> State:
@@ -158,10 +163,10 @@ def _rand_index(labels: np.ndarray, group: np.ndarray) -> float:
     return adjusted_rand_score(group[known], labels[known]) if known.any() else np.nan
 
 
-def starts(start: np.ndarray, parts: Parts, labels: np.ndarray, warm: bool) -> np.ndarray:
+def starts(start: np.ndarray, parts: Parts, labels: np.ndarray, warm: bool, rule: Rule = PLAIN) -> np.ndarray:
     """HOST. f32[K, d] the models that clusters start from, K rounded up; spare ones never meet a client."""
     models = np.tile(start, (-(-(int(labels.max()) + 1) // ROUND_UP) * ROUND_UP, 1))
-    return models + means(parts, labels, len(models)) if warm else models
+    return models + means(parts, labels, len(models), rule) if warm else models
 
 
 def draw(

@@ -44,6 +44,10 @@ class Config:
     average: str = option("samples", "weights of the participants inside a cluster", choices=("samples", "uniform"))
     similarity: str = similarity()
 
+    def releases(self, rounds: int) -> tuple[int, int]:
+        """Noised sums: one each round, and that of everybody's pre-training."""
+        return rounds, int(self.warm_start)
+
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
         return {"the updates of all clients at once": clients * compared_size(d, self.similarity)}
@@ -73,8 +77,9 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         found, centres = (np.array(a) for a in _find(keys.fold(key, "one_shot"), moves, there, uid, config.clusters))
         labels, guess = np.full((2, federation.clients), -1, np.int32)
         labels[first], guess[ids] = found[: len(first)], found
-        if config.warm_start and config.similarity == "sketch":
-            centres = means(train(first), labels[first], config.clusters)
+        rule = solver.rule(key, hyper)
+        if config.warm_start and (config.similarity == "sketch" or rule.statistic or rule.noise is not None):
+            centres = means(train(first), labels[first], config.clusters, rule)
         models = start + (centres if config.warm_start else np.zeros((config.clusters, len(start)), np.float32))
         return {"models": models, "labels": labels, "guess": guess}
 

@@ -11,6 +11,8 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.errors import SpecError
+from cfljax.kernels.mix import PLAIN, Rule, with_noise
+from cfljax.kernels.robust import robust_sum
 from cfljax.local.solver import Solver, Work
 from cfljax.methods.similarity import shortened
 from cfljax.types import Array, Federation, Hyper, Jobs, Traffic
@@ -96,9 +98,15 @@ def all_updates(parts: Parts, similarity: str = "exact") -> np.ndarray:
     return np.concatenate([shortened(delta, similarity) for _, delta in parts])
 
 
-def means(parts: Parts, labels: np.ndarray, clusters: int) -> np.ndarray:
+def means(parts: Parts, labels: np.ndarray, clusters: int, rule: Rule = PLAIN) -> np.ndarray:
     """f32[K, d]: HOST. The mean of the finite updates of each cluster, zero for those without; labels i32[n] in the order of
-    the parts, −1: nowhere. Holds one part and the sums."""
+    the parts, −1: nowhere. Holds one part and the sums; all parts where the rule's statistic takes the place of the mean."""
+    if rule.statistic:
+        rows = np.concatenate([delta for _, delta in parts])
+        finite = np.isfinite(rows).all(axis=1)
+        member = (labels[None, :] == np.arange(clusters)[:, None]) & finite
+        shares = (member / np.maximum(member.sum(axis=1, keepdims=True), 1)).astype(np.float32)
+        return np.asarray(robust_sum(jnp.asarray(shares), jnp.asarray(rows), jnp.asarray(finite), rule.statistic, rule.number))
     sums, at = None, 0
     count = np.zeros(clusters)
     for _, delta in parts:
@@ -108,4 +116,6 @@ def means(parts: Parts, labels: np.ndarray, clusters: int) -> np.ndarray:
             sums[k] += delta[own == k].sum(axis=0, dtype=np.float64)
             count[k] += np.sum(own == k)
     assert sums is not None
-    return (sums / np.maximum(count, 1)[:, None]).astype(np.float32)
+    each = (sums / np.maximum(count, 1)[:, None]).astype(np.float32)
+    shares = np.where(count > 0, 1 / np.maximum(count, 1), 0.0).astype(np.float32)[:, None]
+    return np.asarray(with_noise(rule, jnp.asarray(shares), jnp.asarray(each)))

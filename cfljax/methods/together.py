@@ -3,16 +3,17 @@ participants, so that memory holds a block and the clusters, not a model per par
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from cfljax.kernels.mix import Mixed, move_by, replace_by, weighted_sum, weights_by
+from cfljax.kernels.mix import Mixed, move_by, replace_by, sum_by, weights_by, with_noise
 from cfljax.kernels.sketch import sketch
 from cfljax.local.plan import Plan
-from cfljax.local.solver import Solver, Work, costs_of
-from cfljax.local.spread import AXIS, Dealt, alone, deal_out
+from cfljax.local.solver import Solver, Work, costs_of, owners_of
+from cfljax.local.spread import AXIS, Dealt, alone, deal_out, in_own_blocks
 from cfljax.methods.common import jobs_from, sizes
 from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Traffic, Updates
 
@@ -66,8 +67,11 @@ def train_together(
     """Local training of the jobs, and `old + mix @ updates`; mix f32[K, S], old f32[K, d]. `members` f32[K, S]: how momentum
     buffers are averaged, where a cluster has one, velocity f32[K, d]. `short`: keep sketches of so many numbers of the updates, for
     methods that compare them."""
-    stream, amount = solver.plan.stream, solver.work if work is None else work
-    dealt = deal_out(costs_of(federation, jobs))
+    rule, amount = solver.rule(key, hyper), solver.work if work is None else work
+    whole, stream = bool(rule.statistic), solver.plan.stream
+    if whole and stream:
+        raise ValueError("a robust rule needs all updates at once: no Plan.stream")
+    dealt = None if whole else deal_out(costs_of(federation, jobs), owners_of(federation, jobs))
     if dealt is not None:
         some, shares, parts = _mine(dealt.mine, jobs, mix, members)
     else:
@@ -78,20 +82,27 @@ def train_together(
         updates: Updates = solver.fit(key, federation, jobs, hyper, amount)
         delta = jnp.asarray(updates.delta)
         norm = jnp.linalg.norm(delta, axis=1)
-        moved, finite = weighted_sum(mix, delta)
+        moved, finite = sum_by(rule._replace(noise=None), mix, delta)  # noise comes once, on the sum of the parts
         buffers = None
         if members is not None:  # a broken client is left out of both
-            buffers = weighted_sum(members, jnp.where(finite[:, None], jnp.asarray(updates.velocity), jnp.nan))[0]
+            there = jnp.where(finite[:, None], jnp.asarray(updates.velocity), jnp.nan)
+            buffers = sum_by(rule._replace(noise=None), members, there)[0]
         moves = delta if short is None and not 0 < stream < number else sketch(delta, short or SHORT)
         return (moved, buffers), Each(jnp.asarray(updates.loss), finite, norm, moves)
 
-    with alone():
-        (moved, buffers), each = (_in_blocks if 0 < stream < number else _at_once)(part, some, shares, parts, stream)
+    with contextlib.nullcontext() if whole else alone():
+        if dealt is not None and dealt.own is not None:
+            blocks = dealt._replace(block=stream) if 0 < stream < number else dealt
+            (moved, buffers), each = in_own_blocks(lambda mine: part(*_mine(mine, jobs, mix, members)), blocks)
+        else:
+            (moved, buffers), each = (_in_blocks if 0 < stream < number else _at_once)(part, some, shares, parts, stream)
     if dealt is not None:
         moved, buffers = jax.lax.psum((moved, buffers), AXIS)
         loss, finite, norm = dealt.collect((each.loss, each.finite, each.norm))
         each = Each(loss, finite, norm, each.moves)
+    moved = with_noise(rule, mix, moved)
     if members is not None and buffers is not None and velocity is not None:
+        buffers = with_noise(solver.rule(key, hyper, hyper["lr"]), members, buffers)
         velocity = replace_by(members, buffers, each.finite, velocity).new
     return Together(move_by(mix, moved, each.finite, old), velocity, each, dealt, solver.plan)
 

@@ -206,13 +206,15 @@ def _explain(spec: object) -> int:
 def _dry_run(spec: object) -> int:
     from cfljax import assemble, plan
     from cfljax.federation.pack import nbytes
+    from cfljax.privacy import present
 
     made = plan.batches(spec.runs(), 1)  # type: ignore[attr-defined]
 
     def size(batch: plan.Batch) -> dict[str, int]:
         federation = assemble.host_federation(batch.first)
         model = assemble.model_of(batch.first, federation)
-        return {"clients": federation.clients, "pool_bytes": nbytes(federation), "parameters": model.size}
+        size = {"clients": federation.clients, "pool_bytes": nbytes(federation), "parameters": model.size}
+        return size | {"present": present(federation)}
 
     print(plan.dry_run(made, size))
     for batch in made:

@@ -1,13 +1,16 @@
 """The console command and shell completion."""
 
+import re
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from cfljax import __version__, cli
 from cfljax.completion import SHELLS, words_of
+from tests.packaging.own import forgotten
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +44,16 @@ def test_commands_run(capsys):
     assert cli.main(["data", "list"]) == 0 and "digits" in capsys.readouterr().out
     assert cli.main(["load", "nowhere"]) == 3
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_methods_of_a_file_are_listed(capsys, tmp_path):
+    page = Path(__file__).parents[2].joinpath("docs", "own.md").read_text()
+    (tmp_path / "mine.py").write_text(re.search(r'title="my_method.py"\n(.*?)```', page, re.S)[1].replace('"median"', '"listed"'))
+    with forgotten():
+        assert cli.main(["methods", "--plugin", str(tmp_path / "mine.py")]) == 0
+        assert "\nlisted" in capsys.readouterr().out
+        assert cli.main(["methods", "listed", "--plugin", str(tmp_path / "mine.py")]) == 0
+        assert "pull = 1.0" in capsys.readouterr().out
 
 
 def complete(words, shell="bash"):

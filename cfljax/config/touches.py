@@ -1,0 +1,133 @@
+"""The tables `train.privacy`, `compress`, `attack` and `robust`: what happens to participants' updates on their way into the
+clusters' models. They mean the same for every method."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import math
+from typing import Any, ClassVar, NamedTuple
+
+from cfljax.errors import SpecError
+from cfljax.options import check, option, show
+
+INSTALL = 'pip install "cfljax[privacy]"'
+
+
+@dataclasses.dataclass(frozen=True)
+class Privacy:
+    """The table `train.privacy`: differential privacy of clients, with a server that is trusted."""
+
+    clip: float = option(help="no update is longer than this (l2 norm)", above=0, traced=True)
+    noise: float = option(0.0, "deviation of the noise on a sum, over clip · the largest weight in it", low=0, traced=True)
+    delta: float = option(1e-5, "ε is told for this δ", above=0, high=0.5)
+
+    def check(self, where: str) -> None:
+        """Numbers that are none; raises SpecError."""
+        _need_numbers(self, where, "clip", "noise")
+        if self.noise > 0 and importlib.util.find_spec("dp_accounting") is None:
+            raise SpecError(f"{where}.noise = {self.noise}: the ε it gives is computed by dp-accounting: {INSTALL}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """A table whose options belong to some of its names: an option of another name is None."""
+
+    OWNERS: ClassVar[dict[str, tuple[Any, tuple[str, ...]]]] = {}
+    """Name of an option → its default, and the names that have it."""
+    name: str
+
+    def __post_init__(self) -> None:
+        for name, (default, owners) in self.OWNERS.items():
+            if getattr(self, name) is None and self.name in owners:
+                object.__setattr__(self, name, default)
+
+    def check(self, where: str) -> None:
+        """Options of another name, and numbers that are none; raises SpecError."""
+        for key, (_, owners) in self.OWNERS.items():
+            if (value := getattr(self, key)) is not None and self.name not in owners:
+                names = " or ".join(f'"{owner}"' for owner in owners)
+                raise SpecError(f"{where}.{key} = {show(value)}: belongs to name = {names}")
+        _need_numbers(self, where, *(f.name for f in dataclasses.fields(self)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Compress(Named):
+    """The table `train.compress`: what an update is sent as."""
+
+    OWNERS = {"keep": (0.01, ("topk",)), "rounding": ("stochastic", ("int8",))}
+    name: str = option(help="how", choices=("topk", "int8", "sign"))
+    keep: float | None = option(None, "topk: the share of the numbers that is sent, the largest ones (0.01)", above=0, high=1)
+    rounding: str | None = option(
+        None, "int8: to either side at random (default), or to the nearest", choices=("stochastic", "nearest")
+    )
+
+    def bytes(self, d: int) -> int:
+        """Bytes of a vector of d numbers on its way."""
+        if self.name == "topk":
+            return 8 * kept(self.keep, d)  # a number and its place
+        return 4 + (d if self.name == "int8" else -(-d // 8))
+
+
+@dataclasses.dataclass(frozen=True)
+class Attack(Named):
+    """The table `train.attack`: clients that lie."""
+
+    OWNERS = {"factor": (1.0, ("sign_flip", "noise"))}
+    name: str = option(help="what they do", choices=("sign_flip", "noise", "label_flip"))
+    share: float = option(help="the share of the clients", low=0, high=1, traced=True)
+    factor: float | None = option(None, "length of the lie over that of the true update (1.0)", low=0, traced=True)
+    seed: int = option(0, "which clients: the same for all methods and seeds", low=0, high=2**31 - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Robust(Named):
+    """The table `train.robust`: a statistic of the members' updates in place of their weighted mean."""
+
+    OWNERS = {"trim": (0.1, ("trimmed_mean",)), "liars": (0.2, ("krum",))}
+    name: str = option(help="which", choices=("median", "trimmed_mean", "krum"))
+    trim: float | None = option(
+        None, "trimmed_mean: the share of members cut off at either end of each number (0.1)", low=0, traced=True
+    )
+    liars: float | None = option(None, "krum: the share of members that it guards against (0.2)", low=0, traced=True)
+
+    def check(self, where: str) -> None:
+        """Shares that leave nobody; raises SpecError."""
+        super().check(where)
+        for name in ("trim", "liars"):
+            if (value := getattr(self, name)) is not None and not value < 0.5:
+                raise SpecError(f"{where}.{name} = {value}: must be less than 0.5")
+
+
+class Touches(NamedTuple):
+    """What a run says about updates; None: nothing."""
+
+    privacy: Privacy | None
+    compress: Compress | None
+    attack: Attack | None
+    robust: Robust | None
+
+
+NOTHING = ("none", "mean")
+"""Words for leaving a table out: in a list of values."""
+KINDS = {"privacy": Privacy, "compress": Compress, "attack": Attack, "robust": Robust}
+
+
+def read(value: Any, name: str) -> Any:
+    """The checked table `train.<name>`; a name stands for a table with nothing else, "none" (of `robust` also "mean") for none."""
+    if value in (None, *NOTHING):
+        return None
+    if dataclasses.is_dataclass(value):
+        return value
+    return check(KINDS[name], {"name": value} if isinstance(value, str) else dict(value), f"train.{name}")
+
+
+def kept(share: float | None, d: int) -> int:
+    """How many of d numbers that share is."""
+    return min(d, max(1, math.ceil((share or 0.0) * d - 1e-6)))
+
+
+def _need_numbers(options: Any, where: str, *names: str) -> None:
+    for name in names:
+        if isinstance(value := getattr(options, name), float) and not math.isfinite(value):
+            raise SpecError(f"{where}.{name} = {value}: must be a finite number")

@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+
+from cfljax import keys
+from cfljax.kernels.mix import Rule, mix_models, mix_updates, sum_by
+from cfljax.kernels.robust import STATISTICS, robust_sum
+from tests.kernels.compiled import compiled
+
+rng = np.random.default_rng(0)
+ROWS = rng.normal(size=(21, 5)).astype(np.float32)
+LABELS = np.array([0] * 11 + [1] * 8 + [2] + [3])
+MIX = ((np.arange(5)[:, None] == LABELS) * rng.uniform(0.1, 1, 21)).astype(np.float32)
+MIX[3] = 0  # nobody; the fifth cluster, too
+EVERYBODY = np.ones(21, bool)
+
+
+def plain(statistic, rows, share):
+    n = len(rows)
+    if n == 0:
+        return np.zeros(rows.shape[1])
+    cut = int(np.floor(share * n + 1e-9))
+    if statistic == "median":
+        return np.median(rows, axis=0)
+    if statistic == "trimmed_mean":
+        return np.sort(rows, axis=0)[cut : n - cut].mean(axis=0)
+    apart = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
+    near = max(n - cut - 2, 1)
+    scores = [np.sort(np.delete(row, i))[:near].sum() for i, row in enumerate(apart)]
+    return rows[np.argmin(scores)]
+
+
+def wanted(statistic, share, mix=MIX, finite=EVERYBODY):
+    members = [(mix[k] != 0) & finite for k in range(len(mix))]
+    return np.stack([mix[k][m].sum() * plain(statistic, ROWS[m].astype(np.float64), share) for k, m in enumerate(members)])
+
+
+@pytest.mark.parametrize(("statistic", "share"), [("median", 0.0), ("trimmed_mean", 0.3), ("trimmed_mean", 0.0), ("krum", 0.2)])
+def test_statistics_are_those_of_numpy(statistic, share):
+    finite = EVERYBODY.copy()
+    finite[[2, 13]] = False
+    rows = np.where(finite[:, None], ROWS, np.nan)
+    found = compiled(lambda m, r, f: robust_sum(m, r, f, statistic, share), MIX, rows, finite)
+    np.testing.assert_allclose(found, wanted(statistic, share, finite=finite), atol=1e-5)
+    assert not found[3].any() and not found[4].any()
+
+
+def test_order_and_padding_change_nothing():
+    order = np.random.default_rng(1).permutation(35)
+    padded, more = np.pad(ROWS, ((0, 14), (0, 0)), constant_values=np.nan)[order], np.pad(MIX, ((0, 0), (0, 14)))[:, order]
+    for statistic in STATISTICS:
+        found = compiled(lambda m, r, f: robust_sum(m, r, f, statistic, 0.2), more, padded, np.isfinite(padded).all(axis=1))  # noqa: B023
+        np.testing.assert_allclose(found, wanted(statistic, 0.2), atol=1e-5)
+
+
+def test_two_members_are_equally_near_and_the_shorter_one_is_taken():
+    rows = np.array([[3.0, 0.0], [1.0, 0.0]], np.float32)
+    for order in ([0, 1], [1, 0]):
+        found = robust_sum(np.ones((1, 2), np.float32) / 2, rows[order], np.ones(2, bool), "krum", 0.2)
+        assert found.tolist() == [[1.0, 0.0]]
+
+
+def test_a_broken_row_counts_as_no_change():
+    rows, old = ROWS.copy(), rng.normal(size=(5, 5)).astype(np.float32)
+    rows[0] = np.inf
+    moved = mix_updates(MIX, rows, old, Rule("median"))
+    np.testing.assert_allclose(moved.new - old, wanted("median", 0, finite=LABELS * 0 + np.arange(21) > 0), atol=1e-5)
+    assert moved.nonfinite == 1 and moved.new[4].tobytes() == old[4].tobytes()
+    whole = MIX / np.maximum(MIX.sum(axis=1, keepdims=True), 1e-9)
+    both = mix_models(whole, rows + old[LABELS], old, Rule("median"))
+    middle = np.median((rows + old[LABELS])[1:11], axis=0)
+    np.testing.assert_allclose(both.new[0], (1 - whole[0, 0]) * middle + whole[0, 0] * old[0], atol=1e-5)
+
+
+def test_noise_has_the_deviation_of_the_largest_weight():
+    wide, mix = np.zeros((4, 20_000), np.float32), np.array([[0.5, 0.25, 0.25, 0], [0, 0, 0, 0]], np.float32)
+    rule = Rule(noise=3.0, key=keys.root(0))
+    moved, _ = sum_by(rule, mix, wide)
+    assert np.std(moved[0]) == pytest.approx(1.5, rel=0.03) and abs(np.mean(moved[0])) < 0.05
+    assert not moved[1].any()

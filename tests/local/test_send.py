@@ -1,0 +1,101 @@
+"""What arrives of an update, against numpy."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax import keys
+from cfljax.federation.gather import samples
+from cfljax.local.send import Sending, arrived, as_trained_on, compressed, exact_share, liars, rule
+from tests import toy
+
+ROW = np.random.default_rng(0).normal(size=1000).astype(np.float32)
+KEY = keys.root(3)
+
+
+def send(row=ROW, sending=Sending(), uid=5, unit=1.0, key=KEY, **numbers):  # noqa: B008
+    return np.asarray(arrived(sending, {k.replace("_", ".", 1): v for k, v in numbers.items()}, key, jnp.int32(uid), row, unit))
+
+
+def test_clipping_shortens_and_leaves_short_ones_to_the_bit():
+    length = np.linalg.norm(ROW)
+    np.testing.assert_allclose(send(privacy_clip=1.0), ROW / length, rtol=1e-5)
+    assert send(privacy_clip=100.0).tobytes() == ROW.tobytes()
+    np.testing.assert_allclose(send(privacy_clip=1.0, unit=0.1), ROW / length * 10, rtol=1e-5)
+    assert not send(np.zeros(4, np.float32), privacy_clip=1.0).any()
+
+
+def test_the_largest_numbers_are_sent():
+    found = np.asarray(compressed(Sending("topk", 0.013), KEY, ROW))
+    kept = np.argsort(-np.abs(ROW))[:13]
+    assert set(np.flatnonzero(found)) == set(kept) and (found[kept] == ROW[kept]).all()
+
+
+def test_eight_bits():
+    step = np.abs(ROW).max() / 127
+    nearest = np.asarray(compressed(Sending("int8", nearest=True), KEY, ROW))
+    np.testing.assert_allclose(nearest, np.round(ROW / step) * step, atol=1e-6)
+    each = np.stack([compressed(Sending("int8"), keys.fold(KEY, "a", n), ROW) for n in range(64)])
+    assert np.abs(each - ROW).max() < step * 1.001
+    assert np.abs(each.mean(axis=0) - ROW).max() < step * 0.35  # unbiased: the mean error is step · 0.5 / 8 at most
+    assert not np.asarray(compressed(Sending("int8"), KEY, jnp.zeros(3))).any()
+
+
+def test_signs_with_their_scale():
+    np.testing.assert_allclose(compressed(Sending("sign"), KEY, ROW), np.sign(ROW) * np.abs(ROW).mean(), rtol=1e-5)
+
+
+def test_lies():
+    np.testing.assert_array_equal(send(sending=Sending(attack="sign_flip"), attack_share=1.0, attack_factor=2.0), -2 * ROW)
+    assert send(sending=Sending(attack="sign_flip"), attack_share=0.0, attack_factor=2.0).tobytes() == ROW.tobytes()
+    noise = send(sending=Sending(attack="noise"), attack_share=1.0, attack_factor=2.0)
+    assert np.linalg.norm(noise) == pytest.approx(2 * np.linalg.norm(ROW), rel=0.1)
+    assert abs(np.corrcoef(noise, ROW)[0, 1]) < 0.15
+
+
+WAYS = [Sending("topk", 0.1), Sending("int8"), Sending("sign"), Sending(attack="sign_flip"), Sending()]
+
+
+@pytest.mark.parametrize("sending", WAYS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_broken_update_stays_broken(sending, bad):
+    row = ROW.copy()
+    row[7] = bad
+    assert not np.isfinite(send(row, sending, privacy_clip=1.0, attack_share=1.0, attack_factor=1.0)).all()
+
+
+def test_an_exact_share_lies_and_dummies_do_not_count():
+    federation, sending = toy.federation(clients=10), Sending(attack="sign_flip")
+    for share, number in ((0.0, 0), (0.3, 3), (0.25, 3), (1.0, 10)):
+        numbers = exact_share(sending, {"attack.share": share}, federation)
+        who = np.asarray(liars(sending, numbers, federation))
+        assert who.sum() == number
+    order = np.random.default_rng(0).permutation(10)
+    numbers = exact_share(sending, {"attack.share": 0.3}, federation)
+    who = np.asarray(liars(sending, numbers, federation))
+    turned = toy.replace(federation, uid=federation.uid[order])
+    assert (np.asarray(liars(sending, numbers, turned)) == who[order]).all()
+    padded = toy.replace(federation, uid=federation.uid.at[3].set(-1))
+    assert not liars(sending, exact_share(sending, {"attack.share": 1.0}, padded), padded)[3]
+
+
+@pytest.mark.parametrize("partition", ["quantity", "label_permutation", "feature_shift"])
+def test_flipped_labels_are_those_of_the_liars(partition):
+    federation, sending = toy.federation(partition), Sending(attack="label_flip")
+    numbers = exact_share(sending, {"attack.share": 0.5}, federation)
+    seen, who = as_trained_on(sending, numbers, federation), np.asarray(liars(sending, numbers, federation))
+    rows, mask = np.arange(30), np.ones(30, bool)
+    for client in range(federation.clients):
+        x, y = samples(federation, np.full(30, client), rows, mask)
+        also, flipped = samples(seen, np.full(30, client), rows, mask)
+        np.testing.assert_array_equal(x, also)
+        np.testing.assert_array_equal(flipped, federation.classes - 1 - y if who[client] else y)
+
+
+def test_the_noise_of_a_rule():
+    hyper = {"privacy.clip": 2.0, "privacy.noise": 0.5}
+    assert rule(Sending(), KEY, hyper).noise == 1.0
+    assert rule(Sending(), KEY, hyper, 0.1).noise == pytest.approx(10.0)
+    assert rule(Sending(), KEY, hyper, 0.0).noise == 0.0
+    assert rule(Sending(), KEY, {}).noise is None and rule(Sending(), KEY, {}).statistic == ""
+    assert rule(Sending(robust="krum"), KEY, {"robust.liars": 0.3}).number == 0.3

@@ -1,0 +1,124 @@
+"""`train.privacy`, `attack` and `robust` mean the same for every method: they go through what all of them have in common."""
+
+import ast
+import functools
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import cfljax
+from cfljax import engine, keys, simulate
+from cfljax.local.send import Sending, exact_share
+from cfljax.methods import METHODS
+from cfljax.options import static, traced
+from cfljax.types import Jobs
+from tests import toy
+from tests.methods import contract
+
+METHOD_FILES = sorted(Path(cfljax.__file__).parent.joinpath("methods").glob("*.py"))
+SUMS = {"mix_updates": 4, "mix_models": 4, "sum_by": 3, "with_noise": 3}
+NOTHING = {"attack.share": 0.0, "attack.factor": 5.0, "privacy.clip": 1e9, "privacy.noise": 0.0}
+LIES = Sending(attack="sign_flip")
+GUARDED = Sending(attack="sign_flip", robust="trimmed_mean")
+NEVER_SENDS = {"local"}
+QUICK = {"fedbcd"}
+"""The one that adds up by itself; the others are `long`."""
+MORE = {"one_shot": {"warm_start": True}, "cfl_sattler": {"min_rounds": 9}, "fl_hc": {"warmup_rounds": 9}, "fesem": {"clusters": 1}}
+"""Start from pre-trained means, do not regroup, and keep in one cluster what liars could scatter."""
+
+
+@pytest.mark.parametrize("path", METHOD_FILES, ids=lambda p: p.stem)
+def test_methods_add_up_by_the_run_s_rule(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in ("weighted_sum", "robust_sum") or path.stem == "pretrain", path.name
+            if node.func.id in SUMS:
+                assert len(node.args) == SUMS[node.func.id], f"{path.name}:{node.lineno}: {node.func.id} without a rule"
+
+
+@functools.cache
+def federation():
+    return toy.federation("label_permutation", clients=10, groups=2)
+
+
+@functools.cache
+def program(name, sending):
+    config = contract.options(name, **MORE.get(name, {}))
+    method = METHODS.entry(name).make(static(config), toy.model(), toy.solver(toy.model(), steps=1, batch="full", sending=sending))
+    settings = engine.Settings(9, 10, sending=sending)
+    return config, method, jax.jit(lambda *args: engine._round(method, settings, *args)), jax.jit(method.init)
+
+
+def play(name, sending=Sending(), rounds=3, **changed):  # noqa: B008
+    """f32[K, d]: the models after some rounds."""
+    config, method, step, init = program(name, sending)
+    numbers = (NOTHING if sending.attack else {}) | {key.replace("_", ".", 1): value for key, value in changed.items()}
+    hyper = exact_share(sending, {"lr": 0.5} | traced(config) | numbers, federation())
+    key = keys.root(0)
+    setup = simulate._setups(method, federation(), key[None], [hyper | {"participants": 10}], sending)
+    hyper = {name: jnp.float32(number) for name, number in hyper.items()}
+    state = init(key, federation(), hyper, jax.tree.map(lambda a: a[0], setup))
+    for t in range(rounds):
+        state, _ = step(key, state, federation(), hyper, jnp.int32(t))
+    return np.asarray(method.models(state)[0])
+
+
+def apart(one, other):
+    return float(np.abs(one - other).max())
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.long) for n in METHODS])
+def test_each_option_does_what_it_should(name):
+    honest, lied_to = play(name, LIES), play(name, LIES, attack_share=0.3)
+    assert np.isfinite(honest).all() and np.isfinite(lied_to).all()
+    others = [lied_to, play(name, LIES, privacy_clip=1e-3), play(name, LIES, privacy_noise=1.0, privacy_clip=1.0)]
+    if name in NEVER_SENDS:
+        assert all(apart(honest, other) == 0 for other in others)
+        return
+    assert all(apart(honest, other) > 1e-3 for other in others)
+    assert np.isfinite(play(name, LIES, privacy_noise=1.0, privacy_clip=1.0)).all()
+    start = play(name, LIES, rounds=0)
+    if start.shape == honest.shape and name not in ("one_shot", "fedgroup", "ditto", "fesem", "joint"):
+        assert apart(play(name, LIES, privacy_clip=1e-9), start) < 1e-5  # nobody can move anything
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.long) for n in METHODS])
+def test_a_trimmed_mean_that_trims_nothing_is_the_mean(name):
+    if name in NEVER_SENDS:
+        return
+    same = np.unique(np.asarray(federation().train.count)).size == 1
+    assert same  # else the weights of the mean would count
+    if name == "ccs_rfedavg":
+        return  # its weights are not equal
+    assert apart(play(name, LIES), play(name, GUARDED, robust_trim=0.0)) < 1e-4
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", list(METHODS))
+def test_without_numbers_that_matter_the_bits_are_those_of_a_plain_run(name):
+    assert play(name).tobytes() == play(name, LIES).tobytes()
+
+
+@pytest.mark.parametrize("name", ["fedavg", pytest.param("oracle", marks=pytest.mark.long)])
+def test_three_liars_of_ten_move_a_mean_far_and_a_trimmed_mean_little(name):
+    honest = play(name, LIES)
+    far = apart(honest, play(name, LIES, attack_share=0.3))
+    near = apart(play(name, GUARDED, robust_trim=0.0), play(name, GUARDED, robust_trim=0.4, attack_share=0.3))
+    assert near < far / 3
+
+
+def test_what_arrives_depends_on_identity_alone():
+    sending = Sending("int8", attack="noise")
+    hyper = {"lr": 0.5, "attack.share": 0.5, "attack.factor": 1.0, "privacy.clip": 1.0}
+    solver = toy.solver(toy.model(), steps=1, batch="full", sending=sending)
+    ids = jnp.array([7, 2, 5, 0])
+    start = toy.model().init(keys.root(1))[None]
+    jobs = lambda ids, mask: Jobs(ids, mask, jnp.ones(4), start, ids * 0)  # noqa: E731
+    fit = jax.jit(lambda ids, mask: solver.fit(keys.root(0), federation(), jobs(ids, mask), hyper).delta)
+    whole, turned = fit(ids, jnp.ones(4, bool)), fit(ids[::-1], jnp.array([True, True, False, True]))
+    np.testing.assert_array_equal(whole[jnp.array([3, 2, 0])], turned[jnp.array([0, 1, 3])])
+    assert not turned[2].any()
+    assert (np.linalg.norm(whole, axis=1) < 1.0001).all()
