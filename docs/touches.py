@@ -1,0 +1,66 @@
+"""The tables of the page "Privacy, compression, liars", from a results folder: `python docs/touches.py results/touches`.
+
+The spec is docs/touches.toml. Accuracy is that of the last evaluation in per cent, of the honest clients, mean and standard
+deviation over the seeds.
+"""
+
+import sys
+
+import cfljax
+
+
+def markdown(folder):
+    """The three tables."""
+    results = cfljax.load(folder)
+    frame = results.to_pandas()
+    for name in ("attack", "robust", "compress", "privacy"):
+        frame[name] = [results.records[run]["config"]["train"].get(name) for run in frame["run"]]
+    lied = frame[frame["attack"].notna()].copy()
+    lied["lie"] = [f"{a['name']}, {a['share']:.0%}" if a["share"] else "nobody lies" for a in lied["attack"]]
+    lied["rule"] = [r["name"] if isinstance(r, dict) else "mean" for r in lied["robust"]]
+    rest = frame[frame["attack"].isna()]
+    sent = rest[rest["privacy"].isna()].copy()
+    sent["way"] = [_way(c) for c in sent["compress"]]
+    private = rest[rest["privacy"].notna()].copy()
+    private["noise"] = [p["noise"] for p in private["privacy"]]
+    return "\n\n".join([_liars(lied), _sent(sent), _private(private)])
+
+
+def _liars(frame):
+    rules = list(dict.fromkeys(frame["rule"]))
+    rows = [["method", "liars", *rules]]
+    for (method, lie), mine in frame.groupby(["method", "lie"], sort=False):
+        rows.append([f"`{method}`", lie, *(_accuracy(mine[mine["rule"] == rule]) for rule in rules)])
+    return _table(rows)
+
+
+def _sent(frame):
+    ways = frame.groupby("way", sort=False)
+    rows = [[f"`{way}`", _accuracy(mine), f"{mine['bytes_up'].mean() / 1e6:.2f}"] for way, mine in ways]
+    return _table([["`compress`", "accuracy", "sent up, MB"], *rows])
+
+
+def _private(frame):
+    noises = frame.groupby("noise", sort=False)
+    rows = [[str(noise), _accuracy(mine), f"{mine['epsilon'].mean():.1f}"] for noise, mine in noises]
+    return _table([["`noise` (clip 1)", "accuracy", "ε for δ = 1e-5"], *rows]).replace("nan", "–")
+
+
+def _way(table):
+    if not isinstance(table, dict):
+        return "none"
+    return table["name"] + (f", keep {table['keep']:g}" if "keep" in table else "")
+
+
+def _accuracy(runs):
+    accuracy = 100 * runs["accuracy_last"]
+    return f"{accuracy.mean():.1f} ± {accuracy.std(ddof=1):.1f}"
+
+
+def _table(rows):
+    head, *rest = (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([head, "|" + " --- |" * len(rows[0]), *rest])
+
+
+if __name__ == "__main__":
+    print(markdown(sys.argv[1]))
