@@ -29,17 +29,17 @@ class Forced:
 class Train:
     """The `train` table."""
 
-    rounds: int = option(100, "communication rounds", low=1)
+    rounds: int = option(100, "communication rounds", low=1, high=10**9)
     participation: int | float = option(1.0, "clients per round: a fraction up to 1.0, or a count as an integer", above=0)
-    epochs: int | None = option(None, "local passes over a client's data (1 unless `steps` is given)", low=1)
-    steps: int | None = option(None, "local optimiser steps, in place of `epochs`", low=1)
+    epochs: int | None = option(None, "local passes over a client's data (1 unless `steps` is given)", low=1, high=10**9)
+    steps: int | None = option(None, "local optimiser steps, in place of `epochs`", low=1, high=10**9)
     batch: int | str = option(10, "samples per step, or all of them", low=1, choices=("full",))
     lr: float = option(0.03, "learning rate", low=0, traced=True)
     lr_decay: float = option(1.0, "round t uses lr · lr_decay^t", above=0, high=1, traced=True)
     momentum: float = option(0.0, "momentum of SGD, reset at each local start", low=0, traced=True)
     weight_decay: float = option(0.0, "adds weight_decay · w to the gradient", low=0, traced=True)
     optimizer: str | dict = option("sgd", 'a name of optax, or a table { name = "adam", b1 = 0.8 }')  # type: ignore[type-arg]
-    eval_every: int = option(1, "rounds between evaluations", low=1)
+    eval_every: int = option(1, "rounds between evaluations", low=1, high=10**9)
     dropout: float = option(0.0, "chance that a participant drops out of a round", low=0, traced=True)
     stragglers: float = option(0.0, "chance that a participant does only part of its steps", low=0, high=1, traced=True)
     straggler_work: float = option(0.5, "the part of its steps that a straggler does", above=0, high=1, traced=True)
