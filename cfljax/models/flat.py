@@ -113,6 +113,9 @@ def flattening(name: str, shapes: Any) -> tuple[int, Callable[[Any], jax.Array],
     if not sum(sizes):
         raise SpecError(f'model "{name}" has no parameters: give it at least one layer to train')
 
+    if sum(sizes) >= 2**31:
+        raise SpecError(f'model "{name}" has {sum(sizes):,} parameters; at most 2,147,483,647')
+
     def ravel(params: Any) -> jax.Array:
         return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(params)])
 
