@@ -16,7 +16,7 @@ from cfljax.engine import Settings
 from cfljax.errors import SpecError
 from cfljax.execution import Choice, choose, work_of
 from cfljax.federation import PARTITIONS
-from cfljax.federation.pack import pack
+from cfljax.federation.pack import nbytes, pack
 from cfljax.local.send import Sending
 from cfljax.local.solver import Plan, make_solver
 from cfljax.methods import METHODS
@@ -39,15 +39,19 @@ class Assembled(NamedTuple):
     mesh: jax.sharding.Mesh | None = None
     """The devices that a round is dealt to; None: one."""
     plan: Plan = Plan()
+    shard: bool = False
+    """Whether the samples are dealt to the devices, too; the federation is then on the host."""
 
 
 def assemble(run: Run, width: int = 1) -> Assembled:
     """The parts of a run, in a batch of so many."""
-    federation = federation_of(run)
+    devices = mesh_of(run, width)
+    shard = shards(run, devices)
+    federation = host_federation(run) if shard else federation_of(run)
     model = model_of(run, federation)
-    plan, devices = choice_of(run, model, federation).plan, mesh_of(run, width)
+    plan = choice_of(run, model, federation).plan
     settings = settings_of(run, federation, model.size)
-    return Assembled(federation, model, _method(run, model, plan, devices), settings, devices, plan)
+    return Assembled(federation, model, _method(run, model, plan, devices), settings, devices, plan, shard)
 
 
 def host_federation(run: Run) -> Federation:
@@ -119,6 +123,17 @@ def mesh_of(run: Run, width: int = 1) -> jax.sharding.Mesh | None:
         raise SpecError(f"train.plan.devices = {wanted}: this process has {there}{how}")
     count = wanted or there
     return None if count == 1 else jax.sharding.Mesh(np.array(jax.local_devices()[:count]), (mesh.CLIENTS,))
+
+
+def shards(run: Run, devices: jax.sharding.Mesh | None) -> bool:
+    """Whether the devices share the samples out by client, as the run says, or as one device's memory has no room for all."""
+    wanted, width = run.train.forced.pool, 1 if devices is None else int(devices.shape[mesh.CLIENTS])
+    if wanted == "sharded" and width == 1:
+        raise SpecError('train.plan.pool = "sharded": there is one device to a run; give more, as with --mesh clients=8')
+    if wanted is not None or width == 1:
+        return wanted == "sharded"
+    copies = jax.local_device_count() if sequential() else 1  # a CPU's devices have one memory
+    return copies * nbytes(host_federation(run)) > memory_there() // 2
 
 
 def memory_there() -> int:

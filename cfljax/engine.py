@@ -245,4 +245,5 @@ def _seen(federation: Federation, ids: jax.Array) -> Federation:
         group=federation.group[ids],
         arrive=federation.arrive[ids],
         view=None if view is None else view._replace(of=view.of[ids]),
+        owner=None if federation.owner is None else federation.owner[ids],
     )

@@ -8,14 +8,9 @@ import numpy as np
 
 from cfljax.config import Run
 from cfljax.local import speed
-from cfljax.local.plan import Plan, gram_sizes
+from cfljax.local.plan import Plan, block_of, gram_sizes
 from cfljax.local.schedule import Work
 from cfljax.types import Federation, Model
-
-WHOLE = 1 << 28
-"""Bytes of updates up to which all participants' are held at once."""
-BLOCK = 1 << 26
-"""Bytes of updates in a block, beyond."""
 
 
 class Choice(NamedTuple):
@@ -44,7 +39,7 @@ def choose(run: Run, model: Model, federation: Federation, inputs: int, in_turn:
     updates = 4 * participants * model.size
     stream = 0  # a robust rule needs all updates at once
     if run.train.touches.robust is None:
-        stream = (0 if updates <= WHOLE else max(8, BLOCK // (4 * model.size))) if forced.stream is None else forced.stream
+        stream = block_of(participants, model.size) if forced.stream is None else forced.stream
     layer = speed.layer_of(model, inputs) if run.train.optimizer == "sgd" else None
     if layer is None:
         return Choice(Plan(sequential, 0, stream), devices, None, None, updates)

@@ -11,6 +11,7 @@ from typing import Any
 from cfljax.config.frozen import canonical, plain
 from cfljax.config.run import Run
 from cfljax.errors import SpecError
+from cfljax.local.plan import block_of
 from cfljax.options import show, static, traced
 
 ABSENT_AT_ZERO = {"momentum": (), "weight_decay": (), "dropout": (), "stragglers": ("straggler_work",)}
@@ -137,13 +138,23 @@ def _even(group: list[Run], key: str, program: str, parts: int) -> list[Batch]:
 
 def memory(batch: Batch, size: Mapping[str, int]) -> int:
     """Bytes on the device, roughly: the pool once, and for each run of the batch the models of clusters (kept, updated and
-    evaluated) and of participants (start, weights, gradient, update), and what the method says it holds. `size` has clients,
-    pool_bytes and parameters (d)."""
-    participants = batch.first.train.participants(size["clients"])
+    evaluated) and of the participants that are held at once (start, weights, gradient, update), and what the method says it holds.
+    `size` has clients, pool_bytes and parameters (d)."""
+    participants = _at_once(batch.first, size)
     clusters = getattr(batch.first.options, "clusters", None)
     models = 3 * (clusters if isinstance(clusters, int) else 1) + 4 * participants
     own = sum(held(batch.first, size).values())
     return size["pool_bytes"] + batch.width * 4 * (models * size["parameters"] + own)
+
+
+def _at_once(run: Run, size: Mapping[str, int]) -> int:
+    """Of how many participants the updates are held at once."""
+    participants = run.train.participants(size["clients"])
+    if not getattr(run.options, "streams", True) or run.train.touches.robust is not None:
+        return participants
+    forced = run.train.forced.stream
+    block = block_of(participants, size["parameters"]) if forced is None else forced
+    return min(participants, block) if block else participants
 
 
 def held(run: Run, size: Mapping[str, int]) -> dict[str, int]:

@@ -13,7 +13,8 @@ import numpy as np
 from cfljax import distributed, keys
 from cfljax.engine import Carry, Settings, make_program
 from cfljax.local.send import Sending, as_trained_on, exact_share
-from cfljax.local.spread import by_runs, everywhere
+from cfljax.local.shards import lying, placed, sharded
+from cfljax.local.spread import everywhere
 from cfljax.mesh import RUNS
 from cfljax.types import Federation, Method, Model
 
@@ -81,12 +82,13 @@ def simulate(
     resume: Checkpoint | None = None,
     checkpoint: Callable[[Callable[[], Checkpoint]], None] | None = None,
     mesh: jax.sharding.Mesh | None = None,
+    shard: bool = False,
 ) -> list[Output]:
     """The runs of one batch: run r has `seeds[r]` and the numbers `hypers[r]`. `program_key` names everything static that
     the method, model and settings were made from, so that a later batch reuses the compiled program. `chunk_rounds`: look
     at the batch (progress, checkpoint) after so many, else every two seconds; how rounds are cut into chunks changes no bit
     of the result. `checkpoint` gets a function that makes one, to be called when it is time; `resume` goes on from it. `mesh`: the
-    devices that a round's participants are dealt to."""
+    devices that a round's participants are dealt to; `shard`: and the samples of the federation, which is then of numpy arrays."""
     runs = len(seeds)
     if mesh is not None:  # as many runs as groups of devices share evenly: the last one again, which nobody hears of
         spare = -runs % mesh.shape.get(RUNS, 1)
@@ -97,22 +99,23 @@ def simulate(
     program = make_program(method, model, settings)
     start_program, chunk_program = everywhere(program.start, mesh, 3), everywhere(program.chunk, mesh, 3)
     begin = time.perf_counter()
-    with jax.default_matmul_precision(settings.precision):
+    there = sharded(federation, mesh) if shard and mesh is not None else placed(federation, mesh)
+    with jax.default_matmul_precision(settings.precision), lying(there, mesh):
         told = [h | {"participants": settings.participants} for h in hypers]
         setup = _setups(method, federation, run_keys, told, settings.sending)
     seconds_setup = time.perf_counter() - begin
     where = (program_key, mesh)
-    args = (*_placed((run_keys, hyper, setup), mesh, True), _placed(federation, mesh))
+    args = (*placed((run_keys, hyper, setup), mesh, True), there)
     if resume is None:
         start, compile_start = _compile(start_program, args, (where, "start"), ())
         carry, done, rows = start(*args), 0, []
     else:  # the set-up is done again only for the structure that the saved arrays go into
         carry = _restore(jax.eval_shape(program.start, run_keys, hyper, setup, federation), resume.carry)
         compile_start, done, rows = 0.0, resume.done, [resume.rows]
-        carry = _placed(carry, mesh, True)
+        carry = placed(carry, mesh, True)
     fixed = (args[0], args[1], args[3])
     now = (jnp.int32(0), jnp.int32(0), jnp.array(True))
-    chunk, compile_chunk = _compile(chunk_program, (carry, *fixed, *_placed(now, mesh)), (where, "chunk"), (0,))
+    chunk, compile_chunk = _compile(chunk_program, (carry, *fixed, *placed(now, mesh)), (where, "chunk"), (0,))
     clock = _Clock()
     distributed.meet()
     while not rows or done < settings.rounds:
@@ -120,13 +123,14 @@ def simulate(
         stop = 0 if first else distributed.agree(_next_stop(method, settings, done, chunk_rounds or clock.rounds_ahead()))
         at = (jnp.int32(done), jnp.int32(stop), jnp.array(first))
         if first:  # a chunk that only evaluates changes nothing: once to warm up, once to price an evaluation
-            carry, new = chunk(carry, *fixed, *_placed(at, mesh))
-        carry, new = clock.time(stop - done, chunk, carry, *fixed, *_placed(at, mesh))
+            carry, new = chunk(carry, *fixed, *placed(at, mesh))
+        carry, new = clock.time(stop - done, chunk, carry, *fixed, *placed(at, mesh))
         new = _fetched(new)
         rows.append(_valid(new))
         done = min(stop, int(new["round"][0, -1]))
         if done in _regroup_rounds(method, settings):
-            carry = _placed(_regroup(method, settings, run_keys, _fetched(carry), federation, hyper, done), mesh, True)
+            with lying(there, mesh):
+                carry = placed(_regroup(method, settings, run_keys, _fetched(carry), federation, hyper, done), mesh, True)
         if progress is not None:
             progress(done, rows[-1]["accuracy"][:runs, -1] if rows[-1]["round"].shape[1] else np.full(runs, np.nan))
         if checkpoint is not None and 0 < done < settings.rounds:
@@ -172,23 +176,6 @@ def _restore(shape: Carry, leaves: list[Any]) -> Carry:
     if [(a.shape, a.dtype) for a in wanted] != [(a.shape, a.dtype) for a in leaves]:
         raise ValueError("the checkpoint does not fit this version of the method")
     return jax.tree.unflatten(structure, [jnp.asarray(a) for a in leaves])
-
-
-def _placed(arrays: Any, mesh: jax.sharding.Mesh | None, grouped: bool = False) -> Any:
-    """The arrays on every device of the mesh, or (`grouped`) each run's on those of its group."""
-    if mesh is None:
-        return arrays
-
-    def whole(array: Any) -> Any:  # every process has all of it, and takes what its devices need
-        full = jax.sharding.NamedSharding(mesh, by_runs(mesh) if grouped and array.size else jax.P())  # XLA deals out no empty arrays
-        if jax.process_count() == 1:
-            return jax.device_put(array, full)
-        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(whole(jax.random.key_data(array)), impl=str(jax.random.key_impl(array)))
-        host = np.asarray(array)
-        return jax.make_array_from_callback(host.shape, full, lambda index: host[index])
-
-    return jax.tree.map(whole, arrays)
 
 
 def _fetched(arrays: Any) -> Any:

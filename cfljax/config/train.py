@@ -23,6 +23,7 @@ class Forced:
     side_by_side: bool | None = option(None, "clients side by side, not one after another")
     stream: int | None = option(None, "methods that only need sums take participants in blocks of so many (0: all at once)", low=0)
     devices: int | None = option(None, "devices that a round's participants are dealt to", low=1)
+    pool: str | None = option(None, "every device has all samples, or each its clients' own", choices=("copied", "sharded"))
 
 
 @dataclasses.dataclass(frozen=True)

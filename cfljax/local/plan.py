@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+WHOLE = 1 << 28
+"""Bytes of updates up to which all participants' are held at once."""
+BLOCK = 1 << 26
+"""Bytes of updates in a block, beyond."""
 LADDER = (64, 128, 256, 512, 1024, 2048, 4096)
 """Sizes that clients are rounded up to on their Gram matrices. Fixed, so that other clients' sizes change no bit."""
 
@@ -17,6 +21,11 @@ class Plan(NamedTuple):
     """Clients of at most so many samples are trained on their Gram matrix (cfljax.local.gram), where that is exact."""
     stream: int = 0
     """Methods that only need sums of updates take the participants in blocks of so many; 0: all at once."""
+
+
+def block_of(participants: int, size: int) -> int:
+    """Of how many participants methods that only need sums hold the updates f32[size] at once; 0: of all."""
+    return 0 if 4 * participants * size <= WHOLE else max(8, BLOCK // (4 * size))
 
 
 def gram_sizes(plan: Plan, longest: int, batch: int | None) -> tuple[int, ...]:

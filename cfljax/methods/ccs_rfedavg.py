@@ -61,6 +61,11 @@ class Config:
                 if getattr(train, name) != off:
                     raise SpecError(f'{where}.local = "gradient": one plain gradient step; train.{name} needs local = "update"')
 
+    @property
+    def streams(self) -> bool:
+        """Whether participants' updates come and go in blocks."""
+        return self.similarity == "sketch"
+
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
         if self.similarity == "sketch":

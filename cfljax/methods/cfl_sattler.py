@@ -61,6 +61,11 @@ class Config(fedavg.Config):
             why = "all members of a cluster take part in each round"
             raise SpecError(f"{where}: {why}; give it train.participation = 1.0 and no train.dropout")
 
+    @property
+    def streams(self) -> bool:
+        """Whether participants' updates come and go in blocks."""
+        return self.similarity == "sketch"
+
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
         updates = clients * compared_size(d, self.similarity)

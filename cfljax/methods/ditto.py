@@ -32,6 +32,9 @@ class Config(fedavg.Config):
 
     lam: float = option(0.1, "strength of the pull of personal models to the global one", low=0.0, traced=True)
 
+    streams = False
+    """Participants' updates are held all at once."""
+
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
         return {"a model for each client": clients * d}

@@ -46,6 +46,9 @@ class Config:
         if train.optimizer != "sgd":
             raise SpecError(f"{where}: local training is FedBCD's own SGD; leave out train.optimizer")
 
+    streams = False
+    """Participants' updates are held all at once."""
+
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
         return {"a model for each client": clients * d}

@@ -42,6 +42,9 @@ class Config:
         "shared", "W_i of a client that has not trained: w_0, or one local epoch from it", choices=("shared", "own")
     )
 
+    streams = False
+    """Participants' updates are held all at once."""
+
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
         return {"a model for each client": clients * d}

@@ -24,6 +24,9 @@ class Config:
         """Noised sums: none."""
         return 0, 0
 
+    streams = False
+    """Participants' updates are held all at once."""
+
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
         return {"a model for each client": clients * d}

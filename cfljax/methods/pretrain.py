@@ -13,6 +13,7 @@ from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import PLAIN, Rule, with_noise
 from cfljax.kernels.robust import robust_sum
+from cfljax.local.shards import from_host
 from cfljax.local.solver import Solver, Work
 from cfljax.methods.similarity import shortened
 from cfljax.types import Array, Federation, Hyper, Jobs, Traffic
@@ -73,7 +74,7 @@ def pretrain(
 def pretrainer(solver: Solver, work: Work) -> Callable[..., Iterator[tuple[np.ndarray, np.ndarray]]]:
     """HOST. (key, federation, hyper, start f32[d], ids i32[n]) -> parts (ids i32[m], updates f32[m, d]) of at most CHUNK
     clients: one compiled program whatever n, and bounded memory where the parts are not kept."""
-    program = jax.jit(functools.partial(pretrain, solver, work))
+    program = from_host(functools.partial(pretrain, solver, work))
 
     def train(
         key: jax.Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray

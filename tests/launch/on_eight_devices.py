@@ -1,5 +1,5 @@
 """Run by test_mesh.py in a process of its own: every method on a mesh of eight devices against one device. `sharded:NAME`: with
-the samples dealt to the devices."""
+the samples dealt to the devices. `pool`: how they are dealt."""
 
 import sys
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from cfljax import assemble, mesh
 from cfljax.config import read_spec
+from cfljax.local.shards import sharded
 from cfljax.methods import METHODS
 from cfljax.plan import batches
 from cfljax.simulate import simulate
@@ -55,9 +56,31 @@ def check(name, pool):
             np.testing.assert_allclose(values, b.history[quantity], atol=1e-4, err_msg=quantity)
 
 
+def check_pool():
+    """A device has the samples of its own clients and of no others, all clients' together are those of the federation, and a test
+    set that everybody shares is everywhere."""
+    grid = mesh.for_batch(2) if mesh.ask(mesh.Shape(2, 4)) is None else None
+    for test in ("own", "global"):
+        data = {"name": "blobs", "samples": 4000, "features": 50, "partition": "quantity", "clients": 39, "test": test}
+        run = read_spec({"name": "pool", "data": data, "method": ["fedavg"]}).runs()[0]
+        whole = assemble.host_federation(run)
+        dealt = sharded(whole, grid)
+        shared = len(np.unique(whole.test.rows)) if test == "global" else 0
+        for shard in dealt.pool.x.addressable_shards:
+            assert (shard.data.shape[0] - shared) / (len(whole.pool.y) - shared) < 1.25 / 4
+        blocks = {s.index[0].start or 0: np.asarray(s.data) for s in dealt.pool.x.addressable_shards}
+        rows = np.split(np.asarray(dealt.train.rows), 4)
+        for client, device in enumerate(dealt.owner):
+            start, count = int(dealt.train.start[client]), int(dealt.train.count[client])
+            mine = sorted(blocks)[int(device)]
+            a = whole.train.start[client]
+            wanted = whole.pool.x[whole.train.rows[a : a + count]]
+            np.testing.assert_array_equal(blocks[mine][rows[int(device)][start : start + count]], wanted)
+
+
 if __name__ == "__main__":
     jax.config.update("jax_num_cpu_devices", 8)
     for word in sys.argv[1:] or METHODS:
         pool, _, method = word.rpartition(":")
-        check(method, pool or None)
+        check_pool() if word == "pool" else check(method, pool or None)
         print(word, flush=True)

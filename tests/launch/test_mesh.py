@@ -43,7 +43,7 @@ def python(*words, **more):
 
 def every(methods):
     process = python("-m", "tests.launch.on_eight_devices", *methods, env={"XLA_FLAGS": FLAGS})
-    out, err = process.communicate(timeout=600)
+    out, err = process.communicate(timeout=1200)
     assert process.returncode == 0, err[-3000:]
     assert out.split() == list(methods)
 
@@ -55,9 +55,18 @@ def test_eight_devices_agree_with_one():
     every(FEW)
 
 
+def test_samples_are_dealt_out_and_the_results_are_the_same():
+    every(["pool", "sharded:ifca"])
+
+
 @pytest.mark.long
 def test_eight_devices_agree_with_one_in_all_methods():
     every([name for name in METHODS if name not in FEW])
+
+
+@pytest.mark.long
+def test_eight_devices_with_their_own_clients_samples_agree_with_one_in_all_methods():
+    every([f"sharded:{name}" for name in METHODS if name != "ifca"])
 
 
 def free_port():
