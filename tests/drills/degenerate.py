@@ -77,14 +77,14 @@ FORMS: dict[str, Callable[[Any], Any]] = {
 
 
 def drill(tally: Tally, count: int, seed: int) -> None:
-    """Every form with every method, at most `count` of them."""
+    """Every form with every method, at most `count` of them, beginning with method number `seed`."""
     from cfljax.methods import METHODS
     from tests.drills.play import random_federation
 
     base = random_federation(np.random.default_rng(seed))
     pairs = [(name, form) for name in METHODS for form in FORMS]
     for number in tally.trials(min(count, len(pairs))):
-        name, form = pairs[number]
+        name, form = pairs[(number + seed * len(FORMS)) % len(pairs)]
         tally.check([f"{name}, {form}: {p}" for p in _problems(tally, name, FORMS[form](base))])
     tally.facts["methods"] = sorted({name for name, _ in pairs[: tally.tried]})
 

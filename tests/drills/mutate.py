@@ -187,7 +187,7 @@ class Runner:
                 del sys.modules[name]
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 1), os.dup2(null, 2)
-            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]))
+            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
         finally:
             os._exit(code)
 
