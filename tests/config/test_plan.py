@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.plan import amount, batches, check_memory, dry_run, halves, hyper_of, memory, static_key
 from tests.config.small import runs, spec
@@ -95,28 +96,29 @@ def test_a_dry_run_counts_runs_batches_programs_memory_and_bytes():
     assert dry_run([], SIZE).startswith("runs 0")
 
 
+def real(name, participants=100, **options):
+    table = {"name": "real", "data": {"name": "blobs", "clients": 1_000_000}, "method": [{"name": name} | options]}
+    return batches(read_spec(table | {"train": {"rounds": 1, "participation": participants}}).runs(), 1)
+
+
 MILLION = {"clients": 1_000_000, "pool_bytes": 0, "parameters": 18_948}
 
 
 @pytest.mark.parametrize("name", ["local", "ditto", "fedbcd", "fesem"])
 def test_a_model_for_each_of_a_million_clients_is_refused_with_the_figure(name):
-    (batch,) = batches(runs(spec(method=[name])), 1)
+    (batch,) = real(name)
     assert "a model for each client: 75.8 GB" in dry_run([batch], MILLION)
     with pytest.raises(SpecError, match=r"1,000,000 clients, 18,948 parameters\) would take 75.8 GB of memory, and there is 8 GB"):
         check_memory(batch, MILLION, 8 * 10**9)
 
 
 def test_memory_does_not_grow_with_participants_where_updates_come_in_blocks():
-    def need(name, participants, **options):
-        train = {"rounds": 1, "participation": participants}
-        return memory(batches(runs(spec(method=[{"name": name} | options], train=train)), 1)[0], MILLION)
-
     for name, options in (("fedavg", {}), ("ifca", {"clusters": 4}), ("ccs_rfedavg", {"similarity": "sketch"})):
-        assert need(name, 100_000, **options) < 4e9
-    assert need("ccs_rfedavg", 10_000) > 4 * 10_000 * 18_948 * 4
-    assert "the updates of a round at once: 758 MB" in dry_run(
-        batches(runs(spec(method=["ccs_rfedavg"], train={"rounds": 1, "participation": 10_000})), 1), MILLION
-    )
+        (batch,) = real(name, 100_000, **options)
+        assert memory(batch, MILLION) < 4e9
+    (batch,) = real("ccs_rfedavg", 10_000)
+    assert memory(batch, MILLION) > 4 * 10_000 * 18_948 * 4
+    assert "the updates of a round at once: 758 MB" in dry_run([batch], MILLION)
 
 
 @pytest.mark.parametrize(
