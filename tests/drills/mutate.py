@@ -33,7 +33,7 @@ WHOLE = {
     "store": ("tests/store",),
     "federation": ("tests/federation",),
     "local": ("tests/local", "tests/engine/test_engine.py"),
-    "engine.py": ("tests/engine", "tests/methods/test_contract.py"),
+    "engine.py": ("tests/engine", "tests/launch/test_sweep.py"),
 }
 """Part → its tests, for files that TESTS does not name."""
 TESTS = {
