@@ -40,10 +40,15 @@ def points(small: bool = False) -> dict[str, list[dict[str, Any]]]:
         return {"clients": vary({}, clients=[100, 1000]), "devices, strong": vary({}, devices=[1, 2])}
     widths = [(4, 112), (64, 142), (400, 247), (1000, 1000), (3000, 3300)]  # (features, hidden): about 1e3 to 1e7 parameters
     many = {"clients": 20_000, "hidden": 256}
+    crowded = {"participants": 1000, "samples": 4, "hidden": 512}
     crowd, devices = [10, 100, 1000, 10_000], [1, 2, 4, 8]
     wide, heavy = {"participants": 10, "clients": 100}, {"hidden": 256, "samples": 20}
     return {
         "clients": vary({"samples": 4, "hidden": 512}, clients=[100, 1000, 10_000, 100_000, 1_000_000]),
+        "clients, a thousand take part": vary(crowded, clients=[10_000, 100_000, 1_000_000]),
+        "clients, a thousand take part in IFCA": vary(
+            crowded | {"method": "ifca", "clusters": 4}, clients=[10_000, 100_000, 1_000_000]
+        ),
         "participants": vary(many, participants=crowd),
         "participants, in blocks of 64": vary(many | {"stream": 64}, participants=crowd),
         "participants, IFCA in blocks of 64": vary(many | {"stream": 64, "method": "ifca", "clusters": 4}, participants=crowd),

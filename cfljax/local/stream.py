@@ -77,7 +77,8 @@ def client_losses(
     model: Model, federation: Federation, split: Split, models: jax.Array, clients: jax.Array, mask: jax.Array
 ) -> jax.Array:
     """f32[K, S]: the mean loss of each model on all samples of each client; 0 for a client without samples or masked."""
-    block = block_size(model, federation, models.shape[0])
+    most = clients.shape[0] * split.longest  # a block is computed whole, so it is no larger than all that there may be
+    block = min(block_size(model, federation, models.shape[0]), -(-most // 16) * 16)
     params = jax.vmap(model.unravel)(models)
 
     def visit(total: jax.Array, x: jax.Array, y: jax.Array, owner: jax.Array, valid: jax.Array) -> jax.Array:
