@@ -208,3 +208,8 @@ def test_every_model_takes_every_start(name):
     for word, flat in zip(words, jax.jit(lambda key: [model.init(key) for model in models])(jax.random.key(0)), strict=True):
         assert np.isfinite(flat).all()
         assert (word == "zeros") == (not np.any(flat))
+
+
+def test_a_model_of_more_parameters_than_an_index_reaches_is_refused():
+    with pytest.raises(SpecError, match="parameters; at most"):
+        build("mlp", {"hidden": [100_000, 100_000]}, (5, 5), 3)
