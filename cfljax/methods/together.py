@@ -180,7 +180,13 @@ def _distances(trained: Together, which: jax.Array, moved: jax.Array) -> jax.Arr
     pairs = (trained.each.moves, own)
     distance = lambda pair: jnp.linalg.norm(pair[0] - moved[pair[1]])  # noqa: E731
     # one after another on a CPU: the gathered rows of `moved` would be another copy of all updates
-    found = jax.lax.map(distance, pairs) if trained.plan.sequential else jax.vmap(distance)(pairs)
+    if not trained.plan.sequential:
+        found = jax.vmap(distance)(pairs)
+    elif trained.dealt is None or trained.dealt.own is None:
+        found = jax.lax.map(distance, pairs)
+    else:  # as many as are this device's
+        one = lambda i, out: out.at[i].set(distance((pairs[0][i], own[i])))  # noqa: E731
+        found = jax.lax.fori_loop(0, trained.dealt.own, one, jnp.zeros(own.shape))
     return found if trained.dealt is None else trained.dealt.collect(found)
 
 
