@@ -31,9 +31,9 @@ class Layer(NamedTuple):
     """f32[n, h]."""
     u: jax.Array | None
     """f32[n, h]: the momentum buffer is Xᵀ u + speed[0] · Q + speed[1] · V."""
-    moved: jax.Array
-    """f32[2]: how much of Q and of V the kernel has moved by."""
-    speed: jax.Array
+    moved: jax.Array | None
+    """f32[2]: how much of Q and of V the kernel has moved by; None where there is neither."""
+    speed: jax.Array | None
     """f32[2]."""
 
 
@@ -74,7 +74,8 @@ def train_on_gram(model: Model, federation: Federation, task: Task, hyper: Hyper
     fixed = Fixed(x @ x.T, x @ kernel, along, y)
     step = stepper(rule, hyper, others if near is None else near)
     zero = jnp.zeros_like(fixed.outputs)
-    layer = Layer(zero, zero if "momentum" in hyper else None, jnp.zeros(2), jnp.array([0.0, 1.0]))
+    aside = (None, None) if pull is None and velocity is None else (jnp.zeros(2), jnp.array([0.0, 1.0]))
+    layer = Layer(zero, zero if "momentum" in hyper else None, *aside)
 
     def visit(at: tuple[Progress, Layer], where: jax.Array | None, mask: jax.Array | None, _: jax.Array) -> tuple[Progress, Layer]:
         progress, layer = at
@@ -90,10 +91,10 @@ def train_on_gram(model: Model, federation: Federation, task: Task, hyper: Hyper
     (end, layer), total = follow(federation, task, work, shuffle, visit, (start_of(rule, others, rest_velocity), layer))
     moved = -_across(layer.a, x) - _sum(layer.moved, pull, velocity)
     step_of_others = jax.tree.map(jnp.subtract, end.params, others)
-    delta = jnp.where(total > 0, model.ravel(_joined(first.kernel, step_of_others, moved)), 0.0)
+    delta = jnp.where(total > 0, model.ravel(replaced(step_of_others, first.kernel, moved)), 0.0)
     buffers = None
     if velocity is not None and layer.u is not None:
-        buffers = model.ravel(_joined(first.kernel, end.optimiser, _across(layer.u, x) + _sum(layer.speed, pull, velocity)))
+        buffers = model.ravel(replaced(end.optimiser, first.kernel, _across(layer.u, x) + _sum(layer.speed, pull, velocity)))
     return Updates(delta, end.loss / jnp.maximum(end.seen, 1), total, buffers)
 
 
@@ -102,10 +103,14 @@ def _apart(first: FirstDense, model: Model, flat: jax.Array | None) -> tuple[Any
     if flat is None:
         return None, None
     params = model.unravel(flat)
-    kernel = params
-    for name in first.kernel:
-        kernel = kernel[name]
-    return kernel, _without(params, first.kernel)
+    return inner(params, first.kernel), _without(params, first.kernel)
+
+
+def inner(tree: Any, path: tuple[str, ...]) -> Any:
+    """What the keys lead to."""
+    for name in path:
+        tree = tree[name]
+    return tree
 
 
 def _without(tree: Any, path: tuple[str, ...]) -> Any:
@@ -115,9 +120,10 @@ def _without(tree: Any, path: tuple[str, ...]) -> Any:
     return {name: _without(value, tuple(rest)) if name == head else value for name, value in tree.items()}
 
 
-def _joined(path: tuple[str, ...], tree: Any, leaf: jax.Array) -> Any:
+def replaced(tree: Any, path: tuple[str, ...], leaf: jax.Array) -> Any:
+    """The tree with this leaf at the end of the keys."""
     head, *rest = path
-    return {**tree, head: _joined(tuple(rest), tree[head], leaf) if rest else leaf}
+    return {**tree, head: replaced(tree[head], tuple(rest), leaf) if rest else leaf}
 
 
 def _pull(hyper: Hyper, kernel: jax.Array, anchor: jax.Array | None) -> jax.Array | None:
@@ -130,17 +136,16 @@ def _pull(hyper: Hyper, kernel: jax.Array, anchor: jax.Array | None) -> jax.Arra
     return sum(parts) if parts else None
 
 
-def _sum(amounts: jax.Array, *matrices: jax.Array | None) -> Any:
+def _sum(amounts: jax.Array | None, *matrices: jax.Array | None) -> Any:
+    if amounts is None:
+        return jnp.float32(0)
     return sum((amounts[i] * m for i, m in enumerate(matrices) if m is not None), start=jnp.float32(0))
 
 
 def _loss_sum(
     model: Model, z: jax.Array, params: Any, first: FirstDense, y: jax.Array, mask: jax.Array
 ) -> jax.Array:
-    bias = params
-    for name in first.bias:
-        bias = bias[name]
-    return jnp.sum(jnp.where(mask, model.loss(first.rest(params, z + bias), y), 0.0))
+    return jnp.sum(jnp.where(mask, model.loss(first.rest(params, z + inner(params, first.bias)), y), 0.0))
 
 
 def _across(rows: jax.Array, x: jax.Array) -> jax.Array:
@@ -156,9 +161,10 @@ def _seen(fixed: Fixed, layer: Layer, where: jax.Array | None, begun: jax.Array)
         rows = lambda m: m[where]  # noqa: E731
         change = rows(fixed.gram) @ layer.a
     z = rows(fixed.outputs) - change
-    for amount, along in zip(layer.moved, fixed.along, strict=True):
-        if along is not None:
-            z = z - amount * rows(along)
+    if layer.moved is not None:
+        for amount, along in zip(layer.moved, fixed.along, strict=True):
+            if along is not None:
+                z = z - amount * rows(along)
     return z, rows(fixed.y)
 
 
@@ -174,11 +180,11 @@ def _move(layer: Layer, hyper: Hyper, where: jax.Array | None, dz: jax.Array) ->
 
     if momentum is None:
         kept = 1.0 if shrink is None else 1 - lr * shrink
-        a = layer.a if shrink is None else kept * layer.a
-        return layer._replace(a=add(a, lr * dz), moved=kept * layer.moved + lr * constant)
+        a = add(layer.a if shrink is None else kept * layer.a, lr * dz)
+        return layer._replace(a=a, moved=None if layer.moved is None else kept * layer.moved + lr * constant)
     assert layer.u is not None
-    pulled = 0.0 if shrink is None else shrink
-    u = momentum * layer.u if shrink is None else momentum * layer.u - shrink * layer.a
-    u = add(u, dz)
-    speed = momentum * layer.speed + constant - pulled * layer.moved
+    u = add(momentum * layer.u if shrink is None else momentum * layer.u - shrink * layer.a, dz)
+    if layer.moved is None or layer.speed is None:
+        return layer._replace(a=layer.a + lr * u, u=u)
+    speed = momentum * layer.speed + constant - (0.0 if shrink is None else shrink) * layer.moved
     return Layer(layer.a + lr * u, u, layer.moved + lr * speed, speed)

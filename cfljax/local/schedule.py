@@ -12,6 +12,9 @@ import jax.numpy as jnp
 from cfljax import keys
 from cfljax.types import Federation
 
+SHUFFLED = 1 << 17
+"""Numbers up to which all of a client's epochs are shuffled at once."""
+
 
 class Work(NamedTuple):
     """How much a client does in a round: static."""
@@ -68,11 +71,11 @@ def follow(federation: Federation, task: Task, work: Work, shuffle: Shuffle, vis
         whole = lambda i, carry: visit(carry, None, None, keys.fold(task.key, "step", i))  # noqa: E731
         return jax.lax.fori_loop(0, total, whole, begin), total
     count, batch = federation.train.count[task.client], batch_of(federation, work)
-    per_epoch = -(-count // batch)
+    per_epoch, shuffled = -(-count // batch), _all_epochs(task, work, shuffle)
 
     def epoch(at: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
         carry, number, done = at
-        order = shuffle(keys.fold(task.key, "epoch", number))
+        order = _epoch(task, shuffle, number) if shuffled is None else shuffled[number]
 
         def one(b: jax.Array, carry: Any) -> Any:
             mask = b * batch + jnp.arange(batch) < count
@@ -84,3 +87,15 @@ def follow(federation: Federation, task: Task, work: Work, shuffle: Shuffle, vis
 
     end, _, _ = jax.lax.while_loop(lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0)))
     return end, total
+
+
+def _epoch(task: Task, shuffle: Shuffle, number: jax.Array) -> jax.Array:
+    return shuffle(keys.fold(task.key, "epoch", number))
+
+
+def _all_epochs(task: Task, work: Work, shuffle: Shuffle) -> jax.Array | None:
+    """i32[epochs, whole batches]: the shuffles of all epochs, made at once, which takes a small client's time for one; None where
+    they are many."""
+    if work.epochs is None or work.epochs * jax.eval_shape(shuffle, task.key).size > SHUFFLED:
+        return None
+    return jax.vmap(lambda number: _epoch(task, shuffle, number))(jnp.arange(work.epochs))

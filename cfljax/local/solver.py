@@ -24,6 +24,7 @@ from cfljax.local.schedule import Task, Work
 from cfljax.local.send import Sending, arrived, rule, touched
 from cfljax.local.spread import spread
 from cfljax.local.train import train
+from cfljax.local.turned import turned
 from cfljax.types import Federation, Hyper, Jobs, Model, Updates
 
 __all__ = ["Plan", "Solver", "Work", "make_solver"]
@@ -65,6 +66,7 @@ def make_solver(
 ) -> Solver:
     """The solver for a model; everything here is static."""
     sequential, plain_sgd = plan.sequential, optimizer == "sgd" and not arguments
+    by_steps = turned(model) if sequential and plain_sgd else model
 
     def step_rule(hyper: Hyper) -> StepRule:
         return sgd(hyper) if plain_sgd else from_optax(optimizer, dict(arguments), hyper)
@@ -93,7 +95,7 @@ def make_solver(
         sizes = gram_sizes(plan, longest, work.batch) if plain_sgd and first_layer(model) is not None else ()
 
         def plain(task: Task) -> Updates:
-            return train(model, federation, task, step_rule(hyper), hyper, work, sequential)
+            return train(by_steps, federation, task, step_rule(hyper), hyper, work, sequential)
 
         on_gram = [lambda task, size=size: train_on_gram(model, federation, task, hyper, work, size) for size in sizes]
 

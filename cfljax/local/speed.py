@@ -70,7 +70,7 @@ def by_steps(speed: Speed, layer: Layer, work: Work, samples: int) -> float:
         fetched, each = samples * layer.inputs, speed.large
     else:
         fetched, each = steps * work.batch * layer.inputs, speed.small
-    products = 2 * (work.batch or samples) * layer.inputs * layer.width * each
+    products = 2 * (work.batch or samples) * layer.inputs * layer.outputs * each  # a narrow kernel is turned (local/turned.py)
     return fetched * speed.value + steps * (speed.step + products)
 
 
