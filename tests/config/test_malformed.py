@@ -8,6 +8,7 @@ from tests.config.small import BASE, HAS, read, read_spec, spec
 ROTATED = {"name": "mnist", "partition": "rotated"}
 TRAIN = [
     ({"rounds": 0}, "train.rounds = 0", "at least 1"),
+    ({"rounds": 10**12}, "train.rounds = 1000000000000", "at most"),
     ({"rounds": 2.5}, "train.rounds = 2.5", "integer"),
     ({"rounds": True}, "train.rounds = true", "integer"),
     ({"rounds": "ten"}, 'train.rounds = "ten"', "integer"),

@@ -15,6 +15,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -228,6 +229,8 @@ def main(arguments: list[str] | None = None) -> int:
         shutil.copytree(
             common.ROOT, copy, ignore=shutil.ignore_patterns(".git", "results", "*.egg-info", ".*_cache", "__pycache__")
         )
+        for words in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "copy"]):
+            subprocess.run(["git", *words], cwd=copy, check=True)  # some tests ask for the state of the repository
         runner = Runner(copy)
         for _ in tally.trials(flags.count):
             part = draw.choice(parts)
