@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import os
 import random
 import shutil
@@ -31,8 +32,8 @@ FIGURE = Figure("mutate", "mutants", "mutants of kernels/, store/, federation/, 
 KERNELS, STORE, FEDERATION = "tests/kernels/test_contract.py", "tests/store/", "tests/federation/"
 WHOLE = {
     "kernels": ("tests/kernels",),
-    "store": ("tests/store",),
-    "federation": ("tests/federation",),
+    "store": tuple(f"tests/store/test_{name}.py" for name in ("units", "damage", "result", "summary", "processes", "hostile")),
+    "federation": tuple(f"tests/federation/test_{name}.py" for name in ("pack", "errors", "recipes", "gather", "partitions")),
     "local": ("tests/local", "tests/engine/test_engine.py"),
     "engine.py": ("tests/engine", "tests/launch/test_sweep.py"),
 }
@@ -141,7 +142,7 @@ class Runner:
     compiled programs: most are those of the package as it is."""
 
     def __init__(self, copy: Path):
-        self.copy, self.usual = copy, dict[tuple[str, ...], float]()
+        self.copy, self.usual = copy, dict[str, float]()
         os.environ |= {
             "JAX_PLATFORMS": "cpu",
             "XLA_FLAGS": "--xla_llvm_disable_expensive_passes=true",
@@ -161,23 +162,27 @@ class Runner:
 
         warnings.filterwarnings("ignore", "os.fork")
 
-    def passes(self, tests: tuple[str, ...], limit: float) -> bool:
+    def passes(self, tests: str, limit: float) -> bool:
         """Whether all of them pass, in time."""
         pid = os.fork()
         if pid == 0:
             os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._run(tests)
-        end = time.monotonic() + limit
-        while time.monotonic() < end:
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
-                return status == 0
-            time.sleep(0.01)
-        os.killpg(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        end, done = time.monotonic() + limit, 0
+        try:
+            while time.monotonic() < end:
+                done, status = os.waitpid(pid, os.WNOHANG)
+                if done:
+                    return status == 0
+                time.sleep(0.01)
+        finally:
+            if not done:
+                os.killpg(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
         return False
 
-    def _run(self, tests: tuple[str, ...]) -> NoReturn:
+    def _run(self, tests: str) -> NoReturn:
         code = 1
         try:
             import pytest
@@ -188,27 +193,34 @@ class Runner:
                 del sys.modules[name]
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 1), os.dup2(null, 2)
-            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", tests]))
         finally:
             os._exit(code)
 
     def survives(self, mutant: Mutant) -> bool:
-        """Whether no test fails on it."""
-        path, tests = self.copy / mutant.file, tests_of(mutant.file)
+        """Whether no test fails on it; one file of tests after another."""
+        path = self.copy / mutant.file
+        data = path.read_bytes()
+        for tests in tests_of(mutant.file):
+            self._look(tests)
+            path.write_bytes(data[: mutant.start] + mutant.new.encode() + data[mutant.end :])
+            try:
+                compile(path.read_bytes(), str(path), "exec")
+                if not self.passes(tests, 30 + SLOWER * self.usual[tests]):
+                    return False
+            except SyntaxError:
+                return False
+            finally:
+                path.write_bytes(data)
+        return True
+
+    def _look(self, tests: str) -> None:
+        """They have to pass on the package as it is."""
         if tests not in self.usual:
             begin = time.monotonic()
             assert self.passes(tests, 1200), f"{tests}: fail as they are"
             self.usual[tests] = time.monotonic() - begin
-            print(f"{' '.join(tests)}: {self.usual[tests]:.1f} s", flush=True)
-        data = path.read_bytes()
-        path.write_bytes(data[: mutant.start] + mutant.new.encode() + data[mutant.end :])
-        try:
-            compile(path.read_bytes(), str(path), "exec")
-            return self.passes(tests, 30 + SLOWER * self.usual[tests])
-        except SyntaxError:
-            return False
-        finally:
-            path.write_bytes(data)
+            print(f"{tests}: {self.usual[tests]:.1f} s", flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -223,6 +235,7 @@ def main(arguments: list[str] | None = None) -> int:
     flags = made.parse_args(arguments)
     tally, begin, draw = Tally(), time.perf_counter(), random.Random(flags.seed)
     tally.end = time.monotonic() + flags.seconds
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     parts = [f"cfljax/{part}" for part in WHOLE if flags.only in part]
     with tempfile.TemporaryDirectory(prefix="cfljax-mutants-") as name:
         copy = Path(name) / "copy"
@@ -232,16 +245,17 @@ def main(arguments: list[str] | None = None) -> int:
         for words in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "copy"]):
             subprocess.run(["git", *words], cwd=copy, check=True)  # some tests ask for the state of the repository
         runner = Runner(copy)
-        for _ in tally.trials(flags.count):
-            part = draw.choice(parts)
-            files = sorted((copy / part).rglob("*.py")) if (copy / part).is_dir() else [copy / part]
-            everything = [m for file in files for m in mutants(file, copy)]
-            mutant = draw.choice(everything)
-            old = (copy / mutant.file).read_bytes()[mutant.start : mutant.end].decode()
-            lived = runner.survives(mutant)
-            tally.check(f"{mutant.file}:{mutant.line}: {old.strip()!r} → {mutant.new.strip()!r} survives" if lived else None)
-            tally.count(part)
-            tally.count("survivors", int(lived))
+        with contextlib.suppress(SystemExit):  # ended early; what has been tried is kept
+            for _ in tally.trials(flags.count):
+                part = draw.choice(parts)
+                files = sorted((copy / part).rglob("*.py")) if (copy / part).is_dir() else [copy / part]
+                everything = [m for file in files for m in mutants(file, copy)]
+                mutant = draw.choice(everything)
+                old = (copy / mutant.file).read_bytes()[mutant.start : mutant.end].decode()
+                lived = runner.survives(mutant)
+                tally.check(f"{mutant.file}:{mutant.line}: {old.strip()!r} → {mutant.new.strip()!r} survives" if lived else None)
+                tally.count(part)
+                tally.count("survivors", int(lived))
     only = f" --only {flags.only}" if flags.only else ""
     line = f"python -m tests.drills.mutate --count {flags.count} --seed {flags.seed}{only}"
     common.write(FIGURE, tally, line, flags.json, flags.add, begin)
