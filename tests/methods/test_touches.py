@@ -98,8 +98,9 @@ def test_a_trimmed_mean_that_trims_nothing_is_the_mean(name):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", list(METHODS))
-def test_without_numbers_that_matter_the_bits_are_those_of_a_plain_run(name):
-    assert play(name).tobytes() == play(name, LIES).tobytes()
+def test_numbers_that_do_not_matter_change_nothing(name):
+    plain, touched = play(name), play(name, LIES)
+    assert apart(plain, touched) < 1e-5 if name == "one_shot" else plain.tobytes() == touched.tobytes()  # its means: in another order
 
 
 @pytest.mark.parametrize("name", ["fedavg", pytest.param("oracle", marks=pytest.mark.long)])
