@@ -95,6 +95,11 @@ def arrays(folder):
     return {name: store.read(name).arrays for name in store.ids()}
 
 
+def by_seed(folder):
+    """The ids of its units, which depend on the plan."""
+    return [name for name, _ in sorted(Store(folder, read_only=True).records().items(), key=lambda item: item[1]["seed"])]
+
+
 @pytest.fixture
 def spec(tmp_path):
     (tmp_path / "spec.toml").write_text(SPEC)
@@ -113,17 +118,18 @@ def test_flags_that_do_not_go_together(spec, tmp_path):
 
 
 @pytest.mark.long
-def test_two_processes_with_four_devices_each_agree_with_one_process_with_one(spec, tmp_path):
+@pytest.mark.parametrize("pool", ["copied", "sharded"])
+def test_two_processes_with_four_devices_each_agree_with_one_process_with_one(spec, tmp_path, pool):
     port = free_port()
-    both = [start(spec, tmp_path / "two", number, port) for number in (0, 1)]
+    both = [start(spec, tmp_path / "two", number, port, "--set", f"train.plan.pool={pool}") for number in (0, 1)]
     assert [finish(process)[0] for process in both] == [0, 0]
     code, err = finish(python("-m", "cfljax.sweep", spec, "--out", tmp_path / "one", "--no-report", "--quiet", "--workers", 1))
     assert code == 0, err
     two, one = arrays(tmp_path / "two"), arrays(tmp_path / "one")
-    assert two.keys() == one.keys() and len(two) == 3
-    for name, found in one.items():
-        np.testing.assert_allclose(two[name]["history/accuracy"], found["history/accuracy"], atol=0.01)
-        np.testing.assert_array_equal(two[name]["labels"][1], found["labels"][1])
+    assert len(two) == len(one) == 3
+    for there, here in zip(by_seed(tmp_path / "two"), by_seed(tmp_path / "one"), strict=True):
+        np.testing.assert_allclose(two[there]["history/accuracy"], one[here]["history/accuracy"], atol=0.01)
+        np.testing.assert_array_equal(two[there]["labels"][1], one[here]["labels"][1])
 
 
 LONG = ["--set", "train.rounds=200", "--set", "train.eval_every=100", "--set", "seeds=0:2"]
