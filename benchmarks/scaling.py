@@ -25,6 +25,7 @@ from typing import Any
 BASE: dict[str, Any] = {
     "method": "fedavg", "clients": 1000, "participants": 100, "hidden": 64, "features": 32, "samples": 5, "clusters": 0,
     "devices": 1, "processes": 1, "stream": None, "pool": None,
+    "similarity": None,
 }  # fmt: skip
 """A point; every axis varies one thing, or two together."""
 
@@ -42,6 +43,8 @@ def points(small: bool = False) -> dict[str, list[dict[str, Any]]]:
     many = {"clients": 20_000, "hidden": 256}
     crowded = {"participants": 1000, "samples": 4, "hidden": 512}
     crowd, devices = [10, 100, 1000, 10_000], [1, 2, 4, 8]
+    few, compared = [10, 100, 1000], {"method": "ccs_rfedavg", "hidden": 2048}
+    everybody = compared | {"method": "cfl_sattler"}
     wide, heavy = {"participants": 10, "clients": 100}, {"hidden": 256, "samples": 20}
     return {
         "clients": vary({"samples": 4, "hidden": 512}, clients=[100, 1000, 10_000, 100_000, 1_000_000]),
@@ -52,6 +55,10 @@ def points(small: bool = False) -> dict[str, list[dict[str, Any]]]:
         "participants": vary(many, participants=crowd),
         "participants, in blocks of 64": vary(many | {"stream": 64}, participants=crowd),
         "participants, IFCA in blocks of 64": vary(many | {"stream": 64, "method": "ifca", "clusters": 4}, participants=crowd),
+        "participants, CCS": vary(compared, participants=few),
+        "participants, CCS by sketches": vary(compared | {"similarity": "sketch"}, participants=few),
+        "participants, Sattler": vary(everybody, participants=few[1:], clients=few[1:]),
+        "participants, Sattler by sketches": vary(everybody | {"similarity": "sketch"}, participants=few[1:], clients=few[1:]),
         "samples": vary({"hidden": 256}, samples=[5, 20, 80]),
         "parameters": vary(wide, features=[w[0] for w in widths], hidden=[w[1] for w in widths]),
         "clusters": vary({"method": "ifca", "hidden": 256}, clusters=[2, 4, 8, 16, 32, 64]),
@@ -79,7 +86,8 @@ def spec_of(point: dict[str, Any]) -> dict[str, Any]:
     """The point as a spec: a sample in five is for testing."""
     rounds = rounds_of(point)
     plan = {name: point[name] for name in ("stream", "pool") if point[name] is not None}
-    method = {"name": point["method"]} | ({"clusters": point["clusters"]} if point["clusters"] else {})
+    own = {name: point[name] for name in ("clusters", "similarity") if point[name]}
+    method = {"name": point["method"]} | own
     total = -(-point["clients"] * point["samples"] * 5 // 4)
     data = {"name": "blobs", "samples": total, "features": point["features"], "classes": 4, "partition": "iid"}
     train = {"rounds": rounds, "eval_every": rounds, "eval_clients": 100, "batch": 5, "lr": 0.05}
@@ -197,6 +205,7 @@ def main() -> None:
 
     given.out.mkdir(parents=True, exist_ok=True)
     found = json.loads((given.out / "scaling.json").read_text()) if given.page else all_points(given.out, given.small, given.axis)
+    found["points"] = {axis: found["points"][axis] for axis in points(given.small) if axis in found["points"]}
     print(write_page(found, given.out))
 
 

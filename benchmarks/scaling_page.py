@@ -31,10 +31,10 @@ SHARE = 0.05
 
 HEAD = """# How the cost of a round grows
 
-`python -m benchmarks.scaling` on {cpu}, {cores}, JAX {jax}; every point in a new process. Others used the machine
-at the same time, so seconds are of processor time: of a round's training on all threads, devices and processes together,
-evaluation apart. Devices are simulated on a CPU: work that is shared out without loss costs on eight of them what it costs on one;
-what it costs more are the exchanges, and the work that every device does for itself.
+`python -m benchmarks.scaling --out docs` on {cpu}, {cores}, JAX {jax}; every point in a new process, all in
+[scaling.json](scaling.json). {shared}Seconds are of processor time: of a round's training on
+all threads, devices and processes together, evaluation apart. Devices are simulated on a CPU: work that is shared out without loss
+costs on eight of them what it costs on one; what it costs more are the exchanges, and the work that every device does for itself.
 
 ![growth curves](scaling.svg)
 
@@ -58,11 +58,16 @@ def features(point: dict[str, Any]) -> list[float]:
     return [1.0, point["clients"], s, s * d, models * d, s * n * d, s * n * d * models if point["clusters"] else 0.0]
 
 
+def _counts(point: dict[str, Any]) -> bool:
+    """Whether the model is for such a point."""
+    return bool(point["devices"] * point["processes"] == 1 and point["method"] in ("fedavg", "ifca"))
+
+
 def fit(points: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
-    """(prices >= 0, relative errors) on points of one device and one process, relative errors weighted equally."""
+    """(prices >= 0, relative errors) of FedAvg and IFCA on one device, relative errors weighted equally."""
     from scipy.optimize import nnls
 
-    alone = [p for p in points if p["devices"] * p["processes"] == 1]
+    alone = [p for p in points if _counts(p)]
     measured = np.array([p["seconds_round"] for p in alone])
     rows = np.array([features(p) for p in alone]) / measured[:, None]
     scale = rows.max(axis=0)
@@ -82,11 +87,13 @@ def write_page(found: dict[str, Any], out: Path) -> str:
     _plot(found["points"], out)
     machine = found["machine"]
     cores = f"{machine['cores']} core{'s' if machine['cores'] > 1 else ''}"
-    lines = HEAD.format(cpu=machine["cpu"], cores=cores, jax=machine["versions"]["jax"]).splitlines()
+    busy = found["load"][0] >= 0.5
+    shared = f"Others used the machine at the same time (load {found['load'][0]:.1f} at the start). " if busy else ""
+    lines = HEAD.format(cpu=machine["cpu"], cores=cores, jax=machine["versions"]["jax"], shared=shared).splitlines()
     for axis, points in found["points"].items():
         lines += _axis(axis, points)
-    every = [p for points in found["points"].values() for p in points]
-    return _written(lines + _model(*fit(every), machine), out)
+    every = [p | {"axis": axis} for axis, points in found["points"].items() for p in points]
+    return _written(lines + _model(every, machine), out)
 
 
 def _axis(axis: str, points: list[dict[str, Any]]) -> list[str]:
@@ -98,10 +105,9 @@ def _axis(axis: str, points: list[dict[str, Any]]) -> list[str]:
         numbers = f"{p['seconds_round']:.3g} | {p['seconds_eval']:.3g} | {p['program_bytes'] / 1e6:.3g}"
         lines.append(f"| {p[name]:,} | {numbers} | {p['peak_bytes'] / 1e9:.2f} | {p['seconds_build']:.2f} |")
     lines.append("")
-    same = "fedavg" if points[0]["method"] == "fedavg" else f"{points[0]['method']} with {points[0]['clusters']} clusters"
-    told = {k: v for k, v in points[0].items() if k in ("clients", "participants", "samples", "parameters", "stream") and v}
-    fixed = [f"{v:,} {k}" for k, v in told.items() if k != name and all(p[k] == v for p in points)]
-    lines += [f"{same}, {', '.join(fixed)}.", ""]
+    told = ("clients", "participants", "samples", "parameters", "clusters")
+    fixed = [f"{points[0][k]:,} {k}" for k in told if points[0][k] and k != name and all(p[k] == points[0][k] for p in points)]
+    lines += [f"{points[0]['method']}, {', '.join(fixed)}.", ""]
     if name not in ("devices", "processes") and len(points) > 1:
         time, memory = (slope(points, name, q) for q in ("seconds_round", "program_bytes"))
         growth = f"as {name}^{time:.2f} and the program's memory as {name}^{memory:.2f}"
@@ -112,11 +118,14 @@ def _axis(axis: str, points: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _model(prices: np.ndarray, errors: np.ndarray, machine: dict[str, Any]) -> list[str]:
-    lines = ["## Where the cost goes", "", "Non-negative least squares on the points with one device and one process:", ""]
+def _model(points: list[dict[str, Any]], machine: dict[str, Any]) -> list[str]:
+    prices, errors = fit(points)
+    worst = [p for p in points if _counts(p)][int(errors.argmax())]
+    where = f"{worst['axis']}: {worst[worst['axis'].partition(',')[0]]:,}"
+    lines = ["## Where the cost goes", "", "Non-negative least squares on the points of FedAvg and IFCA on one device:", ""]
     lines += ["| part | seconds each | |", "| --- | ---: | --- |"]
     lines += [f"| {part} | {price:.3g} | {unit} |" for (part, unit), price in zip(PARTS.items(), prices, strict=True)]
-    off = f"Half of the {len(errors)} points are met within {np.median(errors):.0%}, the worst is off by {errors.max():.0%}."
+    off = f"Half of the {len(errors)} points are met within {np.median(errors):.0%}, the worst ({where}) within {errors.max():.0%}."
     return [*lines, "", off, "", *_elsewhere(prices, machine)]
 
 
@@ -162,7 +171,10 @@ def _plot(every: dict[str, list[dict[str, Any]]], out: Path) -> None:
         name = axis.partition(",")[0]
         place.loglog([p[name] for p in points], [p["seconds_round"] for p in points], "o-", label="processor seconds a round")
         place.loglog([p[name] for p in points], [p["program_bytes"] / 1e9 for p in points], "s--", label="program memory, GB")
-        place.set(title=axis, xlabel=name)
+        place.set(title=axis.replace(", each", ",\neach"), xlabel=name, ylim=(2e-4, 4))
+        ticks = [p[name] for p in points]
+        place.set_xticks(ticks, [f"{at:.0e}".replace("e+0", "e") if at > 999 else f"{at}" for at in ticks])
+        place.minorticks_off()
         place.grid(True, alpha=0.3)
     axes.flat[0].legend()
     figure.tight_layout()
