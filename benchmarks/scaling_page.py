@@ -39,6 +39,16 @@ costs on eight of them what it costs on one; what it costs more are the exchange
 ![growth curves](scaling.svg)
 
 """
+WHY = """## What is not flat, and why
+
+- Clients: each round draws a random number for every client, which is the price of a client below; the peak of the process is the
+  samples, and building them.
+- Participants in blocks: of each participant 256 numbers are kept for the discrepancy, and a few more for its share.
+- Participants without blocks: their updates are held at once up to 256 MB, then blocks of 64 MB.
+- Devices: a device that has its own clients' samples has room for all participants, as any number may be its own.
+- Clusters: every model goes over every participant's samples.
+
+"""
 ELSEWHERE = """## Extrapolated, not measured
 
 No such machine was at hand: what follows is the model above with other prices, and only as good as these assumptions. Local
@@ -93,7 +103,7 @@ def write_page(found: dict[str, Any], out: Path) -> str:
     for axis, points in found["points"].items():
         lines += _axis(axis, points)
     every = [p | {"axis": axis} for axis, points in found["points"].items() for p in points]
-    return _written(lines + _model(every, machine), out)
+    return _written(lines + WHY.splitlines() + _model(every, machine), out)
 
 
 def _axis(axis: str, points: list[dict[str, Any]]) -> list[str]:
