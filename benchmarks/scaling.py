@@ -110,7 +110,7 @@ def measure(point: dict[str, Any], number: int = 0, port: int = 0) -> dict[str, 
 
     import jax
 
-    from cfljax import assemble, distributed, mesh, simulate
+    from cfljax import assemble, clock, distributed, mesh, simulate
     from cfljax.config import read_spec
     from cfljax.launch.devices import wait_for_each_other
     from cfljax.plan import batches
@@ -124,7 +124,7 @@ def measure(point: dict[str, Any], number: int = 0, port: int = 0) -> dict[str, 
     batch = batches(read_spec(spec_of(point)).runs(), 1)[0]
     parts = assemble.assemble(batch.first)
     build = time.process_time() - begin
-    simulate.time = types.SimpleNamespace(perf_counter=time.process_time)  # type: ignore[assignment]
+    simulate.time = clock.time = types.SimpleNamespace(perf_counter=time.process_time)  # type: ignore[assignment]
     arguments = (parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers)
     told: list[float] = []
     output = simulate.simulate(

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import distributed, keys
+from cfljax.clock import Clock
 from cfljax.engine import Carry, Settings, make_program
 from cfljax.local.send import Sending, as_trained_on, exact_share
 from cfljax.local.shards import lying, placed, sharded
@@ -55,8 +56,6 @@ Progress = Callable[[int, np.ndarray], None]
 
 _compiled: dict[Hashable, tuple[Any, float]] = {}
 """Programs of this process by what they were compiled for."""
-LOOK_EVERY = 2.0
-"""Seconds that a chunk may take, roughly."""
 KEPT = 64
 """Programs that a process keeps, the newest: each holds some memory maps, of which a process may have so many."""
 compilations = 0
@@ -116,7 +115,7 @@ def simulate(
     fixed = (args[0], args[1], args[3])
     now = (jnp.int32(0), jnp.int32(0), jnp.array(True))
     chunk, compile_chunk = _compile(chunk_program, (carry, *fixed, *placed(now, mesh)), (where, "chunk"), (0,))
-    clock = _Clock()
+    clock = Clock()
     distributed.meet()
     while not rows or done < settings.rounds:
         first = not rows
@@ -125,49 +124,21 @@ def simulate(
         if first:  # a chunk that only evaluates changes nothing: once to warm up, once to price an evaluation
             carry, new = chunk(carry, *fixed, *placed(at, mesh))
         carry, new = clock.time(stop - done, chunk, carry, *fixed, *placed(at, mesh))
-        new = _fetched(new)
-        rows.append(_valid(new))
-        done = min(stop, int(new["round"][0, -1]))
+        reached = _fetched({name: new[name] for name in ("round", "valid")})
+        done, evaluated = min(stop, int(reached["round"][0, -1])), bool(reached["valid"].any())
+        if evaluated:
+            rows.append(_valid(_fetched(new)))
         if done in _regroup_rounds(method, settings):
             with lying(there, mesh):
                 carry = placed(_regroup(method, settings, run_keys, _fetched(carry), federation, hyper, done), mesh, True)
         if progress is not None:
-            progress(done, rows[-1]["accuracy"][:runs, -1] if rows[-1]["round"].shape[1] else np.full(runs, np.nan))
+            progress(done, rows[-1]["accuracy"][:runs, -1] if evaluated else np.full(runs, np.nan))
         if checkpoint is not None and 0 < done < settings.rounds:
             checkpoint(lambda: Checkpoint(done, jax.tree.leaves(_fetched(carry)), _joined(rows)))  # noqa: B023
     history = _joined(rows)
     train, evaluate = clock.split(history["round"].shape[1])
     seconds = (seconds_setup, compile_start + compile_chunk, train, evaluate)
     return _outputs(method, model, _fetched(carry), history, runs, seconds, settings.vector_up)
-
-
-class _Clock:
-    """Time in chunks. A chunk without rounds only evaluates, which prices an evaluation; the rest is training."""
-
-    def __init__(self) -> None:
-        self.evaluation = self.total = 0.0
-        self.per_round: float | None = None
-
-    def time(self, rounds: int, f: Callable[..., Any], *args: Any) -> Any:
-        """The result, ready."""
-        begin = time.perf_counter()
-        result = jax.block_until_ready(f(*args))
-        spent = time.perf_counter() - begin
-        self.total += spent
-        if rounds:
-            self.per_round = spent / rounds
-        else:
-            self.evaluation = spent
-        return result
-
-    def rounds_ahead(self) -> int:
-        """As many rounds as fit between two looks: a program on the device cannot be interrupted."""
-        return 1 if self.per_round is None else max(1, int(LOOK_EVERY / max(self.per_round, 1e-6)))
-
-    def split(self, evaluations: int) -> tuple[float, float]:
-        """(seconds of training, seconds of evaluation)."""
-        evaluate = min(self.evaluation * evaluations, self.total)
-        return self.total - evaluate, evaluate
 
 
 def _restore(shape: Carry, leaves: list[Any]) -> Carry:

@@ -19,7 +19,7 @@ ORDER = [
     {"local"},
     {"cohort", "evaluate", "metrics"},
     {"methods"},
-    {"engine"},
+    {"engine", "clock"},
     {"simulate"},
     {"plugins"},
     {"config", "privacy", "plan"},
