@@ -111,6 +111,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     def regroup(key: jax.Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
         ids = np.flatnonzero(np.asarray(cohorts.present(federation, jnp.int32(round))))
+        if not len(ids):  # nobody has training data
+            return state
         ids = ids[np.argsort(np.asarray(federation.uid)[ids], kind="stable")].astype(np.int32)
         lr = hyper["lr"] * hyper.get("lr_decay", 1.0) ** round
         parts = train_everyone(key, federation, {**hyper, "lr": lr}, np.asarray(state.found.models[0]), ids)

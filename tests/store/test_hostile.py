@@ -122,3 +122,8 @@ def test_a_hostile_array_file_is_refused_quickly_in_little_memory(kind):
 
 def test_what_the_hostile_kinds_vary_is_accepted_when_it_is_honest():
     assert npz.unpack(archive([("x.npy", ONE), ("y/z.npy", ONE)]))["y/z"].tolist() == [0.0]
+
+
+def test_an_array_may_have_a_name_of_200_letters():
+    longest = {"n" * 200: np.arange(3)}
+    assert npz.unpack(npz.pack(longest))["n" * 200].tolist() == [0, 1, 2]

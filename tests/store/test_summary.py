@@ -85,3 +85,17 @@ def test_provenance_names_versions_device_and_git(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert _ask("rev-parse", "HEAD") is None
     git.cache_clear()
+
+
+def test_the_best_round_may_be_the_first_and_never_the_start():
+    found = summarise({"round": [0, 1, 2], "accuracy": [0.9, 0.8, 0.5]})
+    assert found["accuracy_max"] == 0.8 and found["accuracy_last10"] == pytest.approx(0.65)
+
+
+
+def test_the_state_of_the_repository_is_text():
+    from cfljax.store.provenance import git
+
+    git.cache_clear()
+    state = git()
+    assert state is None or (isinstance(state["commit"], str) and state["dirty"] in (True, False, None))
