@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from cfljax.errors import CfljaxError
 
@@ -35,8 +35,7 @@ RAISED: dict[int, type[BaseException]] = {signal.SIGINT: KeyboardInterrupt, sign
 
 def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
     """The exit code of a command: parsed, run, and its mistakes told in one line on standard error."""
-    signal.signal(signal.SIGTERM, _answer)
-    signal.signal(signal.SIGINT, _answer)  # also where a shell starts us in the background
+    before = {number: signal.signal(number, _answer) for number in RAISED}  # also where a shell starts us in the background
     _end_soon_after_signals()
     others, sys.unraisablehook = sys.unraisablehook, _once_more
     plain, warnings.showwarning = warnings.showwarning, _warn
@@ -68,9 +67,18 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
         return _say(f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {' '.join(str(error).split())}", 2)
     finally:
         sys.unraisablehook, warnings.showwarning = others, plain
+        for number, handler in before.items():  # what is raised while Python ends would only be shown
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, _: Any = None, line: Any = None) -> None:
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,  # noqa: ARG001 (as in the module warnings)
+    line: str | None = None,
+) -> None:
     """Our warnings in one line; those of libraries as Python shows them."""
     if category.__module__.startswith("cfljax"):
         print(f"cfljax: {message}", file=sys.stderr, flush=True)
