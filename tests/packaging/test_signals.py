@@ -61,3 +61,10 @@ def test_what_a_machine_lacks_is_no_traceback(tmp_path):
     done = subprocess.run([sys.executable, tmp_path / "program.py"], capture_output=True, text=True, env=bare, timeout=60)
     assert done.returncode == 2 and done.stdout == "?\n"
     assert done.stderr == "cfljax: a: damaged\ncfljax: JAX_PLATFORMS=abacus: Unable to initialize backend\n"
+
+
+def test_a_signal_after_the_end_of_a_command_says_nothing():
+    program = "import argparse, os, signal; from cfljax import command\n"
+    program += "command.main(lambda flags: 0, argparse.ArgumentParser())\nos.kill(os.getpid(), signal.SIGTERM)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGTERM and done.stderr == ""
