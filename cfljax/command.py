@@ -30,12 +30,14 @@ class Terminated(BaseException):
     """SIGTERM, raised where the program stands so that files are left whole."""
 
 
+_ended = threading.Event()
 RAISED: dict[int, type[BaseException]] = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
 
 
 def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
     """The exit code of a command: parsed, run, and its mistakes told in one line on standard error."""
     before = {number: signal.signal(number, _answer) for number in RAISED}  # also where a shell starts us in the background
+    _ended.clear()
     _end_soon_after_signals()
     others, sys.unraisablehook = sys.unraisablehook, _once_more
     plain, warnings.showwarning = warnings.showwarning, _warn
@@ -66,6 +68,7 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
             raise
         return _say(f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {' '.join(str(error).split())}", 2)
     finally:
+        _ended.set()
         sys.unraisablehook, warnings.showwarning = others, plain
         for number, handler in before.items():  # what is raised while Python ends would only be shown
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
@@ -99,7 +102,10 @@ def _end(message: str, code: int) -> NoReturn:
 
 
 def _answer(number: int, frame: FrameType | None) -> None:
-    """Raise where the program stands, but not inside an import: modules in C abort when their initialisation is broken off."""
+    """Raise where the program stands, but not inside an import: modules in C abort when their initialisation is broken off.
+    Once the command has ended, what is raised while Python ends would only be shown: then end at once."""
+    if _ended.is_set():
+        os._exit(128 + number)
     while frame is not None and frame.f_code is not main.__code__:
         if frame.f_code.co_filename.startswith("<frozen importlib") and _again(number):
             return
