@@ -212,4 +212,4 @@ def test_every_model_takes_every_start(name):
 
 def test_a_model_of_more_parameters_than_an_index_reaches_is_refused():
     with pytest.raises(SpecError, match="parameters; at most"):
-        build("mlp", {"hidden": [30_000, 40_000]}, (5, 5), 3)
+        build("mlp", {"hidden": [100_000, 100_000]}, (5, 5), 3)
