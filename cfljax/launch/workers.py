@@ -37,7 +37,10 @@ class Told(Progress):
     """A worker's progress: lines of JSON on standard output, for the process that watches."""
 
     def _tell(self, what: str, *values: Any) -> None:
-        print(json.dumps([what, *values]), flush=True)
+        try:
+            print(json.dumps([what, *values]), flush=True)
+        except BrokenPipeError:  # the watcher was killed: not a fault of the run that is told about, which others will do
+            os._exit(1)
 
     def start(self, name: str, rounds: int, line: int = 0) -> None:  # noqa: ARG002
         """As in Progress."""

@@ -81,3 +81,13 @@ def test_quiet_says_only_what_is_said():
 
 def test_clock():
     assert [clock(s) for s in (5, 65, 3700)] == ["0:05", "1:05", "1:01:40"]
+
+
+def test_a_worker_whose_watcher_was_killed_ends_and_blames_no_run():
+    program = "import time\nfrom cfljax.launch.workers import Told\ntold = Told(0)\n"
+    program += "while True:\n    told.update(1, 0.5)\n    time.sleep(0.01)"
+    worker = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert worker.stdout.readline() == '["update", 1, 0.5]\n'
+    worker.stdout.close()
+    assert worker.wait(30) == 1
+    assert worker.stderr.read() == ""
