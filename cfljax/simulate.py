@@ -89,9 +89,8 @@ def simulate(
     of the result. `checkpoint` gets a function that makes one, to be called when it is time; `resume` goes on from it. `mesh`: the
     devices that a round's participants are dealt to; `shard`: and the samples of the federation, which is then of numpy arrays."""
     runs = len(seeds)
-    if mesh is not None:  # as many runs as groups of devices share evenly: the last one again, which nobody hears of
-        spare = -runs % mesh.shape.get(RUNS, 1)
-        seeds, hypers = seeds + seeds[-1:] * spare, hypers + hypers[-1:] * spare
+    spare = 0 if mesh is None else -runs % mesh.shape.get(RUNS, 1)  # groups of devices have as many runs each: the last one again
+    seeds, hypers = seeds + seeds[-1:] * spare, hypers + hypers[-1:] * spare
     hypers = [exact_share(settings.sending, each, federation) for each in hypers]
     run_keys = jnp.stack([keys.root(seed) for seed in seeds])
     hyper = {name: jnp.array([h[name] for h in hypers], jnp.float32) for name in hypers[0]}

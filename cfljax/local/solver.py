@@ -110,6 +110,12 @@ def make_solver(
 
         return one
 
+    return Solver(fit, at_home, *_gradients(model, plan), send, functools.partial(rule, sending), work, plan)
+
+
+def _gradients(model: Model, plan: Plan) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """`Solver.gradient` and `Solver.batch_gradient`."""
+
     def gradient(federation: Federation, jobs: Jobs) -> tuple[jax.Array, jax.Array]:
         def one(task: Task) -> tuple[jax.Array, jax.Array]:
             whole = whole_batch(federation, task.client)
@@ -121,7 +127,7 @@ def make_solver(
     def first_batch_gradient(key: jax.Array, federation: Federation, jobs: Jobs, batch: int) -> tuple[jax.Array, jax.Array]:
         def one(task: Task) -> tuple[jax.Array, jax.Array]:
             size, count = min(batch, federation.train.longest), federation.train.count[task.client]
-            order = shuffle(keys.fold(task.key, "epoch", 0), count, federation.train.longest, size, sequential)[:size]
+            order = shuffle(keys.fold(task.key, "epoch", 0), count, federation.train.longest, size, plan.sequential)[:size]
             mask = jnp.arange(size) < count
             samples = (*take(federation, federation.train, task.client, order, mask), mask)
             loss, _, grads = batch_gradient(model, model.unravel(task.start), samples, keys.fold(task.key, "step", 0))
@@ -129,9 +135,7 @@ def make_solver(
 
         return _each(one, key, federation, jobs, plan)
 
-    return Solver(
-        fit, at_home, gradient, first_batch_gradient, send, functools.partial(rule, sending), work, plan
-    )
+    return gradient, first_batch_gradient
 
 
 def _sent(sending: Sending, federation: Federation, task: Task, updates: Updates, hyper: Hyper) -> Updates:
