@@ -30,14 +30,12 @@ class Terminated(BaseException):
     """SIGTERM, raised where the program stands so that files are left whole."""
 
 
-_ended = threading.Event()
 RAISED: dict[int, type[BaseException]] = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
 
 
 def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
     """The exit code of a command: parsed, run, and its mistakes told in one line on standard error."""
     before = {number: signal.signal(number, _answer) for number in RAISED}  # also where a shell starts us in the background
-    _ended.clear()
     _end_soon_after_signals()
     others, sys.unraisablehook = sys.unraisablehook, _once_more
     plain, warnings.showwarning = warnings.showwarning, _warn
@@ -45,7 +43,7 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no dashes gets question marks
     try:
-        return run(parser.parse_args(arguments))
+        return _carry_out(run, parser, arguments)
     except CfljaxError as error:
         if os.environ.get("CFLJAX_DEBUG"):
             raise
@@ -68,10 +66,14 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
             raise
         return _say(f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {' '.join(str(error).split())}", 2)
     finally:
-        _ended.set()
         sys.unraisablehook, warnings.showwarning = others, plain
         for number, handler in before.items():  # what is raised while Python ends would only be shown
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def _carry_out(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
+    """What a signal may break off: `main` around it catches what is raised here."""
+    return run(parser.parse_args(arguments))
 
 
 def _warn(
@@ -103,13 +105,13 @@ def _end(message: str, code: int) -> NoReturn:
 
 def _answer(number: int, frame: FrameType | None) -> None:
     """Raise where the program stands, but not inside an import: modules in C abort when their initialisation is broken off.
-    Once the command has ended, what is raised while Python ends would only be shown: then end at once."""
-    if _ended.is_set():
-        os._exit(128 + number)
-    while frame is not None and frame.f_code is not main.__code__:
+    Before and after what the command does, nobody would catch it: then end at once."""
+    while frame is not None and frame.f_code is not _carry_out.__code__:
         if frame.f_code.co_filename.startswith("<frozen importlib") and _again(number):
             return
         frame = frame.f_back
+    if frame is None:
+        os._exit(128 + number)
     raise RAISED[number]
 
 

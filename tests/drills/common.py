@@ -336,4 +336,4 @@ def complaint(errors: str) -> list[str]:
     """What is wrong with the message of a command that failed: it has to be one line, and no traceback."""
     lines = errors.strip().splitlines()
     problems = [] if len(lines) == 1 else [f"{len(lines)} lines on standard error"]
-    return problems + (["a traceback"] if "Traceback" in errors else [])
+    return problems + ([f"a traceback: {errors.strip()[-600:]}"] if "Traceback" in errors else [])

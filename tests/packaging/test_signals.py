@@ -46,6 +46,15 @@ def test_a_command_ends_at_once_in_one_line(tmp_path, way, name, code):
     assert ("whole" in done.stdout) == (way == "in an import")  # the module has been imported to its end
 
 
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_while_a_command_ends_is_no_traceback(name):
+    program = "import argparse, os, signal, sys\nfrom cfljax import command, errors\n"
+    program += f"class Refused(errors.CfljaxError):\n    def __str__(self):\n        os.kill(os.getpid(), signal.{name})\n"
+    program += "def run(flags):\n    raise Refused\nsys.exit(command.main(run, argparse.ArgumentParser()))\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 128 + getattr(signal, name) and done.stderr == ""
+
+
 def test_what_a_machine_lacks_is_no_traceback(tmp_path):
     (tmp_path / "program.py").write_text(
         "import argparse, sys, warnings\n"
