@@ -58,6 +58,11 @@ def sum_by(rule: Rule, mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.
     return with_noise(rule, mix, moved), finite
 
 
+def usable(rows: jax.Array) -> jax.Array:
+    """bool[S]: rows f32[S, d] that count as finite: their norm is a float32."""
+    return jnp.isfinite(jnp.sum(rows * rows, axis=1))  # a fifth of the time that looking at each number takes on a CPU
+
+
 def with_noise(rule: Rule, mix: jax.Array, moved: jax.Array) -> jax.Array:
     """The weighted sums f32[K, d] with the rule's noise; those of clusters without weight stay as they are."""
     if rule.noise is None:
@@ -67,9 +72,8 @@ def with_noise(rule: Rule, mix: jax.Array, moved: jax.Array) -> jax.Array:
 
 
 def weighted_sum(mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(mix @ rows f32[K, d] without the rows that are not finite, bool[S] which are: their norm is a float32). Sums of parts of the
-    participants add up."""
-    finite = jnp.isfinite(jnp.sum(rows * rows, axis=1))  # a fifth of the time that looking at each number takes on a CPU
+    """(mix @ rows f32[K, d] without the rows that are not finite, bool[S] which are). Sums of parts of the participants add up."""
+    finite = usable(rows)
     cleaned = lambda: jnp.matmul(mix, jnp.where(finite[:, None], rows, 0.0), precision=HIGHEST)  # noqa: E731 (0 · NaN would spread)
     as_they_are = lambda: jnp.matmul(mix, rows, precision=HIGHEST)  # noqa: E731 (the rule, and a copy of all rows less)
     return jax.lax.cond(jnp.all(finite), as_they_are, cleaned), finite

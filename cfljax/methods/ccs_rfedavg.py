@@ -29,7 +29,7 @@ from cfljax.kernels import simplex
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.cover import ccs_threshold, cover
 from cfljax.kernels.kmeans import kmeans
-from cfljax.kernels.mix import mix_updates, weights_by
+from cfljax.kernels.mix import mix_updates, usable, weights_by
 from cfljax.local.solver import Solver
 from cfljax.local.stream import client_losses
 from cfljax.methods.common import first_model, jobs_from, report, sizes, traffic
@@ -104,8 +104,6 @@ class Decided(NamedTuple):
 
     mix: jax.Array
     """f32[1, S]."""
-    nonfinite: jax.Array
-    """i32[] participants that were left out."""
     loss0: jax.Array
     """f32[] l_0."""
     diag: dict[str, jax.Array]
@@ -166,7 +164,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             inside = weights_by(labels, there, own.size, number)
             mix = jnp.matmul(weighed.p[None], inside, precision=jax.lax.Precision.HIGHEST)
         diag = _diagnostics(weighed) | {"epsilon": epsilon, "loss": loss}
-        return Decided(mix, jnp.sum(cohort.mask & ~there, dtype=jnp.int32), loss0, diag)
+        return Decided(mix, loss0, diag)
 
     def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         everyone = jnp.zeros_like(cohort.ids)
@@ -174,14 +172,15 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         jobs = jobs_from(cohort, state.models, everyone)
         heard, updates = _hear(config, model, local, key, federation, cohort, jobs, hyper)
         decided = decide(key, state, federation, cohort, heard, hyper)
+        missing = lambda finite: jnp.sum(cohort.mask & ~(heard.there & finite), dtype=jnp.int32)  # noqa: E731
         if updates is None:  # once more, now that each one's weight is known
             trained = train_together(local, key, federation, jobs, hyper, decided.mix, state.models)
-            trained = trained._replace(mixed=trained.mixed._replace(nonfinite=decided.nonfinite))
+            trained = trained._replace(mixed=trained.mixed._replace(nonfinite=missing(trained.each.finite)))
             new = trained.mixed.new
             info = tell(federation, cohort, trained, everyone, new - state.models, bill, **decided.diag)
         else:
             mixed = mix_updates(decided.mix, updates.delta, state.models, solver.rule(key, hyper))  # w ← w − η Σ p_n g_n
-            mixed, new = mixed._replace(nonfinite=decided.nonfinite), mixed.new
+            mixed, new = mixed._replace(nonfinite=missing(usable(updates.delta))), mixed.new
             info = report(federation, cohort, updates, state.models[everyone], new[everyone], mixed, bill, **decided.diag)
         return state._replace(models=new, loss0=decided.loss0, reached=decided.loss0 <= hyper["l_star"]), info
 
@@ -214,7 +213,7 @@ def _hear(
         loss, finite = trained.each.loss, trained.each.finite
     else:
         updates = local.fit(key, federation, jobs, unit)
-        loss, moves, finite = updates.loss, updates.delta, jnp.isfinite(updates.delta).all(axis=1)
+        loss, moves, finite = updates.loss, updates.delta, usable(updates.delta)
         updates = updates._replace(delta=hyper["lr"] * moves) if by_gradient else updates
     if not by_gradient:
         loss = client_losses(model, federation, federation.train, jobs.start, cohort.ids, cohort.mask)[0]

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
-from cfljax.kernels.mix import Mixed
+from cfljax.kernels.mix import Mixed, usable
 from cfljax.types import Cohort, Federation, Info, Jobs, Model, Traffic, Updates
 
 
@@ -58,7 +58,7 @@ def report(
     **diag: jax.Array,
 ) -> Info:
     """The Info of a round; start, end f32[S, d] are each participant's model before the round and after aggregation."""
-    ok = cohort.mask & jnp.isfinite(updates.delta).all(axis=1)
+    ok = cohort.mask & usable(updates.delta)
     n = jnp.maximum(jnp.sum(ok), 1)
 
     def mean(each: jax.Array) -> jax.Array:
@@ -73,7 +73,6 @@ def report(
 
 def keep_own(cohort: Cohort, delta: jax.Array, start: jax.Array) -> Mixed:
     """Aggregation of personal models: each participant's own finite update, f32[S, d]; nothing is shared."""
-    finite = jnp.isfinite(delta).all(axis=1)
+    finite = usable(delta)
     new = jnp.where((cohort.mask & finite)[:, None], start + delta, start)
     return Mixed(new, jnp.sum(cohort.mask & ~finite, dtype=jnp.int32), cohort.mask & ~finite)
-

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from cfljax.kernels.mix import mix_updates, weights_by
+from cfljax.kernels.mix import mix_updates, usable, weights_by
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.common import first_model, jobs_from, keep_own, report, sizes, traffic
@@ -68,7 +68,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         mix = weights_by(everyone, cohort.mask, sizes(federation, cohort), 1, config.average)
         mixed = mix_updates(mix, updates.delta, w, solver.rule(key, hyper))
         kept = keep_own(cohort, personal.delta, own)
-        either = cohort.mask & ~(jnp.isfinite(updates.delta) & jnp.isfinite(personal.delta)).all(axis=1)
+        either = cohort.mask & ~(usable(updates.delta) & usable(personal.delta))
         mixed = mixed._replace(nonfinite=jnp.sum(either, dtype=jnp.int32))
         state = state._replace(w=mixed.new, personal=state.personal.at[cohort.ids].set(kept.new))
         apart = jnp.where(cohort.mask, jnp.linalg.norm(kept.new - mixed.new, axis=1), 0.0)

@@ -21,7 +21,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.kernels.choose import nearest
-from cfljax.kernels.mix import mix_updates, weights_by
+from cfljax.kernels.mix import mix_updates, usable, weights_by
 from cfljax.local.solver import Solver, Work
 from cfljax.methods.choice import join, need_clients
 from cfljax.methods.common import first_model, first_models, jobs_from, report, sizes, traffic
@@ -75,7 +75,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         if config.fesem_init == "own":
             jobs = Jobs(everyone, trains(federation), jnp.ones(everyone.shape), start[None], jnp.zeros_like(everyone))
             delta = solver.fit(keys.fold(key, "own"), federation, jobs, hyper, Work(1, None, solver.work.batch)).delta
-            own = own + jnp.where(jnp.isfinite(delta).all(axis=1, keepdims=True), delta, 0.0)
+            own = own + jnp.where(usable(delta)[:, None], delta, 0.0)
         return State(first_models(key, model, k), own, jnp.full(federation.clients, -1, jnp.int32))
 
     def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
@@ -85,7 +85,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         delta = jnp.asarray(updates.delta)
         mix = weights_by(which, jnp.asarray(cohort.mask), sizes(federation, cohort), k, config.average)
         mixed = mix_updates(mix, delta, state.centres, solver.rule(key, hyper))
-        sane = cohort.mask & jnp.isfinite(delta).all(axis=1)
+        sane = cohort.mask & usable(delta)
         own = state.own.at[jnp.where(sane, cohort.ids, federation.clients)].set(start + delta, mode="drop")
         info = report(federation, cohort, updates, start, mixed.new[which], mixed, sent(federation, cohort))
         return State(mixed.new, own, join(state.labels, cohort, which)), info

@@ -13,6 +13,7 @@ import numpy as np  # noqa: E402
 
 from cfljax.engine import Settings  # noqa: E402
 from cfljax.federation.pack import pad  # noqa: E402
+from cfljax.local.send import Sending  # noqa: E402
 from cfljax.methods import METHODS  # noqa: E402
 from cfljax.options import static, traced  # noqa: E402
 from cfljax.simulate import Output, simulate  # noqa: E402
@@ -27,6 +28,8 @@ if not os.environ.get(FRESH):
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 TIMES = ("seconds_setup", "seconds_compile", "seconds_train", "seconds_eval")
 CLIENTS, LONGEST, TEST = 9, 24, 10
+TABLES: dict[str, dict[str, Any]] = {"cfl_sattler": {"max_clusters": CLIENTS}}
+"""Over the options that a method's contract is tested with: ten rounds may need more room than four."""
 
 
 def play(
@@ -39,19 +42,20 @@ def play(
     batch: int | str = 5,
     sequential: bool = True,
     table: dict[str, Any] | None = None,
+    sending: Sending = Sending(),  # noqa: B008
     **more: Any,
 ) -> list[Output]:
     """The outputs of a batch. `table`: options of the method over those that its contract is tested with."""
     federation = contract.host_federation() if federation is None else federation
-    config = contract.options(name, **(table or {}))
+    config = contract.options(name, **(TABLES.get(name, {}) | (table or {})))
     model = contract.model()
-    solver = toy.solver(model, epochs=1, batch=batch, sequential=sequential)
+    solver = toy.solver(model, epochs=1, batch=batch, sequential=sequential, sending=sending)
     method = METHODS.entry(name).make(static(config), model, solver)
     if participants is None:
         participants = federation.clients if contract.full_participation(name) else 5
-    settings = Settings(rounds, participants, evaluations=rounds + 1, sequential=sequential)
+    settings = Settings(rounds, participants, evaluations=rounds + 1, sequential=sequential, sending=sending)
     numbers = [{"lr": 0.1} | traced(config) | contract._own_rate(config, h) for h in hypers]
-    key = (name, static(config), sequential, batch, rounds, participants)
+    key = (name, static(config), sequential, batch, rounds, participants, sending)
     seeds = list(range(len(numbers))) if seeds is None else seeds
     return simulate(method, model, jax.device_put(federation), settings, seeds, numbers, program_key=key, **more)
 

@@ -86,6 +86,7 @@ def test_one_diverging_run_leaves_the_others_alone(name):
     assert good[1].diverged_at == -1 and mixed[1].diverged_at >= 0
     huge = run(name, [{}, {"lr": 1e30}, {}])
     assert same_bits(good[0], huge[0]) and same_bits(good[2], huge[2])
+    assert huge[1].diverged_at >= 0
 
 
 @every_method
