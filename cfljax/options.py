@@ -23,11 +23,14 @@ def option(
     choices: tuple[Any, ...] | None = None,
     traced: bool = False,
     later: bool = False,
+    nan: bool = False,
 ) -> Any:
     """A field of an Options class. `low ≤ value ≤ high`, `value > above`; `choices` lists the words it may be.
     `traced`: a number that a sweep may vary without compiling again; it reaches the method through `hyper`.
+    `nan`: may be it, where that means something.
     `later`: came after the first release, so at its default it is no part of a run's id, and old results are found."""
-    meta = {"help": help, "low": low, "high": high, "above": above, "choices": choices, "traced": traced, "later": later}
+    bounds = {"low": low, "high": high, "above": above, "choices": choices, "nan": nan}
+    meta = {"help": help, "traced": traced, "later": later} | bounds
     if isinstance(default, (list, dict)):
         raise TypeError("an option's default is immutable: use a tuple")
     return dataclasses.field(default=default, metadata=meta)
@@ -114,8 +117,10 @@ def _check_range(value: Any, meta: Any, where: str) -> None:
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             continue
         low, high, above = meta.get("low"), meta.get("high"), meta.get("above")
-        if isinstance(number, float) and math.isnan(number) and not meta.get("traced"):
-            raise SpecError(f"{where} = nan: must be a number")
+        if math.isnan(number) and not meta.get("nan"):
+            raise SpecError(f"{where} = {show(value)}: must be a number")
+        if math.isinf(number):
+            raise SpecError(f"{where} = {show(value)}: must be a finite number")
         if low is not None and number < low:
             raise SpecError(f"{where} = {show(value)}: must be at least {low:g}")
         if high is not None and number > high:

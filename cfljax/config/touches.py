@@ -23,8 +23,7 @@ class Privacy:
     delta: float = option(1e-5, "ε is told for this δ", above=0, high=0.5)
 
     def check(self, where: str) -> None:
-        """Numbers that are none; raises SpecError."""
-        _need_numbers(self, where, "clip", "noise")
+        """An ε that nothing could compute; raises SpecError."""
         if self.noise > 0 and importlib.util.find_spec("dp_accounting") is None:
             raise SpecError(f"{where}.noise = {self.noise}: the ε it gives is computed by dp-accounting: {INSTALL}")
 
@@ -43,12 +42,11 @@ class Named:
                 object.__setattr__(self, name, default)
 
     def check(self, where: str) -> None:
-        """Options of another name, and numbers that are none; raises SpecError."""
+        """Options of another name; raises SpecError."""
         for key, (_, owners) in self.OWNERS.items():
             if (value := getattr(self, key)) is not None and self.name not in owners:
                 names = " or ".join(f'"{owner}"' for owner in owners)
                 raise SpecError(f"{where}.{key} = {show(value)}: belongs to name = {names}")
-        _need_numbers(self, where, *(f.name for f in dataclasses.fields(self)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,9 +123,3 @@ def read(value: Any, name: str) -> Any:
 def kept(share: float | None, d: int) -> int:
     """How many of d numbers that share is."""
     return min(d, max(1, math.ceil((share or 0.0) * d - 1e-6)))
-
-
-def _need_numbers(options: Any, where: str, *names: str) -> None:
-    for name in names:
-        if isinstance(value := getattr(options, name), float) and not math.isfinite(value):
-            raise SpecError(f"{where}.{name} = {value}: must be a finite number")

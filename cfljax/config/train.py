@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 from typing import Any
 
 from cfljax.config import touches
@@ -35,7 +34,7 @@ class Train:
     epochs: int | None = option(None, "local passes over a client's data (1 unless `steps` is given)", low=1, high=10**9)
     steps: int | None = option(None, "local optimiser steps, in place of `epochs`", low=1, high=10**9)
     batch: int | str = option(10, "samples per step, or all of them", low=1, choices=("full",))
-    lr: float = option(0.03, "learning rate", low=0, traced=True)
+    lr: float = option(0.03, "learning rate (nan: a run that diverges at once)", low=0, traced=True, nan=True)
     lr_decay: float = option(1.0, "round t uses lr · lr_decay^t", above=0, high=1, traced=True)
     momentum: float = option(0.0, "momentum of SGD, reset at each local start", low=0, traced=True)
     weight_decay: float = option(0.0, "adds weight_decay · w to the gradient", low=0, traced=True)
@@ -110,9 +109,6 @@ class Train:
         for name, value in (("momentum", self.momentum), ("dropout", self.dropout)):
             if value >= 1:
                 raise SpecError(f"{where}.{name} = {value}: must be less than 1")
-        for name in ("dropout", "stragglers", "straggler_work", "lr_decay"):
-            if math.isnan(getattr(self, name)):
-                raise SpecError(f"{where}.{name} = nan: must be a number")
         if isinstance(self.plan, str):
             raise SpecError(f'{where}.plan = "{self.plan}": must be "auto" or a table such as {{ gram = 512, devices = 2 }}')
         self.forced  # noqa: B018 (raises SpecError)

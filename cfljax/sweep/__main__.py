@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -113,14 +114,22 @@ def _check(flags: argparse.Namespace) -> None:
 
     if flags.workers is not None and flags.workers < 1:
         raise SpecError(f"--workers {flags.workers}: must be at least 1")
+    if not (flags.as_worker is flags.processors is None or _is_worker(flags.as_worker or "", flags.processors or "")):
+        raise SpecError("--as-worker, --processors: are for the workers that --workers N starts; give that")
     for name in flags.log:
         SINKS.entry(name, "--log")
+
+
+def _is_worker(place: str, processors: str) -> bool:
+    """Whether these are what a worker is started with: `k/n`, and numbers of processors."""
+    at = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", place)
+    return at is not None and int(at[1]) < int(at[2]) and re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", processors) is not None
 
 
 def _devices(flags: argparse.Namespace) -> bool:
     """Take the devices, and join the processes, that the flags ask for; whether they ask for any."""
     places = (flags.coordinator, flags.process_id, flags.num_processes)
-    if not flags.mesh and not flags.distributed:
+    if flags.mesh is None and not flags.distributed:
         if any(value is not None for value in places):
             raise SpecError("--coordinator, --process-id and --num-processes are for --distributed; give that, too")
         return False
@@ -130,7 +139,7 @@ def _devices(flags: argparse.Namespace) -> bool:
     from cfljax.distributed import Hosts
     from cfljax.launch import hosts
 
-    shape = mesh.parse(flags.mesh or "auto")
+    shape = mesh.parse("auto" if flags.mesh is None else flags.mesh)
     hosts.prepare(shape, Hosts(places[0], places[1], places[2]) if flags.distributed else None)
     return True
 

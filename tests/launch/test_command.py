@@ -50,6 +50,8 @@ def test_a_sweep_prints_its_table_and_says_where_results_are(spec, tmp_path):
         (["--target", "nan"], 2, ["--target", "fraction"]),
         (["--shard", "9" * 5000 + "/1"], 2, ["--shard", "I/N"]),
         (["--mesh", "clients=100000"], 2, ["--mesh", "1,024"]),
+        (["--mesh", ""], 2, ["--mesh"]),
+        (["--as-worker", "0/1"], 2, ["--as-worker", "--workers"]),
         (["--log", "jsonll"], 2, ["--log", "jsonl"]),
         (["--no-such-flag"], 2, ["--no-such-flag"]),
     ],
