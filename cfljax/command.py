@@ -30,6 +30,7 @@ class Terminated(BaseException):
     """SIGTERM, raised where the program stands so that files are left whole."""
 
 
+_told: list[str] = []
 RAISED: dict[int, type[BaseException]] = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
 
 
@@ -84,8 +85,14 @@ def _warn(
     file: TextIO | None = None,  # noqa: ARG001 (as in the module warnings)
     line: str | None = None,
 ) -> None:
-    """Our warnings in one line; those of libraries as Python shows them."""
-    if category.__module__.startswith("cfljax"):
+    """Our warnings in one line; those of libraries as Python shows them, but for what JAX says of each program it cannot keep."""
+    if "persistent compilation cache" in str(message):
+        why = str(message).partition(": ")[2]
+        line = f"cfljax: $CFLJAX_CACHE holds compiled programs that cannot be read or written, which are compiled again: {why}"
+        if not _told:
+            print(line, file=sys.stderr, flush=True)
+        _told.append(line)
+    elif category.__module__.startswith("cfljax"):
         print(f"cfljax: {message}", file=sys.stderr, flush=True)
     else:
         sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))

@@ -13,7 +13,7 @@ from typing import Any
 
 from cfljax import assemble
 from cfljax.config import Spec
-from cfljax.errors import CfljaxError, SpecError
+from cfljax.errors import CfljaxError, SpecError, StoreError
 from cfljax.launch.devices import cores, use_cores
 from cfljax.launch.sweep import Options, Outcome, carry_out, lay_down, outcome, rounds_of, work
 from cfljax.options import NoOptions
@@ -113,6 +113,9 @@ def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Op
     except CfljaxError as error:
         told.fail(str(error), error.exit_code)
         return error.exit_code
+    except OSError as error:
+        told.fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), StoreError.exit_code)
+        return StoreError.exit_code
     return 0
 
 

@@ -176,8 +176,11 @@ def _kept_by_the_first(speed: Speed, path: Path | None) -> Speed:
         before = _read(path)
         if before is None:
             own = path.with_suffix(f".{os.getpid()}")  # whole or not at all; of two at once either is as good
-            own.write_text(json.dumps(speed._asdict()))
-            own.replace(path)
+            try:
+                own.write_text(json.dumps(speed._asdict()))
+                own.replace(path)
+            finally:
+                own.unlink(missing_ok=True)
     except OSError:
         return speed  # a read-only home: measured again next time
     return before or speed

@@ -62,6 +62,8 @@ def test_what_a_machine_lacks_is_no_traceback(tmp_path):
         "from cfljax.store import DamagedWarning\n\n"
         "def run(flags):\n"
         "    warnings.warn('a: damaged', DamagedWarning)\n"
+        "    warnings.warn('Error writing persistent compilation cache entry for f: OSError: full')\n"
+        "    warnings.warn('Error writing persistent compilation cache entry for g: OSError: full')\n"
         "    print(chr(0x2013))\n"
         "    raise RuntimeError('Unable to initialize backend')\n\n"
         "sys.exit(command.main(run, argparse.ArgumentParser()))\n"
@@ -69,7 +71,9 @@ def test_what_a_machine_lacks_is_no_traceback(tmp_path):
     bare = {"PYTHONIOENCODING": "ascii", "JAX_PLATFORMS": "abacus", "PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, tmp_path / "program.py"], capture_output=True, text=True, env=bare, timeout=60)
     assert done.returncode == 2 and done.stdout == "?\n"
-    assert done.stderr == "cfljax: a: damaged\ncfljax: JAX_PLATFORMS=abacus: Unable to initialize backend\n"
+    first, cache, last = done.stderr.splitlines()
+    assert first == "cfljax: a: damaged" and "CFLJAX_CACHE" in cache and cache.endswith("OSError: full")
+    assert last == "cfljax: JAX_PLATFORMS=abacus: Unable to initialize backend"
 
 
 def test_a_signal_after_the_end_of_a_command_says_nothing():
