@@ -29,17 +29,19 @@ from tests.drills import common
 from tests.drills.common import Figure, Tally
 
 FIGURE = Figure("mutate", "mutants", "mutants of kernels/, store/, federation/, local/ and engine.py", "at least 85 % killed", 100)
-KERNELS, STORE, FEDERATION = "tests/kernels/test_contract.py", "tests/store/", "tests/federation/"
+KERNELS, STORE, FEDERATION, LOCAL = "tests/kernels/test_contract.py", "tests/store/", "tests/federation/", "tests/local/"
+FEW_STEPS = LOCAL + "test_solver.py -k number_of_steps"
 WHOLE = {
     "kernels": ("tests/kernels",),
     "store": tuple(f"tests/store/test_{name}.py" for name in ("units", "damage", "result", "summary", "processes", "hostile")),
     "federation": tuple(f"tests/federation/test_{name}.py" for name in ("pack", "errors", "recipes", "gather", "partitions")),
     "local": ("tests/local", "tests/engine/test_engine.py"),
-    "engine.py": ("tests/engine", "tests/launch/test_sweep.py"),
+    "engine.py": ("tests/engine/test_engine.py", "tests/engine", "tests/methods/test_contract.py -k ifca"),
 }
 """Part → its tests, for files that TESTS does not name."""
 TESTS = {
     "kernels/angles.py": ("tests/kernels/test_spectral.py", KERNELS),
+    "kernels/blocks.py": ("tests/kernels/test_cosine_cover.py", "tests/kernels/test_choose.py", KERNELS),
     "kernels/choose.py": ("tests/kernels/test_choose.py", KERNELS),
     "kernels/cosine.py": ("tests/kernels/test_cosine_cover.py", KERNELS),
     "kernels/cover.py": ("tests/kernels/test_cosine_cover.py", KERNELS),
@@ -48,6 +50,7 @@ TESTS = {
     "kernels/inter_group.py": ("tests/kernels/test_inter_group.py", KERNELS),
     "kernels/kmeans.py": ("tests/kernels/test_kmeans.py", KERNELS),
     "kernels/mix.py": ("tests/kernels/test_mix.py", KERNELS),
+    "kernels/robust.py": ("tests/kernels/test_robust.py",),
     "kernels/simplex.py": ("tests/kernels/test_simplex.py", KERNELS),
     "kernels/sketch.py": ("tests/kernels/test_sketch.py", KERNELS),
     "kernels/spectral.py": ("tests/kernels/test_spectral.py", KERNELS),
@@ -58,8 +61,22 @@ TESTS = {
     "store/locks.py": (STORE + "test_processes.py", STORE + "test_damage.py"),
     "federation/gather.py": (FEDERATION + "test_gather.py",),
     "federation/views.py": (FEDERATION + "test_gather.py",),
+    "local/data.py": (FEW_STEPS, LOCAL + "test_solver.py"),
+    "local/gradients.py": (LOCAL + "test_solver.py -k gradient", FEW_STEPS, LOCAL + "test_solver.py"),
+    "local/gram.py": (LOCAL + "test_plans.py -k gram_matrix", LOCAL + "test_plans.py", LOCAL + "test_turned.py"),
+    "local/optimiser.py": (LOCAL + "test_solver.py -k optax", LOCAL + "test_plans.py -k gram_matrix", LOCAL + "test_solver.py"),
+    "local/plan.py": (LOCAL + "test_plans.py -k size", LOCAL + "test_plans.py"),
+    "local/schedule.py": (FEW_STEPS, LOCAL + "test_turned.py", LOCAL + "test_solver.py", LOCAL + "test_plans.py -k gram_matrix"),
+    "local/send.py": (LOCAL + "test_send.py",),
+    "local/shards.py": ("tests/launch/test_mesh.py",),
+    "local/solver.py": (FEW_STEPS, LOCAL + "test_solver.py", LOCAL + "test_plans.py"),
+    "local/speed.py": (LOCAL + "test_plans.py -k pays", LOCAL + "test_plans.py -k measure"),
+    "local/spread.py": (LOCAL + "test_plans.py -k dealt", LOCAL + "test_plans.py -k devices", "tests/launch/test_mesh.py"),
+    "local/stream.py": ("tests/engine/test_evaluate.py", LOCAL + "test_plans.py -k blocks"),
+    "local/train.py": (FEW_STEPS, LOCAL + "test_solver.py"),
+    "local/turned.py": (LOCAL + "test_turned.py",),
 }
-"""The tests of a file that find its mistakes, those that take least first."""
+"""The tests of a file that find its mistakes, those that take least first; words as for pytest."""
 SLOWER = 4
 """A mutant whose tests take so many times as long as they should counts as killed: it never ends."""
 OTHER = {
@@ -145,7 +162,7 @@ class Runner:
         self.copy, self.usual = copy, dict[str, float]()
         os.environ |= {
             "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_llvm_disable_expensive_passes=true",
+            "XLA_FLAGS": "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0",  # a third less time
             "JAX_COMPILATION_CACHE_DIR": str(common.CACHE / "mutants"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
@@ -193,7 +210,7 @@ class Runner:
                 del sys.modules[name]
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 1), os.dup2(null, 2)
-            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", tests]))
+            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests.split()]))
         finally:
             os._exit(code)
 

@@ -50,6 +50,7 @@ def test_agglomerative_is_sklearns(linkage, metric):
 
 def test_agglomerative_of_few_equal_and_broken_points():
     assert host.agglomerative(np.zeros((1, 1)), 3).tolist() == [0]
+    assert host.agglomerative(np.ones((1, 3)), 2, None, "average", "cosine").tolist() == [0]
     assert host.agglomerative(np.zeros((0, 0)), 3).tolist() == []
     assert sorted(host.agglomerative(np.zeros((2, 2)), 5)) == [0, 1]
     assert host.agglomerative(np.zeros((4, 3)), None, 0.5, "average", "cosine").tolist() == [0, 1, 2, 3]

@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from cfljax.kernels.mix import mix_models, mix_updates, weights_by
+from cfljax.kernels.mix import Rule, mix_models, mix_updates, usable, weights_by, with_noise
 from tests.kernels.compiled import compiled
 
 rng = np.random.default_rng(0)
@@ -16,6 +16,20 @@ def test_updates_are_added_by_weight():
     out = compiled(mix_updates, MIX, DELTA, OLD)
     np.testing.assert_allclose(out.new, OLD + MIX @ DELTA, atol=1e-6)
     assert out.nonfinite == 0 and not out.lost.any()
+
+
+def test_noise_is_as_wide_as_the_largest_weight_says():
+    moved = np.zeros((4, 20_000), np.float32)
+    noisy = np.asarray(with_noise(Rule(noise=2.0, key=jax.random.key(0)), MIX, moved))
+    np.testing.assert_allclose(noisy.std(axis=1), 2 * MIX.max(axis=1), rtol=0.03)
+    assert with_noise(Rule(), MIX, moved) is moved
+
+
+def test_an_update_whose_norm_is_no_float32_counts_as_broken():
+    delta = DELTA.copy()
+    delta[1], delta[2, 0], delta[3, 6] = 1e30, np.inf, np.nan
+    assert np.asarray(usable(jax.numpy.asarray(delta))).tolist() == [True, False, False, False]
+    assert compiled(mix_updates, MIX, delta, OLD).nonfinite == 3
 
 
 def test_an_empty_row_keeps_its_model_to_the_bit():

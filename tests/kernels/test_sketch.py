@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax.kernels.cosine import cosine_matrix
-from cfljax.kernels.sketch import SIZE, sketch
+from cfljax.kernels.sketch import SIZE, _draw, sketch
 
 made = jax.jit(sketch)
 
@@ -53,6 +53,15 @@ def test_short_vectors_stay_as_they_are_and_seeds_differ():
     assert (np.asarray(made(x)) == x).all()
     seeds = [np.asarray(cosine_matrix(sketch(jnp.asarray(x), 64, seed))) for seed in (1, 2)]
     assert not np.allclose(*seeds, atol=0.01)
+
+
+def test_draws_are_the_same_however_jax_is_set():
+    with jax.threefry_partitionable(True):
+        bits = np.asarray(jax.random.bits(jax.random.key(3), (18,)))
+    for flag in (True, False):
+        with jax.threefry_partitionable(flag):
+            signs, places = _draw(jax.random.key(3), 16)
+        assert np.array_equal(signs, 1.0 - 2.0 * (bits[:16] & 1)) and sorted(places.tolist()) == list(range(16))
 
 
 def test_the_projection_is_never_stored():
