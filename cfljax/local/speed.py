@@ -57,7 +57,8 @@ def layer_of(model: Model, inputs: int) -> Layer | None:
     first = first_layer(model)
     if first is None:
         return None
-    leaf: Any = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
+    unravel = lambda flat: model.unravel(flat)  # noqa: E731 (a function of its own: JAX keeps what it finds as long as the function)
+    leaf: Any = jax.eval_shape(unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
     for name in first.bias:
         leaf = leaf[name]
     return Layer(inputs, leaf.shape[0])

@@ -185,6 +185,14 @@ def test_dealt_rows_are_distinct_of_the_right_class_and_as_many_as_asked(clients
         assert np.all(np.abs(mix - counts[c] * scale) < 1 + 1e-6) and not np.any((mix > 0) & (counts[c] == 0))
 
 
+def test_a_client_too_small_for_a_share_is_tested_on_a_class_of_which_a_sample_is_left():
+    source = fake(200, 90, classes=2)
+    of = [200 + np.flatnonzero(source.y_test == label) for label in (0, 1)]
+    rows = np.concatenate([of[0][:1], of[1][:3]])
+    test = mirror(np.array([[100, 0], [2, 1]]), rows, source, np.random.default_rng(0))
+    assert test[0].tolist() == [of[0][0]] and len(test[1]) == 1 and test[1][0] in of[1][:3]
+
+
 def test_importing_partitions_is_light():
     code = "import sys, cfljax.federation as f; assert 'iid' in f.PARTITIONS; assert 'cfljax.federation.sizes' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

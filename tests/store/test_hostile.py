@@ -122,6 +122,9 @@ def test_a_hostile_array_file_is_refused_quickly_in_little_memory(kind):
 
 def test_what_the_hostile_kinds_vary_is_accepted_when_it_is_honest():
     assert npz.unpack(archive([("x.npy", ONE), ("y/z.npy", ONE)]))["y/z"].tolist() == [0.0]
+    file = zipfile.ZipInfo("x.npy")
+    file.external_attr = 0o100644 << 16  # as other programs say that it is a plain file
+    assert npz.unpack(archive([(file, ONE)]))["x"].tolist() == [0.0]
 
 
 def test_an_array_may_have_a_name_of_200_letters():

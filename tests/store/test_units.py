@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cfljax.errors import StoreError
-from cfljax.store import DamagedWarning, Store, counts, status, verify
+from cfljax.store import DamagedWarning, Store, atomic, counts, status, verify
 from cfljax.store import arrays as npz
 from tests.store.helpers import make_arrays, make_record, same, temporaries
 
@@ -246,3 +246,10 @@ def test_a_write_that_fails_at_any_point_is_one_line_and_leaves_a_whole_unit(sto
         if len(calls) < n:
             break
     assert failures >= 6
+
+
+def test_a_file_of_the_largest_size_is_read(tmp_path):
+    (tmp_path / "file").write_bytes(b"four")
+    assert atomic.read_bytes(tmp_path / "file", 4) == b"four"
+    with pytest.raises(ValueError, match="more than the limit of 3"):
+        atomic.read_bytes(tmp_path / "file", 3)
