@@ -14,7 +14,7 @@ CLOSE = 1e-5
 
 
 def drill(tally: Tally, count: int, seed: int) -> None:
-    """Every method, at most `count` of them."""
+    """Every method, at most `count` of them, beginning with number `seed`."""
     import jax
 
     from cfljax.methods import METHODS
@@ -22,7 +22,7 @@ def drill(tally: Tally, count: int, seed: int) -> None:
     from tests.methods.rounds import models_of, run
 
     for number in tally.trials(min(count, len(list(METHODS)))):
-        name = list(METHODS)[number]
+        name = list(METHODS)[(number + seed) % len(list(METHODS))]
         options = dict(contract.OPTIONS.get(name, {}))
         if "clusters" in METHODS.entry(name).options.__dataclass_fields__:
             options.setdefault("clusters", 2)

@@ -1,5 +1,6 @@
 """Execution plans change no result: Gram form, several devices, and what chooses between them."""
 
+import gc
 import json
 import subprocess
 import sys
@@ -124,6 +125,17 @@ def test_the_gram_form_is_taken_where_it_pays():
     assert speed.gram_limit(SPEED, wide, once, 1000) == 0  # one step on all data: its matrix costs more than the step
     assert speed.gram_limit(SPEED, narrow, many, 1000) <= 64
     assert speed.by_gram(SPEED, wide, many, 100, 128) < speed.by_steps(SPEED, wide, many, 100)
+
+
+def test_nothing_is_kept_of_a_run_whose_plan_was_chosen():
+    model = toy.model(5)
+    for _ in range(2):
+        gc.collect()
+        before = len(gc.get_objects())
+        for _ in range(20):
+            assert speed.layer_of(model, 6) == speed.Layer(6, 5)
+    gc.collect()
+    assert len(gc.get_objects()) < before + 20
 
 
 def test_the_machine_is_measured_once_and_the_measurement_kept(tmp_path, monkeypatch):
