@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
+from cfljax.local.data import shuffle
 from cfljax.types import Federation
 
 SHUFFLED = 1 << 17
@@ -38,6 +39,8 @@ class Task(NamedTuple):
     """f32[d]."""
     anchor: jax.Array | None
     velocity: jax.Array | None
+    orders: jax.Array | None = None
+    """i32[epochs, whole batches]: the shuffles of all epochs, where they are made beforehand (`all_epochs`)."""
 
 
 Visit = Callable[..., Any]
@@ -63,7 +66,7 @@ def batch_of(federation: Federation, work: Work) -> int:
     return min(work.batch, federation.train.longest)
 
 
-def follow(federation: Federation, task: Task, work: Work, shuffle: Shuffle, visit: Visit, begin: Any) -> tuple[Any, jax.Array]:
+def follow(federation: Federation, task: Task, work: Work, shuffled: Shuffle, visit: Visit, begin: Any) -> tuple[Any, jax.Array]:
     """(`begin` after all the client's steps, how many there were): whole batches, or epochs of reshuffled batches, the last one
     short, cut after the client's number of steps."""
     total = train_steps(federation, task, work)
@@ -71,11 +74,11 @@ def follow(federation: Federation, task: Task, work: Work, shuffle: Shuffle, vis
         whole = lambda i, carry: visit(carry, None, None, keys.fold(task.key, "step", i))  # noqa: E731
         return jax.lax.fori_loop(0, total, whole, begin), total
     count, batch = federation.train.count[task.client], batch_of(federation, work)
-    per_epoch, shuffled = -(-count // batch), _all_epochs(task, work, shuffle)
+    per_epoch, orders = -(-count // batch), task.orders
 
     def epoch(at: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
         carry, number, done = at
-        order = _epoch(task, shuffle, number) if shuffled is None else shuffled[number]
+        order = shuffled(_epoch(task, number)) if orders is None else orders[number]
 
         def one(b: jax.Array, carry: Any) -> Any:
             mask = b * batch + jnp.arange(batch) < count
@@ -89,13 +92,15 @@ def follow(federation: Federation, task: Task, work: Work, shuffle: Shuffle, vis
     return end, total
 
 
-def _epoch(task: Task, shuffle: Shuffle, number: jax.Array) -> jax.Array:
-    return shuffle(keys.fold(task.key, "epoch", number))
-
-
-def _all_epochs(task: Task, work: Work, shuffle: Shuffle) -> jax.Array | None:
+def all_epochs(federation: Federation, task: Task, work: Work, one_by_one: bool) -> jax.Array | None:
     """i32[epochs, whole batches]: the shuffles of all epochs, made at once, which takes a small client's time for one; None where
-    they are many."""
-    if work.epochs is None or work.epochs * jax.eval_shape(shuffle, task.key).size > SHUFFLED:
+    they are many, or none."""
+    if work.epochs is None or work.batch is None or work.epochs * federation.train.longest > SHUFFLED:
         return None
-    return jax.vmap(lambda number: _epoch(task, shuffle, number))(jnp.arange(work.epochs))
+    each = jax.vmap(lambda number: _epoch(task, number))(jnp.arange(work.epochs))
+    count = jnp.where(task.mask, federation.train.count[task.client], 0)
+    return shuffle(each, count, federation.train.longest, batch_of(federation, work), one_by_one)
+
+
+def _epoch(task: Task, number: jax.Array) -> jax.Array:
+    return keys.fold(task.key, "epoch", number)

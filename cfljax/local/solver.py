@@ -20,7 +20,7 @@ from cfljax.local.gradients import batch_gradient, full_gradient, whole_batch
 from cfljax.local.gram import first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.plan import Plan, gram_sizes
-from cfljax.local.schedule import Task, Work
+from cfljax.local.schedule import Task, Work, all_epochs
 from cfljax.local.send import Sending, arrived, rule, touched
 from cfljax.local.spread import spread
 from cfljax.local.train import train
@@ -100,6 +100,7 @@ def make_solver(
         on_gram = [lambda task, size=size: train_on_gram(model, federation, task, hyper, work, size) for size in sizes]
 
         def one(task: Task) -> Updates:
+            task = task._replace(orders=all_epochs(federation, task, work, sequential))  # here: one program for all ways
             ways = on_gram if sizes and sizes[-1] >= longest else [*on_gram, plain]
             if len(ways) == 1 and not sequential:
                 return ways[0](task)

@@ -19,7 +19,7 @@ from cfljax.local.schedule import Work
 from cfljax.paths import cache_folder
 from cfljax.types import Model
 
-MARGIN = 1.2
+MARGIN = 1.1
 """So many times faster must the Gram form be before it is taken."""
 NARROW = 32
 """Products with fewer columns take the time of this many, about."""
@@ -79,7 +79,7 @@ def by_gram(speed: Speed, layer: Layer, work: Work, samples: int, size: int) -> 
     """The same on a Gram matrix of `size` rows."""
     batch, each = (size, speed.large) if work.batch is None else (work.batch, speed.small)
     once = size * layer.inputs * ((size + 2 * layer.width) * speed.large + speed.value)
-    return once + _steps(work, samples) * (speed.step + batch * size * layer.width * each)
+    return once + _steps(work, samples) * (speed.step + batch * size * (layer.outputs if work.batch else layer.width) * each)
 
 
 def gram_limit(speed: Speed, layer: Layer, work: Work, longest: int) -> int:
