@@ -180,8 +180,8 @@ class Jobs(NamedTuple):
     """f32[S] share of the local steps to do."""
     start: Array
     """f32[K, d]."""
-    which: Array
-    """i32[S] into `start` (and `velocity`)."""
+    which: Array | None
+    """i32[S] into `start` (and `velocity`); None: each picks the start with the least loss on its data (`Solver.chooses`)."""
     anchor: Array | None = None
     """f32[A, d]: what the proximal term pulls to; None: the start."""
     anchor_of: Array | None = None
@@ -201,6 +201,8 @@ class Updates(NamedTuple):
     """i32[S] optimiser steps taken."""
     velocity: Array | None = None
     """f32[S, d] momentum buffers at the end, where they were given."""
+    which: Array | None = None
+    """i32[S] the start that was picked, where each picks its own."""
 
 
 class Traffic(NamedTuple):

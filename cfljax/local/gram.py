@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
+from cfljax.kernels.choose import least_loss
 from cfljax.local.data import take
 from cfljax.local.optimiser import sgd
 from cfljax.local.schedule import Task, Work, follow
@@ -50,6 +51,25 @@ class Fixed(NamedTuple):
     """i32[n]."""
 
 
+class Among(NamedTuple):
+    """What clients choose their start from."""
+
+    models: jax.Array
+    """f32[K, d]."""
+    kernels: jax.Array
+    """f32[inputs, K · h] the first kernels, side by side: one product is faster than K."""
+    others: Any
+    """Trees [K, …] of all other parameters."""
+
+
+def among(model: Model, models: jax.Array) -> Among:
+    """The models, laid out for `train_on_gram`."""
+    first = first_layer(model)
+    assert first is not None
+    kernels, others = jax.vmap(lambda flat: _apart(first, model, flat))(models)
+    return Among(models, jnp.concatenate(list(kernels), axis=1), others)
+
+
 def first_layer(model: Model) -> FirstDense | None:
     """The model's first layer if training it this way is exact: dense, fed with the samples as they are, without a penalty."""
     if not isinstance(model.forward, Forward) or model.penalty is not None:
@@ -58,20 +78,26 @@ def first_layer(model: Model) -> FirstDense | None:
     return net.first if net.training is None and net.evaluation is None else None
 
 
-def train_on_gram(model: Model, federation: Federation, task: Task, hyper: Hyper, work: Work, length: int) -> Updates:
-    """As `train` with plain SGD, for a client of at most `length` samples."""
+def train_on_gram(
+    model: Model, federation: Federation, task: Task, hyper: Hyper, work: Work, length: int, choice: Among | None = None
+) -> Updates:
+    """As `train` with plain SGD, for a client of at most `length` samples, which starts from the model of least loss where there
+    is a choice."""
     first = first_layer(model)
     assert first is not None
     rule, count = sgd(hyper), federation.train.count[task.client]
     place = jnp.arange(length, dtype=jnp.int32)
     x, y = take(federation, federation.train, task.client, place, place < count)
-    x = x.reshape(length, -1)
+    x, which, outputs = x.reshape(length, -1), None, None
+    if choice is not None:
+        which, outputs = _pick(model, first, choice, x, y, place < count)
+        task = task._replace(start=choice.models[which])
     (kernel, others), (anchor, near), (velocity, rest_velocity) = (
         _apart(first, model, flat) for flat in (task.start, task.anchor, task.velocity)
     )
     pull = _pull(hyper, kernel, anchor)
     along = (None if pull is None else x @ pull, None if velocity is None else x @ velocity)
-    fixed = Fixed(x @ x.T, x @ kernel, along, y)
+    fixed = Fixed(x @ x.T, x @ kernel if outputs is None else outputs, along, y)
     step = stepper(rule, hyper, others if near is None else near)
     zero = jnp.zeros_like(fixed.outputs)
     aside = (None, None) if pull is None and velocity is None else (jnp.zeros(2), jnp.array([0.0, 1.0]))
@@ -95,7 +121,22 @@ def train_on_gram(model: Model, federation: Federation, task: Task, hyper: Hyper
     buffers = None
     if velocity is not None and layer.u is not None:
         buffers = model.ravel(replaced(end.optimiser, first.kernel, _across(layer.u, x) + _sum(layer.speed, pull, velocity)))
-    return Updates(delta, end.loss / jnp.maximum(end.seen, 1), total, buffers)
+    return Updates(delta, end.loss / jnp.maximum(end.seen, 1), total, buffers, which)
+
+
+def _pick(
+    model: Model, first: FirstDense, choice: Among, x: jax.Array, y: jax.Array, mask: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """(i32[] the model of least loss on the samples, f32[n, h] what its first kernel makes of them)."""
+    clusters, outputs = choice.models.shape[0], x @ choice.kernels
+    width = outputs.shape[1] // clusters
+    of = lambda k: jax.lax.dynamic_slice_in_dim(outputs, k * width, width, 1)  # noqa: E731
+
+    def loss(k: jax.Array) -> jax.Array:
+        return _loss_sum(model, of(k), jax.tree.map(lambda leaf: leaf[k], choice.others), first, y, mask)
+
+    which = least_loss(jax.lax.map(loss, jnp.arange(clusters))[:, None])[0]
+    return which, of(which)
 
 
 def _apart(first: FirstDense, model: Model, flat: jax.Array | None) -> tuple[Any, Any]:

@@ -17,7 +17,7 @@ from cfljax import keys
 from cfljax.kernels.mix import Rule
 from cfljax.local.data import shuffle, take
 from cfljax.local.gradients import batch_gradient, full_gradient, whole_batch
-from cfljax.local.gram import first_layer, train_on_gram
+from cfljax.local.gram import Among, among, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.plan import Plan, gram_sizes
 from cfljax.local.schedule import Task, Work, all_epochs
@@ -47,6 +47,8 @@ class Solver(NamedTuple):
     `unit`: what a number of them is worth in those of an update (a gradient: the learning rate)."""
     rule: Callable[..., Rule]
     """(key of the round, hyper, unit=None) -> how the server adds up what arrives: for `mix_updates` and its like."""
+    chooses: Callable[[Federation], bool]
+    """Whether `fit` is at its best where participants pick their own start (`Jobs.which` None): on Gram matrices, all of them."""
     work: Work
     plan: Plan
 
@@ -75,7 +77,7 @@ def make_solver(
         return _each(trainer(federation, hyper, work), key, federation, jobs, plan)
 
     def fit(key: jax.Array, federation: Federation, jobs: Jobs, hyper: Hyper, work: Work = work) -> Updates:
-        one = trainer(federation, hyper, work)
+        one = trainer(federation, hyper, work, among(model, jobs.start) if jobs.which is None else None)
         if not touched(sending, hyper):
             return _each(one, key, federation, jobs, plan)
         return _each(lambda task: _sent(sending, federation, task, one(task), hyper), key, federation, jobs, plan)
@@ -90,14 +92,21 @@ def make_solver(
         each = (keys.fold_each(key, "client", uid), uid, rows)
         return jax.lax.map(one, each) if sequential else jax.vmap(one)(each)
 
-    def trainer(federation: Federation, hyper: Hyper, work: Work) -> Callable[[Task], Updates]:
-        longest = federation.train.longest
-        sizes = gram_sizes(plan, longest, work.batch) if plain_sgd and first_layer(model) is not None else ()
+    def sizes_of(federation: Federation, work: Work) -> tuple[int, ...]:
+        on_gram = plain_sgd and first_layer(model) is not None
+        return gram_sizes(plan, federation.train.longest, work.batch) if on_gram else ()
+
+    def chooses(federation: Federation) -> bool:
+        sizes, alike = sizes_of(federation, work), federation.owner is None and not sending.robust
+        return sequential and alike and not plan.stream and bool(sizes) and sizes[-1] >= federation.train.longest
+
+    def trainer(federation: Federation, hyper: Hyper, work: Work, choice: Among | None = None) -> Callable[[Task], Updates]:
+        longest, sizes = federation.train.longest, sizes_of(federation, work)
 
         def plain(task: Task) -> Updates:
             return train(by_steps, federation, task, step_rule(hyper), hyper, work, sequential)
 
-        on_gram = [lambda task, size=size: train_on_gram(model, federation, task, hyper, work, size) for size in sizes]
+        on_gram = [lambda task, size=size: train_on_gram(model, federation, task, hyper, work, size, choice) for size in sizes]
 
         def one(task: Task) -> Updates:
             task = task._replace(orders=all_epochs(federation, task, work, sequential))  # here: one program for all ways
@@ -105,13 +114,14 @@ def make_solver(
             if len(ways) == 1 and not sequential:
                 return ways[0](task)
             count = federation.train.count[task.client]
-            nothing = lambda task: Updates(jnp.zeros(model.size), jnp.float32(0), jnp.int32(0), task.velocity)  # noqa: E731
+            none = (jnp.zeros(model.size), jnp.float32(0), jnp.int32(0))
+            nothing = lambda task: Updates(*none, task.velocity, None if choice is None else jnp.int32(0))  # noqa: E731
             way = 1 + sum((count > size).astype(jnp.int32) for size in sizes[: len(ways) - 1])
             return jax.lax.switch(jnp.where(task.mask & (count > 0), way, 0), [nothing, *ways], task)
 
         return one
 
-    return Solver(fit, at_home, *_gradients(model, plan), send, functools.partial(rule, sending), work, plan)
+    return Solver(fit, at_home, *_gradients(model, plan), send, functools.partial(rule, sending), chooses, work, plan)
 
 
 def _gradients(model: Model, plan: Plan) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -158,10 +168,10 @@ def _each(one: Callable[[Task], Any], key: jax.Array, federation: Federation, jo
     """`one` for every job, as the plan says. A start model is looked up when its job's turn comes, so the models
     are never copied per participant where jobs run in sequence."""
     each_key = keys.fold_each(key, "client", federation.uid[jobs.client])
-    anchor_of = jobs.which if jobs.anchor_of is None else jobs.anchor_of
+    anchor_of: Any = jobs.which if jobs.anchor_of is None else jobs.anchor_of
 
     def job(s: jax.Array) -> Any:
-        which = jobs.which[s]
+        which = 0 if jobs.which is None else jobs.which[s]
         anchor = None if jobs.anchor is None else jobs.anchor[anchor_of[s]]
         velocity = None if jobs.velocity is None else jobs.velocity[which]
         mask = jobs.mask[s] & (s >= 0)

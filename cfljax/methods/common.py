@@ -31,8 +31,8 @@ def first_models(key: jax.Array, model: Model, clusters: int) -> jax.Array:
     return jax.vmap(model.init)(keys.fold_each(key, "model", jnp.arange(clusters)))
 
 
-def jobs_from(cohort: Cohort, start: jax.Array, which: jax.Array, **more: Any) -> Jobs:
-    """Local training of the cohort, participant s from `start[which[s]]`."""
+def jobs_from(cohort: Cohort, start: jax.Array, which: jax.Array | None, **more: Any) -> Jobs:
+    """Local training of the cohort, participant s from `start[which[s]]`, or from the one that it picks."""
     return Jobs(cohort.ids, cohort.mask, cohort.work, start, which, **more)
 
 

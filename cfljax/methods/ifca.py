@@ -41,7 +41,7 @@ from cfljax.methods.choice import (
     shared_out,
 )
 from cfljax.methods.common import Clusters, first_models, jobs_from, traffic
-from cfljax.methods.together import tell, train_together
+from cfljax.methods.together import choose_and_train, tell, train_together
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
@@ -87,6 +87,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     model_averaging = config.aggregate == "model"
     work = solver.work if model_averaging else gradient_work(solver.work, config.estimate)
     divisor = "members" if model_averaging else config.divisor
+    at_once = model_averaging and config.estimate == "full" and config.reseed == "never"
 
     @from_host
     def attempt(key: jax.Array, federation: Federation, cohort: Cohort) -> tuple[jax.Array, jax.Array]:
@@ -103,13 +104,21 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         models = setup["models"] if "models" in setup else first_models(key, model, k)
         return Clusters(models, jnp.full(federation.clients, -1, jnp.int32))
 
-    def round(key: jax.Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
+    def choice(key: jax.Array, models: jax.Array, federation: Federation, cohort: Cohort) -> jax.Array:
         batch = solver.work.batch if config.estimate == "batch" else None
         seen = first_batches(key, federation, cohort, batch, solver.sequential)
-        which = least_loss(losses_of(model, seen, cohort, state.models))
-        which = reseeded(key, which, federation, cohort, k, config.reseed)
-        mix = shared_out(which, federation, cohort, k, config.average, divisor)
-        trained = train_together(solver, key, federation, jobs_from(cohort, state.models, which), hyper, mix, state.models, work)
+        which = least_loss(losses_of(model, seen, cohort, models))
+        return reseeded(key, which, federation, cohort, k, config.reseed)
+
+    def round(key: jax.Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
+        mix_of = lambda which: shared_out(which, federation, cohort, k, config.average, divisor)  # noqa: E731
+        if at_once and solver.chooses(federation):
+            jobs = jobs_from(cohort, state.models, None)
+            trained, which = choose_and_train(solver, key, federation, jobs, hyper, mix_of, state.models)
+        else:
+            which = choice(key, state.models, federation, cohort)
+            jobs = jobs_from(cohort, state.models, which)
+            trained = train_together(solver, key, federation, jobs, hyper, mix_of(which), state.models, work)
         sent = traffic(cohort, vectors_down=k)
         info = tell(federation, cohort, trained, which, trained.mixed.new - state.models, sent)
         return Clusters(trained.mixed.new, join(state.labels, cohort, which)), info

@@ -4,6 +4,7 @@ participants, so that memory holds a block and the clusters, not a model per par
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -107,18 +108,47 @@ def train_together(
     return Together(move_by(mix, moved, each.finite, old), velocity, each, dealt, solver.plan)
 
 
+def choose_and_train(
+    solver: Solver,
+    key: jax.Array,
+    federation: Federation,
+    jobs: Jobs,
+    hyper: Hyper,
+    mix_of: Callable[[jax.Array], jax.Array],
+    old: jax.Array,
+) -> tuple[Together, jax.Array]:
+    """As `train_together`, of participants who pick their own start (`solver.chooses`); also i32[S] which they picked, from
+    which `mix_of` makes the mixing matrix."""
+    rule = solver.rule(key, hyper)
+    dealt = deal_out(costs_of(federation, jobs))
+    mine = jnp.arange(jobs.client.shape[0]) if dealt is None else dealt.mine
+    with alone():
+        updates: Updates = solver.fit(key, federation, _some(mine, jobs), hyper)
+    delta, loss, which = (jnp.asarray(part) for part in (updates.delta, updates.loss, updates.which))
+    which = which if dealt is None else dealt.collect(which)
+    mix, norm = mix_of(which), jnp.linalg.norm(delta, axis=1)
+    moved, finite = sum_by(rule._replace(noise=None), _columns(mine, mix), delta)
+    if dealt is not None:
+        moved = jax.lax.psum(moved, AXIS)
+        loss, finite, norm = dealt.collect((loss, finite, norm))
+    mixed = move_by(mix, with_noise(rule, mix, moved), finite, old)
+    return Together(mixed, None, Each(loss, finite, norm, delta), dealt, solver.plan), which
+
+
 def _mine(mine: jax.Array, jobs: Jobs, mix: jax.Array, members: jax.Array | None) -> tuple[Jobs, jax.Array, jax.Array | None]:
-    """This device's jobs (free places are masked), and their columns of the matrices."""
-    there = mine >= 0
-    anchor_of = None if jobs.anchor_of is None else jobs.anchor_of[mine]
-    some = jobs._replace(
-        client=jobs.client[mine],
-        mask=jobs.mask[mine] & there,
-        work=jobs.work[mine],
-        which=jobs.which[mine],
-        anchor_of=anchor_of,
-    )
-    return some, jnp.where(there, mix[:, mine], 0.0), None if members is None else jnp.where(there, members[:, mine], 0.0)
+    """This device's jobs, and their columns of the matrices."""
+    return _some(mine, jobs), _columns(mine, mix), None if members is None else _columns(mine, members)
+
+
+def _some(mine: jax.Array, jobs: Jobs) -> Jobs:
+    """Those of the jobs; free places (−1) are masked."""
+    which, anchor_of = (None if each is None else each[mine] for each in (jobs.which, jobs.anchor_of))
+    mask = jobs.mask[mine] & (mine >= 0)
+    return jobs._replace(client=jobs.client[mine], mask=mask, work=jobs.work[mine], which=which, anchor_of=anchor_of)
+
+
+def _columns(mine: jax.Array, matrix: jax.Array) -> jax.Array:
+    return jnp.where(mine >= 0, matrix[:, mine], 0.0)
 
 
 def _at_once(part: Any, jobs: Jobs, mix: jax.Array, members: jax.Array | None, _: int) -> tuple[Sums, Each]:
