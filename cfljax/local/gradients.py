@@ -17,9 +17,11 @@ Gradient = tuple[jax.Array, jax.Array, Any]
 """(mean loss f32[], samples f32[], gradient of the mean loss and the model's penalty)."""
 
 
-def batch_gradient(model: Model, params: Any, batch: Batch, key: jax.Array | None) -> Gradient:
-    """Over the samples of the batch that are there: a short batch is averaged over its true size."""
-    count = jnp.sum(batch[2]).astype(jnp.float32)
+def batch_gradient(
+    model: Model, params: Any, batch: Batch, key: jax.Array | None, count: jax.Array | None = None
+) -> Gradient:
+    """Over the samples of the batch that are there: a short batch is averaged over its true size, i32[] count where known."""
+    count = (jnp.sum(batch[2]) if count is None else count).astype(jnp.float32)
     loss, grads = jax.value_and_grad(_loss_sum, 1)(model, params, batch, key)
     return _mean(model, params, loss, grads, count)
 

@@ -18,7 +18,7 @@ from cfljax import keys
 from cfljax.kernels.choose import least_loss
 from cfljax.local.data import take
 from cfljax.local.optimiser import sgd
-from cfljax.local.schedule import Task, Work, follow
+from cfljax.local.schedule import Seen, Task, Work, follow
 from cfljax.local.train import Progress, start_of, stepper
 from cfljax.models.flat import FirstDense, Forward
 from cfljax.types import Federation, Hyper, Model, Updates
@@ -103,25 +103,25 @@ def train_on_gram(
     aside = (None, None) if pull is None and velocity is None else (jnp.zeros(2), jnp.array([0.0, 1.0]))
     layer = Layer(zero, zero if "momentum" in hyper else None, *aside)
 
-    def visit(at: tuple[Progress, Layer], where: jax.Array | None, mask: jax.Array | None, _: jax.Array) -> tuple[Progress, Layer]:
+    def visit(at: tuple[Progress, Layer], seen: Seen | None, number: jax.Array) -> tuple[Progress, Layer]:
         progress, layer = at
-        z, labels = _seen(fixed, layer, where, progress.seen > 0)
-        here = place < count if mask is None else mask
+        where, here, there = (None, place < count, count) if seen is None else seen
+        z, labels = _seen(fixed, layer, where, number > 0)
         loss, (dz, grads) = jax.value_and_grad(_loss_sum, (1, 2))(model, z, progress.params, first, labels, here)
-        samples = jnp.sum(here).astype(jnp.float32)
+        samples = there.astype(jnp.float32)
         mean = 1 / jnp.maximum(samples, 1.0)
         progress = step(progress, (loss * mean, samples, jax.tree.map(lambda g: g * mean, grads)))
         return progress, _move(layer, hyper, where, dz if "loss_sum" in hyper else dz * mean)
 
     shuffle = lambda key: keys.permutation(key, count, length)  # noqa: E731
-    (end, layer), total = follow(federation, task, work, shuffle, visit, (start_of(rule, others, rest_velocity), layer))
+    (end, layer), total, visited = follow(federation, task, work, shuffle, visit, (start_of(rule, others, rest_velocity), layer))
     moved = -_across(layer.a, x) - _sum(layer.moved, pull, velocity)
     step_of_others = jax.tree.map(jnp.subtract, end.params, others)
     delta = jnp.where(total > 0, model.ravel(replaced(step_of_others, first.kernel, moved)), 0.0)
     buffers = None
     if velocity is not None and layer.u is not None:
         buffers = model.ravel(replaced(end.optimiser, first.kernel, _across(layer.u, x) + _sum(layer.speed, pull, velocity)))
-    return Updates(delta, end.loss / jnp.maximum(end.seen, 1), total, buffers, which)
+    return Updates(delta, end.loss / visited, total, buffers, which)
 
 
 def _pick(

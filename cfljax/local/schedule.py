@@ -43,9 +43,19 @@ class Task(NamedTuple):
     """i32[epochs, whole batches]: the shuffles of all epochs, where they are made beforehand (`all_epochs`)."""
 
 
+class Seen(NamedTuple):
+    """The samples of a step."""
+
+    positions: jax.Array
+    """i32[B] of the client's list."""
+    mask: jax.Array
+    """bool[B]."""
+    there: jax.Array
+    """i32[] how many there are: the sum of the mask, which would be a reduction in every step."""
+
+
 Visit = Callable[..., Any]
-"""(carry, positions i32[B] of the client's list, mask bool[B], key of the step) -> carry; positions and mask are None for
-all of the client's samples."""
+"""(carry, Seen or None for all of the client's samples, i32[] number of the step) -> carry."""
 Shuffle = Callable[[jax.Array], jax.Array]
 """key -> i32[whole batches]: a shuffle of 0 … count − 1, then filler."""
 
@@ -66,14 +76,16 @@ def batch_of(federation: Federation, work: Work) -> int:
     return min(work.batch, federation.train.longest)
 
 
-def follow(federation: Federation, task: Task, work: Work, shuffled: Shuffle, visit: Visit, begin: Any) -> tuple[Any, jax.Array]:
-    """(`begin` after all the client's steps, how many there were): whole batches, or epochs of reshuffled batches, the last one
-    short, cut after the client's number of steps."""
-    total = train_steps(federation, task, work)
+def follow(
+    federation: Federation, task: Task, work: Work, shuffled: Shuffle, visit: Visit, begin: Any
+) -> tuple[Any, jax.Array, jax.Array]:
+    """(`begin` after all the client's steps, how many there were, f32[] how many samples they visited, at least 1): whole batches,
+    or epochs of reshuffled batches, the last one short, cut after the client's number of steps."""
+    total, count = train_steps(federation, task, work), federation.train.count[task.client]
     if work.batch is None:
-        whole = lambda i, carry: visit(carry, None, None, keys.fold(task.key, "step", i))  # noqa: E731
-        return jax.lax.fori_loop(0, total, whole, begin), total
-    count, batch = federation.train.count[task.client], batch_of(federation, work)
+        end = jax.lax.fori_loop(0, total, lambda i, carry: visit(carry, None, i), begin)
+        return end, total, _at_least_one(total * count)
+    batch = batch_of(federation, work)
     per_epoch, orders = -(-count // batch), task.orders
 
     def epoch(at: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
@@ -81,15 +93,20 @@ def follow(federation: Federation, task: Task, work: Work, shuffled: Shuffle, vi
         order = shuffled(_epoch(task, number)) if orders is None else orders[number]
 
         def one(b: jax.Array, carry: Any) -> Any:
-            mask = b * batch + jnp.arange(batch) < count
+            there = count - b * batch
             positions = jax.lax.dynamic_slice(order, (b * batch,), (batch,))
-            return visit(carry, positions, mask, keys.fold(task.key, "step", done + b))
+            return visit(carry, Seen(positions, jnp.arange(batch) < there, jnp.minimum(there, batch)), done + b)
 
         now = jnp.minimum(per_epoch, total - done)
         return jax.lax.fori_loop(0, now, one, carry), number + 1, done + now
 
     end, _, _ = jax.lax.while_loop(lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0)))
-    return end, total
+    whole, rest = jnp.divmod(total, jnp.maximum(per_epoch, 1))
+    return end, total, _at_least_one(whole * count + jnp.minimum(rest * batch, count))
+
+
+def _at_least_one(samples: jax.Array) -> jax.Array:
+    return jnp.maximum(samples, 1).astype(jnp.float32)
 
 
 def all_epochs(federation: Federation, task: Task, work: Work, one_by_one: bool) -> jax.Array | None:

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from cfljax import keys
 from cfljax.local.data import shuffle, take
 from cfljax.local.gradients import Gradient, batch_gradient, full_gradient, whole_batch
 from cfljax.local.optimiser import StepRule
-from cfljax.local.schedule import Task, Work, batch_of, follow
+from cfljax.local.schedule import Seen, Task, Work, batch_of, follow
 from cfljax.types import Federation, Hyper, Model, Updates
 
 
@@ -22,8 +23,6 @@ class Progress(NamedTuple):
     optimiser: Any
     loss: jax.Array
     """f32[] sum over the samples visited."""
-    seen: jax.Array
-    """f32[] how many samples that were."""
 
 
 Step = Callable[[Progress, Gradient], Progress]
@@ -37,26 +36,26 @@ def train(model: Model, federation: Federation, task: Task, rule: StepRule, hype
     step = stepper(rule, hyper, params if task.anchor is None else model.unravel(task.anchor))
     whole = whole_batch(federation, task.client) if work.batch is None else None
 
-    def visit(progress: Progress, positions: jax.Array | None, mask: jax.Array | None, key: jax.Array) -> Progress:
-        if positions is None:
+    def visit(progress: Progress, seen: Seen | None, number: jax.Array) -> Progress:
+        key = keys.fold(task.key, "step", number)
+        if seen is None:
             return step(progress, full_gradient(model, federation, task.client, progress.params, whole, key))
-        assert mask is not None
-        samples = (*take(federation, federation.train, task.client, positions, mask), mask)
-        return step(progress, batch_gradient(model, progress.params, samples, key))
+        samples = (*take(federation, federation.train, task.client, seen.positions, seen.mask), seen.mask)
+        return step(progress, batch_gradient(model, progress.params, samples, key, seen.there))
 
     def sort(key: jax.Array) -> jax.Array:
         split = federation.train
         return shuffle(key, split.count[task.client], split.longest, batch_of(federation, work), sequential)
 
-    end, total = follow(federation, task, work, sort, visit, start_of(rule, params, velocity))
+    end, total, visited = follow(federation, task, work, sort, visit, start_of(rule, params, velocity))
     delta = jnp.where(total > 0, model.ravel(end.params) - task.start, 0.0)
     buffers = None if task.velocity is None else model.ravel(end.optimiser)
-    return Updates(delta, end.loss / jnp.maximum(end.seen, 1), total, buffers)
+    return Updates(delta, end.loss / visited, total, buffers)
 
 
 def start_of(rule: StepRule, params: Any, velocity: Any) -> Progress:
     """Before the first step."""
-    return Progress(params, rule.init(params, velocity), jnp.float32(0), jnp.float32(0))
+    return Progress(params, rule.init(params, velocity), jnp.float32(0))
 
 
 def stepper(rule: StepRule, hyper: Hyper, anchor: Any) -> Step:
@@ -71,6 +70,6 @@ def stepper(rule: StepRule, hyper: Hyper, anchor: Any) -> Step:
         if "weight_decay" in hyper:
             grads = jax.tree.map(lambda g, w: g + hyper["weight_decay"] * w, grads, progress.params)
         params, state = rule.step(grads, progress.optimiser, progress.params)
-        return Progress(params, state, progress.loss + loss * count, progress.seen + count)
+        return Progress(params, state, progress.loss + loss * count)
 
     return step

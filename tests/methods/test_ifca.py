@@ -47,6 +47,18 @@ def test_agrees_with_a_plain_loop_over_clients(case):
     close(states, method, wanted)
 
 
+def test_choosing_and_training_in_one_go_agrees_with_it_too():
+    eight, work = federation(), WORK | {"gram": 4096}
+    assert toy.solver(toy.model(), **work).chooses(eight) and not toy.solver(toy.model(), **WORK).chooses(eight)
+    states, infos, method = rounds.run("ifca", eight, work=work, clusters=3, **DEFAULTS)
+    options = DEFAULTS | {"reseeding": "never"}
+    del options["reseed"]
+    close(states, method, ifca(plain.Net(6, 4), plain.Clients(eight), states[0].models, 0, 4, 5, 0.1, **WORK, **options))
+    _, apart, _ = rounds.run("ifca", eight, work=WORK, clusters=3, **DEFAULTS)
+    for a, b in zip(infos, apart, strict=True):
+        assert np.allclose(a.train_loss, b.train_loss, rtol=1e-5) and np.allclose(a.discrepancy, b.discrepancy, rtol=1e-4)
+
+
 def test_one_cluster_is_fedavg():
     full = {"steps": 2, "batch": "full"}
     ours, _, method = rounds.run("ifca", federation(), rounds=2, work=full, clusters=1, average="samples")
