@@ -22,8 +22,9 @@ from cfljax.store import provenance, summarise
 from cfljax.types import Federation
 
 
-class OutOfMemory(Exception):
-    """The batch is too large for the device."""
+class InHalves(Exception):
+    """The batch is better carried out as its halves: it is too large for the device (the exception says so), or one of its runs
+    raises, which is no reason for the others to fail."""
 
 
 Unit = tuple[dict[str, Any], dict[str, np.ndarray]]
@@ -41,7 +42,7 @@ def run_batch(
     catch: bool = True,
 ) -> list[Unit]:
     """The units of a batch. With `catch`, an exception becomes `failed` records, so that a sweep goes on, but for those that
-    the next batch would meet, too (no data, no disk), and for a lack of memory that a smaller batch may not have."""
+    the next batch would meet, too (no data, no disk), and for what a smaller batch may not meet."""
     try:
         parts = assemble(batch.first, batch.width)
         size = {"clients": parts.federation.clients, "parameters": parts.model.size}
@@ -52,12 +53,16 @@ def run_batch(
     except CfljaxError as error:
         if not catch or isinstance(error, DataError | StoreError):
             raise
+        if len(batch.runs) > 1 and not distributed.connected():
+            raise InHalves from error
         return [failed(run, str(error)) for run in batch.runs]
     except Exception as error:
         if not catch or distributed.connected():  # the other processes wait for this one
             raise
         if batch.width > 1 and ("RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError)):
-            raise OutOfMemory from error
+            raise InHalves("out of memory") from error
+        if len(batch.runs) > 1:
+            raise InHalves from error
         if os.environ.get("CFLJAX_DEBUG"):
             traceback.print_exc()
         return [failed(run, f"{type(error).__name__}: {error}") for run in batch.runs]

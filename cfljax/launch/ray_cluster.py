@@ -242,14 +242,15 @@ class _Writer:
             self.progress.pass_over(change, accuracy)
 
     def settle(self, reference: Any) -> list[Batch]:
-        """Keep what a task has brought; the batches to do in its place, where the device was too small for it."""
+        """Keep what a task has brought; the batches to do in its place, where that was better."""
         task, parts = self.tasks[reference], []
         what, *rest = self.result(reference, task)
         if what == "error":
             raise WorkerError(*rest)
-        if what == "memory":
+        if what == "halves":
             self.at(task, 0, None)
-            parts = self.worker.split(task.batch)
+            self.store.remove_checkpoint(task.batch.id)
+            parts = self.worker.split(task.batch, *rest)
         else:
             for record, arrays in rest[0]:
                 self.worker.keep(name_of(task.batch), record, arrays)

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfljax.config import Spec, read_spec
 from cfljax.errors import CfljaxError, SpecError
-from cfljax.launch.batch import OutOfMemory, run_batch
+from cfljax.launch.batch import InHalves, run_batch
 from cfljax.launch.checkpoint import Keeper
 from cfljax.launch.devices import cores, use_cores
 from cfljax.launch.sweep import as_laid_down, batch_limit
@@ -77,7 +77,7 @@ class _Post:
 
 
 def compute(words: dict[str, Any], mailbox: Any, saved: Saved | None) -> tuple[Any, ...]:
-    """("units", units), ("memory",) where the device is too small for the batch, or ("error", message, exit code). `saved`: the
+    """("units", units), ("halves", why) where they are to be done in its place, or ("error", message, exit code). `saved`: the
     checkpoint of an earlier start."""
     try:
         _prepare(words)
@@ -89,8 +89,8 @@ def compute(words: dict[str, Any], mailbox: Any, saved: Saved | None) -> tuple[A
 
         keeper = Keeper(_Post(mailbox, saved), batch.id)  # type: ignore[arg-type]
         return "units", run_batch(batch, words["keep"], words["target"], report, keeper)
-    except OutOfMemory:
-        return ("memory",)
+    except InHalves as why:
+        return "halves", str(why)
     except CfljaxError as error:
         return "error", str(error), error.exit_code
 

@@ -12,7 +12,7 @@ import jax
 from cfljax import distributed, mesh, plan
 from cfljax.config import Run, Spec
 from cfljax.launch import together
-from cfljax.launch.batch import OutOfMemory, run_batch
+from cfljax.launch.batch import InHalves, run_batch
 from cfljax.launch.checkpoint import Keeper
 from cfljax.local import speed
 from cfljax.progress import Progress
@@ -120,7 +120,7 @@ class Worker(NamedTuple):
         return True
 
     def compute(self, batch: plan.Batch) -> None:
-        """The batch's units, or those of its halves where the device's memory is too small for it."""
+        """The batch's units, or those of its halves where it is too large for the device or a run of it raises."""
         told, name = [0], name_of(batch)
         self.progress.start(name, rounds_of(batch))
 
@@ -131,9 +131,10 @@ class Worker(NamedTuple):
         keeper = self.keeper(batch)
         try:
             units = run_batch(batch, self.options.keep, self.options.target, report, keeper)
-        except OutOfMemory:
+        except InHalves as why:
             self.progress.update(-told[0] * len(batch.runs))
-            for part in self.split(batch):
+            self.store.remove_checkpoint(batch.id)
+            for part in self.split(batch, str(why)):
                 self.compute(part)
             return
         for record, arrays in units:
@@ -148,11 +149,12 @@ class Worker(NamedTuple):
         together.announce(batch)
         return together.Sharer(self.store, batch.id)
 
-    def split(self, batch: plan.Batch) -> list[plan.Batch]:
-        """The halves of a batch that the device's memory is too small for, in its place in the plan before they run."""
+    def split(self, batch: plan.Batch, why: str) -> list[plan.Batch]:
+        """The halves of a batch, in its place in the plan before they run; `why` is told if it is something."""
         parts = plan.halves(batch)
-        words = f"out of memory with {batch.width} runs side by side; {parts[0].width} from here on"
-        self.progress.say(f"cfljax: {name_of(batch)}: {words}")
+        words = f"{why} with {batch.width} runs side by side; {parts[0].width} from here on"
+        if why:
+            self.progress.say(f"cfljax: {name_of(batch)}: {words}")
         with self.store.claim("plan", wait=True):
             table = self.store.read_plan() or {"batches": []}
             whole = [run.id for run in batch.runs]
