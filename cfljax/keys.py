@@ -8,9 +8,6 @@ import zlib
 import jax
 import jax.numpy as jnp
 
-FEW = 1 << 10
-"""Positions that a drawn number leaves room for in its word."""
-
 
 def root(seed: int | jax.Array) -> jax.Array:
     """The key of a run. The generator is named, so that a user's `jax_default_prng_impl` cannot change results."""
@@ -37,16 +34,24 @@ def scores(key: jax.Array, name: str, ids: jax.Array) -> jax.Array:
 
 
 def permutation(key: jax.Array, count: jax.Array, length: int) -> jax.Array:
-    """i32[length]: a shuffle of 0 … count − 1, then the rest. `length` pads only: it does not change the shuffle.
+    """i32[length]: a shuffle of 0 … count − 1, then the rest. `length` pads only: it does not change the shuffle."""
+    where = jnp.arange(length, dtype=jnp.int32)
+    bits = jnp.where(where < count, _drawn(key, length), jnp.uint32(0xFFFFFFFF))
+    return jax.lax.sort((bits, where), num_keys=1, is_stable=True)[1]
 
-    Positions are sorted by drawn numbers: of 31 bits, or of 21 where there are few, which then fit into one word with the position;
-    a CPU sorts single words in a fifth of the time of pairs."""
-    where = jnp.arange(length, dtype=jnp.uint32)
+
+def quick_permutation(key: jax.Array, count: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
+    """(the same, bool[] whether it is: two drawn numbers may be too close to tell). Positions and the upper bits of the numbers
+    share a word, and a CPU sorts single words in a fifth of the time of pairs."""
+    where, low = jnp.arange(length, dtype=jnp.uint32), jnp.uint32((1 << (length - 1).bit_length()) - 1)
+    end = jnp.uint32(1 << 31)
+    words = jax.lax.sort(jnp.where(where < count, _drawn(key, length) & ~low, end) | where)
+    upper = words & ~low
+    close = (upper[1:] == upper[:-1]) & (upper[1:] < end)
+    return (words & low).astype(jnp.int32), ~jnp.any(close)
+
+
+def _drawn(key: jax.Array, length: int) -> jax.Array:
+    """u32[length], of 31 bits."""
     with jax.threefry_partitionable(True):  # else the first bits would depend on `length`
-        drawn = jax.random.bits(key, (length,), jnp.uint32) >> 1
-    short = drawn & ~jnp.uint32(FEW - 1)
-    if length <= FEW:
-        words = jnp.where(where < count, short, jnp.uint32(1 << 31)) | where
-        return (jax.lax.sort(words) & (FEW - 1)).astype(jnp.int32)
-    bits = jnp.where(where < count, jnp.where(count <= FEW, short, drawn), jnp.uint32(0xFFFFFFFF))
-    return jax.lax.sort((bits, where.astype(jnp.int32)), num_keys=1, is_stable=True)[1]
+        return jax.random.bits(key, (length,), jnp.uint32) >> 1

@@ -14,8 +14,10 @@ from cfljax.types import Federation, Split
 TILE = 256
 """Samples that a full-batch pass holds at a time. Longer clients are summed tile by tile, so the cost is a client's own."""
 
-RUNGS = (0, 64, 128, 256, 512, 1024, *(4**k for k in range(6, 16)))
-"""How many samples are shuffled at a time, at least."""
+QUICK = 1024
+"""Samples up to which a shuffle is nearly always sure of itself the quick way."""
+RUNGS = (0, 64, 128, 256, 512, QUICK)
+"""How many samples are shuffled at a time; more: all."""
 
 
 def take(
@@ -29,20 +31,38 @@ def take(
 def shuffle(key: jax.Array, count: jax.Array, longest: int, batch: int, one_by_one: bool) -> jax.Array:
     """i32[..., longest rounded up to whole batches]: a shuffle of 0 … count − 1, then the rest, for each of key[...].
 
-    `one_by_one` sorts only as much as this client needs (64, 128, 256, …), which is a real saving where clients are trained
-    in sequence; the shuffle is the same.
+    `one_by_one` sorts only as much as this client needs (64, 128, 256, …), the quick way, which is a real saving where clients are
+    trained in sequence; the shuffle is the same.
     """
     length = -(-longest // batch) * batch
-    permute = keys.permutation
-    for _ in range(key.ndim):
-        permute = jax.vmap(permute, (0, None, None))
+    if key.ndim == 0:
+        return shuffle(key[None], count, longest, batch, one_by_one)[0]
+    whole = lambda one: keys.permutation(one, count, length)  # noqa: E731
     if not one_by_one:
-        return permute(key, count, length)
-    sizes = [size for size in RUNGS if size < length] + [length]
+        return jax.vmap(whole)(key)
+    sizes = [size for size in RUNGS if size < length]
+    ways = [_quick(key, count, size, length) for size in sizes]
+    if length <= QUICK:
+        ways.append(_quick(key, count, length, length))
+    else:
+        ways.append(lambda: (jax.vmap(whole)(key), jnp.ones(key.shape, bool)))
+    which = sum(jnp.asarray(count > size, jnp.int32) for size in sizes)
+    orders, sure = jax.lax.switch(which, ways)
 
-    def sort(size: int) -> Callable[[], jax.Array]:
-        rest = jnp.broadcast_to(jnp.arange(size, length, dtype=jnp.int32), (*key.shape, length - size))
-        return lambda: jnp.concatenate([permute(key, count, size), rest], -1) if size else rest
+    def again(of: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        return jax.lax.cond(of[2], lambda: of[1], lambda: whole(of[0]))
 
-    which = sum(jnp.asarray(count > size, jnp.int32) for size in sizes[:-1])
-    return jax.lax.switch(which, [sort(size) for size in sizes])
+    return jax.lax.cond(jnp.all(sure), lambda: orders, lambda: jax.lax.map(again, (key, orders, sure)))
+
+
+def _quick(key: jax.Array, count: jax.Array, size: int, length: int) -> Callable[[], tuple[jax.Array, jax.Array]]:
+    """A shuffle of `size` positions for each key, and whether it is sure."""
+    rest = jnp.broadcast_to(jnp.arange(size, length, dtype=jnp.int32), (*key.shape, length - size))
+    if size == 0:
+        return lambda: (rest, jnp.ones(key.shape, bool))
+
+    def sort() -> tuple[jax.Array, jax.Array]:
+        orders, sure = jax.vmap(lambda one: keys.quick_permutation(one, count, size))(key)
+        return jnp.concatenate([orders, rest], -1), sure
+
+    return sort

@@ -8,6 +8,7 @@ import pytest
 
 from cfljax import keys
 from cfljax.federation.pack import pad, reorder
+from cfljax.local.data import shuffle
 from cfljax.types import Jobs
 from tests import toy
 from tests.reference import plain
@@ -202,3 +203,15 @@ def test_shuffles_are_uniform_and_independent_of_length():
     key = jax.random.key(4)
     for longer in (6, 64, 1000):
         assert np.array_equal(keys.permutation(key, n, n), keys.permutation(key, n, longer)[:n])
+
+
+def test_the_quick_shuffle_is_the_same_and_knows_where_it_is_not():
+    each = jax.random.split(keys.root(1), 300)
+    for count, length in ((5, 6), (64, 64), (700, 1000)):
+        plain = jax.vmap(lambda k: keys.permutation(k, count, length))(each)  # noqa: B023
+        quick, sure = jax.vmap(lambda k: keys.quick_permutation(k, count, length))(each)  # noqa: B023
+        assert np.array_equal(plain[sure], quick[sure])
+        in_turn = jax.jit(lambda: shuffle(each, count, length, 1, True))()  # noqa: B023
+        assert np.array_equal(in_turn, plain)
+    differ = (np.asarray(plain) != np.asarray(quick)).any(axis=1)
+    assert 0 < differ.sum() < (~np.asarray(sure)).sum() < 100  # of 700 samples; half of the doubtful ones are right
