@@ -1,4 +1,5 @@
-"""The table of docs/reliability.md, from the JSON files that the drills have written: `python -m tests.drills.table`."""
+"""The tables of docs/reliability.md and README.md, from the JSON files that the drills have written:
+`python -m tests.drills.table`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 
 from tests.drills.common import RESULTS, ROOT
 
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE, README = ROOT / "docs" / "reliability.md", ROOT / "README.md"
 BEGIN, END = "<!-- measured: python -m tests.drills.table -->", "<!-- end -->"
 
 
@@ -42,6 +43,15 @@ def table(found: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def brief(found: list[dict[str, Any]]) -> str:
+    """Markdown: what was tried, how often, and with which program."""
+    lines = ["| # | what is tried | tried | failed | command |", "| --- | --- | --- | --- | --- |"]
+    for r in found:
+        program = r["command"].split(" --")[0]
+        lines.append(f"| {r['figure']} | {r['what']} | {r['tried']:,} | {r['failed']} | `{program}` |")
+    return "\n".join(lines)
+
+
 def failures(found: list[dict[str, Any]]) -> list[str]:
     """What failed, in words."""
     bad = [row for row in found if row["failed"]]
@@ -59,12 +69,12 @@ def machines(found: list[dict[str, Any]]) -> list[str]:
 
 
 def main() -> int:
-    """Write the table into the page, between its two marks."""
-    text = PAGE.read_text()
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    PAGE.write_text(f"{head}{BEGIN}\n{table(rows())}\n{END}{tail}")
-    print(f"{len(rows())} figures in {PAGE.relative_to(ROOT)}")
+    """Write the tables into the pages, between their two marks."""
+    for page, text in ((PAGE, table(rows())), (README, brief(rows()))):
+        head, _, rest = page.read_text().partition(BEGIN)
+        _, _, tail = rest.partition(END)
+        page.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}")
+        print(f"{len(rows())} figures in {page.relative_to(ROOT)}")
     return 0
 
 
