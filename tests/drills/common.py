@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import os
 import platform
@@ -208,6 +209,12 @@ class Clock:
             before = now
 
 
+@functools.cache
+def clock() -> Clock:
+    """The one of this process."""
+    return Clock()
+
+
 # --- sweeps in processes of their own ------------------------------------------------------------------------------------
 
 
@@ -248,16 +255,20 @@ def start(place: Path, folder: Path, *flags: str, **more: str) -> subprocess.Pop
 
 def sweep(place: Path, folder: Path, *flags: str, **more: str) -> tuple[int, str, str]:
     """(exit code, output, errors) of a sweep."""
-    process = start(place, folder, *flags, PYTHONFAULTHANDLER="1", **more)
+    process, begin = start(place, folder, *flags, PYTHONFAULTHANDLER="1", **more), clock().seconds
     try:
-        out, errors = process.communicate(timeout=HANGS)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGABRT)  # says where it stands
-        out, errors = process.communicate()
-        print(f"hangs after {HANGS} s: {errors}", file=sys.stderr)
+        while True:
+            try:
+                out, errors = process.communicate(timeout=5)
+                return process.returncode, out, errors
+            except subprocess.TimeoutExpired:
+                if clock().seconds - begin > HANGS:
+                    process.send_signal(signal.SIGABRT)  # says where it stands
+                    out, errors = process.communicate()
+                    print(f"hangs after {HANGS} s: {errors}", file=sys.stderr)
+                    return process.returncode, out, errors
     finally:
         kill(process)
-    return process.returncode, out, errors
 
 
 def kill(process: subprocess.Popen[str]) -> None:
