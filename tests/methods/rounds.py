@@ -34,6 +34,7 @@ def run(name, federation, rounds=4, participants=5, seed=0, lr=0.1, work=None, h
     hyper = {k: jnp.float32(v) for k, v in ({"lr": lr} | traced(config) | (hyper or {})).items()}
     key = keys.root(seed)
     setup = {} if method.setup is None else method.setup(key, federation, hyper | {"participants": participants})
+    setup = jax.tree.map(jnp.asarray, setup)  # as the engine does
     states, infos = [init(key, federation, hyper, setup)], []
     for t in range(rounds):
         each = keys.fold(key, "round", t)
