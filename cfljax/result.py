@@ -42,8 +42,7 @@ class Result:
     """One run: what it was asked (`config`), what came out (`summary`), and its arrays."""
 
     def __init__(self, record: dict[str, Any], arrays: dict[str, np.ndarray]):
-        self.record = record
-        self.arrays = arrays
+        self.record, self.arrays = record, arrays
 
     @property
     def run(self) -> str:

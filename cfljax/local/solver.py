@@ -82,16 +82,6 @@ def make_solver(
             return _each(one, key, federation, jobs, plan)
         return _each(lambda task: _sent(sending, federation, task, one(task), hyper), key, federation, jobs, plan)
 
-    def send(
-        key: jax.Array, federation: Federation, jobs: Jobs, rows: jax.Array, hyper: Hyper, unit: jax.Array | float = 1.0
-    ) -> jax.Array:
-        if not touched(sending, hyper):
-            return rows
-        uid = federation.uid[jobs.client]
-        one = lambda of: arrived(sending, hyper, of[0], of[1], of[2], unit)  # noqa: E731
-        each = (keys.fold_each(key, "client", uid), uid, rows)
-        return jax.lax.map(one, each) if sequential else jax.vmap(one)(each)
-
     def sizes_of(federation: Federation, work: Work) -> tuple[int, ...]:
         on_gram = plain_sgd and first_layer(model) is not None
         return gram_sizes(plan, federation.train.longest, work.batch) if on_gram else ()
@@ -121,7 +111,8 @@ def make_solver(
 
         return one
 
-    return Solver(fit, at_home, *_gradients(model, plan), send, functools.partial(rule, sending), chooses, work, plan)
+    send, adding = _sender(plan, sending), functools.partial(rule, sending)
+    return Solver(fit, at_home, *_gradients(model, plan), send, adding, chooses, work, plan)
 
 
 def _gradients(model: Model, plan: Plan) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -147,6 +138,22 @@ def _gradients(model: Model, plan: Plan) -> tuple[Callable[..., Any], Callable[.
         return _each(one, key, federation, jobs, plan)
 
     return gradient, first_batch_gradient
+
+
+def _sender(plan: Plan, sending: Sending) -> Callable[..., jax.Array]:
+    """`Solver.send`."""
+
+    def send(
+        key: jax.Array, federation: Federation, jobs: Jobs, rows: jax.Array, hyper: Hyper, unit: jax.Array | float = 1.0
+    ) -> jax.Array:
+        if not touched(sending, hyper):
+            return rows
+        uid = federation.uid[jobs.client]
+        one = lambda of: arrived(sending, hyper, of[0], of[1], of[2], unit)  # noqa: E731
+        each = (keys.fold_each(key, "client", uid), uid, rows)
+        return jax.lax.map(one, each) if plan.sequential else jax.vmap(one)(each)
+
+    return send
 
 
 def _sent(sending: Sending, federation: Federation, task: Task, updates: Updates, hyper: Hyper) -> Updates:
