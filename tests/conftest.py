@@ -6,7 +6,8 @@ import pathlib
 import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_llvm_disable_expensive_passes=true"
+QUICK = "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
 os.environ.setdefault("CFLJAX_CACHE", tempfile.mkdtemp(prefix="cfljax-tests-"))
 
 import jax  # noqa: E402

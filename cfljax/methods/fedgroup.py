@@ -32,16 +32,12 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.errors import SpecError
-from cfljax.kernels import host
-from cfljax.kernels.cosine import cosine_matrix
-from cfljax.kernels.dissimilarity import madc
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
-from cfljax.kernels.kmeans import kmeans
-from cfljax.kernels.mix import Rule, weights_by
-from cfljax.kernels.spectral import edc, edc_embedding
+from cfljax.kernels.mix import weights_by
 from cfljax.local.solver import Solver, Work
+from cfljax.methods.cold_start import COLD_STARTS, directions, first_groups, founders
 from cfljax.methods.common import first_model, jobs_from, sizes, traffic
-from cfljax.methods.pretrain import CHUNK, Parts, all_updates, learners, means, pretrain, pretrainer, ready, work_before
+from cfljax.methods.pretrain import CHUNK, all_updates, learners, pretrain, pretrainer, work_before
 from cfljax.methods.similarity import compared_size, similarity
 from cfljax.methods.together import tell, train_together
 from cfljax.options import option
@@ -59,7 +55,7 @@ class Config:
 
     clusters: int = option(3, "number of groups", low=1)
     cold_start: str = option(
-        "edc", "group by decomposed cosines, by MADC, or by random clients as centres", choices=("edc", "madc", "rcc")
+        "edc", "group by decomposed cosines, by MADC, or by random clients as centres", choices=COLD_STARTS
     )
     alpha: int = option(20, "clients that pre-train for the cold start, per group", low=1)
     pretrain_steps: int = option(50, "mini-batch steps of a pre-training", low=1)
@@ -126,13 +122,15 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, Any]:
         _check_epochs(config, solver)
         train = functools.partial(train_before, key, federation, hyper, start := np.asarray(first_model(key, model)))
-        ids, uid = _founders(key, federation, config), np.asarray(federation.uid)
+        ids = founders(key, federation, config.clusters, config.alpha, config.cold_start)
+        uid = np.asarray(federation.uid)
         delta = all_updates(train(ids), config.similarity)
-        found, snapshot = _cold_start(keys.fold(key, "cold_start"), delta, uid[ids], config)
+        grouping = (config.clusters, config.cold_start, config.snapshots)
+        found, snapshot = first_groups(keys.fold(key, "cold_start"), delta, uid[ids], *grouping)
         founder, labels = np.zeros(federation.clients, bool), np.full(federation.clients, -1, np.int32)
         founder[ids], labels[ids] = True, found
         parts = [(ids, delta)] if config.similarity == "exact" else train(ids)
-        compass = Compass(start, *_directions(parts, found, config.clusters, solver.rule(key, hyper)))
+        compass = Compass(start, *directions(parts, found, config.clusters, solver.rule(key, hyper)))
         guess, others = labels.copy(), np.flatnonzero(learners(federation) & (labels < 0))
         if not by_direction:
             guess[others] = np.asarray(_random_groups(keys.fold(key, "rac"), uid, compass.active))[others]
@@ -229,51 +227,6 @@ def _place(
     parts = (jnp.minimum(ids, clients - 1).reshape(-1, size), mask.reshape(-1, size))
     found = jax.lax.map(lambda part: _closest(solver, before, key, federation, hyper, compass, *part), parts)
     return jnp.where(who, found.reshape(-1)[:clients], -1)
-
-
-def _founders(key: jax.Array, federation: Federation, config: Config) -> np.ndarray:
-    """i32[n]: min(alpha · m, C) random clients; for RCC m of them."""
-    ids = ready(federation, "fedgroup", config.clusters)
-    wanted = config.clusters if config.cold_start == "rcc" else config.alpha * config.clusters
-    drawn = np.asarray(keys.scores(key, "cold_start", federation.uid))[ids]
-    return ids[np.argsort(drawn, kind="stable")[:wanted]]
-
-
-def _cold_start(key: jax.Array, delta: np.ndarray, uid: np.ndarray, config: Config) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """HOST. Group cold start (Algorithm 3): i32[n] the group of each pre-trained client (−1: its update is not finite), from
-    the updates f32[n, d]; and the snapshots."""
-    with jax.default_matmul_precision("highest"):
-        looked = _look(key, delta, uid, config.clusters, config.cold_start, config.snapshots)
-        seen = {name: np.asarray(a) for name, a in looked.items()}
-    usable, found = seen["usable"], np.arange(delta.shape[0])
-    if config.cold_start == "edc":
-        found = seen["groups"]
-    elif config.cold_start == "madc":
-        found[usable] = host.agglomerative(seen["madc"][np.ix_(usable, usable)], clusters=config.clusters)
-    kept = {name: seen[name] for name in ("embedding", "edc", "madc")} | {"founders": np.asarray(uid)} if config.snapshots else {}
-    return np.where(usable, found, -1).astype(np.int32), kept
-
-
-@functools.partial(jax.jit, static_argnums=(3, 4, 5))
-def _look(key: jax.Array, delta: jax.Array, uid: Array, groups: int, cold_start: str, snapshots: bool) -> dict[str, jax.Array]:
-    """What the pre-trained clients' updates f32[n, d] tell: for EDC K-means++ in the space of their cosines with the leading
-    directions, where eq. 8 is the distance; the matrix of eq. 7 for MADC."""
-    seen = {"usable": jnp.isfinite(delta).all(axis=1)}
-    if cold_start == "edc":
-        points = edc_embedding(delta, groups)
-        seen["groups"] = kmeans(key, points, groups, seen["usable"], jnp.asarray(uid), restarts=10, max_iter=20).labels
-    if cold_start == "madc" or snapshots:
-        seen["madc"] = madc(cosine_matrix(delta, mask=seen["usable"]), seen["usable"])  # eq. 7
-    if snapshots:
-        seen |= {"embedding": edc_embedding(delta, groups), "edc": edc(delta, groups)}  # eq. 8
-    return seen
-
-
-def _directions(parts: Parts, found: np.ndarray, groups: int, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
-    """HOST. f32[K, d] the unweighted mean update of each group's members, and bool[K] which groups have some."""
-    active = np.isin(np.arange(groups), found)
-    active[0] |= not active.any()  # nothing finite: everybody joins the first
-    return means(parts, found, groups, rule), active
 
 
 @jax.jit

@@ -167,7 +167,7 @@ def _ours(measured: Measured, cell: Cell, published: Published) -> str:
     if not measured.values:
         return "not run"
     if cell.take.reaches is not None:
-        return ", ".join("never" if math.isinf(v) else f"{v:.0f}" for v in measured.values.values())
+        return ", ".join(f"> {measured.rounds[seed]}" if math.isinf(v) else f"{v:.0f}" for seed, v in measured.values.items())
     deviation = measured.deviation
     return _number(measured.mean, cell, published, None if math.isnan(deviation) else deviation)
 

@@ -92,6 +92,7 @@ def _value(record: dict[str, Any], key: str) -> Any:
 def _measured(cell: Cell, take: Take, chosen: list[Unit], units: list[Unit], published: Published) -> Measured:
     scale = published.scale if take.reaches is None else 1.0
     values = {}
+    rounds = {unit.seed: unit.record["config"]["train"]["rounds"] for unit in chosen} if take.reaches is not None else {}
     for unit in sorted(chosen, key=lambda u: u.seed):
         if take.summary:  # the record has it: its arrays are not needed
             value = take.of(Result(unit.record, {}))
@@ -99,7 +100,7 @@ def _measured(cell: Cell, take: Take, chosen: list[Unit], units: list[Unit], pub
             value = take.of(Result(*unit.store.read(unit.id)), _labels(cell, unit, units, published))
         if not math.isnan(value):
             values[unit.seed] = scale * value
-    return Measured(values)
+    return Measured(values, rounds)
 
 
 def _labels(cell: Cell, unit: Unit, units: list[Unit], published: Published) -> np.ndarray | None:

@@ -196,7 +196,7 @@ def decided(kind, cells, published=None, tolerance=1.0, theirs=(), **values):
     take = Take(history="purity", reaches=0.9) if kind in ("reduction", "order") else Take(summary="accuracy_max")
     table = tuple(Cell(name, {"label": name}, take, dict(theirs).get(name)) for name in values)
     of = Published("f", "p", "t", "s", "", "%", False, "", table, ())
-    measured = {name: Measured(dict(enumerate(v))) for name, v in values.items()}
+    measured = {name: Measured(dict(enumerate(v)), dict.fromkeys(range(len(v)), 60)) for name, v in values.items()}
     return verdict(Claim("c", kind, tuple(cells), published, tolerance), of, measured)
 
 
@@ -211,6 +211,9 @@ CASES = [
     ("difference", "ab", 5.0, {"a": [], "b": [6]}, "not run"),
     ("reduction", "ab", 0.9, {"a": [2, 2, 2], "b": [2, 20, math.inf]}, "reproduces"),
     ("reduction", "ab", 0.9, {"a": [2, 3, 2], "b": [4, 4, 4]}, "reproduces in direction"),
+    ("reduction", "ab", 0.9, {"a": [2, 1], "b": [math.inf, math.inf]}, "reproduces"),  # at least 97 %
+    ("reduction", "ab", 0.9, {"a": [40], "b": [math.inf]}, "reproduces in direction"),  # at least a third of the 60 rounds
+    ("reduction", "ab", 0.9, {"a": [60], "b": [math.inf]}, "does not reproduce"),
     ("reduction", "ab", 0.9, {"a": [math.inf, 3, 9], "b": [4, 4, 4]}, "does not reproduce"),
     ("reduction", "ab", 0.9, {"a": [math.inf], "b": [math.inf]}, "does not reproduce"),
     ("difference", "ab", None, {"a": [10, 11], "b": [5, 6.5]}, "reproduces"),
@@ -230,6 +233,13 @@ CASES = [
 def test_a_verdict_rests_on_the_numbers(kind, cells, published, values, word):
     tolerance = 0.05 if kind == "reduction" else 0.0 if kind == "at_least" else 1.0
     assert decided(kind, cells, published, tolerance, **values).word == word
+
+
+def test_a_number_that_is_not_of_rounds_may_be_reduced_too():
+    cells = (Cell("a", {}, Take(summary="accuracy_last10")), Cell("b", {}, Take(summary="accuracy_last10")))
+    of = Published("f", "p", "t", "s", "", "%", False, "", cells, ())
+    found = verdict(Claim("c", "reduction", ("a", "b"), 0.2, 0.05), of, {"a": Measured({0: 75.0}), "b": Measured({0: 94.0})})
+    assert found == ("reproduces", "20 % less in the median (1 of 1 seeds less); published 20 % less (one seed)")
 
 
 @pytest.mark.parametrize(
