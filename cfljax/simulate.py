@@ -17,7 +17,7 @@ from cfljax.local.send import Sending, as_trained_on, exact_share
 from cfljax.local.shards import lying, placed, sharded
 from cfljax.local.spread import everywhere
 from cfljax.mesh import RUNS
-from cfljax.types import Federation, Method, Model
+from cfljax.types import Federation, Hyper, Method, Model
 
 
 class Output(NamedTuple):
@@ -89,23 +89,13 @@ def simulate(
     of the result. `checkpoint` gets a function that makes one, to be called when it is time; `resume` goes on from it. `mesh`: the
     devices that a round's participants are dealt to; `shard`: and the samples of the federation, which is then of numpy arrays."""
     runs = len(seeds)
-    spare = 0 if mesh is None else -runs % mesh.shape.get(RUNS, 1)  # groups of devices have as many runs each: the last one again
-    seeds, hypers = seeds + seeds[-1:] * spare, hypers + hypers[-1:] * spare
-    hypers = [exact_share(settings.sending, each, federation) for each in hypers]
-    run_keys = jnp.stack([keys.root(seed) for seed in seeds])
-    hyper = {name: jnp.array([h[name] for h in hypers], jnp.float32) for name in hypers[0]}
-    program = make_program(method, model, settings)
-    start_program, chunk_program = everywhere(program.start, mesh, 3), everywhere(program.chunk, mesh, 3)
     begin = time.perf_counter()
-    there = sharded(federation, mesh) if shard and mesh is not None else placed(federation, mesh)
-    with jax.default_matmul_precision(settings.precision), lying(there, mesh):
-        told = [h | {"participants": settings.participants} for h in hypers]
-        setup = _setups(method, federation, run_keys, told, settings.sending)
+    run_keys, hyper, setup, there = _inputs(method, federation, settings, seeds, hypers, mesh, shard)
     seconds_setup = time.perf_counter() - begin
-    where = (program_key, mesh)
+    program, where = make_program(method, model, settings), (program_key, mesh)
     args = (*placed((run_keys, hyper, setup), mesh, True), there)
     if resume is None:
-        start, compile_start = _compile(start_program, args, (where, "start"), ())
+        start, compile_start = _compile(everywhere(program.start, mesh, 3), args, (where, "start"), ())
         carry, done, rows = start(*args), 0, []
     else:  # the set-up is done again only for the structure that the saved arrays go into
         carry = _restore(jax.eval_shape(program.start, run_keys, hyper, setup, federation), resume.carry)
@@ -113,7 +103,7 @@ def simulate(
         carry = placed(carry, mesh, True)
     fixed = (args[0], args[1], args[3])
     now = (jnp.int32(0), jnp.int32(0), jnp.array(True))
-    chunk, compile_chunk = _compile(chunk_program, (carry, *fixed, *placed(now, mesh)), (where, "chunk"), (0,))
+    chunk, compile_chunk = _compile(everywhere(program.chunk, mesh, 3), (carry, *fixed, *placed(now, mesh)), (where, "chunk"), (0,))
     clock = Clock()
     distributed.meet()
     while not rows or done < settings.rounds:
@@ -138,6 +128,29 @@ def simulate(
     train, evaluate = clock.split(history["round"].shape[1])
     seconds = (seconds_setup, compile_start + compile_chunk, train, evaluate)
     return _outputs(method, model, _fetched(carry), history, runs, seconds, settings.vector_up)
+
+
+def _inputs(
+    method: Method,
+    federation: Federation,
+    settings: Settings,
+    seeds: list[int],
+    hypers: list[dict[str, float]],
+    mesh: jax.sharding.Mesh | None,
+    shard: bool,
+) -> tuple[jax.Array, Hyper, Any, Federation]:
+    """What all runs start from, a leading R on every array but the federation's: keys, numbers, what the method prepares, and
+    the federation where it is computed on."""
+    spare = 0 if mesh is None else -len(seeds) % mesh.shape.get(RUNS, 1)  # groups of devices have as many runs each: the last again
+    seeds, hypers = seeds + seeds[-1:] * spare, hypers + hypers[-1:] * spare
+    hypers = [exact_share(settings.sending, each, federation) for each in hypers]
+    run_keys = jnp.stack([keys.root(seed) for seed in seeds])
+    hyper = {name: jnp.array([h[name] for h in hypers], jnp.float32) for name in hypers[0]}
+    there = sharded(federation, mesh) if shard and mesh is not None else placed(federation, mesh)
+    with jax.default_matmul_precision(settings.precision), lying(there, mesh):
+        told = [h | {"participants": settings.participants} for h in hypers]
+        setup = _setups(method, federation, run_keys, told, settings.sending)
+    return run_keys, hyper, setup, there
 
 
 def _restore(shape: Carry, leaves: list[Any]) -> Carry:

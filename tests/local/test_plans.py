@@ -187,7 +187,7 @@ print("same")
 
 
 def test_several_devices_give_the_results_of_one():
-    flags = "--xla_force_host_platform_device_count=3 --xla_llvm_disable_expensive_passes=true"
+    flags = "--xla_force_host_platform_device_count=3 --xla_backend_optimization_level=0"
     done = subprocess.run(
         [sys.executable, "-c", DEVICES], capture_output=True, text=True, env={**__import__("os").environ, "XLA_FLAGS": flags}
     )
