@@ -11,6 +11,7 @@ from cfljax.launch import checkpoint
 from cfljax.methods import METHODS
 from cfljax.simulate import simulate
 from tests import toy
+from tests.reference import plain
 
 
 @pytest.fixture(scope="module")
@@ -75,22 +76,41 @@ def test_a_checkpoint_of_something_else_is_refused(parts):
 
 def test_scoring_only_some_clients_and_those_who_have_arrived(parts):
     method, model, federation = parts
-    late = toy.replace(federation, arrive=jnp.array([0, 0, 2, 0, 0, 0]))
+    late = toy.replace(federation, arrive=jnp.array([0, 0, 1, 0, 0, 0]))
     (output,) = run((method, model, jax.device_put(late)), Settings(3, 6))
-    assert output.history["scored"].tolist() == [5, 5, 6, 6]
+    assert output.history["scored"].tolist() == [5, 6, 6, 6]
     newcomers = output.history["accuracy_newcomers"]
-    assert np.isnan(newcomers[:2]).all() and np.isclose(newcomers[3], output.client_accuracy[2])
+    assert np.isnan(newcomers[0]) and np.isclose(newcomers[3], output.client_accuracy[2])
     (some,) = run(parts, Settings(1, 3, eval_clients=2))
     assert some.history["scored"].tolist() == [2, 2] and np.isfinite(some.client_accuracy).sum() == 2
+
+
+def test_scoring_only_clients_that_have_a_cluster(parts):
+    _, model, federation = parts
+    entry = METHODS.entry("ifca")
+    method = entry.make(entry.options(clusters=1), model, toy.solver(model))
+    settings = Settings(3, 2, score="assigned", label_history=True)
+    (output,) = simulate(method, model, federation, settings, [0], [{"lr": 0.1}])
+    assert output.history["scored"].tolist() == (output.labels == 0).sum(axis=1).tolist() and output.history["scored"][1] == 2
+    assert np.isfinite(output.client_accuracy).tolist() == (output.labels[-1] == 0).tolist()
 
 
 @pytest.mark.parametrize("choice", ["test_loss", "holdout"])
 def test_clients_that_never_train_choose_by_loss(choice):
     federation, model = toy.federation("label_permutation", clients=6, groups=2), toy.model()
-    count = federation.train.count.at[jnp.array([2, 3])].set(0)
-    federation = toy.replace(federation, train=toy.replace(federation.train, count=count))
+    alone = jnp.array([2, 3])
+    truth = np.asarray(federation.group)[alone]
+    federation = toy.replace(
+        federation,
+        train=toy.replace(federation.train, count=federation.train.count.at[alone].set(0)),
+        group=federation.group.at[alone].set(1 - truth),  # what the oracle would say of them
+    )
     entry = METHODS.entry("oracle")
     method = entry.make(entry.options(), model, toy.solver(model, epochs=3))
     (output,) = simulate(method, model, federation, Settings(8, 4, test_choice=choice), [0], [{"lr": 0.2}])
     assert output.history["scored"][-1] == 6
-    assert min(output.client_accuracy[2:4]) > 0.8  # at random, or with the other group's labels, it would be far less
+    for c, group in zip((2, 3), truth, strict=True):
+        x, y = plain.Clients(federation).test[c]
+        right = plain.Net(6, 4).logits(np.asarray(output.models[group], np.float64), x).argmax(axis=1) == y
+        right = right[len(right) // 2 :] if choice == "holdout" else right
+        assert output.client_accuracy[c] == pytest.approx(right.mean()) and right.mean() > 0.8

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import cosine_similarity
 
+from cfljax.kernels import blocks
 from cfljax.kernels.cosine import cosine_matrix, cosine_rows
 from cfljax.kernels.cover import ccs_threshold, cover
 from tests.kernels.compiled import compiled
@@ -47,6 +48,8 @@ def test_cosine_rows_is_the_diagonal():
     a, b = vectors(9, 5000), vectors(9, 5000)
     np.testing.assert_allclose(compiled(cosine_rows, a, b), np.diag(compiled(cosine_matrix, a, b)), atol=1e-5)
     np.testing.assert_allclose(compiled(cosine_rows, a, b[0]), compiled(cosine_matrix, a, b)[:, 0], atol=1e-5)
+    one, zero = np.eye(2, 5000, dtype=np.float32), np.zeros((2, 5000), np.float32)  # where only one of the two is zero
+    assert compiled(cosine_rows, zero, one).tolist() == compiled(cosine_rows, one, zero).tolist() == [0, 0]
 
 
 def plain_cover(similarity, threshold, mask):
@@ -91,3 +94,13 @@ def test_threshold_goes_from_theta_to_a_right_angle():
     assert eps(0.0, 2.0) == 0.0  # and one below the target
     assert eps(0.01, 0.04) == 0.0  # the first loss is below the target
     assert eps(np.nan, 2.0) == eps(np.inf, 2.0) == eps(2.0, np.nan) == eps(2.0, 2.0)
+
+
+@pytest.mark.parametrize("d", [5, blocks.BLOCK, blocks.BLOCK + 1, 2 * blocks.BLOCK, 2 * blocks.BLOCK + 7])
+def test_products_in_blocks_are_those_of_the_whole(d):
+    rng = np.random.default_rng(d)
+    weights, x = rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=(3, d)).astype(np.float32)
+    scale = np.array([0.5, 0.0, 2.0], np.float32)
+    exact = x.astype(np.float64) * scale[:, None]
+    assert np.allclose(blocks.combine(weights, x, scale), weights @ exact, atol=1e-5)
+    assert np.allclose(blocks.product(x, x, scale, scale), exact @ exact.T, rtol=1e-5, atol=1e-3)

@@ -5,7 +5,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from cfljax import keys
-from cfljax.kernels.kmeans import _lloyd, kmeans
+from cfljax.kernels.kmeans import _gumbel, _lloyd, kmeans
 from tests.kernels.compiled import compiled
 
 rng = np.random.default_rng(0)
@@ -89,3 +89,8 @@ def test_max_iter_limits_the_work():
     points, _ = blobs(60, 3, 1.0)
     short, long = (compiled(kmeans, KEY, points, clusters=4, restarts=1, max_iter=np.int32(m)) for m in (1, 300))
     assert long.inertia < short.inertia
+
+
+def test_the_draws_of_seeding_are_gumbels():
+    draws = np.asarray(_gumbel(KEY, jnp.int32(1), jnp.arange(20_000)))
+    assert abs(draws.mean() - np.euler_gamma) < 0.04 and abs(draws.var() - np.pi**2 / 6) < 0.1

@@ -6,7 +6,7 @@ import pytest
 
 from cfljax import keys
 from cfljax.federation.gather import samples
-from cfljax.local.send import Sending, arrived, as_trained_on, compressed, exact_share, liars, rule
+from cfljax.local.send import Sending, arrived, as_trained_on, compressed, exact_share, liars, rule, touched
 from tests import toy
 
 ROW = np.random.default_rng(0).normal(size=1000).astype(np.float32)
@@ -15,6 +15,12 @@ KEY = keys.root(3)
 
 def send(row=ROW, sending=Sending(), uid=5, unit=1.0, key=KEY, **numbers):  # noqa: B008
     return np.asarray(arrived(sending, {k.replace("_", ".", 1): v for k, v in numbers.items()}, key, jnp.int32(uid), row, unit))
+
+
+@pytest.mark.parametrize("attack, on_its_way", [("", False), ("label_flip", False), ("sign_flip", True), ("noise", True)])
+def test_what_happens_to_updates_on_their_way(attack, on_its_way):
+    assert touched(Sending(attack=attack), {}) == on_its_way
+    assert touched(Sending(attack=attack, compress="int8"), {}) and touched(Sending(attack=attack), {"privacy.clip": 1.0})
 
 
 def test_clipping_shortens_and_leaves_short_ones_to_the_bit():
