@@ -11,7 +11,7 @@ from tests.report import synthetic
 
 
 def test_a_copy_has_the_summary_the_curves_and_the_last_labels_alone(tmp_path):
-    own = {"large": np.zeros(LARGEST + 1), "small": np.zeros(3)}
+    own = {"large": np.zeros(LARGEST + 1), "small": np.arange(6.0).reshape(2, 3)}
     store = synthetic.sweep(tmp_path / "a", own=own)
     store.write_spec("name = 'x'\n")
     assert compact(tmp_path / "a", tmp_path / "b") == 9
@@ -19,7 +19,7 @@ def test_a_copy_has_the_summary_the_curves_and_the_last_labels_alone(tmp_path):
     assert after.to_pandas().equals(before.to_pandas()) and after.history().equals(before.history())
     for one, other in zip(before, after, strict=True):
         assert (one.labels == other.labels).all() and other.arrays["labels"].ndim == 1
-        assert set(other.diag) == {f"{one.method}/small"}
+        assert set(other.diag) == {f"{one.method}/small"} and other.diag[f"{one.method}/small"].shape == (2, 3)
     assert verify(tmp_path / "b") == {} and after.store.read_spec() == "name = 'x'\n"
     assert sorted(p.name for p in (tmp_path / "b").iterdir()) == ["plan.json", "spec.toml", "units"]
 
