@@ -76,6 +76,16 @@ class Config:
         if self.pretrain_epochs is not None and self.pretrain_steps != 50:
             raise SpecError(f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or pretrain_epochs, not both")
 
+    @property
+    def by_direction(self) -> bool:
+        """Whether newcomers pre-train and join the closest group."""
+        return self.assign == "eq9"
+
+    @property
+    def moving(self) -> bool:
+        """Whether what newcomers are compared with changes from round to round."""
+        return self.by_direction and self.newcomer != "initial"
+
     def releases(self, rounds: int) -> tuple[int, int]:
         """Noised sums: one each round, and the cold start's, over clients that nobody draws anew."""
         return rounds, 1
@@ -115,29 +125,7 @@ class State(NamedTuple):
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """FedGroup: groups from the directions of first updates; FedGrouProx with mu."""
     before = work_before(solver, config.pretrain_epochs, None if config.pretrain_epochs else config.pretrain_steps)
-    train_before = pretrainer(solver, before)
-    by_direction = config.assign == "eq9"
-    moving = by_direction and config.newcomer != "initial"
-
-    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, Any]:
-        _check_epochs(config, solver)
-        train = functools.partial(train_before, key, federation, hyper, start := np.asarray(first_model(key, model)))
-        ids = founders(key, federation, config.clusters, config.alpha, config.cold_start)
-        uid = np.asarray(federation.uid)
-        delta = all_updates(train(ids), config.similarity)
-        grouping = (config.clusters, config.cold_start, config.snapshots)
-        found, snapshot = first_groups(keys.fold(key, "cold_start"), delta, uid[ids], *grouping)
-        founder, labels = np.zeros(federation.clients, bool), np.full(federation.clients, -1, np.int32)
-        founder[ids], labels[ids] = True, found
-        parts = [(ids, delta)] if config.similarity == "exact" else train(ids)
-        compass = Compass(start, *directions(parts, found, config.clusters, solver.rule(key, hyper)))
-        guess, others = labels.copy(), np.flatnonzero(learners(federation) & (labels < 0))
-        if not by_direction:
-            guess[others] = np.asarray(_random_groups(keys.fold(key, "rac"), uid, compass.active))[others]
-        elif not moving:
-            for part, moves in train(others):
-                guess[part] = _joined(compass, moves)
-        return {"labels": labels, "guess": guess, "founder": founder, "compass": compass, "snapshot": snapshot}
+    by_direction, moving = config.by_direction, config.moving
 
     def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, Any]) -> State:
         compass = Compass(*setup["compass"])
@@ -178,7 +166,32 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return jnp.where(state.labels >= 0, state.labels, found)
 
     models = lambda state: (state.models, state.labels)  # noqa: E731
+    setup = functools.partial(_found, config, model, solver, pretrainer(solver, before))
     return Method(init, round, models, setup, score=score, extras=lambda state: state.snapshot)
+
+
+def _found(
+    config: Config, model: Model, solver: Solver, train_before: Any, key: jax.Array, federation: Federation, hyper: Hyper
+) -> dict[str, Any]:
+    """HOST. The cold start, and the groups of all others where these do not depend on the round."""
+    _check_epochs(config, solver)
+    train = functools.partial(train_before, key, federation, hyper, start := np.asarray(first_model(key, model)))
+    ids = founders(key, federation, config.clusters, config.alpha, config.cold_start)
+    uid = np.asarray(federation.uid)
+    delta = all_updates(train(ids), config.similarity)
+    grouping = (config.clusters, config.cold_start, config.snapshots)
+    found, snapshot = first_groups(keys.fold(key, "cold_start"), delta, uid[ids], *grouping)
+    founder, labels = np.zeros(federation.clients, bool), np.full(federation.clients, -1, np.int32)
+    founder[ids], labels[ids] = True, found
+    parts = [(ids, delta)] if config.similarity == "exact" else train(ids)
+    compass = Compass(start, *directions(parts, found, config.clusters, solver.rule(key, hyper)))
+    guess, others = labels.copy(), np.flatnonzero(learners(federation) & (labels < 0))
+    if not config.by_direction:
+        guess[others] = np.asarray(_random_groups(keys.fold(key, "rac"), uid, compass.active))[others]
+    elif not config.moving:
+        for part, moves in train(others):
+            guess[part] = _joined(compass, moves)
+    return {"labels": labels, "guess": guess, "founder": founder, "compass": compass, "snapshot": snapshot}
 
 
 def _turned(state: State, after: jax.Array, moved: jax.Array, newcomer: str) -> Compass:

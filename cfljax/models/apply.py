@@ -89,7 +89,7 @@ def _nnx(factory: Callable, name: str) -> Functions:
     def apply(params: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
         training = key is not None
         module = nnx.merge(graph, params, _streams(streams, key), copy=True)  # a copy: variables belong to one trace
-        module.train() if training else module.eval()
+        module.set_attributes(deterministic=not training, use_running_average=not training, raise_if_not_found=False)
         with jax.threefry_partitionable(True):  # as above
             return module(x, **_training_words(type(module).__call__, training))
 

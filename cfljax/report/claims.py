@@ -110,29 +110,23 @@ def signed_difference(claim: Claim, measured: Mapping[str, Measured]) -> str:
 
 
 def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
-    slow = measured[claim.cells[1]]
-    ran = {seed: slow.rounds.get(seed, math.inf) for seed in slow.values}
-    less = [value for value in _paired(claim, measured, _less, ran) if not math.isnan(value)]
+    fast, slow = (measured[name] for name in claim.cells)
+    pairs = [(a, slow.values[seed], slow.rounds.get(seed, math.inf)) for seed, a in fast.values.items() if seed in slow.values]
+    pairs = [(a, b, ran) for a, b, ran in pairs if math.isfinite(a) or math.isfinite(b)]
+    less = [1 - a / min(b, ran) if math.isfinite(a) else -math.inf for a, b, ran in pairs]
     word = "fewer" if of.cell(claim.cells[0]).take.lower_is_better else "less"
     published = "" if claim.published is None else f"; published {_fewer(claim.published, word)}"
     if not less:
         return Verdict(FAILS, f"neither gets there{published}")
     middle = float(np.median(less))
     better = sum(value > 0 for value in less)
-    bound = math.isfinite(middle) and any(map(math.isinf, slow.values.values()))
+    bound = math.isfinite(middle) and any(math.isinf(b) for _, b, _ in pairs)
     found = f"{'at least ' if bound else ''}{_fewer(middle, word)} in the median ({better} of {len(less)} seeds {word}){published}"
     if claim.published is None:
         whole = better == len(less)
     else:
         whole = abs(middle - claim.published) <= claim.tolerance or (bound and middle > claim.published)
     return Verdict(REPRODUCES if whole else DIRECTION if middle > 0 else FAILS, found)
-
-
-def _less(a: float, b: float, ran: float) -> float:
-    """1 − a/b, where either may be inf: not reached in the rounds that ran."""
-    if math.isinf(a):
-        return math.nan if math.isinf(b) else -math.inf
-    return 1 - a / min(b, ran)
 
 
 def _fewer(share: float, word: str) -> str:
@@ -159,10 +153,10 @@ def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> 
 DECIDERS = {"within": _within, "difference": _difference, "reduction": _reduction, "order": _order, "at_least": _at_least}
 
 
-def _paired(claim: Claim, measured: Mapping[str, Measured], how: Callable[..., float], *more: Mapping[int, float]) -> list[float]:
-    """`how` of the two cells (and what `more` has), for every seed that both have."""
+def _paired(claim: Claim, measured: Mapping[str, Measured], how: Callable[[float, float], float]) -> list[float]:
+    """`how` of the two cells, for every seed that both have."""
     one, other = (measured[name].values for name in claim.cells)
-    return [how(one[seed], other[seed], *(each[seed] for each in more)) for seed in one if seed in other]
+    return [how(one[seed], other[seed]) for seed in one if seed in other]
 
 
 def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
