@@ -3,8 +3,9 @@
     python -m tests.drills.mutate --count 100 --seed 0
     python -m tests.drills.mutate --only store --count 20
 
-Works on a copy of the checkout; mutants are drawn at random, each part equally often. A mutant that no test fails on is listed with
-its place, to be looked at by a person.
+Works on a copy of the checkout; mutants are drawn at random, each part equally often and none twice. A mutant that no test fails
+on is listed with its place, to be looked at by a person. Those that were looked at and change nothing are in `equivalent.toml`,
+each with the reason; they are left out.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +36,10 @@ FEW_STEPS = LOCAL + "test_solver.py -k number_of_steps"
 WHOLE = {
     "kernels": ("tests/kernels",),
     "store": tuple(f"tests/store/test_{name}.py" for name in ("units", "damage", "result", "summary", "processes", "hostile")),
-    "federation": tuple(f"tests/federation/test_{name}.py" for name in ("pack", "errors", "recipes", "gather", "partitions")),
+    "federation": (
+        "tests/config/test_defaults.py",
+        *(f"tests/federation/test_{name}.py" for name in ("pack", "errors", "recipes", "gather", "partitions")),
+    ),
     "local": ("tests/local", "tests/engine/test_engine.py"),
     "engine.py": ("tests/engine/test_engine.py", "tests/engine", "tests/methods/test_contract.py -k ifca"),
 }
@@ -138,6 +143,19 @@ def mutants(file: Path, root: Path) -> Iterator[Mutant]:
             span = at(node.lineno, node.col_offset), at(node.end_lineno, node.end_col_offset)
             found.append(Mutant(name, node.lineno, *span, "pass"))
         yield from (m for m in found if m is not None)
+
+
+def equivalent() -> set[tuple[str, str, str, str]]:
+    """(file, line, old, new) of the mutants that change nothing; a person wrote down why."""
+    entries = tomllib.loads(Path(__file__).with_name("equivalent.toml").read_text())["mutant"]
+    return {(entry["file"], entry["line"], *entry["change"]) for entry in entries}
+
+
+def described(mutant: Mutant, root: Path) -> tuple[str, str, str, str]:
+    """A mutant as `equivalent` has it."""
+    data = (root / mutant.file).read_bytes()
+    line = data.decode().splitlines()[mutant.line - 1].strip()
+    return mutant.file, line, data[mutant.start : mutant.end].decode().strip(), mutant.new.strip()
 
 
 def _never_run(tree: ast.AST) -> Iterator[ast.AST]:
@@ -261,16 +279,18 @@ def main(arguments: list[str] | None = None) -> int:
         )
         for words in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "copy"]):
             subprocess.run(["git", *words], cwd=copy, check=True)  # some tests ask for the state of the repository
-        runner = Runner(copy)
+        runner, tried, same = Runner(copy), set[Mutant](), equivalent()
         with contextlib.suppress(SystemExit):  # ended early; what has been tried is kept
             for _ in tally.trials(flags.count):
                 part = draw.choice(parts)
                 files = sorted((copy / part).rglob("*.py")) if (copy / part).is_dir() else [copy / part]
-                everything = [m for file in files for m in mutants(file, copy)]
-                mutant = draw.choice(everything)
-                old = (copy / mutant.file).read_bytes()[mutant.start : mutant.end].decode()
+                left = [m for file in files for m in mutants(file, copy) if m not in tried and described(m, copy) not in same]
+                if not left:
+                    continue
+                tried.add(mutant := draw.choice(left))
                 lived = runner.survives(mutant)
-                tally.check(f"{mutant.file}:{mutant.line}: {old.strip()!r} → {mutant.new.strip()!r} survives" if lived else None)
+                _, line, old, new = described(mutant, copy)
+                tally.check(f"{mutant.file}:{mutant.line}: {old!r} → {new!r} survives in {line!r}" if lived else None)
                 tally.count(part)
                 tally.count("survivors", int(lived))
     only = f" --only {flags.only}" if flags.only else ""

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.drills import table
+from tests.drills import common, mutate, table
 from tests.drills.__main__ import DRILLS
 from tests.drills.common import Tally
 
@@ -50,3 +50,9 @@ def test_a_tally_tells_what_failed_and_keeps_the_worst():
     tally.check(["a", "b"])
     tally.most("error", 1.0), tally.most("error", 0.5), tally.count("kind"), tally.count("kind")
     assert (tally.tried, tally.failures, tally.worst, tally.counts) == (2, ["a; b"], {"error": 1.0}, {"kind": 2})
+
+
+def test_every_mutant_that_is_left_out_is_one():
+    files = {entry[0] for entry in mutate.equivalent()}
+    drawn = {mutate.described(mutant, common.ROOT) for file in files for mutant in mutate.mutants(common.ROOT / file, common.ROOT)}
+    assert mutate.equivalent() <= drawn

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cfljax.federation.common import class_counts
-from cfljax.federation.recipes import FedProx, _fedprox_sizes
+from cfljax.federation.recipes import FedProx, _fedprox_sizes, _separate
 from tests.federation.helpers import fake, parts, real
 
 MNIST_CLASSES = np.array([6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958])
@@ -95,6 +95,21 @@ def test_both_femnist_recipes_have_the_same_sizes_and_only_one_leaks():
     assert seen[0] > 0.9 and seen[1] == 0
 
 
+def test_femnist_clients_take_each_letter_in_turn_and_begin_again_at_its_first_image():
+    of_letter, begun_again = [1000 * c + np.arange(100) for c in range(10)], 0
+    for side, held in enumerate(_separate(np.full(30, 20), of_letter, np.random.default_rng(0))):
+        for c in range(10):
+            first = 1000 * c + 90 * side
+            at = first
+            for mine in held:
+                rows = np.sort(mine[mine // 1000 == c])
+                if len(rows):
+                    begun_again += rows[0] != at
+                    assert rows[0] in (at, first) and np.array_equal(rows, np.arange(rows[0], rows[-1] + 1))
+                    at = rows[-1] + 1
+    assert begun_again
+
+
 def test_femnist_paper_is_white():
     source = letters()
     made = parts("femnist_fedgroup", source._replace(x_train=np.zeros_like(source.x_train), x_test=np.zeros_like(source.x_test)))
@@ -153,6 +168,12 @@ def test_the_majority_class_is_normal_with_mean_5_and_variance_10():
     draws = np.clip(np.rint(np.random.default_rng(0).normal(5, 10**0.5, 400_000)), 1, 10)
     seen, expected = (np.bincount(v.astype(int), minlength=11) / len(v) for v in (found, draws))
     assert np.allclose(seen, expected, atol=0.025)
+
+
+def test_imbalanced_devices_have_up_to_the_most_samples_of_a_class():
+    source = fake(6000, 10, shape=(1,))
+    made = [parts("imbalance", source, seed, clients=100, classes_per_client=3, most=4) for seed in range(5)]
+    assert set(np.unique([class_counts(m.train, source) for m in made])) == {0, 1, 2, 3, 4}
 
 
 def test_imbalance_redraws_rather_than_ask_for_more_than_there_is():

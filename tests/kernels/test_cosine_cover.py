@@ -30,6 +30,13 @@ def test_cosines_are_sklearns_but_for_the_zero_vector_with_itself(n, d):
     np.testing.assert_allclose(compiled(cosine_matrix, x, other), cosine_similarity(x, other), atol=1e-5)
 
 
+def test_no_cosine_is_beyond_one():
+    x = rng.normal(size=(300, 7)).astype(np.float32)  # some products with themselves round to more
+    twice = np.concatenate([x, x, -x])
+    for out in (compiled(cosine_matrix, x, x), compiled(cosine_matrix, x, -x), compiled(cosine_matrix, twice)):
+        assert np.abs(out).max() == 1
+
+
 def test_huge_and_tiny_rows_are_as_good_as_any():
     x = vectors(8, 50)
     scaled = x * np.float32([1e30, 1e-30, 1, 1e38 / 5, 1, 1e-33, 1, 1])[:, None]

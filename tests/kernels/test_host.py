@@ -20,6 +20,8 @@ def test_optics_is_sklearns(metric):
         labels = host.optics(points, 2, 0.2, metric)
         np.testing.assert_array_equal(labels, host.by_first_appearance(wanted))
         assert labels.dtype == np.int32
+        if metric == "euclidean":
+            np.testing.assert_array_equal(host.optics(points), labels)  # its defaults are the paper's numbers
 
 
 def test_optics_of_few_equal_and_broken_points():

@@ -44,6 +44,12 @@ def test_statistics_are_those_of_numpy(statistic, share):
     assert not found[3].any() and not found[4].any()
 
 
+def test_a_trim_that_would_leave_nobody_leaves_the_middle():
+    for share in (0.5, 0.9):
+        found = robust_sum(MIX, ROWS, EVERYBODY, "trimmed_mean", share)
+        np.testing.assert_allclose(found, wanted("median", 0), atol=1e-5)
+
+
 def test_order_and_padding_change_nothing():
     order = np.random.default_rng(1).permutation(35)
     padded, more = np.pad(ROWS, ((0, 14), (0, 0)), constant_values=np.nan)[order], np.pad(MIX, ((0, 0), (0, 14)))[:, order]

@@ -71,6 +71,14 @@ def overlapping():
     return data[:at] + entries + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 260, 260, len(entries), at, 0)
 
 
+def vast_directory_of_64_bits():
+    """A small file whose second, larger end record says that its directory has a terabyte."""
+    data = archive([("x.npy", ONE)])
+    end = len(data) - 22
+    record = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, 1, 1, 1 << 40, 0)
+    return data[:end] + record + struct.pack("<4sLQL", b"PK\x06\x07", 0, end, 1) + data[end:]
+
+
 FLOATS = "{'descr': '<f8', 'fortran_order': False, 'shape': %s}"
 ONE = npy(FLOATS % "(1,)", bytes(8))
 FOUR_MEGABYTES = npy(FLOATS % f"({1 << 19},)") + bytes(1 << 22)
@@ -100,6 +108,7 @@ HOSTILE = {
     "overlapping": overlapping,
     "too many members": lambda: archive([(f"x{i}.npy", ONE) for i in range(5000)]),
     "vast directory": lambda: archive([(f"{'x' * 150}{i}.npy", b"") for i in range(8000)]),
+    "vast directory of 64 bits": vast_directory_of_64_bits,
     "garbage behind": lambda: archive([("x.npy", ONE)]) + b"PK",
     "nothing": lambda: b"",
 }
@@ -118,6 +127,12 @@ def test_a_hostile_array_file_is_refused_quickly_in_little_memory(kind):
         tracemalloc.stop()
     assert "\n" not in str(caught.value) and ran == []
     assert spent < 1 and peak < 4 * len(data) + (8 << 20), (spent, peak)
+
+
+@pytest.mark.parametrize("kind", ["vast directory", "vast directory of 64 bits"])
+def test_a_vast_directory_is_refused_before_it_is_parsed(kind):
+    with pytest.raises(npz.Damaged, match="its directory is too large"):
+        npz.unpack(HOSTILE[kind]())
 
 
 def test_what_the_hostile_kinds_vary_is_accepted_when_it_is_honest():

@@ -217,6 +217,15 @@ def test_the_files_of_a_unit_are_stored_plainly(store):
     assert json.loads((store.units / "u.json").read_text())["arrays"]["names"] == list(make_arrays())
 
 
+def test_files_have_ordinary_rights_and_no_name_is_remembered_once_they_are_there(store):
+    store.write("u", make_record(), make_arrays())
+    store.log({"event": "x"})
+    rights = {path.name: path.stat().st_mode & 0o777 for path in store.folder.rglob("*") if path.is_file()}
+    assert {"u.npz", "u.json", "log.jsonl"} <= set(rights)
+    assert all(mode & 0o600 == 0o600 and mode & 0o111 == 0 for mode in rights.values())
+    assert atomic._mine == set()
+
+
 def test_a_write_that_fails_at_any_point_is_one_line_and_leaves_a_whole_unit(store, monkeypatch):
     """The disk is full at the n-th call to the system, for every n; only the second rename, which needs no space, is spared."""
     store.write("u", make_record(), make_arrays())
