@@ -25,11 +25,21 @@ from benchmarks.workloads import WORKLOADS
 ROOT = Path(__file__).parents[1]
 SPEC = ROOT / "experiments" / "fedgroup_table3_mnist_mclr.toml"
 BAR = 90.0
+METHODS = 10
+"""The row's; what the spec has beyond are other readings of the paper."""
 
 
-def sweep(out: Path, place: Path, cache: Path, rounds: int) -> float:
+def row_of_the_table(folder: Path) -> Path:
+    """A spec with the methods of the published row alone."""
+    head, *methods = SPEC.read_text().split("[[method]]")
+    path = folder / "row.toml"
+    path.write_text("[[method]]".join([head, *methods[:METHODS]]))
+    return path
+
+
+def sweep(spec: Path, out: Path, place: Path, cache: Path, rounds: int) -> float:
     """Wall time of the command, from start to end."""
-    command = [sys.executable, "-m", "cfljax.sweep", str(SPEC), "--out", str(out)]
+    command = [sys.executable, "-m", "cfljax.sweep", str(spec), "--out", str(out)]
     command += ["--set", "seeds=[0]", "--set", f"train.rounds={rounds}"]
     begin = time.perf_counter()
     environment = os.environ | {"CFLJAX_DATA": str(place), "CFLJAX_CACHE": str(cache)}
@@ -44,8 +54,8 @@ def accuracies(out: Path) -> dict[str, Any]:
     import cfljax
 
     frame = cfljax.load(out).to_pandas()
-    name = "label" if "label" in frame else "method"
-    return {str(key): round(float(value), 4) for key, value in zip(frame[name], frame["accuracy_max"], strict=True)}
+    assert len(frame) == METHODS
+    return {label: round(float(value), 4) for label, value in zip(frame["label"], frame["accuracy_max"], strict=True)}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -56,9 +66,10 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="cfljax-table3-") as folder:
         place, words = data_folder(WORKLOADS["W1"], Path(folder))
         assert place is not None
-        first = sweep(Path(folder) / "first", place, Path(folder) / "cache", given.rounds)
-        second = sweep(Path(folder) / "second", place, Path(folder) / "cache", given.rounds)
-        found = accuracies(Path(folder) / "second")
+        spec = row_of_the_table(Path(folder))
+        outs = [Path(folder) / name for name in ("first", "second")]
+        first, second = (sweep(spec, out, place, Path(folder) / "cache", given.rounds) for out in outs)
+        found = accuracies(outs[1])
     about = {"data": words, "rounds": given.rounds, "cores": cores(), "first_start_s": first, "bar_s": BAR, "holds": second < BAR}
     rows = [
         row(

@@ -176,14 +176,19 @@ class Results:
             yield run, Result(*unit)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row per run: run, method, seed, every option that varies, status, the summary quantities, the seconds."""
+        """A row per run: run, method, seed, the label where the spec gives some, every option that varies, status, the summary
+        quantities, the seconds."""
         import pandas as pd
 
-        varying = self.varying()
+        varying = self._labelled() + self.varying()
         own = self._own_metrics()
         rows = [_row(run, record, varying, own) for run, record in self.records.items()]
         frame = pd.DataFrame(rows, columns=["run", "method", "seed", *varying, "status", *QUANTITIES, *SECONDS, *own])
         return _whole(frame.astype(dict.fromkeys((*QUANTITIES, *SECONDS, *own), float)))
+
+    def _labelled(self) -> list[str]:
+        given = any(record.get("label", record["method"]) != record["method"] for record in self.records.values())
+        return ["label"] if given else []
 
     def _own_metrics(self) -> list[str]:
         """Columns of the user's own metrics; before them `epsilon`, where runs have one."""
@@ -260,7 +265,9 @@ def _row(run: str, record: dict[str, Any], varying: list[str], own: list[str]) -
 
 
 def _option(record: dict[str, Any], name: str) -> Any:
-    """The value of a dotted option: of those that vary, or fixed in this run's configuration; None where it has none."""
+    """The value of a dotted option: of those that vary, or fixed in this run's configuration; None where it has none; the label."""
+    if name == "label":
+        return record.get("label", record["method"])
     if name in record.get("varies", {}):
         return record["varies"][name]
     value: Any = record.get("config", {})

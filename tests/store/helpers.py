@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 def make_record(**changes):
     base = {
         "method": "ifca",
-        "label": "IFCA",
+        "label": changes.get("method", "ifca"),
         "seed": 0,
         "status": "done",
         "config": {"train": {"lr": 0.1}},

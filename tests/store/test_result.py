@@ -40,6 +40,13 @@ def test_the_summary_frame_has_the_promised_columns(folder):
     assert frame.set_index("run").loc["c", SUMMARY[:14]].isna().all()
 
 
+def test_the_summary_frame_has_the_labels_of_a_spec_that_gives_some(folder):
+    Store(folder).write("b", make_record(label="my IFCA"), make_arrays())
+    frame = Results(folder).to_pandas()
+    assert list(frame.columns)[:4] == ["run", "method", "seed", "label"]
+    assert frame.set_index("run")["label"].to_dict() == {"a": "fedavg", "b": "my IFCA", "c": "ifca"}
+
+
 def test_an_option_that_varies_elsewhere_is_taken_from_the_configuration(folder):
     assert Results(folder).to_pandas().set_index("run").loc["c", "train.lr"] == 0.1
 
