@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Sequence
 
@@ -53,7 +54,8 @@ def _overview(sections: list[Section]) -> str:
 def _size(each: Section) -> str:
     if not each.units:
         return "not run"
-    sizes = [flag.removeprefix("size=") for flag in _sets(each.folders)[0] if flag.startswith("size=")]
+    flags = [flag for results in each.folders for flag in _sets(results)[0]]
+    sizes = dict.fromkeys(flag.removeprefix("size=") for flag in flags if flag.startswith("size="))
     return ", ".join(sizes) or "full"
 
 
@@ -81,10 +83,10 @@ def _how(each: Section) -> str:
     spec = each.published.spec
     if not each.units:
         return f"Not run: {_command(spec, ['size=small'])}" if spec else "Not run."
-    sets, small = _sets(each.folders)
-    lines = [_command(spec, sets)] if spec else []
-    if small:
-        lines.append(f"{small}.")
+    lines = []
+    for results in each.folders:
+        sets, small = _sets(results)
+        lines += [_command(spec, sets)] * bool(spec) + [f"{small}."] * bool(small)
     spent = sum(s for unit in each.units if math.isfinite(s := seconds(unit)))
     devices = ", ".join(sorted({str(unit.record.get("device", "unknown")).split(",")[0] for unit in each.units}))
     runs = f"{len(each.units)} run{'s' if len(each.units) > 1 else ''}"
@@ -95,27 +97,21 @@ def _how(each: Section) -> str:
 def _command(spec: str, sets: list[str]) -> str:
     if spec.endswith(".py"):
         return f"`CFLJAX_DATA=DATA python experiments/{spec} --out DIR`"
-    flags = "".join(f" --set {flag}" for flag in sets)
+    flags = "".join(f" --set {shlex.quote(flag)}" for flag in sets)
     return f"`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/{spec}{flags}`"
 
 
-def _sets(folders: list[Results]) -> tuple[list[str], str]:
+def _sets(results: Results) -> tuple[list[str], str]:
     """The flags that were laid over the spec, and what its size changes."""
-    sets: dict[str, None] = {}
-    said: dict[str, None] = {}
-    for results in folders:
-        text = results.store.read_spec() or ""
-        flags = re.findall(r"^# --set (.*)$", text, re.MULTILINE)
-        sets |= dict.fromkeys(flags)
-        try:
-            sizes = tomllib.loads(text).get("size", {})
-        except tomllib.TOMLDecodeError:
-            sizes = {}
-        for flag in flags:
-            name = flag.removeprefix("size=")
-            if flag.startswith("size=") and name in sizes:
-                said[f"Size {name}: " + "; ".join(f"`{k} = {show(v)}`" for k, v in sizes[name].items())] = None
-    return list(sets), "; ".join(said)
+    text = results.store.read_spec() or ""
+    flags = list(dict.fromkeys(re.findall(r"^# --set (.*)$", text, re.MULTILINE)))
+    try:
+        sizes = tomllib.loads(text).get("size", {})
+    except tomllib.TOMLDecodeError:
+        sizes = {}
+    chosen = [name for flag in flags if flag.startswith("size=") and (name := flag.removeprefix("size=")) in sizes]
+    said = [f"Size {name}: " + "; ".join(f"`{k} = {show(v)}`" for k, v in sizes[name].items()) for name in chosen]
+    return flags, "; ".join(said)
 
 
 def _cells(each: Section) -> str:

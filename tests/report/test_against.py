@@ -79,6 +79,15 @@ def test_the_command_says_the_flags_that_its_runs_had(place):
     assert "Size small: `seeds = [0, 1]`" in page and "6 runs" in page
 
 
+def test_each_folder_of_a_table_has_its_command(place):
+    store = Store(place / "more")
+    store.write_spec("# --set model={name=\"cnn\"}\n")
+    store.write_plan({"name": "a small sweep", "units": []})
+    page = against([place / "runs", place / "more"], [place / "published.toml"])
+    first = "experiments/small.toml --set size=small`  \nSize small: `seeds = [0, 1]`.  \n"
+    assert first + "`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/small.toml --set 'model={name=\"cnn\"}'`  \n" in page
+
+
 def test_a_page_without_any_run_has_every_cell(place):
     (place / "published.toml").write_text(FILE.replace("a small sweep", "another"))
     page = against([place / "runs"], [place / "published.toml"])

@@ -190,6 +190,12 @@ def test_stale_temporary_files_go_and_those_of_the_living_stay(store):
     assert [p.exists() for p in (dead, other, living, old)] == [False, True, True, False]
 
 
+def test_a_file_that_this_process_is_writing_is_not_stale(tmp_path):
+    with atomic.staged(tmp_path / "x", b"data") as file:
+        assert atomic.remove_stale(tmp_path) == [] and file.temporary.read_bytes() == b"data"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_interrupted_write_leaves_no_temporary_file_and_the_old_unit_whole(store, monkeypatch):
     from cfljax.store import atomic
 
