@@ -84,7 +84,7 @@ def test_rows_are_in_range_and_every_client_is_described(name, options):
     source = made.source or source
     rows = np.concatenate([*made.train, *rows_tested(made)])
     assert rows.min() >= 0 and rows.max() < rows_total(source)
-    assert made.group.shape == (len(made.train),) and made.group.dtype == np.int32
+    assert made.group.shape == (len(made.train),) and made.group.dtype == np.int32 and made.group.min() >= -1
     assert not isinstance(made.test, list) or len(made.test) == len(made.train)
     if "clients" in options:
         assert sum(len(rows) > 0 for rows in made.train) == options["clients"]

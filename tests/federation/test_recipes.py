@@ -44,6 +44,12 @@ def test_fedprox_sizes_are_those_of_the_published_program(seed):
     assert np.array_equal(5 + _fedprox_sizes(FedProx(), MNIST_CLASSES, np.random.RandomState(seed)), literal)  # noqa: NPY002
 
 
+def test_fedprox_skips_the_share_that_would_use_up_a_class():
+    equal = _fedprox_sizes(FedProx(sigma=0.0), np.full(10, 1200), np.random.default_rng(0))  # shares of one, 200 per class
+    digit = (np.arange(1000)[:, None] + np.arange(2)) % 10
+    assert np.bincount(digit.ravel(), weights=equal.ravel()).tolist() == [199] * 10
+
+
 def test_fedprox_has_1000_clients_of_two_digits_and_about_69035_samples():
     source = seventy_thousand()
     made = parts("fedprox", source)
@@ -99,13 +105,14 @@ def test_femnist_clients_take_each_letter_in_turn_and_begin_again_at_its_first_i
     of_letter, begun_again = [1000 * c + np.arange(100) for c in range(10)], 0
     for side, held in enumerate(_separate(np.full(30, 20), of_letter, np.random.default_rng(0))):
         for c in range(10):
-            first = 1000 * c + 90 * side
+            first, images = 1000 * c + 90 * side, (90, 10)[side]
             at = first
             for mine in held:
                 rows = np.sort(mine[mine // 1000 == c])
                 if len(rows):
                     begun_again += rows[0] != at
-                    assert rows[0] in (at, first) and np.array_equal(rows, np.arange(rows[0], rows[-1] + 1))
+                    assert rows[0] == (at if at + len(rows) <= first + images else first)
+                    assert np.array_equal(rows, np.arange(rows[0], rows[-1] + 1))
                     at = rows[-1] + 1
     assert begun_again
 

@@ -100,6 +100,12 @@ def test_madc_leaves_out_both_ends(n):
     np.testing.assert_allclose(compiled(madc, cosines, mask), plain_madc(cosines, range(n - 1)), atol=1e-5)
 
 
+def test_a_mask_of_another_length_is_refused():
+    for kernel in (madc, lambda x, mask: leading_directions(x, 2, mask), lambda x, mask: edc(x, 2, mask)):
+        with pytest.raises((AssertionError, TypeError)):
+            kernel(np.eye(4, dtype=np.float32), np.ones(1, bool))
+
+
 def test_principal_angles_are_scipys_also_tiny_ones():
     base = np.linalg.qr(rng.normal(size=(40, 3)))[0]
     for shift in (0, 1e-5, 1e-2, 1.0, 30.0):
