@@ -250,7 +250,7 @@ class Results:
 
     def _overview(self) -> pandas.DataFrame:
         frame = self.to_pandas()
-        shown = ["run", "method", "seed", *self.varying(), "status", "accuracy_max", "accuracy_last", "rounds"]
+        shown = ["run", "method", "seed", *self._labelled(), *self.varying(), "status", "accuracy_max", "accuracy_last", "rounds"]
         short = frame[shown].head(20).copy()
         for name in ("accuracy_max", "accuracy_last", "rounds"):
             short[name] = [_short(value) for value in short[name]]

@@ -62,7 +62,7 @@ def train(net, x, y, rng, lr, batch, epochs=None, steps=None):
 
 def mean(nets, weights):
     """The weighted mean of networks."""
-    shares = np.asarray(weights, np.float32) / np.sum(weights)
+    shares = np.asarray(weights) / np.sum(weights)
     return [sum(s * a for s, a in zip(shares, same, strict=True)) for same in zip(*nets, strict=True)]
 
 

@@ -54,9 +54,11 @@ def _overview(sections: list[Section]) -> str:
 def _size(each: Section) -> str:
     if not each.units:
         return "not run"
-    flags = [flag for results in each.folders for flag in _sets(results)[0]]
-    sizes = dict.fromkeys(flag.removeprefix("size=") for flag in flags if flag.startswith("size="))
-    return ", ".join(sizes) or "full"
+    sizes: dict[str, None] = {}
+    for results in each.folders:
+        flags = [flag.removeprefix("size=") for flag in _sets(results)[0] if flag.startswith("size=")]
+        sizes |= dict.fromkeys(flags or ["full"])
+    return ", ".join(sizes)
 
 
 def _anchor(heading: str) -> str:

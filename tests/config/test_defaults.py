@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cfljax.config.train import Train
 from cfljax.data import SOURCES
+from cfljax.data.files import FileOptions
 from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
@@ -26,7 +27,7 @@ def found():
     """Of everything that comes with the package; other tests register things of their own."""
     ours = {kind: [name for name in registry if registry.origin(name) is None] for kind, registry in REGISTRIES.items()}
     tables = {kind: {name: options_of(REGISTRIES[kind].entry(name).options) for name in names} for kind, names in ours.items()}
-    return {**tables, "train": options_of(Train)}
+    return {**tables, "file": options_of(FileOptions), "train": options_of(Train)}
 
 
 def test_defaults_are_what_they_were():

@@ -145,17 +145,25 @@ def mutants(file: Path, root: Path) -> Iterator[Mutant]:
         yield from (m for m in found if m is not None)
 
 
-def equivalent() -> set[tuple[str, str, str, str]]:
-    """(file, line, old, new) of the mutants that change nothing; a person wrote down why."""
+def equivalent() -> set[tuple[str, str, str]]:
+    """(file, line, what it becomes) of the mutants that change nothing; a person wrote down why."""
     entries = tomllib.loads(Path(__file__).with_name("equivalent.toml").read_text())["mutant"]
-    return {(entry["file"], entry["line"], *entry["change"]) for entry in entries}
+    return {(entry["file"], entry["line"], entry["becomes"]) for entry in entries}
 
 
-def described(mutant: Mutant, root: Path) -> tuple[str, str, str, str]:
+def described(mutant: Mutant, root: Path) -> tuple[str, str, str]:
     """A mutant as `equivalent` has it."""
     data = (root / mutant.file).read_bytes()
-    line = data.decode().splitlines()[mutant.line - 1].strip()
-    return mutant.file, line, data[mutant.start : mutant.end].decode().strip(), mutant.new.strip()
+    changed = data[: mutant.start] + mutant.new.encode() + data[mutant.end :]
+    before, after = (text.decode().splitlines()[mutant.line - 1].strip() for text in (data, changed))
+    return mutant.file, before, after
+
+
+def wanted(part: str, root: Path) -> list[Mutant]:
+    """All of a part but those that change nothing."""
+    files = sorted((root / part).rglob("*.py")) if (root / part).is_dir() else [root / part]
+    same = equivalent()
+    return [mutant for file in files for mutant in mutants(file, root) if described(mutant, root) not in same]
 
 
 def _never_run(tree: ast.AST) -> Iterator[ast.AST]:
@@ -279,18 +287,16 @@ def main(arguments: list[str] | None = None) -> int:
         )
         for words in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "copy"]):
             subprocess.run(["git", *words], cwd=copy, check=True)  # some tests ask for the state of the repository
-        runner, tried, same = Runner(copy), set[Mutant](), equivalent()
+        runner, left = Runner(copy), {part: wanted(part, copy) for part in parts}
         with contextlib.suppress(SystemExit):  # ended early; what has been tried is kept
             for _ in tally.trials(flags.count):
                 part = draw.choice(parts)
-                files = sorted((copy / part).rglob("*.py")) if (copy / part).is_dir() else [copy / part]
-                left = [m for file in files for m in mutants(file, copy) if m not in tried and described(m, copy) not in same]
-                if not left:
+                if not left[part]:
                     continue
-                tried.add(mutant := draw.choice(left))
+                mutant = left[part].pop(draw.randrange(len(left[part])))
                 lived = runner.survives(mutant)
-                _, line, old, new = described(mutant, copy)
-                tally.check(f"{mutant.file}:{mutant.line}: {old!r} → {new!r} survives in {line!r}" if lived else None)
+                _, before, after = described(mutant, copy)
+                tally.check(f"{mutant.file}:{mutant.line}: {before!r} → {after!r} survives" if lived else None)
                 tally.count(part)
                 tally.count("survivors", int(lived))
     only = f" --only {flags.only}" if flags.only else ""
