@@ -30,6 +30,7 @@ def run(parts, settings, hypers=({"lr": 0.1},), **more):
 def test_rows_of_the_history(parts, rounds, every, rows, evaluations):
     (output,) = run(parts, Settings(rounds, 3, eval_every=every, evaluations=evaluations))
     assert output.history["round"].tolist() == rows
+    assert output.labels.tolist() == [[0] * 6] * len(rows)  # everybody's, the first client's, too
     assert np.isnan(output.history["train_loss"][0]) and np.isfinite(output.history["train_loss"][1:]).all()
 
 
