@@ -7,6 +7,7 @@ import pytest
 
 from cfljax import simulate as simulation
 from cfljax.engine import Settings
+from cfljax.evaluate import score
 from cfljax.launch import checkpoint
 from cfljax.methods import METHODS
 from cfljax.simulate import simulate
@@ -93,7 +94,10 @@ def test_scoring_only_clients_that_have_a_cluster(parts):
     settings = Settings(3, 2, score="assigned", label_history=True)
     (output,) = simulate(method, model, federation, settings, [0], [{"lr": 0.1}])
     assert output.history["scored"].tolist() == (output.labels == 0).sum(axis=1).tolist() and output.history["scored"][1] == 2
-    assert np.isfinite(output.client_accuracy).tolist() == (output.labels[-1] == 0).tolist()
+    assigned = output.labels[-1] == 0
+    assert np.isfinite(output.client_accuracy).tolist() == assigned.tolist()
+    scores = score(model, federation, federation.test, output.models, jnp.zeros(6, jnp.int32), jnp.asarray(assigned))
+    assert not assigned.all() and np.isclose(output.history["loss"][-1], scores.loss.sum() / scores.samples.sum())
 
 
 @pytest.mark.parametrize("choice", ["test_loss", "holdout"])
