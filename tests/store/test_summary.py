@@ -1,4 +1,5 @@
 import math
+import subprocess
 
 import numpy as np
 import pytest
@@ -99,3 +100,15 @@ def test_the_state_of_the_repository_is_text():
     git.cache_clear()
     state = git()
     assert state is None or (isinstance(state["commit"], str) and state["dirty"] in (True, False, None))
+
+
+def test_a_repository_with_changes_is_told_from_one_without(tmp_path, monkeypatch):
+    from cfljax.store.provenance import git
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("one")
+    for words in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"]):
+        subprocess.run(["git", *words], check=True)
+    assert git.__wrapped__()["dirty"] is False
+    (tmp_path / "file").write_text("two")
+    assert git.__wrapped__()["dirty"] is True

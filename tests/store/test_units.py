@@ -4,6 +4,7 @@ import math
 import os
 import warnings
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ import pytest
 from cfljax.errors import StoreError
 from cfljax.store import DamagedWarning, Store, atomic, counts, status, verify
 from cfljax.store import arrays as npz
+from cfljax.store.compact import compact
 from tests.store.helpers import make_arrays, make_record, same, temporaries
+
+OPEN = Path("/proc/self/fd")
 
 
 @pytest.fixture
@@ -149,6 +153,29 @@ def test_verify_lists_the_damaged_and_moves_nothing(store):
     before = sorted(store.folder.rglob("*"))
     assert verify(store.folder) == {"b": "b.npz: its SHA-256 is not that of its record", "c": "c.npz is missing"}
     assert sorted(store.folder.rglob("*")) == before
+
+
+def test_looking_makes_no_folder(store, tmp_path):
+    store.write("u", make_record(), make_arrays())
+    for empty in (store.checkpoints, store.locks):
+        empty.rmdir()
+    verify(store.folder), status(store.folder), compact(store.folder, tmp_path / "copy")
+    assert [path.name for path in store.folder.iterdir()] == ["units"]
+
+
+def test_a_plan_of_single_runs_and_threads_is_one(store):
+    plan = {"units": ["u"], "threads": 1, "batches": [{"runs": ["u"], "width": 1}]}
+    store.write_plan(plan)
+    found = store.read_plan()
+    assert {name: found[name] for name in plan} == plan
+
+
+@pytest.mark.skipif(not OPEN.is_dir(), reason="needs /proc")
+def test_the_log_leaves_no_file_open(store):
+    before = len(list(OPEN.iterdir()))
+    for _ in range(10):
+        store.log({"event": "x"})
+    assert len(list(OPEN.iterdir())) == before
 
 
 def test_a_folder_that_is_no_results_folder_is_told_in_one_line(tmp_path):
