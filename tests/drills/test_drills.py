@@ -1,31 +1,40 @@
 """Every drill with a few trials (`-m long`), and the table that is made of their figures."""
 
-import importlib
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
 from tests.drills import common, mutate, table
 from tests.drills.__main__ import DRILLS
 from tests.drills.common import Tally
+from tests.drills.methods import FIGURES
 
 FEW = {"kill": 4, "signals": 3, "processes": 2, "disk_full": 4, "corruption": 100, "edits": 6, "malformed": 40, "padding": 4}
 FEW |= {"order": 8, "devices": 3, "eager": 2, "kernels": 20, "degenerate": 30, "old_store": 2, "soak": 60, "hostile_files": 1}
 
 
+def tried(name, path, *flags):
+    """Run it as a person would, in a process of its own: pytest's hands are on standard error and on XLA's flags here."""
+    command = [sys.executable, "-m", f"tests.drills.{name}", *flags, "--json", str(path)]
+    plain = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    done = subprocess.run(command, cwd=common.ROOT, env=plain, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in DRILLS if name != "methods"])
-def test_drill(name):
-    tally = Tally()
-    importlib.import_module(f"tests.drills.{name}").drill(tally, FEW[name], 5)
-    assert tally.tried and not tally.failures
+def test_drill(name, tmp_path):
+    tried(name, tmp_path / "figures.json", "--count", str(FEW[name]), "--seed", "5")
+    found = json.loads((tmp_path / "figures.json").read_text())
+    assert found["tried"] and not found["failures"]
 
 
 @pytest.mark.long
 def test_drill_of_methods(tmp_path):
-    from tests.drills.methods import FIGURES, main
-
-    assert main(["--methods", "ifca", "--json", str(tmp_path)]) == 0
+    tried("methods", tmp_path, "--methods", "ifca")
     for figure in FIGURES:
         found = json.loads((tmp_path / f"{figure}.json").read_text())
         assert found["tried"] and not found["failures"]
