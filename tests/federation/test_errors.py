@@ -1,5 +1,7 @@
 """Impossible requests are one line that names the option, the value and what would work."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,25 @@ def test_an_impossible_request_says_what_is_possible(name, options, says, offers
         parts(name, fake(), **options)
     text = str(error.value)
     assert says in text and offers in text and "\n" not in text
+
+
+def test_the_class_that_is_scarce_is_named():
+    labels = np.repeat(np.arange(10), [105] * 9 + [104]).astype(np.int32)
+    source = fake(len(labels), 0)._replace(y_train=labels)
+    with pytest.raises(SpecError, match="class 1 has 105 samples, 110 are needed"):
+        parts("fedprox", source, clients=105)
+
+
+def test_the_number_of_clients_that_fit_is_less_than_was_asked_for():
+    with pytest.raises(SpecError) as error:
+        parts("imbalance", fake(), clients=100)
+    assert 1 <= int(re.search(r"about (\d+) fit", str(error.value))[1]) < 100
+
+
+def test_what_just_fits_is_accepted():
+    assert {len(rows) for rows in parts("quantity", fake(), clients=600, min_samples=2).train} == {2}
+    for name in ("rotated", "label_swap", "label_permutation", "feature_shift"):
+        assert not parts(name, fake(), clients=4, groups=1).group.any()
 
 
 def test_what_the_error_offers_works():

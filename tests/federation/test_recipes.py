@@ -91,6 +91,7 @@ def test_femnist_clients_hold_three_letters_in_equal_parts(leak):
         assert held.sum() == row.sum() and np.all(held == held[0]) and held[0] >= 2
     assert [len(rows) for rows in made.train] == [int(0.9 * len(rows)) for rows in both]
     assert 10_000 < sum(map(len, both)) < 30_000
+    assert sum(len(rows) == 6 for rows in both) < 6  # (lognormal(4, 1) + 5) / 3 is below 3 for one client in 200
     assert np.array_equal(made.group, np.arange(200) % 10)
 
 

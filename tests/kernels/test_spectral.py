@@ -3,6 +3,7 @@ import pytest
 from scipy.linalg import subspace_angles
 
 from cfljax.kernels.angles import angle_matrix, data_subspace, principal_angles
+from cfljax.kernels.blocks import squared_distances
 from cfljax.kernels.dissimilarity import madc
 from cfljax.kernels.spectral import edc, edc_embedding, leading_directions
 from tests.kernels.compiled import compiled
@@ -100,10 +101,12 @@ def test_madc_leaves_out_both_ends(n):
     np.testing.assert_allclose(compiled(madc, cosines, mask), plain_madc(cosines, range(n - 1)), atol=1e-5)
 
 
-def test_a_mask_of_another_length_is_refused():
+def test_shapes_that_do_not_fit_are_refused():
     for kernel in (madc, lambda x, mask: leading_directions(x, 2, mask), lambda x, mask: edc(x, 2, mask)):
         with pytest.raises((AssertionError, TypeError)):
             kernel(np.eye(4, dtype=np.float32), np.ones(1, bool))
+    with pytest.raises(AssertionError):
+        squared_distances(np.ones((3, 4), np.float32), np.ones((2, 1), np.float32))
 
 
 def test_principal_angles_are_scipys_also_tiny_ones():
