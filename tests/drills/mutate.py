@@ -76,7 +76,10 @@ TESTS = {
     "local/shards.py": ("tests/launch/test_mesh.py",),
     "local/solver.py": (FEW_STEPS, LOCAL + "test_solver.py", LOCAL + "test_plans.py"),
     "local/speed.py": (LOCAL + "test_plans.py -k pays", LOCAL + "test_plans.py -k measure"),
-    "local/spread.py": (LOCAL + "test_plans.py -k dealt", LOCAL + "test_plans.py -k devices", "tests/launch/test_mesh.py"),
+    "local/spread.py": (
+        *("tests/engine/test_evaluate.py", LOCAL + "test_plans.py -k dealt", LOCAL + "test_plans.py -k devices"),
+        "tests/launch/test_mesh.py",
+    ),
     "local/stream.py": ("tests/engine/test_evaluate.py", LOCAL + "test_plans.py -k blocks"),
     "local/train.py": (FEW_STEPS, LOCAL + "test_solver.py"),
     "local/turned.py": (LOCAL + "test_turned.py",),
