@@ -85,10 +85,13 @@ def _how(each: Section) -> str:
     spec = each.published.spec
     if not each.units:
         return f"Not run: {_command(spec, ['size=small'])}" if spec else "Not run."
-    lines = []
+    lines: list[str] = []
     for results in each.folders:
         sets, small = _sets(results)
-        lines += [_command(spec, sets)] * bool(spec) + [f"{small}."] * bool(small)
+        if spec and (command := _command(spec, sets)) not in lines:
+            lines.append(command)
+        if small:
+            lines.append(f"{small}.")
     spent = sum(s for unit in each.units if math.isfinite(s := seconds(unit)))
     devices = ", ".join(sorted({str(unit.record.get("device", "unknown")).split(",")[0] for unit in each.units}))
     runs = f"{len(each.units)} run{'s' if len(each.units) > 1 else ''}"

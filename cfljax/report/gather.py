@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cfljax.frames import label_of
 from cfljax.options import show
 from cfljax.result import Results
 from cfljax.store import Store
@@ -122,7 +123,7 @@ def _configuration(folder: str, record: dict[str, Any], shown: dict[str, str]) -
     fixed = {k: v for k, v in table.items() if k != "seed"} if isinstance(table, dict) else table
     block = json.dumps([fixed, data], sort_keys=True, default=str)
     method = record["method"]
-    return Configuration(folder, method, str(record.get("label", method)), tuple(options.values()), data, block, [])
+    return Configuration(folder, method, label_of(record), tuple(options.values()), data, block, [])
 
 
 def _names(folders: list[Path]) -> list[str]:

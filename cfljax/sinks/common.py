@@ -34,9 +34,8 @@ def place(folder: Path, sink: str) -> Path:
 
 def title(result: Result) -> str:
     """How a run is called: its label, what varies, its seed."""
-    label = str(result.record.get("label") or result.method)
-    varies = result.record.get("varies", {})
-    return " ".join([label, *(f"{name.rpartition('.')[2]}={value}" for name, value in varies.items()), f"seed={result.seed}"])
+    varies = (f"{name.rpartition('.')[2]}={value}" for name, value in result.record.get("varies", {}).items())
+    return " ".join([result.label, *varies, f"seed={result.seed}"])
 
 
 def rows(result: Result) -> Iterator[tuple[int, dict[str, float]]]:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.drills import common, mutate, table
+from tests.drills import common, mutants, table
 from tests.drills.__main__ import DRILLS
 from tests.drills.common import Tally
 from tests.drills.methods import FIGURES
@@ -62,6 +62,6 @@ def test_a_tally_tells_what_failed_and_keeps_the_worst():
 
 
 def test_every_mutant_that_is_left_out_is_one():
-    files = {entry[0] for entry in mutate.equivalent()}
-    drawn = {mutate.described(mutant, common.ROOT) for file in files for mutant in mutate.mutants(common.ROOT / file, common.ROOT)}
-    assert mutate.equivalent() <= drawn
+    files = {entry[0] for entry in mutants.equivalent()}
+    drawn = {mutants.described(each, common.ROOT) for file in files for each in mutants.of_file(common.ROOT / file, common.ROOT)}
+    assert mutants.equivalent() <= drawn
