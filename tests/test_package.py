@@ -27,6 +27,7 @@ ORDER = [
     {"store"},
     {"progress", "launch"},
     {"sparkline"},
+    {"frames"},
     {"result"},
     {"report", "sinks"},
     {"api", "callable_module", "command", "sweep", "run", "load", "cli", "completion"},
