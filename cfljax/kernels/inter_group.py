@@ -34,7 +34,7 @@ def inter_group(models: jax.Array, eta: jax.Array | float, how: str = "differenc
 def newcomer_group(directions: jax.Array, delta: jax.Array, active: jax.Array | None = None) -> jax.Array:
     """i32[S] argmin_j (1 − cos(Δw_j, Δw_i))/2 (eq. 9) of the groups' directions f32[K, d] and the newcomers' updates
     f32[S, d]; ties to the lowest index, inactive groups (active bool[K]) never while there is another."""
-    distance = (1.0 - cosine_matrix(directions, delta)) / 2  # eq. 9
+    distance = -cosine_matrix(directions, delta)  # orders as eq. 9 does
     return least_loss(distance if active is None else jnp.where(active[:, None], distance, jnp.nan))
 
 

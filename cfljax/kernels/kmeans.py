@@ -171,5 +171,5 @@ def _refill(labels: jax.Array, own: jax.Array, present: jax.Array, clusters: int
 def _first_met(labels: jax.Array, ids: jax.Array, clusters: int) -> tuple[jax.Array, jax.Array]:
     """order i32[K] of clusters by their smallest uid, and its inverse."""
     first = jnp.full(clusters, jnp.iinfo(ids.dtype).max).at[labels].min(ids)
-    order = jnp.argsort(first, stable=True)
+    order = jnp.argsort(first)
     return order, jnp.argsort(order).astype(jnp.int32)

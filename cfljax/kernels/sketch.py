@@ -37,7 +37,7 @@ def sketch(x: jax.Array, size: int = SIZE, seed: int = 0) -> jax.Array:
         return total + jnp.pad(cut, ((0, 0), (0, size - length)))[:, places] * signs
 
     total = jax.lax.fori_loop(0, d // size, add, jnp.zeros((n, size), jnp.float32))
-    return total if d % size == 0 else add(d // size, total, d % size)
+    return add(d // size, total, d % size)
 
 
 def _draw(key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:

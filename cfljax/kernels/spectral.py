@@ -141,7 +141,7 @@ def _sketch(data: _Data, signs: jax.Array, columns: int) -> jax.Array:
     whole = d // columns
     zero = jnp.zeros((n, columns), jnp.float32)
     total = jax.lax.fori_loop(0, whole, lambda i, sums: sums + part(i * columns, columns), zero, unroll=8)
-    return total if d % columns == 0 else total.at[:, : d % columns].add(part(whole * columns, d % columns))
+    return total.at[:, : d % columns].add(part(whole * columns, d % columns))
 
 
 def _pass(data: _Data, basis: jax.Array) -> jax.Array:

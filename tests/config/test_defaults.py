@@ -1,10 +1,12 @@
-"""A default that changes, changes what users' specs mean: it has to be changed here, too, on purpose.
+"""A default that changes, changes what users' specs mean, and a bound which of them are refused: both have to be changed here,
+too, on purpose.
 
     python -m tests.config.test_defaults    # writes defaults.json anew
 """
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 from cfljax.config.train import Train
@@ -18,9 +20,18 @@ FILE = Path(__file__).with_name("defaults.json")
 REGISTRIES = {"data": SOURCES, "partition": PARTITIONS, "model": MODELS, "method": METHODS}
 
 
+BOUNDS = ("low", "high", "above", "choices", "nan", "traced", "later")
+
+
+def told(field):
+    """The default, and what bounds the option has."""
+    default = {} if field.default is dataclasses.MISSING else {"default": field.default}
+    bounds = {name: field.metadata.get(name) for name in BOUNDS}
+    return default | {name: bound for name, bound in bounds.items() if bound is not None and bound is not False}
+
+
 def options_of(kind):
-    fields = [field for field in dataclasses.fields(kind) if field.default is not dataclasses.MISSING]
-    return {field.name: json.loads(json.dumps(field.default, default=str)) for field in fields}
+    return {field.name: json.loads(json.dumps(told(field), default=str)) for field in dataclasses.fields(kind)}
 
 
 def found():
@@ -30,9 +41,15 @@ def found():
     return {**tables, "file": options_of(FileOptions), "train": options_of(Train)}
 
 
-def test_defaults_are_what_they_were():
+def test_defaults_and_bounds_are_what_they_were():
     assert found() == json.loads(FILE.read_text())
 
 
+def _lines(tables):
+    """JSON with one option to a line."""
+    one = r"\{\s+(\"(?:default|" + "|".join(BOUNDS) + r")\":[^{}]*?)\s+\}"
+    return re.sub(one, lambda m: "{" + " ".join(m[1].split()) + "}", json.dumps(tables, indent=1))
+
+
 if __name__ == "__main__":
-    FILE.write_text(json.dumps(found(), indent=1) + "\n")
+    FILE.write_text(_lines(found()) + "\n")

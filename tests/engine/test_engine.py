@@ -119,3 +119,16 @@ def test_clients_that_never_train_choose_by_loss(choice):
         right = plain.Net(6, 4).logits(np.asarray(output.models[group], np.float64), x).argmax(axis=1) == y
         right = right[len(right) // 2 :] if choice == "holdout" else right
         assert output.client_accuracy[c] == pytest.approx(right.mean()) and right.mean() > 0.8
+
+
+def test_clients_that_never_train_are_scored_on_a_test_set_that_all_share():
+    made = toy.federation("iid", clients=4, test="global")
+    federation = toy.replace(made, train=toy.replace(made.train, count=made.train.count.at[1].set(0)))
+    model = toy.model()
+    entry = METHODS.entry("ifca")
+    method = entry.make(entry.options(clusters=2), model, toy.solver(model))
+    (output,) = simulate(method, model, federation, Settings(2, 4), [0], [{"lr": 0.2}])
+    x, y = (np.asarray(part) for part in plain.Clients(federation).test[1])
+    for c in range(4):
+        own = np.asarray(output.models[max(output.labels[-1][c], 0)], np.float64)
+        assert output.client_accuracy[c] == pytest.approx((plain.Net(6, 4).logits(own, x).argmax(axis=1) == y).mean())

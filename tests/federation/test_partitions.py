@@ -256,3 +256,11 @@ def test_users_hold_their_own_samples():
 
 def test_test_only_users_are_left_out_unless_kept():
     assert len(parts("user", with_users(fake())).train) == 30
+
+
+@pytest.mark.parametrize("k", [1, 4])
+def test_sizes_of_a_power_law_that_fit_are_those_drawn(k):
+    source = fake(60_000, 100, shape=(1,), balanced=False)
+    options = {"clients": 100, "classes_per_client": k, "balance": "power", "samples_per_client": 40}
+    held = class_counts(parts("classes", source, **options).train, source)
+    assert 0.85 * 100 * 40 <= held.sum() <= 100 * 40

@@ -33,7 +33,8 @@ def test_cosines_are_sklearns_but_for_the_zero_vector_with_itself(n, d):
 def test_no_cosine_is_beyond_one():
     x = rng.normal(size=(300, 7)).astype(np.float32)  # some products with themselves round to more
     twice = np.concatenate([x, x, -x])
-    for out in (compiled(cosine_matrix, x, x), compiled(cosine_matrix, x, -x), compiled(cosine_matrix, twice)):
+    rows = compiled(cosine_rows, x, x), compiled(cosine_rows, x, -x)
+    for out in (compiled(cosine_matrix, x, x), compiled(cosine_matrix, x, -x), compiled(cosine_matrix, twice), *rows):
         assert np.abs(out).max() == 1
 
 

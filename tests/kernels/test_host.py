@@ -104,6 +104,26 @@ def test_merging_joins_the_most_similar_means():
     assert host.merge_to(heavy, np.array([0, 0, 0, 1, 2]), 2).tolist() == [0, 0, 0, 0, 1]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_merging_computes_each_mean_anew(seed):
+    """Against the rule by the letter: after each merge the means are those of the members, broken rows left out."""
+    draw = np.random.default_rng(seed)
+    weights, labels = draw.normal(size=(40, 3)) + 0.5, draw.integers(0, 12, 40)
+    weights[7] = np.nan
+    groups = [set(np.flatnonzero(labels == k)) for k in np.unique(labels)]
+    while len(groups) > 4:
+        means = [np.nanmean(weights[sorted(group)], axis=0) for group in groups]
+        closeness = {
+            (i, j): means[i] @ means[j] / np.linalg.norm(means[i]) / np.linalg.norm(means[j])
+            for i in range(len(groups))
+            for j in range(i + 1, len(groups))
+        }
+        i, j = max(closeness, key=lambda pair: closeness[pair])
+        groups[i] |= groups.pop(j)
+    found = host.merge_to(weights, labels, 4)
+    assert {frozenset(np.flatnonzero(found == k)) for k in range(4)} == {frozenset(group) for group in groups}
+
+
 def test_one_thread_while_clustering():
     from threadpoolctl import threadpool_info
 

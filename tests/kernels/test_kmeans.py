@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -5,7 +6,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from cfljax import keys
-from cfljax.kernels.kmeans import _gumbel, _lloyd, kmeans
+from cfljax.kernels.kmeans import _distances, _gumbel, _lloyd, _plus_plus, kmeans
 from tests.kernels.compiled import compiled
 
 rng = np.random.default_rng(0)
@@ -94,3 +95,24 @@ def test_max_iter_limits_the_work():
 def test_the_draws_of_seeding_are_gumbels():
     draws = np.asarray(_gumbel(KEY, jnp.int32(1), jnp.arange(20_000)))
     assert abs(draws.mean() - np.euler_gamma) < 0.04 and abs(draws.var() - np.pi**2 / 6) < 0.1
+
+
+def test_equally_good_clusterings_are_chosen_alike_in_any_order():
+    """The corners of a square can be halved in two ways, equal but for rounding."""
+    corners = np.array([[-1, -1], [-1, 1], [1, -1], [1, 1]], np.float32).repeat(4, axis=0)
+    for seed in range(12):
+        turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(40, 40)))[0][:2].astype(np.float32)
+        points, order = corners @ turn, np.random.default_rng(seed + 1).permutation(len(corners))
+        key = keys.root(seed)
+        here = compiled(kmeans, key, points, clusters=2).labels
+        there = compiled(kmeans, key, points[order], clusters=2, uid=order.astype(np.int32)).labels
+        assert np.array_equal(there, here[order])
+
+
+def test_seeds_are_drawn_by_their_squared_distance():
+    """One point far from sixty that lie close together: by distance it is nearly always a centre, by chance hardly ever."""
+    points = np.concatenate([0.02 * rng.normal(size=(60, 3)), [[1.0, 0.0, 0.0]]]).astype(np.float32)
+    present, ids = np.ones(61, bool), np.arange(61, dtype=np.int32)
+    distance, _ = _distances(points, present)
+    chosen = jax.vmap(lambda key: _plus_plus(key, distance, present, ids, 2))(jax.random.split(KEY, 30))
+    assert (np.asarray(chosen)[:, 60].sum(axis=1) > 0).sum() >= 25

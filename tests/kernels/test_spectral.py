@@ -107,6 +107,9 @@ def test_shapes_that_do_not_fit_are_refused():
             kernel(np.eye(4, dtype=np.float32), np.ones(1, bool))
     with pytest.raises(AssertionError):
         squared_distances(np.ones((3, 4), np.float32), np.ones((2, 1), np.float32))
+    for a, b in ((np.ones(4), np.ones(4)), (np.ones((2, 4)), np.ones((1, 4)))):
+        with pytest.raises(AssertionError):
+            principal_angles(a.astype(np.float32), b.astype(np.float32))
 
 
 def test_principal_angles_are_scipys_also_tiny_ones():

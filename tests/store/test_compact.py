@@ -1,5 +1,7 @@
 """A small copy of a results folder says the same."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -32,3 +34,13 @@ def test_models_stay_behind_and_a_folder_is_not_copied_onto_itself(tmp_path):
     assert "models" not in Store(tmp_path / "b", read_only=True).read("u").arrays
     with pytest.raises(StoreError, match="is the folder itself"):
         compact(tmp_path / "a", tmp_path / "a")
+
+
+def test_the_folder_that_is_copied_stays_as_it_was_and_the_largest_that_is_kept_is_kept(tmp_path):
+    store = synthetic.sweep(tmp_path / "a", own={"edge": np.zeros(LARGEST)})
+    for empty in (store.checkpoints, store.locks):
+        shutil.rmtree(empty)
+    before = sorted(tmp_path.joinpath("a").rglob("*"))
+    compact(tmp_path / "a", tmp_path / "b")
+    assert sorted(tmp_path.joinpath("a").rglob("*")) == before
+    assert all(any(name.endswith("/edge") for name in result.diag) for result in Results(tmp_path / "b"))

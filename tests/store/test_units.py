@@ -1,3 +1,4 @@
+import contextlib
 import errno
 import json
 import math
@@ -295,3 +296,13 @@ def test_a_file_of_the_largest_size_is_read(tmp_path):
     assert atomic.read_bytes(tmp_path / "file", 4) == b"four"
     with pytest.raises(ValueError, match="more than the limit of 3"):
         atomic.read_bytes(tmp_path / "file", 3)
+
+
+@pytest.mark.parametrize(("code", "fatal"), [(errno.EINVAL, False), (errno.ENOTSUP, False), (errno.EIO, True)])
+def test_a_file_system_that_knows_no_sync_of_folders_is_no_obstacle(tmp_path, monkeypatch, code, fatal):
+    def failing(descriptor):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(atomic.os, "fsync", failing)
+    with pytest.raises(OSError, match="Input/output") if fatal else contextlib.nullcontext():
+        atomic.sync_folder(tmp_path)
