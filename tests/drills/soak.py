@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +22,18 @@ WARM = 0.4
 GROWTH = 0.01
 LOOKS = 10
 SWEEP = 8
-"""Rounds of a run; each look is a sweep of its own, of two methods, two learning rates and new seeds."""
+"""Rounds of a run; each look is a sweep of its own, of two methods and two learning rates."""
 
 
 def drill(tally: Tally, count: int, seed: int) -> None:
-    """Sweeps in one process, through the launcher; memory, objects and open files after each. The slope of memory over the runs
-    is that of a straight line by least squares."""
+    """Many short runs, new seeds in each sweep."""
+    seeds = max(1, -(-count // (4 * LOOKS)))
+    sweeps(tally, seed, seeds, [f"train.rounds={SWEEP}"], lambda runs: runs)
+
+
+def sweeps(tally: Tally, seed: int, seeds: int, sets: list[str], tried: Callable[[int], int], per: str = "run") -> None:
+    """Sweeps in one process, through the launcher; memory, objects and open files after each. The slope of memory over what was
+    `tried` in so many runs is that of a straight line by least squares."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from cfljax import simulate
     from cfljax.config import read_spec
@@ -34,30 +41,29 @@ def drill(tally: Tally, count: int, seed: int) -> None:
     from cfljax.paths import use_compilation_cache
     from cfljax.store import Store
 
-    seeds = max(1, -(-count // (4 * LOOKS)))
     with common.workplace() as place:
         os.environ["CFLJAX_CACHE"] = str(common.CACHE)
         use_compilation_cache()
         seen = []
         for look in range(LOOKS):
             first = seed + look * seeds
-            sets = [f"seeds={first}:{first + seeds}", "train.lr=[0.05, 0.1]", f"train.rounds={SWEEP}"]
-            outcome = carry_out(read_spec(place / "spec.toml", sets), Store(place / "r"), Options(quiet=True))
+            own = [f"seeds={first}:{first + seeds}", "train.lr=[0.05, 0.1]", *sets]
+            outcome = carry_out(read_spec(place / "spec.toml", own), Store(place / "r"), Options(quiet=True))
             shutil.rmtree(place / "r")
             if outcome.failed or outcome.diverged:
                 tally.check(f"{outcome.failed} failed, {outcome.diverged} diverged")
-            tally.tried += outcome.computed
+            tally.tried += tried(outcome.computed)
             gc.collect()
             seen.append((tally.tried, memory(), len(gc.get_objects()), descriptors()))
-        tally.check(_grown(tally, seen, simulate.compilations))
+        tally.check(_grown(tally, seen, simulate.compilations, per))
 
 
-def _grown(tally: Tally, seen: list[tuple[int, int, int, int]], programs: int) -> list[str]:
-    runs, held, objects, files = np.array(seen[int(WARM * LOOKS) :]).T
+def _grown(tally: Tally, seen: list[tuple[int, int, int, int]], programs: int, per: str) -> list[str]:
+    done, held, objects, files = np.array(seen[int(WARM * LOOKS) :]).T
     growth = held[1:].max() / held[0] - 1
     tally.most("growth of memory", growth)
-    tally.most("bytes of memory per run", np.polyfit(runs, held, 1)[0])
-    tally.most("Python objects per run", np.polyfit(runs, objects, 1)[0])
+    tally.most(f"bytes of memory per {per}", np.polyfit(done, held, 1)[0])
+    tally.most(f"Python objects per {per}", np.polyfit(done, objects, 1)[0])
     tally.facts |= {"memory in bytes": [m for _, m, _, _ in seen], "programs": programs}
     problems = [f"memory grew by {growth:.2%}"] if growth > GROWTH else []
     problems += [f"{files[-1] - files[0]} more files open"] if files[-1] > files[0] else []

@@ -29,6 +29,7 @@ WRONG = [
     ("rotated", {"clients": 8, "angles": [0.0, 10.0]}, "data.angles = [0.0, 10.0]", "give 4"),
     ("label_swap", {"clients": 8, "pairs": 6}, "data.pairs = 6", "at most 5"),
     ("label_swap", {"clients": 80, "groups": 47}, "data.groups = 47", "at most 46"),
+    ("label_swap", {"clients": 700, "groups": 632, "pairs": 2}, "data.groups = 632", "at most 631"),
     ("feature_shift", {"clients": 8, "groups": 3}, "data.groups = 3", "at most 2"),
     ("fedprox", {"clients": 1000}, "data.clients = 1000", "at most 150"),
     ("fedprox", {"clients": 10, "total": 7}, "data.total = 7", "the nearest has"),

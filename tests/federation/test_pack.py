@@ -193,6 +193,25 @@ def test_a_client_too_small_for_a_share_is_tested_on_a_class_of_which_a_sample_i
     assert test[0].tolist() == [of[0][0]] and len(test[1]) == 1 and test[1][0] in of[1][:3]
 
 
+def test_a_class_of_one_training_sample_bounds_the_share_of_all():
+    source = fake(200, 90, classes=2)
+    of = [200 + np.flatnonzero(source.y_test == label) for label in (0, 1)]
+    test = mirror(np.array([[10, 0], [0, 1]]), np.concatenate([of[0][:40], of[1][:2]]), source, np.random.default_rng(0))
+    assert [len(rows) for rows in test] == [20, 2]
+
+
+@pytest.mark.parametrize(("name", "options", "groups"), [("iid", {}, 0), ("rotated", {"groups": 1}, 1), ("rotated", {"groups": 3}, 3)])
+def test_true_groups_are_counted_none_where_nobody_has_one(name, options, groups):
+    source = fake()
+    assert pack(parts(name, source, clients=6, **options), source).groups == groups
+
+
+def test_a_shared_test_set_is_everybodys_and_as_long_as_it_is():
+    source = fake()
+    shared = pack(parts("iid", source, clients=6, test="global"), source).test
+    assert shared.shared and shared.longest == 300 and set(np.asarray(shared.count)) == {300}
+
+
 def test_importing_partitions_is_light():
     code = "import sys, cfljax.federation as f; assert 'iid' in f.PARTITIONS; assert 'cfljax.federation.sizes' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -264,3 +264,14 @@ def test_sizes_of_a_power_law_that_fit_are_those_drawn(k):
     options = {"clients": 100, "classes_per_client": k, "balance": "power", "samples_per_client": 40}
     held = class_counts(parts("classes", source, **options).train, source)
     assert 0.85 * 100 * 40 <= held.sum() <= 100 * 40
+
+
+def test_large_clients_give_way_where_a_scarce_class_is_needed_by_all():
+    """Fifty clients need one sample each of a class that has sixty, so that the large ones shrink by more than its ratio."""
+    source = fake(3000, 300)
+    rare = np.flatnonzero(source.y_train == 0)
+    source = source._replace(y_train=np.where(np.isin(np.arange(3000), rare[60:]), 1, source.y_train).astype(np.int32))
+    made = parts("classes", source, clients=50, classes_per_client=10, balance="power", min_samples=10)
+    held = class_counts(made.train, source)
+    assert held.min() == 1 and held[:, 0].sum() <= 60 and held.max() > 1
+    assert np.all(held == held[:, :1])

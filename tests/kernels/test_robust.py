@@ -3,7 +3,7 @@ import pytest
 
 from cfljax import keys
 from cfljax.kernels.mix import Rule, mix_models, mix_updates, sum_by
-from cfljax.kernels.robust import STATISTICS, robust_sum
+from cfljax.kernels.robust import STATISTICS, robust_sum, squared_distances
 from tests.kernels.compiled import compiled
 
 rng = np.random.default_rng(0)
@@ -83,3 +83,9 @@ def test_noise_has_the_deviation_of_the_largest_weight():
     moved, _ = sum_by(rule, mix, wide)
     assert np.std(moved[0]) == pytest.approx(1.5, rel=0.03) and abs(np.mean(moved[0])) < 0.05
     assert not moved[1].any()
+
+
+def test_distances_of_krum_are_numpys_and_symmetric():
+    found = compiled(squared_distances, ROWS)
+    np.testing.assert_allclose(found, ((ROWS[:, None] - ROWS[None]) ** 2).sum(axis=2), atol=1e-5)
+    assert np.array_equal(found, found.T)
