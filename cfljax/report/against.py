@@ -5,16 +5,22 @@ from __future__ import annotations
 import math
 import os
 import re
-import shlex
-import tomllib
 from collections.abc import Sequence
 
-from cfljax.options import show
 from cfljax.report.claims import WORDS, Measured
-from cfljax.report.compare import seconds
+from cfljax.report.how import how, size
 from cfljax.report.measure import Section, section
 from cfljax.report.published import Cell, Page, Published, read_published
 from cfljax.result import Results
+
+OURS = "(ours)"
+"""What the text of a claim begins with that no paper makes."""
+QUANTITIES = {
+    "accuracy_max": "maximum",
+    "accuracy_last": "last round",
+    "accuracy_last10": "mean of the last ten evaluations",
+    "accuracy_worst10": "the worst tenth of the clients",
+}
 
 
 def against(folders: Sequence[str | os.PathLike[str]], published: Sequence[str | os.PathLike[str]]) -> str:
@@ -41,24 +47,15 @@ def render(page: Page, sections: list[Section]) -> str:
 
 
 def _overview(sections: list[Section]) -> str:
-    """A row per table: how many of its claims came out how."""
+    """A row per table: how many of its paper's claims came out how. Claims of our own are not counted."""
     rows = []
     for each in sections:
-        words = [decided.word for decided in each.verdicts]
+        both = zip(each.published.claims, each.verdicts, strict=True)
+        words = [decided.word for claim, decided in both if not claim.text.startswith(OURS)]
         link = f"[{each.published.title}](#{_anchor(each.published.title)})"
         counts = [str(words.count(word)) if word in words else "" for word in WORDS]
-        rows.append([each.published.paper.split(" (")[0], link, _size(each), *counts])
+        rows.append([each.published.paper.split(" (")[0], link, size(each), *counts])
     return _table(["", "", "size", *WORDS], rows)
-
-
-def _size(each: Section) -> str:
-    if not each.units:
-        return "not run"
-    sizes: dict[str, None] = {}
-    for results in each.folders:
-        flags = [flag.removeprefix("size=") for flag in _sets(results)[0] if flag.startswith("size=")]
-        sizes |= dict.fromkeys(flags or ["full"])
-    return ", ".join(sizes)
 
 
 def _anchor(heading: str) -> str:
@@ -68,7 +65,7 @@ def _anchor(heading: str) -> str:
 
 def _section(each: Section) -> str:
     published = each.published
-    parts = [f"### {published.title}", _how(each)]
+    parts = [f"### {published.title}", how(each)]
     if each.units or _any_published(each):
         parts.append(_cells(each))
     if published.claims:
@@ -80,57 +77,18 @@ def _section(each: Section) -> str:
     return "\n\n".join([*parts, *([published.notes.strip()] if published.notes else [])])
 
 
-def _how(each: Section) -> str:
-    """The command, what it ran on, and for how long."""
-    spec = each.published.spec
-    if not each.units:
-        return f"Not run: {_command(spec, ['size=small'])}" if spec else "Not run."
-    lines: list[str] = []
-    for results in each.folders:
-        sets, small = _sets(results)
-        if spec and (command := _command(spec, sets)) not in lines:
-            lines.append(command)
-        if small:
-            lines.append(f"{small}.")
-    spent = sum(s for unit in each.units if math.isfinite(s := seconds(unit)))
-    devices = ", ".join(sorted({str(unit.record.get("device", "unknown")).split(",")[0] for unit in each.units}))
-    runs = f"{len(each.units)} run{'s' if len(each.units) > 1 else ''}"
-    lines.append(f"{runs}, {_time(spent)} of computing on {devices}, {_time(spent / len(each.units))} a run.")
-    return "  \n".join(lines)
-
-
-def _command(spec: str, sets: list[str]) -> str:
-    if spec.endswith(".py"):
-        return f"`CFLJAX_DATA=DATA python experiments/{spec} --out DIR`"
-    flags = "".join(f" --set {shlex.quote(flag)}" for flag in sets)
-    return f"`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/{spec}{flags}`"
-
-
-def _sets(results: Results) -> tuple[list[str], str]:
-    """The flags that were laid over the spec, and what its size changes."""
-    text = results.store.read_spec() or ""
-    flags = list(dict.fromkeys(re.findall(r"^# --set (.*)$", text, re.MULTILINE)))
-    try:
-        sizes = tomllib.loads(text).get("size", {})
-    except tomllib.TOMLDecodeError:
-        sizes = {}
-    chosen = [name for flag in flags if flag.startswith("size=") and (name := flag.removeprefix("size=")) in sizes]
-    said = [f"Size {name}: " + "; ".join(f"`{k} = {show(v)}`" for k, v in sizes[name].items()) for name in chosen]
-    return flags, "; ".join(said)
-
-
 def _cells(each: Section) -> str:
     if each.published.grid:
         return _grid(each)
     both = bool(each.last_ten)
     unit = " (%)" if each.published.unit == "%" else ""
     any_published = _any_published(each)
-    head = [""] + (["published" + unit] if any_published else []) + (["ours, maximum", "last ten"] if both else ["ours" + unit])
+    ours = ["ours, maximum", "last ten"] if both else [_ours_is(each) + unit]
+    head = [""] + (["published" + unit] if any_published else []) + ours
     rows = []
     for cell in each.published.cells:
-        ours = each.measured[cell.name]
-        row = [cell.name] + ([_number(cell.published, cell, each.published, cell.spread)] if any_published else [])
-        row.append(_ours(ours, cell, each.published))
+        row = [cell.name] + ([_published(cell, each.published)] if any_published else [])
+        row.append(_ours(each.measured[cell.name], cell, each.published))
         if both:
             row.append(_ours(each.last_ten[cell.name], cell, each.published) if cell.name in each.last_ten else "–")
         rows.append([*row, each.seeds(cell.name)])
@@ -144,10 +102,16 @@ def _grid(each: Section) -> str:
     there = {cell.name: cell for cell in each.published.cells}
     filled = [[row, *(_in_grid(each, there.get(f"{column}: {row}")) for column in columns)] for row in rows]
     seeds = sorted({len(measured.values) for measured in each.measured.values() if measured.values})
-    about = ["maximum, last ten" if each.last_ten else "ours", *(["published in brackets"] if _any_published(each) else [])]
+    about = ["maximum, last ten" if each.last_ten else _ours_is(each), *(["published in brackets"] if _any_published(each) else [])]
     unit = ["in %"] if each.published.unit == "%" else []
     said = f"{'; '.join([*about, *unit])}; {' or '.join(map(str, seeds)) or 'no'} seed{'' if seeds == [1] else 's'}."
     return f"{said[0].upper()}{said[1:]}\n\n" + _table(["", *columns], filled)
+
+
+def _ours_is(each: Section) -> str:
+    """What our numbers are, where all accuracies are the same quantity."""
+    kinds = {cell.take.summary for cell in each.published.cells if cell.take.summary.startswith("accuracy")}
+    return f"ours, {QUANTITIES[kinds.pop()]}" if len(kinds) == 1 and kinds <= QUANTITIES.keys() else "ours"
 
 
 def _any_published(each: Section) -> bool:
@@ -161,7 +125,7 @@ def _in_grid(each: Section, cell: Cell | None) -> str:
     text += f" ({each.lost[cell.name]} diverged or failed)" if each.lost[cell.name] else ""
     if cell.name in each.last_ten and each.measured[cell.name].values:
         text += f", {_ours(each.last_ten[cell.name], cell, each.published)}"
-    return text if cell.published is None else f"{text} ({_number(cell.published, cell, each.published, cell.spread)})"
+    return text if cell.published is None else f"{text} ({_published(cell, each.published)})"
 
 
 def _ours(measured: Measured, cell: Cell, published: Published) -> str:
@@ -173,9 +137,15 @@ def _ours(measured: Measured, cell: Cell, published: Published) -> str:
     return _number(measured.mean, cell, published, None if math.isnan(deviation) else deviation)
 
 
-def _number(value: float | None, cell: Cell, published: Published, spread: float | None = None) -> str:
-    if value is None:
+def _published(cell: Cell, of: Published) -> str:
+    """As it was published, to the last digit."""
+    if cell.published is None:
         return "–"
+    there = [number for number in (cell.published, cell.spread) if number is not None]
+    return " ± ".join(str(number) if of.unit == "%" else f"{number:g}" for number in there)
+
+
+def _number(value: float, cell: Cell, published: Published, spread: float | None = None) -> str:
     whole = cell.take.reaches is not None
 
     def write(number: float) -> str:
@@ -190,12 +160,6 @@ def _written(number: float, published: Published) -> str:
     if published.unit == "%":
         return f"{number:.1f}"
     return f"{number:.3g}" if abs(number) < 1000 else f"{number:,.0f}"
-
-
-def _time(spent: float) -> str:
-    if spent < 60:
-        return f"{spent:.0f} s"
-    return f"{spent / 60:.0f} min" if spent < 2 * 3600 else f"{spent / 3600:.1f} h"
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

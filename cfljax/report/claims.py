@@ -1,14 +1,15 @@
 """What becomes of a paper's claims: each is decided from the measured cells alone.
 
-- `within`: every cell is within `tolerance` of its published number; in direction where the cells' order is much the same
-  (Spearman's rank correlation of at least 0.8 over three cells or more).
-- `difference = [a, b]`: a − b is within `tolerance` of `published`; in direction where it has the same sign in the mean and
-  exceeds its own deviation over seeds. A published 0 says that the two are equal. Without a published number only the sign is
-  claimed: it reproduces where a − b is above 0 by more than its own deviation.
-- `reduction = [a, b]`: a needs so much less than b (a fraction, 1 − a/b, the median over seeds); in direction where it is above 0.
-  Without a published number: fewer for every seed; in direction where fewer in the median. Where b never gets there it counts
-  with the rounds that were run: the reduction is then at least so much.
-- `order`: the cells from best to worst; in direction where the first is better than the last.
+- `within`: every cell is within `tolerance` of its published number; in direction where at least half of them are and their order
+  is much the same (Spearman's rank correlation of at least 0.8 over three cells or more).
+- `difference = [a, b]`: a − b is within `tolerance` of `published`, and within half of it; in direction where it has the same sign.
+  Either needs a mean beyond its own deviation over seeds, or with one seed beyond half a point. A published 0 says that the two are
+  equal. Without a published number only the sign is claimed.
+- `reduction = [a, b]`: a needs so much less than b (a fraction, 1 − a/b, the median over seeds), and less for every seed; in
+  direction where the median is above 0. Where b never gets there it counts with the rounds that were run: the reduction is then
+  at least so much. Where neither gets there nothing was reduced.
+- `order`: the cells from best to worst, for every seed; in direction where the first is better than the last by more than the
+  deviation of that over seeds.
 - `at_least`: every cell is `published` or more, less `tolerance`; in direction where at least half of them are.
 """
 
@@ -26,6 +27,8 @@ REPRODUCES, DIRECTION, FAILS, NOT_RUN = "reproduces", "reproduces in direction",
 WORDS = (REPRODUCES, DIRECTION, FAILS, NOT_RUN)
 ALIKE = 0.8
 """Rank correlation from which two orders are much the same."""
+ONE_SEED = 0.005
+"""A difference of fractions below which one seed says nothing."""
 
 
 class Verdict(NamedTuple):
@@ -84,23 +87,30 @@ def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ve
     alike = _rank_correlation(ours, theirs) if len(there) >= 3 else math.nan
     found += f"; rank correlation {alike:.2f}" if math.isfinite(alike) else ""
     found += f"; {len(known) - len(there)} not run" if len(there) < len(known) else ""
-    word = REPRODUCES if good.all() else DIRECTION if alike >= ALIKE else FAILS
+    word = REPRODUCES if good.all() else DIRECTION if alike >= ALIKE and 2 * good.sum() >= len(there) else FAILS
     return Verdict(word, found)
 
 
-def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001
+def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
     apart = _paired(claim, measured, lambda a, b: a - b)
     if not apart:
         return Verdict(NOT_RUN, "no seed in common")
-    mean, deviation = float(np.mean(apart)), float(np.std(apart, ddof=1)) if len(apart) > 1 else 0.0
-    found = _signed(mean) + (f" ± {_plain(deviation)}" if len(apart) > 1 else "")
+    mean, beyond = float(np.mean(apart)), _noise(apart, of.scale)
+    found = _signed(mean) + (f" ± {_plain(beyond)}" if len(apart) > 1 else "")
     published = claim.published
     if published is None:
-        return Verdict(REPRODUCES if mean > deviation else FAILS, found)
+        return Verdict(REPRODUCES if mean > beyond else FAILS, found)
     found += f"; published {_signed(published) if published else '0'}"
-    if abs(mean - published) <= claim.tolerance and (published == 0 or mean * published > 0):
-        return Verdict(REPRODUCES, found)
-    return Verdict(DIRECTION if mean * published > 0 and abs(mean) > deviation else FAILS, found)
+    if published == 0:
+        return Verdict(REPRODUCES if abs(mean) <= claim.tolerance else FAILS, found)
+    if mean * published <= 0 or abs(mean) <= beyond:
+        return Verdict(FAILS, found)
+    return Verdict(REPRODUCES if abs(mean - published) <= min(claim.tolerance, abs(published) / 2) else DIRECTION, found)
+
+
+def _noise(apart: list[float], scale: float) -> float:
+    """What a mean difference must exceed to say anything."""
+    return float(np.std(apart, ddof=1)) if len(apart) > 1 else ONE_SEED * scale
 
 
 def signed_difference(claim: Claim, measured: Mapping[str, Measured]) -> str:
@@ -112,20 +122,18 @@ def signed_difference(claim: Claim, measured: Mapping[str, Measured]) -> str:
 def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
     fast, slow = (measured[name] for name in claim.cells)
     pairs = [(a, slow.values[seed], slow.rounds.get(seed, math.inf)) for seed, a in fast.values.items() if seed in slow.values]
-    pairs = [(a, b, ran) for a, b, ran in pairs if math.isfinite(a) or math.isfinite(b)]
-    less = [1 - a / min(b, ran) if math.isfinite(a) else -math.inf for a, b, ran in pairs]
+    less = [1 - a / min(b, ran) if math.isfinite(a) else -math.inf if math.isfinite(b) else 0.0 for a, b, ran in pairs]
     word = "fewer" if of.cell(claim.cells[0]).take.lower_is_better else "less"
     published = "" if claim.published is None else f"; published {_fewer(claim.published, word)}"
-    if not less:
+    if all(math.isinf(a) and math.isinf(b) for a, b, _ in pairs):
         return Verdict(FAILS, f"neither gets there{published}")
     middle = float(np.median(less))
     better = sum(value > 0 for value in less)
     bound = math.isfinite(middle) and any(math.isinf(b) for _, b, _ in pairs)
     found = f"{'at least ' if bound else ''}{_fewer(middle, word)} in the median ({better} of {len(less)} seeds {word}){published}"
-    if claim.published is None:
-        whole = better == len(less)
-    else:
-        whole = abs(middle - claim.published) <= claim.tolerance or (bound and middle > claim.published)
+    whole = better == len(less)
+    if claim.published is not None:
+        whole &= abs(middle - claim.published) <= claim.tolerance or (bound and middle > claim.published)
     return Verdict(REPRODUCES if whole else DIRECTION if middle > 0 else FAILS, found)
 
 
@@ -134,12 +142,19 @@ def _fewer(share: float, word: str) -> str:
 
 
 def _order(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
-    fewer = of.cell(claim.cells[0]).take.lower_is_better
-    means = [-measured[name].mean if fewer else measured[name].mean for name in claim.cells]
-    found = (" < " if fewer else " > ").join(claim.cells) + ": " + ", ".join(_plain(abs(m) if fewer else m) for m in means)
-    if all(a > b for a, b in zip(means, means[1:], strict=False)):
+    sign = -1 if of.cell(claim.cells[0]).take.lower_is_better else 1
+    cells = [measured[name] for name in claim.cells]
+    found = (" < " if sign < 0 else " > ").join(claim.cells) + ": " + ", ".join(_plain(cell.mean) for cell in cells)
+    common = [seed for seed in cells[0].values if all(seed in cell.values for cell in cells)]
+    if not common:
+        return Verdict(NOT_RUN, "no seed in common")
+    lines = [[sign * cell.values[seed] for cell in cells] for seed in common]
+    kept = sum(all(a > b for a, b in zip(line, line[1:], strict=False)) for line in lines)
+    found += f" ({kept} of {len(lines)} seeds)"
+    if kept == len(lines):
         return Verdict(REPRODUCES, found)
-    return Verdict(DIRECTION if means[0] > means[-1] else FAILS, found)
+    apart = [line[0] - line[-1] for line in lines]
+    return Verdict(DIRECTION if np.mean(apart) > _noise(apart, of.scale) else FAILS, found)
 
 
 def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001

@@ -7,8 +7,6 @@ import math
 from collections import Counter
 from typing import Any
 
-import numpy as np
-
 from cfljax.errors import SpecError
 from cfljax.options import show
 from cfljax.report.claims import Measured, Verdict, signed_difference, verdict
@@ -97,18 +95,18 @@ def _measured(cell: Cell, take: Take, chosen: list[Unit], units: list[Unit], pub
         if take.summary:  # the record has it: its arrays are not needed
             value = take.of(Result(unit.record, {}))
         else:
-            value = take.of(Result(*unit.store.read(unit.id)), _labels(cell, unit, units, published))
+            value = take.of(Result(*unit.store.read(unit.id)), _clusters_of(cell, unit, units, published))
         if not math.isnan(value):
             values[unit.seed] = scale * value
     return Measured(values, rounds)
 
 
-def _labels(cell: Cell, unit: Unit, units: list[Unit], published: Published) -> np.ndarray | None:
+def _clusters_of(cell: Cell, unit: Unit, units: list[Unit], published: Published) -> Result | None:
     if cell.labels_of is None:
         return None
     fitting = [u for u in _same_setting(unit, units) if u.seed == unit.seed and fits(u.record, cell.labels_of)]
     same = _finished(published, f"{cell.name}, labels_of", fitting)
-    return Result(*same[0].store.read(same[0].id)).labels if same else None
+    return Result(*same[0].store.read(same[0].id)) if same else None
 
 
 def _same_setting(unit: Unit, units: list[Unit]) -> list[Unit]:

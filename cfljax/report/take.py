@@ -44,9 +44,9 @@ class Take:
         """Rounds until something is reached."""
         return self.reaches is not None
 
-    def of(self, run: Result, labels: np.ndarray | None = None) -> float:
-        """The number of a run, NaN where it has none; inf where a curve never reaches the value. `labels` i32[C]: whose
-        clusters `cluster` means."""
+    def of(self, run: Result, clusters_of: Result | None = None) -> float:
+        """The number of a run, NaN where it has none; inf where a curve never reaches the value. `clusters_of`: the run whose
+        best or worst cluster `cluster` means."""
         if self.summary:
             value = run.summary.get(self.summary)
             return math.nan if value is None else float(value)
@@ -56,7 +56,7 @@ class Take:
             return _mean(run.diag.get(f"{run.method}/{self.diag}"))
         if self.correlation:
             return _correlation(*(run.diag.get(f"{run.method}/{name}") for name in self.correlation))
-        return _cluster_accuracy(run.client_accuracy, labels, WHICH[self.cluster])
+        return _cluster_accuracy(run.client_accuracy, clusters_of, WHICH[self.cluster])
 
     def _of_curve(self, history: dict[str, np.ndarray]) -> float:
         rounds, curve = history.get("round"), history.get(self.history)
@@ -85,13 +85,15 @@ def _correlation(one: np.ndarray | None, other: np.ndarray | None) -> float:
     return float(np.corrcoef(one[pairs], other[pairs])[0, 1])
 
 
-def _cluster_accuracy(accuracy: np.ndarray | None, labels: np.ndarray | None, which: Callable[[Any], float]) -> float:
-    """The best or worst of the clusters' mean client accuracies."""
-    if accuracy is None or labels is None or accuracy.shape != labels.shape:
+def _cluster_accuracy(accuracy: np.ndarray | None, of: Result | None, which: Callable[[Any], float]) -> float:
+    """The mean accuracy of the clients of a cluster of the run `of`: its best or its worst, by its own clients' mean. Two runs
+    asked about it speak of the same clients."""
+    own, labels = (None, None) if of is None else (of.client_accuracy, of.labels)
+    if accuracy is None or own is None or labels is None or not accuracy.shape == own.shape == labels.shape:
         return math.nan
-    known = np.isfinite(accuracy) & (labels >= 0)
-    means = [float(np.mean(accuracy[known & (labels == k)])) for k in np.unique(labels[known])]
-    return which(means) if means else math.nan
+    known = np.isfinite(accuracy) & np.isfinite(own) & (labels >= 0)
+    means = {float(np.mean(own[known & (labels == k)])): k for k in np.unique(labels[known])}
+    return float(np.mean(accuracy[known & (labels == means[which(means)])])) if means else math.nan
 
 
 def read_take(value: Any, where: str) -> Take:

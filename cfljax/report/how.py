@@ -1,0 +1,101 @@
+"""How the runs of a published table were made: the command, its size, the rounds that count, time, device and versions."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import tomllib
+
+from cfljax.options import show
+from cfljax.report.compare import seconds
+from cfljax.report.measure import Section
+from cfljax.result import Results
+
+SHOWN = 3
+"""Commits that are named; of more, how many there are."""
+
+
+def how(each: Section) -> str:
+    """The command, what it ran on, and for how long."""
+    spec = each.published.spec
+    if not each.units:
+        return f"Not run: {_command(spec, ['size=small'])}" if spec else "Not run."
+    lines: list[str] = []
+    for results in each.folders:
+        sets, small = _sets(results)
+        if spec and (command := _command(spec, sets)) not in lines:
+            lines.append(command)
+        if small:
+            lines.append(f"{small}.")
+    if covered := _last_ten(each):
+        lines.append(f"Last ten: {covered}.")
+    spent = sum(s for unit in each.units if math.isfinite(s := seconds(unit)))
+    devices = ", ".join(sorted({str(unit.record.get("device", "unknown")).split(",")[0] for unit in each.units}))
+    runs = f"{len(each.units)} run{'s' if len(each.units) > 1 else ''}"
+    lines.append(f"{runs}, {_time(spent)} of computing on {devices}, {_time(spent / len(each.units))} a run; {_made_by(each)}.")
+    return "  \n".join(lines)
+
+
+def _command(spec: str, sets: list[str]) -> str:
+    if spec.endswith(".py"):
+        return f"`CFLJAX_DATA=DATA python experiments/{spec} --out DIR`"
+    flags = "".join(f" --set {shlex.quote(flag)}" for flag in sets)
+    return f"`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/{spec}{flags}`"
+
+
+def _sets(results: Results) -> tuple[list[str], str]:
+    """The flags that were laid over the spec, and what its size changes."""
+    text = results.store.read_spec() or ""
+    flags = list(dict.fromkeys(re.findall(r"^# --set (.*)$", text, re.MULTILINE)))
+    try:
+        sizes = tomllib.loads(text).get("size", {})
+    except tomllib.TOMLDecodeError:
+        sizes = {}
+    chosen = [name for flag in flags if flag.startswith("size=") and (name := flag.removeprefix("size=")) in sizes]
+    said = [f"Size {name}: " + "; ".join(f"`{k} = {show(v)}`" for k, v in sizes[name].items()) for name in chosen]
+    return flags, "; ".join(said)
+
+
+def size(each: Section) -> str:
+    """`small`, `full`, or `full but for seeds, train.rounds`: what the flags of the runs made of the spec."""
+    if not each.units:
+        return "not run"
+    found: dict[str, None] = {}
+    for results in each.folders:
+        flags = _sets(results)[0]
+        name = next((flag.removeprefix("size=") for flag in flags if flag.startswith("size=")), "full")
+        other = [flag.partition("=")[0] for flag in flags if not flag.startswith(("size=", "method="))]
+        found[name + (f" but for {', '.join(other)}" if other else "")] = None
+    return "; ".join(found)
+
+
+def _last_ten(each: Section) -> str:
+    """The rounds that the mean of the last ten evaluations is over: `rounds 55 to 100`."""
+    if not each.last_ten and not any(cell.take.summary == "accuracy_last10" for cell in each.published.cells):
+        return ""
+    spans = set()
+    for unit in each.units:
+        train = unit.record["config"]["train"]
+        last, every = int(train["rounds"]), int(train.get("eval_every", 1))
+        seen = sorted({*range(every, last + 1, every), last})[-10:]
+        spans.add((seen[0], seen[-1]))
+    return " or ".join(f"rounds {first} to {last}" for first, last in sorted(spans))
+
+
+def _made_by(each: Section) -> str:
+    """The versions and commits that the runs' records name."""
+    versions = sorted({str(unit.record["versions"]["jax"]) for unit in each.units if "jax" in unit.record.get("versions", {})})
+    commits = list(dict.fromkeys(_commit(unit.record.get("git")) for unit in each.units))
+    named = ", ".join(commits[:SHOWN]) if len(commits) <= SHOWN else f"{len(commits)} commits"
+    return f"JAX {' and '.join(versions) or 'unknown'}, cfljax at {named}"
+
+
+def _commit(git: dict[str, object] | None) -> str:
+    return "no commit" if not git else str(git["commit"])[:7] + (" with changes" if git.get("dirty") else "")
+
+
+def _time(spent: float) -> str:
+    if spent < 60:
+        return f"{spent:.0f} s"
+    return f"{spent / 60:.0f} min" if spent < 2 * 3600 else f"{spent / 3600:.1f} h"
