@@ -30,6 +30,7 @@ from tests.drills.mutants import Mutant, described, wanted
 
 FIGURE = Figure("mutate", "mutants", "mutants of kernels/, store/, federation/, local/ and engine.py", "at least 85 % killed", 100)
 KERNELS, STORE, FEDERATION, LOCAL = "tests/kernels/test_contract.py", "tests/store/", "tests/federation/", "tests/local/"
+SHAPES = "tests/kernels/test_shapes.py"
 FEW_STEPS = LOCAL + "test_solver.py -k number_of_steps"
 WHOLE = {
     "kernels": ("tests/kernels",),
@@ -72,7 +73,7 @@ TESTS = {
     "local/schedule.py": (FEW_STEPS, LOCAL + "test_turned.py", LOCAL + "test_solver.py", LOCAL + "test_plans.py -k gram_matrix"),
     "local/send.py": (LOCAL + "test_send.py",),
     "local/shards.py": ("tests/launch/test_mesh.py",),
-    "local/solver.py": (FEW_STEPS, LOCAL + "test_solver.py", LOCAL + "test_plans.py"),
+    "local/solver.py": (FEW_STEPS, LOCAL + "test_solver.py", LOCAL + "test_plans.py", "tests/methods/test_ifca.py"),
     "local/speed.py": (LOCAL + "test_plans.py -k pays", LOCAL + "test_plans.py -k measure"),
     "local/spread.py": (
         *("tests/engine/test_evaluate.py", LOCAL + "test_plans.py -k dealt", LOCAL + "test_plans.py -k devices"),
@@ -85,10 +86,13 @@ TESTS = {
 """The tests of a file that find its mistakes, those that take least first; words as for pytest."""
 SLOWER = 4
 """A mutant whose tests take so many times as long as they should counts as killed: it never ends."""
+
+
 def tests_of(file: str) -> tuple[str, ...]:
     """The tests that should notice a mutant of this file of the package."""
     name = file.removeprefix("cfljax/")
-    return TESTS.get(name) or WHOLE[name.partition("/")[0]]
+    part = name.partition("/")[0]
+    return (*((SHAPES,) if part == "kernels" else ()), *(TESTS.get(name) or WHOLE[part]))
 
 
 class Runner:

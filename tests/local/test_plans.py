@@ -66,12 +66,22 @@ def test_a_masked_client_costs_no_step_and_keeps_its_velocity():
     assert np.array_equal(updates.velocity[2], jobs.velocity[2])
 
 
+@pytest.mark.parametrize("work", [{"epochs": 2}, {"steps": 3, "batch": "full"}], ids=["batches", "full"])
+@pytest.mark.parametrize("most", [0, 4096])
+def test_a_client_without_samples_stays_where_it_was(work, most):
+    federation, model = toy.federation(), toy.model()
+    federation = toy.replace(federation, train=toy.replace(federation.train, count=federation.train.count.at[4].set(0)))
+    jobs = jobs_of(federation, model, False, False)
+    updates = jax.jit(toy.solver(model, gram=most, **work).fit)(keys.root(0), federation, jobs, {"lr": jnp.float32(0.1)})
+    assert not np.asarray(updates.delta[4]).any() and np.asarray(updates.delta[5]).any()
+
+
 def test_a_client_of_any_size_trains_on_the_smallest_matrix_that_holds_it():
     assert gram_sizes(Plan(gram=0), 1000, 10) == ()
     assert gram_sizes(Plan(gram=512), 40, 10) == (70,)  # whole batches
     assert gram_sizes(Plan(gram=512), 400, 10) == (70, 130, 260, 520)
     assert gram_sizes(Plan(gram=256), 10_000, 16) == (64, 128, 256)
-    assert gram_sizes(Plan(gram=512), 300, None) == (300,)
+    assert gram_sizes(Plan(gram=512), 300, None) == (300,) and gram_sizes(Plan(gram=512), 301, None) == (301,)
     assert gram_sizes(Plan(gram=128), 300, None) == (64, 128)
     assert gram_sizes(Plan(False, 512), 300, 7) == (301,)
     assert gram_sizes(Plan(False, 128), 300, 7) == ()
