@@ -89,7 +89,7 @@ def gram_limit(speed: Speed, layer: Layer, work: Work, longest: int) -> int:
         samples = max(1, size * 3 // 4)
         if by_gram(speed, layer, work, samples, size) * MARGIN > by_steps(speed, layer, work, samples):
             break
-        limit = size if size == longest else next((rung for rung in LADDER if rung >= size), size)
+        limit = size
     return limit if limit < longest else max(limit, next((rung for rung in LADDER if rung >= longest), longest))
 
 

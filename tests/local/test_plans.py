@@ -137,6 +137,23 @@ def test_the_gram_form_is_taken_where_it_pays():
     assert speed.by_gram(SPEED, wide, many, 100, 128) < speed.by_steps(SPEED, wide, many, 100)
 
 
+def test_where_the_gram_form_always_pays_all_clients_fit_their_matrices():
+    free, many = speed.Speed(step=0.0, small=1.0, large=0.0, value=0.0), Work(20, None, 10)
+    assert [speed.gram_limit(free, speed.Layer(784, 128), many, n) for n in (40, 64, 100)] == [64, 64, 128]
+
+
+def test_predictions_count_what_is_done():
+    layer, batches, whole = speed.Layer(100, 20), Work(3, None, 10), Work(None, 7, None)
+    only = {name: speed.Speed(**(dict.fromkeys(speed.Speed._fields, 0.0) | {name: 1.0})) for name in speed.Speed._fields}
+    stepwise = {name: tuple(speed.by_steps(one, layer, work, 45) for work in (batches, whole)) for name, one in only.items()}
+    assert stepwise["step"] == (15, 7) and stepwise["value"] == (15 * 10 * 100, 45 * 100)
+    assert stepwise["small"] == (15 * 2 * 10 * 100 * 20, 0) and stepwise["large"] == (0, 7 * 2 * 45 * 100 * 20)
+    on_gram = {name: tuple(speed.by_gram(one, layer, work, 45, 64) for work in (batches, whole)) for name, one in only.items()}
+    once = 64 * 100 * (64 + 2 * layer.width)  # all products of samples, the first outputs, the way back
+    assert on_gram["step"] == (15, 7) and on_gram["value"] == (64 * 100, 64 * 100)
+    assert on_gram["small"] == (15 * 10 * 64 * 20, 0) and on_gram["large"] == (once, once + 7 * 64 * 64 * layer.width)
+
+
 def test_nothing_is_kept_of_a_run_whose_plan_was_chosen():
     model = toy.model(5)
     for _ in range(2):
