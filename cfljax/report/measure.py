@@ -24,6 +24,7 @@ class Section:
 
     published: Published
     folders: list[Results]
+    """Those that hold some of its runs, or none of any."""
     units: list[Unit]
     """The runs that its cells use."""
     measured: dict[str, Measured]
@@ -53,7 +54,8 @@ def section(published: Published, folders: list[Results]) -> Section:
         if cell.take.summary == "accuracy_max":
             last_ten[cell.name] = _measured(cell, LAST, chosen, units, published)
     verdicts = [_with_last_ten(verdict(claim, published, measured), claim, last_ten) for claim in published.claims]
-    return Section(published, folders, list(used.values()), measured, last_ten, lost, verdicts)
+    asked = [results for results in folders if not results.records or used.keys() & results.records.keys()]
+    return Section(published, asked, list(used.values()), measured, last_ten, lost, verdicts)
 
 
 def _with_last_ten(decided: Verdict, claim: Claim, last_ten: dict[str, Measured]) -> Verdict:

@@ -54,7 +54,7 @@ def test_labels_move_along_with_their_points():
     assert plain.labels[0] == 0
 
 
-@pytest.mark.parametrize(("n", "d"), SHAPES[:2])
+@pytest.mark.parametrize(("n", "d"), SHAPES)
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
 def test_duplicates_stay_together(n, d, offset):
     two = (offset + rng.normal(size=(2, d))).astype(np.float32)
@@ -65,6 +65,15 @@ def test_duplicates_stay_together(n, d, offset):
     assert out.inertia == pytest.approx(0, abs=1e-3) and np.isfinite(out.centres).all()
     same = compiled(kmeans, KEY, np.repeat(two[:1], n, 0), clusters=4)
     assert not same.labels.any() and same.inertia == 0
+
+
+def test_points_all_alike_behind_one_that_is_left_out():
+    for d in (3, 70):
+        points = np.ones((6, d), np.float32)
+        points[0] = np.nan
+        out = compiled(kmeans, KEY, points, clusters=3)
+        assert out.labels.tolist() == [-1, 0, 0, 0, 0, 0] and out.inertia == 0
+        np.testing.assert_allclose(out.centres[0], 1)
 
 
 def test_degenerate_counts():

@@ -37,6 +37,15 @@ def test_directions_are_numpys(n, d, how):
     np.testing.assert_allclose(compiled(edc_embedding, x, m=4, how=how), plain_embedding(x, 4), atol=2e-5)
 
 
+@pytest.mark.parametrize(("n", "d"), [(120, 90), (60, 400)])
+def test_eigenvectors_are_a_start_that_is_exact_already(n, d):
+    """Singular values that fall too slowly for a pass over the data to make much of a poor start."""
+    x = 1e3 * decaying(n, d, rate=0.99)
+    out = compiled(leading_directions, x, m=4, how="gram")
+    values = np.linalg.svd(x.astype(np.float64), compute_uv=False)[:4]
+    np.testing.assert_allclose(out.values, values, rtol=1e-5)
+
+
 def test_small_directions_keep_their_digits():
     x = decaying(12, 300, rate=0.02)  # the fourth singular value is 8e-6 of the first: its square is lost in a Gram matrix
     out = compiled(leading_directions, x, m=4)
@@ -63,11 +72,13 @@ def test_padding_and_broken_rows_are_invisible():
         assert not out[10:].any()
 
 
-def test_scale_does_not_matter():
-    x = decaying(10, 200)
-    plain = compiled(edc_embedding, x, m=3)
-    for factor in (1e30, 1e-30):
-        np.testing.assert_allclose(compiled(edc_embedding, x * np.float32(factor), m=3), plain, atol=1e-5)
+@pytest.mark.parametrize("how", ["gram", "randomised"])
+@pytest.mark.parametrize(("n", "d"), [(10, 200), (40, 18)])
+def test_scale_does_not_matter(n, d, how):
+    x = decaying(n, d)
+    plain = compiled(edc_embedding, x, m=3, how=how)
+    for factor in (1e30, 1e3, 1e-3, 1e-30):
+        np.testing.assert_allclose(compiled(edc_embedding, x * np.float32(factor), m=3, how=how), plain, atol=1e-5)
 
 
 def test_edc_is_the_distance_of_embeddings_over_m():
