@@ -129,7 +129,7 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
         return Verdict(FAILS, f"neither gets there{published}")
     middle = float(np.median(less))
     better = sum(value > 0 for value in less)
-    bound = math.isfinite(middle) and any(math.isinf(b) for _, b, _ in pairs)
+    bound = 0 < middle < math.inf and any(math.isinf(b) for _, b, _ in pairs)
     found = f"{'at least ' if bound else ''}{_fewer(middle, word)} in the median ({better} of {len(less)} seeds {word}){published}"
     whole = better == len(less)
     if claim.published is not None:

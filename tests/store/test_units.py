@@ -306,3 +306,19 @@ def test_a_file_system_that_knows_no_sync_of_folders_is_no_obstacle(tmp_path, mo
     monkeypatch.setattr(atomic.os, "fsync", failing)
     with pytest.raises(OSError, match="Input/output") if fatal else contextlib.nullcontext():
         atomic.sync_folder(tmp_path)
+
+
+def test_a_folder_that_cannot_be_listed_is_one_line_in_the_systems_words(store, monkeypatch):
+    def refused(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(StoreError, match=r"units: cannot read: Permission denied$"):
+        store.ids()
+
+
+def test_arrays_about_as_large_as_may_be_inflated_come_back(monkeypatch):
+    monkeypatch.setattr(npz, "MAX_INFLATED", 4096)
+    for n in range(3600, 4400, 16):
+        labels = np.zeros(n, np.int8)
+        assert np.array_equal(npz.unpack(npz.pack({"labels": labels}))["labels"], labels)
