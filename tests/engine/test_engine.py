@@ -94,6 +94,13 @@ def test_scoring_only_some_clients_and_those_who_have_arrived(parts):
     assert some.history["scored"].tolist() == [2, 2] and np.isfinite(some.client_accuracy).sum() == 2
 
 
+def test_clients_with_a_single_test_sample_count(parts):
+    method, model, federation = parts
+    single = toy.replace(federation, test=toy.replace(federation.test, count=jnp.ones(6, jnp.int32)))
+    (output,) = run((method, model, jax.device_put(single)), Settings(1, 3))
+    assert np.isfinite(output.history["loss"]).all() and output.history["scored"].tolist() == [6, 6]
+
+
 def test_scoring_only_clients_that_have_a_cluster(parts):
     _, model, federation = parts
     entry = METHODS.entry("ifca")
