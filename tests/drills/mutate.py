@@ -34,7 +34,7 @@ SHAPES = "tests/kernels/test_shapes.py"
 FEW_STEPS = LOCAL + "test_solver.py -k number_of_steps"
 WHOLE = {
     "kernels": ("tests/kernels",),
-    "store": tuple(f"tests/store/test_{name}.py" for name in ("units", "damage", "result", "summary", "processes", "hostile")),
+    "store": tuple(f"tests/store/test_{name}.py" for name in ("units", "order", "damage", "result", "summary", "processes", "hostile")),
     "federation": (
         "tests/config/test_defaults.py",
         *(f"tests/federation/test_{name}.py" for name in ("pack", "errors", "recipes", "gather", "partitions")),
@@ -62,7 +62,7 @@ TESTS = {
     "store/summary.py": (STORE + "test_summary.py", STORE + "test_result.py"),
     "store/provenance.py": (STORE + "test_summary.py",),
     "store/arrays.py": (STORE + "test_units.py", STORE + "test_damage.py", STORE + "test_hostile.py"),
-    "store/locks.py": (STORE + "test_processes.py", STORE + "test_damage.py"),
+    "store/locks.py": (STORE + "test_order.py", STORE + "test_processes.py", STORE + "test_damage.py"),
     "federation/gather.py": (FEDERATION + "test_gather.py",),
     "federation/views.py": (FEDERATION + "test_gather.py",),
     "local/data.py": (FEW_STEPS, LOCAL + "test_solver.py"),

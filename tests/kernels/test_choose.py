@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.kernels.choose import joint_choice, joint_score, joint_similarity, least_loss, nearest, reseed_empty
+from cfljax.kernels.choose import joint_choice, joint_score, joint_similarity, least_loss, move_similarity, nearest, reseed_empty
 from tests.kernels.compiled import compiled
 
 rng = np.random.default_rng(0)
@@ -97,3 +97,15 @@ def test_the_draw_follows_identities_not_positions():
     np.testing.assert_array_equal(compiled(reseed_empty, key, labels, np.ones(7, bool), clusters=3, uid=uid[order]), plain[order])
     wide = compiled(reseed_empty, key, np.zeros(9, np.int32), np.arange(9) < 7, clusters=3, uid=np.append(uid, [-1, 5]))
     np.testing.assert_array_equal(wide[:7], plain)
+
+
+def test_padding_fills_no_cluster():
+    labels, mask = np.array([0, 0, 0, 1, 2], np.int32), np.arange(5) < 3
+    out = compiled(reseed_empty, keys.root(0), labels, mask, clusters=3, uid=np.arange(5), rule="when_empty")
+    assert sorted(out[:3]) == [0, 1, 2]
+
+
+def test_a_broken_gradient_is_the_least_similar():
+    gradient = np.array([[np.nan, 0.0], [1e6, 0.0]], np.float32)
+    broken, far = compiled(move_similarity, gradient, np.ones(2, np.float32), how="euclidean")
+    assert broken < far < 0

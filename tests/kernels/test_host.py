@@ -109,7 +109,7 @@ def test_merging_computes_each_mean_anew(seed):
     """Against the rule by the letter: after each merge the means are those of the members, broken rows left out."""
     draw = np.random.default_rng(seed)
     weights, labels = draw.normal(size=(40, 3)) + 0.5, draw.integers(0, 12, 40)
-    weights[7] = np.nan
+    weights[7], labels[7] = np.nan, labels[8]
     groups = [set(np.flatnonzero(labels == k)) for k in np.unique(labels)]
     while len(groups) > 4:
         means = [np.nanmean(weights[sorted(group)], axis=0) for group in groups]
@@ -130,3 +130,13 @@ def test_one_thread_while_clustering():
     seen = []
     host._one_thread(lambda rows: seen.extend(p["num_threads"] for p in threadpool_info()) or rows, np.ones((2, 2)))
     assert set(seen) == {1}
+
+
+def test_a_zero_vector_has_no_distance_from_itself():
+    out = host.distance_matrix(np.array([[0.0, 0], [1, 0]]), "cosine")
+    assert out.tolist() == [[0, 1], [1, 0]]
+
+
+def test_broken_rows_are_left_out_of_the_mean():
+    names, means = host.cluster_means(np.array([[2.0, 4], [np.nan, 0], [4, 8], [np.nan, 1]]), np.array([0, 0, 0, 3]))
+    assert names.tolist() == [0, 3] and means.tolist() == [[3, 6], [0, 0]]

@@ -60,3 +60,9 @@ def test_newcomers_join_the_most_similar_group():
     delta[0] = 0
     out = compiled(newcomer_group, directions, delta, np.array([False, True, True, True]))
     assert (out > 0).all() and out[0] == 1
+
+
+def test_an_inactive_group_is_not_in_the_denominator():
+    models = np.array([[1.0, 0], [0, 2], [3, 4]], np.float32)
+    out = compiled(inter_group, models, 0.5, how="weighted", active=np.array([True, True, False]))
+    np.testing.assert_allclose(out[0], [1 / 1.25, 0.5 / 1.25], atol=1e-6)

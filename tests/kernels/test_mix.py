@@ -103,3 +103,14 @@ def test_runs_are_batched():
 def test_shapes_are_checked():
     with pytest.raises(AssertionError):
         mix_updates(MIX[:, :3], DELTA, OLD)
+
+
+def test_clusters_have_noise_of_their_own():
+    rule, mix, moved = Rule(noise=1.0, key=jax.random.key(0)), np.ones((2, 1), np.float32), np.zeros((2, 5000), np.float32)
+    noisy = np.asarray(with_noise(rule, mix, moved))
+    assert abs(np.corrcoef(noisy)[0, 1]) < 0.1
+
+
+def test_a_broken_update_that_several_clusters_use_is_one():
+    delta = np.array([[1.0, 1.0], [np.nan, 1.0]], np.float32)
+    assert compiled(mix_updates, np.full((3, 2), 0.5, np.float32), delta, np.zeros((3, 2), np.float32)).nonfinite == 1

@@ -146,3 +146,13 @@ def test_shares_and_reshaped_balance():
     assert compiled(balance_error, b) == pytest.approx(((b - 0.2) ** 2).sum(), abs=1e-6)
     assert compiled(imbalance_degree, b) == pytest.approx(b.max() / b.min(), rel=1e-5)
     assert imbalance_degree(np.array([0.5, 0.0], np.float32)) == np.inf
+
+
+def test_a_cluster_of_members_without_samples_is_not_active():
+    shares, active = compiled(class_shares, np.int32([0, 1, 1]), np.float32([[1, 3], [0, 0], [0, 0]]), clusters=2)
+    assert active.tolist() == [True, False] and not shares[1].any()
+
+
+def test_of_equally_imbalanced_members_the_first_leads():
+    found, _ = compiled(cluster_imbalance, np.int32([0, 0]), np.float32([9, 9]), np.float32([5, 2]), clusters=1)
+    assert found[0] == 9 - 2

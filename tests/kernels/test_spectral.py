@@ -144,3 +144,16 @@ def test_angle_matrix_of_client_data(how, reduce):
     bases[1] = np.nan
     masked = compiled(angle_matrix, bases, how=how, mask=np.array([True, False, True, True]))
     assert not masked[1].any() and masked[0, 2] == pytest.approx(out[0, 2], abs=1e-4)
+
+
+def test_masked_clients_have_no_angle_in_either_direction():
+    bases = np.linalg.qr(rng.normal(size=(3, 6, 2)))[0].transpose(0, 2, 1).astype(np.float32)
+    out = compiled(angle_matrix, bases, mask=np.array([True, False, True]))
+    assert not out[1].any() and not out[:, 1].any() and (out == out.T).all() and out[0, 2] > 0
+
+
+def test_masked_samples_do_not_turn_the_subspace():
+    data = rng.normal(size=(9, 12)).astype(np.float32)
+    wide = np.concatenate([data, 100 * rng.normal(size=(4, 12)).astype(np.float32)])
+    plain, masked = compiled(data_subspace, data, p=2), compiled(data_subspace, wide, p=2, mask=np.arange(13) < 9)
+    assert np.asarray(principal_angles(plain, masked)).max() < 0.1
