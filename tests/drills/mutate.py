@@ -34,7 +34,9 @@ SHAPES = "tests/kernels/test_shapes.py"
 FEW_STEPS = LOCAL + "test_solver.py -k number_of_steps"
 WHOLE = {
     "kernels": ("tests/kernels",),
-    "store": tuple(f"tests/store/test_{name}.py" for name in ("units", "order", "damage", "result", "summary", "processes", "hostile")),
+    "store": tuple(
+        f"tests/store/test_{name}.py" for name in ("units", "order", "damage", "result", "summary", "processes", "hostile")
+    ),
     "federation": (
         "tests/config/test_defaults.py",
         *(f"tests/federation/test_{name}.py" for name in ("pack", "errors", "recipes", "gather", "partitions")),
