@@ -140,3 +140,8 @@ def test_a_zero_vector_has_no_distance_from_itself():
 def test_broken_rows_are_left_out_of_the_mean():
     names, means = host.cluster_means(np.array([[2.0, 4], [np.nan, 0], [4, 8], [np.nan, 1]]), np.array([0, 0, 0, 3]))
     assert names.tolist() == [0, 3] and means.tolist() == [[3, 6], [0, 0]]
+
+
+def test_only_noise_is_settled():
+    weights = np.array([[1, 0], [0.3, 1], [0, 1], [0, 2]], float)  # the second is nearer to the other cluster's mean
+    assert host.settle_noise(weights, np.array([0, 0, 1, -1]), "nearest").tolist() == [0, 0, 1, 1]

@@ -169,3 +169,12 @@ def test_a_process_of_another_user_is_alive(monkeypatch):
 
     monkeypatch.setattr(os, "kill", foreign)
     assert atomic.alive(4242)
+
+
+def test_no_file_stays_open(store):
+    store.write("u", make_record(), make_arrays())
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for number in range(5):
+        store.write(f"u{number}", make_record(), make_arrays())
+        store.read(f"u{number}")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
