@@ -125,3 +125,10 @@ def test_seeds_are_drawn_by_their_squared_distance():
     distance, _ = _distances(points, present)
     chosen = jax.vmap(lambda key: _plus_plus(key, distance, present, ids, 2))(jax.random.split(KEY, 30))
     assert (np.asarray(chosen)[:, 60].sum(axis=1) > 0).sum() >= 25
+
+
+def test_tiny_points_beside_padding_are_told_apart():
+    points, _ = blobs(60, 3)
+    wide = np.concatenate([points * np.float32(1e-25), np.zeros((5, 3), np.float32)])
+    out = compiled(kmeans, KEY, wide, clusters=4, mask=np.arange(65) < 60)
+    np.testing.assert_array_equal(out.labels[:60], compiled(kmeans, KEY, points, clusters=4).labels)
