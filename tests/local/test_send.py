@@ -85,6 +85,14 @@ def test_an_exact_share_lies_and_dummies_do_not_count():
     assert not liars(sending, exact_share(sending, {"attack.share": 1.0}, padded), padded)[3]
 
 
+def test_who_never_trains_is_not_counted_among_those_who_may_lie():
+    sending, federation = Sending(attack="sign_flip"), toy.federation("iid", clients=10)
+    alone = jnp.arange(10) < 5
+    federation = toy.replace(federation, train=toy.replace(federation.train, count=jnp.where(alone, 0, federation.train.count)))
+    who = np.asarray(liars(sending, exact_share(sending, {"attack.share": 0.4}, federation), federation))
+    assert (who & ~np.asarray(alone)).sum() == 2
+
+
 @pytest.mark.parametrize("partition", ["quantity", "label_permutation", "feature_shift"])
 def test_flipped_labels_are_those_of_the_liars(partition):
     federation, sending = toy.federation(partition), Sending(attack="label_flip")

@@ -9,6 +9,7 @@ import pytest
 from cfljax import keys
 from cfljax.federation.pack import pad, reorder
 from cfljax.local.data import shuffle
+from cfljax.local.schedule import Task, Work, train_steps
 from cfljax.types import Jobs
 from tests import toy
 from tests.reference import plain
@@ -215,3 +216,12 @@ def test_the_quick_shuffle_is_the_same_and_knows_where_it_is_not():
         assert np.array_equal(in_turn, plain)
     differ = (np.asarray(plain) != np.asarray(quick)).any(axis=1)
     assert 0 < differ.sum() < (~np.asarray(sure)).sum() < 100  # of 700 samples; half of the doubtful ones are right
+
+
+def test_the_steps_of_a_client_are_known_beforehand():
+    federation = toy.federation(clients=4)
+    federation = toy.replace(federation, train=toy.replace(federation.train, count=jnp.array([23, 23, 0, 23])))
+    for work, full in ((Work(2, None, 5), 10), (Work(None, 7, 5), 7), (Work(3, None, None), 3)):
+        for client, mask, share, steps in ((0, True, 1.0, full), (1, False, 1.0, 0), (2, True, 1.0, 0), (3, True, 0.01, 1)):
+            task = Task(jax.random.key(0), jnp.int32(client), jnp.array(mask), jnp.float32(share), jnp.zeros(3), None, None)
+            assert train_steps(federation, task, work) == steps
