@@ -7,6 +7,7 @@ import pytest
 from cfljax import keys
 from cfljax.federation.gather import samples
 from cfljax.local.send import Sending, arrived, as_trained_on, compressed, exact_share, liars, rule, touched
+from cfljax.types import Jobs
 from tests import toy
 
 ROW = np.random.default_rng(0).normal(size=1000).astype(np.float32)
@@ -113,3 +114,15 @@ def test_the_noise_of_a_rule():
     assert rule(Sending(), KEY, hyper, 0.0).noise == 0.0
     assert rule(Sending(), KEY, {}).noise is None and rule(Sending(), KEY, {}).statistic == ""
     assert rule(Sending(robust="krum"), KEY, {"robust.liars": 0.3}).number == 0.3
+
+
+def test_noise_in_place_of_an_update_is_each_clients_and_each_rounds_own():
+    federation, model = toy.federation("iid", clients=4), toy.model()
+    clients, rows = jnp.arange(4), jnp.ones((4, model.size))
+    jobs = Jobs(clients, clients >= 0, jnp.ones(4), jnp.zeros((1, model.size)), jnp.zeros(4, jnp.int32))
+    hyper = {"lr": jnp.float32(0.1), "attack.share": jnp.float32(1.0), "attack.factor": jnp.float32(1.0)}
+    for sequential in (True, False):
+        solver = toy.solver(model, sequential=sequential, sending=Sending(attack="noise"))
+        one, again, other = (np.asarray(solver.send(keys.root(seed), federation, jobs, rows, hyper)) for seed in (0, 0, 1))
+        assert np.array_equal(one, again) and not np.isclose(one, other).all(axis=1).any()
+        assert len({row.tobytes() for row in one}) == 4 and not np.isclose(one, 1).all(axis=1).any()
