@@ -75,7 +75,10 @@ TESTS = {
     "local/schedule.py": (FEW_STEPS, LOCAL + "test_turned.py", LOCAL + "test_solver.py", LOCAL + "test_plans.py -k gram_matrix"),
     "local/send.py": (LOCAL + "test_send.py",),
     "local/shards.py": ("tests/launch/test_mesh.py",),
-    "local/solver.py": (FEW_STEPS, LOCAL + "test_solver.py", LOCAL + "test_plans.py", LOCAL + "test_send.py", "tests/methods/test_ifca.py"),
+    "local/solver.py": (
+        *(FEW_STEPS, LOCAL + "test_solver.py", LOCAL + "test_plans.py", LOCAL + "test_send.py"),
+        "tests/methods/test_ifca.py",
+    ),
     "local/speed.py": (LOCAL + "test_plans.py -k pays", LOCAL + "test_plans.py -k measure"),
     "local/spread.py": (
         *("tests/engine/test_evaluate.py", LOCAL + "test_plans.py -k dealt", LOCAL + "test_plans.py -k devices"),
