@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax import data
+from cfljax import data, keys
 from cfljax import simulate as simulation
-from cfljax.engine import Settings, _test_only
+from cfljax.engine import Settings, _sample, _test_only
 from cfljax.evaluate import score
 from cfljax.launch import checkpoint
 from cfljax.methods import METHODS
@@ -181,3 +181,14 @@ def test_clients_that_never_train_are_scored_on_a_test_set_that_all_share():
     for c in range(4):
         own = np.asarray(output.models[max(output.labels[-1][c], 0)], np.float64)
         assert output.client_accuracy[c] == pytest.approx((plain.Net(6, 4).logits(own, x).argmax(axis=1) == y).mean())
+
+
+def test_the_clients_that_stand_for_all_are_drawn_from_all_and_never_dummies():
+    uid = jnp.arange(12)
+    luck = np.asarray(keys.scores(keys.root(0), "eval_clients", uid) >> 1)
+    order = np.argsort(-luck.astype(np.int64))
+    number = int(np.flatnonzero(order == 0)[0]) + 1  # so many that the first client is just among them
+    federation = toy.replace(toy.federation("iid", clients=12), uid=uid)
+    assert set(np.asarray(_sample(federation, number)).tolist()) == set(order[:number].tolist())
+    dummies = toy.replace(federation, uid=uid.at[order[0]].set(-1))
+    assert order[0] not in np.asarray(_sample(dummies, number)).tolist()
