@@ -136,16 +136,17 @@ def test_clients_that_never_train_choose_by_loss(choice):
         assert output.client_accuracy[c] == pytest.approx(right.mean()) and 0.5 < right.mean() < 1
 
 
-def test_clients_that_never_train_choose_among_the_models_in_use_and_not_where_there_is_one():
+@pytest.mark.parametrize("alone", [0, 1])
+def test_clients_that_never_train_choose_among_the_models_in_use_and_not_where_there_is_one(alone):
     model, made = toy.model(), toy.federation("iid", clients=4)
-    federation = toy.replace(made, train=toy.replace(made.train, count=made.train.count.at[1].set(0)))
+    federation = toy.replace(made, train=toy.replace(made.train, count=made.train.count.at[alone].set(0)))
     good = toy.solver(model, epochs=5).fit(jax.random.key(0), made, everyone(4, model), {"lr": jnp.float32(0.2)}).delta[0]
     models, scoring = jnp.stack([-good, good]), jnp.zeros(4, jnp.int32)
     for in_use, chosen in (([True, True], 1), ([True, False], 0), ([False, False], 1)):
         labels, _ = _test_only(model, Settings(1, 1), federation, models, jnp.array(in_use), scoring)
-        assert labels.tolist() == [0, chosen, 0, 0]
+        assert labels.tolist() == [chosen if c == alone else 0 for c in range(4)]
     _, half = _test_only(model, Settings(1, 1, test_choice="holdout"), federation, models, jnp.array([True, True]), scoring)
-    assert half.count[1] == federation.test.count[1] - federation.test.count[1] // 2
+    assert half.count[alone] == federation.test.count[alone] - federation.test.count[alone] // 2
     _, whole = _test_only(model, Settings(1, 1, test_choice="holdout"), federation, models[:1], jnp.array([True]), scoring)
     assert np.array_equal(whole.count, federation.test.count)
 
