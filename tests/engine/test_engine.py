@@ -101,6 +101,13 @@ def test_clients_with_a_single_test_sample_count(parts):
     assert np.isfinite(output.history["loss"]).all() and output.history["scored"].tolist() == [6, 6]
 
 
+def test_a_federation_without_test_samples_has_not_diverged(parts):
+    method, model, federation = parts
+    blind = toy.replace(federation, test=toy.replace(federation.test, count=jnp.zeros(6, jnp.int32)))
+    (output,) = run((method, model, jax.device_put(blind)), Settings(2, 3))
+    assert output.diverged_at == -1 and np.isnan(output.history["loss"]).all() and np.isfinite(output.models).all()
+
+
 def test_scoring_only_clients_that_have_a_cluster(parts):
     _, model, federation = parts
     entry = METHODS.entry("ifca")
