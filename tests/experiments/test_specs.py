@@ -26,13 +26,15 @@ def test_each_cell_selects_one_configuration_of_its_spec(published):
     if not published.spec.endswith(".toml"):
         assert (EXPERIMENTS / published.spec).is_file()
         return
-    spec = read_spec(EXPERIMENTS / published.spec)
-    assert spec.name == published.sweep
-    runs = [{"config": run.resolved(), "label": run.label, "method": run.method, "seed": run.seed} for run in spec.runs()]
+    path = EXPERIMENTS / published.spec
+    sizes = [read_spec(path, sets) for sets in ([], ["size=small"])[: 2 if "[size.small]" in path.read_text() else 1]]
+    assert all(spec.name == published.sweep for spec in sizes)
+    keys = ("label", "method", "seed")
+    sized = [[{"config": run.resolved()} | {key: getattr(run, key) for key in keys} for run in spec.runs()] for spec in sizes]
     for cell in published.cells:
-        seeds = [run["seed"] for run in runs if fits(run, cell.where)]
-        assert seeds and len(seeds) == len(set(seeds)), cell.name
-        assert cell.labels_of is None or any(fits(run, cell.labels_of) for run in runs)
+        found = [[run["seed"] for run in runs if fits(run, cell.where)] for runs in sized]
+        assert any(found) and all(len(seeds) == len(set(seeds)) for seeds in found), cell.name
+        assert cell.labels_of is None or any(fits(run, cell.labels_of) for runs in sized for run in runs)
 
 
 def test_the_committed_page_is_that_of_the_committed_records():
