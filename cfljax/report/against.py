@@ -7,20 +7,14 @@ import os
 import re
 from collections.abc import Sequence
 
-from cfljax.report.claims import WORDS, Measured
+from cfljax.report.claims import WORDS, Measured, Verdict
 from cfljax.report.how import how, size
 from cfljax.report.measure import Section, section
-from cfljax.report.published import Cell, Page, Published, read_published
+from cfljax.report.published import Cell, Claim, Page, Published, read_published
 from cfljax.result import Results
 
-OURS = "(ours)"
-"""What the text of a claim begins with that no paper makes."""
-QUANTITIES = {
-    "accuracy_max": "maximum",
-    "accuracy_last": "last round",
-    "accuracy_last10": "mean of the last ten evaluations",
-    "accuracy_worst10": "the worst tenth of the clients",
-}
+WORDED = {"accuracy_max": "maximum", "accuracy_last": "last round", "accuracy_last10": "mean of the last ten evaluations"}
+"""Quantities as the head of a table calls them."""
 
 
 def against(folders: Sequence[str | os.PathLike[str]], published: Sequence[str | os.PathLike[str]]) -> str:
@@ -51,7 +45,7 @@ def _overview(sections: list[Section]) -> str:
     rows = []
     for each in sections:
         both = zip(each.published.claims, each.verdicts, strict=True)
-        words = [decided.word for claim, decided in both if not claim.text.startswith(OURS)]
+        words = [decided.word for claim, decided in both if not claim.ours]
         link = f"[{each.published.title}](#{_anchor(each.published.title)})"
         counts = [str(words.count(word)) if word in words else "" for word in WORDS]
         rows.append([each.published.paper.split(" (")[0], link, size(each), *counts])
@@ -69,12 +63,14 @@ def _section(each: Section) -> str:
     if each.units or _any_published(each):
         parts.append(_cells(each))
     if published.claims:
-        rows = [
-            [claim.text, f"**{decided.word}**", " – ".join(t for t in (decided.found, claim.why.strip()) if t)]
-            for claim, decided in zip(published.claims, each.verdicts, strict=True)
-        ]
+        rows = [_claim(claim, decided) for claim, decided in zip(published.claims, each.verdicts, strict=True)]
         parts.append(_table(["claim", "verdict", "found"], rows))
     return "\n\n".join([*parts, *([published.notes.strip()] if published.notes else [])])
+
+
+def _claim(claim: Claim, decided: Verdict) -> list[str]:
+    text = f"(ours) {claim.text}" if claim.ours else claim.text
+    return [text, f"**{decided.word}**", " – ".join(part for part in (decided.found, claim.why.strip()) if part)]
 
 
 def _cells(each: Section) -> str:
@@ -111,7 +107,7 @@ def _grid(each: Section) -> str:
 def _ours_is(each: Section) -> str:
     """What our numbers are, where all accuracies are the same quantity."""
     kinds = {cell.take.summary for cell in each.published.cells if cell.take.summary.startswith("accuracy")}
-    return f"ours, {QUANTITIES[kinds.pop()]}" if len(kinds) == 1 and kinds <= QUANTITIES.keys() else "ours"
+    return f"ours, {WORDED[kinds.pop()]}" if len(kinds) == 1 and kinds <= WORDED.keys() else "ours"
 
 
 def _any_published(each: Section) -> bool:

@@ -122,6 +122,8 @@ def signed_difference(claim: Claim, measured: Mapping[str, Measured]) -> str:
 def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
     fast, slow = (measured[name] for name in claim.cells)
     pairs = [(a, slow.values[seed], slow.rounds.get(seed, math.inf)) for seed, a in fast.values.items() if seed in slow.values]
+    if not pairs:
+        return Verdict(NOT_RUN, "no seed in common")
     less = [1 - a / min(b, ran) if math.isfinite(a) else -math.inf if math.isfinite(b) else 0.0 for a, b, ran in pairs]
     word = "fewer" if of.cell(claim.cells[0]).take.lower_is_better else "less"
     published = "" if claim.published is None else f"; published {_fewer(claim.published, word)}"

@@ -17,6 +17,7 @@ claimed.
     published = 6.9
     tolerance = 2.0
     why = "Written by hand, where it does not reproduce."
+    ours = false                               # true: a claim that no paper makes, which the overview does not count
 
 A folder of them may hold `page.toml`: `title`, `text`, and `files`, the order in which they are shown.
 """
@@ -61,6 +62,8 @@ class Claim:
     published: float | None = None
     tolerance: float = 1.0
     why: str = ""
+    ours: bool = False
+    """No paper makes it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +173,7 @@ def _cell(table: dict[str, Any], where: str, take: Take) -> Cell:
 
 
 def _claim(table: dict[str, Any], where: str, names: list[str]) -> Claim:
-    _known(table, ("text", "published", "tolerance", "why", *KINDS), where)
+    _known(table, ("text", "published", "tolerance", "why", "ours", *KINDS), where)
     kinds = [kind for kind in KINDS if kind in table]
     if len(kinds) != 1:
         raise SpecError(f"{where}: give one of {', '.join(KINDS)}")
@@ -187,8 +190,8 @@ def _claim(table: dict[str, Any], where: str, names: list[str]) -> Claim:
     if kind == "at_least" and published is None:
         raise SpecError(f"{where}.published: missing")
     tolerance = _number(table, "tolerance", where)
-    text = _text(table, "text", where)
-    return Claim(text, kind, tuple(cells), published, 1.0 if tolerance is None else tolerance, str(table.get("why", "")))
+    text, why, ours = _text(table, "text", where), str(table.get("why", "")), bool(table.get("ours", False))
+    return Claim(text, kind, tuple(cells), published, 1.0 if tolerance is None else tolerance, why, ours)
 
 
 def _tables(table: dict[str, Any], key: str) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ OVER: dict[str, Callable[[np.ndarray], Any]] = {
     "min": np.min,
     "last": lambda values: values[-1],
 }
-WHICH: dict[str, Callable[[Any], float]] = {"best": max, "worst": min}
+WHICH: dict[str, Callable[..., Any]] = {"best": max, "worst": min}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,15 +85,15 @@ def _correlation(one: np.ndarray | None, other: np.ndarray | None) -> float:
     return float(np.corrcoef(one[pairs], other[pairs])[0, 1])
 
 
-def _cluster_accuracy(accuracy: np.ndarray | None, of: Result | None, which: Callable[[Any], float]) -> float:
+def _cluster_accuracy(accuracy: np.ndarray | None, of: Result | None, which: Callable[..., Any]) -> float:
     """The mean accuracy of the clients of a cluster of the run `of`: its best or its worst, by its own clients' mean. Two runs
     asked about it speak of the same clients."""
     own, labels = (None, None) if of is None else (of.client_accuracy, of.labels)
     if accuracy is None or own is None or labels is None or not accuracy.shape == own.shape == labels.shape:
         return math.nan
     known = np.isfinite(accuracy) & np.isfinite(own) & (labels >= 0)
-    means = {float(np.mean(own[known & (labels == k)])): k for k in np.unique(labels[known])}
-    return float(np.mean(accuracy[known & (labels == means[which(means)])])) if means else math.nan
+    members = [known & (labels == k) for k in np.unique(labels[known])]
+    return float(np.mean(accuracy[which(members, key=lambda chosen: np.mean(own[chosen]))])) if members else math.nan
 
 
 def read_take(value: Any, where: str) -> Take:

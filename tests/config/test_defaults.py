@@ -6,7 +6,6 @@ too, on purpose.
 
 import dataclasses
 import json
-import re
 from pathlib import Path
 
 from cfljax.config.train import Train
@@ -18,20 +17,19 @@ from cfljax.models import MODELS
 
 FILE = Path(__file__).with_name("defaults.json")
 REGISTRIES = {"data": SOURCES, "partition": PARTITIONS, "model": MODELS, "method": METHODS}
-
-
 BOUNDS = ("low", "high", "above", "choices", "nan", "traced", "later")
 
 
 def told(field):
-    """The default, and what bounds the option has."""
-    default = {} if field.default is dataclasses.MISSING else {"default": field.default}
+    """The default, and what bounds the option has: `default = 0.1; low = 0.0`."""
+    known = {} if field.default is dataclasses.MISSING else {"default": field.default}
     bounds = {name: field.metadata.get(name) for name in BOUNDS}
-    return default | {name: bound for name, bound in bounds.items() if bound is not None and bound is not False}
+    known |= {name: bound for name, bound in bounds.items() if bound is not None and bound is not False}
+    return "; ".join(f"{name} = {value!r}" for name, value in known.items())
 
 
 def options_of(kind):
-    return {field.name: json.loads(json.dumps(told(field), default=str)) for field in dataclasses.fields(kind)}
+    return {field.name: told(field) for field in dataclasses.fields(kind)}
 
 
 def found():
@@ -45,11 +43,5 @@ def test_defaults_and_bounds_are_what_they_were():
     assert found() == json.loads(FILE.read_text())
 
 
-def _lines(tables):
-    """JSON with one option to a line."""
-    one = r"\{\s+(\"(?:default|" + "|".join(BOUNDS) + r")\":[^{}]*?)\s+\}"
-    return re.sub(one, lambda m: "{" + " ".join(m[1].split()) + "}", json.dumps(tables, indent=1))
-
-
 if __name__ == "__main__":
-    FILE.write_text(_lines(found()) + "\n")
+    FILE.write_text(json.dumps(found(), indent=1) + "\n")

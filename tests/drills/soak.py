@@ -6,7 +6,6 @@ import gc
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,12 +27,12 @@ SWEEP = 8
 def drill(tally: Tally, count: int, seed: int) -> None:
     """Many short runs, new seeds in each sweep."""
     seeds = max(1, -(-count // (4 * LOOKS)))
-    sweeps(tally, seed, seeds, [f"train.rounds={SWEEP}"], lambda runs: runs)
+    sweeps(tally, seed, seeds, [f"train.rounds={SWEEP}"])
 
 
-def sweeps(tally: Tally, seed: int, seeds: int, sets: list[str], tried: Callable[[int], int], per: str = "run") -> None:
-    """Sweeps in one process, through the launcher; memory, objects and open files after each. The slope of memory over what was
-    `tried` in so many runs is that of a straight line by least squares."""
+def sweeps(tally: Tally, seed: int, seeds: int, sets: list[str], each: int = 1, per: str = "run") -> None:
+    """Sweeps in one process, through the launcher; memory, objects and open files after each. A run counts as `each` trials (`per`
+    says of what); the slope of memory over them is that of a straight line by least squares."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from cfljax import simulate
     from cfljax.config import read_spec
@@ -52,7 +51,7 @@ def sweeps(tally: Tally, seed: int, seeds: int, sets: list[str], tried: Callable
             shutil.rmtree(place / "r")
             if outcome.failed or outcome.diverged:
                 tally.check(f"{outcome.failed} failed, {outcome.diverged} diverged")
-            tally.tried += tried(outcome.computed)
+            tally.tried += each * outcome.computed
             gc.collect()
             seen.append((tally.tried, memory(), len(gc.get_objects()), descriptors()))
         tally.check(_grown(tally, seen, simulate.compilations, per))

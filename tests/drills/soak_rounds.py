@@ -23,7 +23,7 @@ def drill(tally: Tally, count: int, seed: int) -> None:
     """Ten sweeps of four long runs."""
     rounds = max(100, count // (4 * LOOKS))
     sets = [f"train.rounds={rounds}", "train.eval_every=100"]
-    sweeps(tally, seed, 1, sets, lambda runs: runs * rounds, per="round")
+    sweeps(tally, seed, 1, sets, each=rounds, per="round")
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def test_how_the_runs_were_made_is_told(place):
 def test_the_overview_says_what_size_was_run_and_counts_only_claims_of_the_paper(place, flags, said):
     Store(place / "runs").write_spec(f"# --set {flags}\n[size.small]\nseeds = [0, 1]\n")
     assert f"| {said} | 1 |  |  | 1 |" in against([place / "runs"], [place / "published.toml"])
-    text = FILE.replace('text = "IFCA beats', 'text = "(ours) IFCA beats')
+    text = FILE.replace('text = "IFCA beats', 'ours = true\ntext = "IFCA beats')
     (place / "published.toml").write_text(text)
     assert f"| {said} |  |  |  | 1 |" in against([place / "runs"], [place / "published.toml"])
 
@@ -257,6 +257,7 @@ CASES = [
     ("difference", "ab", None, {"a": [10, 11], "b": [5, 6.5]}, "reproduces"),
     ("difference", "ab", None, {"a": [10, 1], "b": [5, 6]}, "does not reproduce"),
     ("reduction", "ab", None, {"a": [2, 3], "b": [4, 4]}, "reproduces"),
+    ("reduction", "ab", None, {"a": [2], "b": []}, "not run"),
     ("reduction", "ab", None, {"a": [2, 3, 5], "b": [4, 4, 4]}, "reproduces in direction"),
     ("order", "abc", None, {"a": [1], "b": [2], "c": [3]}, "reproduces"),
     ("order", "abc", None, {"a": [1], "b": [4], "c": [3]}, "reproduces in direction"),
@@ -282,6 +283,13 @@ CASES = [
 def test_a_verdict_rests_on_the_numbers(kind, cells, published, values, word):
     tolerance = 0.05 if kind == "reduction" else 0.0 if kind == "at_least" else 1.0
     assert decided(kind, cells, published, tolerance, **values).word == word
+
+
+@pytest.mark.parametrize("kind", ["difference", "reduction", "order"])
+def test_cells_without_a_seed_in_common_have_no_verdict(kind):
+    of = Published("f", "p", "t", "s", "", "%", False, "", tuple(Cell(n, {}, Take(summary="accuracy_last10")) for n in "ab"), ())
+    measured = {"a": Measured({0: 75.0}), "b": Measured({1: 94.0})}
+    assert verdict(Claim("c", kind, ("a", "b"), 0.2), of, measured)[:2] == ("not run", "no seed in common (one seed)")
 
 
 def test_a_number_that_is_not_of_rounds_may_be_reduced_too():
