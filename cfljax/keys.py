@@ -7,6 +7,7 @@ import zlib
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def root(seed: int | jax.Array) -> jax.Array:
@@ -16,16 +17,21 @@ def root(seed: int | jax.Array) -> jax.Array:
 
 def fold(key: jax.Array, name: str, *numbers: int | jax.Array) -> jax.Array:
     """`fold(key, "client", uid)`: the key for this purpose and these identities."""
-    key = jax.random.fold_in(key, zlib.crc32(name.encode()))
+    key = fold_in(key, zlib.crc32(name.encode()))
     for number in numbers:
-        key = jax.random.fold_in(key, number)
+        key = fold_in(key, number)
     return key
 
 
 def fold_each(key: jax.Array, name: str, ids: jax.Array) -> jax.Array:
     """key[len(ids)]: one key per identity."""
-    key = fold(key, name)
-    return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(ids))
+    return fold_in(fold(key, name), jnp.asarray(ids))
+
+
+def fold_in(key: jax.Array, number: int | jax.Array) -> jax.Array:
+    """`jax.random.fold_in`, for an array of numbers, too."""
+    number = jnp.asarray(number if isinstance(number, jax.Array) else np.asarray(number).astype(np.uint32)).astype(jnp.uint32)
+    return jax.random.wrap_key_data(jnp.stack(_threefry(key, jnp.zeros_like(number), number), -1), impl="threefry2x32")
 
 
 def scores(key: jax.Array, name: str, ids: jax.Array) -> jax.Array:
@@ -52,6 +58,23 @@ def quick_permutation(key: jax.Array, count: jax.Array, length: int) -> tuple[ja
 
 
 def _drawn(key: jax.Array, length: int) -> jax.Array:
-    """u32[length], of 31 bits."""
-    with jax.threefry_partitionable(True):  # else the first bits would depend on `length`
-        return jax.random.bits(key, (length,), jnp.uint32) >> 1
+    """u32[length], of 31 bits: those of `jax.random.bits` where the first do not depend on `length` (threefry_partitionable)."""
+    places = jnp.arange(length, dtype=jnp.uint32)
+    upper, lower = _threefry(key, jnp.zeros_like(places), places)
+    return (upper ^ lower) >> 1
+
+
+def _threefry(key: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Threefry-2x32 (Salmon et al., 2011) of the words (x, y), twenty rounds. JAX has it as a loop on a CPU, which takes four
+    times as long as one fused operation, and longer to compile."""
+    words = jax.random.key_data(key)
+    first, second = words[..., 0], words[..., 1]
+    schedule = (first, second, first ^ second ^ jnp.uint32(0x1BD11BDA))
+    x, y = x + first, y + second
+    for block in range(5):
+        for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[block % 2]:
+            x = x + y
+            y = x ^ ((y << turn) | (y >> (32 - turn)))
+        x = x + schedule[(block + 1) % 3]
+        y = y + schedule[(block + 2) % 3] + jnp.uint32(block + 1)
+    return x, y

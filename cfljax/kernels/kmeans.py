@@ -127,8 +127,7 @@ def _plus_plus(key: jax.Array, distance: Distance, present: jax.Array, ids: jax.
 
 def _gumbel(key: jax.Array, number: jax.Array, ids: jax.Array) -> jax.Array:
     """f32[n] Gumbel noise, one number per identity. A folded key is a hash of the identity: its bits are the draw."""
-    key = jax.random.fold_in(key, number)
-    bits = jax.vmap(lambda i: jax.random.key_data(jax.random.fold_in(key, i))[0])(ids)
+    bits = jax.random.key_data(keys.fold_in(keys.fold_in(key, number), ids))[:, 0]
     uniform = (bits >> 9).astype(jnp.float32) * 2.0**-23 + 2.0**-24
     return -jnp.log(-jnp.log(uniform))
 

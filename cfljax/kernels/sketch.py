@@ -33,7 +33,7 @@ def sketch(x: jax.Array, size: int = SIZE, seed: int = 0) -> jax.Array:
 
     def add(block: jax.Array | int, total: jax.Array, length: int = size) -> jax.Array:
         cut = jax.lax.dynamic_slice_in_dim(x, block * size, length, axis=1)
-        signs, places = _draw(jax.random.fold_in(key, block), size)
+        signs, places = _draw(keys.fold_in(key, block), size)
         return total + jnp.pad(cut, ((0, 0), (0, size - length)))[:, places] * signs
 
     total = jax.lax.fori_loop(0, d // size, add, jnp.zeros((n, size), jnp.float32))

@@ -28,25 +28,27 @@ def take(
     return samples(federation, jnp.broadcast_to(client, positions.shape), rows, mask)
 
 
-def shuffle(key: jax.Array, count: jax.Array, longest: int, batch: int, one_by_one: bool) -> jax.Array:
+def shuffle(
+    key: jax.Array, count: jax.Array, longest: int, batch: int, one_by_one: bool, rungs: tuple[int, ...] = RUNGS
+) -> jax.Array:
     """i32[..., longest rounded up to whole batches]: a shuffle of 0 … count − 1, then the rest, for each of key[...].
 
-    `one_by_one` sorts only as much as this client needs (64, 128, 256, …), the quick way, which is a real saving where clients are
-    trained in sequence; the shuffle is the same.
+    `one_by_one` sorts only as much as this client needs (the next of the rungs, else all), the quick way, which is a real saving
+    where clients are trained in sequence; the shuffle is the same.
     """
     length = -(-longest // batch) * batch
     if key.ndim == 0:
-        return shuffle(key[None], count, longest, batch, one_by_one)[0]
+        return shuffle(key[None], count, longest, batch, one_by_one, rungs)[0]
     whole = lambda one: keys.permutation(one, count, length)  # noqa: E731
     if not one_by_one:
         return jax.vmap(whole)(key)
-    sizes = [size for size in RUNGS if size < length]
+    sizes = [size for size in rungs if size < length]
     ways = [_quick(key, count, size, length) for size in sizes]
     if length <= QUICK:
         ways.append(_quick(key, count, length, length))
     else:
         ways.append(lambda: (jax.vmap(whole)(key), jnp.ones(key.shape, bool)))
-    which = sum(jnp.asarray(count > size, jnp.int32) for size in sizes)
+    which = sum((jnp.asarray(count > size, jnp.int32) for size in sizes), start=jnp.int32(0))
     orders, sure = jax.lax.switch(which, ways)
 
     def again(of: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
-from cfljax.local.data import shuffle
+from cfljax.local.data import RUNGS, shuffle
 from cfljax.types import Federation
 
 SHUFFLED = 1 << 17
@@ -88,19 +88,27 @@ def follow(
     batch = batch_of(federation, work)
     per_epoch, orders = -(-count // batch), task.orders
 
+    def step(order: jax.Array, start: jax.Array, b: jax.Array, number: jax.Array, carry: Any) -> Any:
+        there = count - b * batch
+        positions = jax.lax.dynamic_slice(order, (start + b * batch,), (batch,))
+        return visit(carry, Seen(positions, jnp.arange(batch) < there, jnp.minimum(there, batch)), number)
+
     def epoch(at: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
         carry, number, done = at
-        order = shuffled(_epoch(task, number)) if orders is None else orders[number]
-
-        def one(b: jax.Array, carry: Any) -> Any:
-            there = count - b * batch
-            positions = jax.lax.dynamic_slice(order, (b * batch,), (batch,))
-            return visit(carry, Seen(positions, jnp.arange(batch) < there, jnp.minimum(there, batch)), done + b)
-
-        now = jnp.minimum(per_epoch, total - done)
+        order, now = shuffled(_epoch(task, number)), jnp.minimum(per_epoch, total - done)
+        one = lambda b, carry: step(order, jnp.int32(0), b, done + b, carry)  # noqa: E731
         return jax.lax.fori_loop(0, now, one, carry), number + 1, done + now
 
-    end, _, _ = jax.lax.while_loop(lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0)))
+    if orders is None:
+        end, _, _ = jax.lax.while_loop(lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0)))
+    else:  # one loop in place of two: where epochs are short, the outer one would cost as much as a step
+        width, line = orders.shape[1], orders.reshape(-1)
+
+        def one(number: jax.Array, carry: Any) -> Any:
+            which = jax.lax.div(number, per_epoch)
+            return step(line, which * width, number - which * per_epoch, number, carry)
+
+        end = jax.lax.fori_loop(0, total, one, begin)
     whole, rest = jnp.divmod(total, jnp.maximum(per_epoch, 1))
     return end, total, _at_least_one(whole * count + jnp.minimum(rest * batch, count))
 
@@ -109,14 +117,16 @@ def _at_least_one(samples: jax.Array) -> jax.Array:
     return jnp.maximum(samples, 1).astype(jnp.float32)
 
 
-def all_epochs(federation: Federation, task: Task, work: Work, one_by_one: bool) -> jax.Array | None:
-    """i32[epochs, whole batches]: the shuffles of all epochs, made at once, which takes a small client's time for one; None where
-    they are many, or none."""
-    if work.epochs is None or work.batch is None or work.epochs * federation.train.longest > SHUFFLED:
+def all_epochs(
+    federation: Federation, task: Task, work: Work, one_by_one: bool, longest: int, rungs: tuple[int, ...] = RUNGS
+) -> jax.Array | None:
+    """i32[epochs, whole batches]: the shuffles of all epochs of a client of at most `longest` samples, made at once, which takes
+    a small client's time for one; None where they are many, or none."""
+    if work.epochs is None or work.batch is None or work.epochs * longest > SHUFFLED:
         return None
     each = jax.vmap(lambda number: _epoch(task, number))(jnp.arange(work.epochs))
     count = jnp.where(task.mask, federation.train.count[task.client], 0)
-    return shuffle(each, count, federation.train.longest, batch_of(federation, work), one_by_one)
+    return shuffle(each, count, longest, batch_of(federation, work), one_by_one, rungs)
 
 
 def _epoch(task: Task, number: jax.Array) -> jax.Array:

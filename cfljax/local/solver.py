@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.kernels.mix import Rule
-from cfljax.local.data import shuffle, take
+from cfljax.local.data import RUNGS, shuffle, take
 from cfljax.local.gradients import batch_gradient, full_gradient, whole_batch
 from cfljax.local.gram import Among, among, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
@@ -93,14 +93,18 @@ def make_solver(
     def trainer(federation: Federation, hyper: Hyper, work: Work, choice: Among | None = None) -> Callable[[Task], Updates]:
         longest, sizes = federation.train.longest, sizes_of(federation, work)
 
+        def shuffled(task: Task, most: int, rungs: tuple[int, ...]) -> Task:
+            return task._replace(orders=all_epochs(federation, task, work, sequential, most, rungs))
+
         def plain(task: Task) -> Updates:
+            task = shuffled(task, longest, tuple(rung for rung in RUNGS if not sizes or rung > sizes[-1]))
             return train(by_steps, federation, task, step_rule(hyper), hyper, work, sequential)
 
-        on_gram = [lambda task, size=size: train_on_gram(model, federation, task, hyper, work, size, choice) for size in sizes]
+        def on_gram(size: int) -> Callable[[Task], Updates]:
+            return lambda task: train_on_gram(model, federation, shuffled(task, size, ()), hyper, work, size, choice)
 
         def one(task: Task) -> Updates:
-            task = task._replace(orders=all_epochs(federation, task, work, sequential))  # here: one program for all ways
-            ways = on_gram if sizes and sizes[-1] >= longest else [*on_gram, plain]
+            ways = [on_gram(size) for size in sizes] + ([] if sizes and sizes[-1] >= longest else [plain])
             if len(ways) == 1 and not sequential:
                 return ways[0](task)
             count = federation.train.count[task.client]
