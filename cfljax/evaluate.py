@@ -13,7 +13,9 @@ from cfljax.local.stream import block_size, fold_blocks
 from cfljax.types import Federation, Model, Split
 
 MANY_MODELS = 32
-"""Up to here all models score all samples in one product; beyond, each client meets its own model only."""
+"""Up to here all models score all samples in one product where clients are computed side by side."""
+TILE = 32
+"""Samples of a client that its own model scores at once."""
 
 
 class Scores(NamedTuple):
@@ -41,13 +43,22 @@ def score(
     if split.shared:
         correct, loss = _shared(model, federation, split, models)
         correct, loss, count = correct[labels], loss[labels], split.count
-    elif models.shape[0] <= MANY_MODELS:
+    elif _cheaper_all_at_once(split, models.shape[0], sequential):
         correct, loss = _product(model, federation, split, models, labels, who)
         count = split.count
     else:
         correct, loss = _one_by_one(model, federation, split, models, labels, who, sequential)
         count = split.count
     return Scores(jnp.where(who, correct, 0.0), jnp.where(who, loss, 0.0), jnp.where(who, count, 0))
+
+
+def _cheaper_all_at_once(split: Split, models: int, sequential: bool) -> bool:
+    """Whether all models on all samples, in large products, take less time than each client's own, padded to whole tiles."""
+    if not sequential:
+        return models <= MANY_MODELS
+    clients = split.count.shape[0]
+    samples = min(split.rows.shape[0], clients * split.longest)
+    return models * samples <= samples + clients * min(TILE, split.longest)
 
 
 def _shared(model: Model, federation: Federation, split: Split, models: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -90,12 +101,11 @@ def _product(
 def _one_by_one(
     model: Model, federation: Federation, split: Split, models: jax.Array, labels: jax.Array, who: jax.Array, sequential: bool
 ) -> tuple[jax.Array, jax.Array]:
-    """The same, client by client in small tiles: for as many models as clients."""
-    tile, here = min(32, max(split.longest, 1)), mine(federation.owner, who)
+    """The same, client by client in small tiles. Devices share the clients, or each scores those whose samples it alone has."""
+    tile, clients = min(TILE, max(split.longest, 1)), jnp.arange(federation.clients)
 
-    def one(client: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def scored(client: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
         params = model.unravel(models[labels[client]])
-        count = jnp.where(here[client], split.count[client], 0)
 
         def visit(i, carry):  # type: ignore[no-untyped-def]
             where = i * tile + jnp.arange(tile)
@@ -107,5 +117,11 @@ def _one_by_one(
 
         return jax.lax.fori_loop(0, -(-count // tile), visit, (jnp.float32(0), jnp.float32(0)))
 
-    each = lambda: jax.lax.map(one, jnp.arange(federation.clients), batch_size=None if sequential else 64)  # noqa: E731
-    return each() if federation.owner is None else share(lambda *_: each())
+    def part(device: jax.Array, devices: int) -> tuple[jax.Array, jax.Array]:
+        here = mine(federation.owner, who) if federation.owner is not None else who & (clients % devices == device)
+        count = jnp.where(here, split.count, 0)
+        nothing = lambda *_: (jnp.float32(0), jnp.float32(0))  # noqa: E731 (not even a copy of the model)
+        one = lambda client: jax.lax.cond(count[client] > 0, scored, nothing, client, count[client])  # noqa: E731
+        return jax.lax.map(one, clients, batch_size=None if sequential else 64)
+
+    return share(part)

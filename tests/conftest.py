@@ -1,14 +1,18 @@
 """Tests run on the CPU, on tiny arrays: compiling is most of their time, so compile less thoroughly, and each program once."""
 
+import atexit
 import gc
 import os
 import pathlib
+import shutil
 import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 QUICK = "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
-os.environ.setdefault("CFLJAX_CACHE", tempfile.mkdtemp(prefix="cfljax-tests-"))
+if "CFLJAX_CACHE" not in os.environ:
+    cache = os.environ["CFLJAX_CACHE"] = tempfile.mkdtemp(prefix="cfljax-tests-")
+    atexit.register(shutil.rmtree, cache, ignore_errors=True)
 
 import jax  # noqa: E402
 import pytest  # noqa: E402

@@ -25,7 +25,7 @@ def chunk(method_name, federation, sequential):
     program = make_program(method, model, Settings(4, 4, evaluations=5, sequential=sequential))
     run_keys, hyper = keys.root(0)[None], {"lr": jnp.array([0.1])}
     carry = jax.jit(program.start)(run_keys, hyper, {}, federation)
-    arguments = (carry, run_keys, hyper, federation, jnp.int32(0), jnp.int32(0), jnp.array(True))
+    arguments = (carry, run_keys, hyper, federation, jnp.array([0, 0, True], jnp.int32))
     compiled = jax.jit(program.chunk).lower(*arguments).compile()
     return compiled, carry, (run_keys, hyper, federation)
 
@@ -33,9 +33,9 @@ def chunk(method_name, federation, sequential):
 def test_no_transfer_inside_a_chunk():
     federation = toy.federation("label_permutation", clients=6, groups=2)
     compiled, carry, rest = chunk("fedavg", federation, False)
-    numbers = jax.device_put((jnp.int32(0), jnp.int32(4), jnp.array(False)))
+    at = jax.device_put(jnp.array([0, 4, False], jnp.int32))
     with jax.transfer_guard("disallow"):
-        jax.block_until_ready(compiled(carry, *rest, *numbers))
+        jax.block_until_ready(compiled(carry, *rest, at))
 
 
 @pytest.mark.parametrize("name", ["fedavg", "oracle", "local"])
@@ -45,6 +45,6 @@ def test_results_are_those_of_the_cpu(name):
         with jax.default_device(device):
             federation = jax.device_put(toy.federation("label_permutation", clients=6, groups=2), device)
             compiled, carry, rest = chunk(name, federation, sequential)
-            carry, _ = compiled(carry, *rest, jnp.int32(0), jnp.int32(4), jnp.array(False))
+            carry, _ = compiled(carry, *rest, jnp.array([0, 4, False], jnp.int32))
             results.append(np.asarray(carry.state.models))
     assert np.allclose(*results, atol=1e-5)

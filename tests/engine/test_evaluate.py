@@ -30,18 +30,38 @@ def by_hand(federation, models, labels):
     return np.array(rows).T
 
 
-@pytest.mark.parametrize("many", [1, 32], ids=["own model only", "one product"])
+@pytest.mark.parametrize("together", [False, True], ids=["own model only", "one product"])
+@pytest.mark.parametrize("sequential", [False, True])
 @pytest.mark.parametrize("block", [16, 4096])
-def test_scores(case, many, block, monkeypatch):
+def test_scores(case, together, sequential, block, monkeypatch):
     federation, model, models, labels = case
-    monkeypatch.setattr(evaluate, "MANY_MODELS", many)
+    monkeypatch.setattr(evaluate, "_cheaper_all_at_once", lambda *_: together)
     monkeypatch.setattr(evaluate, "block_size", lambda *_: block)
+    monkeypatch.setattr(evaluate, "TILE", 4)
     who = jnp.ones(9, bool).at[4].set(False)
-    found = evaluate.score(model, federation, federation.test, models, labels, who)
+    found = evaluate.score(model, federation, federation.test, models, labels, who, sequential)
     correct, loss, count = by_hand(federation, models, labels)
     keep = np.arange(9) != 4
     assert np.array_equal(found.correct, correct * keep) and np.array_equal(found.samples, count * keep)
     assert np.allclose(found.loss, loss * keep, rtol=1e-5)
+
+
+def test_clients_meet_their_own_model_only_where_that_is_less_work(case, monkeypatch):
+    federation, model, models, labels = case
+    cheaper = evaluate._cheaper_all_at_once
+    many = toy.replace(federation.test, rows=jnp.zeros(400 * 9, jnp.int32), longest=400)
+    few = toy.replace(federation.test, rows=jnp.zeros(7 * 9, jnp.int32), longest=40)
+    assert cheaper(many, 1, True) and not cheaper(many, 2, True)  # 400 samples are 13 tiles
+    assert cheaper(few, 5, True) and not cheaper(few, 6, True)  # 7 samples are one tile of 32, nearly five times as many
+    assert cheaper(many, 32, False) and not cheaper(many, 33, False)  # side by side all wait for the largest
+
+    def product(*_):
+        raise AssertionError("all models on all samples")
+
+    monkeypatch.setattr(evaluate, "_product", product)
+    evaluate.score(model, federation, federation.test, models.repeat(20, 0), labels, jnp.ones(9, bool))
+    with pytest.raises(AssertionError, match="all models"):
+        evaluate.score(model, federation, federation.test, models[:1], 0 * labels, jnp.ones(9, bool))
 
 
 def test_dummies_are_not_scored(case):

@@ -1,0 +1,37 @@
+"""Keys are JAX's own, however they are computed."""
+
+import zlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import keys
+
+
+def data(key):
+    return np.asarray(jax.random.key_data(key))
+
+
+def test_a_folded_key_is_that_of_jax():
+    key = keys.root(7)
+    for number in (0, 1, 2**31, 2**32 - 1, jnp.int32(-3), np.int64(12)):
+        assert np.array_equal(data(keys.fold_in(key, number)), data(jax.random.fold_in(key, np.asarray(number).astype(np.uint32))))
+    named = jax.random.fold_in(jax.random.fold_in(key, zlib.crc32(b"client")), 5)
+    assert np.array_equal(data(keys.fold(key, "client", 5)), data(named)) and keys.fold(key, "client", 5).dtype == named.dtype
+
+
+def test_each_identity_has_the_key_that_it_has_alone():
+    key, ids = keys.root(3), jnp.array([4, -1, 0, 2**30])
+    each = keys.fold_each(key, "client", ids)
+    assert each.shape == (4,) and np.array_equal(data(each), np.stack([data(keys.fold(key, "client", i)) for i in ids]))
+    runs = jax.vmap(lambda k: keys.fold_each(k, "client", ids))(jnp.stack([key, keys.root(4)]))
+    assert np.array_equal(data(runs)[0], data(each)) and not np.array_equal(data(runs)[1], data(each))
+
+
+def test_drawn_numbers_are_those_of_jax():
+    key = keys.root(11)
+    with jax.threefry_partitionable(True):
+        bits = jax.random.bits(key, (99,), jnp.uint32)
+    order = np.argsort(np.asarray(bits >> 1)[:70], kind="stable")
+    assert np.array_equal(keys.permutation(key, 70, 99)[:70], order)
