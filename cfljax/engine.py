@@ -69,9 +69,9 @@ class Program(NamedTuple):
     start: Callable[..., Carry]
     """(keys[R], federation, hyper[R], setup[R]) -> Carry[R]."""
     chunk: Callable[..., tuple[Carry, dict[str, jax.Array]]]
-    """(carry[R], keys[R], hyper[R], federation, at i32[3]) -> (Carry[R], rows[R, E]).
+    """(carry[R], keys[R], hyper[R], federation, bounds i32[3]) -> (Carry[R], rows[R, E]).
 
-    at: done, stop, first. From `done` rounds to `stop`, evaluating after every `eval_every` rounds, after the last one, and at
+    bounds: done, stop, first. From `done` rounds to `stop`, evaluating after every `eval_every` rounds, after the last one, and at
     the start when `first`; `rows["valid"]` says which rows are filled."""
 
 
@@ -85,9 +85,9 @@ def make_program(method: Method, model: Model, settings: Settings) -> Program:
         return Carry(state, zero, nothing, jnp.int32(0), jnp.int32(-1), jnp.full(federation.clients, jnp.nan))
 
     def chunk(
-        carry: Carry, key: jax.Array, hyper: Hyper, federation: Federation, at: jax.Array
+        carry: Carry, key: jax.Array, hyper: Hyper, federation: Federation, bounds: jax.Array
     ) -> tuple[Carry, dict[str, jax.Array]]:
-        done, stop, first = at[0], at[1], at[2] > 0
+        done, stop, first = bounds[0], bounds[1], bounds[2] > 0
 
         def body(t: jax.Array, carry: Carry) -> Carry:
             state, info = _round(method, settings, key, carry.state, federation, hyper, t)

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.local.data import take
-from cfljax.local.spread import mine, share
+from cfljax.local.spread import devices, mine, share
 from cfljax.local.stream import block_size, fold_blocks
 from cfljax.types import Federation, Model, Split
 
 MANY_MODELS = 32
-"""Up to here all models score all samples in one product where clients are computed side by side."""
+"""Up to here clients that never train may choose among the models, and all models score all samples in one product where clients
+are computed side by side."""
 TILE = 32
 """Samples of a client that its own model scores at once."""
 
@@ -43,7 +44,7 @@ def score(
     if split.shared:
         correct, loss = _shared(model, federation, split, models)
         correct, loss, count = correct[labels], loss[labels], split.count
-    elif _cheaper_all_at_once(split, models.shape[0], sequential):
+    elif _cheaper_all_at_once(model, federation, split, models.shape[0], sequential):
         correct, loss = _product(model, federation, split, models, labels, who)
         count = split.count
     else:
@@ -52,13 +53,26 @@ def score(
     return Scores(jnp.where(who, correct, 0.0), jnp.where(who, loss, 0.0), jnp.where(who, count, 0))
 
 
-def _cheaper_all_at_once(split: Split, models: int, sequential: bool) -> bool:
-    """Whether all models on all samples, in large products, take less time than each client's own, padded to whole tiles."""
+def _cheaper_all_at_once(model: Model, federation: Federation, split: Split, models: int, sequential: bool) -> bool:
+    """Whether all models on all samples, in large products, take less time than each client's own, padded to whole tiles. Both are
+    counted in samples that a model passes; a client costs some more by itself, about as many as the smaller the model."""
     if not sequential:
         return models <= MANY_MODELS
-    clients = split.count.shape[0]
-    samples = min(split.rows.shape[0], clients * split.longest)
-    return models * samples <= samples + clients * min(TILE, split.longest)
+    samples, block = _most(federation, split), _block(model, federation, split, models)
+    tile, clients = min(TILE, max(split.longest, 1)), min(split.count.shape[0], samples)
+    padded = min(clients * -(-split.longest // tile) * tile, samples + clients * tile)
+    return models * -(-samples // block) * block <= padded + clients * 300_000 // (750 + model.size)
+
+
+def _most(federation: Federation, split: Split) -> int:
+    """How many samples there are, at most."""
+    here = split.rows.shape[0] * (1 if federation.owner is None else devices())
+    return max(1, min(here, split.count.shape[0] * split.longest))
+
+
+def _block(model: Model, federation: Federation, split: Split, models: int) -> int:
+    """Samples that all models pass at once: a block is computed whole, so it is no larger than all that there may be."""
+    return min(block_size(model, federation, models), -(-_most(federation, split) // 16) * 16)
 
 
 def _shared(model: Model, federation: Federation, split: Split, models: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -83,7 +97,7 @@ def _product(
     model: Model, federation: Federation, split: Split, models: jax.Array, labels: jax.Array, who: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """(correct f32[C], loss f32[C]): the K models side by side over all samples, then each sample's own is kept."""
-    block = block_size(model, federation, models.shape[0])
+    block = _block(model, federation, split, models.shape[0])
     params = jax.vmap(model.unravel)(models)
     everyone = jnp.arange(federation.clients)
 
@@ -117,8 +131,8 @@ def _one_by_one(
 
         return jax.lax.fori_loop(0, -(-count // tile), visit, (jnp.float32(0), jnp.float32(0)))
 
-    def part(device: jax.Array, devices: int) -> tuple[jax.Array, jax.Array]:
-        here = mine(federation.owner, who) if federation.owner is not None else who & (clients % devices == device)
+    def part(device: jax.Array, width: int) -> tuple[jax.Array, jax.Array]:
+        here = mine(federation.owner, who) if federation.owner is not None else who & (clients % width == device)
         count = jnp.where(here, split.count, 0)
         nothing = lambda *_: (jnp.float32(0), jnp.float32(0))  # noqa: E731 (not even a copy of the model)
         one = lambda client: jax.lax.cond(count[client] > 0, scored, nothing, client, count[client])  # noqa: E731

@@ -3,6 +3,7 @@ batching of clients change no draw."""
 
 from __future__ import annotations
 
+import functools
 import zlib
 
 import jax
@@ -29,7 +30,7 @@ def fold_each(key: jax.Array, name: str, ids: jax.Array) -> jax.Array:
 
 
 def fold_in(key: jax.Array, number: int | jax.Array) -> jax.Array:
-    """`jax.random.fold_in`, for an array of numbers, too."""
+    """`jax.random.fold_in` of one key, for an array of numbers, too. Keys are of the generator that `root` names."""
     number = jnp.asarray(number if isinstance(number, jax.Array) else np.asarray(number).astype(np.uint32)).astype(jnp.uint32)
     return jax.random.wrap_key_data(jnp.stack(_threefry(key, jnp.zeros_like(number), number), -1), impl="threefry2x32")
 
@@ -64,10 +65,13 @@ def _drawn(key: jax.Array, length: int) -> jax.Array:
     return (upper ^ lower) >> 1
 
 
+@functools.partial(jax.jit, inline=True)  # compiled where it is called by itself, too
 def _threefry(key: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Threefry-2x32 (Salmon et al., 2011) of the words (x, y), twenty rounds. JAX has it as a loop on a CPU, which takes four
     times as long as one fused operation, and longer to compile."""
     words = jax.random.key_data(key)
+    if words.shape[-1] != 2:
+        raise ValueError('a key of another generator: make it by jax.random.key(seed, impl="threefry2x32")')
     first, second = words[..., 0], words[..., 1]
     schedule = (first, second, first ^ second ^ jnp.uint32(0x1BD11BDA))
     x, y = x + first, y + second

@@ -108,7 +108,7 @@ def sizes(federation: Federation) -> dict[str, int]:
 
 def pad(federation: Federation, clients: int = 0, samples: int = 0, rng: np.random.Generator | None = None) -> Federation:
     """The same federation with `clients` dummies at the end (uid −1, nothing in their splits) and `samples` garbage rows
-    behind every client's rows, with `longest` raised by as many. Changes no result."""
+    behind every client's rows, with `longest` raised by as many. Changes no result beyond rounding."""
     rng = rng or np.random.default_rng(0)
     rows = len(federation.pool.y)
     view = federation.view

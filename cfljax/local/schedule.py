@@ -40,7 +40,7 @@ class Task(NamedTuple):
     anchor: jax.Array | None
     velocity: jax.Array | None
     orders: jax.Array | None = None
-    """i32[epochs, whole batches]: the shuffles of all epochs, where they are made beforehand (`all_epochs`)."""
+    """i32[epochs, whole batches]: the shuffles of all the client's epochs, where they are made beforehand (`all_epochs`)."""
 
 
 class Seen(NamedTuple):
@@ -77,10 +77,11 @@ def batch_of(federation: Federation, work: Work) -> int:
 
 
 def follow(
-    federation: Federation, task: Task, work: Work, shuffled: Shuffle, visit: Visit, begin: Any
+    federation: Federation, task: Task, work: Work, draw_order: Shuffle, visit: Visit, begin: Any
 ) -> tuple[Any, jax.Array, jax.Array]:
     """(`begin` after all the client's steps, how many there were, f32[] how many samples they visited, at least 1): whole batches,
-    or epochs of reshuffled batches, the last one short, cut after the client's number of steps."""
+    or epochs of reshuffled batches, the last one short, cut after the client's number of steps. `draw_order` is for a task without
+    orders of its own."""
     total, count = train_steps(federation, task, work), federation.train.count[task.client]
     if work.batch is None:
         end = jax.lax.fori_loop(0, total, lambda i, carry: visit(carry, None, i), begin)
@@ -88,27 +89,28 @@ def follow(
     batch = batch_of(federation, work)
     per_epoch, orders = -(-count // batch), task.orders
 
-    def step(order: jax.Array, start: jax.Array, b: jax.Array, number: jax.Array, carry: Any) -> Any:
-        there = count - b * batch
-        positions = jax.lax.dynamic_slice(order, (start + b * batch,), (batch,))
+    def step(line: jax.Array, start: jax.Array, in_epoch: jax.Array, number: jax.Array, carry: Any) -> Any:
+        """The step `number`, whose epoch is laid out from `start` on the line."""
+        there = count - in_epoch * batch
+        positions = jax.lax.dynamic_slice(line, (start + in_epoch * batch,), (batch,))
         return visit(carry, Seen(positions, jnp.arange(batch) < there, jnp.minimum(there, batch)), number)
 
     def epoch(at: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
         carry, number, done = at
-        order, now = shuffled(_epoch(task, number)), jnp.minimum(per_epoch, total - done)
-        one = lambda b, carry: step(order, jnp.int32(0), b, done + b, carry)  # noqa: E731
-        return jax.lax.fori_loop(0, now, one, carry), number + 1, done + now
+        order, steps = draw_order(_epoch(task, number)), jnp.minimum(per_epoch, total - done)
+        step_of_epoch = lambda i, carry: step(order, jnp.int32(0), i, done + i, carry)  # noqa: E731
+        return jax.lax.fori_loop(0, steps, step_of_epoch, carry), number + 1, done + steps
 
     if orders is None:
         end, _, _ = jax.lax.while_loop(lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0)))
     else:  # one loop in place of two: where epochs are short, the outer one would cost as much as a step
         width, line = orders.shape[1], orders.reshape(-1)
 
-        def one(number: jax.Array, carry: Any) -> Any:
-            which = jax.lax.div(number, per_epoch)
-            return step(line, which * width, number - which * per_epoch, number, carry)
+        def step_of_all(number: jax.Array, carry: Any) -> Any:
+            before = jax.lax.div(number, per_epoch)
+            return step(line, before * width, number - before * per_epoch, number, carry)
 
-        end = jax.lax.fori_loop(0, total, one, begin)
+        end = jax.lax.fori_loop(0, total, step_of_all, begin)
     whole, rest = jnp.divmod(total, jnp.maximum(per_epoch, 1))
     return end, total, _at_least_one(whole * count + jnp.minimum(rest * batch, count))
 
@@ -120,8 +122,8 @@ def _at_least_one(samples: jax.Array) -> jax.Array:
 def all_epochs(
     federation: Federation, task: Task, work: Work, one_by_one: bool, longest: int, rungs: tuple[int, ...] = RUNGS
 ) -> jax.Array | None:
-    """i32[epochs, whole batches]: the shuffles of all epochs of a client of at most `longest` samples, made at once, which takes
-    a small client's time for one; None where they are many, or none."""
+    """i32[epochs, whole batches]: the shuffles of all epochs of a client of at most `longest` samples, all sorted in one go,
+    which for a small client is about as fast as one. None where they exceed SHUFFLED numbers, or work is not counted in epochs."""
     if work.epochs is None or work.batch is None or work.epochs * longest > SHUFFLED:
         return None
     each = jax.vmap(lambda number: _epoch(task, number))(jnp.arange(work.epochs))

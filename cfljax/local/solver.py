@@ -92,18 +92,20 @@ def make_solver(
 
     def trainer(federation: Federation, hyper: Hyper, work: Work, choice: Among | None = None) -> Callable[[Task], Updates]:
         longest, sizes = federation.train.longest, sizes_of(federation, work)
+        larger = tuple(rung for rung in RUNGS if not sizes or rung > sizes[-1])  # smaller clients never come to `plain`
 
-        def shuffled(task: Task, most: int, rungs: tuple[int, ...]) -> Task:
-            return task._replace(orders=all_epochs(federation, task, work, sequential, most, rungs))
+        def with_orders(task: Task, longest: int, rungs: tuple[int, ...]) -> Task:
+            return task._replace(orders=all_epochs(federation, task, work, sequential, longest, rungs))
 
         def plain(task: Task) -> Updates:
-            task = shuffled(task, longest, tuple(rung for rung in RUNGS if not sizes or rung > sizes[-1]))
+            task = with_orders(task, longest, larger)
             return train(by_steps, federation, task, step_rule(hyper), hyper, work, sequential)
 
         def on_gram(size: int) -> Callable[[Task], Updates]:
-            return lambda task: train_on_gram(model, federation, shuffled(task, size, ()), hyper, work, size, choice)
+            return lambda task: train_on_gram(model, federation, with_orders(task, size, ()), hyper, work, size, choice)
 
         def one(task: Task) -> Updates:
+            # by rising size of client, each from Task to Updates by itself; the last takes all that are larger
             ways = [on_gram(size) for size in sizes] + ([] if sizes and sizes[-1] >= longest else [plain])
             if len(ways) == 1 and not sequential:
                 return ways[0](task)

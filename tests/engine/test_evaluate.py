@@ -30,14 +30,13 @@ def by_hand(federation, models, labels):
     return np.array(rows).T
 
 
-@pytest.mark.parametrize("together", [False, True], ids=["own model only", "one product"])
 @pytest.mark.parametrize("sequential", [False, True])
-@pytest.mark.parametrize("block", [16, 4096])
-def test_scores(case, together, sequential, block, monkeypatch):
+@pytest.mark.parametrize(("tile", "block"), [(4, None), (32, None), (None, 16), (None, 4096)])
+def test_scores(case, sequential, tile, block, monkeypatch):
     federation, model, models, labels = case
-    monkeypatch.setattr(evaluate, "_cheaper_all_at_once", lambda *_: together)
+    monkeypatch.setattr(evaluate, "_cheaper_all_at_once", lambda *_: tile is None)
     monkeypatch.setattr(evaluate, "block_size", lambda *_: block)
-    monkeypatch.setattr(evaluate, "TILE", 4)
+    monkeypatch.setattr(evaluate, "TILE", tile)
     who = jnp.ones(9, bool).at[4].set(False)
     found = evaluate.score(model, federation, federation.test, models, labels, who, sequential)
     correct, loss, count = by_hand(federation, models, labels)
@@ -48,12 +47,23 @@ def test_scores(case, together, sequential, block, monkeypatch):
 
 def test_clients_meet_their_own_model_only_where_that_is_less_work(case, monkeypatch):
     federation, model, models, labels = case
-    cheaper = evaluate._cheaper_all_at_once
     many = toy.replace(federation.test, rows=jnp.zeros(400 * 9, jnp.int32), longest=400)
     few = toy.replace(federation.test, rows=jnp.zeros(7 * 9, jnp.int32), longest=40)
-    assert cheaper(many, 1, True) and not cheaper(many, 2, True)  # 400 samples are 13 tiles
-    assert cheaper(few, 5, True) and not cheaper(few, 6, True)  # 7 samples are one tile of 32, nearly five times as many
-    assert cheaper(many, 32, False) and not cheaper(many, 33, False)  # side by side all wait for the largest
+    large, small = model._replace(size=10_000_000), model
+    monkeypatch.setattr(evaluate, "block_size", lambda *_: 4096)
+
+    def together(split, models, model=large, sequential=True, federation=federation):
+        return evaluate._cheaper_all_at_once(model, federation, split, models, sequential)
+
+    assert together(many, 1) and not together(many, 2)  # 400 samples are 13 tiles
+    assert together(few, 5) and not together(few, 6)  # 63 samples are a block of 64; nine tiles of 32 and they are 351
+    assert together(few, 6, small)  # a client by itself costs some hundred samples of a small model
+    side_by_side = [together(many, models, sequential=False) for models in (32, 33)]
+    assert side_by_side == [True, False]  # there all wait for the largest
+    sharded = toy.replace(federation, owner=jnp.zeros(9, jnp.int32))
+    monkeypatch.setattr(evaluate, "devices", lambda: 4)  # each has a fourth of the rows
+    quarter = toy.replace(many, rows=many.rows[:900])
+    assert not together(quarter, 2, federation=sharded)
 
     def product(*_):
         raise AssertionError("all models on all samples")

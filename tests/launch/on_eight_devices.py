@@ -6,7 +6,7 @@ import sys
 import jax
 import numpy as np
 
-from cfljax import assemble, mesh
+from cfljax import assemble, evaluate, mesh
 from cfljax.config import read_spec
 from cfljax.local.shards import sharded
 from cfljax.methods import METHODS
@@ -46,7 +46,9 @@ def outputs(batch, shape):
 
 
 def check(name, pool):
-    """11 clients, 5 participants and 3 runs: nothing is a multiple of anything."""
+    """11 clients, 5 participants and 3 runs: nothing is a multiple of anything. FedAvg's is scored in products, all others' client
+    by client."""
+    evaluate._cheaper_all_at_once = lambda *_: name == "fedavg"
     one, eight = outputs(batch(name), mesh.Shape(1, 1)), outputs(batch(name, pool), mesh.Shape(2, 4))
     assert len(one) == len(eight) == 3
     for a, b in zip(one, eight, strict=True):

@@ -5,6 +5,7 @@ import zlib
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from cfljax import keys
 
@@ -24,7 +25,8 @@ def test_a_folded_key_is_that_of_jax():
 def test_each_identity_has_the_key_that_it_has_alone():
     key, ids = keys.root(3), jnp.array([4, -1, 0, 2**30])
     each = keys.fold_each(key, "client", ids)
-    assert each.shape == (4,) and np.array_equal(data(each), np.stack([data(keys.fold(key, "client", i)) for i in ids]))
+    by_jax = jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(key, zlib.crc32(b"client")), i))(ids)
+    assert each.shape == (4,) and np.array_equal(data(each), data(by_jax))
     runs = jax.vmap(lambda k: keys.fold_each(k, "client", ids))(jnp.stack([key, keys.root(4)]))
     assert np.array_equal(data(runs)[0], data(each)) and not np.array_equal(data(runs)[1], data(each))
 
@@ -35,3 +37,8 @@ def test_drawn_numbers_are_those_of_jax():
         bits = jax.random.bits(key, (99,), jnp.uint32)
     order = np.argsort(np.asarray(bits >> 1)[:70], kind="stable")
     assert np.array_equal(keys.permutation(key, 70, 99)[:70], order)
+
+
+def test_keys_of_another_generator_are_refused():
+    with pytest.raises(ValueError, match="another generator"):
+        keys.fold(jax.random.key(0, impl="rbg"), "client")
