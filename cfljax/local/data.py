@@ -44,8 +44,10 @@ def shuffle(
         return jax.vmap(whole)(key)
     sizes = [size for size in rungs if size < length]
     ways = [_quick(key, count, size, length) for size in sizes]
-    if length <= QUICK:
-        ways.append(_quick(key, count, length, length))
+    half = 1 << (length.bit_length() - 1)
+    last = half if length - half < batch else length  # places take fewer bits; a client in between is sorted the slow way
+    if last <= QUICK:
+        ways.append(_quick(key, count, last, length))
     else:
         ways.append(lambda: (jax.vmap(whole)(key), jnp.ones(key.shape, bool)))
     which = sum((jnp.asarray(count > size, jnp.int32) for size in sizes), start=jnp.int32(0))
@@ -65,6 +67,6 @@ def _quick(key: jax.Array, count: jax.Array, size: int, length: int) -> Callable
 
     def sort() -> tuple[jax.Array, jax.Array]:
         orders, sure = jax.vmap(lambda one: keys.quick_permutation(one, count, size))(key)
-        return jnp.concatenate([orders, rest], -1), sure
+        return jnp.concatenate([orders, rest], -1), sure & (count <= size)
 
     return sort

@@ -214,6 +214,9 @@ def test_the_quick_shuffle_is_the_same_and_knows_where_it_is_not():
         assert np.array_equal(plain[sure], quick[sure])
         in_turn = jax.jit(lambda: shuffle(each, count, length, 1, True))()  # noqa: B023
         assert np.array_equal(in_turn, plain)
+    for few in (5, 64, 67):  # 70 places: 64 are sorted the quick way, a client of more the slow way
+        wanted = jax.vmap(lambda k: keys.permutation(k, few, 70))(each)  # noqa: B023
+        assert np.array_equal(jax.jit(lambda: shuffle(each, few, 70, 10, True, ()))(), wanted)  # noqa: B023
     differ = (np.asarray(plain) != np.asarray(quick)).any(axis=1)
     assert 0 < differ.sum() < (~np.asarray(sure)).sum() < 100  # of 700 samples; half of the doubtful ones are right
 
