@@ -26,12 +26,12 @@ def fold(key: jax.Array, name: str, *numbers: int | jax.Array) -> jax.Array:
 
 def fold_each(key: jax.Array, name: str, ids: jax.Array) -> jax.Array:
     """key[len(ids)]: one key per identity."""
-    return fold_in(fold(key, name), jnp.asarray(ids))
+    return fold_in(fold(key, name), ids)
 
 
 def fold_in(key: jax.Array, number: int | jax.Array) -> jax.Array:
     """`jax.random.fold_in` of one key, for an array of numbers, too. Keys are of the generator that `root` names."""
-    number = jnp.asarray(number if isinstance(number, jax.Array) else np.asarray(number).astype(np.uint32)).astype(jnp.uint32)
+    number = number.astype(jnp.uint32) if isinstance(number, jax.Array) else jnp.asarray(np.asarray(number).astype(np.uint32))
     return jax.random.wrap_key_data(jnp.stack(_threefry(key, jnp.zeros_like(number), number), -1), impl="threefry2x32")
 
 

@@ -44,8 +44,8 @@ def shuffle(
         return jax.vmap(whole)(key)
     sizes = [size for size in rungs if size < length]
     ways = [_quick(key, count, size, length) for size in sizes]
-    half = 1 << (length.bit_length() - 1)
-    last = half if length - half < batch else length  # places take fewer bits; a client in between is sorted the slow way
+    power = 1 << (length.bit_length() - 1)  # places take fewer bits; a client in between is sorted the slow way
+    last = power if length - power < batch and power not in sizes else length
     if last <= QUICK:
         ways.append(_quick(key, count, last, length))
     else:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
-from cfljax.local.data import RUNGS, shuffle
+from cfljax.local.data import shuffle
 from cfljax.types import Federation
 
 SHUFFLED = 1 << 17
@@ -120,7 +120,7 @@ def _at_least_one(samples: jax.Array) -> jax.Array:
 
 
 def all_epochs(
-    federation: Federation, task: Task, work: Work, one_by_one: bool, longest: int, rungs: tuple[int, ...] = RUNGS
+    federation: Federation, task: Task, work: Work, one_by_one: bool, longest: int, rungs: tuple[int, ...]
 ) -> jax.Array | None:
     """i32[epochs, whole batches]: the shuffles of all epochs of a client of at most `longest` samples, all sorted in one go,
     which for a small client is about as fast as one. None where they exceed SHUFFLED numbers, or work is not counted in epochs."""

@@ -19,13 +19,14 @@ BLOCK_FLOATS = 1 << 22
 """How large the largest intermediate of a block may grow."""
 
 
-def block_size(model: Model, federation: Federation, copies: int) -> int:
-    """Samples per block, so that the activations of `copies` models stay small."""
+def block_size(model: Model, federation: Federation, copies: int, most: int) -> int:
+    """Samples per block, so that the activations of `copies` models stay small. A block is computed whole, so it is no larger than
+    `most`, all the samples that there may be."""
     x = jax.eval_shape(lambda: samples(federation, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), jnp.ones(1, bool))[0])
     params = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
     jaxpr = jax.make_jaxpr(lambda p, v: model.forward(p, v, None))(params, x)
     widest = max([x.size, *_widths(jaxpr.jaxpr, model.size)])
-    return int(min(4096, max(16, BLOCK_FLOATS // (widest * copies))))
+    return int(min(4096, max(16, BLOCK_FLOATS // (widest * copies)), -(-max(most, 1) // 16) * 16))
 
 
 def _widths(jaxpr: Any, parameters: int) -> list[int]:
@@ -77,8 +78,7 @@ def client_losses(
     model: Model, federation: Federation, split: Split, models: jax.Array, clients: jax.Array, mask: jax.Array
 ) -> jax.Array:
     """f32[K, S]: the mean loss of each model on all samples of each client; 0 for a client without samples or masked."""
-    most = clients.shape[0] * split.longest  # a block is computed whole, so it is no larger than all that there may be
-    block = min(block_size(model, federation, models.shape[0]), -(-most // 16) * 16)
+    block = block_size(model, federation, models.shape[0], clients.shape[0] * split.longest)
     params = jax.vmap(model.unravel)(models)
 
     def visit(total: jax.Array, x: jax.Array, y: jax.Array, owner: jax.Array, valid: jax.Array) -> jax.Array:

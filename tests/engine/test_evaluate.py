@@ -50,13 +50,13 @@ def test_clients_meet_their_own_model_only_where_that_is_less_work(case, monkeyp
     many = toy.replace(federation.test, rows=jnp.zeros(400 * 9, jnp.int32), longest=400)
     few = toy.replace(federation.test, rows=jnp.zeros(7 * 9, jnp.int32), longest=40)
     large, small = model._replace(size=10_000_000), model
-    monkeypatch.setattr(evaluate, "block_size", lambda *_: 4096)
+    monkeypatch.setattr(evaluate, "block_size", lambda *_: 64)
 
     def together(split, models, model=large, sequential=True, federation=federation):
         return evaluate._cheaper_all_at_once(model, federation, split, models, sequential)
 
     assert together(many, 1) and not together(many, 2)  # 400 samples are 13 tiles
-    assert together(few, 5) and not together(few, 6)  # 63 samples are a block of 64; nine tiles of 32 and they are 351
+    assert together(few, 5) and not together(few, 6)  # 63 samples are a block; nine tiles of 32 and they are 351
     assert together(few, 6, small)  # a client by itself costs some hundred samples of a small model
     side_by_side = [together(many, models, sequential=False) for models in (32, 33)]
     assert side_by_side == [True, False]  # there all wait for the largest
@@ -121,6 +121,7 @@ def test_the_work_is_that_of_the_clients_asked_for(case):
 
 def test_blocks_shrink_for_wide_models(case):
     federation, model, *_ = case
-    assert stream.block_size(model, federation, 1) == 4096
+    assert stream.block_size(model, federation, 1, 10_000) == 4096
+    assert stream.block_size(model, federation, 1, 63) == 64 and stream.block_size(model, federation, 1, 0) == 16  # computed whole
     wide = dataclasses.replace(federation)
-    assert stream.block_size(toy.model(70_000), wide, 8) < 100
+    assert stream.block_size(toy.model(70_000), wide, 8, 10_000) < 100

@@ -60,11 +60,11 @@ def test_state_types_are_constant_and_nothing_calls_the_host(name):
     program = make_program(method, model(), Settings(3, 5, evaluations=4))
     stacked = jax.tree.map(lambda a: np.asarray(a)[None], hyper)
     carry = jax.eval_shape(program.start, key[None], stacked, setup, federation)
-    at = np.array([0, 3, True], np.int32)
-    after, _ = jax.eval_shape(program.chunk, carry, key[None], stacked, federation, at)
+    bounds = np.array([0, 3, True], np.int32)
+    after, _ = jax.eval_shape(program.chunk, carry, key[None], stacked, federation, bounds)
     assert jax.tree.structure(after) == jax.tree.structure(carry)
     assert all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(*map(jax.tree.leaves, (carry, after)), strict=True))
-    text = str(jax.make_jaxpr(program.chunk)(carry, key[None], stacked, federation, at))
+    text = str(jax.make_jaxpr(program.chunk)(carry, key[None], stacked, federation, bounds))
     assert "callback" not in text and "infeed" not in text and "outfeed" not in text
 
 
