@@ -14,9 +14,7 @@ from cfljax.types import Federation, Split
 TILE = 256
 """Samples that a full-batch pass holds at a time. Longer clients are summed tile by tile, so the cost is a client's own."""
 
-QUICK = 1024
-"""Samples up to which a shuffle is nearly always sure of itself the quick way."""
-RUNGS = (0, 64, 128, 256, 512, QUICK)
+RUNGS = (0, 64, 128, 256, 512, keys.SHORT)
 """How many samples are shuffled at a time; more: all."""
 
 
@@ -33,40 +31,24 @@ def shuffle(
 ) -> jax.Array:
     """i32[..., longest rounded up to whole batches]: a shuffle of 0 … count − 1, then the rest, for each of key[...].
 
-    `one_by_one` sorts only as much as this client needs (the next of the rungs, else all), the quick way, which is a real saving
-    where clients are trained in sequence; the shuffle is the same.
+    `one_by_one` sorts only as much as this client needs (the next of the rungs, else all), which is a real saving where clients
+    are trained in sequence; the shuffle is the same.
     """
     length = -(-longest // batch) * batch
     if key.ndim == 0:
         return shuffle(key[None], count, longest, batch, one_by_one, rungs)[0]
-    whole = lambda one: keys.permutation(one, count, length)  # noqa: E731
     if not one_by_one:
-        return jax.vmap(whole)(key)
-    sizes = [size for size in rungs if size < length]
-    ways = [_quick(key, count, size, length) for size in sizes]
-    power = 1 << (length.bit_length() - 1)  # places take fewer bits; a client in between is sorted the slow way
-    last = power if length - power < batch and power not in sizes else length
-    if last <= QUICK:
-        ways.append(_quick(key, count, last, length))
-    else:
-        ways.append(lambda: (jax.vmap(whole)(key), jnp.ones(key.shape, bool)))
-    which = sum((jnp.asarray(count > size, jnp.int32) for size in sizes), start=jnp.int32(0))
-    orders, sure = jax.lax.switch(which, ways)
-
-    def again(of: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-        return jax.lax.cond(of[2], lambda: of[1], lambda: whole(of[0]))
-
-    return jax.lax.cond(jnp.all(sure), lambda: orders, lambda: jax.lax.map(again, (key, orders, sure)))
+        return jax.vmap(lambda one: keys.permutation(one, count, length))(key)
+    power = 1 << (length.bit_length() - 1)  # sorted faster than what is filled up to whole batches
+    sizes = [size for size in rungs if size < min(longest, length)] + [power if longest <= power else length]
+    which = sum((jnp.asarray(count > size, jnp.int32) for size in sizes[:-1]), start=jnp.int32(0))
+    return jax.lax.switch(which, [_sort(key, count, size, length) for size in sizes])
 
 
-def _quick(key: jax.Array, count: jax.Array, size: int, length: int) -> Callable[[], tuple[jax.Array, jax.Array]]:
-    """A shuffle of `size` positions for each key, and whether it is sure."""
+def _sort(key: jax.Array, count: jax.Array, size: int, length: int) -> Callable[[], jax.Array]:
+    """A shuffle of the first `size` positions for each key."""
     rest = jnp.broadcast_to(jnp.arange(size, length, dtype=jnp.int32), (*key.shape, length - size))
+    one = keys.short_permutation if size <= keys.SHORT else keys.permutation
     if size == 0:
-        return lambda: (rest, jnp.ones(key.shape, bool))
-
-    def sort() -> tuple[jax.Array, jax.Array]:
-        orders, sure = jax.vmap(lambda one: keys.quick_permutation(one, count, size))(key)
-        return jnp.concatenate([orders, rest], -1), sure & (count <= size)
-
-    return sort
+        return lambda: rest
+    return lambda: jnp.concatenate([jax.vmap(lambda of: one(of, count, size))(key), rest], -1)

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from cfljax import keys
 from cfljax.kernels.choose import least_loss
 from cfljax.local.data import take
 from cfljax.local.optimiser import sgd
-from cfljax.local.schedule import Seen, Task, Work, follow
+from cfljax.local.schedule import Course, Orders, Seen, Task, Work, follow
 from cfljax.local.train import Progress, start_of, stepper
 from cfljax.models.flat import FirstDense, Forward
 from cfljax.types import Federation, Hyper, Model, Updates
@@ -82,13 +81,14 @@ def first_layer(model: Model) -> FirstDense | None:
 
 
 def train_on_gram(
-    model: Model, federation: Federation, task: Task, hyper: Hyper, work: Work, length: int, choice: Among | None = None
-) -> Updates:
+    model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None, hyper: Hyper, work: Work, length: int,
+    choice: Among | None = None,
+) -> Updates:  # fmt: skip
     """As `train` with plain SGD, for a client of at most `length` samples, which starts from the model of least loss where there
     is a choice."""
     first = first_layer(model)
     assert first is not None
-    rule, count = sgd(hyper), federation.train.count[task.client]
+    rule, count = sgd(hyper), course.samples
     place = jnp.arange(length, dtype=jnp.int32)
     x, y = take(federation, federation.train, task.client, place, place < count)
     x, which, outputs = x.reshape(length, -1), None, None
@@ -116,15 +116,14 @@ def train_on_gram(
         progress = step(progress, (loss * mean, samples, jax.tree.map(lambda g: g * mean, grads)))
         return progress, _move(layer, hyper, where, dz if "loss_sum" in hyper else dz * mean)
 
-    shuffle = lambda key: keys.permutation(key, count, length)  # noqa: E731
-    (end, layer), total, visited = follow(federation, task, work, shuffle, visit, (start_of(rule, others, rest_velocity), layer))
+    end, layer = follow(federation, course, orders, work, visit, (start_of(rule, others, rest_velocity), layer))
     moved = -_across(layer.a, x) - _sum(layer.moved, pull, velocity)
     step_of_others = jax.tree.map(jnp.subtract, end.params, others)
-    delta = jnp.where(total > 0, model.ravel(replaced(step_of_others, first.kernel, moved)), 0.0)
+    delta = jnp.where(course.total > 0, model.ravel(replaced(step_of_others, first.kernel, moved)), 0.0)
     buffers = None
     if velocity is not None and layer.u is not None:
         buffers = model.ravel(replaced(end.optimiser, first.kernel, _across(layer.u, x) + _sum(layer.speed, pull, velocity)))
-    return Updates(delta, end.loss / visited, total, buffers, which)
+    return Updates(delta, end.loss / course.visited, course.total, buffers, which)
 
 
 def _pick(

@@ -39,8 +39,30 @@ class Task(NamedTuple):
     """f32[d]."""
     anchor: jax.Array | None
     velocity: jax.Array | None
-    orders: jax.Array | None = None
-    """i32[epochs, whole batches]: the shuffles of all the client's epochs, where they are made beforehand (`all_epochs`)."""
+
+
+class Course(NamedTuple):
+    """How far one participant goes: the same whichever way it is trained."""
+
+    samples: jax.Array
+    """i32[] that it has, 0 where it has nothing to do."""
+    total: jax.Array
+    """i32[] its steps."""
+    per_epoch: jax.Array
+    """i32[] steps that see all of its samples once."""
+    visited: jax.Array
+    """f32[] samples that all steps see, at least 1."""
+    epochs: jax.Array | None
+    """key[epochs]; None where work is not counted in epochs of mini-batches."""
+
+
+class Orders(NamedTuple):
+    """The shuffles of a client's epochs, laid out by whole batches."""
+
+    draw: Callable[[jax.Array], jax.Array]
+    """i32[] number of the epoch -> i32[whole batches]: a shuffle of 0 … count − 1, then filler."""
+    all: jax.Array | None
+    """i32[epochs, whole batches] where they are made beforehand, all sorted in one go: for a small client about as fast as one."""
 
 
 class Seen(NamedTuple):
@@ -56,9 +78,6 @@ class Seen(NamedTuple):
 
 Visit = Callable[..., Any]
 """(carry, Seen or None for all of the client's samples, i32[] number of the step) -> carry."""
-Shuffle = Callable[[jax.Array], jax.Array]
-"""key -> i32[whole batches]: a shuffle of 0 … count − 1, then filler."""
-
 
 def train_steps(federation: Federation, task: Task, work: Work) -> jax.Array:
     """i32[] the optimiser steps that this client does: none when masked or without data, at least one as a straggler."""
@@ -76,18 +95,38 @@ def batch_of(federation: Federation, work: Work) -> int:
     return min(work.batch, federation.train.longest)
 
 
-def follow(
-    federation: Federation, task: Task, work: Work, draw_order: Shuffle, visit: Visit, begin: Any
-) -> tuple[Any, jax.Array, jax.Array]:
-    """(`begin` after all the client's steps, how many there were, f32[] how many samples they visited, at least 1): whole batches,
-    or epochs of reshuffled batches, the last one short, cut after the client's number of steps. `draw_order` is for a task without
-    orders of its own."""
-    total, count = train_steps(federation, task, work), federation.train.count[task.client]
+def course_of(federation: Federation, task: Task, work: Work) -> Course:
+    """What `follow` needs to know of a task."""
+    total = train_steps(federation, task, work)
+    count = jnp.where(total > 0, federation.train.count[task.client], 0)
     if work.batch is None:
-        end = jax.lax.fori_loop(0, total, lambda i, carry: visit(carry, None, i), begin)
-        return end, total, _at_least_one(total * count)
+        return Course(count, total, jnp.int32(1), _at_least_one(total * count), None)
     batch = batch_of(federation, work)
-    per_epoch, orders = -(-count // batch), task.orders
+    per_epoch = (count + batch - 1) // batch
+    whole, rest = jnp.divmod(total, jnp.maximum(per_epoch, 1))
+    visited = _at_least_one(whole * count + jnp.minimum(rest * batch, count))
+    epochs = None if work.epochs is None else keys.fold_in(keys.fold(task.key, "epoch"), jnp.arange(work.epochs))
+    return Course(count, total, per_epoch, visited, epochs)
+
+
+def orders_of(
+    federation: Federation, task: Task, course: Course, work: Work, one_by_one: bool, longest: int, rungs: tuple[int, ...]
+) -> Orders | None:
+    """The shuffles of a client of at most `longest` samples; None where a step sees all of them."""
+    if work.batch is None:
+        return None
+    sort = lambda key: shuffle(key, course.samples, longest, batch_of(federation, work), one_by_one, rungs)  # noqa: E731
+    at_once = course.epochs is not None and course.epochs.shape[0] * longest <= SHUFFLED
+    return Orders(lambda number: sort(keys.fold(task.key, "epoch", number)), sort(course.epochs) if at_once else None)
+
+
+def follow(federation: Federation, course: Course, orders: Orders | None, work: Work, visit: Visit, begin: Any) -> Any:
+    """`begin` after all the client's steps: whole batches, or epochs of reshuffled batches, the last one short, cut after the
+    client's number of steps."""
+    if orders is None:
+        return jax.lax.fori_loop(0, course.total, lambda i, carry: visit(carry, None, i), begin)
+    batch = batch_of(federation, work)
+    count, total, per_epoch = course.samples, course.total, course.per_epoch
 
     def step(line: jax.Array, start: jax.Array, in_epoch: jax.Array, number: jax.Array, carry: Any) -> Any:
         """The step `number`, whose epoch is laid out from `start` on the line."""
@@ -97,39 +136,21 @@ def follow(
 
     def epoch(at: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
         carry, number, done = at
-        order, steps = draw_order(_epoch(task, number)), jnp.minimum(per_epoch, total - done)
+        order, steps = orders.draw(number), jnp.minimum(per_epoch, total - done)
         step_of_epoch = lambda i, carry: step(order, jnp.int32(0), i, done + i, carry)  # noqa: E731
         return jax.lax.fori_loop(0, steps, step_of_epoch, carry), number + 1, done + steps
 
-    if orders is None:
-        end, _, _ = jax.lax.while_loop(lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0)))
-    else:  # one loop in place of two: where epochs are short, the outer one would cost as much as a step
-        width, line = orders.shape[1], orders.reshape(-1)
+    if orders.all is None:
+        return jax.lax.while_loop(lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0)))[0]
+    width, line = orders.all.shape[1], orders.all.reshape(-1)
 
-        def step_of_all(number: jax.Array, carry: Any) -> Any:
-            before = jax.lax.div(number, per_epoch)
-            return step(line, before * width, number - before * per_epoch, number, carry)
+    def step_of_all(number: jax.Array, carry: Any) -> Any:
+        before = jax.lax.div(number, per_epoch)
+        return step(line, before * width, number - before * per_epoch, number, carry)
 
-        end = jax.lax.fori_loop(0, total, step_of_all, begin)
-    whole, rest = jnp.divmod(total, jnp.maximum(per_epoch, 1))
-    return end, total, _at_least_one(whole * count + jnp.minimum(rest * batch, count))
+    # one loop in place of two: where epochs are short, the outer one would cost as much as a step
+    return jax.lax.fori_loop(0, total, step_of_all, begin)
 
 
 def _at_least_one(samples: jax.Array) -> jax.Array:
     return jnp.maximum(samples, 1).astype(jnp.float32)
-
-
-def all_epochs(
-    federation: Federation, task: Task, work: Work, one_by_one: bool, longest: int, rungs: tuple[int, ...]
-) -> jax.Array | None:
-    """i32[epochs, whole batches]: the shuffles of all epochs of a client of at most `longest` samples, all sorted in one go,
-    which for a small client is about as fast as one. None where they exceed SHUFFLED numbers, or work is not counted in epochs."""
-    if work.epochs is None or work.batch is None or work.epochs * longest > SHUFFLED:
-        return None
-    each = jax.vmap(lambda number: _epoch(task, number))(jnp.arange(work.epochs))
-    count = jnp.where(task.mask, federation.train.count[task.client], 0)
-    return shuffle(each, count, longest, batch_of(federation, work), one_by_one, rungs)
-
-
-def _epoch(task: Task, number: jax.Array) -> jax.Array:
-    return keys.fold(task.key, "epoch", number)

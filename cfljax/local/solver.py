@@ -20,7 +20,7 @@ from cfljax.local.gradients import batch_gradient, full_gradient, whole_batch
 from cfljax.local.gram import Among, among, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.plan import Plan, gram_sizes
-from cfljax.local.schedule import Task, Work, all_epochs
+from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_of
 from cfljax.local.send import Sending, arrived, rule, touched
 from cfljax.local.spread import spread
 from cfljax.local.train import train
@@ -94,26 +94,28 @@ def make_solver(
         longest, sizes = federation.train.longest, sizes_of(federation, work)
         larger = tuple(rung for rung in RUNGS if not sizes or rung > sizes[-1])  # smaller clients never come to `plain`
 
-        def with_orders(task: Task, longest: int, rungs: tuple[int, ...]) -> Task:
-            return task._replace(orders=all_epochs(federation, task, work, sequential, longest, rungs))
+        def orders(task: Task, course: Course, longest: int, rungs: tuple[int, ...]) -> Orders | None:
+            return orders_of(federation, task, course, work, sequential, longest, rungs)
 
-        def plain(task: Task) -> Updates:
-            task = with_orders(task, longest, larger)
-            return train(by_steps, federation, task, step_rule(hyper), hyper, work, sequential)
+        def plain(task: Task, course: Course) -> Updates:
+            return train(by_steps, federation, task, course, orders(task, course, longest, larger), step_rule(hyper), hyper, work)
 
-        def on_gram(size: int) -> Callable[[Task], Updates]:
-            return lambda task: train_on_gram(model, federation, with_orders(task, size, ()), hyper, work, size, choice)
+        def on_gram(size: int) -> Callable[[Task, Course], Updates]:
+            def way(task: Task, course: Course) -> Updates:
+                return train_on_gram(model, federation, task, course, orders(task, course, size, ()), hyper, work, size, choice)
+
+            return way
 
         def one(task: Task) -> Updates:
-            # by rising size of client, each from Task to Updates by itself; the last takes all that are larger
+            # by rising size of client, each to Updates by itself; the last takes all that are larger
             ways = [on_gram(size) for size in sizes] + ([] if sizes and sizes[-1] >= longest else [plain])
+            course = course_of(federation, task, work)
             if len(ways) == 1 and not sequential:
-                return ways[0](task)
-            count = federation.train.count[task.client]
+                return ways[0](task, course)
             none = (jnp.zeros(model.size), jnp.float32(0), jnp.int32(0))
-            nothing = lambda task: Updates(*none, task.velocity, None if choice is None else jnp.int32(0))  # noqa: E731
-            way = 1 + sum((count > size).astype(jnp.int32) for size in sizes[: len(ways) - 1])
-            return jax.lax.switch(jnp.where(task.mask & (count > 0), way, 0), [nothing, *ways], task)
+            nothing = lambda task, _: Updates(*none, task.velocity, None if choice is None else jnp.int32(0))  # noqa: E731
+            way = 1 + sum((course.samples > size).astype(jnp.int32) for size in sizes[: len(ways) - 1])
+            return jax.lax.switch(jnp.where(course.total > 0, way, 0), [nothing, *ways], task, course)
 
         return one
 

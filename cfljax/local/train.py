@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
-from cfljax.local.data import shuffle, take
+from cfljax.local.data import take
 from cfljax.local.gradients import Gradient, batch_gradient, full_gradient, whole_batch
 from cfljax.local.optimiser import StepRule
-from cfljax.local.schedule import Seen, Task, Work, batch_of, follow
+from cfljax.local.schedule import Course, Orders, Seen, Task, Work, follow
 from cfljax.types import Federation, Hyper, Model, Updates
 
 
@@ -29,7 +29,10 @@ Step = Callable[[Progress, Gradient], Progress]
 """Takes one optimiser step along the gradient at the current parameters."""
 
 
-def train(model: Model, federation: Federation, task: Task, rule: StepRule, hyper: Hyper, work: Work, sequential: bool) -> Updates:
+def train(
+    model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None, rule: StepRule, hyper: Hyper,
+    work: Work,
+) -> Updates:  # fmt: skip
     """Local training of one client from its start model."""
     params = model.unravel(task.start)
     velocity = None if task.velocity is None else model.unravel(task.velocity)
@@ -43,14 +46,10 @@ def train(model: Model, federation: Federation, task: Task, rule: StepRule, hype
         samples = (*take(federation, federation.train, task.client, seen.positions, seen.mask), seen.mask)
         return step(progress, batch_gradient(model, progress.params, samples, key, seen.there))
 
-    def sort(key: jax.Array) -> jax.Array:
-        split = federation.train
-        return shuffle(key, split.count[task.client], split.longest, batch_of(federation, work), sequential)
-
-    end, total, visited = follow(federation, task, work, sort, visit, start_of(rule, params, velocity))
-    delta = jnp.where(total > 0, model.ravel(end.params) - task.start, 0.0)
+    end = follow(federation, course, orders, work, visit, start_of(rule, params, velocity))
+    delta = jnp.where(course.total > 0, model.ravel(end.params) - task.start, 0.0)
     buffers = None if task.velocity is None else model.ravel(end.optimiser)
-    return Updates(delta, end.loss / visited, total, buffers)
+    return Updates(delta, end.loss / course.visited, course.total, buffers)
 
 
 def start_of(rule: StepRule, params: Any, velocity: Any) -> Progress:
