@@ -174,7 +174,7 @@ def _evaluate(
     models, labels = method.models(carry.state)
     labels = jnp.where(federation.uid >= 0, labels, -1)
     truth = jnp.where(federation.uid >= 0, federation.group, -1)
-    found = metrics.clustering(labels, truth, models.shape[0], max(federation.groups, 1))
+    found = metrics.clustering(labels, truth, models.shape[0], federation.groups)
     in_use = jnp.zeros(models.shape[0], bool).at[jnp.where(labels >= 0, labels, models.shape[0])].set(True, mode="drop")
     guess = None if settings.score == "assigned" else method.score
     whole, everybodys = as_trained_on(settings.sending, hyper, federation), labels

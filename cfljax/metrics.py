@@ -80,7 +80,9 @@ class Fairness(NamedTuple):
 
 
 def clustering(labels: jax.Array, truth: jax.Array, clusters: int, groups: int) -> Clustering:
-    """Purity, adjusted Rand index and normalised mutual information of labels i32[C] against truth i32[C]."""
+    """Purity, adjusted Rand index and normalised mutual information of labels i32[C] against truth i32[C]; NaN without groups."""
+    if groups == 0:
+        return Clustering(*[jnp.float32(jnp.nan)] * 3)
     table = contingency(labels, truth, clusters, groups)
     return Clustering(purity(table), adjusted_rand(table), normalised_mutual_information(table))
 

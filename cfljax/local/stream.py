@@ -12,21 +12,26 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.federation.gather import samples
-from cfljax.local.spread import mine, share
+from cfljax.local.spread import devices, mine, share
 from cfljax.types import Federation, Model, Split
 
 BLOCK_FLOATS = 1 << 22
-"""How large the largest intermediate of a block may grow."""
+"""How large the largest intermediate of a block may grow …"""
+CACHED_FLOATS = 1 << 20
+"""… and on a CPU, where it should stay in the cache (measured: an MLP's and a CNN's scores in four fifths of the time)."""
 
 
 def block_size(model: Model, federation: Federation, copies: int, most: int) -> int:
-    """Samples per block, so that the activations of `copies` models stay small. A block is computed whole, so it is no larger than
-    `most`, all the samples that there may be."""
+    """Samples per block, so that the activations of `copies` models stay small. A block is computed whole, so blocks are as many as
+    every device has equally many of, and no larger than that takes; `most`: all the samples that there may be."""
     x = jax.eval_shape(lambda: samples(federation, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), jnp.ones(1, bool))[0])
     params = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
     jaxpr = jax.make_jaxpr(lambda p, v: model.forward(p, v, None))(params, x)
     widest = max([x.size, *_widths(jaxpr.jaxpr, model.size)])
-    return int(min(4096, max(16, BLOCK_FLOATS // (widest * copies)), -(-max(most, 1) // 16) * 16))
+    floats = CACHED_FLOATS if jax.default_backend() == "cpu" else BLOCK_FLOATS
+    limit = min(4096, max(16, floats // (widest * copies)))
+    blocks = devices() * -(-max(most, 1) // (devices() * limit))
+    return -(-max(most, 1) // (16 * blocks)) * 16
 
 
 def _widths(jaxpr: Any, parameters: int) -> list[int]:

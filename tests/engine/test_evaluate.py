@@ -121,7 +121,16 @@ def test_the_work_is_that_of_the_clients_asked_for(case):
 
 def test_blocks_shrink_for_wide_models(case):
     federation, model, *_ = case
-    assert stream.block_size(model, federation, 1, 10_000) == 4096
+    assert stream.block_size(model, federation, 1, 1 << 20) == 4096
     assert stream.block_size(model, federation, 1, 63) == 64 and stream.block_size(model, federation, 1, 0) == 16  # computed whole
     wide = dataclasses.replace(federation)
     assert stream.block_size(toy.model(70_000), wide, 8, 10_000) < 100
+
+
+@pytest.mark.parametrize("devices", [1, 2, 8])
+def test_devices_have_equally_many_blocks(case, devices, monkeypatch):
+    federation, model, *_ = case
+    monkeypatch.setattr(stream, "devices", lambda: devices)
+    for most in (8_326, 10_000, 1 << 18):
+        block = stream.block_size(model, federation, 1, most)
+        assert block <= 4096 and -(-most // block) % devices == 0 and -(-most // block) * block < 1.05 * most
