@@ -79,6 +79,7 @@ class Seen(NamedTuple):
 Visit = Callable[..., Any]
 """(carry, Seen or None for all of the client's samples, i32[] number of the step) -> carry."""
 
+
 def train_steps(federation: Federation, task: Task, work: Work) -> jax.Array:
     """i32[] the optimiser steps that this client does: none when masked or without data, at least one as a straggler."""
     count = federation.train.count[task.client]
