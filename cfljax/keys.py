@@ -47,8 +47,8 @@ def scores(key: jax.Array, name: str, ids: jax.Array) -> jax.Array:
 
 def permutation(key: jax.Array, count: jax.Array, length: int) -> jax.Array:
     """i32[length]: a shuffle of 0 … count − 1, then the rest. `length` pads only: it does not change the shuffle. The numbers drawn
-    have 21 bits and equal ones stay in their order, so that two places share a word with a number (`short_permutation`): which of
-    two samples comes first is a fair draw but for one in two million."""
+    have 21 bits, so that each shares a word with its place (`short_permutation`); equal ones stay in their order, and which of two
+    samples comes first is a fair draw but for one in two million."""
     where = jnp.arange(length, dtype=jnp.int32)
     bits = jnp.where(where < count, _drawn(key, length), END)
     return jax.lax.sort((bits, where), num_keys=1, is_stable=True)[1]

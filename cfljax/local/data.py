@@ -40,7 +40,7 @@ def shuffle(
     if not one_by_one:
         return jax.vmap(lambda one: keys.permutation(one, count, length))(key)
     power = 1 << (length.bit_length() - 1)  # sorted faster than what is filled up to whole batches
-    sizes = [size for size in rungs if size < min(longest, length)] + [power if longest <= power else length]
+    sizes = [size for size in rungs if size < longest] + [power if longest <= power else length]
     which = sum((jnp.asarray(count > size, jnp.int32) for size in sizes[:-1]), start=jnp.int32(0))
     return jax.lax.switch(which, [_sort(key, count, size, length) for size in sizes])
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from cfljax.kernels.choose import least_loss
 from cfljax.local.data import take
 from cfljax.local.optimiser import sgd
-from cfljax.local.schedule import Course, Orders, Seen, Task, Work, follow
+from cfljax.local.schedule import Course, Orders, Seen, Task, follow
 from cfljax.local.train import Progress, start_of, stepper
 from cfljax.models.flat import FirstDense, Forward
 from cfljax.types import Federation, Hyper, Model, Updates
@@ -81,7 +81,7 @@ def first_layer(model: Model) -> FirstDense | None:
 
 
 def train_on_gram(
-    model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None, hyper: Hyper, work: Work, length: int,
+    model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None, hyper: Hyper, length: int,
     choice: Among | None = None,
 ) -> Updates:  # fmt: skip
     """As `train` with plain SGD, for a client of at most `length` samples, which starts from the model of least loss where there
@@ -116,7 +116,7 @@ def train_on_gram(
         progress = step(progress, (loss * mean, samples, jax.tree.map(lambda g: g * mean, grads)))
         return progress, _move(layer, hyper, where, dz if "loss_sum" in hyper else dz * mean)
 
-    end, layer = follow(federation, course, orders, work, visit, (start_of(rule, others, rest_velocity), layer))
+    end, layer = follow(course, orders, visit, (start_of(rule, others, rest_velocity), layer))
     moved = -_across(layer.a, x) - _sum(layer.moved, pull, velocity)
     step_of_others = jax.tree.map(jnp.subtract, end.params, others)
     delta = jnp.where(course.total > 0, model.ravel(replaced(step_of_others, first.kernel, moved)), 0.0)

@@ -53,12 +53,13 @@ class Course(NamedTuple):
     visited: jax.Array
     """f32[] samples that all steps see, at least 1."""
     epochs: jax.Array | None
-    """key[epochs]; None where work is not counted in epochs of mini-batches."""
+    """key[epochs] that their shuffles are drawn from; None where work is not counted in epochs of mini-batches."""
 
 
 class Orders(NamedTuple):
     """The shuffles of a client's epochs, laid out by whole batches."""
 
+    batch: int
     draw: Callable[[jax.Array], jax.Array]
     """i32[] number of the epoch -> i32[whole batches]: a shuffle of 0 … count − 1, then filler."""
     all: jax.Array | None
@@ -116,18 +117,18 @@ def orders_of(
     """The shuffles of a client of at most `longest` samples; None where a step sees all of them."""
     if work.batch is None:
         return None
-    sort = lambda key: shuffle(key, course.samples, longest, batch_of(federation, work), one_by_one, rungs)  # noqa: E731
+    batch = batch_of(federation, work)
+    sort = lambda key: shuffle(key, course.samples, longest, batch, one_by_one, rungs)  # noqa: E731
     at_once = course.epochs is not None and course.epochs.shape[0] * longest <= SHUFFLED
-    return Orders(lambda number: sort(keys.fold(task.key, "epoch", number)), sort(course.epochs) if at_once else None)
+    return Orders(batch, lambda number: sort(keys.fold(task.key, "epoch", number)), sort(course.epochs) if at_once else None)
 
 
-def follow(federation: Federation, course: Course, orders: Orders | None, work: Work, visit: Visit, begin: Any) -> Any:
+def follow(course: Course, orders: Orders | None, visit: Visit, begin: Any) -> Any:
     """`begin` after all the client's steps: whole batches, or epochs of reshuffled batches, the last one short, cut after the
     client's number of steps."""
     if orders is None:
         return jax.lax.fori_loop(0, course.total, lambda i, carry: visit(carry, None, i), begin)
-    batch = batch_of(federation, work)
-    count, total, per_epoch = course.samples, course.total, course.per_epoch
+    batch, count, total, per_epoch = orders.batch, course.samples, course.total, course.per_epoch
 
     def step(line: jax.Array, start: jax.Array, in_epoch: jax.Array, number: jax.Array, carry: Any) -> Any:
         """The step `number`, whose epoch is laid out from `start` on the line."""

@@ -98,16 +98,16 @@ def make_solver(
             return orders_of(federation, task, course, work, sequential, longest, rungs)
 
         def plain(task: Task, course: Course) -> Updates:
-            return train(by_steps, federation, task, course, orders(task, course, longest, larger), step_rule(hyper), hyper, work)
+            return train(by_steps, federation, task, course, orders(task, course, longest, larger), step_rule(hyper), hyper)
 
         def on_gram(size: int) -> Callable[[Task, Course], Updates]:
             def way(task: Task, course: Course) -> Updates:
-                return train_on_gram(model, federation, task, course, orders(task, course, size, ()), hyper, work, size, choice)
+                return train_on_gram(model, federation, task, course, orders(task, course, size, ()), hyper, size, choice)
 
             return way
 
         def one(task: Task) -> Updates:
-            # by rising size of client, each to Updates by itself; the last takes all that are larger
+            # by rising size of client, each a whole training, from task and course to updates; the last takes all that are larger
             ways = [on_gram(size) for size in sizes] + ([] if sizes and sizes[-1] >= longest else [plain])
             course = course_of(federation, task, work)
             if len(ways) == 1 and not sequential:

@@ -22,14 +22,14 @@ CACHED_FLOATS = 1 << 20
 
 
 def block_size(model: Model, federation: Federation, copies: int, most: int) -> int:
-    """Samples per block, so that the activations of `copies` models stay small. A block is computed whole, so blocks are as many as
-    every device has equally many of, and no larger than that takes; `most`: all the samples that there may be."""
+    """Samples per block, so that the activations of `copies` models stay small. A block is computed whole, so there are about as
+    many for each device, and they are no larger than that takes; `most`: all the samples that there may be."""
     x = jax.eval_shape(lambda: samples(federation, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), jnp.ones(1, bool))[0])
     params = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
     jaxpr = jax.make_jaxpr(lambda p, v: model.forward(p, v, None))(params, x)
     widest = max([x.size, *_widths(jaxpr.jaxpr, model.size)])
     floats = CACHED_FLOATS if jax.default_backend() == "cpu" else BLOCK_FLOATS
-    limit = min(4096, max(16, floats // (widest * copies)))
+    limit = min(4096, max(16, floats // (widest * copies) // 16 * 16))
     blocks = devices() * -(-max(most, 1) // (devices() * limit))
     return -(-max(most, 1) // (16 * blocks)) * 16
 

@@ -12,7 +12,7 @@ from cfljax import keys
 from cfljax.local.data import take
 from cfljax.local.gradients import Gradient, batch_gradient, full_gradient, whole_batch
 from cfljax.local.optimiser import StepRule
-from cfljax.local.schedule import Course, Orders, Seen, Task, Work, follow
+from cfljax.local.schedule import Course, Orders, Seen, Task, follow
 from cfljax.types import Federation, Hyper, Model, Updates
 
 
@@ -30,14 +30,13 @@ Step = Callable[[Progress, Gradient], Progress]
 
 
 def train(
-    model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None, rule: StepRule, hyper: Hyper,
-    work: Work,
-) -> Updates:  # fmt: skip
+    model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None, rule: StepRule, hyper: Hyper
+) -> Updates:
     """Local training of one client from its start model."""
     params = model.unravel(task.start)
     velocity = None if task.velocity is None else model.unravel(task.velocity)
     step = stepper(rule, hyper, params if task.anchor is None else model.unravel(task.anchor))
-    whole = whole_batch(federation, task.client) if work.batch is None else None
+    whole = whole_batch(federation, task.client) if orders is None else None
 
     def visit(progress: Progress, seen: Seen | None, number: jax.Array) -> Progress:
         key = keys.fold(task.key, "step", number)
@@ -46,7 +45,7 @@ def train(
         samples = (*take(federation, federation.train, task.client, seen.positions, seen.mask), seen.mask)
         return step(progress, batch_gradient(model, progress.params, samples, key, seen.there))
 
-    end = follow(federation, course, orders, work, visit, start_of(rule, params, velocity))
+    end = follow(course, orders, visit, start_of(rule, params, velocity))
     delta = jnp.where(course.total > 0, model.ravel(end.params) - task.start, 0.0)
     buffers = None if task.velocity is None else model.ravel(end.optimiser)
     return Updates(delta, end.loss / course.visited, course.total, buffers)

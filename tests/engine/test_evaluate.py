@@ -134,3 +134,5 @@ def test_devices_have_equally_many_blocks(case, devices, monkeypatch):
     for most in (8_326, 10_000, 1 << 18):
         block = stream.block_size(model, federation, 1, most)
         assert block <= 4096 and -(-most // block) % devices == 0 and -(-most // block) * block < 1.05 * most
+    wide = toy.model(61_000)
+    assert stream.block_size(wide, federation, 1, 100_000) * 61_000 <= stream.CACHED_FLOATS
