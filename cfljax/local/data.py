@@ -14,7 +14,7 @@ from cfljax.types import Federation, Split
 TILE = 256
 """Samples that a full-batch pass holds at a time. Longer clients are summed tile by tile, so the cost is a client's own."""
 
-RUNGS = (0, 64, 128, 256, 512, keys.SHORT)
+RUNGS = (0, 64, 128, 256, 512, keys.SHORT, 4 * keys.SHORT, 16 * keys.SHORT, 64 * keys.SHORT)
 """How many samples are shuffled at a time; more: all."""
 
 

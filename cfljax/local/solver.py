@@ -7,6 +7,7 @@ of steps on its own samples: the result is that of the client trained alone.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -92,13 +93,17 @@ def make_solver(
 
     def trainer(federation: Federation, hyper: Hyper, work: Work, choice: Among | None = None) -> Callable[[Task], Updates]:
         longest, sizes = federation.train.longest, sizes_of(federation, work)
-        larger = tuple(rung for rung in RUNGS if not sizes or rung > sizes[-1])  # smaller clients never come to `plain`
+        limits = _limits(sizes, longest, sequential)
 
         def orders(task: Task, course: Course, longest: int, rungs: tuple[int, ...]) -> Orders | None:
             return orders_of(federation, task, course, work, sequential, longest, rungs)
 
-        def plain(task: Task, course: Course) -> Updates:
-            return train(by_steps, federation, task, course, orders(task, course, longest, larger), step_rule(hyper), hyper)
+        def plain(smallest: int, size: int) -> Callable[[Task, Course], Updates]:
+            def way(task: Task, course: Course) -> Updates:
+                shuffled = orders(task, course, size, tuple(rung for rung in RUNGS if rung > smallest))
+                return train(by_steps, federation, task, course, shuffled, step_rule(hyper), hyper)
+
+            return way
 
         def on_gram(size: int) -> Callable[[Task, Course], Updates]:
             def way(task: Task, course: Course) -> Updates:
@@ -108,19 +113,29 @@ def make_solver(
 
         def one(task: Task) -> Updates:
             # by rising size of client, each a whole training, from task and course to updates; the last takes all that are larger
-            ways = [on_gram(size) for size in sizes] + ([] if sizes and sizes[-1] >= longest else [plain])
+            by_size = list(itertools.pairwise((0, *limits)))
+            ways = [on_gram(size) for size in sizes] + [plain(*between) for between in by_size[len(sizes) :]]
             course = course_of(federation, task, work)
             if len(ways) == 1 and not sequential:
                 return ways[0](task, course)
             none = (jnp.zeros(model.size), jnp.float32(0), jnp.int32(0))
             nothing = lambda task, _: Updates(*none, task.velocity, None if choice is None else jnp.int32(0))  # noqa: E731
-            way = 1 + sum((course.samples > size).astype(jnp.int32) for size in sizes[: len(ways) - 1])
+            way = 1 + sum((course.samples > size).astype(jnp.int32) for size in limits[:-1])
             return jax.lax.switch(jnp.where(course.total > 0, way, 0), [nothing, *ways], task, course)
 
         return one
 
     send, adding = _sender(plan, sending), functools.partial(rule, sending)
     return Solver(fit, at_home, *_gradients(model, plan), send, adding, chooses, work, plan)
+
+
+def _limits(sizes: tuple[int, ...], longest: int, sequential: bool) -> tuple[int, ...]:
+    """The sizes of client up to which each way of training goes: on Gram matrices, then step by step, where clients do not fill up
+    shuffles as long as those of much larger ones."""
+    if sizes and sizes[-1] >= longest:
+        return sizes
+    short = sequential and longest > 4 * keys.SHORT and (not sizes or sizes[-1] < keys.SHORT)
+    return (*sizes, keys.SHORT, longest) if short else (*sizes, longest)
 
 
 def _gradients(model: Model, plan: Plan) -> tuple[Callable[..., Any], Callable[..., Any]]:

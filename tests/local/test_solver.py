@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from cfljax import keys
+from cfljax import data, keys
 from cfljax.federation.pack import pad, reorder
 from cfljax.local.data import shuffle
 from cfljax.local.schedule import Task, Work, train_steps
@@ -182,6 +182,19 @@ def test_training_loss_is_the_mean_over_the_samples_visited():
     updates, start = fit(federation, model, steps=1, batch="full")
     net, clients = plain.Net(6, 4), plain.Clients(federation)
     assert np.allclose(updates.loss, [net.loss(start, *clients.train[c]) for c in range(2)], atol=1e-5)
+
+
+@pytest.mark.parametrize("gram", [0, 64])
+def test_small_clients_beside_a_very_large_one_are_as_alone(gram):
+    source = data.load("blobs", {"samples": 12_000, "features": 6, "classes": 4}, seed=1)
+    federation, model = toy.federation(source=source), toy.model()
+    counts = jnp.array([9_000, 1_025, 1_024, 700, 60, 0, 1, 250])
+    split = toy.replace(federation.train, start=jnp.zeros(8, jnp.int32), count=counts, rows=jnp.arange(9_600), longest=9_000)
+    federation = toy.replace(federation, train=split)
+    together, _ = fit(federation, model, batch=50, gram=gram)
+    by_side, _ = fit(federation, model, batch=50, sequential=False)
+    assert np.array_equal(together.steps, -(-counts // 50))
+    assert np.allclose(together.delta, by_side.delta, atol=1e-5) and np.allclose(together.loss, by_side.loss, atol=1e-5)
 
 
 def test_a_broken_sample_of_one_client_stays_with_that_client():
