@@ -92,50 +92,63 @@ def make_solver(
         return sequential and alike and not plan.stream and bool(sizes) and sizes[-1] >= federation.train.longest
 
     def trainer(federation: Federation, hyper: Hyper, work: Work, choice: Among | None = None) -> Callable[[Task], Updates]:
-        longest, sizes = federation.train.longest, sizes_of(federation, work)
-        limits = _limits(sizes, longest, sequential)
+        sizes = sizes_of(federation, work)
 
-        def orders(task: Task, course: Course, longest: int, rungs: tuple[int, ...]) -> Orders | None:
-            return orders_of(federation, task, course, work, sequential, longest, rungs)
+        def plain(task: Task, course: Course, orders: Orders | None) -> Updates:
+            return train(by_steps, federation, task, course, orders, step_rule(hyper), hyper)
 
-        def plain(smallest: int, size: int) -> Callable[[Task, Course], Updates]:
-            def way(task: Task, course: Course) -> Updates:
-                shuffled = orders(task, course, size, tuple(rung for rung in RUNGS if rung > smallest))
-                return train(by_steps, federation, task, course, shuffled, step_rule(hyper), hyper)
+        def on_gram(size: int) -> Way:
+            way = lambda task, course, orders: train_on_gram(model, federation, task, course, orders, hyper, size, choice)  # noqa: E731
+            return Way(size, (), way)
 
-            return way
-
-        def on_gram(size: int) -> Callable[[Task, Course], Updates]:
-            def way(task: Task, course: Course) -> Updates:
-                return train_on_gram(model, federation, task, course, orders(task, course, size, ()), hyper, size, choice)
-
-            return way
-
-        def one(task: Task) -> Updates:
-            # by rising size of client, each a whole training, from task and course to updates; the last takes all that are larger
-            by_size = list(itertools.pairwise((0, *limits)))
-            ways = [on_gram(size) for size in sizes] + [plain(*between) for between in by_size[len(sizes) :]]
-            course = course_of(federation, task, work)
-            if len(ways) == 1 and not sequential:
-                return ways[0](task, course)
+        def nothing(task: Task, _: Course) -> Updates:
             none = (jnp.zeros(model.size), jnp.float32(0), jnp.int32(0))
-            nothing = lambda task, _: Updates(*none, task.velocity, None if choice is None else jnp.int32(0))  # noqa: E731
-            way = 1 + sum((course.samples > size).astype(jnp.int32) for size in limits[:-1])
-            return jax.lax.switch(jnp.where(course.total > 0, way, 0), [nothing, *ways], task, course)
+            return Updates(*none, task.velocity, None if choice is None else jnp.int32(0))
 
-        return one
+        ways = [on_gram(size) for size in sizes] + _step_by_step(plain, (0, *sizes)[-1], federation.train.longest, sequential)
+        return _by_size(ways, nothing, federation, work, sequential)
 
     send, adding = _sender(plan, sending), functools.partial(rule, sending)
     return Solver(fit, at_home, *_gradients(model, plan), send, adding, chooses, work, plan)
 
 
-def _limits(sizes: tuple[int, ...], longest: int, sequential: bool) -> tuple[int, ...]:
-    """The sizes of client up to which each way of training goes: on Gram matrices, then step by step, where clients do not fill up
-    shuffles as long as those of much larger ones."""
-    if sizes and sizes[-1] >= longest:
-        return sizes
-    short = sequential and longest > 4 * keys.SHORT and (not sizes or sizes[-1] < keys.SHORT)
-    return (*sizes, keys.SHORT, longest) if short else (*sizes, longest)
+class Way(NamedTuple):
+    """A way of training a client."""
+
+    size: int
+    """Of the largest client that it is for."""
+    rungs: tuple[int, ...]
+    """How many samples it shuffles at a time, besides `size`."""
+    train: Callable[[Task, Course, Orders | None], Updates]
+
+
+def _step_by_step(train: Callable[..., Updates], done: int, longest: int, sequential: bool) -> list[Way]:
+    """For clients of more than `done` samples: one way, or two where small clients would fill up shuffles as long as those of much
+    larger ones."""
+    short = (keys.SHORT,) if sequential and done < keys.SHORT and longest > 4 * keys.SHORT else ()
+    limits = (done, *short, longest) if done < longest else ()
+    return [Way(size, tuple(rung for rung in RUNGS if rung > less), train) for less, size in itertools.pairwise(limits)]
+
+
+def _by_size(
+    ways: list[Way], nothing: Callable[..., Updates], federation: Federation, work: Work, sequential: bool
+) -> Callable[[Task], Updates]:
+    """Each client's training, by the way for its size: the ways are of rising size."""
+    limits = [way.size for way in ways]
+
+    def along(way: Way) -> Callable[[Task, Course], Updates]:
+        return lambda task, course: way.train(
+            task, course, orders_of(federation, task, course, work, sequential, way.size, way.rungs)
+        )
+
+    def one(task: Task) -> Updates:
+        course = course_of(federation, task, work)
+        if len(ways) == 1 and not sequential:
+            return along(ways[0])(task, course)
+        way = 1 + sum((course.samples > size).astype(jnp.int32) for size in limits[:-1])
+        return jax.lax.switch(jnp.where(course.total > 0, way, 0), [nothing, *map(along, ways)], task, course)
+
+    return one
 
 
 def _gradients(model: Model, plan: Plan) -> tuple[Callable[..., Any], Callable[..., Any]]:
