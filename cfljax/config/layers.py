@@ -93,7 +93,8 @@ def lay_methods(methods: list[Raw], value: Any, where: str) -> list[Raw]:
     for item in items:
         if not isinstance(item, str):
             raise SpecError(f"{where} = {show(item)}: must be a method's name or table")
-        chosen += [table for table in methods if called(table, item)] or [{"name": item}]
+        found = [table for table in methods if called(table, item)] or [{"name": item}]
+        chosen += [table for table in found if table not in chosen]  # ["ifca, lr 1.0", "ifca"]: the name stands for all of them
     return chosen
 
 

@@ -59,6 +59,7 @@ def test_methods_are_selected_with_their_options_and_added_without():
     found = runs(METHODS, "method=ifca,fedprox")
     assert [(r.label, getattr(r.options, "clusters", None)) for r in found[::2]] == [("ifca", 3), ("five", 5), ("fedprox", None)]
     assert [r.label for r in runs(METHODS, "method=five", "seeds=[1]")] == ["five"]
+    assert [r.label for r in runs(METHODS, "method=five,ifca,fedavg", "seeds=[1]")] == ["five", "ifca", "fedavg"]  # each once
 
 
 def test_options_of_a_method_are_set_by_name_or_label():
