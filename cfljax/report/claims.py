@@ -3,8 +3,8 @@
 - `within`: every cell is within `tolerance` of its published number; in direction where at least half of them are and their order
   is much the same (Spearman's rank correlation of at least 0.8 over three cells or more).
 - `difference = [a, b]`: a − b is within `tolerance` of `published`, and within half of it; in direction where it has the same sign.
-  Either needs a mean beyond its own deviation over seeds, or with one seed beyond half a point. A published 0 says that the two are
-  equal. Without a published number only the sign is claimed.
+  Either needs a mean beyond its own deviation over seeds, or three seeds or more that all have its sign; with one seed it must be
+  beyond half a point. A published 0 says that the two are equal. Without a published number only the sign is claimed.
 - `reduction = [a, b]`: a needs so much less than b (a fraction, 1 − a/b, the median over seeds), and less for every seed; in
   direction where the median is above 0. Where b never gets there it counts with the rounds that were run: the reduction is then
   at least so much. Where neither gets there nothing was reduced.
@@ -29,6 +29,8 @@ ALIKE = 0.8
 """Rank correlation from which two orders are much the same."""
 ONE_SEED = 0.005
 """A difference of fractions below which one seed says nothing."""
+UNANIMOUS = 3
+"""Seeds whose agreement on a sign says something, however far apart they are."""
 
 
 class Verdict(NamedTuple):
@@ -96,14 +98,15 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
     if not apart:
         return Verdict(NOT_RUN, "no seed in common")
     mean, beyond = float(np.mean(apart)), _noise(apart, of.scale)
+    clear = abs(mean) > beyond or _unanimous(apart)
     found = _signed(mean) + (f" ± {_plain(beyond)}" if len(apart) > 1 else "")
     published = claim.published
     if published is None:
-        return Verdict(REPRODUCES if mean > beyond else FAILS, found)
+        return Verdict(REPRODUCES if clear and mean > 0 else FAILS, found)
     found += f"; published {_signed(published) if published else '0'}"
     if published == 0:
         return Verdict(REPRODUCES if abs(mean) <= claim.tolerance else FAILS, found)
-    if mean * published <= 0 or abs(mean) <= beyond:
+    if mean * published <= 0 or not clear:
         return Verdict(FAILS, found)
     return Verdict(REPRODUCES if abs(mean - published) <= min(claim.tolerance, abs(published) / 2) else DIRECTION, found)
 
@@ -111,6 +114,11 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
 def _noise(apart: list[float], scale: float) -> float:
     """What a mean difference must exceed to say anything."""
     return float(np.std(apart, ddof=1)) if len(apart) > 1 else ONE_SEED * scale
+
+
+def _unanimous(apart: list[float]) -> bool:
+    """Whether the seeds, three or more, agree on a sign."""
+    return len(apart) >= UNANIMOUS and (min(apart) > 0 or max(apart) < 0)
 
 
 def signed_difference(claim: Claim, measured: Mapping[str, Measured]) -> str:

@@ -241,6 +241,11 @@ CASES = [
     ("difference", "ab", 5.0, {"a": [10, 11, 12], "b": [5, 6, 7]}, "reproduces"),
     ("difference", "ab", 5.0, {"a": [10, 12, 14], "b": [8, 10, 12]}, "reproduces in direction"),
     ("difference", "ab", 5.0, {"a": [10, 15, 5], "b": [9, 9, 10]}, "does not reproduce"),  # less than its own deviation
+    ("difference", "ab", 5.0, {"a": [15, 10, 11], "b": [5, 9, 9]}, "reproduces"),  # less than its deviation; each seed agrees
+    ("difference", "ab", 5.0, {"a": [15, 10], "b": [5, 9]}, "does not reproduce"),  # two are too few for that
+    ("difference", "ab", -5.0, {"a": [5, 9, 9], "b": [15, 10, 11]}, "reproduces"),
+    ("difference", "ab", None, {"a": [15, 10, 11], "b": [5, 9, 9]}, "reproduces"),
+    ("difference", "ab", None, {"a": [5, 9, 9], "b": [15, 10, 11]}, "does not reproduce"),
     ("difference", "ab", 5.0, {"a": [4], "b": [6]}, "does not reproduce"),
     ("difference", "ab", 0.0, {"a": [10, 11], "b": [10.5, 10.4]}, "reproduces"),
     ("difference", "ab", 0.0, {"a": [10, 11], "b": [5, 6]}, "does not reproduce"),
