@@ -23,6 +23,8 @@ MAX_FILE = 8 << 30
 MAX_INFLATED = 64 << 20
 """Bytes that all compressed members together may unfold to; the writer compresses nothing beyond it."""
 MAX_MEMBERS = 4096
+SMALL = 1 << 16
+"""Bytes up to which an array of any kind is compressed."""
 MAX_DIRECTORY = 1 << 20
 MAX_HEADER = 1024
 KINDS = "biufc"
@@ -37,19 +39,24 @@ class Damaged(ValueError):
 
 
 def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """An npz file, the same bytes for the same arrays. Integers (labels, mostly repeats) are compressed, floats are not."""
+    """An npz file, the same bytes for the same arrays. Integers (labels, mostly repeats) are compressed, and what is small (histories,
+    to half); models are not."""
     converted = {_checked_name(name): _plain_array(name, array) for name, array in arrays.items()}
     if len(converted) > MAX_MEMBERS:
         raise ValueError(f"{len(converted)} arrays in one unit: the limit is {MAX_MEMBERS}")
-    squeeze = sum(a.nbytes + 256 for a in converted.values() if a.dtype.kind in "biu") <= MAX_INFLATED
+    squeeze = sum(a.nbytes + 256 for a in converted.values() if _shrinks(a)) <= MAX_INFLATED
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", allowZip64=True) as archive:
         for name, array in converted.items():
             info = zipfile.ZipInfo(name + ".npy")  # its fixed date keeps the bytes the same
-            info.compress_type = zipfile.ZIP_DEFLATED if squeeze and array.dtype.kind in "biu" else zipfile.ZIP_STORED
+            info.compress_type = zipfile.ZIP_DEFLATED if squeeze and _shrinks(array) else zipfile.ZIP_STORED
             with archive.open(info, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
     return out.getvalue()
+
+
+def _shrinks(array: np.ndarray) -> bool:
+    return array.dtype.kind in "biu" or array.nbytes <= SMALL
 
 
 def unpack(data: bytes | memoryview, prefixes: Iterable[str] = ("",)) -> dict[str, np.ndarray]:
