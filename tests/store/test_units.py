@@ -72,6 +72,17 @@ def test_large_repeats_are_not_compressed_beyond_what_a_reader_accepts(store, mo
     assert store.read("large").arrays["labels"].shape == (10_000,)
 
 
+def test_small_arrays_of_any_kind_are_compressed_and_large_floats_are_not(store, monkeypatch):
+    short, long = np.zeros(2000, np.float32), np.zeros(npz.SMALL // 4 + 1, np.float32)
+    store.write("short", make_record(), {"history/ari": short})
+    store.write("long", make_record(), {"models": long})
+    assert (store.units / "short.npz").stat().st_size < 1000 < long.nbytes < (store.units / "long.npz").stat().st_size
+    assert np.array_equal(store.read("short").arrays["history/ari"], short)
+    monkeypatch.setattr(npz, "MAX_INFLATED", 10_000)  # together they are too many
+    store.write("many", make_record(), {"a": short, "b": short})
+    assert (store.units / "many.npz").stat().st_size > 2 * short.nbytes and len(store.read("many").arrays) == 2
+
+
 @pytest.mark.parametrize("id", ["../u", "a/b", "", ".hidden", "a..b", "x" * 200, "a\n", "ü"])
 def test_a_unit_id_that_is_no_safe_file_name_is_refused(store, id):
     for act in (lambda: store.write(id, make_record(), {}), lambda: store.read(id), lambda: store.claim(id)):
