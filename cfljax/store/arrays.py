@@ -39,8 +39,8 @@ class Damaged(ValueError):
 
 
 def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """An npz file, the same bytes for the same arrays. Integers (labels, mostly repeats) are compressed, and what is small (histories,
-    to half); models are not."""
+    """An npz file, the same bytes for the same arrays. Integers (labels, mostly repeats) are compressed, and what is small
+    (histories shrink to half); models are not."""
     converted = {_checked_name(name): _plain_array(name, array) for name, array in arrays.items()}
     if len(converted) > MAX_MEMBERS:
         raise ValueError(f"{len(converted)} arrays in one unit: the limit is {MAX_MEMBERS}")
