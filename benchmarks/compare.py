@@ -2,7 +2,8 @@
 
     python -m benchmarks.compare --workloads W1,W2 --peers torch,fedjax --rounds 12 --json FILE
 
-FILE is a list of {workload, system, median_s, min_s, max_s, compile_s, peak_rss_mib, accuracy, about}: seconds per round.
+FILE is a list of {workload, system, median_s, min_s, max_s, compile_s, peak_rss_mib, accuracy, about}: seconds per round, of
+turns of one round, or of a few where rounds are short.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from benchmarks.workloads import WORKLOADS
 
 HERE = Path(__file__).parent
 WARM_UP = 2
-"""Rounds before the clock counts."""
+"""Turns before the clock counts."""
 COOL_DOWN = 1
-"""A round after it: cfljax's engine evaluates in a run's last round."""
+"""A turn after it: cfljax's engine evaluates in a run's last round."""
 NEWEST_FEDJAX = {"W1": 0.36 / 0.125, "W2": 0.75 / 0.25, "W4": 2.8 / 2.1}
 """How much faster FedJAX's newest source was than its release, when both were measured side by side (2 cores, JAX 0.12)."""
 
@@ -56,8 +57,8 @@ def start(name: str, workload: str, prepared: dict[str, Any], folder: Path, give
 
 def measure(workload: str, given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     """The rows of one workload: systems, then the floor."""
-    rounds = WARM_UP + given.rounds + COOL_DOWN
-    prepared = ask("prepare", {"workload": workload, "rounds": rounds, "folder": str(folder)}, folder)
+    turns, turn = WARM_UP + given.rounds + COOL_DOWN, given.turn or WORKLOADS[workload].turn
+    prepared = ask("prepare", {"workload": workload, "rounds": turns * turn, "turn": turn, "folder": str(folder)}, folder)
     say(f"{workload}: {WORKLOADS[workload].about}; data: {prepared['data']}")
     peak = ask("peaks", given.peaks, folder)
     done, why = {}, {}
@@ -70,14 +71,14 @@ def measure(workload: str, given: argparse.Namespace, folder: Path) -> list[dict
                 say(f"  {name}: ready")
             except (NotInstalled, SystemFailed) as error:
                 why[name] = str(error)
-        why |= by_turns(systems, rounds)
+        why |= by_turns(systems, turns)
         done |= {system.name: system for system in systems if system.name not in why}
     again = ask("peaks", given.peaks, folder)
     peak = {key: max(value, again[key]) if isinstance(value, float) else value for key, value in peak.items()}
     files = {name: str(system.models_file) for name, system in done.items()}
     accuracy = ask("accuracies", {"workload": workload, "files": files, "place": prepared["place"]}, folder)
-    counted = prepared["work"][WARM_UP : WARM_UP + given.rounds]
-    about = {"data": prepared["data"], "rounds": given.rounds}
+    counted = prepared["work"][WARM_UP * turn : (WARM_UP + given.rounds) * turn]
+    about = {"data": prepared["data"], "turns": given.rounds, "rounds_per_turn": turn}
     rows = []
     for name in ["cfljax", *given.peers]:
         if name in why:
@@ -99,8 +100,9 @@ def _row(workload: str, system: System, accuracy: float, about: dict[str, Any]) 
 
 
 def _floor(workload: str, counted: list[dict[str, float]], peak: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:
-    """The real operations of each round at the machine's measured peak."""
-    seconds = [one["operations"] / peak["flops"] for one in counted]
+    """The real operations of a round, in the mean of each turn, at the machine's measured peak."""
+    operations, turn = [one["operations"] for one in counted], about["rounds_per_turn"]
+    seconds = [sum(operations[at : at + turn]) / turn / peak["flops"] for at in range(0, len(operations), turn)]
     return timed(workload, "floor", seconds, about | {"machine": peak, "work": counted})
 
 
@@ -123,7 +125,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", type=lambda text: text.split(","), default=["W1", "W2"], help="comma-separated; W1 to W4")
     parser.add_argument("--peers", type=peers_of, default=["torch", "fedjax"], help=f"of {', '.join(PEERS)}; installed if need be")
-    parser.add_argument("--rounds", type=int, default=12, help="rounds that are timed (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=12, help="turns that are timed (%(default)s)")
+    parser.add_argument("--turn", type=int, help="rounds in a turn; default: 8 of W1 and W2, whose rounds are short, else 1")
     parser.add_argument("--json", type=Path, help="where the rows go")
     parser.add_argument("--plan", help='execution plan of cfljax, as JSON: \'"auto"\' or \'{"lanes": 4}\'; default: its own choice')
     parser.add_argument("--cache", type=Path, default=cache_folder(), help="folder of the peers' environments (%(default)s)")
@@ -131,8 +134,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     for name in given.workloads:
         if name not in WORKLOADS:
             parser.error(f'"{name}": unknown workload; known: {", ".join(WORKLOADS)}')
-    if given.rounds < 1:
-        parser.error(f"--rounds {given.rounds}: must be at least 1")
+    for flag, number in (("rounds", given.rounds), ("turn", given.turn)):
+        if number is not None and number < 1:
+            parser.error(f"--{flag} {number}: must be at least 1")
     given.peaks = {"size": 256, "copied": 1 << 16, "seconds": 0.1} if given.workloads == ["toy"] else {}
     return given
 

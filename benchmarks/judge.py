@@ -59,11 +59,11 @@ def work(arrays: dict[str, Any], choose: bool) -> list[dict[str, float]]:
     return rows
 
 
-def prepare(name: str, rounds: int, folder: Path) -> dict[str, Any]:
+def prepare(name: str, rounds: int, turn: int, folder: Path) -> dict[str, Any]:
     """Write the shared file; {file, data (in words), place, work}."""
     workload = WORKLOADS[name]
     place, words = data_folder(workload, folder)
-    arrays = contents(workload, rounds, place)
+    arrays = contents(workload, rounds, place, turn)
     np.savez(folder / f"{name}.npz", **arrays)
     found = work(arrays, workload.method["name"] == "ifca")
     return {"data": words, "place": None if place is None else str(place), "work": found}
@@ -77,7 +77,7 @@ def main() -> None:
     arguments = parser.parse_args()
     given = json.loads(arguments.given)
     if arguments.what == "prepare":
-        found = prepare(given["workload"], given["rounds"], Path(given["folder"]))
+        found = prepare(given["workload"], given["rounds"], given["turn"], Path(given["folder"]))
     elif arguments.what == "accuracies":
         files = {system: Path(file) for system, file in given["files"].items()}
         found = accuracies(given["workload"], files, Path(given["place"]) if given["place"] else None)

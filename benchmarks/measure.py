@@ -58,7 +58,7 @@ class SystemFailed(Exception):
 
 
 class System:
-    """A system under measurement: a process that trains one round each time it is told to."""
+    """A system under measurement: a process that trains a turn's rounds each time it is told to."""
 
     def __init__(self, name: str, command: list[str], shared: Path, folder: Path, environment: dict[str, str] | None = None):
         self.name, self.models_file = name, folder / f"{shared.stem}-{name}-models.npz"
@@ -77,7 +77,7 @@ class System:
         self.facts |= self._hear("ready")
 
     def turn(self) -> None:
-        """One round."""
+        """Seconds per round of one turn more."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(b"go\n")
@@ -122,11 +122,11 @@ class System:
         return (lines[-1] if lines else f"ended with exit code {self._process.returncode}")[:300]
 
 
-def by_turns(systems: list[System], rounds: int) -> dict[str, str]:
-    """Every system trains every round, one system at a time, the order moving on by one each round. Name -> reason of those
+def by_turns(systems: list[System], turns: int) -> dict[str, str]:
+    """Every system trains every turn's rounds, one system at a time, the order moving on by one each turn. Name -> reason of those
     that failed on the way."""
     failed: dict[str, str] = {}
-    for t in range(rounds):
+    for t in range(turns):
         order = systems[t % len(systems) :] + systems[: t % len(systems)]
         for system in order:
             if system.name not in failed:

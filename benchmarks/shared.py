@@ -52,9 +52,10 @@ def run_of(workload: Workload, rounds: int, place: Path | None, plan: Any = None
     return read_spec(workload.spec(rounds, place, plan)).runs()[0]
 
 
-def contents(workload: Workload, rounds: int, place: Path | None) -> dict[str, np.ndarray]:
+def contents(workload: Workload, rounds: int, place: Path | None, turn: int = 1) -> dict[str, np.ndarray]:
     """The arrays of the shared file. `x[start[c] : start[c] + count[c]]` are client c's samples, seen as `(x - mean) * scale`;
-    `schedule[t]` are the participants of round t; `init/...` are the first models, [K, ...] each."""
+    `schedule[t]` are the participants of round t; `init/...` are the first models, [K, ...] each; systems take turns of `turn`
+    rounds."""
     from cfljax import assemble
     from cfljax.plan import hyper_of
 
@@ -68,8 +69,8 @@ def contents(workload: Workload, rounds: int, place: Path | None) -> dict[str, n
         "mean": np.asarray(host.pool.mean), "scale": np.asarray(host.pool.scale), "schedule": schedule,
     }  # fmt: skip
     arrays |= {f"init/{name}": value for name, value in flat_names(parts.model, models).items()}
-    described = workload.train | {"model": workload.model["name"], "method": workload.method["name"], "image": x.shape[1:]}
-    return arrays | {"settings": np.array(json.dumps(described))}
+    words = {"model": workload.model["name"], "method": workload.method["name"], "image": x.shape[1:], "turn": turn}
+    return arrays | {"settings": np.array(json.dumps(workload.train | words))}
 
 
 def flat_names(model: Any, models: Any) -> dict[str, np.ndarray]:

@@ -18,6 +18,8 @@ class Workload(NamedTuple):
     train: dict[str, Any]
     tolerance: float
     """How far the systems' accuracies may lie apart: they shuffle with generators of their own."""
+    turn: int = 1
+    """Rounds that a system trains in a row before the next has its turn."""
 
     def spec(self, rounds: int, data_folder: Path | None = None, plan: Any = None) -> dict[str, Any]:
         """A spec of one run that evaluates at the start and the end only."""
@@ -32,11 +34,11 @@ _TWENTY_EPOCHS = {"participation": 20, "epochs": 20, "batch": 10, "lr": 0.03}
 WORKLOADS = {
     "W1": Workload(
         "FedAvg, MNIST-MCLR in FedGroup's setting: 1,000 unequal clients, 20 per round, 20 epochs, batch 10",
-        _FEDGROUP, {"name": "mclr"}, {"name": "fedavg"}, _TWENTY_EPOCHS, 0.03,
+        _FEDGROUP, {"name": "mclr"}, {"name": "fedavg"}, _TWENTY_EPOCHS, 0.03, turn=8,
     ),
     "W2": Workload(
         "the same with an MLP of 128 hidden units",
-        _FEDGROUP, {"name": "mlp", "hidden": [128]}, {"name": "fedavg"}, _TWENTY_EPOCHS, 0.03,
+        _FEDGROUP, {"name": "mlp", "hidden": [128]}, {"name": "fedavg"}, _TWENTY_EPOCHS, 0.03, turn=8,
     ),
     "W3": Workload(
         "FedAvg, CNN (3x3 32, 3x3 64, dense 128) on CIFAR-10, upright and upside down: 200 clients of 500, 20 per round, "

@@ -1,4 +1,4 @@
-"""cfljax itself as one of the systems: `simulate`, looked at after every round."""
+"""cfljax itself as one of the systems: `simulate`, looked at after every turn."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from typing import Any
 from protocol import Stage
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-
-SHORT = 0.2
-"""Seconds per round, below which a look after every round counts."""
-
 
 def main() -> None:
     stage = Stage()
@@ -39,18 +35,15 @@ def main() -> None:
     run = run_of(WORKLOADS[given.workload], rounds, given.data, given.plan)
 
     def progress(done: int, _: Any) -> None:
-        """Called when compiled and warm, and after each round. The engine evaluates after the last one."""
+        """Called when compiled and warm, and after each turn. The engine evaluates after the last one."""
         if done == 0:
             stage.ready()
         else:
-            stage.end()
+            stage.end(stage.turn)
         if done < rounds:
             stage.begin()
 
-    parts, (output,) = carry_out([run], chunk_rounds=1, progress=progress)
-    again = {}
-    if output.seconds_train / rounds < SHORT:  # the same compiled program once more, looked at every two seconds as usual
-        again = {"in_chunks_s": carry_out([run])[1][0].seconds_train / rounds}
+    parts, (output,) = carry_out([run], chunk_rounds=stage.turn, progress=progress)
     found = provenance()
     stage.finish(
         flat_names(parts.model, output.models),
@@ -58,7 +51,6 @@ def main() -> None:
         version=f"cfljax {found['versions']['cfljax']}, jax {jax.__version__}",
         git=found["git"],
         plan=parts.plan._asdict(),
-        **again,
         devices=found["device"],
         engine_accuracy=float(output.history["accuracy"][-1]),
     )

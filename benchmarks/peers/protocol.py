@@ -1,8 +1,8 @@
 """What a system under measurement needs, with numpy alone: the shared arrays, its turn, and a place to leave its models.
 
-A system is a program `NAME.py SHARED.npz MODELS.npz`. It says {"ready": {…}} when it has loaded, compiled and warmed up; it
-trains a round each time that a line arrives on its standard input and answers {"seconds": s}; at the end it writes its
-models and says {"done": {…}}. So the systems of a comparison take turns, round by round, on the same machine.
+A system is a program `NAME.py SHARED.npz MODELS.npz`. It says {"ready": {…}} when it has loaded, compiled and warmed up; each time
+that a line arrives on its standard input it has a turn of some rounds, and answers {"seconds": s}, those of a round; at the end it
+writes its models and says {"done": {…}}. So the systems of a comparison take turns on the same machine.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Shared:
             self.settings: dict[str, Any] = json.loads(str(arrays["settings"]))
             self.schedule = arrays["schedule"]
             self.start, self.count = arrays["start"], arrays["count"]
+            self.turn: int = self.settings["turn"]
             self.init = {name[5:]: arrays[name] for name in arrays.files if name.startswith("init/")}
 
     def samples(self) -> tuple[np.ndarray, np.ndarray]:
@@ -50,23 +51,27 @@ class Stage(Shared):
         os.dup2(2, 1)  # whatever libraries print is not part of the talk
         super().__init__(sys.argv[1])
         self.models_file = sys.argv[2]
-        self._began = 0.0
+        self._began, self._done = 0.0, 0
 
     def ready(self, **facts: Any) -> None:
         self._say(ready=facts)
 
     def begin(self) -> None:
-        """Wait for this system's turn; the clock starts."""
+        """A round begins: the first of a turn waits for it, and starts the clock."""
+        if self._done % self.turn:
+            return
         if not sys.stdin.readline():
             os._exit(1)  # the program that compares has gone
         self._began = time.perf_counter()
 
-    def end(self) -> None:
-        """The round is done."""
-        self._say(seconds=time.perf_counter() - self._began)
+    def end(self, rounds: int = 1) -> None:
+        """So many rounds are done; after the last of a turn, its seconds are said."""
+        self._done += rounds
+        if self._done % self.turn == 0:
+            self._say(seconds=(time.perf_counter() - self._began) / self.turn)
 
     def rounds(self) -> Iterator[np.ndarray]:
-        """The participants of each round, in this system's turn; the body of the loop is what is timed."""
+        """The participants of each round, in this system's turns; the body of the loop is what is timed."""
         for ids in self.schedule:
             self.begin()
             yield ids

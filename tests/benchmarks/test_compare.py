@@ -104,13 +104,17 @@ def test_a_comparison_writes_rows_of_the_promised_keys(tmp_path, monkeypatch):
 
     monkeypatch.setattr(compare, "ensure", refuse)
     file = tmp_path / "rows.json"
-    assert compare.main(["--workloads", "toy", "--peers", "torch", "--rounds", "2", "--json", str(file)]) == 0
+    assert compare.main(["--workloads", "toy", "--peers", "torch", "--rounds", "2", "--turn", "3", "--json", str(file)]) == 0
     rows = json.loads(file.read_text())
     assert [r["system"] for r in rows] == ["cfljax", "torch", "floor"]
     assert all(tuple(r) == (*KEYS, "about") for r in rows)
     own, peer, floor = rows
     assert own["min_s"] <= own["median_s"] <= own["max_s"] and own["compile_s"] > 0 and own["peak_rss_mib"] > 0
-    assert len(own["about"]["seconds"]) == 2
+    assert len(own["about"]["seconds"]) == 2 and own["about"]["rounds_per_turn"] == 3
+    counted = floor["about"]["work"]
+    assert len(counted) == 6
+    whole = sum(one["operations"] for one in counted) / floor["about"]["machine"]["flops"]
+    assert sum(floor["about"]["seconds"]) == pytest.approx(whole / 3, rel=1e-4)
     assert own["accuracy"] == pytest.approx(own["about"]["engine_accuracy"], abs=1e-6)
     assert peer["median_s"] is None and peer["about"]["reason"] == "no such index"
     assert 0 < floor["median_s"] < own["median_s"] and floor["about"]["machine"]["flops"] > 0
@@ -145,6 +149,27 @@ def test_systems_take_turns_and_one_that_fails_stops_no_other(tmp_path, shared):
     assert len(systems[0].seconds) == ROUNDS and systems[0].facts["peak_rss_mib"] > 0
     with np.load(systems[0].models_file, allow_pickle=False) as models:
         assert set(models.files) == {name[5:] for name in shared if name.startswith("init/")}
+
+
+def test_a_turn_of_several_rounds_is_told_once_in_seconds_per_round(tmp_path, monkeypatch):
+    import io
+
+    sys.path.insert(0, str(Path(compare.__file__).parent / "peers"))
+    try:
+        import protocol
+    finally:
+        sys.path.pop(0)
+    np.savez(tmp_path / "toy.npz", **contents(TOY, 6, None, turn=3))
+    stage = protocol.Stage.__new__(protocol.Stage)
+    protocol.Shared.__init__(stage, str(tmp_path / "toy.npz"))
+    said: list[dict] = []
+    clock = iter([100.0, 106.0, 200.0, 209.0])
+    stage._began, stage._done = 0.0, 0
+    stage._say = lambda **what: said.append(what)
+    monkeypatch.setattr(protocol.sys, "stdin", io.StringIO("go\ngo\n"))
+    monkeypatch.setattr(protocol.time, "perf_counter", lambda: next(clock))
+    assert sum(1 for _ in stage.rounds()) == 6
+    assert said == [{"seconds": 2.0}, {"seconds": 3.0}]
 
 
 def test_a_system_that_does_not_start_says_why(tmp_path, shared):
@@ -182,7 +207,7 @@ def test_the_stand_in_has_the_shapes_of_the_real_thing(monkeypatch):
 
 
 def test_unknown_names_are_told_in_one_line(capsys):
-    for flags in (["--workloads", "W9"], ["--peers", "tensorflow"], ["--rounds", "0"]):
+    for flags in (["--workloads", "W9"], ["--peers", "tensorflow"], ["--rounds", "0"], ["--turn", "0"]):
         with pytest.raises(SystemExit) as ended:
             compare.parse(flags)
         assert ended.value.code == 2
