@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,14 +38,17 @@ def run(
     known = {field.name for field in dataclasses.fields(Train)}
     training = (train or {}) | {key: value for key, value in options.items() if key in known}
     own = {key: value for key, value in options.items() if key not in known}
-    table = {"data": _table(data), "model": _table(model), "method": [_table(method) | own], "train": training, "seeds": [seed]}
+    table = {
+        "data": _table("data", data), "model": _table("model", model), "method": [_table("method", method) | own],
+        "train": training, "seeds": [seed],
+    }  # fmt: skip
     return one_run(table, progress=progress)
 
 
 def one_run(table: dict[str, Any], sets: Iterable[str] = (), progress: bool = False) -> Result:
     """The result of a spec that describes a single run."""
     from cfljax.config import read_spec
-    from cfljax.errors import SpecError
+    from cfljax.errors import SpecError, SpecWarning
     from cfljax.launch.batch import run_batch
     from cfljax.launch.devices import use_cores
     from cfljax.plan import batches
@@ -52,9 +56,12 @@ def one_run(table: dict[str, Any], sets: Iterable[str] = (), progress: bool = Fa
     from cfljax.result import Result
 
     use_cores()
-    runs = read_spec(table, sets).runs()
+    spec = read_spec(table, sets)
+    runs = spec.runs()
     if len(runs) != 1:
         raise SpecError(f"this is one run, and these options make {len(runs)}; use cfljax.sweep for a grid")
+    for message in spec.warnings:
+        warnings.warn(message, SpecWarning, stacklevel=3)
     with Progress(runs[0].train.rounds, quiet=not progress) as bar:
         bar.start(runs[0].label, runs[0].train.rounds)
 
@@ -110,5 +117,11 @@ def _own_model(model: Any) -> str:
     return "own"
 
 
-def _table(what: str | dict[str, Any]) -> dict[str, Any]:
-    return {"name": what} if isinstance(what, str) else dict(what)
+def _table(key: str, what: str | dict[str, Any]) -> dict[str, Any]:
+    from cfljax.errors import SpecError
+
+    if isinstance(what, str):
+        return {"name": what}
+    if not isinstance(what, dict):
+        raise SpecError(f"{key}: must be a name or a table with a name, and is {what!r:.80}; for several use cfljax.sweep")
+    return dict(what)

@@ -8,8 +8,12 @@ from typing import Any
 
 import jax
 
+from cfljax import distributed
+
 LOOK_EVERY = 2.0
 """Seconds that a chunk may take, roughly."""
+CHEAP, TRIES = 0.05, 5
+"""What takes fewer seconds than that is timed so many times, and the least counts: a single look may be all noise."""
 
 
 class Clock:
@@ -27,9 +31,18 @@ class Clock:
         self.total += spent
         if rounds:
             self.per_round = spent / rounds
-        else:
-            self.evaluation = spent
         return result
+
+    def price(self, f: Callable[..., Any], carry: Any, *rest: Any) -> tuple[Any, Any]:
+        """What f returns, a chunk that only evaluates and hands its first argument on: once to warm up, then timed."""
+        carry, rows = jax.block_until_ready(f(carry, *rest))
+        prices: list[float] = []
+        while not prices or distributed.agree(len(prices) < TRIES and prices[-1] < CHEAP):
+            begin = time.perf_counter()
+            carry, rows = jax.block_until_ready(f(carry, *rest))
+            prices.append(time.perf_counter() - begin)
+        self.evaluation = self.total = min(prices)
+        return carry, rows
 
     def rounds_ahead(self) -> int:
         """As many rounds as fit between two looks: a program on the device cannot be interrupted."""

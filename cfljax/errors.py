@@ -30,6 +30,10 @@ class DataError(CfljaxError):
     exit_code = 4
 
 
+class SpecWarning(UserWarning):
+    """Something in a spec that is allowed and may not be what was meant."""
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """`'; did you mean "x"?'` for a near miss, else the list of what is known."""
     known = sorted(known)

@@ -18,9 +18,6 @@ ABSENT_AT_ZERO = {"momentum": (), "weight_decay": (), "dropout": (), "stragglers
 """Numbers that `hyper` lacks when they are zero, with those that mean nothing without them: code that looks for the name
 then has no momentum buffer and draws no stragglers. So zero and not zero are two programs."""
 
-Traffic = Callable[[Run, int, int], tuple[float, float]]
-"""(run, participants, d) -> bytes (down, up) per round."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
@@ -178,19 +175,16 @@ def check_memory(batch: Batch, size: Mapping[str, int], there: int) -> None:
             )
 
 
-def communication(run: Run, size: Mapping[str, int], traffic: Traffic | None = None) -> tuple[float, float]:
-    """Bytes (down, up) of a whole run. Without `traffic`, one model down and one update up per participant and round: the
-    least that a method with a server sends."""
-    participants, d = run.train.participants(size["clients"]), size["parameters"]
-    least = (4.0 * d * participants, float(run.train.vector_bytes(d) * participants))
-    down, up = traffic(run, participants, d) if traffic else least
-    return down * run.train.rounds, up * run.train.rounds
+def communication(run: Run, size: Mapping[str, int]) -> tuple[float, float]:
+    """Bytes (down, up) of a whole run with one model down and one update up per participant and round."""
+    trained, d = run.train.participants(size["clients"]) * run.train.rounds, size["parameters"]
+    return 4.0 * d * trained, float(run.train.vector_bytes(d) * trained)
 
 
 Size = Mapping[str, int] | Callable[[Batch], Mapping[str, int]]
 
 
-def dry_run(made: list[Batch], size: Size, traffic: Traffic | None = None) -> str:
+def dry_run(made: list[Batch], size: Size) -> str:
     """What would run, as lines of text. `size`: clients, pool_bytes and parameters, of all batches or of each."""
     sizes = [size(batch) if callable(size) else size for batch in made]
     runs = [run for batch in made for run in batch.runs]
@@ -204,7 +198,7 @@ def dry_run(made: list[Batch], size: Size, traffic: Traffic | None = None) -> st
         row[2].add(batch.program_key)
         row[3] = max(row[3], memory(batch, s))
         for run in batch.runs:
-            down, up = communication(run, s, traffic)
+            down, up = communication(run, s)
             row[4] += down
             row[5] += up
     shown: dict[str, None] = {}
@@ -219,8 +213,8 @@ def dry_run(made: list[Batch], size: Size, traffic: Traffic | None = None) -> st
     if made:
         lines.append(f"memory {amount(max(row[3] for row in rows.values()))} for the largest batch (estimate)")
         down, up = (sum(row[at] for row in rows.values()) for at in (4, 5))
-        at_least = "" if traffic else " at least"
-        lines.append(f"communication{at_least}: {amount(down)} down, {amount(up)} up in all runs together (simulated)")
+        lines.append(f"communication of all runs (simulated): {amount(down)} down, {amount(up)} up, if each participant gets one")
+        lines.append("  model and sends one update in a round; what a method sends besides, or less: python -m cfljax.methods NAME")
     return "\n".join(lines)
 
 

@@ -109,9 +109,10 @@ def simulate(
     while not rows or done < settings.rounds:
         first = not rows
         stop = 0 if first else distributed.agree(_next_stop(method, settings, done, chunk_rounds or clock.rounds_ahead()))
-        if first:  # a chunk that only evaluates changes nothing: once to warm up, once to price an evaluation
-            carry, new = chunk(carry, *fixed, now(done, stop, first))
-        carry, new = clock.time(stop - done, chunk, carry, *fixed, now(done, stop, first))
+        if first:  # a chunk that only evaluates changes nothing
+            carry, new = clock.price(chunk, carry, *fixed, now(done, stop, first))
+        else:
+            carry, new = clock.time(stop - done, chunk, carry, *fixed, now(done, stop, first))
         reached = _fetched({name: new[name] for name in ("round", "valid")})
         done, evaluated = min(stop, int(reached["round"][0, -1])), bool(reached["valid"].any())
         if evaluated:

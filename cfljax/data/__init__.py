@@ -34,6 +34,11 @@ def options_for(name: str) -> type:
     return SOURCES.entry(name).options if name in SOURCES else FileOptions
 
 
+def reads_files(name: str) -> bool:
+    """Whether a data set of that name comes from the user's files, and not from the program."""
+    return name not in SOURCES or "where" in inspect.signature(SOURCES.entry(name).make).parameters
+
+
 def load(name: str, options: Any = None, path: str | None = None, *, seed: int = 0) -> Source:
     """The data set of that name: a registered source, else local files in `path` or $CFLJAX_DATA, else a set that
     tensorflow-datasets has prepared. `options` is a table (checked here) or an instance of `options_for(name)`; `seed`
@@ -44,7 +49,9 @@ def load(name: str, options: Any = None, path: str | None = None, *, seed: int =
     if name not in SOURCES:
         return find(name, path)(options)
     make = SOURCES.entry(name).make
-    extra = {"where": folders(path)} if "where" in inspect.signature(make).parameters else {}
+    if path is not None and not reads_files(name):
+        raise DataError(f'data.path = "{path}": "{name}" is built in and reads no files; give your data another name')
+    extra = {"where": folders(path)} if reads_files(name) else {}
     made = make(options, np.random.default_rng([seed, zlib.crc32(name.encode())]), **extra)
     return made if SOURCES.origin(name) is None else _checked(name, made)
 

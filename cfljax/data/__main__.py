@@ -96,7 +96,7 @@ def main(argv: list[str] | None = None, prog: str = "python -m cfljax.data") -> 
 
 
 def _list(_: argparse.Namespace) -> None:
-    from cfljax.data import SOURCES
+    from cfljax.data import SOURCES, reads_files
     from cfljax.data.files import folders, local_names, prepared_names
     from cfljax.data.prepare import COMMON
 
@@ -106,7 +106,7 @@ def _list(_: argparse.Namespace) -> None:
     local, prepared = local_names(), prepared_names()
     print(f"files in {', '.join(map(str, folders(None)))}" + ("" if os.environ.get("CFLJAX_DATA") else "; CFLJAX_DATA is not set"))
     for name, place in local.items():
-        print(f"  {name:<18} {place}")
+        print(f"  {name:<18} {place}" + ("" if reads_files(name) else " (out of reach: the built-in set has this name; rename it)"))
     if not local:
         print("  none")
     print("tensorflow-datasets")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cfljax.data import arrays, leaf, mapped, npz
+from cfljax.data import SOURCES, arrays, leaf, mapped, npz
 from cfljax.data.files import FileOptions, folders
 from cfljax.errors import DataError, SpecError
 from cfljax.types import Source
@@ -59,6 +59,8 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
     name = name or re.sub(r"[^A-Za-z0-9_.+-]", "_", where.resolve().name.removesuffix(where.suffix)).lstrip("_.+-")
     if not _NAME.fullmatch(name):
         raise SpecError(f'--name "{name}": a name begins with a letter or digit and has letters, digits, "_", "-", "+" and "."')
+    if name in SOURCES:
+        raise SpecError(f'--name "{name}": a built-in data set has this name and would be taken in place of yours; choose another')
     if not 0 < wanted.test_fraction < 1:
         raise SpecError(f"--test-fraction {wanted.test_fraction}: must be between 0 and 1")
     target = (Path(folder).expanduser() if folder else folders(None)[0]) / name
@@ -94,7 +96,7 @@ def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, lis
     if kind == "leaf":
         source = leaf.read(name, where, FileOptions())
         return source, list(map(str, range(source.classes)))
-    if kind == "numpy" and where.is_file():
+    if kind == "numpy" and where.is_file() and "x_test" in npz.names(where):
         source = npz.read(name, where)
         return source, list(map(str, range(source.classes)))
     from cfljax.data.importing_images import read_images

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from cfljax.data import npz
 from cfljax.data.bounded import reason
 from cfljax.data.importing import Part, Wanted
 from cfljax.data.importing_images import to_array
@@ -64,19 +65,25 @@ def read_datasets(folder: Path, wanted: Wanted) -> Parts:
     return _saved(folder / "train", wanted), None if test is None else _saved(folder / test, wanted)
 
 
-def read_numpy(folder: Path, wanted: Wanted) -> Parts:
-    """A folder with x_train.npy, y_train.npy, … or x.npy and y.npy, and user_train.npy or user.npy where samples have owners."""
+def read_numpy(place: Path, wanted: Wanted) -> Parts:
+    """A folder with x_train.npy, y_train.npy, … or x.npy and y.npy, and user_train.npy or user.npy where samples have owners; or an
+    .npz file with arrays of these names."""
+    held = npz.names(place) if place.is_file() else {file.stem for file in place.glob("*.npy")}
 
     def part(side: str) -> Part | None:
-        if not (folder / f"x{side}.npy").exists():
+        if f"x{side}" not in held:
             return None
-        return Part(*(_npy(folder / f"{key}{side}.npy", key == "user") for key in ("x", "y", "user")))  # type: ignore[arg-type]
+        wanted = [f"{key}{side}" for key in ("x", "y", "user")]
+        if place.is_file():
+            found = npz.load_arrays(place, tuple(wanted[:2]), tuple(wanted[2:]))
+            return Part(*map(found.get, wanted))  # type: ignore[arg-type]
+        return Part(*(_npy(place / f"{name}.npy", name.startswith("user")) for name in wanted))  # type: ignore[arg-type]
 
-    train, test = (part("_train"), part("_test")) if (folder / "x_train.npy").exists() else (part(""), None)
+    train, test = (part("_train"), part("_test")) if "x_train" in held else (part(""), None)
     if train is None:
-        raise DataError(f"{folder}: must hold x_train.npy and y_train.npy, or x.npy and y.npy")
+        raise DataError(f"{place}: must hold arrays x_train and y_train, or x and y")
     if wanted.shape:
-        train, test = (None if p is None else p._replace(x=_reshaped(str(folder), p.x, wanted.shape)) for p in (train, test))
+        train, test = (None if p is None else p._replace(x=_reshaped(str(place), p.x, wanted.shape)) for p in (train, test))
     assert train is not None
     return train, test
 

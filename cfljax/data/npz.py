@@ -52,6 +52,15 @@ def _table(value: np.ndarray | None, file: Path) -> np.ndarray | None:
     return value.astype(np.float32, copy=False)
 
 
+def names(file: Path) -> set[str]:
+    """Of the arrays in an npz file."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return {name.removesuffix(".npy") for name in archive.namelist()}
+    except Exception as e:  # as below
+        raise DataError(f"{file}: cannot be read as an npz file ({reason(e)})") from e
+
+
 def load_arrays(file: Path, wanted: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
     """These arrays of an npz file; a DataError names the array that is missing or broken."""
     try:

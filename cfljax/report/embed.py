@@ -17,6 +17,8 @@ from cfljax.report.detail import Matrix, shown
 from cfljax.report.gather import Configuration
 
 COLOURS, DASHES = 8, 4
+PARTS = ("setup", "compile", "train", "eval")
+"""Of a run's seconds."""
 FIRST = ("accuracy", "accuracy_worst10", "loss", "ari", "nmi", "purity", "clusters", "bytes")
 """Quantities in the order in which they are offered; the rest follows."""
 FINAL = ("accuracy_last10", "accuracy_max", "accuracy_last", "accuracy_worst10")
@@ -29,18 +31,17 @@ def embed(content: Content) -> str:
 
 
 def styles(content: Content) -> list[tuple[int, int]]:
-    """(colour, dash) of every drawn configuration: a colour per method, and dashes where colours come again."""
+    """(colour, dash) of every drawn configuration, no two alike: a colour per method, and dashes where colours come again."""
     labels = list(dict.fromkeys((c.folder, c.label) for c in content.drawn))
-    seen: dict[tuple[str, str], int] = {}
+    every = [(colour, dash) for dash in range(DASHES) for colour in range(COLOURS)]
+    free: list[tuple[int, int]] = []
     made = []
-    for each in content.drawn:
-        label = (each.folder, each.label)
-        nth = seen[label] = seen.get(label, -1) + 1
-        if len(labels) == 1:  # one method with many options: these have the colours
-            made.append((nth % COLOURS, nth // COLOURS % DASHES))
-        else:
-            place = labels.index(label)
-            made.append((place % COLOURS, (place // COLOURS + nth) % DASHES))
+    for each in content.drawn:  # one method with many options: these have the colours
+        free = free or list(every)
+        own = labels.index((each.folder, each.label)) % COLOURS
+        mine = [style for style in free if style[0] == own] if len(labels) > 1 else []
+        made.append((mine or free)[0])
+        free.remove(made[-1])
     return made
 
 
@@ -55,7 +56,7 @@ def page_data(content: Content) -> dict[str, Any]:
         "clients": [_band(each.clients) for each in content.curves],
         "seconds": [number(each.seconds) for each in content.curves],
         "final": {name: [final(c, name) for c in drawn] for name in FINAL},
-        "time": [[timing(c, part) for part in ("compile", "train", "eval")] for c in drawn],
+        "time": [[timing(c, part) for part in PARTS] for c in drawn],
         "pictures": [
             {
                 "rounds": p.rounds.tolist(), "cells": _codes(p.colours), "groups": _codes(p.groups),
@@ -114,7 +115,7 @@ def final(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def timing(configuration: Configuration, part: str) -> float | None:
-    """Mean seconds of a run on `compile`, `train` or `eval`."""
+    """Mean seconds of a run on one of PARTS."""
     values = [float(unit.record["timings"].get(part) or 0) for unit in configuration.units if unit.status != "failed"]
     return number(mean_and_deviation(values)[0])
 

@@ -12,13 +12,15 @@ import numpy as np
 
 from cfljax.report.content import Content
 from cfljax.report.curves import Band
-from cfljax.report.embed import FINAL, final, styles, timing
+from cfljax.report.embed import FINAL, PARTS, final, styles, timing
 from cfljax.report.panels import assignment, confusion, embedding, similarity
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c4629b", "#dd9500", "#3fa7e0", "#882255", "#6f7787")
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)))
 SIZE = (5.5, 3.3)
 """Inches."""
+LINE = 0.15
+"""Inches of a line of the legend."""
 STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 8,
@@ -72,7 +74,7 @@ Pick = Callable[[int], tuple[np.ndarray, Band] | None]
 
 def _lines(content: Content, pick: Pick, x: str, y: str, percent: bool = False, ends: bool = False) -> Any:
     """A curve with its band for each configuration for which `pick` has (x, band)."""
-    figure, axes = _axes()
+    figure, axes = _axes(height=max(SIZE[1], 0.2 + LINE * len(content.drawn)))
     factor, any_drawn = 100 if percent else 1, False
     for i, (configuration, (shade, dash)) in enumerate(zip(content.drawn, styles(content), strict=True)):
         found = pick(i)
@@ -180,9 +182,10 @@ def _time(content: Content) -> Any:
         return None
     figure, axes = _axes(height=0.9 + 0.24 * len(content.drawn))
     begin = np.zeros(len(content.drawn))
-    for part, shade in (("compile", COLOURS[7]), ("train", COLOURS[0]), ("eval", COLOURS[4])):
+    named = ("set up", "compile", "train", "evaluate")
+    for part, name, shade in zip(PARTS, named, (COLOURS[2], COLOURS[7], COLOURS[0], COLOURS[4]), strict=True):
         spent = np.array([timing(configuration, part) or 0.0 for configuration in content.drawn])
-        axes.barh(range(len(spent)), spent, left=begin, height=0.62, color=shade, label="evaluate" if part == "eval" else part)
+        axes.barh(range(len(spent)), spent, left=begin, height=0.62, color=shade, label=name)
         begin += spent
     axes.set_yticks(range(len(begin)), [_name(c.name) for c in content.drawn])
     axes.invert_yaxis()

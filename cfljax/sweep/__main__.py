@@ -225,6 +225,8 @@ def _dry_run(spec: object) -> int:
         size = {"clients": federation.clients, "pool_bytes": nbytes(federation), "parameters": model.size}
         return size | {"present": present(federation)}
 
+    for message in spec.warnings:  # type: ignore[attr-defined]
+        print(f"cfljax: {message}", file=sys.stderr)
     print(plan.dry_run(made, size))
     for batch in made:
         plan.check_memory(batch, size(batch), assemble.memory_there())

@@ -200,3 +200,23 @@ def test_the_clients_that_stand_for_all_are_drawn_from_all_and_never_dummies():
     assert set(np.asarray(_sample(federation, number)).tolist()) == set(order[:number].tolist())
     dummies = toy.replace(federation, uid=uid.at[order[0]].set(-1))
     assert order[0] not in np.asarray(_sample(dummies, number)).tolist()
+
+
+def test_an_evaluation_costs_the_least_of_a_few_looks_and_a_dear_one_is_looked_at_once(monkeypatch):
+    from cfljax import clock
+
+    seconds, at, calls = [], [0.0], []
+
+    def f(carry, rows):
+        calls.append(carry)
+        at[0] += seconds[len(calls) - 1]
+        return carry + 1, rows
+
+    monkeypatch.setattr(clock.time, "perf_counter", lambda: at[0])
+    cheap, mixed, dear = [9.0, 0.04, 0.01, 0.03, 0.04, 0.02], [9.0, 0.04, 0.2, 0.01], [9.0, 3.0]
+    for costs, price, looks in ((cheap, 0.01, 6), (mixed, 0.04, 3), (dear, 3.0, 2)):
+        seconds[:], calls[:] = costs, []
+        mine = clock.Clock()
+        assert mine.price(f, 0, "rows") == (looks, "rows")
+        assert mine.evaluation == pytest.approx(price) and len(calls) == looks
+        assert mine.split(1) == (0.0, pytest.approx(price))

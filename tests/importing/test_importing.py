@@ -13,6 +13,7 @@ import cfljax
 from cfljax import data
 from cfljax.data import mapped
 from cfljax.data.__main__ import main
+from cfljax.errors import DataError
 
 RNG = np.random.default_rng(0)
 
@@ -212,3 +213,25 @@ def test_the_command_says_how_to_use_it(home):
     flags = [sys.executable, "-m", "cfljax.data", "import", str(home / "t.csv")]
     done = subprocess.run(flags, capture_output=True, text=True, env=environment)
     assert done.returncode == 0 and 'data = { name = "t", partition = "user" }' in done.stdout and done.stderr == ""
+
+
+def test_an_npz_file_without_a_test_part_is_split_like_a_folder_of_arrays(home):
+    x, y = RNG.normal(size=(40, 3)).astype(np.float32), np.arange(40) % 2
+    np.savez(home / "bare.npz", x=x, y=y, user=np.arange(40) // 10)
+    np.savez(home / "sided.npz", x_train=x, y_train=y)
+    for name in ("bare", "sided"):
+        imported(home / f"{name}.npz")
+        made = data.load(name)
+        assert (len(made.y_train), len(made.y_test)) == (32, 8)
+        assert (made.user_train is not None) == (name == "bare")
+
+
+def test_a_built_in_name_never_stands_for_other_data(home, capsys):
+    np.savez(home / "a.npz", x=np.ones((4, 2)), y=np.arange(4) % 2)
+    assert "choose another" in refused(capsys, home / "a.npz", "--name", "blobs")
+    with pytest.raises(DataError, match="built in and reads no files"):
+        data.load("digits", path=str(home / "a.npz"))
+    (home / "home").mkdir(exist_ok=True)
+    (home / "a.npz").rename(home / "home" / "digits.npz")
+    assert main(["list"]) == 0
+    assert "digits.npz (out of reach" in capsys.readouterr().out

@@ -77,8 +77,9 @@ def test_a_folder_that_cannot_be_written(spec, tmp_path):
 
 
 def test_dry_run_trains_nothing(spec, tmp_path):
-    done = sweep(spec, "--dry-run", "--out", tmp_path / "r")
+    done = sweep(spec, "--dry-run", "--out", tmp_path / "r", "--set", "train.participation=1")
     assert done.returncode == 0 and "runs 1" in done.stdout and not (tmp_path / "r").exists()
+    assert "one client" in done.stderr
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -8,7 +8,7 @@ import pytest
 import cfljax
 from cfljax import simulate as simulation
 from cfljax.config import read_spec
-from cfljax.errors import DataError
+from cfljax.errors import DataError, SpecError, SpecWarning
 from cfljax.launch import batch as batch_module
 from cfljax.launch import sweep as launcher
 from cfljax.launch.sweep import Options, carry_out
@@ -214,3 +214,11 @@ def test_looking_between_two_evaluations_is_quiet(tmp_path, recwarn):
     slow = spec("method=fedavg", "seeds=[0]", "train.rounds=7", "train.eval_every=5")
     assert carry_out(slow, Store(tmp_path), QUIET).done == 1
     assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]
+
+
+def test_one_run_warns_of_what_may_not_be_meant_and_takes_one_method():
+    small = {"name": "blobs", "samples": 40, "clients": 4}
+    with pytest.warns(SpecWarning, match="one client"):
+        cfljax.run("local", small, "mclr", rounds=1, participation=1)
+    with pytest.raises(SpecError, match=r"cfljax\.sweep"):
+        cfljax.run(["fedavg", "ifca"])

@@ -1,9 +1,14 @@
 import re
+from types import SimpleNamespace
 
+import matplotlib
+import numpy as np
 import pytest
 
 from cfljax.report import figures, write
 from cfljax.report.content import read
+from cfljax.report.curves import MOST_CURVES, Band
+from cfljax.report.embed import COLOURS, DASHES, styles
 from cfljax.store import Store
 from tests.report import synthetic
 
@@ -50,3 +55,26 @@ def test_what_there_is_nothing_for_is_left_out_and_old_files_go(tmp_path):
 def test_no_runs_no_figures(tmp_path):
     Store(tmp_path)
     assert list(figures.render(read([tmp_path]))) == []
+
+
+@pytest.mark.parametrize("methods", [1, 2, 5, 9, MOST_CURVES])
+def test_no_two_curves_look_alike(methods):
+    drawn = [SimpleNamespace(folder="", label=f"m{i % methods}") for i in range(MOST_CURVES)]
+    made = styles(SimpleNamespace(drawn=drawn))
+    assert len(set(made)) == MOST_CURVES
+    assert all(0 <= colour < COLOURS and 0 <= dash < DASHES for colour, dash in made)
+    if methods == 5:  # within its four dashes a method keeps its colour
+        assert [colour for colour, _ in made[:20]] == [i % 5 for i in range(20)]
+
+
+def test_a_legend_of_many_curves_has_room():
+    names = [f"curve {i}" for i in range(MOST_CURVES)]
+    drawn = [SimpleNamespace(folder="", label=name, name=name) for name in names]
+    band = Band(*(np.arange(3.0) for _ in Band._fields))
+    each = SimpleNamespace(history={"accuracy": band})
+    with matplotlib.rc_context(figures.STYLE):
+        figure = figures._over_rounds("accuracy", "accuracy")(SimpleNamespace(drawn=drawn, curves=[each] * MOST_CURVES))
+        figure.canvas.draw()
+    box = figure.legends[0].get_window_extent()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == names
+    assert box.y0 >= 0 and box.y1 <= figure.bbox.height

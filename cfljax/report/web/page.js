@@ -86,7 +86,7 @@ const FIGURES = {
     return [choice("Show", names, state.own, v => { state.own = v; }), overRounds(data.own[state.own], state.own, width)];
   },
   time: width => {
-    const parts = [["compile", "var(--c7)"], ["train", "var(--c0)"], ["evaluate", "var(--c4)"]];
+    const parts = [["set up", "var(--c2)"], ["compile", "var(--c7)"], ["train", "var(--c0)"], ["evaluate", "var(--c4)"]];
     const rows = visible().map(i => ({ name: data.configs[i].name, parts: parts.map(([name, shade], k) => ({ name, shade, value: data.time[i][k] })) }));
     const keys = tag("div", { class: "keys" }, ...parts.map(([name, shade]) => tag("span", {}, tag("i", { style: { background: shade } }), name)));
     return [keys, rows.length && barChart(rows, { width, xlabel: "seconds per run", label: "time" }) || nothing("Nothing to draw: no seconds were recorded.")];
