@@ -63,8 +63,12 @@ def test_no_two_curves_look_alike(methods):
     made = styles(SimpleNamespace(drawn=drawn))
     assert len(set(made)) == MOST_CURVES
     assert all(0 <= colour < COLOURS and 0 <= dash < DASHES for colour, dash in made)
-    if methods == 5:  # within its four dashes a method keeps its colour
-        assert [colour for colour, _ in made[:20]] == [i % 5 for i in range(20)]
+    if methods == 1:
+        assert [colour for colour, _ in made[:COLOURS]] == list(range(COLOURS))
+    if methods in (2, 5):  # a method has its colour with four dashes, then those that are no method's
+        least = 4 * methods
+        assert [colour for colour, _ in made[:least]] == [i % methods for i in range(least)]
+        assert all(colour >= methods for colour, _ in made[least:])
 
 
 def test_a_legend_of_many_curves_has_room():
