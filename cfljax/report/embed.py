@@ -39,8 +39,9 @@ def styles(content: Content) -> list[tuple[int, int]]:
     for each in content.drawn:  # one method with many options: these have the colours
         free = free or list(every)
         own = labels.index((each.folder, each.label)) % COLOURS
-        mine, nobodys = ([s for s in free if s[0] == own], [s for s in free if s[0] >= len(labels)]) if len(labels) > 1 else ([], [])
-        made.append((mine or nobodys or free)[0])
+        mine = [style for style in free if style[0] == own]
+        nobodys = [style for style in free if style[0] >= len(labels)]
+        made.append(((mine or nobodys or free) if len(labels) > 1 else free)[0])
         free.remove(made[-1])
     return made
 
