@@ -37,7 +37,11 @@ PEERS = {
     "torch-lean": Peer((), "torch_loop.py", ("--lean",), "torch", about="PyTorch, functional gradients and foreach updates"),
     "fedjax": Peer(
         ("fedjax==0.0.17", "jax==0.5.3", "jaxlib==0.5.3"), "fedjax_peer.py",
-        about="FedJAX's release on PyPI, which runs with jax up to 0.5.3 only",
+        about="FedJAX's release on PyPI, with the last jax that it was made for",
+    ),
+    "fedjax-new": Peer(
+        ("fedjax==0.0.17", "jax==0.10.2", "jaxlib==0.10.2"), "fedjax_peer.py",
+        about="the same release on a jax of today, where one name that jax has removed is put back",
     ),
     "pfl": Peer(("pfl==0.6.0", _TORCH), "pfl_peer.py", about="pfl-research with PyTorch"),
     "flower": Peer(

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
+from importlib.metadata import version
 from typing import Any
 
-import fedjax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from fedjax.algorithms import fed_avg, hyp_cluster
 from protocol import Stage
+
+if not hasattr(jax, "tree_map"):
+    jax.tree_map = jax.tree.map  # all that keeps the release from running on a jax of today
+
+import fedjax  # noqa: E402
+from fedjax.algorithms import fed_avg, hyp_cluster  # noqa: E402
 
 
 def forward(params: dict[str, Any], x: jax.Array) -> jax.Array:
@@ -88,7 +93,7 @@ def main() -> None:
         begin = time.perf_counter()
         train(start, 0)
         spent.append(time.perf_counter() - begin)
-    stage.ready(version=f"fedjax 0.0.17 (release), jax {jax.__version__}", compile_s=max(0.0, spent[0] - spent[1]))
+    stage.ready(version=f"fedjax {version('fedjax')} (release), jax {jax.__version__}", compile_s=max(0.0, spent[0] - spent[1]))
     state = start
     for t, _ in enumerate(stage.rounds()):
         state = train(state, t)

@@ -58,6 +58,26 @@ def test_unused_rows_leave_the_pool_only_where_that_saves_a_tenth():
     assert len(pack(parts("iid", source, clients=20, samples_per_client=58), source).pool.y) == 1500
 
 
+def test_what_a_client_holds_lies_together_in_the_pool():
+    source = fake()
+    federation = pack(parts("iid", source, clients=20, samples_per_client=58), source)
+    held_rows = np.concatenate([held(split, c) for split in (federation.train, federation.test) for c in range(20)])
+    assert np.array_equal(held_rows, np.arange(len(held_rows))) and len(federation.pool.y) > len(held_rows)
+    everything = np.concatenate([source.x_train, source.x_test])
+    assert np.array_equal(np.sort(federation.pool.x.reshape(1500, -1), 0), np.sort(everything.reshape(1500, -1), 0))
+
+
+def test_samples_that_many_hold_stay_once_in_the_pool():
+    source = fake()
+    both = Parts([np.array([7, 3, 5]), np.array([5, 9, 3])], np.array([1400, 1300]), np.array([-1, -1]))
+    federation = pack(both, source)
+    assert [images(federation, federation.train, c)[1].tolist() for c in range(2)] == [
+        source.y_train[[7, 3, 5]].tolist(), source.y_train[[5, 9, 3]].tolist(),
+    ]  # fmt: skip
+    assert held(federation.train, 0).tolist() == [0, 1, 2] and held(federation.train, 1).tolist() == [2, 3, 1]
+    assert held(federation.test, 0).tolist() == [4, 5] and len(federation.pool.y) == 6
+
+
 def test_a_thousand_unequal_clients_cost_about_the_pool():
     source = fake(60_000, 10_000, shape=(28, 28))
     federation = pack(parts("fedprox", source), source)
