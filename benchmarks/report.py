@@ -13,7 +13,8 @@ from typing import Any
 
 NAMES = {
     "torch": "PyTorch, plain loop", "torch-lean": "PyTorch, lean", "fedjax": "FedJAX (release, jax 0.5)",
-    "fedjax-new": "FedJAX (release, jax 0.10)", "pfl": "pfl-research", "flower": "Flower", "floor": "floor: real operations at the machine's peak",
+    "fedjax-new": "FedJAX (release, jax 0.10)", "pfl": "pfl-research", "flower": "Flower",
+    "floor": "floor: real operations at the machine's peak",
 }  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import os
 from typing import Any, NamedTuple
 
@@ -109,7 +108,7 @@ def settings_of(run: Run, federation: Federation, d: int) -> Settings:
 def choice_of(run: Run, model: Model, federation: Federation) -> Choice:
     """How local training is carried out."""
     devices = 1 if (there := mesh_of(run)) is None else int(there.shape[mesh.CLIENTS])
-    return choose(run, model, federation, math.prod(sample_shape(federation)), sequential(), devices)
+    return choose(run, model, federation, sequential(), devices)
 
 
 def mesh_of(run: Run, width: int = 1) -> jax.sharding.Mesh | None:

@@ -31,8 +31,8 @@ def work_of(run: Run) -> Work:
     return Work(run.train.epochs, run.train.steps, None if run.train.batch == "full" else int(run.train.batch))
 
 
-def choose(run: Run, model: Model, federation: Federation, inputs: int, in_turn: bool, devices: int = 1) -> Choice:
-    """The run's plan: as it says, else as the machine's measured speed and the shapes suggest. inputs: values per sample."""
+def choose(run: Run, model: Model, federation: Federation, in_turn: bool, devices: int = 1) -> Choice:
+    """The run's plan: as it says, else as the machine's measured speed and the shapes suggest."""
     forced, work = run.train.forced, work_of(run)
     sequential = in_turn if forced.side_by_side is None else not forced.side_by_side
     participants = run.train.participants(federation.clients)
@@ -40,7 +40,7 @@ def choose(run: Run, model: Model, federation: Federation, inputs: int, in_turn:
     stream = 0  # a robust rule needs all updates at once
     if run.train.touches.robust is None:
         stream = block_of(participants, model.size) if forced.stream is None else forced.stream
-    layer = speed.layer_of(model, inputs) if run.train.optimizer == "sgd" else None
+    layer = speed.layer_of(model) if run.train.optimizer == "sgd" else None
     if layer is None:
         return Choice(Plan(sequential, 0, stream), devices, None, None, updates)
     if forced.gram is not None:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.local.data import shuffle
-from cfljax.types import Federation
+from cfljax.types import Federation, Jobs
 
 SHUFFLED = 1 << 17
 """Numbers up to which all of a client's epochs are shuffled at once."""
@@ -81,8 +81,9 @@ Visit = Callable[..., Any]
 """(carry, Seen or None for all of the client's samples, i32[] number of the step) -> carry."""
 
 
-def train_steps(federation: Federation, task: Task, work: Work) -> jax.Array:
-    """i32[] the optimiser steps that this client does: none when masked or without data, at least one as a straggler."""
+def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> jax.Array:
+    """i32[] the optimiser steps that this client does: none when masked or without data, at least one as a straggler; i32[S] of
+    the clients of all jobs."""
     count = federation.train.count[task.client]
     full: Any = work.steps
     if full is None:

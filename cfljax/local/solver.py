@@ -21,8 +21,9 @@ from cfljax.local.gradients import batch_gradient, full_gradient, whole_batch
 from cfljax.local.gram import Among, among, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.plan import Plan, gram_sizes
-from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_of
+from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_of, train_steps
 from cfljax.local.send import Sending, arrived, rule, touched
+from cfljax.local.speed import expected, layer_of
 from cfljax.local.spread import spread
 from cfljax.local.train import train
 from cfljax.local.turned import turned
@@ -48,6 +49,8 @@ class Solver(NamedTuple):
     `unit`: what a number of them is worth in those of an update (a gradient: the learning rate)."""
     rule: Callable[..., Rule]
     """(key of the round, hyper, unit=None) -> how the server adds up what arrives: for `mix_updates` and its like."""
+    costs: Callable[..., jax.Array]
+    """(federation, jobs, work=None) -> f32[S]: how long `fit` takes for each job, roughly, in any unit: to deal them to devices."""
     chooses: Callable[[Federation], bool]
     """Whether `fit` is at its best where participants pick their own start (`Jobs.which` None): on Gram matrices, all of them."""
     work: Work
@@ -75,17 +78,25 @@ def make_solver(
         return sgd(hyper) if plain_sgd else from_optax(optimizer, dict(arguments), hyper)
 
     def at_home(key: jax.Array, federation: Federation, jobs: Jobs, hyper: Hyper, work: Work = work) -> Updates:
-        return _each(trainer(federation, hyper, work), key, federation, jobs, plan)
+        return _each(trainer(federation, hyper, work), key, federation, jobs, plan, costs(federation, jobs, work))
 
     def fit(key: jax.Array, federation: Federation, jobs: Jobs, hyper: Hyper, work: Work = work) -> Updates:
         one = trainer(federation, hyper, work, among(model, jobs.start) if jobs.which is None else None)
         if not touched(sending, hyper):
-            return _each(one, key, federation, jobs, plan)
-        return _each(lambda task: _sent(sending, federation, task, one(task), hyper), key, federation, jobs, plan)
+            return _each(one, key, federation, jobs, plan, costs(federation, jobs, work))
+        sent = lambda task: _sent(sending, federation, task, one(task), hyper)  # noqa: E731
+        return _each(sent, key, federation, jobs, plan, costs(federation, jobs, work))
 
     def sizes_of(federation: Federation, work: Work) -> tuple[int, ...]:
         on_gram = plain_sgd and first_layer(model) is not None
         return gram_sizes(plan, federation.train.longest, work.batch) if on_gram else ()
+
+    def costs(federation: Federation, jobs: Jobs, work: Work = work) -> jax.Array:
+        layer = layer_of(model) if sequential and plain_sgd else None
+        if layer is None:
+            return samples_of(federation, jobs)
+        samples, steps = federation.train.count[jobs.client], train_steps(federation, jobs, work)
+        return expected(layer, work, samples, steps, sizes_of(federation, work))
 
     def chooses(federation: Federation) -> bool:
         sizes, alike = sizes_of(federation, work), federation.owner is None and not sending.robust
@@ -109,7 +120,7 @@ def make_solver(
         return _by_size(ways, nothing, federation, work, sequential)
 
     send, adding = _sender(plan, sending), functools.partial(rule, sending)
-    return Solver(fit, at_home, *_gradients(model, plan), send, adding, chooses, work, plan)
+    return Solver(fit, at_home, *_gradients(model, plan), send, adding, costs, chooses, work, plan)
 
 
 class Way(NamedTuple):
@@ -207,7 +218,9 @@ def _sent(sending: Sending, federation: Federation, task: Task, updates: Updates
     return updates._replace(delta=delta, velocity=velocity)
 
 
-def _each(one: Callable[[Task], Any], key: jax.Array, federation: Federation, jobs: Jobs, plan: Plan) -> Any:
+def _each(
+    one: Callable[[Task], Any], key: jax.Array, federation: Federation, jobs: Jobs, plan: Plan, costs: jax.Array | None = None
+) -> Any:
     """`one` for every job, as the plan says. A start model is looked up when its job's turn comes, so the models
     are never copied per participant where jobs run in sequence."""
     each_key = keys.fold_each(key, "client", federation.uid[jobs.client])
@@ -220,7 +233,7 @@ def _each(one: Callable[[Task], Any], key: jax.Array, federation: Federation, jo
         mask = jobs.mask[s] & (s >= 0)
         return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], jobs.start[which], anchor, velocity))
 
-    return spread(job, costs_of(federation, jobs), plan, owners_of(federation, jobs))
+    return spread(job, samples_of(federation, jobs) if costs is None else costs, plan, owners_of(federation, jobs))
 
 
 def owners_of(federation: Federation, jobs: Jobs) -> jax.Array | None:
@@ -228,6 +241,6 @@ def owners_of(federation: Federation, jobs: Jobs) -> jax.Array | None:
     return None if federation.owner is None else federation.owner[jobs.client]
 
 
-def costs_of(federation: Federation, jobs: Jobs) -> jax.Array:
+def samples_of(federation: Federation, jobs: Jobs) -> jax.Array:
     """f32[S]: the work of each job, in samples."""
     return jnp.where(jobs.mask, federation.train.count[jobs.client] * jobs.work, 0.0)

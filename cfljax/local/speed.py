@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from cfljax.local.gram import first_layer
+from cfljax.local.gram import first_layer, inner
 from cfljax.local.plan import LADDER
 from cfljax.local.schedule import Work
 from cfljax.paths import cache_folder
@@ -52,21 +52,31 @@ class Layer(NamedTuple):
         return max(self.outputs, NARROW)
 
 
-def layer_of(model: Model, inputs: int) -> Layer | None:
-    """The first layer where training it on a Gram matrix is exact, for samples of so many values; else None."""
+def layer_of(model: Model) -> Layer | None:
+    """The first layer where training it on a Gram matrix is exact; else None."""
     first = first_layer(model)
     if first is None:
         return None
     unravel = lambda flat: model.unravel(flat)  # noqa: E731 (a function of its own: JAX keeps what it finds as long as the function)
     leaf: Any = jax.eval_shape(unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
-    for name in first.bias:
-        leaf = leaf[name]
-    return Layer(inputs, leaf.shape[0])
+    return Layer(*inner(leaf, first.kernel).shape)
 
 
-def by_steps(speed: Speed, layer: Layer, work: Work, samples: int) -> float:
-    """Predicted seconds to train the layer of one client step by step."""
-    steps = _steps(work, samples)
+TYPICAL = Speed(3e-6, 1.5e-11, 9e-12, 2.3e-10)
+"""Roughly a core of a server: what clients are dealt to devices by. A measurement would be another program on each machine."""
+
+
+def expected(layer: Layer, work: Work, samples: jax.Array, steps: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
+    """f32[S]: seconds on a typical core that each client's steps take, on the Gram matrix for its size or step by step."""
+    seconds: Any = by_steps(TYPICAL, layer, work, samples, steps)
+    for size in reversed(sizes):
+        seconds = jnp.where(samples <= size, by_gram(TYPICAL, layer, work, samples, size, steps), seconds)
+    return jnp.where(steps > 0, seconds, 0.0)
+
+
+def by_steps(speed: Speed, layer: Layer, work: Work, samples: Any, steps: Any = None) -> Any:
+    """Predicted seconds to train the layer of one client step by step; `steps`: as many, not all that the work asks for."""
+    steps = _steps(work, samples) if steps is None else steps
     if work.batch is None:
         fetched, each = samples * layer.inputs, speed.large
     else:
@@ -75,11 +85,12 @@ def by_steps(speed: Speed, layer: Layer, work: Work, samples: int) -> float:
     return fetched * speed.value + steps * (speed.step + products)
 
 
-def by_gram(speed: Speed, layer: Layer, work: Work, samples: int, size: int) -> float:
+def by_gram(speed: Speed, layer: Layer, work: Work, samples: Any, size: int, steps: Any = None) -> Any:
     """The same on a Gram matrix of `size` rows."""
+    steps = _steps(work, samples) if steps is None else steps
     batch, each = (size, speed.large) if work.batch is None else (work.batch, speed.small)
     once = size * layer.inputs * ((size + 2 * layer.width) * speed.large + speed.value)
-    return once + _steps(work, samples) * (speed.step + batch * size * (layer.outputs if work.batch else layer.width) * each)
+    return once + steps * (speed.step + batch * size * (layer.outputs if work.batch else layer.width) * each)
 
 
 def gram_limit(speed: Speed, layer: Layer, work: Work, longest: int) -> int:

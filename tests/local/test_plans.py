@@ -154,13 +154,31 @@ def test_predictions_count_what_is_done():
     assert on_gram["small"] == (15 * 10 * 64 * 20, 0) and on_gram["large"] == (once, once + 7 * 64 * 64 * layer.width)
 
 
+def test_clients_are_dealt_by_what_their_way_of_training_costs():
+    federation, model = toy.federation(), toy.model(7)
+    jobs, counts = jobs_of(federation, model, False, False), np.asarray(federation.train.count)
+    solver, layer = toy.solver(model, gram=64, epochs=3), speed.layer_of(model)
+    found, (size,) = np.asarray(solver.costs(federation, jobs)), gram_sizes(solver.plan, federation.train.longest, 5)
+    assert found[2] == 0 and counts.min() < size < counts.max()  # the third is masked
+    for c in {*range(federation.clients)} - {2, 3}:
+        there = (speed.TYPICAL, layer, solver.work, int(counts[c]))
+        expected = speed.by_gram(*there, size) if counts[c] <= size else speed.by_steps(*there)
+        assert np.isclose(found[c], expected, rtol=1e-5) == bool(counts[c])
+    whole = counts > size
+    whole[[2, 3]] = False
+    less = np.asarray(solver.costs(federation, jobs._replace(work=jnp.full(federation.clients, 0.5))))
+    assert whole.any() and np.allclose(less[whole], found[whole] / 2, rtol=0.05)  # a straggler's steps are half as many
+    side_by_side = toy.solver(model, gram=64, epochs=3, sequential=False)
+    assert np.allclose(side_by_side.costs(federation, jobs), np.where(jobs.mask, counts * jobs.work, 0))
+
+
 def test_nothing_is_kept_of_a_run_whose_plan_was_chosen():
     model = toy.model(5)
     for _ in range(2):
         gc.collect()
         before = len(gc.get_objects())
         for _ in range(20):
-            assert speed.layer_of(model, 6) == speed.Layer(6, 5)
+            assert speed.layer_of(model) == speed.Layer(6, 5)
     gc.collect()
     assert len(gc.get_objects()) < before + 20
 
