@@ -25,6 +25,9 @@ from cfljax.types import Federation, Hyper, Model, Updates
 THIN = 32
 """Outputs of a first layer up to which turning a kernel round costs less than it saves."""
 
+BLOCK, WHOLE = 64, 192
+"""Samples whose products with as many others are computed in one go; up to WHOLE, those of all."""
+
 
 class Layer(NamedTuple):
     """Where the first kernel is: W_0 − Xᵀ A − pulled · Q − carried · V, with Q the constant part of the pulls, V the momentum
@@ -82,10 +85,10 @@ def first_layer(model: Model) -> FirstDense | None:
 
 def train_on_gram(
     model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None, hyper: Hyper, length: int,
-    choice: Among | None = None,
+    choice: Among | None = None, in_turn: bool = True,
 ) -> Updates:  # fmt: skip
     """As `train` with plain SGD, for a client of at most `length` samples, which starts from the model of least loss where there
-    is a choice."""
+    is a choice. `in_turn`: not side by side with others, so it may do without what it does not need."""
     first = first_layer(model)
     assert first is not None
     rule, count = sgd(hyper), course.samples
@@ -100,7 +103,8 @@ def train_on_gram(
     )
     pull = _pull(hyper, kernel, anchor)
     along = (None if pull is None else x @ pull, None if velocity is None else x @ velocity)
-    fixed = Fixed(x @ x.T, x @ kernel if outputs is None else outputs, along, y)
+    gram = products(x, count) if in_turn and length > WHOLE else x @ x.T
+    fixed = Fixed(gram, x @ kernel if outputs is None else outputs, along, y)
     step = stepper(rule, hyper, others if near is None else near)
     zero = jnp.zeros_like(fixed.outputs)
     aside = (None, None) if pull is None and velocity is None else (jnp.zeros(2), jnp.array([0.0, 1.0]))
@@ -124,6 +128,24 @@ def train_on_gram(
     if velocity is not None and layer.u is not None:
         buffers = model.ravel(replaced(end.optimiser, first.kernel, _across(layer.u, x) + _sum(layer.speed, pull, velocity)))
     return Updates(delta, end.loss / course.visited, course.total, buffers, which)
+
+
+def products(x: jax.Array, count: jax.Array) -> jax.Array:
+    """f32[n, n] X Xᵀ for the first `count` samples, zeros for the others: block by block up to the diagonal, the rest mirrored."""
+    length = x.shape[0]
+    some = lambda i: jax.lax.dynamic_slice_in_dim(x, i * BLOCK, BLOCK)  # noqa: E731 (the last ends where x does, here and below)
+
+    def row(i: jax.Array, gram: jax.Array) -> jax.Array:
+        mine = some(i)
+
+        def cell(j: jax.Array, gram: jax.Array) -> jax.Array:
+            block = mine @ some(j).T
+            gram = jax.lax.dynamic_update_slice(gram, block, (i * BLOCK, j * BLOCK))
+            return jax.lax.dynamic_update_slice(gram, block.T, (j * BLOCK, i * BLOCK))
+
+        return jax.lax.fori_loop(0, i + 1, cell, gram)
+
+    return jax.lax.fori_loop(0, -(-count // BLOCK), row, jnp.zeros((length, length)))
 
 
 def _pick(

@@ -109,7 +109,9 @@ def make_solver(
             return train(by_steps, federation, task, course, orders, step_rule(hyper), hyper)
 
         def on_gram(size: int) -> Way:
-            way = lambda task, course, orders: train_on_gram(model, federation, task, course, orders, hyper, size, choice)  # noqa: E731
+            def way(task: Task, course: Course, orders: Orders | None) -> Updates:
+                return train_on_gram(model, federation, task, course, orders, hyper, size, choice, sequential)
+
             return Way(size, (), way)
 
         def nothing(task: Task, _: Course) -> Updates:

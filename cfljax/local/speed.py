@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from cfljax.local.gram import first_layer, inner
+from cfljax.local.gram import BLOCK, WHOLE, first_layer, inner
 from cfljax.local.plan import LADDER
 from cfljax.local.schedule import Work
 from cfljax.paths import cache_folder
@@ -37,7 +37,7 @@ class Speed(NamedTuple):
     large: float
     """The same in the products of some hundred samples."""
     value: float
-    """Per pixel fetched for a mini-batch: gathered, made a float and normalised."""
+    """Per number fetched for a mini-batch: a pixel gathered, made a float and normalised, or one of a Gram matrix."""
 
 
 class Layer(NamedTuple):
@@ -88,9 +88,11 @@ def by_steps(speed: Speed, layer: Layer, work: Work, samples: Any, steps: Any = 
 def by_gram(speed: Speed, layer: Layer, work: Work, samples: Any, size: int, steps: Any = None) -> Any:
     """The same on a Gram matrix of `size` rows."""
     steps = _steps(work, samples) if steps is None else steps
-    batch, each = (size, speed.large) if work.batch is None else (work.batch, speed.small)
-    once = size * layer.inputs * ((size + 2 * layer.width) * speed.large + speed.value)
-    return once + steps * (speed.step + batch * size * (layer.outputs if work.batch else layer.width) * each)
+    pairs = size * size if size <= WHOLE else samples * (samples + BLOCK) / 2
+    once = layer.inputs * ((pairs + 2 * size * layer.width) * speed.large + size * speed.value)
+    if work.batch is None:
+        return once + steps * (speed.step + size * size * layer.width * speed.large)
+    return once + steps * (speed.step + work.batch * size * (layer.outputs * speed.small + speed.value))
 
 
 def gram_limit(speed: Speed, layer: Layer, work: Work, longest: int) -> int:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax import keys, models
+from cfljax import data, keys, models
 from cfljax.local import gram, speed, spread
 from cfljax.local.plan import LADDER, Plan, gram_sizes
 from cfljax.local.schedule import Work
@@ -54,6 +54,28 @@ def test_on_the_gram_matrix_as_step_by_step(case, work):
         assert (plain.velocity is None) == (other.velocity is None)
         if plain.velocity is not None:
             assert np.abs(plain.velocity - other.velocity).max() < 1e-5 * np.abs(plain.velocity).max()
+
+
+@pytest.mark.parametrize("length", [193, 200, 256])
+def test_the_products_of_the_samples_there_are(length):
+    products = jax.jit(gram.products)
+    for count in (0, 1, 64, 65, 128, 150, length - 1, length):
+        x = np.random.default_rng(count).normal(size=(length, 9)).astype(np.float32)
+        x[count:] = 0
+        found, exact = np.asarray(products(x, count)), x.astype(np.float64) @ x.T.astype(np.float64)
+        assert np.abs(found - exact).max() < 1e-5
+    garbage = np.asarray(products(jnp.ones((length, 9)), 60))
+    assert garbage[:64, :64].all() and not garbage[64:].any() and not garbage[:, 64:].any()  # no more than it needs
+
+
+def test_clients_of_some_hundred_samples_on_their_gram_matrix_as_step_by_step():
+    source = data.load("blobs", {"samples": 1500, "features": 6, "classes": 4}, seed=0)
+    federation, model = toy.federation(source=source, clients=4), toy.model(7)
+    assert (np.asarray(federation.train.count) > gram.WHOLE).sum() > 1
+    jobs = jobs_of(federation, model, False, False)
+    hyper, fits = {"lr": jnp.float32(0.05)}, [toy.solver(model, gram=most, epochs=2).fit for most in (0, 4096)]
+    plain, other = (jax.jit(fit)(keys.root(5), federation, jobs, hyper) for fit in fits)
+    assert np.abs(plain.delta - other.delta).max() < 1e-5 * np.abs(plain.delta).max()
 
 
 def test_a_masked_client_costs_no_step_and_keeps_its_velocity():
@@ -150,8 +172,10 @@ def test_predictions_count_what_is_done():
     assert stepwise["small"] == (15 * 2 * 10 * 100 * 20, 0) and stepwise["large"] == (0, 7 * 2 * 45 * 100 * 20)
     on_gram = {name: tuple(speed.by_gram(one, layer, work, 45, 64) for work in (batches, whole)) for name, one in only.items()}
     once = 64 * 100 * (64 + 2 * layer.width)  # all products of samples, the first outputs, the way back
-    assert on_gram["step"] == (15, 7) and on_gram["value"] == (64 * 100, 64 * 100)
+    assert on_gram["step"] == (15, 7) and on_gram["value"] == (64 * 100 + 15 * 10 * 64, 64 * 100)
     assert on_gram["small"] == (15 * 10 * 64 * 20, 0) and on_gram["large"] == (once, once + 7 * 64 * 64 * layer.width)
+    larger = speed.by_gram(only["large"], layer, batches, 150, 256)  # block by block, up to the diagonal
+    assert larger == 100 * (150 * (150 + 64) / 2 + 2 * 256 * layer.width)
 
 
 def test_clients_are_dealt_by_what_their_way_of_training_costs():
