@@ -47,7 +47,7 @@ def choose(run: Run, model: Model, federation: Federation, in_turn: bool, device
         plan = Plan(sequential, forced.gram, stream)
     else:
         machine = speed.known(speed.kept())
-        plan = Plan(sequential, speed.gram_limit(machine, layer, work, federation.train.longest), stream)
+        plan = Plan(sequential, speed.gram_limit(machine, layer, work, federation.train.longest, sequential), stream)
     return Choice(plan, devices, *_predicted(plan, layer, work, federation, participants / devices), updates)
 
 
@@ -61,8 +61,8 @@ def _predicted(plan: Plan, layer: speed.Layer, work: Work, federation: Federatio
     chosen = 0.0
     for n, r in zip(values, repeats, strict=True):
         size = next((size for size in sizes if size >= n), None)
-        each = speed.by_steps(machine, layer, work, int(n)) if size is None else speed.by_gram(machine, layer, work, int(n), size)
-        chosen += r * each
+        there = (machine, layer, work, int(n))
+        chosen += r * (speed.by_steps(*there) if size is None else speed.by_gram(*there, size, in_turn=plan.sequential))
     share = participants / max(int(repeats.sum()), 1)
     return float(plain * share), float(chosen * share)
 

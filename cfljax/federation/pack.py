@@ -60,22 +60,21 @@ def _compact(parts: Parts, source: Source, normalise: str) -> tuple[np.ndarray, 
     rows = np.concatenate([*parts.train, *tests]).astype(np.int64)
     if len(rows) and (rows.min() < 0 or rows.max() >= len(y)):
         raise DataError(f"{source.name}: the partition names row {rows.max() if rows.max() >= len(y) else rows.min()} of {len(y)}")
-    order = _as_held(rows, len(y))
+    order, used = _as_held(rows, len(y))
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    used = len(np.unique(rows))
     if 0 < used < (1 - WORTHWHILE) * len(y):
         order = order[:used]
     return place[rows], Pool(x[order], y[order].astype(np.int32), mean, scale, source.table)
 
 
-def _as_held(rows: np.ndarray, number: int) -> np.ndarray:
-    """i64[number]: all rows, in the order in which clients hold them, then the others. What a client holds lies together: it
-    is read faster."""
+def _as_held(rows: np.ndarray, number: int) -> tuple[np.ndarray, int]:
+    """(i64[number]: all rows, in the order in which clients hold them, then the others; how many are held). What a client holds
+    lies together: it is read faster."""
     held, first = np.unique(rows, return_index=True)
     others = np.ones(number, bool)
     others[held] = False
-    return np.concatenate([held[np.argsort(first)], np.flatnonzero(others)])
+    return np.concatenate([held[np.argsort(first)], np.flatnonzero(others)]), len(held)
 
 
 def _normalisation(x: np.ndarray, how: str) -> tuple[np.ndarray, np.ndarray]:

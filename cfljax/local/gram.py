@@ -85,7 +85,7 @@ def first_layer(model: Model) -> FirstDense | None:
 
 def train_on_gram(
     model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None, hyper: Hyper, length: int,
-    choice: Among | None = None, in_turn: bool = True,
+    in_turn: bool, choice: Among | None = None,
 ) -> Updates:  # fmt: skip
     """As `train` with plain SGD, for a client of at most `length` samples, which starts from the model of least loss where there
     is a choice. `in_turn`: not side by side with others, so it may do without what it does not need."""

@@ -24,7 +24,7 @@ from cfljax.local.plan import Plan, gram_sizes
 from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_of, train_steps
 from cfljax.local.send import Sending, arrived, rule, touched
 from cfljax.local.speed import expected, layer_of
-from cfljax.local.spread import spread
+from cfljax.local.spread import devices, spread
 from cfljax.local.train import train
 from cfljax.local.turned import turned
 from cfljax.types import Federation, Hyper, Jobs, Model, Updates
@@ -50,7 +50,8 @@ class Solver(NamedTuple):
     rule: Callable[..., Rule]
     """(key of the round, hyper, unit=None) -> how the server adds up what arrives: for `mix_updates` and its like."""
     costs: Callable[..., jax.Array]
-    """(federation, jobs, work=None) -> f32[S]: how long `fit` takes for each job, roughly, in any unit: to deal them to devices."""
+    """(federation, jobs, work=None) -> f32[S]: how long `fit` takes for each job, roughly, in any unit: to deal them to several
+    devices."""
     chooses: Callable[[Federation], bool]
     """Whether `fit` is at its best where participants pick their own start (`Jobs.which` None): on Gram matrices, all of them."""
     work: Work
@@ -82,17 +83,15 @@ def make_solver(
 
     def fit(key: jax.Array, federation: Federation, jobs: Jobs, hyper: Hyper, work: Work = work) -> Updates:
         one = trainer(federation, hyper, work, among(model, jobs.start) if jobs.which is None else None)
-        if not touched(sending, hyper):
-            return _each(one, key, federation, jobs, plan, costs(federation, jobs, work))
         sent = lambda task: _sent(sending, federation, task, one(task), hyper)  # noqa: E731
-        return _each(sent, key, federation, jobs, plan, costs(federation, jobs, work))
+        return _each(sent if touched(sending, hyper) else one, key, federation, jobs, plan, costs(federation, jobs, work))
 
     def sizes_of(federation: Federation, work: Work) -> tuple[int, ...]:
         on_gram = plain_sgd and first_layer(model) is not None
         return gram_sizes(plan, federation.train.longest, work.batch) if on_gram else ()
 
     def costs(federation: Federation, jobs: Jobs, work: Work = work) -> jax.Array:
-        layer = layer_of(model) if sequential and plain_sgd else None
+        layer = layer_of(model) if sequential and plain_sgd and devices() > 1 else None
         if layer is None:
             return samples_of(federation, jobs)
         samples, steps = federation.train.count[jobs.client], train_steps(federation, jobs, work)
@@ -110,7 +109,7 @@ def make_solver(
 
         def on_gram(size: int) -> Way:
             def way(task: Task, course: Course, orders: Orders | None) -> Updates:
-                return train_on_gram(model, federation, task, course, orders, hyper, size, choice, sequential)
+                return train_on_gram(model, federation, task, course, orders, hyper, size, sequential, choice)
 
             return Way(size, (), way)
 
@@ -173,7 +172,7 @@ def _gradients(model: Model, plan: Plan) -> tuple[Callable[..., Any], Callable[.
             loss, _, grads = full_gradient(model, federation, task.client, model.unravel(task.start), whole)
             return jnp.where(task.mask, model.ravel(grads), 0.0), jnp.where(task.mask, loss, 0.0)
 
-        return _each(one, keys.root(0), federation, jobs, plan)
+        return _each(one, keys.root(0), federation, jobs, plan, samples_of(federation, jobs))
 
     def first_batch_gradient(key: jax.Array, federation: Federation, jobs: Jobs, batch: int) -> tuple[jax.Array, jax.Array]:
         def one(task: Task) -> tuple[jax.Array, jax.Array]:
@@ -184,7 +183,7 @@ def _gradients(model: Model, plan: Plan) -> tuple[Callable[..., Any], Callable[.
             loss, _, grads = batch_gradient(model, model.unravel(task.start), samples, keys.fold(task.key, "step", 0))
             return jnp.where(task.mask, model.ravel(grads), 0.0), jnp.where(task.mask, loss, 0.0)
 
-        return _each(one, key, federation, jobs, plan)
+        return _each(one, key, federation, jobs, plan, samples_of(federation, jobs))
 
     return gradient, first_batch_gradient
 
@@ -220,9 +219,7 @@ def _sent(sending: Sending, federation: Federation, task: Task, updates: Updates
     return updates._replace(delta=delta, velocity=velocity)
 
 
-def _each(
-    one: Callable[[Task], Any], key: jax.Array, federation: Federation, jobs: Jobs, plan: Plan, costs: jax.Array | None = None
-) -> Any:
+def _each(one: Callable[[Task], Any], key: jax.Array, federation: Federation, jobs: Jobs, plan: Plan, costs: jax.Array) -> Any:
     """`one` for every job, as the plan says. A start model is looked up when its job's turn comes, so the models
     are never copied per participant where jobs run in sequence."""
     each_key = keys.fold_each(key, "client", federation.uid[jobs.client])
@@ -235,7 +232,7 @@ def _each(
         mask = jobs.mask[s] & (s >= 0)
         return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], jobs.start[which], anchor, velocity))
 
-    return spread(job, samples_of(federation, jobs) if costs is None else costs, plan, owners_of(federation, jobs))
+    return spread(job, costs, plan, owners_of(federation, jobs))
 
 
 def owners_of(federation: Federation, jobs: Jobs) -> jax.Array | None:

@@ -85,22 +85,22 @@ def by_steps(speed: Speed, layer: Layer, work: Work, samples: Any, steps: Any = 
     return fetched * speed.value + steps * (speed.step + products)
 
 
-def by_gram(speed: Speed, layer: Layer, work: Work, samples: Any, size: int, steps: Any = None) -> Any:
+def by_gram(speed: Speed, layer: Layer, work: Work, samples: Any, size: int, steps: Any = None, in_turn: bool = True) -> Any:
     """The same on a Gram matrix of `size` rows."""
     steps = _steps(work, samples) if steps is None else steps
-    pairs = size * size if size <= WHOLE else samples * (samples + BLOCK) / 2
+    pairs = samples * (samples + BLOCK) / 2 if in_turn and size > WHOLE else size * size
     once = layer.inputs * ((pairs + 2 * size * layer.width) * speed.large + size * speed.value)
     if work.batch is None:
         return once + steps * (speed.step + size * size * layer.width * speed.large)
     return once + steps * (speed.step + work.batch * size * (layer.outputs * speed.small + speed.value))
 
 
-def gram_limit(speed: Speed, layer: Layer, work: Work, longest: int) -> int:
+def gram_limit(speed: Speed, layer: Layer, work: Work, longest: int, in_turn: bool = True) -> int:
     """The size up to which clients are trained on their Gram matrix. Clients are taken to fill three quarters of theirs."""
     limit = 0
     for size in (*(rung for rung in LADDER if rung < longest), min(longest, LADDER[-1])):
         samples = max(1, size * 3 // 4)
-        if by_gram(speed, layer, work, samples, size) * MARGIN > by_steps(speed, layer, work, samples):
+        if by_gram(speed, layer, work, samples, size, in_turn=in_turn) * MARGIN > by_steps(speed, layer, work, samples):
             break
         limit = size
     return limit if limit < longest else max(limit, next((rung for rung in LADDER if rung >= longest), longest))

@@ -14,6 +14,7 @@ from cfljax import data, keys, models
 from cfljax.local import gram, speed, spread
 from cfljax.local.plan import LADDER, Plan, gram_sizes
 from cfljax.local.schedule import Work
+from cfljax.methods.together import train_together
 from cfljax.types import Jobs
 from tests import toy
 from tests.methods import contract
@@ -176,9 +177,11 @@ def test_predictions_count_what_is_done():
     assert on_gram["small"] == (15 * 10 * 64 * 20, 0) and on_gram["large"] == (once, once + 7 * 64 * 64 * layer.width)
     larger = speed.by_gram(only["large"], layer, batches, 150, 256)  # block by block, up to the diagonal
     assert larger == 100 * (150 * (150 + 64) / 2 + 2 * 256 * layer.width)
+    assert speed.by_gram(only["large"], layer, batches, 150, 256, in_turn=False) == 100 * (256 * 256 + 2 * 256 * layer.width)
 
 
-def test_clients_are_dealt_by_what_their_way_of_training_costs():
+def test_clients_are_dealt_by_what_their_way_of_training_costs(monkeypatch):
+    monkeypatch.setattr("cfljax.local.solver.devices", lambda: 2)
     federation, model = toy.federation(), toy.model(7)
     jobs, counts = jobs_of(federation, model, False, False), np.asarray(federation.train.count)
     solver, layer = toy.solver(model, gram=64, epochs=3), speed.layer_of(model)
@@ -192,6 +195,11 @@ def test_clients_are_dealt_by_what_their_way_of_training_costs():
     whole[[2, 3]] = False
     less = np.asarray(solver.costs(federation, jobs._replace(work=jnp.full(federation.clients, 0.5))))
     assert whole.any() and np.allclose(less[whole], found[whole] / 2, rtol=0.05)  # a straggler's steps are half as many
+    given = []
+    monkeypatch.setattr("cfljax.methods.together.deal_out", lambda costs, owner: given.append(costs))
+    hyper, nothing = {"lr": jnp.float32(0.05)}, jnp.zeros((3, model.size))
+    train_together(solver, keys.root(2), federation, jobs, hyper, jnp.zeros((3, federation.clients)), nothing)
+    assert np.array_equal(given[0], found)
     side_by_side = toy.solver(model, gram=64, epochs=3, sequential=False)
     assert np.allclose(side_by_side.costs(federation, jobs), np.where(jobs.mask, counts * jobs.work, 0))
 
