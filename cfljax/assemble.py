@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from typing import Any, NamedTuple
@@ -16,13 +17,15 @@ from cfljax.errors import SpecError
 from cfljax.execution import Choice, choose, work_of
 from cfljax.federation import PARTITIONS
 from cfljax.federation.pack import nbytes, pack
+from cfljax.local.plan import gram_sizes
+from cfljax.local.products import grams_of
 from cfljax.local.send import Sending
 from cfljax.local.solver import Plan, make_solver
 from cfljax.methods import METHODS
 from cfljax.options import static
 from cfljax.registry import when_replaced
 from cfljax.simulate import forget
-from cfljax.types import Federation, Method, Model
+from cfljax.types import Federation, Grams, Method, Model
 
 CHUNK = 10
 """Evaluations between two looks at a running batch."""
@@ -48,7 +51,10 @@ def assemble(run: Run, width: int = 1) -> Assembled:
     shard = shards(run, devices)
     federation = host_federation(run) if shard else federation_of(run)
     model = model_of(run, federation)
-    plan = choice_of(run, model, federation).plan
+    choice = choice_of(run, model, federation)
+    plan = choice.plan
+    if choice.kept and not shard:
+        federation = _with_grams(run, federation, plan)
     settings = settings_of(run, federation, model.size)
     return Assembled(federation, model, _method(run, model, plan, devices), settings, devices, plan, shard)
 
@@ -183,6 +189,18 @@ def _model(name: str, options: Any, shape: tuple[int, ...], classes: int) -> Mod
     return models.build(name, options, shape, classes)
 
 
+def _with_grams(run: Run, federation: Federation, plan: Plan) -> Federation:
+    """The federation with the Gram matrices that the plan makes beforehand."""
+    key = _FederationKey(run.data.drawn_for(run.seed), run.data_seed)
+    grams = _grams(key, gram_sizes(plan, federation.train.longest, work_of(run).batch))
+    return dataclasses.replace(federation, train=dataclasses.replace(federation.train, grams=grams))
+
+
+@functools.lru_cache(maxsize=1)
+def _grams(key: _FederationKey, sizes: tuple[int, ...]) -> Grams:
+    return jax.device_put(grams_of(_device_federation(key), sizes))
+
+
 def _method(run: Run, model: Model, plan: Plan, devices: jax.sharding.Mesh | None) -> Method:
     optimizer, arguments = run.train.optimizer_pair
     how = (model, work_of(run), optimizer, tuple(arguments.items()), plan, sending_of(run))
@@ -203,6 +221,6 @@ def _made(
 @when_replaced
 def _forget() -> None:
     """A name means something else now."""
-    for kept in (_source, _host_federation, _device_federation, _model, _made):
+    for kept in (_source, _host_federation, _device_federation, _grams, _model, _made):
         kept.cache_clear()
     forget()

@@ -236,7 +236,7 @@ def _seen(federation: Federation, ids: jax.Array) -> Federation:
     """The federation of these clients alone; they keep their identities and rows."""
 
     def split(of: Split) -> Split:
-        return dataclasses.replace(of, start=of.start[ids], count=of.count[ids])
+        return dataclasses.replace(of, start=of.start[ids], count=of.count[ids], grams=None)
 
     view = federation.view
     return dataclasses.replace(

@@ -9,8 +9,14 @@ import numpy as np
 from cfljax.config import Run
 from cfljax.local import speed
 from cfljax.local.plan import Plan, block_of, gram_sizes
+from cfljax.local.products import memory
 from cfljax.local.schedule import Work
 from cfljax.types import Federation, Model
+
+OFTEN = 2
+"""Gram matrices are made beforehand where a client takes part so many times or more, on average: what they cost then pays."""
+ROOM = 1 << 29
+"""Bytes of memory of a process up to which they are."""
 
 
 class Choice(NamedTuple):
@@ -24,6 +30,8 @@ class Choice(NamedTuple):
     """The same with the chosen Gram matrices."""
     updates: int
     """Bytes of all participants' updates."""
+    kept: int = 0
+    """Bytes of the Gram matrices that are made once, before the first round; 0: each is made in its client's turn."""
 
 
 def work_of(run: Run) -> Work:
@@ -43,26 +51,34 @@ def choose(run: Run, model: Model, federation: Federation, in_turn: bool, device
     layer = speed.layer_of(model) if run.train.optimizer == "sgd" else None
     if layer is None:
         return Choice(Plan(sequential, 0, stream), devices, None, None, updates)
-    if forced.gram is not None:
-        plan = Plan(sequential, forced.gram, stream)
-    else:
-        machine = speed.known(speed.kept())
-        plan = Plan(sequential, speed.gram_limit(machine, layer, work, federation.train.longest, sequential), stream)
-    return Choice(plan, devices, *_predicted(plan, layer, work, federation, participants / devices), updates)
+    counts, longest = np.asarray(federation.train.count), federation.train.longest
+    often = run.train.rounds * participants >= OFTEN * np.count_nonzero(counts)
+    wanted = sequential and forced.pool != "sharded" and (often if forced.keep is None else forced.keep)
+    for keep in (True, False) if wanted else (False,):
+        made = speed.made(sequential, keep)
+        limit = forced.gram
+        if limit is None:
+            limit = speed.gram_limit(speed.known(speed.kept()), layer, work, longest, made)
+        plan = Plan(sequential, limit, stream)
+        sizes = gram_sizes(plan, longest, work.batch)
+        kept = memory(counts, sizes) if keep else 0
+        if forced.keep or kept * (devices + 1) <= ROOM:  # what is made, and a copy on each device
+            break
+    return Choice(plan, devices, *_predicted(sizes, layer, work, counts, participants / devices, made), updates, kept)
 
 
-def _predicted(plan: Plan, layer: speed.Layer, work: Work, federation: Federation, participants: float) -> tuple[float, float]:
+def _predicted(
+    sizes: tuple[int, ...], layer: speed.Layer, work: Work, counts: np.ndarray, participants: float, made: speed.Made
+) -> tuple[float, float]:
     """Seconds per round (step by step, by the plan): the mean over the clients, times the participants of a device."""
     machine = speed.known()
-    counts = np.asarray(federation.train.count)
     values, repeats = np.unique(counts[counts > 0], return_counts=True)
-    sizes = gram_sizes(plan, federation.train.longest, work.batch)
     plain = sum(r * speed.by_steps(machine, layer, work, int(n)) for n, r in zip(values, repeats, strict=True))
     chosen = 0.0
     for n, r in zip(values, repeats, strict=True):
         size = next((size for size in sizes if size >= n), None)
         there = (machine, layer, work, int(n))
-        chosen += r * (speed.by_steps(*there) if size is None else speed.by_gram(*there, size, in_turn=plan.sequential))
+        chosen += r * (speed.by_steps(*there) if size is None else speed.by_gram(*there, size, made=made))
     share = participants / max(int(repeats.sum()), 1)
     return float(plain * share), float(chosen * share)
 
@@ -79,6 +95,8 @@ def explain(label: str, choice: Choice) -> str:
         which = f"on their Gram matrix up to {plan.gram} samples" if plan.gram else "step by step"
         times = f"step by step {_time(choice.by_steps)}, by this plan {_time(choice.by_gram)}"
         lines.append(f"  first layer {which}; predicted per round for that layer: {times}")
+    if choice.kept:
+        lines.append(f"  Gram matrices made once, before the first round: {choice.kept / 1e6:.3g} MB on each device")
     size = f"{choice.updates / 1e6:.3g} MB of updates"
     lines.append(f"  {size}, {f'summed in blocks of {plan.stream} participants' if plan.stream else 'held at once'}")
     return "\n".join(lines)

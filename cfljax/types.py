@@ -88,6 +88,20 @@ class View(NamedTuple):
     offset: Array | None = None
 
 
+class Grams(NamedTuple):
+    """The matrices of inner products of each client's samples, for clients that are trained on them."""
+
+    start: Array
+    """i32[C]: where a client's rows begin in the array for its size."""
+    rows: tuple[Array, ...]
+    """f32[rows, n] for each size n, the smallest first: a client's are those of its samples, one client after another."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """A client is in the array for the first of these that it does not exceed."""
+        return tuple(each.shape[1] for each in self.rows)
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Split:
@@ -104,6 +118,8 @@ class Split:
     """An upper bound of `count` (a shape, so static)."""
     shared: bool = dataclasses.field(default=False, metadata={"static": True})
     """Everybody has the same rows (one global test set)."""
+    grams: Grams | None = None
+    """Made beforehand (local.products); None: made in each client's turn."""
 
 
 @jax.tree_util.register_dataclass

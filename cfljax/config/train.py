@@ -19,6 +19,7 @@ class Forced:
     """The table `train.plan`: choices that are not left to the machine's measured speed. Results differ in their last bits."""
 
     gram: int | None = option(None, "clients of up to so many samples train on their Gram matrix (0: none)", low=0)
+    keep: bool | None = option(None, "make the Gram matrices of all clients once, before the first round")
     side_by_side: bool | None = option(None, "clients side by side, not one after another")
     stream: int | None = option(None, "methods that only need sums take participants in blocks of so many (0: all at once)", low=0)
     devices: int | None = option(None, "devices that a round's participants are dealt to", low=1)

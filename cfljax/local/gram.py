@@ -15,28 +15,32 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.kernels.choose import least_loss
-from cfljax.local.data import take
 from cfljax.local.optimiser import sgd
+from cfljax.local.products import Gram, all_samples, kept, made
 from cfljax.local.schedule import Course, Orders, Seen, Task, follow
 from cfljax.local.train import Progress, start_of, stepper
 from cfljax.models.flat import FirstDense, Forward
-from cfljax.types import Federation, Hyper, Model, Updates
+from cfljax.types import Federation, Grams, Hyper, Model, Updates
 
 THIN = 32
 """Outputs of a first layer up to which turning a kernel round costs less than it saves."""
 
-BLOCK, WHOLE = 64, 192
-"""Samples whose products with as many others are computed in one go; up to WHOLE, those of all."""
+FEW = 20
+"""Outputs, and samples of a mini-batch, up to which it costs less to carry G A along than to compute the batch's rows of
+it (measured on a CPU, n of 64 to 1,024: a third to a half of a step's time at batches of 5 and 10, nothing at 32)."""
+
+
+Coefficients = tuple[jax.Array, ...]
+"""(f32[n, h] A,), or (f32[h, n] Aᵀ, f32[h, n] (G A)ᵀ) where the latter is carried along."""
 
 
 class Layer(NamedTuple):
     """Where the first kernel is: W_0 − Xᵀ A − pulled · Q − carried · V, with Q the constant part of the pulls, V the momentum
     that the client started with."""
 
-    a: jax.Array
-    """f32[n, h]."""
-    u: jax.Array | None
-    """f32[n, h]: the momentum buffer is Xᵀ u + speed[0] · Q + speed[1] · V."""
+    a: Coefficients
+    u: Coefficients | None
+    """The momentum buffer is Xᵀ u + speed[0] · Q + speed[1] · V."""
     moved: jax.Array | None
     """f32[2]: how much of Q and of V the kernel has moved by; None where there is neither."""
     speed: jax.Array | None
@@ -46,8 +50,7 @@ class Layer(NamedTuple):
 class Fixed(NamedTuple):
     """What a client's steps read and never change."""
 
-    gram: jax.Array
-    """f32[n, n] X Xᵀ."""
+    gram: Gram
     outputs: jax.Array
     """f32[n, h] X W_0."""
     along: tuple[jax.Array | None, jax.Array | None]
@@ -85,40 +88,41 @@ def first_layer(model: Model) -> FirstDense | None:
 
 def train_on_gram(
     model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None, hyper: Hyper, length: int,
-    in_turn: bool, choice: Among | None = None,
+    in_turn: bool, grams: Grams | None = None, choice: Among | None = None,
 ) -> Updates:  # fmt: skip
     """As `train` with plain SGD, for a client of at most `length` samples, which starts from the model of least loss where there
-    is a choice. `in_turn`: not side by side with others, so it may do without what it does not need."""
+    is a choice. `in_turn`: not side by side with others, so it may do without what it does not need. `grams`: the matrices, where
+    they have been made."""
     first = first_layer(model)
     assert first is not None
     rule, count = sgd(hyper), course.samples
-    place = jnp.arange(length, dtype=jnp.int32)
-    x, y = take(federation, federation.train, task.client, place, place < count)
-    x, which, outputs = x.reshape(length, -1), None, None
+    here = jnp.arange(length, dtype=jnp.int32) < count
+    (x, y), which, outputs = all_samples(federation, task.client, length), None, None
     if choice is not None:
-        which, outputs = _pick(model, first, choice, x, y, place < count)
+        which, outputs = _pick(model, first, choice, x, y, here)
         task = task._replace(start=choice.models[which])
     (kernel, others), (anchor, near), (velocity, rest_velocity) = (
         _apart(first, model, flat) for flat in (task.start, task.anchor, task.velocity)
     )
     pull = _pull(hyper, kernel, anchor)
     along = (None if pull is None else x @ pull, None if velocity is None else x @ velocity)
-    gram = products(x, count) if in_turn and length > WHOLE else x @ x.T
+    gram = made(x, count, in_turn) if grams is None else kept(grams, task.client, count, length, orders is None)
     fixed = Fixed(gram, x @ kernel if outputs is None else outputs, along, y)
     step = stepper(rule, hyper, others if near is None else near)
-    zero = jnp.zeros_like(fixed.outputs)
+    width, few = fixed.outputs.shape[1], in_turn and orders is not None and orders.batch <= FEW
+    zero = (jnp.zeros((width, length)),) * 2 if few and width <= FEW else (jnp.zeros((length, width)),)
     aside = (None, None) if pull is None and velocity is None else (jnp.zeros(2), jnp.array([0.0, 1.0]))
     layer = Layer(zero, zero if "momentum" in hyper else None, *aside)
 
     def visit(at: tuple[Progress, Layer], seen: Seen | None, number: jax.Array) -> tuple[Progress, Layer]:
         progress, layer = at
-        where, here, there = (None, place < count, count) if seen is None else seen
+        where, mask, there = (None, here, count) if seen is None else seen
         z, labels = _seen(fixed, layer, where, number > 0)
-        loss, (dz, grads) = jax.value_and_grad(_loss_sum, (1, 2))(model, z, progress.params, first, labels, here)
+        loss, (dz, grads) = jax.value_and_grad(_loss_sum, (1, 2))(model, z, progress.params, first, labels, mask)
         samples = there.astype(jnp.float32)
         mean = 1 / jnp.maximum(samples, 1.0)
         progress = step(progress, (loss * mean, samples, jax.tree.map(lambda g: g * mean, grads)))
-        return progress, _move(layer, hyper, where, dz if "loss_sum" in hyper else dz * mean)
+        return progress, _move(fixed.gram, layer, hyper, where, dz if "loss_sum" in hyper else dz * mean)
 
     end, layer = follow(course, orders, visit, (start_of(rule, others, rest_velocity), layer))
     moved = -_across(layer.a, x) - _sum(layer.moved, pull, velocity)
@@ -128,24 +132,6 @@ def train_on_gram(
     if velocity is not None and layer.u is not None:
         buffers = model.ravel(replaced(end.optimiser, first.kernel, _across(layer.u, x) + _sum(layer.speed, pull, velocity)))
     return Updates(delta, end.loss / course.visited, course.total, buffers, which)
-
-
-def products(x: jax.Array, count: jax.Array) -> jax.Array:
-    """f32[n, n] X Xᵀ for the first `count` samples, zeros for the others: block by block up to the diagonal, the rest mirrored."""
-    length = x.shape[0]
-    some = lambda i: jax.lax.dynamic_slice_in_dim(x, i * BLOCK, BLOCK)  # noqa: E731 (the last ends where x does, here and below)
-
-    def row(i: jax.Array, gram: jax.Array) -> jax.Array:
-        mine = some(i)
-
-        def cell(j: jax.Array, gram: jax.Array) -> jax.Array:
-            block = mine @ some(j).T
-            gram = jax.lax.dynamic_update_slice(gram, block, (i * BLOCK, j * BLOCK))
-            return jax.lax.dynamic_update_slice(gram, block.T, (j * BLOCK, i * BLOCK))
-
-        return jax.lax.fori_loop(0, i + 1, cell, gram)
-
-    return jax.lax.fori_loop(0, -(-count // BLOCK), row, jnp.zeros((length, length)))
 
 
 def _pick(
@@ -213,20 +199,20 @@ def _loss_sum(
     return jnp.sum(jnp.where(mask, model.loss(first.rest(params, z + inner(params, first.bias)), y), 0.0))
 
 
-def _across(rows: jax.Array, x: jax.Array) -> jax.Array:
-    """f32[inputs, h]: xᵀ @ rows, multiplied the way round that a CPU does faster: of a thin matrix three times, if XLA is kept from
+def _across(a: Coefficients, x: jax.Array) -> jax.Array:
+    """f32[inputs, h]: Xᵀ A, multiplied the way round that a CPU does faster: of a thin matrix three times, if XLA is kept from
     turning the product back."""
-    product = rows.T @ x
-    return (jax.lax.optimization_barrier(product) if rows.shape[1] <= THIN else product).T
+    product = (a[0].T if len(a) == 1 else a[0]) @ x
+    return (jax.lax.optimization_barrier(product) if product.shape[0] <= THIN else product).T
 
 
 def _seen(fixed: Fixed, layer: Layer, where: jax.Array | None, begun: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(f32[B, h] what the first kernel makes of the samples now, i32[B] their labels); not `begun`: A is zero."""
+    rows: Any = (lambda m: m) if where is None else (lambda m: m[where])
     if where is None:  # a large product, spared in the first of few steps
-        rows, change = (lambda m: m), jax.lax.cond(begun, lambda: fixed.gram @ layer.a, lambda: jnp.zeros_like(layer.a))
+        change = jax.lax.cond(begun, lambda: fixed.gram.rows @ layer.a[0], lambda: jnp.zeros_like(layer.a[0]))
     else:
-        rows = lambda m: m[where]  # noqa: E731
-        change = rows(fixed.gram) @ layer.a
+        change = layer.a[1][:, where].T if len(layer.a) == 2 else fixed.gram.of(where) @ layer.a[0]
     z = rows(fixed.outputs) - change
     if layer.moved is not None:
         for amount, along in zip(layer.moved, fixed.along, strict=True):
@@ -235,23 +221,36 @@ def _seen(fixed: Fixed, layer: Layer, where: jax.Array | None, begun: jax.Array)
     return z, rows(fixed.y)
 
 
-def _move(layer: Layer, hyper: Hyper, where: jax.Array | None, dz: jax.Array) -> Layer:
+def _move(gram: Gram, layer: Layer, hyper: Hyper, where: jax.Array | None, dz: jax.Array) -> Layer:
     """One step of SGD along the samples f32[B, h]: what `optimiser.sgd` does, on the coefficients."""
     lr, momentum = hyper["lr"], hyper.get("momentum")
     pulls = [hyper[name] for name in ("mu", "weight_decay") if name in hyper]
     shrink: Any = sum(pulls) if pulls else None
     constant = jnp.array([1.0, 0.0])
-
-    def add(to: jax.Array, what: jax.Array) -> jax.Array:
-        return to + what if where is None else to.at[where].add(what, unique_indices=True)
+    each = lambda f, *of: tuple(map(f, *of))  # noqa: E731
 
     if momentum is None:
         kept = 1.0 if shrink is None else 1 - lr * shrink
-        a = add(layer.a if shrink is None else kept * layer.a, lr * dz)
+        a = _plus(layer.a if shrink is None else each(lambda a: kept * a, layer.a), gram, where, lr * dz)
         return layer._replace(a=a, moved=None if layer.moved is None else kept * layer.moved + lr * constant)
     assert layer.u is not None
-    u = add(momentum * layer.u if shrink is None else momentum * layer.u - shrink * layer.a, dz)
+    u = each(lambda u: momentum * u, layer.u)
+    if shrink is not None:
+        u = each(lambda u, a: u - shrink * a, u, layer.a)
+    u = _plus(u, gram, where, dz)
+    a = each(lambda a, u: a + lr * u, layer.a, u)
     if layer.moved is None or layer.speed is None:
-        return layer._replace(a=layer.a + lr * u, u=u)
+        return layer._replace(a=a, u=u)
     speed = momentum * layer.speed + constant - (0.0 if shrink is None else shrink) * layer.moved
-    return Layer(layer.a + lr * u, u, layer.moved + lr * speed, speed)
+    return Layer(a, u, layer.moved + lr * speed, speed)
+
+
+def _plus(to: Coefficients, gram: Gram, where: jax.Array | None, what: jax.Array) -> Coefficients:
+    """The coefficients with f32[B, h] added to those of the samples `where`."""
+    if where is None:
+        return (to[0] + what,)
+    if len(to) == 1:
+        return (to[0].at[where].add(what, unique_indices=True),)
+    # written out it is one loop over n, twice as fast as the matrix product
+    change = sum(what[i][:, None] * gram.of(where[i]) for i in range(what.shape[0]))
+    return to[0].at[:, where].add(what.T, unique_indices=True), to[1] + change

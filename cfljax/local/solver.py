@@ -23,7 +23,7 @@ from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.plan import Plan, gram_sizes
 from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_of, train_steps
 from cfljax.local.send import Sending, arrived, rule, touched
-from cfljax.local.speed import expected, layer_of
+from cfljax.local.speed import expected, layer_of, made
 from cfljax.local.spread import devices, spread
 from cfljax.local.train import train
 from cfljax.local.turned import turned
@@ -90,12 +90,17 @@ def make_solver(
         on_gram = plain_sgd and first_layer(model) is not None
         return gram_sizes(plan, federation.train.longest, work.batch) if on_gram else ()
 
+    def kept(federation: Federation, sizes: tuple[int, ...]) -> bool:
+        grams = federation.train.grams
+        return sequential and grams is not None and grams.sizes == sizes
+
     def costs(federation: Federation, jobs: Jobs, work: Work = work) -> jax.Array:
         layer = layer_of(model) if sequential and plain_sgd and devices() > 1 else None
         if layer is None:
             return samples_of(federation, jobs)
         samples, steps = federation.train.count[jobs.client], train_steps(federation, jobs, work)
-        return expected(layer, work, samples, steps, sizes_of(federation, work))
+        sizes = sizes_of(federation, work)
+        return expected(layer, work, samples, steps, sizes, made(sequential, kept(federation, sizes)))
 
     def chooses(federation: Federation) -> bool:
         sizes, alike = sizes_of(federation, work), federation.owner is None and not sending.robust
@@ -103,13 +108,14 @@ def make_solver(
 
     def trainer(federation: Federation, hyper: Hyper, work: Work, choice: Among | None = None) -> Callable[[Task], Updates]:
         sizes = sizes_of(federation, work)
+        grams = federation.train.grams if kept(federation, sizes) else None
 
         def plain(task: Task, course: Course, orders: Orders | None) -> Updates:
             return train(by_steps, federation, task, course, orders, step_rule(hyper), hyper)
 
         def on_gram(size: int) -> Way:
             def way(task: Task, course: Course, orders: Orders | None) -> Updates:
-                return train_on_gram(model, federation, task, course, orders, hyper, size, sequential, choice)
+                return train_on_gram(model, federation, task, course, orders, hyper, size, sequential, grams, choice)
 
             return Way(size, (), way)
 

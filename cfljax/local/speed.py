@@ -8,13 +8,14 @@ import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from cfljax.local.gram import BLOCK, WHOLE, first_layer, inner
+from cfljax.local.gram import FEW, first_layer, inner
 from cfljax.local.plan import LADDER
+from cfljax.local.products import BLOCK, WHOLE
 from cfljax.local.schedule import Work
 from cfljax.paths import cache_folder
 from cfljax.types import Model
@@ -23,6 +24,8 @@ MARGIN = 1.1
 """So many times faster must the Gram form be before it is taken."""
 NARROW = 32
 """Products with fewer columns take the time of this many, about."""
+CACHE = 1 << 23
+"""Bytes of a matrix up to which a core has it near, about."""
 REPEAT = 200
 """Steps per timed loop."""
 
@@ -52,6 +55,15 @@ class Layer(NamedTuple):
         return max(self.outputs, NARROW)
 
 
+Made = Literal["beforehand", "in turn", "side by side"]
+"""How Gram matrices are made: before the first round, or in it, client by client, or several at once."""
+
+
+def made(sequential: bool, kept: bool) -> Made:
+    """How they are, in a plan."""
+    return "beforehand" if kept else "in turn" if sequential else "side by side"
+
+
 def layer_of(model: Model) -> Layer | None:
     """The first layer where training it on a Gram matrix is exact; else None."""
     first = first_layer(model)
@@ -66,11 +78,11 @@ TYPICAL = Speed(3e-6, 1.5e-11, 9e-12, 2.3e-10)
 """Roughly a core of a server: what clients are dealt to devices by. A measurement would be another program on each machine."""
 
 
-def expected(layer: Layer, work: Work, samples: jax.Array, steps: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
+def expected(layer: Layer, work: Work, samples: jax.Array, steps: jax.Array, sizes: tuple[int, ...], made: Made) -> jax.Array:
     """f32[S]: seconds on a typical core that each client's steps take, on the Gram matrix for its size or step by step."""
     seconds: Any = by_steps(TYPICAL, layer, work, samples, steps)
     for size in reversed(sizes):
-        seconds = jnp.where(samples <= size, by_gram(TYPICAL, layer, work, samples, size, steps), seconds)
+        seconds = jnp.where(samples <= size, by_gram(TYPICAL, layer, work, samples, size, steps, made), seconds)
     return jnp.where(steps > 0, seconds, 0.0)
 
 
@@ -85,22 +97,25 @@ def by_steps(speed: Speed, layer: Layer, work: Work, samples: Any, steps: Any = 
     return fetched * speed.value + steps * (speed.step + products)
 
 
-def by_gram(speed: Speed, layer: Layer, work: Work, samples: Any, size: int, steps: Any = None, in_turn: bool = True) -> Any:
+def by_gram(speed: Speed, layer: Layer, work: Work, samples: Any, size: int, steps: Any = None, made: Made = "in turn") -> Any:
     """The same on a Gram matrix of `size` rows."""
     steps = _steps(work, samples) if steps is None else steps
-    pairs = samples * (samples + BLOCK) / 2 if in_turn and size > WHOLE else size * size
+    pairs = samples * (samples + BLOCK) / 2 if made == "in turn" and size > WHOLE else size * size * (made != "beforehand")
     once = layer.inputs * ((pairs + 2 * size * layer.width) * speed.large + size * speed.value)
     if work.batch is None:
         return once + steps * (speed.step + size * size * layer.width * speed.large)
-    return once + steps * (speed.step + work.batch * size * (layer.outputs * speed.small + speed.value))
+    few = made != "side by side" and max(work.batch, layer.outputs) <= FEW
+    near = few and 4 * size * size <= CACHE  # its rows need not be fetched
+    each = layer.outputs * speed.small + (0 if near else speed.value)
+    return once + steps * (speed.step + work.batch * size * each)
 
 
-def gram_limit(speed: Speed, layer: Layer, work: Work, longest: int, in_turn: bool = True) -> int:
+def gram_limit(speed: Speed, layer: Layer, work: Work, longest: int, made: Made = "in turn") -> int:
     """The size up to which clients are trained on their Gram matrix. Clients are taken to fill three quarters of theirs."""
     limit = 0
     for size in (*(rung for rung in LADDER if rung < longest), min(longest, LADDER[-1])):
         samples = max(1, size * 3 // 4)
-        if by_gram(speed, layer, work, samples, size, in_turn=in_turn) * MARGIN > by_steps(speed, layer, work, samples):
+        if by_gram(speed, layer, work, samples, size, made=made) * MARGIN > by_steps(speed, layer, work, samples):
             break
         limit = size
     return limit if limit < longest else max(limit, next((rung for rung in LADDER if rung >= longest), longest))

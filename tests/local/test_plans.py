@@ -12,6 +12,7 @@ import pytest
 
 from cfljax import data, keys, models
 from cfljax.local import gram, speed, spread
+from cfljax.local import products as inner_products
 from cfljax.local.plan import LADDER, Plan, gram_sizes
 from cfljax.local.schedule import Work
 from cfljax.methods.together import train_together
@@ -37,16 +38,28 @@ def jobs_of(federation, model, anchored, moving):
     return Jobs(clients, clients != 2, part, several(1, 0.3), clients % k, anchor, None, velocity)
 
 
-@pytest.mark.parametrize("work", [{"epochs": 3}, {"steps": 4, "batch": "full"}], ids=["batches", "full"])
+def kept(federation, model, most, work):
+    """With the matrices made beforehand."""
+    sizes = gram_sizes(Plan(gram=most), federation.train.longest, toy.solver(model, **work).work.batch)
+    grams = jax.device_put(inner_products.grams_of(federation, sizes))
+    return toy.replace(federation, train=toy.replace(federation.train, grams=grams))
+
+
+@pytest.mark.parametrize(
+    ("work", "hidden"),
+    [({"epochs": 3}, 7), ({"epochs": 3}, 30), ({"steps": 4, "batch": "full"}, 7)],
+    ids=["carried along", "products", "full"],
+)
 @pytest.mark.parametrize("case", PULLS)
-def test_on_the_gram_matrix_as_step_by_step(case, work):
+def test_on_the_gram_matrix_as_step_by_step(case, work, hidden):
     numbers, anchored, moving = PULLS[case]
-    federation, model = toy.federation(), toy.model(7)
+    federation, model = toy.federation(), toy.model(hidden)
     assert 64 < federation.train.longest < 256
     jobs = jobs_of(federation, model, anchored, moving)
     hyper = {"lr": jnp.float32(0.05)} | {name: jnp.float32(v) for name, v in numbers.items()}
     plain, *others = [
-        jax.jit(toy.solver(model, gram=most, **work).fit)(keys.root(5), federation, jobs, hyper) for most in (0, 64, 4096)
+        jax.jit(toy.solver(model, gram=most, **work).fit)(keys.root(5), there, jobs, hyper)
+        for most, there in ((0, federation), (64, federation), (4096, federation), (64, kept(federation, model, 64, work)))
     ]
     for other in others:
         assert np.array_equal(plain.steps, other.steps)
@@ -59,7 +72,7 @@ def test_on_the_gram_matrix_as_step_by_step(case, work):
 
 @pytest.mark.parametrize("length", [193, 200, 256])
 def test_the_products_of_the_samples_there_are(length):
-    products = jax.jit(gram.products)
+    products = jax.jit(inner_products.products)
     for count in (0, 1, 64, 65, 128, 150, length - 1, length):
         x = np.random.default_rng(count).normal(size=(length, 9)).astype(np.float32)
         x[count:] = 0
@@ -72,7 +85,7 @@ def test_the_products_of_the_samples_there_are(length):
 def test_clients_of_some_hundred_samples_on_their_gram_matrix_as_step_by_step():
     source = data.load("blobs", {"samples": 1500, "features": 6, "classes": 4}, seed=0)
     federation, model = toy.federation(source=source, clients=4), toy.model(7)
-    assert (np.asarray(federation.train.count) > gram.WHOLE).sum() > 1
+    assert (np.asarray(federation.train.count) > inner_products.WHOLE).sum() > 1
     jobs = jobs_of(federation, model, False, False)
     hyper, fits = {"lr": jnp.float32(0.05)}, [toy.solver(model, gram=most, epochs=2).fit for most in (0, 4096)]
     plain, other = (jax.jit(fit)(keys.root(5), federation, jobs, hyper) for fit in fits)
@@ -173,11 +186,16 @@ def test_predictions_count_what_is_done():
     assert stepwise["small"] == (15 * 2 * 10 * 100 * 20, 0) and stepwise["large"] == (0, 7 * 2 * 45 * 100 * 20)
     on_gram = {name: tuple(speed.by_gram(one, layer, work, 45, 64) for work in (batches, whole)) for name, one in only.items()}
     once = 64 * 100 * (64 + 2 * layer.width)  # all products of samples, the first outputs, the way back
-    assert on_gram["step"] == (15, 7) and on_gram["value"] == (64 * 100 + 15 * 10 * 64, 64 * 100)
+    assert on_gram["step"] == (15, 7) and on_gram["value"] == (64 * 100, 64 * 100)
+    fetched = 64 * 100 + 15 * 10 * 64  # the rows of a step's samples, unless they are added up on the way
+    assert speed.by_gram(only["value"], layer, batches, 45, 64, made="side by side") == fetched
+    assert speed.by_gram(only["value"], speed.Layer(100, 21), batches, 45, 64) == fetched
+    assert speed.by_gram(only["value"], layer, batches, 1200, 2048) == 2048 * 100 + 3 * 1200 * 2048  # too large to be near
     assert on_gram["small"] == (15 * 10 * 64 * 20, 0) and on_gram["large"] == (once, once + 7 * 64 * 64 * layer.width)
     larger = speed.by_gram(only["large"], layer, batches, 150, 256)  # block by block, up to the diagonal
     assert larger == 100 * (150 * (150 + 64) / 2 + 2 * 256 * layer.width)
-    assert speed.by_gram(only["large"], layer, batches, 150, 256, in_turn=False) == 100 * (256 * 256 + 2 * 256 * layer.width)
+    for made, products in (("side by side", 256 * 256), ("beforehand", 0)):
+        assert speed.by_gram(only["large"], layer, batches, 150, 256, made=made) == 100 * (products + 2 * 256 * layer.width)
 
 
 def test_clients_are_dealt_by_what_their_way_of_training_costs(monkeypatch):
