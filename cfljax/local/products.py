@@ -13,7 +13,7 @@ from cfljax.federation.gather import samples
 from cfljax.local.data import take
 from cfljax.types import Federation, Grams
 
-BLOCK, WHOLE = 64, 192
+BLOCK, WHOLE = 64, 240
 """Samples whose products with as many others are computed in one go; up to WHOLE, those of all."""
 
 TILE, UNIT = 2048, 1024

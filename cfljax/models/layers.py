@@ -2,34 +2,124 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 CONVOLUTIONS = ("auto", "patches", "native")
 
 
-def convolve(x: jax.Array, kernel: jax.Array, form: str) -> jax.Array:
-    """Convolution that keeps the size: f32[B, H, W, inputs], f32[k, k, inputs, outputs] -> f32[B, H, W, outputs].
-    "patches" is one matrix product over the k · k shifted images; "auto" takes it on a CPU, where the weight gradient of
-    XLA's own convolution is some hundred times slower inside a loop."""
+PATCHES = 1 << 17
+"""Floats of patches that are made at a time, at least one image's: half a megabyte, which products find in the cache (measured: all
+of a batch at once takes 1.4 to 1.6 times as long a step, four times as many at a time up to a tenth longer)."""
+WIDE = 4
+"""How much wider than the outputs patches must be for the kernel's gradient to be made faster the other way round (measured)."""
+
+
+def convolve(x: jax.Array, kernel: jax.Array, form: str, pooled: bool = False) -> jax.Array:
+    """Convolution that keeps the size: f32[B, H, W, inputs], f32[k, k, inputs, outputs] -> f32[B, H, W, outputs]; `pooled`: what
+    `pool_2_2` makes of it. "patches" is a matrix product over the k · k shifted images; "auto" takes it on a CPU, where the weight
+    gradient of XLA's own convolution is some hundred times slower inside a loop."""
     if form == "auto":
         form = "patches" if jax.default_backend() == "cpu" else "native"
     if form == "native":
-        return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-    rows, columns, inputs, outputs = kernel.shape
-    batch, height, width, _ = x.shape
+        made = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return pool_2_2(made) if pooled else made
+    return _by_patches(x, kernel, pooled)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _by_patches(x: jax.Array, kernel: jax.Array, pooled: bool) -> jax.Array:
+    """Some images at a time, so that what is made of them stays in the cache."""
+    return _made(x, kernel, pooled)[0]
+
+
+def _made(x: jax.Array, kernel: jax.Array, pooled: bool) -> tuple[jax.Array, Any]:
+    """(the convolution, what its gradient is made from). Patches are made again for that: it is faster than to keep them."""
+    *side, _, outputs = kernel.shape
+
+    def tile(images: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+        made = (_patches(images, *side) @ kernel.reshape(-1, outputs)).reshape(*images.shape[:-1], outputs)
+        return _largest(made) if pooled else (made, None)
+
+    made, which = jax.lax.map(tile, _tiles(x, x, kernel))
+    return made.reshape(-1, *made.shape[2:])[: x.shape[0]], (x, kernel, which)
+
+
+def _gradients(pooled: bool, kept: Any, out: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Those of x and of the kernel."""
+    x, kernel, which = kept
+    *side, _, outputs = kernel.shape
+    wide = kernel.size >= WIDE * outputs**2
+
+    def tile(total: jax.Array, of: Any) -> tuple[jax.Array, jax.Array]:
+        images, change, which = of
+        change = _at_largest(change, which, images.shape[1:3]) if pooled else change
+        change = change.reshape(-1, outputs)
+        patches, back = jax.vjp(lambda images: _patches(images, *side), images)
+        # the barrier keeps XLA from turning the product back
+        of_kernel = jax.lax.optimization_barrier(change.T @ patches).T if wide else patches.T @ change
+        return total + of_kernel, back(change @ kernel.reshape(-1, outputs).T)[0]
+
+    nothing = jnp.zeros((kernel.size // outputs, outputs))
+    of_kernel, of_x = jax.lax.scan(tile, nothing, (_tiles(x, x, kernel), _tiles(out, x, kernel), which))
+    return of_x.reshape(-1, *x.shape[1:])[: x.shape[0]], of_kernel.reshape(kernel.shape)
+
+
+_by_patches.defvjp(_made, _gradients)
+
+
+def _tiles(values: jax.Array, images: jax.Array, kernel: jax.Array) -> jax.Array:
+    """[n, m, ...] of [B, ...]: as many of the images at a time as have few enough patches; zeros fill up the last tile where no fit
+    number divides B."""
+    batch, height, width, _ = images.shape
+    floats = height * width * kernel.size // kernel.shape[-1]
+    least = -(-batch // max(1, PATCHES // floats))
+    number = next((n for n in range(least, 2 * least) if batch % n == 0), least)
+    missing = -batch % number
+    padded = jnp.pad(values, ((0, missing), (0, 0), (0, 0), (0, 0))) if missing else values
+    return padded.reshape(number, -1, *values.shape[1:])
+
+
+def _patches(x: jax.Array, rows: int, columns: int) -> jax.Array:
+    """f32[B · H · W, rows · columns · inputs]: what each output pixel sees."""
+    _, height, width, inputs = x.shape
     x = jnp.pad(x, ((0, 0), ((rows - 1) // 2, rows // 2), ((columns - 1) // 2, columns // 2), (0, 0)))
     shifted = [x[:, i : i + height, j : j + width] for i in range(rows) for j in range(columns)]
-    patches = jnp.concatenate(shifted, axis=-1).reshape(-1, rows * columns * inputs)
-    return (patches @ kernel.reshape(-1, outputs)).reshape(batch, height, width, outputs)
+    return jnp.concatenate(shifted, axis=-1).reshape(-1, rows * columns * inputs)
 
 
+@jax.custom_vjp
 def pool_2_2(x: jax.Array) -> jax.Array:
-    """The maximum of each 2 × 2 square, f32[B, H, W, c] -> f32[B, H // 2, W // 2, c]; an odd last row or column is left out."""
+    """The maximum of each 2 × 2 square, f32[B, H, W, c] -> f32[B, H // 2, W // 2, c]; an odd last row or column is left out. Its
+    gradient goes to the first of equal ones."""
+    return _largest(x)[0]
+
+
+def _largest(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(the maximum of each 2 × 2 square, i32 of the same shape: at which of its four places it is)."""
     batch, height, width, channels = x.shape
-    x = x[:, : height // 2 * 2, : width // 2 * 2]
-    x = x.reshape(batch, height // 2, 2, width // 2, 2, channels)
-    return jnp.max(x, axis=(2, 4))
+    x = x[:, : height // 2 * 2, : width // 2 * 2].reshape(batch, height // 2, 2, width // 2, 2, channels)
+    a, b, c, d = (x[:, :, row, :, column] for row in (0, 1) for column in (0, 1))
+    most = jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
+    return most, jnp.where(a == most, 0, jnp.where(b == most, 1, jnp.where(c == most, 2, 3)))
+
+
+def _at_largest(change: jax.Array, which: jax.Array, size: tuple[int, ...]) -> jax.Array:
+    """f32[B, H, W, c]: each number at its place in its square, zeros elsewhere; (H, W): the size."""
+    batch, rows, columns, channels = change.shape
+    squares = lambda of: of[:, :, None, :, None, :]  # noqa: E731
+    place = jnp.arange(4).reshape(1, 2, 1, 2, 1)
+    spread = jnp.where(squares(which) == place, squares(change), 0.0).reshape(batch, 2 * rows, 2 * columns, channels)
+    return jnp.pad(spread, ((0, 0), (0, size[0] - 2 * rows), (0, size[1] - 2 * columns), (0, 0)))
+
+
+pool_2_2.defvjp(
+    lambda x: (_largest(x)[0], (_largest(x)[1], x)),
+    lambda kept, change: (_at_largest(change, kept[0], kept[1].shape[1:3]),),
+)
 
 
 def pool_3_2(x: jax.Array) -> jax.Array:

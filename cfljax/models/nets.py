@@ -17,12 +17,14 @@ class Conv(nn.Module):
     outputs: int
     size: int
     form: str
+    pooled: bool = False
+    """Followed by 2 × 2 pooling; the bias comes after it: the same values, a quarter of the sums."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """f32[B, H, W, inputs] -> f32[B, H, W, outputs]."""
+        """f32[B, H, W, inputs] -> f32[B, H, W, outputs], or f32[B, H // 2, W // 2, outputs]."""
         kernel = self.param("kernel", ZEROS, (self.size, self.size, x.shape[-1], self.outputs))
-        return layers.convolve(x, kernel, self.form) + self.param("bias", ZEROS, (self.outputs,))
+        return layers.convolve(x, kernel, self.form, self.pooled) + self.param("bias", ZEROS, (self.outputs,))
 
 
 class Dense(nn.Module):
@@ -54,8 +56,7 @@ class Convolutional(nn.Module):
         """f32[B, H, W] or f32[B, H, W, c] -> f32[B, classes]."""
         x = x[..., None] if x.ndim == 3 else x
         for number, outputs in enumerate(self.channels):
-            x = Conv(outputs, self.kernel, self.form, name=f"conv_{number}")(x)
-            x = nn.relu(layers.pool_2_2(x))  # pooling first: the same values, a quarter of the ReLUs
+            x = nn.relu(Conv(outputs, self.kernel, self.form, pooled=True, name=f"conv_{number}")(x))
         return Dense(self.hidden, self.classes, name="head")(x)
 
 

@@ -83,7 +83,7 @@ def test_the_products_of_the_samples_there_are(length):
 
 
 def test_clients_of_some_hundred_samples_on_their_gram_matrix_as_step_by_step():
-    source = data.load("blobs", {"samples": 1500, "features": 6, "classes": 4}, seed=0)
+    source = data.load("blobs", {"samples": 2000, "features": 6, "classes": 4}, seed=0)
     federation, model = toy.federation(source=source, clients=4), toy.model(7)
     assert (np.asarray(federation.train.count) > inner_products.WHOLE).sum() > 1
     jobs = jobs_of(federation, model, False, False)
@@ -214,7 +214,7 @@ def test_clients_are_dealt_by_what_their_way_of_training_costs(monkeypatch):
     less = np.asarray(solver.costs(federation, jobs._replace(work=jnp.full(federation.clients, 0.5))))
     assert whole.any() and np.allclose(less[whole], found[whole] / 2, rtol=0.05)  # a straggler's steps are half as many
     given = []
-    monkeypatch.setattr("cfljax.methods.together.deal_out", lambda costs, owner: given.append(costs))
+    monkeypatch.setattr("cfljax.methods.together.deal_out", lambda costs, *_: given.append(costs))
     hyper, nothing = {"lr": jnp.float32(0.05)}, jnp.zeros((3, model.size))
     train_together(solver, keys.root(2), federation, jobs, hyper, jnp.zeros((3, federation.clients)), nothing)
     assert np.array_equal(given[0], found)
@@ -265,6 +265,14 @@ def test_jobs_are_dealt_longest_first_to_the_least_busy():
     assert [int(flat[p]) for p in np.asarray(place)] == list(range(6))
     full, _ = spread.deal(jnp.array([9.0, 1, 1, 1]), 2, 2)
     assert sorted(np.asarray(full).ravel().tolist()) == [0, 1, 2, 3]  # no device takes more than it has room for
+
+
+def test_devices_need_room_to_spare_only_for_unequal_clients():
+    equal, unequal = (toy.federation(partition).train for partition in ("iid", "quantity"))
+    assert equal.rows.shape[0] == equal.longest * 8 and unequal.rows.shape[0] < unequal.longest * 4
+    assert [spread._room(each, 2) for each in (equal, unequal)] == [1, spread.ROOM]
+    half_as_large_again = toy.replace(equal, longest=equal.longest * 3 // 2)
+    assert np.isclose(spread._room(half_as_large_again, 2), 4 / 3)
 
 
 DEVICES = """

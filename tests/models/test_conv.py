@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax.models import build
+from cfljax.models import build, layers
 from cfljax.models.augment import Augmentation, evaluation, training
 from cfljax.models.layers import convolve, local_response, pool_2_2, pool_3_2
 
@@ -14,17 +14,33 @@ def weights(model):
     return np.random.default_rng(0).normal(size=model.size).astype(np.float32) * 0.2
 
 
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("together", [1, 3, 7])
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_both_forms_of_convolution_agree_in_values_and_gradients(size):
+def test_both_forms_of_convolution_agree_in_values_and_gradients(size, together, pooled, monkeypatch):
+    monkeypatch.setattr(layers, "PATCHES", together * 9 * 8 * size * size * 2)  # of seven images; three at a time leave two places
     rng = np.random.default_rng(size)
-    x, kernel, pull = (rng.normal(size=s).astype(np.float32) for s in [(3, 9, 8, 2), (size, size, 2, 4), (3, 9, 8, 4)])
+    out = (7, 4, 4, 4) if pooled else (7, 9, 8, 4)
+    x, kernel, pull = (rng.normal(size=s).astype(np.float32) for s in [(7, 9, 8, 2), (size, size, 2, 4), out])
+    tiles = layers._tiles(jnp.asarray(x), jnp.asarray(x), jnp.asarray(kernel)).shape[:2]
+    assert tiles == {1: (7, 1), 3: (3, 3), 7: (1, 7)}[together]
 
     def both(form):
-        value, back = jax.vjp(lambda x, kernel: convolve(x, kernel, form), x, kernel)
+        value, back = jax.vjp(lambda x, kernel: convolve(x, kernel, form, pooled), x, kernel)
         return value, *back(pull)
 
     for ours, theirs in zip(jax.jit(lambda: both("patches"))(), jax.jit(lambda: both("native"))(), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5 * np.abs(theirs).max())
+
+
+def test_wide_and_narrow_kernels_have_the_same_gradient(monkeypatch):
+    rng = np.random.default_rng(0)
+    x, kernel, pull = (rng.normal(size=s).astype(np.float32) for s in [(4, 6, 6, 8), (3, 3, 8, 5), (4, 6, 6, 5)])
+    found = []
+    for ratio in (1, 1000):
+        monkeypatch.setattr(layers, "WIDE", ratio)
+        found.append(jax.jit(lambda: jax.vjp(lambda kernel: convolve(x, kernel, "patches"), kernel)[1](pull)[0])())
+    np.testing.assert_allclose(*found, atol=1e-5 * np.abs(found[0]).max())
 
 
 @pytest.mark.parametrize("name", ["cnn", "cnn_cifar"])
@@ -53,6 +69,24 @@ def test_pooling_takes_the_maximum_of_each_window(side):
     np.testing.assert_array_equal(pool_2_2(x), np.moveaxis(plain, 2, 0))
     same = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
     np.testing.assert_array_equal(pool_3_2(x), same)
+
+
+@pytest.mark.parametrize("side", [4, 5])
+def test_the_gradient_of_pooling_goes_to_the_first_of_the_largest(side):
+    x = np.zeros((1, side, side, 1), np.float32)
+    x[0, :2, 2:4, 0] = [[0, 2], [2, 1]]  # two equal ones; the other squares are flat
+    wanted = np.zeros((side, side), np.float32)
+    wanted[0, 0], wanted[0, 3], wanted[2, 0], wanted[2, 2] = 1, 2, 3, 4
+    value, back = jax.vjp(pool_2_2, x)
+    np.testing.assert_array_equal(value[0, :, :, 0], [[0, 2], [0, 0]])
+    np.testing.assert_array_equal(back(np.arange(1, 5, dtype=np.float32).reshape(1, 2, 2, 1))[0][0, :, :, 0], wanted)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_a_number_that_is_none_is_not_lost_in_pooling(place):
+    x = np.ones((1, 2, 2, 1), np.float32)
+    x[(0, *place, 0)] = np.nan
+    assert np.isnan(pool_2_2(x)).all()
 
 
 def test_local_response_is_that_of_a_plain_loop():
