@@ -18,6 +18,9 @@ OFTEN = 2
 ROOM = 1 << 29
 """Bytes of memory of a process up to which they are."""
 
+ALIKE = 0.98
+"""Clients have equally many samples, about, if they have such a share of those that they would all have as the largest has."""
+
 
 class Choice(NamedTuple):
     """A plan, and what speaks for it."""
@@ -49,9 +52,10 @@ def choose(run: Run, model: Model, federation: Federation, in_turn: bool, device
     if run.train.touches.robust is None:
         stream = block_of(participants, model.size) if forced.stream is None else forced.stream
     layer = speed.layer_of(model) if run.train.optimizer == "sgd" else None
-    if layer is None:
-        return Choice(Plan(sequential, 0, stream), devices, None, None, updates)
     counts, longest = np.asarray(federation.train.count), federation.train.longest
+    alike = bool(not run.train.stragglers and counts.sum() >= ALIKE * longest * len(counts))
+    if layer is None:
+        return Choice(Plan(sequential, 0, stream, alike), devices, None, None, updates)
     often = run.train.rounds * participants >= OFTEN * np.count_nonzero(counts)
     wanted = sequential and forced.pool != "sharded" and (often if forced.keep is None else forced.keep)
     for keep in (True, False) if wanted else (False,):
@@ -59,7 +63,7 @@ def choose(run: Run, model: Model, federation: Federation, in_turn: bool, device
         limit = forced.gram
         if limit is None:
             limit = speed.gram_limit(speed.known(speed.kept()), layer, work, longest, made)
-        plan = Plan(sequential, limit, stream)
+        plan = Plan(sequential, limit, stream, alike)
         sizes = gram_sizes(plan, longest, work.batch)
         kept = memory(counts, sizes) if keep else 0
         if forced.keep or kept * (devices + 1) <= ROOM:  # what is made, and a copy on each device

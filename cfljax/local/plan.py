@@ -21,6 +21,8 @@ class Plan(NamedTuple):
     """Clients of at most so many samples are trained on their Gram matrix (cfljax.local.gram), where that is exact."""
     stream: int = 0
     """Methods that only need sums of updates take the participants in blocks of so many; 0: all at once."""
+    alike: bool = False
+    """All clients have as much to do: devices get equally many of them, and no places to spare."""
 
 
 def block_of(participants: int, size: int) -> int:

@@ -238,7 +238,7 @@ def _each(one: Callable[[Task], Any], key: jax.Array, federation: Federation, jo
         mask = jobs.mask[s] & (s >= 0)
         return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], jobs.start[which], anchor, velocity))
 
-    return spread(job, costs, plan, federation.train, owners_of(federation, jobs))
+    return spread(job, costs, plan, owners_of(federation, jobs))
 
 
 def owners_of(federation: Federation, jobs: Jobs) -> jax.Array | None:

@@ -18,10 +18,11 @@ import jax.numpy as jnp
 from cfljax.local.plan import Plan
 from cfljax.mesh import CLIENTS as AXIS
 from cfljax.mesh import RUNS
-from cfljax.types import Federation, Split
+from cfljax.types import Federation
 
 ROOM = 1.5
-"""A device has room for at most so many times its share of the jobs, to set few large ones off against many small ones."""
+"""A device has room for so many times its share of the jobs, so that few large ones can be set off against many small ones, unless
+all are alike (`Plan.alike`): what is done with all updates is done with the places to spare, too."""
 
 
 _devices: contextvars.ContextVar[int] = contextvars.ContextVar("devices", default=1)
@@ -96,25 +97,20 @@ class Dealt(NamedTuple):
         return jax.lax.psum(mine.astype(jnp.int32), AXIS).astype(bool) if each.dtype == bool else jax.lax.psum(mine, AXIS)
 
 
-def deal_out(costs: jax.Array, split: Split, owner: jax.Array | None = None) -> Dealt | None:
-    """The jobs, dealt; `costs` f32[S]: the work of each, in any unit; `split`: whose samples they train on. owner i32[S]: the
-    device that must do each; None: any may. None is returned where one device does them all."""
+def deal_out(costs: jax.Array, plan: Plan, owner: jax.Array | None = None) -> Dealt | None:
+    """The jobs, dealt; `costs` f32[S]: the work of each, in any unit. owner i32[S]: the device that must do each; None: any may.
+    None is returned where one device does them all."""
     number, width = costs.shape[0], devices()
     if width == 1 or (number == 1 and owner is None):
         return None
-    share = min(number, int(-(-number * _room(split, width) // width)))
+    room = 1 if plan.alike and owner is None else ROOM
+    share = min(number, int(-(-number * room // width)))
     if owner is not None:
         own = owner == jax.lax.axis_index(AXIS)
         first = jnp.argsort(~own, stable=True).astype(jnp.int32)
         return Dealt(jnp.where(own[first], first, -1), None, jnp.sum(own, dtype=jnp.int32), share)
     lists, place = deal(costs, width, share)
     return Dealt(lists[jax.lax.axis_index(AXIS)], place)
-
-
-def _room(split: Split, width: int) -> float:
-    """How many times its share of the jobs a device may need room for: none to spare where all clients have as many samples."""
-    mean = split.rows.shape[0] / max(1, split.count.shape[0] * split.longest)  # of the largest
-    return min(ROOM, width - (width - 1) * min(1.0, mean))
 
 
 @contextlib.contextmanager
@@ -127,12 +123,10 @@ def alone() -> Iterator[None]:
         _devices.reset(token)
 
 
-def spread(
-    job: Callable[[jax.Array], Any], costs: jax.Array, plan: Plan, split: Split, owner: jax.Array | None = None
-) -> Any:
+def spread(job: Callable[[jax.Array], Any], costs: jax.Array, plan: Plan, owner: jax.Array | None = None) -> Any:
     """`job(s)` for s = 0 … S − 1, stacked. `job(-1)` must cost next to nothing where jobs run in turn: a device's free places
-    ask for it. `split`: whose samples they train on. owner i32[S]: the devices that must do them."""
-    dealt = deal_out(costs, split, owner)
+    ask for it. owner i32[S]: the devices that must do them."""
+    dealt = deal_out(costs, plan, owner)
     if dealt is None:
         return _on_one(job, jnp.arange(costs.shape[0]), plan)
     if dealt.own is None:

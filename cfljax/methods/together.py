@@ -72,7 +72,7 @@ def train_together(
     whole, stream = bool(rule.statistic), solver.plan.stream
     if whole and stream:
         raise ValueError("a robust rule needs all updates at once: no Plan.stream")
-    dealt = None if whole else deal_out(solver.costs(federation, jobs, amount), federation.train, owners_of(federation, jobs))
+    dealt = None if whole else deal_out(solver.costs(federation, jobs, amount), solver.plan, owners_of(federation, jobs))
     if dealt is not None:
         some, shares, parts = _mine(dealt.mine, jobs, mix, members)
     else:
@@ -120,7 +120,7 @@ def choose_and_train(
     """As `train_together`, of participants who pick their own start (`solver.chooses`); also i32[S] which they picked, from
     which `mix_of` makes the mixing matrix."""
     rule = solver.rule(key, hyper)
-    dealt = deal_out(solver.costs(federation, jobs), federation.train)
+    dealt = deal_out(solver.costs(federation, jobs), solver.plan)
     mine = jnp.arange(jobs.client.shape[0]) if dealt is None else dealt.mine
     with alone():
         updates: Updates = solver.fit(key, federation, _some(mine, jobs), hyper)

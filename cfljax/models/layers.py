@@ -9,11 +9,10 @@ import jax
 import jax.numpy as jnp
 
 CONVOLUTIONS = ("auto", "patches", "native")
-
-
 PATCHES = 1 << 17
 """Floats of patches that are made at a time, at least one image's: half a megabyte, which products find in the cache (measured: all
-of a batch at once takes 1.4 to 1.6 times as long a step, four times as many at a time up to a tenth longer)."""
+of a batch at once takes 1.4 to 1.6 times as long a step, four times as many at a time up to a tenth longer). As many as the kernel
+has numbers, where those are more: each tile reads and writes all of its gradient."""
 WIDE = 4
 """How much wider than the outputs patches must be for the kernel's gradient to be made faster the other way round (measured)."""
 
@@ -63,7 +62,7 @@ def _gradients(pooled: bool, kept: Any, out: jax.Array) -> tuple[jax.Array, jax.
         of_kernel = jax.lax.optimization_barrier(change.T @ patches).T if wide else patches.T @ change
         return total + of_kernel, back(change @ kernel.reshape(-1, outputs).T)[0]
 
-    nothing = jnp.zeros((kernel.size // outputs, outputs))
+    nothing = jnp.zeros((kernel.size // outputs, outputs), kernel.dtype)
     of_kernel, of_x = jax.lax.scan(tile, nothing, (_tiles(x, x, kernel), _tiles(out, x, kernel), which))
     return of_x.reshape(-1, *x.shape[1:])[: x.shape[0]], of_kernel.reshape(kernel.shape)
 
@@ -72,15 +71,14 @@ _by_patches.defvjp(_made, _gradients)
 
 
 def _tiles(values: jax.Array, images: jax.Array, kernel: jax.Array) -> jax.Array:
-    """[n, m, ...] of [B, ...]: as many of the images at a time as have few enough patches; zeros fill up the last tile where no fit
-    number divides B."""
+    """[n, m, ...] of [B, ...]: as many of the images at a time as have few enough patches; zeros fill up the last tile."""
     batch, height, width, _ = images.shape
-    floats = height * width * kernel.size // kernel.shape[-1]
-    least = -(-batch // max(1, PATCHES // floats))
-    number = next((n for n in range(least, 2 * least) if batch % n == 0), least)
+    patches = height * width * kernel.size // kernel.shape[-1]
+    least = -(-batch // max(1, max(PATCHES, kernel.size) // patches))
+    number = min(range(least, 3 * least), key=lambda n: -(-batch // n) * n)  # little is to be filled up
     missing = -batch % number
     padded = jnp.pad(values, ((0, missing), (0, 0), (0, 0), (0, 0))) if missing else values
-    return padded.reshape(number, -1, *values.shape[1:])
+    return padded.reshape(number, -(-batch // number), *values.shape[1:])
 
 
 def _patches(x: jax.Array, rows: int, columns: int) -> jax.Array:

@@ -267,12 +267,11 @@ def test_jobs_are_dealt_longest_first_to_the_least_busy():
     assert sorted(np.asarray(full).ravel().tolist()) == [0, 1, 2, 3]  # no device takes more than it has room for
 
 
-def test_devices_need_room_to_spare_only_for_unequal_clients():
-    equal, unequal = (toy.federation(partition).train for partition in ("iid", "quantity"))
-    assert equal.rows.shape[0] == equal.longest * 8 and unequal.rows.shape[0] < unequal.longest * 4
-    assert [spread._room(each, 2) for each in (equal, unequal)] == [1, spread.ROOM]
-    half_as_large_again = toy.replace(equal, longest=equal.longest * 3 // 2)
-    assert np.isclose(spread._room(half_as_large_again, 2), 4 / 3)
+@pytest.mark.parametrize("alike", [True, False])
+def test_devices_need_places_to_spare_only_for_unequal_clients(alike, monkeypatch):
+    monkeypatch.setattr(spread, "devices", lambda: 2)
+    dealt = jax.vmap(lambda _: spread.deal_out(jnp.ones(7), Plan(alike=alike)).mine, axis_name=spread.AXIS)(jnp.arange(2))
+    assert dealt.shape == ((2, 4) if alike else (2, 6)) and sorted(np.asarray(dealt[dealt >= 0])) == [*range(7)]
 
 
 DEVICES = """

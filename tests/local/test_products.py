@@ -135,6 +135,17 @@ def test_matrices_that_memory_has_no_room_for_are_made_in_turn(monkeypatch):
     assert execution.choose(run_of({"keep": True}), model, federation, True, 3).kept == bytes_
 
 
+def test_clients_are_alike_where_all_have_as_much_to_do():
+    def alike(partition, model="mclr", **train):
+        spec = {"data": {"name": "blobs", "samples": 404, "partition": partition, "clients": 8}, "model": model, "method": "fedavg"}
+        run = read_spec(spec | {"train": {"rounds": 1, **train}}).runs()[0]
+        federation = assemble.federation_of(run)
+        return execution.choose(run, assemble.model_of(run, federation), federation, True, 2).plan.alike
+
+    assert alike("iid") and alike("iid", optimizer="adam")
+    assert not alike("quantity") and not alike("iid", stragglers=0.5)
+
+
 def test_the_plan_says_what_is_kept(monkeypatch):
     monkeypatch.setattr(speed, "known", lambda *_: speed.TYPICAL)
     run = run_of({})

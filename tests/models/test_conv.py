@@ -15,15 +15,15 @@ def weights(model):
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-@pytest.mark.parametrize("together", [1, 3, 7])
+@pytest.mark.parametrize("together", [1, 4, 13])
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_both_forms_of_convolution_agree_in_values_and_gradients(size, together, pooled, monkeypatch):
-    monkeypatch.setattr(layers, "PATCHES", together * 9 * 8 * size * size * 2)  # of seven images; three at a time leave two places
+    monkeypatch.setattr(layers, "PATCHES", together * 9 * 8 * size * size * 2)  # of thirteen images
     rng = np.random.default_rng(size)
-    out = (7, 4, 4, 4) if pooled else (7, 9, 8, 4)
-    x, kernel, pull = (rng.normal(size=s).astype(np.float32) for s in [(7, 9, 8, 2), (size, size, 2, 4), out])
+    out = (13, 4, 4, 4) if pooled else (13, 9, 8, 4)
+    x, kernel, pull = (rng.normal(size=s).astype(np.float32) for s in [(13, 9, 8, 2), (size, size, 2, 4), out])
     tiles = layers._tiles(jnp.asarray(x), jnp.asarray(x), jnp.asarray(kernel)).shape[:2]
-    assert tiles == {1: (7, 1), 3: (3, 3), 7: (1, 7)}[together]
+    assert tiles == {1: (13, 1), 4: (7, 2), 13: (1, 13)}[together]  # seven tiles of two leave one place
 
     def both(form):
         value, back = jax.vjp(lambda x, kernel: convolve(x, kernel, form, pooled), x, kernel)
@@ -41,6 +41,11 @@ def test_wide_and_narrow_kernels_have_the_same_gradient(monkeypatch):
         monkeypatch.setattr(layers, "WIDE", ratio)
         found.append(jax.jit(lambda: jax.vjp(lambda kernel: convolve(x, kernel, "patches"), kernel)[1](pull)[0])())
     np.testing.assert_allclose(*found, atol=1e-5 * np.abs(found[0]).max())
+
+
+def test_tiles_have_as_many_patches_as_a_large_kernel_has_numbers():
+    images = np.zeros((64, 4, 4, 100), np.float32)  # of 14,400 patches each
+    assert [layers._tiles(images, images, np.zeros((3, 3, 100, outputs))).shape[:2] for outputs in (8, 400)] == [(8, 8), (4, 16)]
 
 
 @pytest.mark.parametrize("name", ["cnn", "cnn_cifar"])
