@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.config import Run
-from cfljax.local import speed
+from cfljax.config.train import Forced
+from cfljax.local import lanes, speed
 from cfljax.local.plan import Plan, block_of, gram_sizes
 from cfljax.local.products import memory
 from cfljax.local.schedule import Work
@@ -33,6 +34,8 @@ class Choice(NamedTuple):
     """The same with the chosen Gram matrices."""
     updates: int
     """Bytes of all participants' updates."""
+    steps: np.ndarray | None = None
+    """i64[S], descending: the steps of a typical round's participants on one device."""
     kept: int = 0
     """Bytes of the Gram matrices that are made once, before the first round; 0: each is made in its client's turn."""
 
@@ -45,7 +48,6 @@ def work_of(run: Run) -> Work:
 def choose(run: Run, model: Model, federation: Federation, in_turn: bool, devices: int = 1) -> Choice:
     """The run's plan: as it says, else as the machine's measured speed and the shapes suggest."""
     forced, work = run.train.forced, work_of(run)
-    sequential = in_turn if forced.side_by_side is None else not forced.side_by_side
     participants = run.train.participants(federation.clients)
     updates = 4 * participants * model.size
     stream = 0  # a robust rule needs all updates at once
@@ -53,9 +55,12 @@ def choose(run: Run, model: Model, federation: Federation, in_turn: bool, device
         stream = block_of(participants, model.size) if forced.stream is None else forced.stream
     layer = speed.layer_of(model) if run.train.optimizer == "sgd" else None
     counts, longest = np.asarray(federation.train.count), federation.train.longest
+    steps = lanes.typical(_steps(work, counts), -(-participants // devices))
+    width = _lanes(forced, in_turn, steps)
+    sequential = width == 1
     alike = bool(not run.train.stragglers and counts.sum() >= ALIKE * longest * len(counts))
     if layer is None:
-        return Choice(Plan(sequential, 0, stream, alike), devices, None, None, updates)
+        return Choice(Plan(width, 0, stream, alike), devices, None, None, updates, steps)
     often = run.train.rounds * participants >= OFTEN * np.count_nonzero(counts)
     wanted = sequential and forced.pool != "sharded" and (often if forced.keep is None else forced.keep)
     for keep in (True, False) if wanted else (False,):
@@ -63,12 +68,29 @@ def choose(run: Run, model: Model, federation: Federation, in_turn: bool, device
         limit = forced.gram
         if limit is None:
             limit = speed.gram_limit(speed.known(speed.kept()), layer, work, longest, made)
-        plan = Plan(sequential, limit, stream, alike)
+        plan = Plan(width, limit, stream, alike)
         sizes = gram_sizes(plan, longest, work.batch)
         kept = memory(counts, sizes) if keep else 0
         if forced.keep or kept * (devices + 1) <= ROOM:  # what is made, and a copy on each device
             break
-    return Choice(plan, devices, *_predicted(sizes, layer, work, counts, participants / devices, made), updates, kept)
+    return Choice(plan, devices, *_predicted(sizes, layer, work, counts, participants / devices, made), updates, steps, kept)
+
+
+def _lanes(forced: Forced, in_turn: bool, steps: np.ndarray) -> int:
+    """`Plan.lanes`, as the run says or as suits the participants' steps."""
+    if forced.lanes is not None:
+        return forced.lanes
+    if forced.side_by_side is not None:
+        return 0 if forced.side_by_side else 1
+    return 1 if in_turn else lanes.best(steps)
+
+
+def _steps(work: Work, counts: np.ndarray) -> np.ndarray:
+    """i64[C]: what each client does in a round."""
+    if work.steps is not None:
+        return np.where(counts > 0, int(work.steps), 0)
+    assert work.epochs is not None
+    return work.epochs * (-(-counts.astype(np.int64) // work.batch) if work.batch else (counts > 0).astype(np.int64))
 
 
 def _predicted(
@@ -91,8 +113,8 @@ def explain(label: str, choice: Choice) -> str:
     """The choice in words."""
     plan = choice.plan
     lines = [f"{label}:"]
-    how = "one after another" if plan.sequential else "side by side"
-    lines.append(f"  clients {how}, dealt to {choice.devices} device{'s' if choice.devices > 1 else ''}")
+    how = "one after another" if plan.sequential else f"{plan.lanes or 'all'} at a time side by side"
+    lines.append(f"  clients {how}, dealt to {choice.devices} device{'s' if choice.devices > 1 else ''}{_rows(choice)}")
     if choice.by_steps is None or choice.by_gram is None:
         lines.append("  step by step: the Gram form is for plain SGD on a model whose first layer is dense")
     else:
@@ -104,6 +126,19 @@ def explain(label: str, choice: Choice) -> str:
     size = f"{choice.updates / 1e6:.3g} MB of updates"
     lines.append(f"  {size}, {f'summed in blocks of {plan.stream} participants' if plan.stream else 'held at once'}")
     return "\n".join(lines)
+
+
+def _rows(choice: Choice) -> str:
+    """What a round takes with the chosen lanes, and with others."""
+    if choice.steps is None or choice.plan.sequential:
+        return ""
+    words, real = [], max(int(choice.steps.sum()), 1)
+    for width in dict.fromkeys((choice.plan.lanes, 0, lanes.LEAST, 1)):
+        if width <= len(choice.steps):
+            found = lanes.packed(choice.steps, width)
+            times = f"{found.computed / real:.3g} times those there are"
+            words.append(f"{width or 'all'} at a time {found.in_a_row} steps in a row, {times}")
+    return "\n  predicted per round: " + "; ".join(words)
 
 
 def machine() -> str:

@@ -26,9 +26,9 @@ def model(hidden=None, features=6, classes=4):
     return models.build(name, options, (features,), classes)
 
 
-def solver(model, epochs=1, steps=None, batch=5, sequential=True, gram=0, stream=0, **more):
+def solver(model, epochs=1, steps=None, batch=5, sequential=True, gram=0, stream=0, lanes=None, **more):
     work = Work(None if steps is not None else epochs, steps, None if batch == "full" else batch)
-    return make_solver(model, work, plan=Plan(sequential, gram, stream), **more)
+    return make_solver(model, work, plan=Plan(int(sequential) if lanes is None else lanes, gram, stream), **more)
 
 
 def replace(federation, **fields):

@@ -20,7 +20,8 @@ class Forced:
 
     gram: int | None = option(None, "clients of up to so many samples train on their Gram matrix (0: none)", low=0)
     keep: bool | None = option(None, "make the Gram matrices of all clients once, before the first round")
-    side_by_side: bool | None = option(None, "clients side by side, not one after another")
+    lanes: int | None = option(None, "clients side by side at a time (1: one after another, 0: all at once)", low=0)
+    side_by_side: bool | None = option(None, "true is lanes = 0, false is lanes = 1")
     stream: int | None = option(None, "methods that only need sums take participants in blocks of so many (0: all at once)", low=0)
     devices: int | None = option(None, "devices that a round's participants are dealt to", low=1)
     pool: str | None = option(None, "every device has all samples, or each its clients' own", choices=("copied", "sharded"))
@@ -112,7 +113,8 @@ class Train:
                 raise SpecError(f"{where}.{name} = {value}: must be less than 1")
         if isinstance(self.plan, str):
             raise SpecError(f'{where}.plan = "{self.plan}": must be "auto" or a table such as {{ gram = 512, devices = 2 }}')
-        self.forced  # noqa: B018 (raises SpecError)
+        if self.forced.lanes is not None and self.forced.side_by_side is not None:
+            raise SpecError(f"{where}.plan.side_by_side: lanes = {self.forced.lanes} says that; leave out one")
         _together(self, where)
         if self.metrics:
             from cfljax.metrics import METRICS

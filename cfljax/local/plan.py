@@ -15,14 +15,19 @@ LADDER = (64, 128, 256, 512, 1024, 2048, 4096)
 class Plan(NamedTuple):
     """An execution plan: static."""
 
-    sequential: bool = True
-    """Clients one after another (the fast way on a CPU), or side by side (on an accelerator)."""
+    lanes: int = 1
+    """Clients side by side at a time: one, the fast way on a CPU, or many (cfljax.local.lanes), or all of them (0)."""
     gram: int = 0
     """Clients of at most so many samples are trained on their Gram matrix (cfljax.local.gram), where that is exact."""
     stream: int = 0
     """Methods that only need sums of updates take the participants in blocks of so many; 0: all at once."""
     alike: bool = False
     """All clients have as much to do: devices get equally many of them, and no places to spare."""
+
+    @property
+    def sequential(self) -> bool:
+        """Clients one after another."""
+        return self.lanes == 1
 
 
 def block_of(participants: int, size: int) -> int:

@@ -2,6 +2,10 @@
 
 One signature, `fit(key, federation, jobs, hyper) -> Updates`, whatever the execution plan. Each client runs its own number
 of steps on its own samples: the result is that of the client trained alone.
+
+To add a way of training a client: a function (task, course, orders) -> Updates, which `make_solver` lists as a `Way` for clients up
+to some size (as `train_on_gram` and `train` are), and what it costs in `speed`. How many clients are trained at a time, and where,
+is `spread`'s alone. What a plan may choose is a field of `Plan`; `execution` chooses it, and says why.
 """
 
 from __future__ import annotations

@@ -128,11 +128,11 @@ def spread(job: Callable[[jax.Array], Any], costs: jax.Array, plan: Plan, owner:
     ask for it. owner i32[S]: the devices that must do them."""
     dealt = deal_out(costs, plan, owner)
     if dealt is None:
-        return _on_one(job, jnp.arange(costs.shape[0]), plan)
+        return _on_one(job, jnp.arange(costs.shape[0]), costs, plan)
     if dealt.own is None:
-        return dealt.collect(_on_one(job, dealt.mine, plan))
+        return dealt.collect(_on_one(job, dealt.mine, costs, plan))
     some = dealt._replace(block=1) if plan.sequential else dealt
-    return dealt.collect(in_own_blocks(lambda mine: ((), _on_one(job, mine, plan)), some)[1])
+    return dealt.collect(in_own_blocks(lambda mine: ((), _on_one(job, mine, costs, plan)), some)[1])
 
 
 def in_own_blocks(part: Callable[[jax.Array], tuple[Any, Any]], dealt: Dealt) -> tuple[Any, Any]:
@@ -182,5 +182,14 @@ def deal(costs: jax.Array, devices: int, room: int) -> tuple[jax.Array, jax.Arra
     return lists, jnp.zeros_like(row).at[order].set(device * room + row)
 
 
-def _on_one(job: Callable[[jax.Array], Any], numbers: jax.Array, plan: Plan) -> Any:
-    return jax.lax.map(job, numbers) if plan.sequential else jax.vmap(job)(numbers)
+def _on_one(job: Callable[[jax.Array], Any], numbers: jax.Array, costs: jax.Array, plan: Plan) -> Any:
+    """`job` of each of the numbers; those of about equal cost side by side, as none there ends before the longest."""
+    if plan.sequential:
+        return jax.lax.map(job, numbers)
+    number, lanes = numbers.shape[0], plan.lanes
+    if not 0 < lanes < number:
+        return jax.vmap(job)(numbers)
+    order = jnp.argsort(jnp.where(numbers >= 0, -costs[numbers], jnp.inf))
+    blocks = jnp.pad(numbers[order], (0, -number % lanes), constant_values=-1).reshape(-1, lanes)
+    back = jnp.argsort(order)
+    return jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:])[back], jax.lax.map(jax.vmap(job), blocks))

@@ -72,11 +72,13 @@ def train_together(
     whole, stream = bool(rule.statistic), solver.plan.stream
     if whole and stream:
         raise ValueError("a robust rule needs all updates at once: no Plan.stream")
-    dealt = None if whole else deal_out(solver.costs(federation, jobs, amount), solver.plan, owners_of(federation, jobs))
-    if dealt is not None:
-        some, shares, parts = _mine(dealt.mine, jobs, mix, members)
-    else:
-        some, shares, parts = jobs, mix, members
+    costs = solver.costs(federation, jobs, amount)
+    dealt = None if whole else deal_out(costs, solver.plan, owners_of(federation, jobs))
+    order = None  # of blocks whose clients wait for each other: those of about equal work together
+    if dealt is None and 0 < stream < jobs.client.shape[0] and not solver.sequential:
+        order = jnp.argsort(-costs)
+    mine = order if dealt is None else dealt.mine
+    some, shares, parts = (jobs, mix, members) if mine is None else _mine(mine, jobs, mix, members)
     number = some.client.shape[0]
 
     def part(jobs: Jobs, mix: jax.Array, members: jax.Array | None) -> tuple[Sums, Each]:
@@ -101,6 +103,8 @@ def train_together(
         moved, buffers = jax.lax.psum((moved, buffers), AXIS)
         loss, finite, norm = dealt.collect((each.loss, each.finite, each.norm))
         each = Each(loss, finite, norm, each.moves)
+    if order is not None:
+        each = jax.tree.map(lambda a: a[jnp.argsort(order)], each)
     moved = with_noise(rule, mix, moved)
     if members is not None and buffers is not None and velocity is not None:
         buffers = with_noise(solver.rule(key, hyper, hyper["lr"]), members, buffers)

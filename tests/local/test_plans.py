@@ -131,7 +131,7 @@ def test_the_gram_form_is_for_models_whose_first_layer_it_is_exact_for():
 
 @pytest.mark.parametrize("name", ["fedprox", "ifca", "joint", "cfl_mgd", "fedgroup"])
 def test_participants_in_blocks_as_all_at_once(name):
-    (whole,), (blocks,) = contract.run(name), contract.run(name, stream=2)
+    (whole,), (blocks,) = contract.run(name), contract.run(name, plan={"stream": 2})
     assert np.array_equal(whole.labels, blocks.labels)
     assert np.abs(whole.models - blocks.models).max() < 1e-5
     for number in ("accuracy", "train_loss", "discrepancy", "nonfinite"):  # the toy model is shorter than a sketch
@@ -280,10 +280,11 @@ from tests.methods import contract
 mesh = jax.sharding.Mesh(np.array(jax.devices()), ("clients",))
 assert mesh.size == 3
 for name in ("ifca", "fedgroup"):
-    (one,), (three,) = contract.run(name), contract.run(name, mesh=mesh)
-    assert np.array_equal(one.labels, three.labels), name
-    assert np.abs(one.models - three.models).max() < 1e-5, name
-    assert np.allclose(one.history["accuracy"], three.history["accuracy"], atol=1e-6), name
+    (one,), (three,), (lanes,) = contract.run(name), contract.run(name, mesh=mesh), contract.run(name, mesh=mesh, plan={"lanes": 2})
+    for more in (three, lanes):
+        assert np.array_equal(one.labels, more.labels), name
+        assert np.abs(one.models - more.models).max() < 1e-5, name
+        assert np.allclose(one.history["accuracy"], more.history["accuracy"], atol=1e-6), name
 print("same")
 """
 

@@ -37,26 +37,32 @@ def everyone(federation, start, mask=None, work=None, **more):
     return Jobs(jnp.arange(n), mask, jnp.ones(n) if work is None else work, start[None], jnp.zeros(n, jnp.int32), **more)
 
 
-def fit(federation, model, sequential=True, hyper=None, start=None, jobs=None, gram=0, **work):
-    solver = toy.solver(model, sequential=sequential, gram=gram, **work)
+def fit(federation, model, sequential=True, hyper=None, start=None, jobs=None, **plan_and_work):
+    solver = toy.solver(model, sequential=sequential, **plan_and_work)
     start = model.init(jax.random.key(1)) if start is None else start
     jobs = everyone(federation, start) if jobs is None else jobs
     hyper = {"lr": jnp.float32(0.1)} | {k: jnp.float32(v) for k, v in (hyper or {}).items()}
     return jax.jit(solver.fit)(KEY, federation, jobs, hyper), np.asarray(start, np.float64)
 
 
-PLANS = {"sequence": (True, 0), "side by side": (False, 0), "Gram": (True, 4096), "Gram side by side": (False, 4096)}
+PLANS = {
+    "sequence": {},
+    "side by side": {"lanes": 0},
+    "two at a time": {"lanes": 2},
+    "Gram": {"gram": 4096},
+    "Gram side by side": {"lanes": 0, "gram": 4096},
+    "Gram two at a time": {"lanes": 2, "gram": 4096},
+}
 
 
 @pytest.mark.parametrize("way", PLANS)
 @pytest.mark.parametrize("case", OPTIONS)
 def test_agrees_with_a_plain_loop_over_one_client(case, way):
-    sequential, gram = PLANS[way]
-    hidden = 7 if sequential else None
+    hidden = None if "lanes" in PLANS[way] else 7
     options = dict(OPTIONS[case])
     hyper = options.pop("hyper", {})
     federation, model = toy.federation(clients=5), toy.model(hidden)
-    updates, start = fit(federation, model, sequential, hyper, gram=gram, **options)
+    updates, start = fit(federation, model, hyper=hyper, **PLANS[way], **options)
     net, clients = plain.Net(6, 4, hidden), plain.Clients(federation)
     assert len(set(clients.size)) > 2
     for c in range(federation.clients):

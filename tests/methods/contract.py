@@ -52,16 +52,16 @@ def full_participation(name):
     return name in ("cfl_sattler",)
 
 
-def run(name, hypers=({},), seeds=None, federation=None, sequential=True, chunk_rounds=None, mesh=None, gram=0, stream=0, **more):
-    """Outputs of a batch; hypers are laid over lr = 0.1 and the method's own numbers."""
+def run(name, hypers=({},), seeds=None, federation=None, sequential=True, chunk_rounds=None, mesh=None, plan=None, **more):
+    """Outputs of a batch; hypers are laid over lr = 0.1 and the method's own numbers; plan: gram, stream, lanes."""
     federation = host_federation() if federation is None else federation
     config = options(name, **more)
-    solver = toy.solver(model(), epochs=1, batch=5, sequential=sequential, gram=gram, stream=stream)
+    solver = toy.solver(model(), epochs=1, batch=5, sequential=sequential, **plan or {})
     method = METHODS.entry(name).make(static(config), model(), solver)
     real = int((np.asarray(federation.uid) >= 0).sum())
     settings = Settings(ROUNDS, real if full_participation(name) else 5, evaluations=ROUNDS + 1, sequential=sequential)
     numbers = [{"lr": 0.1} | traced(config) | _own_rate(config, h) for h in hypers]
-    key = (name, static(config), sequential, gram, stream)
+    key = (name, static(config), solver.plan, sequential)
     seeds = list(range(len(numbers))) if seeds is None else seeds
     more = {"program_key": key, "chunk_rounds": chunk_rounds, "mesh": mesh}
     return simulate(method, model(), jax.device_put(federation), settings, seeds, numbers, **more)
