@@ -56,7 +56,7 @@ def choose(run: Run, model: Model, federation: Federation, in_turn: bool, device
     layer = speed.layer_of(model) if run.train.optimizer == "sgd" else None
     counts, longest = np.asarray(federation.train.count), federation.train.longest
     steps = lanes.typical(_steps(work, counts), -(-participants // devices))
-    width = _lanes(forced, in_turn, steps)
+    width = _lanes(forced, in_turn, steps, stream)
     sequential = width == 1
     alike = bool(not run.train.stragglers and counts.sum() >= ALIKE * longest * len(counts))
     if layer is None:
@@ -76,13 +76,13 @@ def choose(run: Run, model: Model, federation: Federation, in_turn: bool, device
     return Choice(plan, devices, *_predicted(sizes, layer, work, counts, participants / devices, made), updates, steps, kept)
 
 
-def _lanes(forced: Forced, in_turn: bool, steps: np.ndarray) -> int:
+def _lanes(forced: Forced, in_turn: bool, steps: np.ndarray, stream: int) -> int:
     """`Plan.lanes`, as the run says or as suits the participants' steps."""
     if forced.lanes is not None:
         return forced.lanes
     if forced.side_by_side is not None:
         return 0 if forced.side_by_side else 1
-    return 1 if in_turn else lanes.best(steps)
+    return 1 if in_turn else lanes.best(steps, stream)
 
 
 def _steps(work: Work, counts: np.ndarray) -> np.ndarray:

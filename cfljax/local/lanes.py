@@ -36,11 +36,12 @@ def packed(steps: np.ndarray, lanes: int) -> Packed:
     return Packed(in_a_row, in_a_row * lanes)
 
 
-def best(steps: np.ndarray) -> int:
-    """How many at a time, 0 for all: what adds least to the steps in a row of all at once and to the steps that there are, as
-    shares of them. Neither is more than doubled, about, whatever the clients' sizes."""
+def best(steps: np.ndarray, most: int = 0) -> int:
+    """How many at a time, 0 for all, but no more than `most` unless that is 0: what adds least to the steps in a row of all at
+    once and to the steps that there are, as shares of them. Neither is more than doubled, about, whatever the clients' sizes."""
     fewest, real = packed(steps, 0).in_a_row, max(int(steps.sum()), 1)
-    choices = [0, LEAST] if len(steps) > LEAST else [0]
-    while (lanes := -(-len(steps) // 2 ** (len(choices) - 1))) > LEAST:
+    choices, lanes = [most if most < len(steps) else 0], most or len(steps)
+    while lanes > LEAST:
+        lanes = max(LEAST, -(-lanes // 2))
         choices.append(lanes)
     return min(choices, key=lambda lanes: packed(steps, lanes).in_a_row / max(fewest, 1) + packed(steps, lanes).computed / real)

@@ -59,6 +59,12 @@ def test_a_round_is_predicted_by_its_blocks():
     assert lanes.packed(steps, 3) == (40 + 7 + 1, 3 * 48)
 
 
+def test_no_more_at_a_time_than_a_block_of_participants_has():
+    equal, unequal = np.full(1000, 5), np.arange(1000)[::-1] ** 3
+    assert [lanes.best(equal, most) for most in (0, 300, 60, 1000)] == [0, 300, 60, 0]
+    assert [lanes.best(unequal, most) for most in (0, 300, 60)] == [250, 300, 60]
+
+
 @pytest.mark.parametrize("participants", [20, 128, 300, 1000, 10_000])
 @pytest.mark.parametrize("law", [1.01, 1.3, 2.0, None])
 def test_neither_steps_in_a_row_nor_work_are_doubled_but_where_a_device_would_be_idle(participants, law):
@@ -80,6 +86,7 @@ def test_an_accelerator_trains_unequal_clients_so_many_at_a_time_and_a_cpu_one()
     found = choice()
     assert lanes.LEAST <= found.plan.lanes < 2000 and len(found.steps) == 2000
     assert len(choice(devices=4).steps) == 500
+    assert choice({"stream": 40}).plan.lanes == choice({"stream": 40}).plan.stream == 40
     assert choice(batch="full", steps=3).plan.lanes == choice(steps=3).plan.lanes == 0  # all have as many
 
 
@@ -91,7 +98,7 @@ def test_steps_are_those_that_clients_do():
 
 
 def test_lanes_can_be_forced():
-    assert choice({"lanes": 9}, in_turn=True).plan == choice({"lanes": 9}).plan
+    assert choice({"lanes": 9}, in_turn=True).plan.lanes == choice({"lanes": 9}).plan.lanes == 9
     assert [choice({"side_by_side": value}).plan.lanes for value in (True, False)] == [0, 1]
     assert choice({"lanes": 1}).plan.sequential and not choice({"lanes": 2}).plan.sequential
     with pytest.raises(SpecError, match="leave out one"):
