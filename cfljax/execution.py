@@ -113,7 +113,7 @@ def explain(label: str, choice: Choice) -> str:
     """The choice in words."""
     plan = choice.plan
     lines = [f"{label}:"]
-    how = "one after another" if plan.sequential else f"{plan.lanes or 'all'} at a time side by side"
+    how = "one after another" if plan.sequential else f"{_at_a_time(choice)} at a time side by side"
     lines.append(f"  clients {how}, dealt to {choice.devices} device{'s' if choice.devices > 1 else ''}{_rows(choice)}")
     if choice.by_steps is None or choice.by_gram is None:
         lines.append("  step by step: the Gram form is for plain SGD on a model whose first layer is dense")
@@ -128,16 +128,25 @@ def explain(label: str, choice: Choice) -> str:
     return "\n".join(lines)
 
 
+def _block(choice: Choice) -> int:
+    """How many clients a device has to train at once, at most."""
+    number = 1 if choice.steps is None else len(choice.steps)
+    return min(choice.plan.stream or number, number)
+
+
+def _at_a_time(choice: Choice) -> int:
+    return min(choice.plan.lanes or _block(choice), _block(choice))
+
+
 def _rows(choice: Choice) -> str:
     """What a round takes with the chosen lanes, and with others."""
     if choice.steps is None or choice.plan.sequential:
         return ""
     words, real = [], max(int(choice.steps.sum()), 1)
-    for width in dict.fromkeys((choice.plan.lanes, 0, lanes.LEAST, 1)):
-        if width <= len(choice.steps):
-            found = lanes.packed(choice.steps, width)
-            times = f"{found.computed / real:.3g} times those there are"
-            words.append(f"{width or 'all'} at a time {found.in_a_row} steps in a row, {times}")
+    for width in dict.fromkeys((_at_a_time(choice), _block(choice), lanes.LEAST, 1)):
+        if width <= _block(choice):
+            found = lanes.packed(choice.steps, width, choice.plan.stream)
+            words.append(f"{width} at a time {found.in_a_row} steps in a row, {found.computed / real:.3g} times those there are")
     return "\n  predicted per round: " + "; ".join(words)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 LEAST = 128
-"""Clients side by side that may leave an accelerator idle: as many are trained at a time, whatever their work."""
+"""Clients side by side of which fewer would leave an accelerator idle: as many are trained at a time, whatever their work."""
 
 
 class Packed(NamedTuple):
@@ -29,19 +29,25 @@ def typical(steps: np.ndarray, participants: int) -> np.ndarray:
     return np.sort(steps)[::-1][at]
 
 
-def packed(steps: np.ndarray, lanes: int) -> Packed:
-    """The clients of `steps` i64[S], descending, `lanes` at a time; 0: all."""
-    lanes = lanes or len(steps)
-    in_a_row = int(steps[::lanes].sum())
-    return Packed(in_a_row, in_a_row * lanes)
+def packed(steps: np.ndarray, width: int, block: int = 0) -> Packed:
+    """The clients of `steps` i64[S], descending, `width` at a time of each block of so many; 0: all."""
+    number = len(steps)
+    block = min(block or number, number)
+    width = min(width or block, block)
+    in_a_row = int(steps[np.arange(number) % block % width == 0].sum())
+    return Packed(in_a_row, in_a_row * width)
 
 
-def best(steps: np.ndarray, most: int = 0) -> int:
-    """How many at a time, 0 for all, but no more than `most` unless that is 0: what adds least to the steps in a row of all at
-    once and to the steps that there are, as shares of them. Neither is more than doubled, about, whatever the clients' sizes."""
-    fewest, real = packed(steps, 0).in_a_row, max(int(steps.sum()), 1)
-    choices, lanes = [most if most < len(steps) else 0], most or len(steps)
-    while lanes > LEAST:
-        lanes = max(LEAST, -(-lanes // 2))
-        choices.append(lanes)
-    return min(choices, key=lambda lanes: packed(steps, lanes).in_a_row / max(fewest, 1) + packed(steps, lanes).computed / real)
+def best(steps: np.ndarray, block: int = 0) -> int:
+    """How many at a time of each block of participants, 0 for all: LEAST or an even part of them, of more, that adds least to
+    the steps in a row of all at once and to the steps that there are, as shares of them. Where parts may be small enough neither
+    is more than doubled, about."""
+    number = min(block or len(steps), len(steps))
+    at_once, real = packed(steps, 0, block).in_a_row, int(steps.sum())
+
+    def price(width: int) -> float:
+        found = packed(steps, width, block)
+        return found.in_a_row / max(at_once, 1) + found.computed / max(real, 1)
+
+    even = (-(-number // int(2 ** (i / 2))) for i in range(2, 40))
+    return min((0, *(width for width in (*even, LEAST) if LEAST <= width < number)), key=price)

@@ -107,7 +107,7 @@ def deal_out(costs: jax.Array, plan: Plan, owner: jax.Array | None = None) -> De
     share = min(number, int(-(-number * room // width)))
     if owner is not None:
         own = owner == jax.lax.axis_index(AXIS)
-        first = jnp.argsort(~own, stable=True).astype(jnp.int32)
+        first = (jnp.argsort(~own, stable=True) if plan.sequential else jnp.lexsort((-costs, ~own))).astype(jnp.int32)
         return Dealt(jnp.where(own[first], first, -1), None, jnp.sum(own, dtype=jnp.int32), share)
     lists, place = deal(costs, width, share)
     return Dealt(lists[jax.lax.axis_index(AXIS)], place)
@@ -192,4 +192,4 @@ def _on_one(job: Callable[[jax.Array], Any], numbers: jax.Array, costs: jax.Arra
     order = jnp.argsort(jnp.where(numbers >= 0, -costs[numbers], jnp.inf))
     blocks = jnp.pad(numbers[order], (0, -number % lanes), constant_values=-1).reshape(-1, lanes)
     back = jnp.argsort(order)
-    return jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:])[back], jax.lax.map(jax.vmap(job), blocks))
+    return jax.tree.map(lambda each: each.reshape(blocks.size, *each.shape[2:])[back], jax.lax.map(jax.vmap(job), blocks))
