@@ -19,6 +19,7 @@ from cfljax.local.optimiser import sgd
 from cfljax.local.products import Gram, all_samples, kept, made
 from cfljax.local.schedule import Course, Orders, Seen, Task, follow
 from cfljax.local.train import Progress, start_of, stepper
+from cfljax.local.turned import turns
 from cfljax.models.flat import FirstDense, Forward
 from cfljax.types import Federation, Grams, Hyper, Model, Updates
 
@@ -108,7 +109,8 @@ def train_on_gram(
     along = (None if pull is None else x @ pull, None if velocity is None else x @ velocity)
     gram = made(x, count, in_turn) if grams is None else kept(grams, task.client, count, length, orders is None)
     fixed = Fixed(gram, x @ kernel if outputs is None else outputs, along, y)
-    step = stepper(rule, hyper, others if near is None else near)
+    turn = turns(others) if in_turn else lambda tree: tree
+    step = stepper(rule, hyper, turn(others if near is None else near))
     width, few = fixed.outputs.shape[1], in_turn and orders is not None and orders.batch <= FEW
     zero = (jnp.zeros((width, length)),) * 2 if few and width <= FEW else (jnp.zeros((length, width)),)
     aside = (None, None) if pull is None and velocity is None else (jnp.zeros(2), jnp.array([0.0, 1.0]))
@@ -118,19 +120,20 @@ def train_on_gram(
         progress, layer = at
         where, mask, there = (None, here, count) if seen is None else seen
         z, labels = _seen(fixed, layer, where, number > 0)
-        loss, (dz, grads) = jax.value_and_grad(_loss_sum, (1, 2))(model, z, progress.params, first, labels, mask)
+        loss_sum = lambda z, params: _loss_sum(model, z, turn(params), first, labels, mask)  # noqa: E731
+        loss, (dz, grads) = jax.value_and_grad(loss_sum, (0, 1))(z, progress.params)
         samples = there.astype(jnp.float32)
         mean = 1 / jnp.maximum(samples, 1.0)
         progress = step(progress, (loss * mean, samples, jax.tree.map(lambda g: g * mean, grads)))
         return progress, _move(fixed.gram, layer, hyper, where, dz if "loss_sum" in hyper else dz * mean)
 
-    end, layer = follow(course, orders, visit, (start_of(rule, others, rest_velocity), layer))
+    end, layer = follow(course, orders, visit, (start_of(rule, turn(others), turn(rest_velocity)), layer))
     moved = -_across(layer.a, x) - _sum(layer.moved, pull, velocity)
-    step_of_others = jax.tree.map(jnp.subtract, end.params, others)
+    step_of_others = jax.tree.map(jnp.subtract, turn(end.params), others)
     delta = jnp.where(course.total > 0, model.ravel(replaced(step_of_others, first.kernel, moved)), 0.0)
     buffers = None
     if velocity is not None and layer.u is not None:
-        buffers = model.ravel(replaced(end.optimiser, first.kernel, _across(layer.u, x) + _sum(layer.speed, pull, velocity)))
+        buffers = model.ravel(replaced(turn(end.optimiser), first.kernel, _across(layer.u, x) + _sum(layer.speed, pull, velocity)))
     return Updates(delta, end.loss / course.visited, course.total, buffers, which)
 
 

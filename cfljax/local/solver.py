@@ -77,7 +77,7 @@ def make_solver(
 ) -> Solver:
     """The solver for a model; everything here is static."""
     sequential, plain_sgd = plan.sequential, optimizer == "sgd" and not arguments
-    by_steps = turned(model) if sequential and plain_sgd else model
+    by_steps = turned(model) if sequential and plain_sgd and first_layer(model) is not None else model
 
     def step_rule(hyper: Hyper) -> StepRule:
         return sgd(hyper) if plain_sgd else from_optax(optimizer, dict(arguments), hyper)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cfljax import data, keys
-from cfljax.local import schedule, turned
+from cfljax.local import gram, schedule, turned
+from cfljax.local.train import stepper
 from tests import toy
 from tests.local.test_plans import PULLS, jobs_of
 
@@ -19,36 +20,58 @@ def wide():
 @pytest.mark.parametrize("hidden", [None, 7])
 def test_a_turned_kernel_trains_to_the_same_model(wide, monkeypatch, hidden):
     model = toy.model(hidden, features=40)
-    assert turned.turned(model) is not model
     numbers, anchored, moving = PULLS["a velocity and both pulls"]
     jobs = jobs_of(wide, model, anchored, moving)
     hyper = {name: jnp.float32(value) for name, value in ({"lr": 0.05} | numbers).items()}
     fit = lambda: jax.jit(toy.solver(model, epochs=3).fit)(keys.root(5), wide, jobs, hyper)  # noqa: E731
     lying = fit()
     monkeypatch.setattr(turned, "NARROW", 0)
-    assert turned.turned(model) is model
+    assert turned.turned(model).unravel(jobs.start[0])["dense_0"]["kernel"].shape[0] == 40
     standing = fit()
     assert np.abs(lying.delta).max() > 0.01
     for one, other in zip(jax.tree.leaves(lying), jax.tree.leaves(standing), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_only_narrow_first_layers_are_turned():
-    for hidden, is_turned in ((10, True), (11, False)):  # at most a quarter of the 40 inputs
-        model = toy.model(hidden, features=40)
-        assert (turned.turned(model) is not model) is is_turned
-    model = toy.model(10, features=40)
+@pytest.mark.parametrize(("hidden", "kernels"), [(10, [(10, 40), (10, 4)]), (11, [(40, 11), (11, 4)]), (16, [(40, 16), (4, 16)])])
+def test_only_thin_kernels_are_turned(hidden, kernels):
+    model = toy.model(hidden, features=40)  # at most a quarter as wide as long
     w = jax.random.normal(jax.random.key(0), (model.size,))
-    kernel = turned.turned(model).unravel(w)["dense_0"]["kernel"]
-    assert kernel.shape == (10, 40)
-    assert np.array_equal(turned.turned(model).ravel(turned.turned(model).unravel(w)), w)
+    tree = turned.turned(model).unravel(w)
+    assert [tree[name]["kernel"].shape for name in ("dense_0", "dense_1")] == kernels
+    assert np.array_equal(turned.turned(model).ravel(tree), w)
+    x = jax.random.normal(jax.random.key(1), (5, 40))
+    np.testing.assert_allclose(turned.turned(model).forward(tree, x), model.forward(model.unravel(w), x), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("gram", [0, 4096])
-def test_epochs_shuffled_at_once_are_the_epochs_shuffled_in_turn(wide, monkeypatch, gram):
+@pytest.mark.parametrize("case", ["a velocity and both pulls", "all pulls and momentum"])
+def test_kernels_behind_a_gram_matrix_that_lie_flat_train_to_the_same_model(wide, monkeypatch, case):
+    numbers, anchored, moving = PULLS[case]
+    model = toy.model(16, features=40)
+    jobs = jobs_of(wide, model, anchored, moving)
+    hyper = {name: jnp.float32(value) for name, value in ({"lr": 0.05} | numbers).items()}
+    fits = []
+    for narrow in (turned.NARROW, 0):
+        monkeypatch.setattr(turned, "NARROW", narrow)
+        shapes = []
+
+        def noting(rule, hyper, anchor, shapes=shapes):
+            shapes.append(anchor["dense_1"]["kernel"].shape)
+            return stepper(rule, hyper, anchor)
+
+        monkeypatch.setattr(gram, "stepper", noting)
+        fits.append(jax.jit(toy.solver(model, epochs=3, gram=4096).fit)(keys.root(5), wide, jobs, hyper))
+        assert shapes[0] == ((4, 16) if narrow else (16, 4))
+    assert np.abs(fits[0].delta).max() > 0.01
+    for one, other in zip(*map(jax.tree.leaves, fits), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("most", [0, 4096])
+def test_epochs_shuffled_at_once_are_the_epochs_shuffled_in_turn(wide, monkeypatch, most):
     model = toy.model(features=40)
     jobs, hyper = jobs_of(wide, model, False, False), {"lr": jnp.float32(0.05)}
-    fit = lambda: jax.jit(toy.solver(model, epochs=4, gram=gram).fit)(keys.root(5), wide, jobs, hyper)  # noqa: E731
+    fit = lambda: jax.jit(toy.solver(model, epochs=4, gram=most).fit)(keys.root(5), wide, jobs, hyper)  # noqa: E731
     at_once = fit()
     monkeypatch.setattr(schedule, "SHUFFLED", 0)
     in_turn = fit()
