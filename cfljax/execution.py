@@ -55,7 +55,7 @@ def choose(run: Run, model: Model, federation: Federation, in_turn: bool, device
         stream = block_of(participants, model.size) if forced.stream is None else forced.stream
     layer = speed.layer_of(model) if run.train.optimizer == "sgd" else None
     counts, longest = np.asarray(federation.train.count), federation.train.longest
-    steps = lanes.typical(_steps(work, counts), -(-participants // devices))
+    steps = lanes.typical(np.where(counts > 0, speed.steps_of(work, counts), 0), -(-participants // devices))
     width = _lanes(forced, in_turn, steps, stream)
     sequential = width == 1
     alike = bool(not run.train.stragglers and counts.sum() >= ALIKE * longest * len(counts))
@@ -83,14 +83,6 @@ def _lanes(forced: Forced, in_turn: bool, steps: np.ndarray, stream: int) -> int
     if forced.side_by_side is not None:
         return 0 if forced.side_by_side else 1
     return 1 if in_turn else lanes.best(steps, stream)
-
-
-def _steps(work: Work, counts: np.ndarray) -> np.ndarray:
-    """i64[C]: what each client does in a round."""
-    if work.steps is not None:
-        return np.where(counts > 0, int(work.steps), 0)
-    assert work.epochs is not None
-    return work.epochs * (-(-counts.astype(np.int64) // work.batch) if work.batch else (counts > 0).astype(np.int64))
 
 
 def _predicted(

@@ -31,7 +31,7 @@ from cfljax.local.speed import expected, layer_of, made
 from cfljax.local.spread import devices, spread
 from cfljax.local.train import train
 from cfljax.local.turned import turned
-from cfljax.types import Federation, Hyper, Jobs, Model, Updates
+from cfljax.types import Federation, Grams, Hyper, Jobs, Model, Updates
 
 __all__ = ["Plan", "Solver", "Work", "make_solver"]
 
@@ -77,7 +77,8 @@ def make_solver(
 ) -> Solver:
     """The solver for a model; everything here is static."""
     sequential, plain_sgd = plan.sequential, optimizer == "sgd" and not arguments
-    by_steps = turned(model) if sequential and plain_sgd and first_layer(model) is not None else model
+    form = GramForm(model, plan, plain_sgd and first_layer(model) is not None)
+    by_steps = turned(model) if sequential and form.exact else model
 
     def step_rule(hyper: Hyper) -> StepRule:
         return sgd(hyper) if plain_sgd else from_optax(optimizer, dict(arguments), hyper)
@@ -90,29 +91,15 @@ def make_solver(
         sent = lambda task: _sent(sending, federation, task, one(task), hyper)  # noqa: E731
         return _each(sent if touched(sending, hyper) else one, key, federation, jobs, plan, costs(federation, jobs, work))
 
-    def sizes_of(federation: Federation, work: Work) -> tuple[int, ...]:
-        on_gram = plain_sgd and first_layer(model) is not None
-        return gram_sizes(plan, federation.train.longest, work.batch) if on_gram else ()
-
-    def kept(federation: Federation, sizes: tuple[int, ...]) -> bool:
-        grams = federation.train.grams
-        return sequential and grams is not None and grams.sizes == sizes
-
     def costs(federation: Federation, jobs: Jobs, work: Work = work) -> jax.Array:
-        layer = layer_of(model) if sequential and plain_sgd and devices() > 1 else None
-        if layer is None:
-            return samples_of(federation, jobs)
-        samples, steps = federation.train.count[jobs.client], train_steps(federation, jobs, work)
-        sizes = sizes_of(federation, work)
-        return expected(layer, work, samples, steps, sizes, made(sequential, kept(federation, sizes)))
+        return form.costs(federation, jobs, work)
 
     def chooses(federation: Federation) -> bool:
-        sizes, alike = sizes_of(federation, work), federation.owner is None and not sending.robust
+        sizes, alike = form.sizes(federation, work), federation.owner is None and not sending.robust
         return sequential and alike and not plan.stream and bool(sizes) and sizes[-1] >= federation.train.longest
 
     def trainer(federation: Federation, hyper: Hyper, work: Work, choice: Among | None = None) -> Callable[[Task], Updates]:
-        sizes = sizes_of(federation, work)
-        grams = federation.train.grams if kept(federation, sizes) else None
+        sizes, grams = form.sizes(federation, work), form.kept(federation, work)
 
         def plain(task: Task, course: Course, orders: Orders | None) -> Updates:
             return train(by_steps, federation, task, course, orders, step_rule(hyper), hyper)
@@ -132,6 +119,33 @@ def make_solver(
 
     send, adding = _sender(plan, sending), functools.partial(rule, sending)
     return Solver(fit, at_home, *_gradients(model, plan), send, adding, costs, chooses, work, plan)
+
+
+class GramForm(NamedTuple):
+    """Which clients are trained on their Gram matrix."""
+
+    model: Model
+    plan: Plan
+    exact: bool
+    """Whether any may be."""
+
+    def sizes(self, federation: Federation, work: Work) -> tuple[int, ...]:
+        """Those of the matrices."""
+        return gram_sizes(self.plan, federation.train.longest, work.batch) if self.exact else ()
+
+    def kept(self, federation: Federation, work: Work) -> Grams | None:
+        """The matrices, where they have been made beforehand."""
+        grams = federation.train.grams if self.plan.sequential else None
+        return grams if grams is not None and grams.sizes == self.sizes(federation, work) else None
+
+    def costs(self, federation: Federation, jobs: Jobs, work: Work) -> jax.Array:
+        """`Solver.costs`."""
+        layer = layer_of(self.model) if self.exact and self.plan.sequential and devices() > 1 else None
+        if layer is None:
+            return samples_of(federation, jobs)
+        samples, steps = federation.train.count[jobs.client], train_steps(federation, jobs, work)
+        how = made(True, self.kept(federation, work) is not None)
+        return expected(layer, work, samples, steps, self.sizes(federation, work), how)
 
 
 class Way(NamedTuple):

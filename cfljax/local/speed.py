@@ -88,7 +88,7 @@ def expected(layer: Layer, work: Work, samples: jax.Array, steps: jax.Array, siz
 
 def by_steps(speed: Speed, layer: Layer, work: Work, samples: Any, steps: Any = None) -> Any:
     """Predicted seconds to train the layer of one client step by step; `steps`: as many, not all that the work asks for."""
-    steps = _steps(work, samples) if steps is None else steps
+    steps = steps_of(work, samples) if steps is None else steps
     if work.batch is None:
         fetched, each = samples * layer.inputs, speed.large
     else:
@@ -99,7 +99,7 @@ def by_steps(speed: Speed, layer: Layer, work: Work, samples: Any, steps: Any = 
 
 def by_gram(speed: Speed, layer: Layer, work: Work, samples: Any, size: int, steps: Any = None, made: Made = "in turn") -> Any:
     """The same on a Gram matrix of `size` rows."""
-    steps = _steps(work, samples) if steps is None else steps
+    steps = steps_of(work, samples) if steps is None else steps
     pairs = samples * (samples + BLOCK) / 2 if made == "in turn" and size > WHOLE else size * size * (made != "beforehand")
     once = layer.inputs * ((pairs + 2 * size * layer.width) * speed.large + size * speed.value)
     if work.batch is None:
@@ -121,7 +121,8 @@ def gram_limit(speed: Speed, layer: Layer, work: Work, longest: int, made: Made 
     return limit if limit < longest else max(limit, next((rung for rung in LADDER if rung >= longest), longest))
 
 
-def _steps(work: Work, samples: int) -> int:
+def steps_of(work: Work, samples: Any) -> Any:
+    """Those of a client of so many samples, or of each of several, that are no stragglers."""
     if work.steps is not None:
         return int(work.steps)
     assert work.epochs is not None

@@ -102,15 +102,26 @@ def test_an_accelerator_trains_unequal_clients_so_many_at_a_time_and_a_cpu_one()
     found = choice()
     assert lanes.LEAST <= found.plan.lanes < 2000 and len(found.steps) == 2000
     assert len(choice(devices=4).steps) == 500
-    assert choice({"stream": 500}).plan.lanes in (125 * 2, 167) and choice({"stream": 1}).plan.lanes == 0
+    assert choice({"stream": 500}).plan.lanes == 250 and choice({"stream": 1}).plan.lanes == 0
     assert choice(batch="full", steps=3).plan.lanes == choice(steps=3).plan.lanes == 0  # all have as many
 
 
 def test_steps_are_those_that_clients_do():
-    counts = np.array([0, 1, 10, 11])
-    twice = {"epochs": 2, "batch": 10}
-    for train, wanted in ((twice, [0, 2, 2, 4]), (twice | {"batch": "full"}, [0, 2, 2, 2]), ({"steps": 7}, [0, 7, 7, 7])):
-        assert execution._steps(execution.work_of(run_of(**train)), counts).tolist() == wanted
+    twice, four = {"epochs": 2, "batch": 10}, EQUAL | {"samples": 400, "clients": 4}
+    for train, wanted in ((twice, [4, 2, 2, 0]), (twice | {"batch": "full"}, [2, 2, 2, 0]), ({"steps": 7}, [7, 7, 7, 0])):
+        run = run_of(data=four, **train)
+        federation = assemble.host_federation(run)
+        federation = toy.replace(federation, train=toy.replace(federation.train, count=np.array([0, 1, 10, 11], np.int32)))
+        found = execution.choose(run, assemble.model_of(run, federation), federation, False)
+        assert found.steps.tolist() == wanted
+
+
+@pytest.mark.parametrize(("width", "wanted"), [(0, [[3, 4, 0], [2, 5, 1]]), (1, [[0, 3, 4], [1, 2, 5]])])
+def test_a_device_trains_the_clients_whose_samples_it_has_the_largest_first_where_they_wait(width, wanted, monkeypatch):
+    monkeypatch.setattr(spread, "devices", lambda: 2)
+    costs, owner = jnp.array([1.0, 2, 5, 9, 3, 4]), jnp.array([0, 1, 1, 0, 0, 1])
+    mine = jax.vmap(lambda _: spread.deal_out(costs, Plan(width), owner).mine, axis_name=spread.AXIS)(jnp.arange(2))
+    assert [[int(s) for s in row if s >= 0] for row in mine] == wanted
 
 
 def test_lanes_can_be_forced():
