@@ -20,10 +20,10 @@ from cfljax.mesh import CLIENTS as AXIS
 from cfljax.mesh import RUNS
 from cfljax.types import Federation
 
-ROOM = 1.5
-"""A device has room for so many times its share of the jobs, so that few large ones can be set off against many small ones, unless
-all are alike (`Plan.alike`): what is done with all updates is done with the places to spare, too."""
-
+SPARE = 16
+"""So many places to spare a device has, or half its share of the jobs where that is less, so that few large ones can be set off
+against many small ones: its work is then within 2 in 100 of even, mostly, whatever the spread of sizes. More only cost time: what
+is done with all updates is done with the places to spare, too. Where all jobs are alike (`Plan.alike`) there are none."""
 
 _devices: contextvars.ContextVar[int] = contextvars.ContextVar("devices", default=1)
 
@@ -103,14 +103,19 @@ def deal_out(costs: jax.Array, plan: Plan, owner: jax.Array | None = None) -> De
     number, width = costs.shape[0], devices()
     if width == 1 or (number == 1 and owner is None):
         return None
-    room = 1 if plan.alike and owner is None else ROOM
-    share = min(number, int(-(-number * room // width)))
+    share = _places(number, width, plan.alike and owner is None)
     if owner is not None:
         own = owner == jax.lax.axis_index(AXIS)
         first = (jnp.argsort(~own, stable=True) if plan.sequential else jnp.lexsort((-costs, ~own))).astype(jnp.int32)
         return Dealt(jnp.where(own[first], first, -1), None, jnp.sum(own, dtype=jnp.int32), share)
     lists, place = deal(costs, width, share)
     return Dealt(lists[jax.lax.axis_index(AXIS)], place)
+
+
+def _places(number: int, devices: int, alike: bool) -> int:
+    """How many of the jobs a device has room for."""
+    even = -(-number // devices)
+    return even if alike else min(number, even + min(SPARE, even // 2))
 
 
 @contextlib.contextmanager

@@ -5,11 +5,13 @@ The samples of the listed clients are laid end to end; block b is samples bÂ·B â
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import compress, repeat
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import Literal
 
 from cfljax.federation.gather import samples
 from cfljax.local.spread import devices, mine, share
@@ -22,28 +24,33 @@ CACHED_FLOATS = 1 << 20
 
 
 def block_size(model: Model, federation: Federation, copies: int, most: int) -> int:
-    """Samples per block, so that the activations of `copies` models stay small. A block is computed whole, so there are about as
-    many for each device, and they are no larger than that takes; `most`: all the samples that there may be."""
+    """Samples per block, so that the samples and the activations of `copies` models stay small. A block is computed whole, so there
+    are about as many for each device, and they are no larger than that takes; `most`: all the samples that there may be."""
     x = jax.eval_shape(lambda: samples(federation, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), jnp.ones(1, bool))[0])
     params = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
-    jaxpr = jax.make_jaxpr(lambda p, v: model.forward(p, v, None))(params, x)
-    widest = max([x.size, *_widths(jaxpr.jaxpr, model.size)])
+    jaxpr = jax.make_jaxpr(lambda p, v: model.forward(p, v, None))(params, x).jaxpr
+    own = jaxpr.invars[: len(jax.tree.leaves(params))]
+    widest = max([x.size, *(size * (copies if each else 1) for size, each in _widths(jaxpr, own))])
     floats = CACHED_FLOATS if jax.default_backend() == "cpu" else BLOCK_FLOATS
-    limit = min(4096, max(16, floats // (widest * copies) // 16 * 16))
+    limit = min(4096, max(16, floats // widest // 16 * 16))
     blocks = devices() * -(-max(most, 1) // (devices() * limit))
     return -(-max(most, 1) // (16 * blocks)) * 16
 
 
-def _widths(jaxpr: Any, parameters: int) -> list[int]:
-    """Sizes of the intermediates of a one-sample pass that scale with the batch (those smaller than the parameters, or not)."""
-    sizes = []
+def _widths(jaxpr: Any, own: Iterable[Any]) -> Iterator[tuple[int, bool]]:
+    """(size, whether each model has its own) of the intermediates of a one-sample pass that scale with the batch. `own`: the inputs
+    of which each model has its own."""
+    known = set(own)
     for equation in jaxpr.eqns:
-        sizes += [v.aval.size for v in equation.outvars if v.aval.shape[:1] == (1,)]
+        inputs = [not isinstance(v, Literal) and v in known for v in equation.invars]
+        if any(inputs):
+            known.update(equation.outvars)
+        yield from ((v.aval.size, any(inputs)) for v in equation.outvars if v.aval.shape[:1] == (1,))
         for inner in equation.params.values():
             inner = getattr(inner, "jaxpr", inner)
             if hasattr(inner, "eqns"):
-                sizes += _widths(inner, parameters)
-    return sizes
+                alike = len(inner.invars) == len(inputs)
+                yield from _widths(inner, compress(inner.invars, inputs if alike else repeat(any(inputs))))
 
 
 def fold_blocks(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax import evaluate
+from cfljax import data, evaluate
 from cfljax.federation.pack import pad
 from cfljax.local import stream
 from tests import toy
@@ -125,6 +125,25 @@ def test_blocks_shrink_for_wide_models(case):
     assert stream.block_size(model, federation, 1, 63) == 64 and stream.block_size(model, federation, 1, 0) == 16  # computed whole
     wide = dataclasses.replace(federation)
     assert stream.block_size(toy.model(70_000), wide, 8, 10_000) < 100
+
+
+def _jitted(params, x, key=None):
+    return jax.jit(lambda p, v: jnp.tanh(v @ p))(params, x)
+
+
+def _scanned(params, x, key=None):
+    halves = x.reshape(-1, 2, 1000).swapaxes(0, 1), params.reshape(2, 1000, 100)
+    return jax.lax.scan(lambda total, half: (total + half[0] @ half[1], None), jnp.zeros((x.shape[0], 100)), halves)[0]
+
+
+@pytest.mark.parametrize("forward", [lambda p, x, key=None: x @ p, _jitted, _scanned])
+def test_models_share_a_blocks_samples_and_each_has_its_activations(forward):
+    """2,000 features and 100 outputs: ten models' outputs are no larger than the samples, forty are twice as large."""
+    source = data.load("blobs", {"samples": 90, "features": 2000, "classes": 4}, seed=0)
+    federation, small = toy.federation(clients=3, source=source), toy.model()
+    model = small._replace(size=200_000, unravel=lambda w: w.reshape(2000, 100), forward=forward)
+    one, ten, forty = (stream.block_size(model, federation, copies, 524 * 256) for copies in (1, 10, 40))
+    assert one == ten == 512 and forty == 256
 
 
 @pytest.mark.parametrize("devices", [1, 2, 8])

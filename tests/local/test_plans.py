@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cfljax import data, keys, models
-from cfljax.local import gram, speed, spread
+from cfljax.local import gram, speed
 from cfljax.local import products as inner_products
 from cfljax.local.plan import LADDER, Plan, gram_sizes
 from cfljax.local.schedule import Work
@@ -254,24 +254,6 @@ def test_the_machine_is_measured_once_and_the_measurement_kept(tmp_path, monkeyp
 def test_a_measurement_is_plausible():
     found = speed.measure()
     assert all(0 < value < 1e-2 for value in found)
-
-
-def test_jobs_are_dealt_longest_first_to_the_least_busy():
-    costs = jnp.array([5.0, 1, 9, 1, 1, 1])
-    lists, place = spread.deal(costs, 2, 5)
-    loads = [sum(float(costs[s]) for s in row if s >= 0) for row in np.asarray(lists)]
-    assert sorted(loads) == [9, 9]
-    flat = np.asarray(lists).ravel()
-    assert [int(flat[p]) for p in np.asarray(place)] == list(range(6))
-    full, _ = spread.deal(jnp.array([9.0, 1, 1, 1]), 2, 2)
-    assert sorted(np.asarray(full).ravel().tolist()) == [0, 1, 2, 3]  # no device takes more than it has room for
-
-
-@pytest.mark.parametrize("alike", [True, False])
-def test_devices_need_places_to_spare_only_for_unequal_clients(alike, monkeypatch):
-    monkeypatch.setattr(spread, "devices", lambda: 2)
-    dealt = jax.vmap(lambda _: spread.deal_out(jnp.ones(7), Plan(alike=alike)).mine, axis_name=spread.AXIS)(jnp.arange(2))
-    assert dealt.shape == ((2, 4) if alike else (2, 6)) and sorted(np.asarray(dealt[dealt >= 0])) == [*range(7)]
 
 
 DEVICES = """

@@ -1,0 +1,38 @@
+"""Jobs dealt to devices: evenly, and with as few places as that takes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax.local import spread
+from cfljax.local.plan import Plan
+
+
+def test_jobs_are_dealt_longest_first_to_the_least_busy():
+    costs = jnp.array([5.0, 1, 9, 1, 1, 1])
+    lists, place = spread.deal(costs, 2, 5)
+    loads = [sum(float(costs[s]) for s in row if s >= 0) for row in np.asarray(lists)]
+    assert sorted(loads) == [9, 9]
+    flat = np.asarray(lists).ravel()
+    assert [int(flat[p]) for p in np.asarray(place)] == list(range(6))
+    full, _ = spread.deal(jnp.array([9.0, 1, 1, 1]), 2, 2)
+    assert sorted(np.asarray(full).ravel().tolist()) == [0, 1, 2, 3]  # no device takes more than it has room for
+
+
+PLACES = [(7, True, 4), (7, False, 6), (20, False, 15), (1000, False, 516), (2, False, 1)]
+
+
+@pytest.mark.parametrize(("jobs", "alike", "places"), PLACES)
+def test_devices_need_places_to_spare_only_for_unequal_clients_and_not_many(jobs, alike, places, monkeypatch):
+    monkeypatch.setattr(spread, "devices", lambda: 2)
+    dealt = jax.vmap(lambda _: spread.deal_out(jnp.ones(jobs), Plan(alike=alike)).mine, axis_name=spread.AXIS)(jnp.arange(2))
+    assert dealt.shape == (2, places) and sorted(np.asarray(dealt[dealt >= 0])) == [*range(jobs)]
+
+
+@pytest.mark.parametrize(("jobs", "devices"), [(20, 4), (50, 4), (1000, 8)])
+def test_places_to_spare_suffice_for_sizes_after_a_power_law(jobs, devices):
+    costs = jnp.asarray(np.random.default_rng(jobs).permutation(1000 / np.arange(1, jobs + 1)).astype(np.float32))
+    lists, _ = spread.deal(costs, devices, spread._places(jobs, devices, alike=False))
+    loads = np.where(np.asarray(lists) >= 0, np.asarray(costs)[np.asarray(lists)], 0).sum(1)
+    assert loads.max() <= 1.05 * max(loads.mean(), float(costs.max()))
