@@ -83,7 +83,7 @@ class Dealt(NamedTuple):
     own: jax.Array | None = None
     """i32[]: how many this device does, the first of `mine`, where any number may be its own."""
     block: int = 1
-    """So many at a time, then."""
+    """So many at a time, then: about all that are its own, as a second block of clients side by side would cost as much again."""
 
     def collect(self, results: Any) -> Any:
         """The results of all jobs in their order, from those of this device's, one for each place."""
@@ -103,19 +103,18 @@ def deal_out(costs: jax.Array, plan: Plan, owner: jax.Array | None = None) -> De
     number, width = costs.shape[0], devices()
     if width == 1 or (number == 1 and owner is None):
         return None
-    share = _places(number, width, plan.alike and owner is None)
+    even = -(-number // width)
     if owner is not None:
         own = owner == jax.lax.axis_index(AXIS)
         first = (jnp.argsort(~own, stable=True) if plan.sequential else jnp.lexsort((-costs, ~own))).astype(jnp.int32)
-        return Dealt(jnp.where(own[first], first, -1), None, jnp.sum(own, dtype=jnp.int32), share)
-    lists, place = deal(costs, width, share)
+        return Dealt(jnp.where(own[first], first, -1), None, jnp.sum(own, dtype=jnp.int32), min(number, even + even // 2))
+    lists, place = deal(costs, width, even if plan.alike else _places(number, even))
     return Dealt(lists[jax.lax.axis_index(AXIS)], place)
 
 
-def _places(number: int, devices: int, alike: bool) -> int:
-    """How many of the jobs a device has room for."""
-    even = -(-number // devices)
-    return even if alike else min(number, even + min(SPARE, even // 2))
+def _places(number: int, even: int) -> int:
+    """How many of unequal jobs a device has room for, whose even share is known."""
+    return min(number, even + min(SPARE, even // 2))
 
 
 @contextlib.contextmanager
