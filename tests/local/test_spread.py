@@ -42,6 +42,9 @@ def test_a_device_mostly_does_its_own_clients_in_one_block(monkeypatch):
     """Of 1,000 clients on two devices hardly ever more than 750 are one's own, but in every third round more than 516."""
     monkeypatch.setattr(spread, "devices", lambda: 2)
     owner, blocks = jnp.arange(1000) % 2, []
-    deal = lambda _: blocks.append(spread.deal_out(jnp.ones(1000), Plan(0), owner).block)
+
+    def deal(_):
+        blocks.append(spread.deal_out(jnp.ones(1000), Plan(0), owner).block)
+
     jax.vmap(deal, axis_name=spread.AXIS)(jnp.arange(2))
     assert blocks == [750]
