@@ -9,6 +9,7 @@ from typing import Any
 
 from cfljax.config.data import Data
 from cfljax.config.frozen import canonical, plain
+from cfljax.config.identity import changes_of
 from cfljax.config.train import Train
 from cfljax.origin import Origin
 from cfljax.registry import origins
@@ -60,6 +61,11 @@ class Run:
         """What an identity says about them: nothing, where all is the package's."""
         return tuple(sorted({origin.code for origin in self.origins}))
 
+    @cached_property
+    def changes(self) -> tuple[str, ...]:
+        """Names of the changes since version 0.1 that concern this run (see `identity`)."""
+        return changes_of(self.resolved())
+
     def resolved(self) -> dict[str, Any]:
         """Every option with its value, as plain nested tables; None is left out. `seeds`, `method` and `plugins` as a spec has
         them."""
@@ -83,6 +89,7 @@ class Run:
             canonical(self.train),
             str(self.seed),
             *self.foreign,
+            *(f"changed: {name}" for name in self.changes),
         )
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
