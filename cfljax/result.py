@@ -14,7 +14,7 @@ import numpy as np
 from cfljax import frames
 from cfljax.errors import StoreError
 from cfljax.options import show
-from cfljax.store import DamagedWarning, Store, planned
+from cfljax.store import DamagedWarning, OlderWarning, Store, older, planned
 from cfljax.store.atomic import storing, write_bytes
 
 if TYPE_CHECKING:
@@ -139,6 +139,8 @@ class Results:
         keep_rest = everything or not plan
         self.records = {name: found[name] for name in order + (rest if keep_rest else [])}
         self.left_out = 0 if keep_rest else len(rest)
+        if line := older.shown(self.store, self.records):
+            warnings.warn(line, OlderWarning, stacklevel=2)
 
     def __len__(self) -> int:
         return len(self.records)

@@ -33,4 +33,12 @@ def changes_of(config: Config) -> tuple[str, ...]:
 def missing(config: Config, made_with: Collection[str]) -> list[Change]:
     """The changes that concern a record of this configuration and were not made yet when it was computed; `made_with`: the
     record's own `changes`."""
-    return [change for change in CHANGES if change.name not in made_with and change.concerns(config)]
+    return [change for change in CHANGES if change.name not in made_with and _concerned(change, config)]
+
+
+def _concerned(change: Change, config: Config) -> bool:
+    """Of a record, whose configuration may lack what a resolved one has: what does not say that it is concerned is not."""
+    try:
+        return change.concerns(config)
+    except (KeyError, TypeError, AttributeError):
+        return False

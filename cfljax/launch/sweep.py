@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from cfljax.launch.batch import InHalves, run_batch
 from cfljax.launch.checkpoint import Keeper
 from cfljax.local import speed
 from cfljax.progress import Progress
-from cfljax.store import Store
+from cfljax.store import OlderWarning, Store, older
 
 
 class Options(NamedTuple):
@@ -205,6 +206,13 @@ def as_laid_down(runs: list[Run], width: int) -> plan.Batch | None:
     return plan.Batch(whole[0].runs, width, whole[0].key, f"{key}/{width}")
 
 
+def _tell_of_older(store: Store, left: list[str]) -> None:
+    """Name in one line what an earlier start has computed as an older version did, and this one leaves out."""
+    found = (store.record(name) for name in left)
+    if line := older.left(store, [record for record in found if record is not None]):
+        warnings.warn(line, OlderWarning, stacklevel=2)
+
+
 def _entry(batch: plan.Batch) -> dict[str, Any]:
     return {"runs": [run.id for run in batch.runs], "width": batch.width}
 
@@ -244,6 +252,7 @@ def _settle(spec: Spec, store: Store, limit: int | Callable[[Run], int], threads
         "units": [run.id for run in runs],
         "batches": [_entry(batch) for batch in batches],
     }
+    _tell_of_older(store, [name for name in before.get("units", []) if name not in by_id])
     if store.read_plan() != json.loads(json.dumps(table)):
         store.write_plan(table)
     return batches

@@ -11,7 +11,11 @@ from cfljax.report.compare import Row, rows
 from cfljax.report.curves import Curves, chosen, curves, with_target
 from cfljax.report.detail import Detail, detail
 from cfljax.report.gather import Collected, Configuration, collect
-from cfljax.store import DamagedWarning
+from cfljax.store import DamagedWarning, OlderWarning
+
+
+_TOLD = (DamagedWarning, OlderWarning)
+"""What the report tells of its folders."""
 
 
 class Content(NamedTuple):
@@ -24,7 +28,7 @@ class Content(NamedTuple):
     """One per drawn configuration."""
     details: list[Detail | None]
     problems: list[str]
-    """Files that could not be read, a line each."""
+    """Files that could not be read, and folders with results of older versions; a line each."""
     target: float | None
 
 
@@ -32,12 +36,13 @@ def read(folders: Sequence[str | os.PathLike[str]], target: float | None = None)
     """Everything from the folders; StoreError when one of them is no results folder."""
     problems: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", DamagedWarning)
+        for kind in _TOLD:
+            warnings.simplefilter("always", kind)
         collected = collect(folders)
         if target is not None:
             with_target(collected, target, problems)
         drawn = chosen(collected.configurations)
         lines = [curves(configuration, problems) for configuration in drawn]
         details = [detail(configuration, problems) for configuration in drawn]
-    said = [str(w.message) for w in caught if issubclass(w.category, DamagedWarning)] + problems
+    said = [str(w.message) for w in caught if issubclass(w.category, _TOLD)] + problems
     return Content(collected, rows(collected.configurations), drawn, lines, details, list(dict.fromkeys(said)), target)

@@ -3,6 +3,7 @@
 from cfljax.store.folder import DamagedWarning
 from cfljax.store.inspect import counts, planned, status, verify
 from cfljax.store.locks import Claim
+from cfljax.store.older import OlderWarning
 from cfljax.store.provenance import provenance
 from cfljax.store.records import RECORD_SCHEMA, STATUSES
 from cfljax.store.summary import QUANTITIES, SECONDS, summarise
@@ -15,6 +16,7 @@ __all__ = [
     "STATUSES",
     "Claim",
     "DamagedWarning",
+    "OlderWarning",
     "Store",
     "Unit",
     "counts",

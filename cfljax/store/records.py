@@ -64,6 +64,8 @@ def check_record(record: dict[str, Any]) -> None:
     for key in ("config", "varies", "timings", "summary"):
         if not isinstance(record[key], dict):
             raise ValueError(f"record of {record['id']}: {key} is no table")
+    if not isinstance(changes := record.get("changes", []), list) or not all(isinstance(name, str) for name in changes):
+        raise ValueError(f"record of {record['id']}: changes is no list of names")
     if not isinstance(record["method"], str) or not isinstance(record["seed"], (int, np.integer)):
         raise ValueError(f"record of {record['id']}: method is a name and seed an integer")
     for key in ("timings", "summary"):

@@ -172,7 +172,8 @@ def _as_written(flags: argparse.Namespace) -> str:
 
     sets = "".join(f"# --set {' '.join(flag.split())}\n" for flag in flags.set)
     sets += "".join(f"# --plugin {' '.join(flag.split())}\n" for flag in flags.plugin)
-    return sets + Path(flags.spec or QUICKSTART).read_text()
+    text = Path(flags.spec or QUICKSTART).read_text()
+    return sets + re.sub(r"\A(# --(set|plugin) .*\n)+", "", text)  # the flags of an earlier start, where it is a folder's own copy
 
 
 def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
