@@ -12,10 +12,10 @@ import numpy as np
 
 from cfljax import data, mesh, models
 from cfljax.config import Data, Run, arrivals
+from cfljax.config.frozen import canonical
 from cfljax.engine import Settings
 from cfljax.errors import SpecError
 from cfljax.execution import Choice, choose, work_of
-from cfljax.federation import PARTITIONS
 from cfljax.federation.pack import nbytes, pack
 from cfljax.local.plan import gram_sizes
 from cfljax.local.products import grams_of
@@ -71,7 +71,8 @@ def federation_of(run: Run) -> Federation:
 
 def model_of(run: Run, federation: Federation) -> Model:
     """The run's model, for the samples of this federation."""
-    return _model(run.model.name, run.model.options, sample_shape(federation), federation.classes)
+    options = run.model.options
+    return _model(run.model.name, options, canonical(options), sample_shape(federation), federation.classes)
 
 
 def sample_shape(federation: Federation) -> tuple[int, ...]:
@@ -164,16 +165,10 @@ class _FederationKey(NamedTuple):
 
 
 @functools.lru_cache(maxsize=2)
-def _source(name: str, options: Any, path: str | None, seed: int) -> Any:
-    return data.load(name, options, path, seed=seed)
-
-
-@functools.lru_cache(maxsize=2)
 def _host_federation(key: _FederationKey) -> Federation:
     config, seed = key
-    drawn = seed if config.name in data.SOURCES else 0  # files and prepared sets are what they are
-    source = _source(config.name, config.source, config.path, drawn)
-    parts = PARTITIONS.entry(config.partition).make(config.parts, source, np.random.default_rng(seed))
+    source = config.load()
+    parts = config.divide(source)
     return pack(parts, source, config.normalise, arrivals(config.arrive, len(parts.train), seed))
 
 
@@ -183,7 +178,13 @@ def _device_federation(key: _FederationKey) -> Federation:
 
 
 @functools.lru_cache(maxsize=8)
-def _model(name: str, options: Any, shape: tuple[int, ...], classes: int) -> Model:
+def _model(
+    name: str,
+    options: Any,
+    meaning: str,  # noqa: ARG001 (files that the options name may have changed)
+    shape: tuple[int, ...],
+    classes: int,
+) -> Model:
     if classes < 1:
         raise SpecError(f'model "{name}": the data set has no classes')
     return models.build(name, options, shape, classes)
@@ -204,13 +205,14 @@ def _grams(key: _FederationKey, sizes: tuple[int, ...]) -> Grams:
 def _method(run: Run, model: Model, plan: Plan, devices: jax.sharding.Mesh | None) -> Method:
     optimizer, arguments = run.train.optimizer_pair
     how = (model, work_of(run), optimizer, tuple(arguments.items()), plan, sending_of(run))
-    return _made(run.method, static(run.options), how, devices)
+    return _made(run.method, static(run.options), canonical(static(run.options)), how, devices)
 
 
 @functools.lru_cache(maxsize=16)
 def _made(
     name: str,
     options: Any,
+    meaning: str,  # noqa: ARG001 (as of a model)
     how: tuple[Any, ...],
     devices: Any,  # noqa: ARG001 (what its set-up compiles is traced for these devices)
 ) -> Method:
@@ -221,6 +223,6 @@ def _made(
 @when_replaced
 def _forget() -> None:
     """A name means something else now."""
-    for kept in (_source, _host_federation, _device_federation, _grams, _model, _made):
+    for kept in (data.loaded, _host_federation, _device_federation, _grams, _model, _made):
         kept.cache_clear()
     forget()

@@ -8,6 +8,7 @@ import functools
 import math
 import types
 import typing
+from pathlib import Path
 from typing import Any
 
 from cfljax.errors import SpecError, suggest
@@ -24,13 +25,15 @@ def option(
     traced: bool = False,
     later: bool = False,
     nan: bool = False,
+    file: bool = False,
 ) -> Any:
     """A field of an Options class. `low ≤ value ≤ high`, `value > above`; `choices` lists the words it may be.
     `traced`: a number that a sweep may vary without compiling again; it reaches the method through `hyper`.
     `nan`: may be it, where that means something.
+    `file`: the name of a file, whose contents are part of a run's id in place of the name.
     `later`: came after the first release, so at its default it is no part of a run's id, and old results are found."""
     bounds = {"low": low, "high": high, "above": above, "choices": choices, "nan": nan}
-    meta = {"help": help, "traced": traced, "later": later} | bounds
+    meta = {"help": help, "traced": traced, "later": later, "file": file} | bounds
     if isinstance(default, (list, dict)):
         raise TypeError("an option's default is immutable: use a tuple")
     return dataclasses.field(default=default, metadata=meta)
@@ -127,6 +130,12 @@ def _check_range(value: Any, meta: Any, where: str) -> None:
             raise SpecError(f"{where} = {show(value)}: must be at most {high:g}")
         if above is not None and number <= above:
             raise SpecError(f"{where} = {show(value)}: must be greater than {above:g}")
+
+
+def files_of(options: Any) -> dict[str, Path]:
+    """The files that options name, by the options' names."""
+    pairs = ((f.name, getattr(options, f.name)) for f in dataclasses.fields(options) if f.metadata.get("file"))
+    return {name: Path(value).expanduser() for name, value in pairs if value}
 
 
 def show(value: Any) -> str:

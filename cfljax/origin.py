@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import inspect
 import sys
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from cfljax.meaning import meaning
+from cfljax.sources import own, program
 
 
 class Origin(NamedTuple):
@@ -35,16 +36,39 @@ def loading(origin: Origin) -> Iterator[None]:
         _loading.pop()
 
 
-def origin_of(make: Callable[..., Any], options: type) -> Origin:
-    """Of something that is being registered: the plugin being loaded, the file that defines it, or (in a notebook) its own
-    lines."""
-    if _loading:
-        return _loading[-1]
-    file = getattr(sys.modules.get(getattr(make, "__module__", "")), "__file__", None)
-    if file and file.endswith(".py") and Path(file).is_file():
-        return Origin(sum_of([Path(file)]))
-    text = "\n".join(_source(thing) for thing in (make, options))
-    return Origin(hashlib.sha256(text.encode()).hexdigest())
+_looks = [0]
+"""How often configurations were read: what is live is looked at once each time."""
+
+
+def look_again() -> None:
+    """A configuration is read: what was registered without a file may mean something else since the last one."""
+    _looks[0] += 1
+
+
+class Live:
+    """What is registered by a notebook, a script or a module that no plugin names. It means what its functions, and what they refer
+    to, mean now; a module's file counts as a whole, too."""
+
+    def __init__(self, make: Callable[..., Any], options: type):
+        self.things = (make, options)
+        file = getattr(sys.modules.get(getattr(make, "__module__", "")), "__file__", None)
+        self.file = sum_of(program([Path(file)])) if file and own(file) and Path(file).is_file() else ""
+        self.last: Origin | None = None
+        self.unknown: list[str] = []
+        self._look = -1
+
+    def now(self) -> Origin:
+        """The sum of it."""
+        if self.last is None or self._look != _looks[0]:
+            self._look = _looks[0]
+            code, self.unknown = meaning(*self.things)
+            self.last = Origin(hashlib.sha256(f"{self.file} {code}".encode()).hexdigest())
+        return self.last
+
+
+def origin_of(make: Callable[..., Any], options: type) -> Origin | Live:
+    """Of something that is being registered: the plugin being loaded, or its own meaning."""
+    return _loading[-1] if _loading else Live(make, options)
 
 
 def sum_of(files: list[Path]) -> str:
@@ -54,16 +78,3 @@ def sum_of(files: list[Path]) -> str:
         content = file.read_bytes()
         digest.update(len(content).to_bytes(8, "big") + content)
     return digest.hexdigest()
-
-
-def _source(thing: Any) -> str:
-    try:
-        return inspect.getsource(thing)
-    except (OSError, TypeError):  # typed at a prompt
-        code = getattr(thing, "__code__", None)
-        return _code(code) if code is not None else repr(thing)
-
-
-def _code(code: types.CodeType) -> str:
-    inner = [_code(c) if isinstance(c, types.CodeType) else repr(c) for c in code.co_consts]
-    return f"{code.co_code.hex()} {code.co_names} {inner}"

@@ -8,9 +8,8 @@ from pathlib import Path
 
 def cache_folder() -> Path:
     """`$CFLJAX_CACHE`, or cfljax's place in the user's cache folder."""
-    if "CFLJAX_CACHE" in os.environ:
-        return Path(os.environ["CFLJAX_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cfljax"
+    named = os.environ.get("CFLJAX_CACHE")
+    return Path(named).expanduser() if named else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "cfljax"
 
 
 def use_compilation_cache() -> None:

@@ -93,9 +93,8 @@ def _static(options: Any) -> str:
 
 def static_key(run: Run, seed: bool = True) -> str:
     """What must be equal for runs to share a federation and a program; without `seed`, to share a program."""
-    data = run.data.drawn_for(run.seed) if seed else dataclasses.replace(run.data, seed=0)
     parts = (
-        data.identity,
+        run.data.drawn_for(run.seed).identity if seed else dataclasses.replace(run.data, seed=0).spelled,
         f"{run.model.name} {canonical(run.model.options)}",
         f"{run.method} {_static(run.options)}",
         _static(run.train),

@@ -7,24 +7,28 @@ an installed package does the same through the entry points `cfljax.methods`, `c
 
 from __future__ import annotations
 
-import ast
 import importlib
 import importlib.util
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+from cfljax.beside import execute
 from cfljax.errors import CfljaxError, SpecError, suggest
 from cfljax.options import NoOptions, show
 from cfljax.origin import Origin, loading, sum_of
-from cfljax.registry import Registry
+from cfljax.registry import Registry, adopt
+from cfljax.sources import program, program_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 _loaded: dict[str, str] = {}
 """Plugin -> the sum of its source when it was loaded."""
+_BEGAN = time.time()
+"""When this process began to use plugins, or before."""
 
 
 def register_method(name: str, options: type = NoOptions) -> Callable[[F], F]:
@@ -74,82 +78,72 @@ def _register(registry: Registry, name: str, options: type) -> Callable[[F], F]:
 
 
 def load(names: Iterable[str], beside: Path | None = None, where: str = "--plugin") -> list[str]:
-    """Load plugins: files (`my_method.py`, relative ones beside the spec) or modules (`my_package.methods`); their names as they
+    """Load plugins: files (`my_method.py`, relative ones beside the spec, else in the current
+    folder) or modules (`my_package.methods`); their names as they
     are found from any folder. One that is loaded already is left alone, unless its source has changed."""
     found = []
     for name in names:
         if not isinstance(name, str) or not name.strip():
             raise SpecError(f"{where} = {show(name)}: must be the name of a Python file or module")
         if name.endswith(".py"):
-            found.append(_load_file((beside or Path()) / Path(name).expanduser(), where))
+            path = Path(name).expanduser()
+            there = (beside or Path()) / path
+            found.append(_load_file(path if path.is_file() and not there.is_file() else there, where))
         else:
             found.append(_load_module(name, where))
     return found
 
 
+def loaded() -> dict[str, str]:
+    """Plugin -> the sum of its source when it was loaded."""
+    return dict(_loaded)
+
+
 def _load_file(path: Path, where: str) -> str:
     try:
         path = path.resolve(strict=True)
-        files = sources(path)
+        files = program([path], path.parent)
         code = sum_of(files)
     except OSError as error:
         near = suggest(path.name, [p.name for p in path.parent.glob("*.py")]) if path.parent.is_dir() else ""
         raise SpecError(f'{where} = "{path}": cannot be read ({error.strerror or error}){near}') from None
-    if _loaded.get(str(path)) == code:
-        return str(path)
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # for what stands beside it
-    for name in [n for n, m in sys.modules.items() if getattr(m, "__file__", None) in set(map(str, files))]:
-        del sys.modules[name]  # an earlier version
-    name = f"cfljax_plugin_{path.stem}_{code[:8]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    with loading(Origin(code, str(path))):
-        _run(lambda: spec.loader.exec_module(module), str(path), where)  # type: ignore[union-attr]
-    _loaded[str(path)] = code
-    return str(path)
-
-
-def sources(path: Path) -> list[Path]:
-    """A plugin's file, and those beside it that it imports, directly or through each other."""
-    found, waiting = {path}, [path]
-    while waiting:
-        for name in _imports(waiting.pop()):
-            for file in (path.parent / f"{name}.py", *sorted((path.parent / name).rglob("*.py"))):
-                if file.is_file() and file.resolve() not in found:
-                    found.add(file.resolve())
-                    waiting.append(file.resolve())
-    return [path, *sorted(found - {path})]
-
-
-def _imports(file: Path) -> set[str]:
-    """The first parts of the names of the modules that a file imports; none where it is no Python."""
-    try:
-        nodes = list(ast.walk(ast.parse(file.read_bytes())))
-    except (SyntaxError, ValueError):
-        return set()
-    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    return {name.partition(".")[0] for name in plain | {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)}} - {""}
+    name = str(path)
+    if _loaded.get(name) != code:
+        _forget(files, name in _loaded)
+        with loading(Origin(code, name)):
+            _run(lambda: execute(path), name, where)
+        _loaded[name] = code
+    return name
 
 
 def _load_module(name: str, where: str) -> str:
-    if name in _loaded:
-        return name
     try:
         found = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         found = None
     if found is None:
         raise SpecError(f'{where} = "{name}": there is no such module; a file ends in .py')
-    code = sum_of([Path(found.origin)]) if found.origin and found.origin.endswith(".py") else ""
-    with loading(Origin(code, name)):
-        _run(lambda: importlib.import_module(name), name, where)
-    _loaded[name] = code
+    files = program_of(name)
+    code = sum_of(files)
+    if _loaded.get(name) != code:
+        _forget(files, name in _loaded)
+        origin = Origin(code, name)
+        with loading(origin):
+            _run(lambda: importlib.import_module(name), name, where)
+        adopt(set(map(str, files)), origin)
+        _loaded[name] = code
     return name
 
 
-def _run(what: Callable[[], ModuleType | None], name: str, where: str) -> None:
+def _forget(files: list[Path], again: bool) -> None:
+    """Modules of these files that were imported before are imported anew, where a file has changed since this process began."""
+    if not again and all(max(file.stat().st_mtime, file.stat().st_ctime) < _BEGAN for file in files):
+        return
+    for name in [n for n, m in sys.modules.items() if getattr(m, "__file__", None) in set(map(str, files))]:
+        del sys.modules[name]
+
+
+def _run(what: Callable[[], ModuleType], name: str, where: str) -> None:
     try:
         what()
     except CfljaxError as error:

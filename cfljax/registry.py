@@ -9,12 +9,16 @@ import hashlib
 import importlib
 import importlib.metadata
 import re
-from collections.abc import Callable, Iterable, Iterator
+import sys
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from cfljax.errors import SpecError, suggest
+from cfljax.errors import SpecError, SpecWarning, suggest
 from cfljax.options import NoOptions, check
-from cfljax.origin import Origin, loading, origin_of
+from cfljax.origin import Live, Origin, loading, origin_of, sum_of
+from cfljax.sources import program_of
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,60}")
 _when_replaced: list[Callable[[], None]] = []
@@ -26,6 +30,8 @@ class Entry(NamedTuple):
 
     options: type
     make: Callable[..., Any]
+    files: Callable[..., Any] | None = None
+    """Of a data set: (options, folders) -> (role, file) of all that it reads."""
 
     @property
     def summary(self) -> str:
@@ -44,6 +50,12 @@ def origins(named: Iterable[tuple[str, str]]) -> tuple[Origin, ...]:
     return tuple(dict.fromkeys(origin for origin in found if origin is not None))
 
 
+def adopt(files: Collection[str], origin: Origin) -> None:
+    """What the modules of these files have registered comes from there: a plugin may have been imported before it is named."""
+    for registry in _of_kind.values():
+        registry.adopt(files, origin)
+
+
 class Registry:
     """`name -> "module:attribute"`, the attribute being an Entry. `group`: the entry points that add to it."""
 
@@ -51,7 +63,7 @@ class Registry:
         self.kind = kind
         self.group = group
         self._lines: dict[str, str | Entry] = dict(lines)
-        self._own: dict[str, Origin] = {}
+        self._own: dict[str, Origin | Live] = {}
         self._offered: dict[str, importlib.metadata.EntryPoint] | None = None
         if group is not None:
             _of_kind[kind] = self
@@ -88,11 +100,39 @@ class Registry:
             line = self._lines[name] = getattr(importlib.import_module(module), attribute)
         return line
 
+    def ours(self, name: str) -> bool:
+        """Whether the entry comes with the package."""
+        return name in self._lines and name not in self._own
+
     def origin(self, name: str) -> Origin | None:
         """Where a user's own entry comes from; None for the package's."""
         if name not in self._lines and name in self._entry_points():
             self._take(name)
-        return self._own.get(name)
+        own = self._own.get(name)
+        return self._now(name, own) if isinstance(own, Live) else own
+
+    def _now(self, name: str, live: Live) -> Origin:
+        """Where an entry comes from that no file stands for: what it means may have changed since anybody asked."""
+        before, origin = live.last, live.now()
+        if before is not None and before != origin:
+            for forget in _when_replaced:
+                forget()
+        if before != origin and live.unknown:
+            warnings.warn(
+                f'{self.kind} "{name}": depends on {", ".join(live.unknown[:3])}, whose contents cannot be made part of the id '
+                "of its runs; when they change, use another results folder",
+                SpecWarning,
+                stacklevel=2,
+            )
+        return origin
+
+    def adopt(self, files: Collection[str], origin: Origin) -> None:
+        """As the function of that name."""
+        for name in self._own:
+            entry = self._lines[name]
+            module = sys.modules.get(getattr(entry.make, "__module__", "")) if isinstance(entry, Entry) else None
+            if getattr(module, "__file__", None) in files:
+                self._own[name] = origin
 
     def check(self, name: str, table: dict[str, Any], where: str) -> Any:
         """The checked Options instance of that entry."""
@@ -127,11 +167,8 @@ class Registry:
 
 
 def _sum_of_package(point: importlib.metadata.EntryPoint, package: str) -> str:
-    """Of a package's version and the source of its Python files, where they are listed."""
-    digest = hashlib.sha256(package.encode())
-    files = [] if point.dist is None else point.dist.files or []
-    for file in sorted(files, key=str):
-        path = file.locate()
-        if file.suffix == ".py" and path.is_file():  # type: ignore[attr-defined]
-            digest.update(path.read_bytes())  # type: ignore[attr-defined]
-    return digest.hexdigest()
+    """Of a package's version and the source of its Python files: those that are listed, and all where the module lies (a package
+    that is installed to be edited lists none)."""
+    listed = [Path(str(file.locate())) for file in (point.dist and point.dist.files) or [] if file.suffix == ".py"]
+    files = {file.resolve() for file in listed if file.is_file()} | set(program_of(point.module))
+    return hashlib.sha256(f"{package} {sum_of(sorted(files))}".encode()).hexdigest()

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "cfljax"
 ORDER = [
-    {"types", "errors", "keys", "mesh", "distributed", "options", "origin", "paths", "registry"},
+    {"types", "errors", "keys", "mesh", "distributed", "options", "sources", "meaning", "origin", "paths", "sums", "registry"},
     {"data"},
     {"federation"},
     {"models"},
@@ -21,7 +21,7 @@ ORDER = [
     {"methods"},
     {"engine", "clock"},
     {"simulate"},
-    {"plugins"},
+    {"beside", "plugins"},
     {"config", "privacy", "plan"},
     {"execution", "assemble"},
     {"store"},

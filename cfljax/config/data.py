@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfljax.config.frozen import canonical, plain
-from cfljax.errors import SpecError, suggest
-from cfljax.options import check, option, show
+from cfljax.config.frozen import canonical, essential, plain
+from cfljax.errors import DataError, SpecError, suggest
+from cfljax.options import check, files_of, option, show
+from cfljax.sums import sum_of_parts, sum_or_failure
+
+if TYPE_CHECKING:
+    from cfljax.types import Parts, Source
 
 SIDES = ("source", "parts")
 _ARRIVE = ("clients", "rate", "round", "from", "until")
-_NOT_IN_ID = ("checksums",)  # what decides how the data is read, not what is read
+_NOT_IN_ID = {"checksums", "path"}  # what decides how and where the data is read, not what is read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,9 +88,13 @@ class Data:
 
     def drawn_for(self, seed: int) -> Data:
         """The same data with the seed that a run with this seed draws it from."""
-        return dataclasses.replace(self, seed=seed) if self.seed == "run" else self
+        if self.seed != "run":
+            return self
+        made = dataclasses.replace(self, seed=seed)
+        vars(made)["_undrawn"] = self  # the same files
+        return made
 
-    def flat(self) -> dict[str, Any]:
+    def flat(self, plain: Callable[[Any], dict[str, Any]] = plain) -> dict[str, Any]:
         """One table, as in a spec. Options that source and partition both have, with different values, are in the tables
         `source` and `parts` (see `sides`)."""
         table = {key: value for key, value in plain(self).items() if key not in SIDES}
@@ -100,9 +111,67 @@ class Data:
 
     @cached_property
     def identity(self) -> str:
-        """Canonical JSON of all that decides what the clients hold."""
-        kept = {key: value for key, value in self.flat().items() if key not in _NOT_IN_ID}
-        return canonical(kept)
+        """All that decides what the clients hold: canonical JSON of the options, and sums of what is read."""
+        return " ".join([self._options, *self.contents.values()])
+
+    @cached_property
+    def spelled(self) -> str:
+        """The same without a look at the data: equal for what is written alike, up to the names of one file."""
+        places = [] if self.path is None else [_place(self.path)]
+        return " ".join([self._options, *places, *map(_place, map(str, files_of(self.source).values()))])
+
+    @property
+    def _options(self) -> str:
+        unsaid = {f.name for f in dataclasses.fields(DataOptions) if f.metadata["later"] and getattr(self, f.name) == f.default}
+        return canonical({key: value for key, value in self.flat(essential).items() if key not in unsaid | _NOT_IN_ID})
+
+    @cached_property
+    def contents(self) -> dict[str, str]:
+        """Sums of what is read: `data` of files and of a user's own source, `partition` of a user's own. They are taken when they
+        are first asked for; `load` and `divide` give what they say or nothing."""
+        from cfljax.data import SOURCES, contents
+        from cfljax.federation import PARTITIONS
+
+        own_parts = PARTITIONS.origin(self.partition) is not None
+        if "_undrawn" in vars(self) and not own_parts and SOURCES.origin(self.name) is None:
+            return dict(vars(self)["_undrawn"].contents)
+        found = {"data": contents(self.name, self.source, self.path, seed=self._drawn)}
+        if own_parts:
+            found["partition"] = sum_or_failure(lambda: sum_of_parts(self._parts(self._load(found["data"]))))
+        return {what: value for what, value in found.items() if value}
+
+    @property
+    def _drawn(self) -> int:
+        """The seed of the source; files are what they are."""
+        from cfljax.data import SOURCES
+
+        return int(self.seed) if self.name in SOURCES and self.seed != "run" else 0
+
+    def load(self) -> Source:
+        """The data set; a DataError where it is not what `contents` says."""
+        return self._load(self.contents.get("data", ""))
+
+    def _load(self, wanted: str) -> Source:
+        from cfljax.data import loaded
+
+        return loaded(self.name, self.source, self.path, self._drawn, wanted)
+
+    def divide(self, source: Source) -> Parts:
+        """Who holds what of it; a DataError where that is not what `contents` says."""
+        parts = self._parts(source)
+        if (wanted := self.contents.get("partition")) is not None and sum_of_parts(parts) != wanted:
+            raise DataError(f'data.partition = "{self.partition}": is not what it was when the runs were planned; start again')
+        return parts
+
+    def _parts(self, source: Source) -> Parts:
+        from cfljax.federation import PARTITIONS
+
+        made: Parts = PARTITIONS.entry(self.partition).make(self.parts, source, np.random.default_rng(int(self.seed)))
+        return made
+
+
+def _place(file: str) -> str:
+    return os.path.realpath(Path(file).expanduser())
 
 
 def sides(table: dict[str, Any], where: str) -> dict[str, Any]:

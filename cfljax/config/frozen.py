@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from typing import Any, NoReturn
+
+from cfljax.options import files_of
+from cfljax.sums import sum_of_file
 
 
 class Table(dict[str, Any]):
@@ -46,18 +50,32 @@ def plain(value: Any) -> Any:
     return value
 
 
-def canonical(value: Any) -> str:
-    """JSON that is equal exactly when the options mean the same. An immutable options object remembers its own."""
+def canonical(value: Any, unread: bool = False) -> str:
+    """JSON that is equal exactly when the options mean the same. Files that options name count by their contents; `unread`: by
+    their place. An immutable options object remembers its own."""
     memory = getattr(value, "__dict__", None) if dataclasses.is_dataclass(value) else None
     if memory is None:
         return _dump(value)
-    if "_canonical" not in memory:
-        memory["_canonical"] = _dump(value)
-    return str(memory["_canonical"])
+    key = "_spelled" if unread else "_canonical"
+    if key not in memory:
+        files = {name: os.path.realpath(file) if unread else sum_of_file(file) for name, file in files_of(value).items()}
+        memory[key] = _dump(value, files)
+    return str(memory[key])
 
 
-def _dump(value: Any) -> str:
-    return json.dumps(_exact(value), sort_keys=True, separators=(",", ":"))
+def essential(value: Any) -> dict[str, Any]:
+    """`plain` options without those that came later and are at their default, and without the names of files."""
+    skipped = {f.name for f in dataclasses.fields(value) if f.metadata.get("file") or _unsaid(f, getattr(value, f.name))}
+    return {name: each for name, each in plain(value).items() if name not in skipped}
+
+
+def _unsaid(field: Any, value: Any) -> bool:
+    return bool(field.metadata.get("later")) and value == field.default
+
+
+def _dump(value: Any, files: dict[str, str] | None = None) -> str:
+    exact = _exact(value)
+    return json.dumps(exact | files if files else exact, sort_keys=True, separators=(",", ":"))
 
 
 def _exact(value: Any, loose: bool = False) -> Any:
@@ -65,7 +83,7 @@ def _exact(value: Any, loose: bool = False) -> Any:
     types, 1.0 is written as 1."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         pairs = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
-        return {f.name: _exact(v, loose) for f, v in pairs if v is not None and not (f.metadata.get("later") and v == f.default)}
+        return {f.name: _exact(v, loose) for f, v in pairs if v is not None and not _unsaid(f, v)}
     if isinstance(value, dict):
         return {key: _exact(v, True) for key, v in value.items() if v is not None}
     if isinstance(value, (list, tuple)):

@@ -163,8 +163,8 @@ def make_runs(grids: list[Grid], rules: list[Rule], has: Known, warn: list[str])
             if any(hits):
                 continue
         run = _make_run(combination, checked)
-        twice += run.id in runs
-        runs.setdefault(run.id, run)
+        twice += run.spelled in runs
+        runs.setdefault(run.spelled, run)
     for rule in rules:
         rule.check(seen.kept, has)
         if not rule.used:

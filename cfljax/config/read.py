@@ -20,6 +20,7 @@ from cfljax.config.run import Run
 from cfljax.config.tables import Known, known
 from cfljax.errors import SpecError, suggest
 from cfljax.options import show
+from cfljax.origin import look_again
 from cfljax.plugins import load as load_plugins
 
 _BYTES = 4_000_000
@@ -43,8 +44,15 @@ class Spec:
     _runs: tuple[Run, ...] = dataclasses.field(repr=False, default=())
 
     def runs(self) -> list[Run]:
-        """Every run once, in the order of the spec."""
+        """Every run once, in the order of the spec, without a look at the data."""
         return list(self._runs)
+
+    def units(self) -> list[Run]:
+        """Every run once by its id: of two places that hold the same data, the first."""
+        found: dict[str, Run] = {}
+        for run in self._runs:
+            found.setdefault(run.id, run)
+        return list(found.values())
 
 
 def read_spec(
@@ -52,6 +60,7 @@ def read_spec(
 ) -> Spec:
     """The spec in a TOML file or a dict, with `--set` flags laid over it, checked to the last option. `has`: what can be
     named; by default the registries of the package, and what `plugins` and the spec's own add to them."""
+    look_again()
     file = "" if isinstance(source, dict) else os.fspath(source)
     flags: tuple[str, ...] = ()
     try:

@@ -11,8 +11,10 @@ from cfljax.config.data import Data
 from cfljax.config.frozen import canonical, plain
 from cfljax.config.identity import changes_of
 from cfljax.config.train import Train
+from cfljax.options import files_of
 from cfljax.origin import Origin
 from cfljax.registry import origins
+from cfljax.sums import sum_of_file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +46,10 @@ class Run:
     varies: dict[str, Any] = dataclasses.field(default_factory=dict, compare=False, hash=False)
     """Dotted name → value of the options that differ between the runs of a sweep (method and seed are not listed)."""
 
+    @cached_property
+    def _drawn(self) -> Data:
+        return self.data.drawn_for(self.seed)
+
     @property
     def data_seed(self) -> int:
         """The seed that data and partition are drawn from."""
@@ -62,6 +68,13 @@ class Run:
         return tuple(sorted({origin.code for origin in self.origins}))
 
     @cached_property
+    def contents(self) -> dict[str, str]:
+        """Sums of what the run reads: what is read → 64 hexadecimal digits."""
+        parts = (("model", self.model.options), ("method", self.options))
+        named = {f"{what}.{name}": sum_of_file(file) for what, options in parts for name, file in files_of(options).items()}
+        return self._drawn.contents | named
+
+    @cached_property
     def changes(self) -> tuple[str, ...]:
         """Names of the changes since version 0.1 that concern this run (see `identity`)."""
         return changes_of(self.resolved())
@@ -71,7 +84,7 @@ class Run:
         them."""
         plugins = sorted({origin.plugin for origin in self.origins if origin.plugin})
         return ({"plugins": plugins} if plugins else {}) | {
-            "data": self.data.drawn_for(self.seed).flat(),
+            "data": self._drawn.flat(),
             "model": self.model.flat(),
             "method": {"name": self.method, **plain(self.options)},
             "train": plain(self.train),
@@ -83,7 +96,7 @@ class Run:
         """16 hexadecimal digits: equal for runs that compute the same, whatever their labels or spelling."""
         parts = (
             "run 1",
-            self.data.drawn_for(self.seed).identity,
+            self._drawn.identity,
             f"{self.model.name} {canonical(self.model.options)}",
             f"{self.method} {canonical(self.options)}",
             canonical(self.train),
@@ -92,6 +105,12 @@ class Run:
             *(f"changed: {name}" for name in self.changes),
         )
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+    @cached_property
+    def spelled(self) -> str:
+        """Equal for runs that are written alike, without a look at the data."""
+        options = (canonical(options, unread=True) for options in (self.model.options, self.options))
+        return "\n".join([self._drawn.spelled, self.model.name, self.method, *options, canonical(self.train), str(self.seed)])
 
 
 def with_varies(runs: list[Run]) -> list[Run]:
@@ -112,9 +131,7 @@ def with_varies(runs: list[Run]) -> list[Run]:
 
 def _varied(run: Run, shown: dict[int, dict[str, Any]]) -> Run:
     varies = {name: v for part in (run.data, run.model, run.train, run.options) for name, v in shown[id(part)].items()}
-    made = dataclasses.replace(run, varies=varies)
-    vars(made)["id"] = run.id  # known already, and `varies` is no part of it
-    return made
+    return dataclasses.replace(run, varies=varies)
 
 
 def _view(run: Run, part: Any) -> list[tuple[tuple[str, str], Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import zlib
 from typing import Any
@@ -11,11 +12,12 @@ import numpy as np
 from cfljax.data import arrays
 from cfljax.data.files import FileOptions, find, folders
 from cfljax.errors import DataError
-from cfljax.options import check
+from cfljax.options import check, files_of
 from cfljax.registry import Registry
+from cfljax.sums import sum_of_files, sum_of_source, sum_or_failure
 from cfljax.types import Source
 
-__all__ = ["SOURCES", "FileOptions", "find", "load", "options_for"]
+__all__ = ["SOURCES", "FileOptions", "contents", "find", "load", "loaded", "options_for"]
 
 SOURCES = Registry(
     "data set",
@@ -47,13 +49,55 @@ def load(name: str, options: Any = None, path: str | None = None, *, seed: int =
     if not isinstance(options, kind):
         options = check(kind, dict(options or {}), "data")
     if name not in SOURCES:
-        return find(name, path)(options)
+        return find(name, path).read(options)
     make = SOURCES.entry(name).make
-    if path is not None and not reads_files(name):
-        raise DataError(f'data.path = "{path}": "{name}" is built in and reads no files; give your data another name')
-    extra = {"where": folders(path)} if reads_files(name) else {}
+    extra = {"where": folders(path)} if _reads(name, path) else {}
     made = make(options, np.random.default_rng([seed, zlib.crc32(name.encode())]), **extra)
     return made if SOURCES.origin(name) is None else _checked(name, made)
+
+
+def _reads(name: str, path: str | None) -> bool:
+    if path is not None and not reads_files(name):
+        raise DataError(f'data.path = "{path}": "{name}" is built in and reads no files; give your data another name')
+    return reads_files(name)
+
+
+_summed: dict[tuple[Any, ...], Source] = {}
+"""The user's own data set that was summed last: reading it again may take long."""
+
+
+def contents(name: str, options: Any, path: str | None = None, *, seed: int = 0) -> str:
+    """A sum of what `load` would read now: of its files; of the arrays of a user's own source, which may read anything. "" for
+    what name, options and seed decide alone."""
+    files = [(f"data.{key}", file) for key, file in files_of(options).items()]
+    if name not in SOURCES:
+        return sum_of_files([*files, *find(name, path).files()])
+    entry = SOURCES.entry(name)
+    if SOURCES.origin(name) is not None:
+        return sum_or_failure(lambda: _sum_own(name, options, path, seed))
+    if _reads(name, path) and entry.files is not None:
+        files += entry.files(options, folders(path))
+    return sum_of_files(files) if files else ""
+
+
+def _sum_own(name: str, options: Any, path: str | None, seed: int) -> str:
+    source = load(name, options, path, seed=seed)
+    _summed.clear()
+    _summed[name, options, path, seed, found := sum_of_source(source)] = source
+    return found
+
+
+@functools.lru_cache(maxsize=2)
+def loaded(name: str, options: Any, path: str | None, seed: int, wanted: str) -> Source:
+    """`load`, and a DataError where that is no longer what `contents` had found: nobody trains on what the id does not say."""
+    source = _summed.pop((name, options, path, seed, wanted), None)
+    if source is not None:
+        return source
+    source = load(name, options, path, seed=seed)
+    own = name in SOURCES and SOURCES.origin(name) is not None
+    if (sum_of_source(source) if own else contents(name, options, path, seed=seed)) != wanted:
+        raise DataError(f'data "{name}": is not what it was when the runs were planned; start again')
+    return source
 
 
 def _checked(name: str, made: Any) -> Source:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import tarfile
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.bounded import Unfolding, check_md5, check_size, opened, read_exactly, reason
+from cfljax.data.reader import Reader
 from cfljax.errors import DataError
 from cfljax.types import Source
 
@@ -37,15 +38,20 @@ FORMS = (
 _PIXELS = 3 * 32 * 32
 
 
-def detect(name: str, folder: Path) -> Callable[[FileOptions], Source] | None:
+def detect(name: str, folder: Path) -> Reader | None:
     """A reader, where the folder holds the archive or the first file of it."""
     for form in FORMS:
-        if (folder / form.archive).is_file():
-            return lambda options, form=form: _from_archive(name, folder / form.archive, form, options)  # type: ignore[misc]
+        archive = folder / form.archive
+        if archive.is_file():
+            return Reader(partial(_from_archive, name, archive, form), partial(list, [("archive", archive)]))
         for place in (folder, folder / form.folder):
             if (place / form.train[0]).is_file():
-                return lambda options, form=form, place=place: _from_files(name, place, form, options)  # type: ignore[misc]
+                return Reader(partial(_from_files, name, place, form), partial(_files, place, form))
     return None
+
+
+def _files(folder: Path, form: _Form) -> list[tuple[str, Path]]:
+    return [(name, folder / name) for name in (*form.train, form.test) if (folder / name).is_file()]
 
 
 def _from_files(name: str, folder: Path, form: _Form, options: FileOptions) -> Source:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -18,23 +17,19 @@ WORTHWHILE = 5000
 _NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 
-def decoded(source: Path, folder: Path, count: int, decode: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """`decode()`'s four arrays, from `folder` where they were kept for exactly these files of `source`."""
+def decoded(
+    source: Path, contents: Callable[[], str], folder: Path, count: int, decode: Callable[[], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """`decode()`'s four arrays, from `folder` where they were kept for files of `source` with exactly these contents."""
     if count < WORTHWHILE:
         return decode()
-    file = folder / f"{source.parent.name}-{source.name}-{_key(source)}.npz"
+    file = folder / f"{source.parent.name}-{source.name}-{contents()[:16]}.npz"
     with contextlib.suppress(DataError):  # none yet, or damaged: decoded again, and written anew
         return load_arrays(file, _NAMES)
     made = decode()
     with contextlib.suppress(OSError):  # a full or read-only disk costs time, not the run
         _write(file, made)
     return made
-
-
-def _key(source: Path) -> str:
-    """Changes with the files' names, sizes and times, and with where they are."""
-    state = sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in source.iterdir())
-    return hashlib.sha256(repr((str(source.resolve()), state)).encode()).hexdigest()[:16]
 
 
 def _write(file: Path, made: dict[str, np.ndarray]) -> None:

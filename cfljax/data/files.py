@@ -6,14 +6,15 @@ import dataclasses
 import difflib
 import os
 import re
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from cfljax.data import cifar, idx, leaf, mapped, npz, prepared
 from cfljax.data.bounded import PUBLISHED_MD5
+from cfljax.data.reader import Reader
 from cfljax.errors import DataError, SpecError
 from cfljax.options import option
-from cfljax.types import Source
+from cfljax.paths import cache_folder
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+:-]*(/[A-Za-z0-9][\w.+:-]*)*")
 
@@ -26,13 +27,8 @@ class FileOptions:
     checksums: bool = option(True, "compare files of well-known data sets with their published checksums")
 
 
-Reader = Callable[[FileOptions], Source]
-
-
-def cache() -> Path:
-    """Where `python -m cfljax.data prepare` keeps things: $CFLJAX_CACHE, else `cfljax` in the user's cache folder."""
-    named = os.environ.get("CFLJAX_CACHE")
-    return Path(named).expanduser() if named else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "cfljax"
+cache = cache_folder
+"""Where `python -m cfljax.data prepare` keeps things."""
 
 
 def folders(path: str | None) -> list[Path]:
@@ -106,7 +102,7 @@ def _near(name: str) -> str:
 def _in_folder(name: str, folder: Path, explicit: bool) -> Reader | None:
     file = folder if folder.is_file() else folder / f"{name}.npz"
     if file.is_file():
-        return lambda options: npz.read(name, file, options.classes)
+        return Reader(lambda options: npz.read(name, file, options.classes), partial(list, [("npz", file)]))
     for detect in (mapped.detect, idx.detect, cifar.detect, leaf.detect):
         reader = detect(name, folder / name)
         # Beside other data sets, bare files count only where they can be no other's.

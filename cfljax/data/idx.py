@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import struct
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.bounded import at_end, check_md5, check_size, opened, read_exactly
+from cfljax.data.reader import Reader
 from cfljax.errors import DataError
 from cfljax.types import Source
 
@@ -22,14 +23,20 @@ if TYPE_CHECKING:
     from cfljax.data.files import FileOptions
 
 _PARTS = {"train": ("train",), "test": ("t10k", "test")}
+_KINDS = ("images-idx3", "labels-idx1")
 
 
-def detect(name: str, folder: Path) -> Callable[[FileOptions], Source] | None:
+def detect(name: str, folder: Path) -> Reader | None:
     """A reader, where the folder holds training images in IDX form."""
     for prefix in prefixes(name):
         if _file(folder, prefix, "train", "images-idx3"):
-            return lambda options, prefix=prefix: read(name, folder, prefix, options)  # type: ignore[misc]
+            return Reader(partial(read, name, folder, prefix), partial(_files, folder, prefix))
     return None
+
+
+def _files(folder: Path, prefix: str) -> list[tuple[str, Path]]:
+    found = ((f"{part} {kind}", _file(folder, prefix, part, kind)) for part in _PARTS for kind in _KINDS)
+    return [(role, file) for role, file in found if file is not None]
 
 
 def prefixes(name: str) -> tuple[str, ...]:
@@ -39,7 +46,7 @@ def prefixes(name: str) -> tuple[str, ...]:
 
 def read(name: str, folder: Path, prefix: str, options: FileOptions) -> Source:
     """The data set in four IDX files whose names begin with `prefix`."""
-    found = {(part, kind): _file(folder, prefix, part, kind) for part in _PARTS for kind in ("images-idx3", "labels-idx1")}
+    found = {(part, kind): _file(folder, prefix, part, kind) for part in _PARTS for kind in _KINDS}
     for (part, kind), file in found.items():
         if file is None:
             raise DataError(f"{folder}: has no {prefix}{_PARTS[part][0]}-{kind}-ubyte.gz")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.bounded import reason
+from cfljax.data.reader import Reader
 from cfljax.errors import DataError
 from cfljax.types import Source
 
@@ -27,11 +28,16 @@ class Part(NamedTuple):
     """i32[n]."""
 
 
-def detect(name: str, folder: Path) -> Callable[[FileOptions], Source] | None:
+def detect(name: str, folder: Path) -> Reader | None:
     """A reader, where the folder has `train/*.json`."""
     if not any((folder / "train").glob("*.json")):
         return None
-    return lambda options: read(name, folder, options)
+    return Reader(partial(read, name, folder), partial(files, folder))
+
+
+def files(folder: Path) -> list[tuple[str, Path]]:
+    """(role, file) of all that is read; files are read in the order of their names."""
+    return [(f"{part}/{file.name}", file) for part in ("train", "test") for file in sorted((folder / part).glob("*.json"))]
 
 
 def read(name: str, folder: Path, options: FileOptions) -> Source:

@@ -7,19 +7,17 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.bounded import reason
+from cfljax.data.reader import Reader
 from cfljax.errors import DataError, StoreError
 from cfljax.types import Source
-
-if TYPE_CHECKING:
-    from cfljax.data.files import FileOptions
 
 MANIFEST = "cfljax.json"
 FORMAT = "cfljax data 1"
@@ -28,11 +26,17 @@ NAMES = (*NEEDED, "user_train", "user_test", "population_train", "population_tes
 _MOST = 16 << 20
 
 
-def detect(name: str, folder: Path) -> Callable[[FileOptions], Source] | None:
+def detect(name: str, folder: Path) -> Reader | None:
     """A reader, where the folder holds imported data."""
     if not (folder / MANIFEST).is_file():
         return None
-    return lambda options: read(name, folder, options.classes, options.checksums)
+    return Reader(lambda options: read(name, folder, options.classes, options.checksums), partial(_files, folder))
+
+
+def _files(folder: Path) -> list[tuple[str, Path]]:
+    """Of the manifest, the number of classes decides what is read; the rest of it says where the data came from."""
+    manifest = _manifest(folder / MANIFEST)
+    return [(f"{key} of {manifest['classes']} classes", folder / f"{key}.npy") for key in manifest["arrays"]]
 
 
 def read(name: str, folder: Path, classes: int | None = None, checksums: bool = True) -> Source:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,9 @@ import numpy as np
 from cfljax.data import arrays
 from cfljax.data.bounded import check_size, reason
 from cfljax.data.decoded import decoded
+from cfljax.data.reader import Reader
 from cfljax.errors import DataError
+from cfljax.sums import sum_of_files
 from cfljax.types import Source
 
 if TYPE_CHECKING:
@@ -22,16 +24,21 @@ if TYPE_CHECKING:
 _INFO = "dataset_info.json"
 
 
-def detect(name: str, data_dir: Path, cache: Path) -> Callable[[FileOptions], Source] | None:
+def detect(name: str, data_dir: Path, cache: Path) -> Reader | None:
     """A reader, where `data_dir` holds a prepared set of that name (`mnist`, `emnist/balanced`, `mnist:3.0.1`)."""
     base, _, version = name.partition(":")
     folder = version_folder(data_dir / base, version)
     if folder:
-        return lambda options: read(name, folder, cache, options)
+        return Reader(partial(read, name, folder, cache), partial(files, folder))
     parts = sorted({p.parent.parent.name for p in (data_dir / base).glob(f"*/*/{_INFO}")})
     if parts and not version:
         raise DataError(f'data.name = "{name}": {data_dir / base} has parts; name one: ' + ", ".join(f"{base}/{p}" for p in parts))
     return None
+
+
+def files(folder: Path) -> list[tuple[str, Path]]:
+    """(role, file) of a prepared version."""
+    return [(file.name, file) for file in sorted(folder.iterdir()) if file.is_file()]
 
 
 def version_folder(folder: Path, version: str = "") -> Path | None:
@@ -70,7 +77,7 @@ def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
             arrays_of[f"x_{part}"], arrays_of[f"y_{part}"] = _split(builder, split, splits[split], shape, image, label, folder)
         return arrays_of
 
-    z = decoded(folder, cache, splits["train"] + splits[test], decode)
+    z = decoded(folder, lambda: sum_of_files(files(folder)), cache, splits["train"] + splits[test], decode)
     pairs = [(z["x_train"], z["y_train"]), (z["x_test"], z["y_test"])]
     if name.startswith("emnist"):
         pairs, classes = _emnist(name, pairs, classes)

@@ -25,7 +25,7 @@ class Options:
 
     default_partition = "user"
 
-    glove: str | None = option(None, "GloVe's text file (glove.6B.300d.txt); left out: random vectors by hash of the word")
+    glove: str | None = option(None, "GloVe's text file (glove.6B.300d.txt); left out: random vectors by hash of word", file=True)
     width: int = option(300, "numbers per word vector", low=1, high=4096)
     tokens: int = option(25, "tokens per tweet; shorter tweets are padded at the end", low=1, high=1000)
     lowercase: bool = option(True, "lower-case words first, as GloVe 6B's are (LEAF's own reader does not)")
@@ -87,13 +87,25 @@ def _table(lists: list[list[str]], options: Options) -> tuple[list[str], np.ndar
 
 
 def _find(options: Options, rng: np.random.Generator, where: list[Path]) -> tuple[_Texts, Path]:
+    place = _place(where)
+    return (_from_leaf(place) if place.is_dir() else _from_npz(place, options.slices, rng)), place
+
+
+def files(options: Options, where: list[Path]) -> list[tuple[str, Path]]:  # noqa: ARG001 (as every source's)
+    """(role, file) of the tweets; GloVe's file is an option."""
+    place = _place(where)
+    return leaf.files(place) if place.is_dir() else [("npz", place)]
+
+
+def _place(where: list[Path]) -> Path:
+    """The folder, or the file, that has the tweets."""
     for folder in where:
         for place in (folder / "sent140", folder):
             if place.is_dir() and leaf.detect("sent140", place):
-                return _from_leaf(place), place
+                return place
         for file in [folder] if folder.is_file() else [folder / name for name in _FILES]:
             if file.is_file():
-                return _from_npz(file, options.slices, rng), file
+                return file
     raise DataError(
         f'data.name = "sent140": no folder sent140/ with train/*.json and no sent140.npz in {", ".join(map(str, where))}; '
         f"make it with LEAF (github.com/TalwalkarLab/leaf, data/sent140) and copy it into $CFLJAX_DATA/sent140"
@@ -148,4 +160,4 @@ def time_slices(y: np.ndarray, row: np.ndarray, slices: int, rng: np.random.Gene
     return user, test
 
 
-ENTRY = Entry(Options, make)
+ENTRY = Entry(Options, make, files)

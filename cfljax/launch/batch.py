@@ -141,6 +141,7 @@ def _record(run: Run, **facts: Any) -> dict[str, Any]:
         "label": run.label,
         "seed": run.seed,
         "config": run.resolved(),
+        "contents": dict(run.contents),
         "changes": list(run.changes),
         "varies": dict(run.varies),
         "diverged_at": None,

@@ -14,7 +14,7 @@ from cfljax.errors import CfljaxError, SpecError
 from cfljax.launch import together
 from cfljax.launch.batch import run_batch
 from cfljax.launch.devices import use_cores
-from cfljax.launch.sweep import Options, Outcome, as_laid_down, carry_out
+from cfljax.launch.sweep import OTHERS, Options, Outcome, as_laid_down, carry_out
 from cfljax.local import speed
 from cfljax.store import Store
 
@@ -54,7 +54,7 @@ def carry_out_on_mesh(spec: Spec, store: Store, options: Options, workers: int |
 
 def follow(spec: Spec) -> int:
     """Compute what process 0 tells, until it has had enough."""
-    by_id = {run.id: run for run in spec.runs()}
+    by_id = {run.id: run for run in spec.units()}
     while True:
         try:
             told = distributed.hear()
@@ -71,7 +71,7 @@ def _compute_along(words: dict[str, Any], by_id: dict[str, Any]) -> None:
     missing = [name for name in words["runs"] if name not in by_id]
     batch = None if missing else as_laid_down([by_id[name] for name in words["runs"]], words["width"])
     if batch is None:
-        raise SpecError("--distributed: process 0 reads another spec, or another version of cfljax; give all the same")
+        raise SpecError(f"--distributed: process 0 reads another spec; give all the same. Or {OTHERS}")
     mesh.ask(mesh.Shape(*words["mesh"]))
     speed.use(speed.Speed(*words["speed"]))
     run_batch(batch, "none", keeper=together.Listener())

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from cfljax import plugins
 from cfljax.config import Spec, read_spec
 from cfljax.errors import CfljaxError, SpecError
 from cfljax.launch.batch import InHalves, run_batch
 from cfljax.launch.checkpoint import Keeper
 from cfljax.launch.devices import cores, use_cores
-from cfljax.launch.sweep import as_laid_down, batch_limit
+from cfljax.launch.sweep import OTHERS, as_laid_down, batch_limit
 from cfljax.launch.workers import keep_to
 from cfljax.local import speed
 from cfljax.paths import use_compilation_cache
@@ -106,8 +107,6 @@ def _prepare(words: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):  # on another machine the folder may not be there; relative paths then fail by name
         os.chdir(words["folder"])
     if words["plugins"]:
-        from cfljax import plugins
-
         plugins.load(words["plugins"])
     use_cores(words["devices"])
     use_threads(words["threads"])
@@ -137,13 +136,13 @@ _read: dict[str, Spec] = {}
 
 
 def _batch(words: dict[str, Any]) -> Batch:
-    text = json.dumps([words["table"], words["sets"]], sort_keys=True)
+    text = json.dumps([words["table"], words["sets"], plugins.loaded()], sort_keys=True)
     if text not in _read:
         _read.clear()
         _read[text] = read_spec(words["table"], words["sets"])
-    by_id = {run.id: run for run in _read[text].runs()}
+    by_id = {run.id: run for run in _read[text].units()}
     missing = [name for name in words["runs"] if name not in by_id]
     batch = None if missing else as_laid_down([by_id[name] for name in words["runs"]], words["width"])
     if batch is None:
-        raise SpecError("--launcher ray: the cluster's cfljax reads this spec differently; install the same version there")
+        raise SpecError(f"--launcher ray: {OTHERS}")
     return batch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import warnings
@@ -18,6 +19,12 @@ from cfljax.launch.checkpoint import Keeper
 from cfljax.local import speed
 from cfljax.progress import Progress
 from cfljax.store import OlderWarning, Store, older
+
+OTHERS = (
+    "a process of this sweep reads other data files, plugins or another version of cfljax than the one that laid down its plan: "
+    "they have changed since, or are others on its machine; make them the same and start again"
+)
+"""What such a process says before it ends."""
 
 
 class Options(NamedTuple):
@@ -66,11 +73,16 @@ def lay_down(
     return [batch for batch in _shared(spec, batches, options.shard) if any(run.id not in there for run in batch.runs)]
 
 
+def mark(spec: Spec) -> str:
+    """Equal for processes whose specs, data files and plugins make the same runs."""
+    return hashlib.sha256("\n".join(run.id for run in spec.units()).encode()).hexdigest()
+
+
 def _shared(spec: Spec, batches: list[plan.Batch], shard: tuple[int, int] | None) -> list[plan.Batch]:
     """The batches of a shard: those whose first run lies in its part of the spec, so that neighbours share programs."""
     if shard is None:
         return batches
-    place = {run.id: at for at, run in enumerate(spec.runs())}
+    place = {run.id: at for at, run in enumerate(spec.units())}
     return [batch for batch in batches if place[batch.first.id] * shard[1] // len(place) == shard[0]]
 
 
@@ -87,7 +99,7 @@ def work(todo: list[plan.Batch], store: Store, options: Options, progress: Progr
 def outcome(spec: Spec, store: Store, todo: list[plan.Batch]) -> Outcome:
     """How the runs of the spec have ended; `todo` is what was computed now."""
     records = store.records()
-    statuses = [records[run.id]["status"] for run in spec.runs() if run.id in records]
+    statuses = [records[run.id]["status"] for run in spec.units() if run.id in records]
     computed = sum(len(batch.runs) for batch in todo)
     return Outcome(statuses.count("done"), statuses.count("diverged"), statuses.count("failed"), computed)
 
@@ -227,7 +239,7 @@ def _settle(spec: Spec, store: Store, limit: int | Callable[[Run], int], threads
     """The batches of the spec's runs. Those that an earlier start has laid down stay as they are (a run's last bits depend on
     its batch, on the number of threads and devices, and on what the machine's measured speed suggests); the rest is batched
     anew, and the plan is kept before anything runs."""
-    runs, before = spec.runs(), store.read_plan() or {}
+    runs, before = spec.units(), store.read_plan() or {}
     speed.use(speed.Speed(*before["speed"]) if "speed" in before else speed.known(speed.kept()))
     shape = before.get("mesh") if before else mesh.asked()
     mesh.ask(None if shape is None else mesh.Shape(*shape))

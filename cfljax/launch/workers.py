@@ -15,14 +15,15 @@ from cfljax import assemble
 from cfljax.config import Spec
 from cfljax.errors import CfljaxError, SpecError, StoreError
 from cfljax.launch.devices import cores, use_cores
-from cfljax.launch.sweep import Options, Outcome, carry_out, lay_down, outcome, rounds_of, work
+from cfljax.launch.sweep import OTHERS, Options, Outcome, carry_out, lay_down, mark, outcome, rounds_of, work
 from cfljax.options import NoOptions
 from cfljax.progress import Progress
 from cfljax.registry import Entry
 from cfljax.store import Store
 
 WORKER = "CFLJAX_WORKER"
-"""Set in the environment of workers: it is not for them to tell the user how to go on."""
+"""Set in the environment of workers to the mark of their sweep: they compute its runs or none, and it is not for them to tell the
+user how to go on."""
 
 
 class WorkerError(CfljaxError):
@@ -77,7 +78,7 @@ def carry_out_by_processes(spec: Spec, store: Store, options: Options, workers: 
     computes with is laid down in the plan when the folder is new: its last bits depend on it."""
     if workers is not None and workers < 1:
         raise SpecError(f"--workers {workers}: must be at least 1")
-    free, runs, before = cores(), len(spec.runs()), store.read_plan() or {}
+    free, runs, before = cores(), len(spec.units()), store.read_plan() or {}
     devices = before.get("devices", 1) if before else (1 if (workers or min(len(free), runs)) > 1 else None)
     if devices != 1:
         use_cores(devices)
@@ -91,7 +92,7 @@ def carry_out_by_processes(spec: Spec, store: Store, options: Options, workers: 
         for message in spec.warnings:
             progress.say(f"cfljax: {message}")
         if todo:
-            watch(arguments, min(wanted, len(todo)), threads, progress)
+            watch(arguments, min(wanted, len(todo)), threads, progress, mark(spec))
     return outcome(spec, store, todo)
 
 
@@ -105,6 +106,8 @@ def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Op
     number, count = map(int, place.split("/"))
     told = Told(0)
     try:
+        if os.environ.get(WORKER) != mark(spec):
+            raise SpecError(OTHERS)
         todo = lay_down(spec, store, options)
         programs = list(dict.fromkeys(batch.program_key for batch in todo))
         mine = set(programs[number::count])
@@ -119,8 +122,8 @@ def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Op
     return 0
 
 
-def watch(arguments: list[str], workers: int, threads: int, progress: Progress) -> None:
-    """Start the workers, show what they tell, and wait for them. A worker that dies is done without."""
+def watch(arguments: list[str], workers: int, threads: int, progress: Progress, mark: str) -> None:
+    """Start the workers, show what they tell, and wait for them. A worker that dies is done without. `mark`: of the sweep."""
     events: queue.Queue[tuple[int, str | None]] = queue.Queue()
     free = cores()
     processes = []
@@ -129,7 +132,7 @@ def watch(arguments: list[str], workers: int, threads: int, progress: Progress) 
             own = free[k * threads : (k + 1) * threads] or free
             flags = ["--as-worker", f"{k}/{workers}", "--processors", ",".join(map(str, own))]
             command = [sys.executable, "-m", "cfljax.sweep", *arguments, *flags]
-            processes.append(_start(command))
+            processes.append(_start(command, mark))
             threading.Thread(target=_read, args=(k, processes[k], events), daemon=True).start()
         _show(events, workers, progress)
         codes = [process.wait() for process in processes]
@@ -143,9 +146,9 @@ def watch(arguments: list[str], workers: int, threads: int, progress: Progress) 
         raise WorkerError(f"all {workers} workers ended early (exit codes {', '.join(map(str, codes))})", 1)
 
 
-def _start(command: list[str]) -> subprocess.Popen[str]:
+def _start(command: list[str], mark: str) -> subprocess.Popen[str]:
     """In a session of its own: Ctrl-C is for the watcher, which ends its workers."""
-    quiet = os.environ | {WORKER: "1"}
+    quiet = os.environ | {WORKER: mark}
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=quiet, start_new_session=True
     )

@@ -13,7 +13,6 @@ from cfljax.report.detail import Detail, detail
 from cfljax.report.gather import Collected, Configuration, collect
 from cfljax.store import DamagedWarning, OlderWarning
 
-
 _TOLD = (DamagedWarning, OlderWarning)
 """What the report tells of its folders."""
 

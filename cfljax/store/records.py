@@ -26,6 +26,7 @@ RECORD_SCHEMA: dict[str, str] = {
     "seed": "integer seed of the run",
     "status": "done, diverged or failed",
     "config": "the resolved configuration, nested tables",
+    "contents": "what the run read (data, partition, model.weights, …) -> SHA-256; empty where options and seed decide all",
     "changes": "names of what newer versions compute differently for this run, as far as its own version knew them",
     "varies": "dotted name -> value of every option that varies in the sweep, in the order of the spec",
     "diverged_at": "round at which a number stopped being finite, or null",

@@ -1,6 +1,7 @@
 """The id of a run changes with what matters and with nothing else."""
 
 import copy
+import dataclasses
 import pickle
 import subprocess
 import sys
@@ -8,7 +9,9 @@ import sys
 import pytest
 
 from cfljax.config import read_spec
-from tests.config.small import BASE, HAS, runs, spec
+from cfljax.options import option
+from cfljax.registry import Entry
+from tests.config.small import BASE, HAS, SOURCES, Synthetic, runs, spec
 
 TOML = """
 name = "a"
@@ -53,7 +56,6 @@ MATTERS = [
     ("groups = 4", 'groups = 4, normalise = "pixel"'),
     ("groups = 4", "groups = 4, users = 50"),
     ("groups = 4", "groups = 4, arrive = { clients = 2, round = 3 }"),
-    ("groups = 4", 'groups = 4, path = "elsewhere"'),
     ("groups = 4", "groups = 4, angles = [0]"),
     ('"mlp", hidden = [200]', '"mclr"'),
     ("[200]", "[201]"),
@@ -104,7 +106,18 @@ def test_what_matters_changes_the_id(tmp_path):
 
 def test_how_files_are_checked_does_not_matter():
     (one,), (other,) = (runs(spec(data={"name": "mnist", "checksums": c})) for c in (True, False))
-    assert one.id == other.id
+    assert one.spelled == other.spelled
+
+
+def test_an_option_of_the_data_that_came_later_is_no_part_of_the_id_at_its_default(monkeypatch):
+    @dataclasses.dataclass(frozen=True)
+    class Later(Synthetic):
+        noise: float = option(0.0, later=True)
+
+    (before,) = runs(spec(data="synthetic"))
+    monkeypatch.setitem(SOURCES._lines, "synthetic", Entry(Later, lambda: None))
+    (default,), (other,) = (runs(spec(data={"name": "synthetic", **more})) for more in ({"noise": 0.0}, {"noise": 0.1}))
+    assert before.id == default.id != other.id
 
 
 def test_a_count_of_one_is_not_a_fraction_of_one():

@@ -1,5 +1,6 @@
 """Users' own things: loaded from files, modules and installed packages, told apart by their source, wrong in one line."""
 
+import importlib
 import importlib.metadata
 import os
 import subprocess
@@ -69,7 +70,6 @@ def test_the_id_follows_the_source_and_what_it_imports(plugin, tmp_path):
     fourth = ids(plugin)
     assert len({*first, *second, *third, *fourth}) == 4
     assert fedavg == ids(plugin, "fedavg") == [run.id for run in read_spec(SMALL | {"method": "fedavg"}).runs()]
-    sys.modules.pop("helper", None)
 
 
 def test_a_resolved_run_brings_its_plugin(plugin):
@@ -168,3 +168,172 @@ def test_a_package_on_the_path_offers_its_method_to_the_commands(tmp_path):
     assert first.startswith("mine: Mine: FedAvg under another name.") and "['my_methods'] True" in first
     (tmp_path / "my_methods.py").write_text(METHOD + "# changed\n")
     assert said().split()[-3] != first.split()[-3]  # another id
+
+
+# --- what a plugin consists of -----------------------------------------------------------------------------------------------
+
+
+def package(folder, name="lab"):
+    """A package with a method in one of its modules."""
+    (folder / name / "deep").mkdir(parents=True)
+    (folder / name / "__init__.py").write_text(f"from {name}.methods import make\n")
+    (folder / name / "methods.py").write_text("from .deep.tools import SCALE\n" + METHOD)
+    (folder / name / "deep" / "__init__.py").write_text("")
+    (folder / name / "deep" / "tools.py").write_text("SCALE = 1\n")
+    return folder / name
+
+
+def told(*words, **environment):
+    """Ids of the runs with `mine`, as a new process finds them."""
+    code = f"import sys; from cfljax.config import read_spec; table = {SMALL | {'method': 'mine'}!r} | {{'plugins': sys.argv[1:]}};"
+    code += "print(*[run.id for run in read_spec(table).runs()])"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, env=os.environ | environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("edited", ["__init__.py", "methods.py", "deep/tools.py", "deep/new.py"])
+def test_every_module_of_a_package_counts(tmp_path, edited):
+    lab = package(tmp_path)
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    first = told("lab", PYTHONPATH=path)
+    assert told("lab", PYTHONPATH=path) == first
+    with (lab / edited).open("a") as file:
+        file.write("# changed\n")
+    assert told("lab", PYTHONPATH=path) != first
+
+
+def test_a_package_that_has_changed_is_imported_anew(tmp_path, monkeypatch):
+    lab = package(tmp_path, "lab_anew")
+    monkeypatch.syspath_prepend(tmp_path)
+    first = ids("lab_anew")
+    (lab / "deep" / "tools.py").write_text("SCALE = 12345\n")
+    assert ids("lab_anew") != first
+    assert sys.modules["lab_anew.methods"].SCALE == 12345
+
+
+def test_a_package_that_was_imported_before_it_is_named_comes_from_there(tmp_path, monkeypatch):
+    package(tmp_path, "lab_before")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("lab_before")
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    assert " ".join(ids("lab_before")) == told("lab_before", PYTHONPATH=path).strip()
+    (run,) = read_spec(SMALL | {"method": "mine", "plugins": ["lab_before"]}).runs()
+    assert run.resolved()["plugins"] == ["lab_before"]
+
+
+USES = {
+    "beside": "import helper",
+    "a part of one beside": "from helper import x",
+    "in a package beside": "import tools.inner as inner",
+    "of a package without __init__": "from loose.part import x",
+    "by a relative import": "from .helper import x",
+    "by a relative import of a module": "from . import helper",
+    "inside a function": "def later():\n    import helper",
+    "by its name as a text": "import importlib\ndef later():\n    importlib.import_module('library')",
+    "elsewhere on the path": "import library",
+    "in a package elsewhere": "from laboratory.deep import tools",
+    "of a module that it imports": "import second",
+}
+FILES = {
+    "beside": ("helper.py", "tools/inner.py", "loose/part.py"),
+    "elsewhere": ("library.py", "laboratory/deep/tools.py"),
+}
+EDITED = {"in a package beside": "tools/inner.py", "of a package without __init__": "loose/part.py",
+          "by its name as a text": "library.py", "elsewhere on the path": "library.py",
+          "in a package elsewhere": "laboratory/deep/tools.py"}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", USES)
+def test_what_a_plugin_imports_counts(plugin, tmp_path, monkeypatch, how):
+    elsewhere = tmp_path / "elsewhere"
+    for place, names in ((tmp_path, FILES["beside"]), (elsewhere, FILES["elsewhere"])):
+        for name in names:
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_text("x = 1\n")
+    for folder in (tmp_path / "tools", elsewhere / "laboratory", elsewhere / "laboratory" / "deep"):
+        (folder / "__init__.py").write_text("")
+    (tmp_path / "second.py").write_text("def later():\n    import helper\n")
+    monkeypatch.syspath_prepend(elsewhere)
+    plugin.write_text(METHOD + USES[how] + "\n")
+    first = ids(plugin)
+    edited = EDITED.get(how, "helper.py")
+    place = elsewhere if edited in FILES["elsewhere"] else tmp_path
+    (place / edited).write_text("x = 234\n")
+    assert ids(plugin) != first
+    (place / edited).write_text("x = 1\n")
+    assert ids(plugin) == first
+    (tmp_path / "unused.py").write_text("x = 1\n")
+    assert ids(plugin) == first
+
+
+METRIC = """
+import cfljax
+import helper
+import tools.scale as scale
+from tools import numbers
+
+@cfljax.register_metric("NAME")
+def metric(seen):
+    import late
+    return 0.0 * seen.correct.sum() + helper.VALUE + 10 * late.VALUE + 100 * scale.VALUE + 1000 * numbers.VALUE
+"""
+
+
+def test_plugins_in_two_folders_have_helpers_of_their_own(tmp_path, monkeypatch):
+    """Also where the current folder, or Python's path, has modules of the same names."""
+    for value, folder in enumerate(("here", "one", "two")):
+        place = tmp_path / folder
+        (place / "tools").mkdir(parents=True)
+        for name in ("helper", "late", "tools/scale", "tools/numbers"):
+            (place / f"{name}.py").write_text(f"VALUE = {value}\n")
+        (place / "tools" / "__init__.py").write_text("")
+        (place / "metric.py").write_text(METRIC.replace("NAME", folder))
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.syspath_prepend(tmp_path / "here")
+    before = list(sys.path)
+    plugins = [str(tmp_path / folder / "metric.py") for folder in ("one", "two")]
+    table = SMALL | {"method": "fedavg", "train": {"rounds": 1, "metrics": ["one", "two"]}, "plugins": plugins}
+    summary = next(iter(cfljax.sweep(table, tmp_path / "r", quiet=True))).summary
+    assert (summary["one_last"], summary["two_last"]) == (1111, 2222)
+    assert sys.path == before and "helper" not in sys.modules
+
+
+def test_a_helper_of_the_same_length_that_changes_within_a_moment_is_the_new_one(plugin, tmp_path):
+    plugin.write_text(METHOD + "import helper\ncfljax.seen_by_test = helper.x\n")
+    for value in ("1", "2"):
+        (tmp_path / "helper.py").write_text(f"x = {value}")
+        ids(plugin)
+        assert cfljax.seen_by_test == int(value)
+
+
+def test_a_folder_named_as_an_installed_package_is_no_helper(plugin, tmp_path):
+    for name in ("numpy", "cfljax", "json"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes.py").write_text("raise RuntimeError")
+    (tmp_path / "cfljax" / "__init__.py").write_text("raise RuntimeError")
+    plugin.write_text("import json\nimport numpy\nnumpy.zeros, json.dumps\n" + METHOD)
+    assert ids(plugin)
+
+
+def test_a_package_that_is_installed_to_be_edited_counts_with_its_sources(tmp_path, monkeypatch):
+    lab = package(tmp_path / "source", "lab_editable")
+    info = tmp_path / "site" / "lab_editable-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lab-editable\nVersion: 1.0\n")
+    (info / "RECORD").write_text("__editable__.lab_editable-1.0.pth,,\n")
+    (info / "entry_points.txt").write_text("[cfljax.methods]\nmine = lab_editable.methods:make\n")
+    path = os.pathsep.join(map(str, [tmp_path / "site", tmp_path / "source", Path(__file__).parents[2]]))
+    first = told(PYTHONPATH=path)
+    (lab / "deep" / "tools.py").write_text("SCALE = 2\n")
+    assert told(PYTHONPATH=path) != first
+
+
+def test_a_plugin_of_a_spec_that_was_copied_is_found_in_the_current_folder(plugin, tmp_path, monkeypatch):
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "spec.toml").write_text('plugins = ["mine.py"]\nmethod = "mine"\ndata = "digits"\n')
+    monkeypatch.chdir(tmp_path)
+    assert read_spec("r/spec.toml").runs()[0].resolved()["plugins"] == [str(plugin)]
+    monkeypatch.chdir(tmp_path / "r")
+    with pytest.raises(SpecError, match=r'plugins = "mine\.py": cannot be read'):
+        read_spec("spec.toml")

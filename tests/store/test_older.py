@@ -8,8 +8,8 @@ import cfljax
 from cfljax.config import identity
 from cfljax.config.identity import Change
 from cfljax.report import __main__ as report
-from cfljax.report.page import page
 from cfljax.report.content import read
+from cfljax.report.page import page
 from cfljax.result import Results
 from cfljax.store import OlderWarning, Store, older
 from tests.store.helpers import make_arrays, make_record

@@ -1,0 +1,85 @@
+"""All processes of a sweep compute what the one that laid down its plan has found, or end with one line."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cfljax.config import read_spec
+from cfljax.errors import DataError, SpecError
+from cfljax.launch import hosts, ray_task, workers
+from cfljax.launch.sweep import OTHERS, Options, carry_out, lay_down, mark
+from cfljax.store import Store
+from tests.data.test_contents import SMALL, write
+from tests.packaging.own import forgotten
+from tests.packaging.test_plugins import METHOD
+
+
+@pytest.fixture
+def table(tmp_path):
+    write(tmp_path / "mine.npz")
+    with forgotten():
+        yield SMALL | {"data": {"name": "mine", "path": str(tmp_path / "mine.npz"), "clients": 2}, "seeds": [0, 1]}
+
+
+def test_a_worker_with_other_data_ends_and_lays_down_nothing(table, tmp_path):
+    text = "\n".join(f"{key} = {value!r}" for key, value in table.items() if key not in ("data", "train"))
+    text += f"\ndata = {{ name = 'mine', path = '{tmp_path / 'mine.npz'}', clients = 2 }}\ntrain = {{ rounds = 1 }}\n"
+    (tmp_path / "spec.toml").write_text(text)
+    spec = read_spec(tmp_path / "spec.toml")
+    lay_down(spec, Store(tmp_path / "r"), Options(quiet=True))
+    plan = (tmp_path / "r" / "plan.json").read_bytes()
+    environment = os.environ | {workers.WORKER: mark(spec)}
+    command = [sys.executable, "-m", "cfljax.sweep", str(tmp_path / "spec.toml"), "--out", str(tmp_path / "r")]
+    command += ["--as-worker", "0/1", "--processors", str(min(os.sched_getaffinity(0)))]
+    write(tmp_path / "mine.npz", seed=1)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2 and OTHERS in done.stdout and done.stderr == ""
+    assert (tmp_path / "r" / "plan.json").read_bytes() == plan and not list((tmp_path / "r" / "units").iterdir())
+
+
+def test_a_follower_and_a_task_with_other_data_say_so(table, tmp_path):
+    runs = read_spec(table).units()
+    words = {"runs": [runs[0].id], "width": 1, "table": table, "sets": [], "plugins": []}
+    assert ray_task._batch(words).first.id == runs[0].id
+    write(tmp_path / "mine.npz", seed=1)
+    other = {run.id: run for run in read_spec(table).units()}
+    for says in (lambda: hosts._compute_along(words, other), lambda: ray_task._batch(words | {"sets": ["name=again"]})):
+        with pytest.raises(SpecError) as error:
+            says()
+        assert OTHERS in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_task_whose_plugin_has_changed_since_does_not_run_it_under_the_old_id(tmp_path):
+    with forgotten():
+        plugin = tmp_path / "mine.py"
+        plugin.write_text(METHOD)
+        words = {"table": {"data": "digits", "method": "mine"}, "sets": [], "plugins": [str(plugin)], "folder": str(tmp_path)}
+        words |= {"width": 1, "devices": 1, "cache": False}
+        ray_task.plugins.load(words["plugins"])
+        (run,) = read_spec(words["table"]).units()
+        words["runs"] = [run.id]
+        assert ray_task._batch(words).first.id == run.id
+        plugin.write_text(METHOD + "# changed\n")
+        ray_task.plugins.load(words["plugins"])
+        with pytest.raises(SpecError, match="reads other data files, plugins"):
+            ray_task._batch(words)
+
+
+def test_a_file_that_changes_between_the_plan_and_the_run_ends_the_sweep_in_one_line(table, tmp_path):
+    spec, store = read_spec(table), Store(tmp_path / "r")
+    lay_down(spec, store, Options(quiet=True))
+    write(tmp_path / "mine.npz", seed=1)
+    with pytest.raises(DataError, match='^data "mine": is not what it was when the runs were planned; start again$'):
+        carry_out(spec, store, Options(quiet=True))
+    assert store.ids() == []
+    assert carry_out(read_spec(table), store, Options(quiet=True)).done == 2
+
+
+def test_marks_are_those_of_the_runs(table, tmp_path):
+    first = mark(read_spec(table))
+    assert mark(read_spec(table | {"name": "another"})) == first != mark(read_spec(table | {"seeds": [0]}))
+    np.savez(tmp_path / "mine.npz", x_train=np.zeros((4, 2)), y_train=[0, 1, 0, 1], x_test=np.zeros((2, 2)), y_test=[0, 1])
+    assert mark(read_spec(table)) != first
