@@ -23,6 +23,8 @@ from cfljax.sources import program_of
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,60}")
 _when_replaced: list[Callable[[], None]] = []
 _of_kind: dict[str, Registry] = {}
+_RETURNED = ("data set", "partition")
+"""Kinds of which what they return is part of the id."""
 
 
 class Entry(NamedTuple):
@@ -117,7 +119,7 @@ class Registry:
         if before is not None and before != origin:
             for forget in _when_replaced:
                 forget()
-        if before != origin and live.unknown:
+        if before != origin and live.unknown and self.kind not in _RETURNED:
             warnings.warn(
                 f'{self.kind} "{name}": depends on {", ".join(live.unknown[:3])}, whose contents cannot be made part of the id '
                 "of its runs; when they change, use another results folder",
