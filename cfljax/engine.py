@@ -134,9 +134,14 @@ def _round(
     federation = as_trained_on(settings.sending, hyper, federation)
     key = keys.fold(key, "round", t)
     participants = cohort.draw(key, federation, settings.participants, t, hyper)
-    if "lr_decay" in hyper:
-        hyper = hyper | {"lr": hyper["lr"] * hyper["lr_decay"] ** t.astype(jnp.float32)}
-    return method.round(key, state, federation, participants, hyper)
+    return method.round(key, state, federation, participants, _decayed(hyper, t))
+
+
+def _decayed(hyper: Hyper, t: jax.Array) -> Hyper:
+    """The numbers of round t, with its learning rate."""
+    if "lr_decay" not in hyper:
+        return hyper
+    return hyper | {"lr": hyper["lr"] * hyper["lr_decay"] ** t.astype(jnp.float32)}
 
 
 def _test_only(
@@ -183,7 +188,7 @@ def _evaluate(
         ids = _sample(federation, settings.eval_clients)  # from here on, these are all clients there are: the work is theirs
         federation, labels = _seen(federation, ids), labels[ids]
         whole = dataclasses.replace(whole, uid=jnp.full_like(whole.uid, -1).at[ids].set(whole.uid[ids]))
-    scoring = jnp.maximum(labels if guess is None else guess(carry.state, whole, hyper)[ids], 0)
+    scoring = jnp.maximum(labels if guess is None else guess(carry.state, whole, _decayed(hyper, t))[ids], 0)
     scoring, test = _test_only(model, settings, federation, models, in_use, scoring)
     who = (federation.uid >= 0) & (federation.arrive <= t)
     if settings.score == "assigned":

@@ -124,8 +124,9 @@ def train_on_gram(
         loss, (dz, grads) = jax.value_and_grad(loss_sum, (0, 1))(z, progress.params)
         samples = there.astype(jnp.float32)
         mean = 1 / jnp.maximum(samples, 1.0)
-        progress = step(progress, (loss * mean, samples, jax.tree.map(lambda g: g * mean, grads)))
-        return progress, _move(fixed.gram, layer, hyper, where, dz if "loss_sum" in hyper else dz * mean)
+        dz, grads = (dz, grads) if "loss_sum" in hyper else (dz * mean, jax.tree.map(lambda g: g * mean, grads))
+        progress = step(progress, (loss * mean, samples, grads))
+        return progress, _move(fixed.gram, layer, hyper, where, dz)
 
     end, layer = follow(course, orders, visit, (start_of(rule, turn(others), turn(rest_velocity)), layer))
     moved = -_across(layer.a, x) - _sum(layer.moved, pull, velocity)

@@ -47,7 +47,8 @@ class Solver(NamedTuple):
     gradient: Callable[..., tuple[jax.Array, jax.Array]]
     """(federation, jobs) -> (f32[S, d], f32[S]): gradient of the mean loss on all local data at the start, and that loss."""
     batch_gradient: Callable[..., tuple[jax.Array, jax.Array]]
-    """(key, federation, jobs, batch) -> the same on the first mini-batch that `fit` would take with this key."""
+    """(key, federation, jobs, batch, summed=False) -> the same on the first mini-batch that `fit` would take with this key;
+    `summed`: the gradient of its summed loss."""
     send: Callable[..., jax.Array]
     """(key, federation, jobs, rows f32[S, d], hyper, unit=1.0) -> f32[S, d]: what arrives of other things that participants send;
     `unit`: what a number of them is worth in those of an update (a gradient: the learning rate)."""
@@ -198,13 +199,16 @@ def _gradients(model: Model, plan: Plan) -> tuple[Callable[..., Any], Callable[.
 
         return _each(one, keys.root(0), federation, jobs, plan, samples_of(federation, jobs))
 
-    def first_batch_gradient(key: jax.Array, federation: Federation, jobs: Jobs, batch: int) -> tuple[jax.Array, jax.Array]:
+    def first_batch_gradient(
+        key: jax.Array, federation: Federation, jobs: Jobs, batch: int, summed: bool = False
+    ) -> tuple[jax.Array, jax.Array]:
         def one(task: Task) -> tuple[jax.Array, jax.Array]:
             size, count = min(batch, federation.train.longest), federation.train.count[task.client]
             order = shuffle(keys.fold(task.key, "epoch", 0), count, federation.train.longest, size, plan.sequential)[:size]
             mask = jnp.arange(size) < count
             samples = (*take(federation, federation.train, task.client, order, mask), mask)
-            loss, _, grads = batch_gradient(model, model.unravel(task.start), samples, keys.fold(task.key, "step", 0))
+            params, step = model.unravel(task.start), keys.fold(task.key, "step", 0)
+            loss, _, grads = batch_gradient(model, params, samples, step, summed=summed)
             return jnp.where(task.mask, model.ravel(grads), 0.0), jnp.where(task.mask, loss, 0.0)
 
         return _each(one, key, federation, jobs, plan, samples_of(federation, jobs))

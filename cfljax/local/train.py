@@ -36,14 +36,15 @@ def train(
     params = model.unravel(task.start)
     velocity = None if task.velocity is None else model.unravel(task.velocity)
     step = stepper(rule, hyper, params if task.anchor is None else model.unravel(task.anchor))
+    summed = "loss_sum" in hyper  # the batch's summed loss in place of its mean
     whole = whole_batch(federation, task.client) if orders is None else None
 
     def visit(progress: Progress, seen: Seen | None, number: jax.Array) -> Progress:
         key = keys.fold(task.key, "step", number)
         if seen is None:
-            return step(progress, full_gradient(model, federation, task.client, progress.params, whole, key))
+            return step(progress, full_gradient(model, federation, task.client, progress.params, whole, key, summed))
         samples = (*take(federation, federation.train, task.client, seen.positions, seen.mask), seen.mask)
-        return step(progress, batch_gradient(model, progress.params, samples, key, seen.there))
+        return step(progress, batch_gradient(model, progress.params, samples, key, seen.there, summed))
 
     end = follow(course, orders, visit, start_of(rule, params, velocity))
     delta = jnp.where(course.total > 0, model.ravel(end.params) - task.start, 0.0)
@@ -61,8 +62,6 @@ def stepper(rule: StepRule, hyper: Hyper, anchor: Any) -> Step:
 
     def step(progress: Progress, gradient: Gradient) -> Progress:
         loss, count, grads = gradient
-        if "loss_sum" in hyper:  # the batch's summed loss in place of its mean
-            grads = jax.tree.map(lambda g: g * count, grads)
         if "mu" in hyper:  # FedProx: the gradient of mu/2 · ‖w − anchor‖²
             grads = jax.tree.map(lambda g, w, a: g + hyper["mu"] * (w - a), grads, progress.params, anchor)
         if "weight_decay" in hyper:

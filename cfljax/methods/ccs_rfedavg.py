@@ -52,6 +52,9 @@ class Config:
     clusters: int = option(10, 'clusters of clustering = "kmeans"', low=1)
     theta: float = option(0.1, "smallest angle of the threshold, in radians (eq. 7)", low=0.0, high=float(np.pi / 2), traced=True)
     l_star: float = option(0.05, "the loss that training aims at (eq. 7)", traced=True)
+    loss: str = option(
+        "samples", "the loss of eq. 7: participants weighted by samples, or not (eq. 1)", choices=("samples", "uniform"), later=True
+    )
     similarity: str = similarity()
 
     def check_run(self, where: str, train: Any, data: Any, model: Any) -> None:
@@ -151,7 +154,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         everyone, there = jnp.zeros_like(cohort.ids), heard.there
         counts = state.counts[cohort.ids]
         own = Shares(sizes(federation, cohort), counts, simplex.imbalance_level(counts, state.counts.sum()))
-        loss = _mean(heard.losses, jnp.where(there, own.size, 0.0))
+        loss = _mean(heard.losses, jnp.where(there, own.size if config.loss == "samples" else 1.0, 0.0))
         loss0 = jnp.where(jnp.isnan(state.loss0), loss, state.loss0)
         epsilon = ccs_threshold(loss, loss0, hyper["l_star"], hyper["theta"])  # eq. 7
         if config.weights == "fedavg":

@@ -38,6 +38,7 @@ from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "Sattler et al. 2020"
+LINKAGES = ("complete", "single")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +49,12 @@ class Config(fedavg.Config):
     eps2: float = option(1.6, "and above this largest norm of a member's update", low=0.0, traced=True)
     min_rounds: int = option(20, "rounds before the first split", low=1)
     min_size: int = option(2, "a cluster with so many members is not split", low=1)
+    linkage: str = option(
+        "complete", "how a cluster is split: complete linkage, or the paper's optimal bipartition", choices=LINKAGES, later=True
+    )
+    gamma_max: float = option(
+        0.0, "split only where this is below √((1 − largest cosine across) / 2); 0: always", low=0.0, high=1.0, traced=True, later=True
+    )
     split_every: int = option(1, "rounds between two looks at the clusters", low=1)
     max_clusters: int = option(16, "room for so many clusters; one more is an error", low=1)
     similarity: str = similarity(again=False)
@@ -117,7 +124,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return state._replace(found=found, similarity=similarity, norms=norms, steps=steps), info
 
     def regroup(key: jax.Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
-        return split(state, np.asarray(federation.uid), float(hyper["eps1"]), float(hyper["eps2"]), config.min_size, round)
+        eps1, eps2, gamma_max = (float(hyper[name]) for name in ("eps1", "eps2", "gamma_max"))
+        return split(state, np.asarray(federation.uid), eps1, eps2, config.min_size, round, config.linkage, gamma_max)
 
     def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
         return join_by_loss(model, federation, state.found, jnp.ones(federation.clients, bool))
@@ -137,7 +145,16 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     )
 
 
-def split(state: State, uid: np.ndarray, eps1: float, eps2: float, min_size: int, round: int) -> State:
+def split(
+    state: State,
+    uid: np.ndarray,
+    eps1: float,
+    eps2: float,
+    min_size: int,
+    round: int,
+    linkage: str = "complete",
+    gamma_max: float = 0.0,
+) -> State:
     """HOST. The state after every cluster that meets the conditions was split once."""
     host_state = jax.tree.map(np.array, state)
     (models, labels, active), norms = host_state.found, host_state.norms
@@ -147,7 +164,10 @@ def split(state: State, uid: np.ndarray, eps1: float, eps2: float, min_size: int
         if len(members) <= min_size or not (host_state.steps[k] < eps1 and norms[members].max() > eps2):
             continue
         apart = 1.0 - host_state.similarity[np.ix_(members, members)].astype(np.float64)
-        part = host.agglomerative(apart, clusters=2, linkage="complete")
+        part = host.agglomerative(apart, clusters=2, linkage=linkage)
+        across = apart[np.ix_(part == 1, part != 1)].min(initial=2.0)
+        if gamma_max > 0 and gamma_max >= np.sqrt(max(across, 0.0) / 2):
+            continue
         if active.all():
             why = f"cluster {k} splits after round {round}, and there is no room for another; raise it"
             raise SpecError(f"method.cfl_sattler.max_clusters = {len(active)}: {why}")

@@ -60,6 +60,9 @@ class Config:
     alpha: int = option(20, "clients that pre-train for the cold start, per group", low=1)
     pretrain_steps: int = option(50, "mini-batch steps of a pre-training", low=1)
     pretrain_epochs: int | None = option(None, "epochs of a pre-training, in place of pretrain_steps", low=1)
+    group_start: str = option(
+        "mean", "a group starts at its founders' mean pre-trained weights, or at w_0", choices=("mean", "initial"), later=True
+    )
     newcomer: str = option("initial", "where a newcomer starts, and what it is compared with", choices=NEWCOMER)
     assign: str = option("eq9", "a newcomer joins the closest group, or a random one (RAC)", choices=("eq9", "random"))
     rac: str = option("once", "a random group for good, or a new one at each selection", choices=("once", "always"))
@@ -129,7 +132,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, Any]) -> State:
         compass = Compass(*setup["compass"])
-        return State(**setup | {"models": compass.start + compass.directions, "compass": compass})
+        moved = compass.directions if config.group_start == "mean" else jnp.zeros_like(compass.directions)
+        return State(**setup | {"models": compass.start + moved, "compass": compass})
 
     def choose(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> jax.Array:
         """i32[S]: the group of each participant, for newcomers the one that they join."""

@@ -76,7 +76,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             jobs = Jobs(everyone, trains(federation), jnp.ones(everyone.shape), start[None], jnp.zeros_like(everyone))
             delta = solver.fit(keys.fold(key, "own"), federation, jobs, hyper, Work(1, None, solver.work.batch)).delta
             own = own + jnp.where(usable(delta)[:, None], delta, 0.0)
-        return State(first_models(key, model, k), own, jnp.full(federation.clients, -1, jnp.int32))
+        return State(first_models(key, model, k, after=1), own, jnp.full(federation.clients, -1, jnp.int32))
 
     def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         which = nearest(state.own[cohort.ids], state.centres)

@@ -88,10 +88,9 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
         def of_model(ids: jax.Array, there: jax.Array, start: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array]:
             jobs = Jobs(ids, there, jnp.ones(ids.shape), start[None], jnp.zeros_like(ids))
-            gradient, loss = solver.batch_gradient(key, federation, jobs, config.batch)
+            gradient, loss = solver.batch_gradient(key, federation, jobs, config.batch, summed)
             if summed:  # eq. 1
-                samples = jnp.minimum(jnp.asarray(federation.train.count)[ids], config.batch).astype(jnp.float32)
-                gradient, loss = gradient * samples[:, None], loss * samples
+                loss *= jnp.minimum(jnp.asarray(federation.train.count)[ids], config.batch).astype(jnp.float32)
             similarity = move_similarity(gradient, last, config.similarity, hyper["lr"])  # eq. 3
             return loss, jnp.where(moved, similarity, 0.0)
 

@@ -46,6 +46,7 @@ SAME = 1e-12
 BLOCK = 1024
 """Samples gathered at a time."""
 RIGHT = 90.0
+HOW = ("smallest", "sum", "trace", "vectors")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Config(fedavg.Config):
     """Options of PACFL."""
 
     p: int = option(3, "singular vectors that a client sends", low=1)
-    how: str = option("smallest", "distance from the principal angles", choices=("smallest", "sum"))
+    how: str = option("smallest", "distance from the angles between what two clients send", choices=HOW)
     per_label: bool = option(True, "compare the samples of each label by themselves")
     linkage: str = option("average", "distance of clusters", choices=("average", "complete", "single"))
     threshold: float = option(4.9, "degrees at which clusters stay apart", low=0.0, traced=True)
@@ -188,6 +189,8 @@ def leading(x: np.ndarray, p: int) -> np.ndarray:
 
 def distances(sent: Subspaces, how: str) -> np.ndarray:
     """HOST. f64[n, n] degrees between the clients."""
+    if how == "vectors":
+        return _closest_vectors(sent)
     n, kinds, p, _ = sent.bases.shape
     orthogonal = RIGHT if how == "smallest" else RIGHT * p
     total, labels = np.zeros((n, n)), np.zeros((n, n))
@@ -203,16 +206,35 @@ def distances(sent: Subspaces, how: str) -> np.ndarray:
 
 
 def angles(bases: np.ndarray, how: str) -> np.ndarray:
-    """HOST. f64[n, n] the smallest principal angle between the row spaces of bases f64[n, p, F], or the sum of all p."""
+    """HOST. f64[n, n] between bases f64[n, p, F]: the `"smallest"` principal angle of their row spaces, the `"sum"` of all p, or
+    (`"trace"`) the sum of the angles between the k-th rows of both, k = 1 … p."""
     n, p, features = bases.shape
     flat = bases.reshape(n * p, features)
     inner = (flat @ flat.T).reshape(n, p, n, p).transpose(0, 2, 1, 3)
     if n == 0:
         return np.zeros((0, 0))
-    cosines = np.clip(np.linalg.svd(inner, compute_uv=False), 0.0, 1.0)
-    each = np.degrees(np.arccos(np.where(cosines > 1 - SAME, 1.0, cosines)))  # arccos makes 1e-6 degrees of the last bit
+    pairs = np.abs(np.einsum("ijkk->ijk", inner)) if how == "trace" else np.linalg.svd(inner, compute_uv=False)
+    each = _degrees(pairs)
     apart = each.min(axis=2) if how == "smallest" else each.sum(axis=2)
     return (apart + apart.T) / 2
+
+
+def _closest_vectors(sent: Subspaces) -> np.ndarray:
+    """HOST. f64[n, n] the smallest angle between any vector of one client and any of the other, whatever their labels."""
+    n, _, _, features = sent.bases.shape
+    flat = sent.bases.reshape(n, -1, features)
+    rows = [own[own.any(axis=1)] for own in flat]
+    everybody = flat.reshape(-1, features)
+    closest = [np.abs(own @ everybody.T).reshape(len(own), n, -1).max(axis=(0, 2), initial=0.0) for own in rows]
+    apart = _degrees(np.array(closest))
+    np.fill_diagonal(apart, 0.0)
+    return (apart + apart.T) / 2
+
+
+def _degrees(cosines: np.ndarray) -> np.ndarray:
+    """The angles; arccos would make 1e-6 degrees of the last bit of a cosine of 1."""
+    cosines = np.clip(cosines, 0.0, 1.0)
+    return np.degrees(np.arccos(np.where(cosines > 1 - SAME, 1.0, cosines)))
 
 
 pacfl = Entry(Config, make)

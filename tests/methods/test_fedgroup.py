@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cfljax.engine import Settings
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.methods.common import first_model
+from cfljax.simulate import simulate
 from tests import toy
 from tests.methods import rounds
 from tests.reference import plain
@@ -42,10 +44,11 @@ def close(states, method, wanted):
         {"mu": 0.5, "eta_g": 0.1},
         LATEST,
         {"newcomer": "auxiliary"},
+        {"newcomer": "auxiliary", "group_start": "initial"},
         {"cold_start": "rcc", "assign": "random", "inter_group": "weighted", "eta_g": 0.2},
         {"assign": "random", "rac": "always", "pretrain_epochs": 1, "pretrain_steps": 50},
     ],
-    ids=("edc", "mu", "madc-latest", "auxiliary", "rcc-rac", "rac-always"),
+    ids=("edc", "mu", "madc-latest", "auxiliary", "from w_0", "rcc-rac", "rac-always"),
 )
 def test_agrees_with_a_plain_loop_over_clients(options):
     options = BASE | options
@@ -59,6 +62,16 @@ def test_agrees_with_a_plain_loop_over_clients(options):
     assigned = [(labels >= 0).sum() for _, labels in wanted]
     assert [int(i.diag["newcomers"]) for i in infos] == np.diff(assigned).tolist()
     assert [int(i.diag["members"].sum()) for i in infos] == assigned[1:]
+
+
+def test_groups_that_start_at_the_initial_model_keep_the_directions_of_the_cold_start():
+    (mean,), _, _ = rounds.run("fedgroup", federation(), rounds=0, work=WORK, **BASE)
+    (same,), _, _ = rounds.run("fedgroup", federation(), rounds=0, work=WORK, group_start="initial", **BASE)  # Algorithm 2, line 2
+    w0 = np.asarray(first_model(rounds.keys.root(0), toy.model()))
+    np.testing.assert_array_equal(same.models, np.tile(w0, (2, 1)))
+    np.testing.assert_allclose(mean.models - w0, mean.compass.directions, atol=1e-6)
+    np.testing.assert_array_equal(same.compass.directions, mean.compass.directions)
+    np.testing.assert_array_equal(same.guess, mean.guess)
 
 
 def test_cold_start_finds_the_true_groups():
@@ -75,6 +88,20 @@ def test_clients_without_a_group_are_scored_with_the_one_they_would_join(newcome
     assert (labels < 0).any() and np.array_equal(chosen[labels >= 0], labels[labels >= 0])
     group = np.asarray(federation().group)
     assert np.array_equal(chosen == chosen[0], group == group[0])
+
+
+def test_whoever_is_scored_without_a_group_gets_the_learning_rate_of_the_round():
+    """Pre-training for scoring takes the step that a newcomer of the next round would take."""
+    model = toy.model()
+    method = METHODS.entry("fedavg").make(METHODS.check("fedavg", {}, "method"), model, toy.solver(model))
+    seen = lambda state, federation, hyper: jnp.where(hyper["lr"] < 0.3, 1, 0) * jnp.ones(12, jnp.int32)  # noqa: E731
+    pair = method._replace(
+        models=lambda state: (jnp.stack([state.models[0], 0 * state.models[0]]), state.labels), score=seen
+    )
+    hyper = {"lr": 1.0, "lr_decay": 0.5}
+    (out,) = simulate(pair, model, federation(), Settings(3, 4, evaluations=4), [0], [hyper])
+    by_zeros = np.abs(out.history["loss"] - np.log(4)) < 1e-5
+    assert by_zeros.tolist() == [False, False, True, True]
 
 
 def test_one_group_of_everybody_from_the_initial_model_is_fedavg():

@@ -4,12 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax.methods.common import first_model
 from tests import toy
 from tests.methods import rounds
 from tests.methods.test_ifca import close, federation
 from tests.reference import plain
-from tests.reference.fesem import fesem
+from tests.reference.fesem import fesem, starts
 
 WORK = {"epochs": 2, "batch": 5}
 
@@ -17,14 +16,14 @@ WORK = {"epochs": 2, "batch": 5}
 @pytest.mark.parametrize(("average", "fesem_init"), [("uniform", "shared"), ("samples", "own")])
 def test_agrees_with_a_plain_loop_over_clients(average, fesem_init):
     states, infos, method = rounds.run("fesem", federation(), lr=1.0, work=WORK, clusters=3, average=average, fesem_init=fesem_init)
-    w0 = first_model(rounds.keys.root(0), toy.model())
     net, clients = plain.Net(6, 4), plain.Clients(federation())
-    wanted, own = fesem(net, clients, states[0].centres, w0, 0, 4, 5, 1.0, 5, 2, average, fesem_init)
+    w0, centres = starts(toy.model().init, 0, 3)
+    wanted, own = fesem(net, clients, centres, w0, 0, 4, 5, 1.0, 5, 2, average, fesem_init)
     close(states, method, wanted)
     np.testing.assert_allclose(states[-1].own, own, atol=1e-5 * np.abs(own).max())
     labels = np.asarray(states[-1].labels)
     if fesem_init == "shared":
-        assert set(np.asarray(states[1].labels).tolist()) == {-1, 0}  # all of them start at w_0, the first centre
+        assert len(set(np.asarray(states[1].labels).tolist())) == 2  # unseen, and the centre nearest to w_0
     extra = 8 if fesem_init == "own" else 0
     assert [[int(n) for n in info.traffic] for info in infos[:2]] == [[5 + extra, 5 + extra, 0, 0], [5, 5, 0, 0]]
     part = states[1]
@@ -32,6 +31,26 @@ def test_agrees_with_a_plain_loop_over_clients(average, fesem_init):
     chosen = np.asarray(method.score(part, federation(), {}))
     np.testing.assert_array_equal(chosen, np.where(np.asarray(part.labels) < 0, nearest, part.labels))
     assert (np.asarray(part.labels) < 0).any() and labels.min() >= -1
+
+
+def test_clients_part_where_those_of_the_plain_program_do():
+    """They start alike, at w_0, and join the same centre; that centre moves away, and those who come later join another one."""
+    whole = toy.federation("classes", clients=12, groups=3, classes_per_client=2, seed=4)
+    states, _, method = rounds.run("fesem", whole, rounds=8, participants=3, lr=1.0, work=WORK, clusters=3)
+    w0, centres = starts(toy.model().init, 0, 3)
+    wanted, _ = fesem(plain.Net(6, 4), plain.Clients(whole), centres, w0, 0, 8, 3, 1.0, 5, 2, "uniform", "shared")
+    close(states, method, wanted)
+    used = [len(set(labels[labels >= 0])) for _, labels in wanted]
+    assert used[0] == 1 and used[-1] == 3
+
+
+def test_no_centre_is_the_model_that_clients_start_at():
+    states, _, _ = rounds.run("fesem", federation(), rounds=0, work=WORK, clusters=3)
+    w0, centres = starts(toy.model().init, 0, 3)
+    np.testing.assert_allclose(states[0].own, np.tile(w0, (8, 1)))
+    np.testing.assert_allclose(states[0].centres, centres)
+    apart = np.linalg.norm(np.array(centres)[:, None] - np.array([w0, *centres])[None], axis=2)
+    assert (np.sort(apart, axis=1)[:, 1] > 0).all()
 
 
 def test_a_broken_client_keeps_its_last_weights():

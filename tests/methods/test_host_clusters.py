@@ -59,8 +59,8 @@ def check(out, models, labels):
 SPLIT = {"min_rounds": 1, "max_clusters": 4}
 
 
-def sattler(federation_=None, eps1=0.6, eps2=0.5, rounds=ROUNDS, **options):
-    hyper = {"eps1": eps1, "eps2": eps2}
+def sattler(federation_=None, eps1=0.6, eps2=0.5, rounds=ROUNDS, hyper=None, **options):
+    hyper = {"eps1": eps1, "eps2": eps2, "gamma_max": 0.0} | (hyper or {})
     return play("cfl_sattler", federation_ or federation(), hyper, rounds, None, SEED, **(SPLIT | options))
 
 
@@ -71,6 +71,41 @@ def test_sattler_follows_the_plain_program(eps1, eps2):
     models, labels = plain_rounds(rule, rounds=rounds)
     check(sattler(eps1=eps1, eps2=eps2, rounds=rounds), models, labels)
     assert len(models) == {(0.6, 0.5): 2, (9.0, 0.0): 4}.get((eps1, eps2), 1)
+
+
+@pytest.mark.parametrize("gamma_max", [0.0, 0.2, 1.0])
+def test_sattler_splits_as_the_paper_does_with_single_linkage_and_gamma_max(gamma_max):
+    rule = reference.sattler(plain.Clients(federation()), 0.6, 0.5, 1, 2, ROUNDS, "single", gamma_max)
+    models, labels = plain_rounds(rule)
+    check(sattler(linkage="single", hyper={"gamma_max": gamma_max}), models, labels)
+    assert len(models) == (1 if gamma_max == 1 else 2)
+
+
+def test_single_linkage_is_the_optimal_bipartition():
+    """Algorithm 1 of Sattler's paper: no other has a smaller largest similarity across. Complete linkage may miss it."""
+    missed, rng = 0, np.random.default_rng(0)
+    for _ in range(30):
+        similar = np.corrcoef(rng.normal(size=(7, 3)))
+        best = reference.bipartition(similar)
+        assert np.array_equal(halves(similar, "single"), best)
+        missed += not np.array_equal(halves(similar, "complete"), best)
+    assert missed
+
+
+def halves(similar, linkage, **more):
+    """i32[n] the parts into which clients with these cosines are split."""
+    n = len(similar)
+    found = cfl_sattler.Found(np.zeros((2, 1)), np.zeros(n, np.int32), np.array([True, False]))
+    nobody = np.array([-1, -1])
+    state = cfl_sattler.State(found, similar.astype(np.float32), np.ones(n), np.zeros(2), nobody, nobody.copy())
+    return cfl_sattler.split(state, np.arange(n), 1.0, 0.0, 1, 5, linkage, **more).found.labels
+
+
+@pytest.mark.parametrize(("across", "gamma_max", "parts"), [(0.5, 0.0, 2), (0.5, 0.49, 2), (0.5, 0.51, 1), (-1.0, 0.99, 2)])
+def test_a_split_needs_gamma_max_below_what_the_cosines_across_allow(across, gamma_max, parts):
+    """γ_max < √((1 − α)/2), α being the largest cosine across: √(0.5/2) = 0.5."""
+    similar = np.array([[1, 0.9, across], [0.9, 1, across], [across, across, 1]])
+    assert halves(similar, "single", gamma_max=gamma_max).max() + 1 == parts
 
 
 def test_sattler_finds_the_groups_and_keeps_the_family_tree():
@@ -140,7 +175,7 @@ def test_sattler_wants_everybody_in_each_round():
 def test_sattler_runs_in_the_engine_between_its_chunks():
     config, model = METHODS.check("cfl_sattler", SPLIT | {"snapshots": True}, "method"), toy.model()
     method = METHODS.entry("cfl_sattler").make(config, model, toy.solver(model))
-    hypers = [{"lr": 0.1, "eps1": 0.6, "eps2": 0.5}, {"lr": 0.1, "eps1": 0.0, "eps2": 0.5}]
+    hypers = [{"lr": 0.1, "eps1": eps1, "eps2": 0.5, "gamma_max": 0.0} for eps1 in (0.6, 0.0)]
     settings = Settings(ROUNDS, CLIENTS, evaluations=ROUNDS)
     split, whole = simulate(method, model, federation(), settings, [SEED, SEED], hypers)
     mine = sattler()
@@ -249,7 +284,7 @@ def run_pacfl(federation_=None, threshold=60.0, rounds=2, participants=6, **opti
     return play("pacfl", federation_ or classes(), {"threshold": threshold}, rounds, participants, SEED, **options)
 
 
-@pytest.mark.parametrize("how", ["smallest", "sum"])
+@pytest.mark.parametrize("how", ["smallest", "sum", "trace", "vectors"])
 @pytest.mark.parametrize("p", [2, 3])
 def test_pacfl_distances_follow_the_plain_program(how, p):
     clients = plain.Clients(classes())
@@ -258,6 +293,26 @@ def test_pacfl_distances_follow_the_plain_program(how, p):
         want = [[reference.angle_distance(a, b, p, how) if a is not b else 0.0 for b in data] for a in data]
         got = pacfl.distances(pacfl.subspaces(classes(), np.arange(6), p, per_label), how)
         assert np.allclose(got, want, atol=1e-3)
+
+
+def test_pacfl_angles_are_those_of_scipy():
+    from scipy.linalg import subspace_angles
+
+    bases = pacfl.subspaces(classes(), np.arange(6), 3, False).bases[:, 0]
+    each = np.degrees([[subspace_angles(a.T, b.T) for b in bases] for a in bases])
+    assert np.allclose(pacfl.angles(bases, "smallest"), each.min(axis=2), atol=1e-5)
+    assert np.allclose(pacfl.angles(bases, "sum"), each.sum(axis=2), atol=1e-5)
+    printed = [[np.trace(np.degrees(np.arccos(np.clip(np.abs(a @ b.T), 0, 1)))) for b in bases] for a in bases]
+    assert np.allclose(pacfl.angles(bases, "trace"), printed, atol=1e-5)
+    apart = ~np.eye(6, dtype=bool)
+    assert (pacfl.angles(bases, "trace") > pacfl.angles(bases, "sum") + 1)[apart].all()  # so the two are not the same thing
+
+
+def test_pacfl_vectors_have_no_sign():
+    sent = pacfl.subspaces(classes(), np.arange(6), 3, True)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], sent.bases.shape[:3])[..., None]
+    for how in ("smallest", "sum", "trace", "vectors"):
+        assert np.allclose(pacfl.distances(sent._replace(bases=sent.bases * signs), how), pacfl.distances(sent, how), atol=1e-6)
 
 
 def test_pacfl_angles_are_those_of_the_kernel():

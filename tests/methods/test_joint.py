@@ -54,6 +54,18 @@ def test_agrees_with_a_plain_loop_over_devices(case):
     assert any(parted), "the similarity decides nothing here"
 
 
+@pytest.mark.parametrize("summed", [False, True])
+def test_the_penalty_of_a_model_counts_once_however_many_samples_are_summed(summed, monkeypatch):
+    plain_model = toy.model()
+    square = lambda params: 0.25 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))  # noqa: E731
+    monkeypatch.setattr(toy, "model", lambda: plain_model._replace(penalty=square))
+    monkeypatch.setattr(rounds, "_method", rounds._method.__wrapped__)
+    options = {"lam": 0.2, "how": "euclidean", "summed": summed, "reseeding": "never", "local_steps": 3}
+    states, _, method = ours(**options)
+    wanted = joint(plain.Net(6, 4), plain.Clients(federation()), states[0].models, 0, 4, 5, 0.05, 7, decay=0.5, **options)
+    close(states, method, wanted)
+
+
 def test_without_similarity_it_is_ifca_on_the_same_batch():
     states, _, method = ours(lam=0.0, how="descent", summed=False, reseeding="when_empty")
     work = {"steps": 1, "batch": 7}

@@ -50,7 +50,7 @@ def between(models, eta, how):
 
 def fedgroup(net, clients, w0, seed, rounds, participants, lr, batch, epochs, clusters, alpha, names, cold_start="edc",
              pretrain_steps=50, pretrain_epochs=None, newcomer="initial", assign="eq9", rac="once", newcomer_epochs="full",
-             inter_group="difference", eta_g=0.0, mu=0.0, average="samples"):  # fmt: skip
+             inter_group="difference", eta_g=0.0, mu=0.0, average="samples", group_start="mean"):  # fmt: skip
     """([(models, labels)] before and after each round, pre-trainings per round); names i32[C]: how the package numbers the
     groups of its founders (which is free)."""
     root, uid = keys.root(seed), clients.uid
@@ -73,7 +73,7 @@ def fedgroup(net, clients, w0, seed, rounds, participants, lr, batch, epochs, cl
     labels = np.full(len(uid), -1)
     labels[founders] = found
     directions = [delta[found == k].mean(axis=0) for k in range(clusters)]
-    models, start = [w0 + d for d in directions], w0
+    models, start = [w0 + d if group_start == "mean" else w0 for d in directions], w0
     history, counts = [(np.array(models), labels.copy())], []
     for t in range(rounds):
         key, present = plain.round_key(seed, t), plain.cohort(seed, t, uid, participants)

@@ -1,9 +1,16 @@
-"""FeSEM as a plain loop: the centre nearest to the last local weights, local training from it, the mean of the members."""
+"""FeSEM as a plain loop: K centres drawn apart from w_0, the centre nearest to the last local weights, local training from it, the
+mean of the members."""
 
 import numpy as np
 
 from cfljax import keys
 from tests.reference import plain
+
+
+def starts(init, seed, clusters):
+    """(w_0, the centres): w_0 is the draw number 0 of the seed, which every method starts from; the centres are later ones."""
+    draws = [np.array(init(keys.fold(keys.root(seed), "model", k)), np.float64) for k in range(clusters + 1)]
+    return draws[0], draws[1:]
 
 
 def fesem(net, clients, centres, w0, seed, rounds, participants, lr, batch, epochs, average, fesem_init):

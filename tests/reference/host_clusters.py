@@ -40,7 +40,7 @@ def cosine(a, b):
     return a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
 
 
-def sattler(clients, eps1, eps2, min_rounds, min_size, rounds_):
+def sattler(clients, eps1, eps2, min_rounds, min_size, rounds_, how="complete", gamma_max=0.0):
     """The rule of `between`."""
 
     def between(t, models, labels, updates):
@@ -53,8 +53,11 @@ def sattler(clients, eps1, eps2, min_rounds, min_size, rounds_):
             if len(members) > min_size and np.linalg.norm(mean) < eps1 and largest > eps2:
                 apart = np.array([[1 - cosine(updates[i], updates[j]) for j in members] for i in members])
                 np.fill_diagonal(apart, 0)
-                tree = linkage(squareform(apart, checks=False), "complete")
+                tree = linkage(squareform(apart, checks=False), how)
                 half = renamed(fcluster(tree, 2, "maxclust"))
+                across = max(1 - apart[i, j] for i in range(len(half)) for j in range(len(half)) if half[i] != half[j])
+                if gamma_max and gamma_max >= np.sqrt((1 - across) / 2):
+                    continue
                 labels, new = labels.copy(), len(models)
                 labels[members[half == 1]] = new
                 models[new] = models[k].copy()
@@ -70,15 +73,35 @@ def fl_hc_labels(updates, metric, how, threshold, median):
     return cut(squareform(pairs), threshold * (np.median(pairs) if median else 1), how)
 
 
+def bipartition(similar):
+    """The best of all bipartitions, by trying each: the largest similarity across it is smallest."""
+    n, best = len(similar), (np.inf, None)
+    for bits in range(1, 2 ** (n - 1)):
+        part = np.array([bits >> i & 1 for i in range(n)])
+        best = min(best, (similar[np.ix_(part == 0, part == 1)].max(), part.tolist()))
+    return renamed(best[1])
+
+
 def angle_distance(a, b, p, how):
-    """Between the data of two clients, (x, y) each, per label."""
+    """Between the data of two clients, (x, y) each: per label, or of any two of the vectors, whatever their labels."""
+    if how == "vectors":
+        left, right = (np.hstack([singular(x[y == k], p) for k in sorted(set(y))]) for x, y in (a, b))
+        return np.degrees(np.arccos(np.clip(np.abs(left.T @ right), 0, 1))).min()
     parts = []
     for k in sorted(set(a[1]) | set(b[1])):
         if k not in a[1] or k not in b[1]:
             parts.append(90.0 if how == "smallest" else 90.0 * p)
             continue
-        left, right = (np.linalg.svd(x[y == k].T, full_matrices=False)[0][:, :p] for x, y in (a, b))
-        each = np.degrees(np.arccos(np.clip(np.linalg.svd(left.T @ right)[1], 0, 1)))
+        left, right = (singular(x[y == k], p) for x, y in (a, b))
+        cosines = np.linalg.svd(left.T @ right)[1]
+        if how == "trace":  # as printed: tr arccos(UᵀV), the first vector with the first, the second with the second, …
+            cosines = np.abs(np.diag(left.T @ right))
+        each = np.degrees(np.arccos(np.clip(cosines, 0, 1)))
         missing = p - len(each)
         parts.append(each.min() if how == "smallest" else each.sum() + 90.0 * missing)
     return np.mean(parts)
+
+
+def singular(x, p):
+    """The leading left singular vectors of the samples x, one per column."""
+    return np.linalg.svd(x.T, full_matrices=False)[0][:, :p]

@@ -18,9 +18,24 @@ def similarity(gradient, last, how, lr):
 
 
 def joint(
-    net, clients, models, seed, rounds, participants, lr, batch, lam, how, summed, reseeding, local_steps=1, average="uniform"
+    net,
+    clients,
+    models,
+    seed,
+    rounds,
+    participants,
+    lr,
+    batch,
+    lam,
+    how,
+    summed,
+    reseeding,
+    local_steps=1,
+    average="uniform",
+    decay=0.0,
 ):
-    """[(models, labels)] after each round."""
+    """[(models, labels)] after each round; decay/2 · ‖w‖² is the model's penalty, which is added to a batch's loss once."""
+    gradient = lambda w, x, y, n: n * net.gradient(w, x, y) + decay * w  # noqa: E731
     models, labels, history = [np.array(m, np.float64) for m in models], np.full(len(clients.uid), -1), []
     last = [np.zeros_like(m) for m in models]
     for t in range(rounds):
@@ -32,7 +47,7 @@ def joint(
             stream[i] = [(x[r], y[r], len(r) if summed else 1) for r in rows]
             x, y, n = stream[i][0]
             for k, w in enumerate(models):
-                near = similarity(n * net.gradient(w, x, y), last[k], how, lr) if np.any(last) else 0.0
+                near = similarity(gradient(w, x, y, n), last[k], how, lr) if np.any(last) else 0.0
                 score[k, s] = lam * near - (1 - lam) * n * net.loss(w, x, y)
         which = reseed(key, score.argmax(axis=0), clients.uid[present], len(models), reseeding)
         labels[present] = which
@@ -42,7 +57,7 @@ def joint(
             for i in present[which == k]:
                 own = w
                 for x, y, n in stream[i]:
-                    own = own - lr * n * net.gradient(own, x, y)
+                    own = own - lr * gradient(own, x, y, n)
                 local.append(own)
             weight = clients.size[present[which == k]] if average == "samples" else np.ones(len(local))
             new.append(plain.average(local, weight) if local else w)
