@@ -41,6 +41,17 @@ def _from_elsewhere(config: Config) -> bool:
     return any(not name.endswith(".py") for name in plugins) or bool(own and not plugins)
 
 
+def _scored_by_training(config: Config) -> bool:
+    """Whether the learning rate may decide, and decays, which model scores a client without a cluster."""
+    from cfljax.methods import METHODS
+
+    method, train = config["method"], config["train"]
+    newcomers = method["name"] == "fedgroup" and method["assign"] == "eq9" and method["newcomer"] != "initial"
+    steps = method["name"] == "joint" and method["similarity"] == "euclidean"
+    may = newcomers or steps or not METHODS.ours(method["name"])
+    return may and train["lr_decay"] != 1 and train["score"] == "all"
+
+
 CHANGES: tuple[Change, ...] = (
     Change(
         "contents of data",
@@ -51,6 +62,21 @@ CHANGES: tuple[Change, ...] = (
         "sources of one's own",
         _from_elsewhere,
         "of a user's package the id had the sum of one file, of a notebook's function that of its own lines; now of all it uses",
+    ),
+    Change(
+        "FeSEM's centres",
+        lambda config: config["method"]["name"] == "fesem",
+        "the first centre was the model that all clients start at, so that they all joined it; now the centres are drawn apart from it",
+    ),
+    Change(
+        "penalty in a summed loss",
+        lambda config: config["method"]["name"] == "joint" and config["method"]["loss_reduction"] == "sum",
+        'with loss_reduction = "sum" the penalty of the model was multiplied by the samples of the batch; now it counts once',
+    ),
+    Change(
+        "learning rate of scoring",
+        _scored_by_training,
+        "clients without a cluster were scored with what the first round's learning rate makes of them; now with the round's own",
     ),
 )
 """In the order in which they were made."""

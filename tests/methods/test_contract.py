@@ -18,7 +18,6 @@ from tests.methods.contract import ROUNDS, model, run, same_bits
 NAMES = list(METHODS)
 NOT_FIXED_WITHOUT_STEPS = {
     "joint": "in each round with an empty cluster random devices are put elsewhere",
-    "fesem": "its centres move to the clients' weights, which all are w_0",
 }
 every_method = pytest.mark.parametrize("name", NAMES)
 

@@ -1,0 +1,27 @@
+"""What is computed differently since 0.1 by methods: those runs have another id, and no others."""
+
+import pytest
+
+from cfljax.config import read_spec
+
+DECAY = {"lr_decay": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("method", "train", "changes"),
+    [
+        ("fesem", {}, ["FeSEM's centres"]),
+        ({"name": "joint", "loss_reduction": "sum"}, {}, ["penalty in a summed loss"]),
+        ({"name": "joint", "similarity": "euclidean"}, DECAY, ["learning rate of scoring"]),
+        ({"name": "fedgroup", "newcomer": "latest"}, DECAY, ["learning rate of scoring"]),
+        ({"name": "fedgroup", "newcomer": "latest"}, {}, []),
+        ({"name": "fedgroup", "newcomer": "latest"}, DECAY | {"score": "assigned"}, []),
+        ({"name": "fedgroup", "newcomer": "latest", "assign": "random"}, DECAY, []),
+        ("fedgroup", DECAY, []),
+        ("joint", DECAY, []),
+        ("ifca", DECAY, []),
+    ],
+)
+def test_runs_that_come_out_differently_say_so(method, train, changes):
+    (run,) = read_spec({"data": "digits", "method": [method], "train": train}).runs()
+    assert list(run.changes) == changes
