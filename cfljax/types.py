@@ -267,8 +267,8 @@ class Method(NamedTuple):
     """(rounds) -> numbers of rounds done at which `regroup` is called."""
     score: Callable[..., Array] | None = None
     """(state, federation, hyper) -> i32[C]: which model scores each client: its label, or for a client without one what the
-    method would choose (for scoring only); hyper as the next round would get it. None: model 0 scores those. Clients that hold no training data are the engine's:
-    they take the model with the smallest loss on their test data."""
+    method would choose (for scoring only), hyper being what the next round would get; None: model 0 scores those. Clients that
+    hold no training data are the engine's: they take the model with the smallest loss on their test data."""
     extras: Callable[[Any], dict[str, Array]] | None = None
     """(state) -> arrays kept once, after the last round (a similarity matrix, an embedding); any shapes."""
     also: Callable[[Any], dict[str, tuple[Array, Array]]] | None = None

@@ -66,7 +66,7 @@ CHANGES: tuple[Change, ...] = (
     Change(
         "FeSEM's centres",
         lambda config: config["method"]["name"] == "fesem",
-        "the first centre was the model that all clients start at, so that they all joined it; now the centres are drawn apart from it",
+        "the first centre was the model that all clients start at, so that they all joined it; now the centres are apart from it",
     ),
     Change(
         "penalty in a summed loss",

@@ -53,7 +53,7 @@ class Config(fedavg.Config):
         "complete", "how a cluster is split: complete linkage, or the paper's optimal bipartition", choices=LINKAGES, later=True
     )
     gamma_max: float = option(
-        0.0, "split only where this is below √((1 − largest cosine across) / 2); 0: always", low=0.0, high=1.0, traced=True, later=True
+        0.0, "split only if it is below √((1 − largest cosine across) / 2); 0: always", low=0.0, high=1.0, traced=True, later=True
     )
     split_every: int = option(1, "rounds between two looks at the clusters", low=1)
     max_clusters: int = option(16, "room for so many clusters; one more is an error", low=1)

@@ -44,8 +44,8 @@ def optimal(shares):
     return minimize(objective, np.full(n, 1 / n), bounds=[(0, 1)] * n, constraints=sums, options={"ftol": 1e-13, "maxiter": 1000}).x
 
 
-def run(net, federation, w, seed, rounds, participants, lr=0.1, weights="rfedavg", local="gradient", theta=0.1, l_star=0.05, loss="samples",
-        **fit):
+def run(net, federation, w, seed, rounds, participants, lr=0.1, weights="rfedavg", local="gradient", theta=0.1, l_star=0.05,
+        loss="samples", **fit):  # fmt: skip
     """(w, a list with labels, ε, p and b̃ of each round)."""
     clients, loss0, seen = plain.Clients(federation), None, []
     counts = np.array([np.bincount(y, minlength=federation.classes) for _, y in clients.train], float)
