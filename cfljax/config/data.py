@@ -120,7 +120,7 @@ class Data:
         places = [] if self.path is None else [_place(self.path)]
         return " ".join([self._options, *places, *map(_place, map(str, files_of(self.source).values()))])
 
-    @property
+    @cached_property
     def _options(self) -> str:
         unsaid = {f.name for f in dataclasses.fields(DataOptions) if f.metadata["later"] and getattr(self, f.name) == f.default}
         return canonical({key: value for key, value in self.flat(essential).items() if key not in unsaid | _NOT_IN_ID})

@@ -131,7 +131,9 @@ def with_varies(runs: list[Run]) -> list[Run]:
 
 def _varied(run: Run, shown: dict[int, dict[str, Any]]) -> Run:
     varies = {name: v for part in (run.data, run.model, run.train, run.options) for name, v in shown[id(part)].items()}
-    return dataclasses.replace(run, varies=varies)
+    made = dataclasses.replace(run, varies=varies)
+    vars(made)["_drawn"] = run._drawn  # which knows its spelling
+    return made
 
 
 def _view(run: Run, part: Any) -> list[tuple[tuple[str, str], Any]]:
