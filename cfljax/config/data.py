@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SIDES = ("source", "parts")
 _ARRIVE = ("clients", "rate", "round", "from", "until")
-_NOT_IN_ID = {"checksums", "path"}  # what decides how and where the data is read, not what is read
+_NOT_IN_ID = ("checksums",)  # what decides how the data is read, not what is read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Data:
     @cached_property
     def _options(self) -> str:
         unsaid = {f.name for f in dataclasses.fields(DataOptions) if f.metadata["later"] and getattr(self, f.name) == f.default}
-        return canonical({key: value for key, value in self.flat(essential).items() if key not in unsaid | _NOT_IN_ID})
+        return canonical({key: value for key, value in self.flat(essential).items() if key not in {*unsaid, *_NOT_IN_ID, "path"}})
 
     @cached_property
     def contents(self) -> dict[str, str]:

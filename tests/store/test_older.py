@@ -1,11 +1,12 @@
 """Results that an older version computed differently: read, shown, named in one line, and not mixed with today's."""
 
 import warnings
+from pathlib import Path
 
 import pytest
 
 import cfljax
-from cfljax.config import identity
+from cfljax.config import identity, read_spec
 from cfljax.config.identity import Change
 from cfljax.report import __main__ as report
 from cfljax.report.content import read
@@ -14,6 +15,7 @@ from cfljax.result import Results
 from cfljax.store import OlderWarning, Store, older
 from tests.store.helpers import make_arrays, make_record
 
+STORE = Path(__file__).parents[1] / "drills" / "stores" / "0.1.0"
 FAST = Change("fast", lambda config: config["train"]["lr"] > 0.15, "fast runs rounded down, now up")
 SPEC = {
     "data": {"name": "blobs", "samples": 60, "partition": "iid", "clients": 3},
@@ -74,7 +76,7 @@ def test_starting_again_computes_them_anew_and_leaves_the_older_ones_alone(folde
     ]
     new = {record["config"]["train"]["lr"]: record for record in results.records.values()}
     assert new[0.1]["id"] in old and new[0.2]["id"] not in old and new[0.2]["changes"] == ["fast"]
-    assert results.left_out == 1 and len(Results(folder, everything=True)) == 3
+    assert results.left_out == 1 and len(said(lambda: Results(folder, everything=True))[0]) == 3
     assert {name: Store(folder).read(name).record for name in old} == old
     assert said(lambda: cfljax.load(folder))[1] == said(lambda: cfljax.sweep(SPEC, folder, quiet=True))[1] == []
 
@@ -118,3 +120,40 @@ def test_a_record_that_lacks_what_a_change_asks_about_is_not_concerned(tmp_path,
 def test_a_record_whose_changes_are_no_list_of_names_is_refused(tmp_path, changes):
     with pytest.raises(ValueError, match="changes is no list of names"):
         Store(tmp_path / "r").write("a", make_record(changes=changes), make_arrays())
+
+
+# --- real changes, and records as older versions wrote them -------------------------------------------------------------------
+
+
+def test_a_folder_of_0_1_0_is_read_and_its_runs_are_found(tmp_path):
+    """Nothing that has changed since concerns its runs: their ids are those of today."""
+    results, lines = said(lambda: Results(STORE))
+    assert len(results) == 4 and lines == []
+    assert sorted(run.id for run in read_spec(STORE / "spec.toml").units()) == sorted(results.records)
+
+
+def test_records_on_files_whose_contents_are_not_known_are_older(tmp_path):
+    store = Store(tmp_path / "r")
+    config = {"data": {"name": "mnist", "partition": "iid"}, "model": {"name": "mlp"}, "method": {"name": "ifca"}, "train": {}}
+    store.write("a", make_record(config=config), make_arrays())
+    store.write("b", make_record(config=config, changes=["contents of data"], contents={"data": "0" * 64}), make_arrays())
+    digits = config | {"data": {"name": "digits", "partition": "iid"}}
+    store.write("c", make_record(config=digits), make_arrays())
+    _, (line,) = said(lambda: Results(store.folder))
+    assert "1 of 3 runs was computed by an older version (the id had no sum of the data's files" in line
+
+
+@pytest.mark.parametrize(
+    "older, config",
+    [
+        (True, {"plugins": ["my_lab.methods"], "method": {"name": "mine"}}),
+        (True, {"method": {"name": "from_a_notebook"}}),
+        (True, {"model": {"name": "from_a_notebook"}}),
+        (True, {"train": {"metrics": ["from_a_notebook"]}}),
+        (False, {"plugins": ["/home/me/mine.py"], "method": {"name": "mine"}}),
+        (False, {}),
+    ],
+)
+def test_records_of_ones_own_methods_are_older_where_their_sum_says_more_now(older, config):
+    plain = {"data": {"name": "digits", "partition": "iid"}, "model": {"name": "mlp"}, "method": {"name": "ifca"}, "train": {}}
+    assert ("sources of one's own" in [change.name for change in identity.missing(plain | config, [])]) is older
