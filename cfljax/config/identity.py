@@ -21,22 +21,25 @@ class Change(NamedTuple):
     """For users: what was computed before, and what now."""
 
 
+_COMPUTED = ("digits", "synthetic", "blobs")
+"""Data sets that name, options and seed decide alone."""
+_MODELS = ("mclr", "mlp", "cnn", "cnn_cifar", "lstm")
+"""The package's. (Their registry needs JAX, and a report does not.)"""
+
+
 def _reads(config: Config) -> bool:
     """Whether data or partition come from somewhere else than the package's own generators."""
-    from cfljax.data import SOURCES, reads_files
     from cfljax.federation import PARTITIONS
 
-    name, partition = config["data"]["name"], config["data"]["partition"]
-    return not SOURCES.ours(name) or reads_files(name) or not PARTITIONS.ours(partition)
+    return config["data"]["name"] not in _COMPUTED or not PARTITIONS.ours(config["data"]["partition"])
 
 
 def _from_elsewhere(config: Config) -> bool:
     """Whether methods, models or metrics come from a module that is named, an installed package, or a notebook; of a file, the sum
     is what it was."""
     from cfljax.methods import METHODS
-    from cfljax.models import MODELS
 
-    own = not METHODS.ours(config["method"]["name"]) or not MODELS.ours(config["model"]["name"]) or config["train"].get("metrics")
+    own = not METHODS.ours(config["method"]["name"]) or config["model"]["name"] not in _MODELS or config["train"].get("metrics")
     plugins = config.get("plugins", [])
     return any(not name.endswith(".py") for name in plugins) or bool(own and not plugins)
 
@@ -56,12 +59,12 @@ CHANGES: tuple[Change, ...] = (
     Change(
         "contents of data",
         _reads,
-        "the id had no sum of the data's files, so which contents they had is not known; now it has, and no path",
+        "which contents their data files had was not on record",
     ),
     Change(
         "sources of one's own",
         _from_elsewhere,
-        "of a user's package the id had the sum of one file, of a notebook's function that of its own lines; now of all it uses",
+        "of one's own packages and notebooks, not all that they use was on record",
     ),
     Change(
         "FeSEM's centres",

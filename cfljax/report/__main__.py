@@ -55,12 +55,22 @@ def run(flags: argparse.Namespace) -> int:
 
 def _against(flags: argparse.Namespace) -> int:
     """Print or write the page of ours against published."""
+    import warnings
     from pathlib import Path
 
     from cfljax.report.against import against
+    from cfljax.store import OlderWarning
     from cfljax.store.atomic import write_bytes
 
-    page = against(flags.folders, flags.against)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", OlderWarning)
+        page = against(flags.folders, flags.against)
+    older = [str(w.message) for w in caught if issubclass(w.category, OlderWarning)]
+    for other in (w for w in caught if not issubclass(w.category, OlderWarning)):
+        warnings.showwarning(other.message, other.category, other.filename, other.lineno)
+    if older:
+        more = f"; so have {len(older) - 1} more of the folders" if len(older) > 1 else ""
+        print(f"cfljax: {older[0]}{more}", file=sys.stderr)
     if flags.out is None:
         print(page, end="")
         return 0

@@ -8,6 +8,8 @@ import pytest
 import cfljax
 from cfljax.config import identity, read_spec
 from cfljax.config.identity import Change
+from cfljax.data import SOURCES, reads_files
+from cfljax.models import MODELS
 from cfljax.report import __main__ as report
 from cfljax.report.content import read
 from cfljax.report.page import page
@@ -140,7 +142,7 @@ def test_records_on_files_whose_contents_are_not_known_are_older(tmp_path):
     digits = config | {"data": {"name": "digits", "partition": "iid"}}
     store.write("c", make_record(config=digits), make_arrays())
     _, (line,) = said(lambda: Results(store.folder))
-    assert "1 of 3 runs was computed by an older version (the id had no sum of the data's files" in line
+    assert "1 of 3 runs was computed by an older version (which contents their data files had was not on record)" in line
 
 
 @pytest.mark.parametrize(
@@ -157,3 +159,8 @@ def test_records_on_files_whose_contents_are_not_known_are_older(tmp_path):
 def test_records_of_ones_own_methods_are_older_where_their_sum_says_more_now(older, config):
     plain = {"data": {"name": "digits", "partition": "iid"}, "model": {"name": "mlp"}, "method": {"name": "ifca"}, "train": {}}
     assert ("sources of one's own" in [change.name for change in identity.missing(plain | config, [])]) is older
+
+
+def test_the_names_that_identities_know_are_those_of_the_registries():
+    assert [name for name in SOURCES if not SOURCES.origin(name) and not reads_files(name)] == list(identity._COMPUTED)
+    assert [name for name in MODELS if MODELS.ours(name)] == list(identity._MODELS)
