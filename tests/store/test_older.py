@@ -164,9 +164,3 @@ def test_records_of_ones_own_methods_are_older_where_their_sum_says_more_now(old
 def test_the_names_that_identities_know_are_those_of_the_registries():
     assert [name for name in SOURCES if not SOURCES.origin(name) and not reads_files(name)] == list(identity._COMPUTED)
     assert [name for name in MODELS if MODELS.ours(name)] == list(identity._MODELS)
-
-
-def test_the_names_that_identities_know_are_those_of_the_registries():
-    own = {name for registry in (SOURCES, MODELS) for name in registry if registry.origin(name)}
-    assert [name for name in SOURCES if name not in own and not reads_files(name)] == list(identity._COMPUTED)
-    assert [name for name in MODELS if name not in own] == list(identity._MODELS)
