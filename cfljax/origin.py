@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cfljax.meaning import meaning
-from cfljax.sources import own, program
+from cfljax.sources import own, program, program_of
 
 
 class Origin(NamedTuple):
@@ -51,8 +51,7 @@ class Live:
 
     def __init__(self, make: Callable[..., Any], options: type):
         self.things = (make, options)
-        file = getattr(sys.modules.get(getattr(make, "__module__", "")), "__file__", None)
-        self.file = sum_of(program([Path(file)])) if file and own(file) and Path(file).is_file() else ""
+        self.file = sum_of(_program_around(getattr(make, "__module__", None) or ""))
         self.last: Origin | None = None
         self.unknown: list[str] = []
         self._look = -1
@@ -64,6 +63,14 @@ class Live:
             code, self.unknown = meaning(*self.things)
             self.last = Origin(hashlib.sha256(f"{self.file} {code}".encode()).hexdigest())
         return self.last
+
+
+def _program_around(module: str) -> list[Path]:
+    """The files of the program that a module is part of; none of a notebook, and of cfljax."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if not file or not Path(file).is_file() or module.partition(".")[0] == "cfljax":
+        return []
+    return program([Path(file)]) if own(file) else [] if module == "__main__" else program_of(module)
 
 
 def origin_of(make: Callable[..., Any], options: type) -> Origin | Live:

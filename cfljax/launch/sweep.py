@@ -264,7 +264,7 @@ def _settle(spec: Spec, store: Store, limit: int | Callable[[Run], int], threads
         "units": [run.id for run in runs],
         "batches": [_entry(batch) for batch in batches],
     }
-    _tell_of_older(store, [name for name in before.get("units", []) if name not in by_id])
+    _tell_of_older(store, [name for name in (before.get("units") if before else store.ids()) or [] if name not in by_id])
     if store.read_plan() != json.loads(json.dumps(table)):
         store.write_plan(table)
     return batches

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import types
 import warnings
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -18,6 +19,8 @@ from cfljax.errors import SpecWarning
 from cfljax.meaning import meaning
 from tests.packaging.own import forgotten
 from tests.packaging.test_plugins import SMALL
+
+ROOT = Path(__file__).parents[2]
 
 NOTEBOOK = """
 import dataclasses, functools
@@ -231,3 +234,24 @@ def test_a_script_of_which_a_number_comes_from_outside(tmp_path):
         return subprocess.run([sys.executable, script, word], capture_output=True, text=True, check=True).stdout
 
     assert said("1") == said("1.0") != said("2")
+
+
+def test_an_installed_package_that_registers_when_it_is_imported_counts_with_its_files(tmp_path):
+    """Also where nothing names it as a plugin."""
+    site = tmp_path / "site-packages"
+    (site / "lab").mkdir(parents=True)
+    (site / "lab" / "__init__.py").write_text("from lab import metrics\n")
+    (site / "lab" / "metrics.py").write_text("import cfljax\n@cfljax.register_metric('odd')\ndef odd(seen):\n    return 1.0\n")
+    code = "import os, sys\nfrom cfljax import sources\nfrom cfljax.config import read_spec\n"
+    code += "sources._installed = lambda: (os.path.realpath(sys.argv[1]),)\nimport lab\nassert not sources.own(lab.__file__)\n"
+    code += f"print(read_spec({SMALL | {'method': 'fedavg', 'train': {'rounds': 1, 'metrics': ['odd']}}!r}).runs()[0].id)"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", ""), str(ROOT)])}
+
+    def said():
+        command = [sys.executable, "-c", code, str(site)]
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+
+    first = said()
+    assert said() == first
+    (site / "lab" / "more.py").write_text("x = 1\n")
+    assert said() != first

@@ -83,6 +83,13 @@ def test_starting_again_computes_them_anew_and_leaves_the_older_ones_alone(folde
     assert said(lambda: cfljax.load(folder))[1] == said(lambda: cfljax.sweep(SPEC, folder, quiet=True))[1] == []
 
 
+def test_older_runs_of_a_folder_without_a_plan_are_named_too(folder, changed):
+    (folder / "plan.json").unlink()
+    changed(FAST)
+    _, lines = said(lambda: cfljax.sweep(SPEC, folder, quiet=True))
+    assert len(lines) == 1 and "1 run there was computed by an older version" in lines[0]
+
+
 def test_the_report_says_it_on_standard_error_and_on_the_page(folder, changed, capsys):
     changed(FAST)
     flags = report.parser().parse_args([str(folder), "--no-figures"])
