@@ -92,7 +92,7 @@ class _Data(NamedTuple):
 
 def _prepare(x: jax.Array, mask: jax.Array | None) -> tuple[_Data, jax.Array]:
     """The data, and the unit they are measured in. Sums of squares are by far the fastest look at all numbers; only
-    where they overflow, underflow or meet something that is not finite are the numbers looked at one by one."""
+    where they overflow, underflow or meet something that is not finite are the numbers handled one by one."""
     n, d = x.shape
     squares = jnp.square(x).sum(axis=1)
     counted = jnp.ones(n, bool) if mask is None else mask

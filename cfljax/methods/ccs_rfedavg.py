@@ -1,13 +1,18 @@
 """CCS + RFedAvg: one global model; in each round the participants are clustered by the directions of their gradients, and the
-clusters are weighted so that together they look class-balanced.
+clusters are weighted so that together they look class-balanced. The greedy cover is Algorithm 1, the imbalance levels are eq. 17,
+the best weights eq. 16 (Q1), the reshaped balance vector is eq. 14.
 
-The threshold of CCS is eq. 7, its greedy cover Algorithm 1, the imbalance levels eq. 17, the best weights eq. 16 (Q1) and the
-reshaped balance vector eq. 14. `local = "gradient"` is the paper's protocol: one gradient on all local data per round;
-`"update"` takes −Δ/η of the local solver in its place, so that the step is the weighted sum of the updates. A participant
-whose message is not finite is left out of the clustering, and counted.
+A participant whose message is not finite is left out of the clustering, and counted. With `similarity = "sketch"` participants are
+clustered by sketches of their messages, and send once more when the weights are known: no more messages are held than a block's.
 
-With `similarity = "sketch"` participants are clustered by sketches of their messages, and send once more when the weights are
-known: no more messages are held than a block's.
+Readings:
+- Message. Paper: one gradient on all local data per round. Here: the same; or −Δ/η of the local solver. Option: `local = "update"`.
+- Loss in the threshold (eq 7). Paper: unweighted over devices (eq. 1). Here: weighted by samples, as eq. 4 weights the gradients. Option:
+  `loss = "uniform"`.
+- Angle of the threshold. Paper: no bounds. Here: the fraction is clipped to [0, 1], as a loss above l_0 would shrink the angle below θ, and one
+  below l_* push it past a right angle. Option: none.
+- 1/I_C. Paper: may divide by 0. Here: max(I_C, 1). Option: none.
+- Numbers. Paper: none for θ, l_* and K-means' N. Here: ours. Option: `theta`, `l_star`, `clusters`.
 
 Communication per participant and round: one model down, one gradient up, and for the server's choices one float for the loss
 (`clustering = "ccs"`), one for I_k (`weights = "rfedavg"`) or M class counts (`"optimal"`). With `weights = "fedavg"` nothing more.

@@ -1,18 +1,23 @@
-"""CFL-MGD (clustered federated learning by momentum gradient descent): IFCA's choice by loss, and a momentum
-buffer u_p beside each of the P models χ_p (P is `clusters`).
+"""CFL-MGD (clustered federated learning by momentum gradient descent): IFCA's choice by loss, and a momentum buffer u_p beside each
+of the P models χ_p (P is `clusters`).
 
 `aggregate = "model"` (option II, the paper's Table 2): from (χ_p, u_p) each member runs its local steps u ← βu + ∇φ(χ),
-χ ← χ − ηu (eq. 4; Algorithm 1 prints the two lines in the other order); χ_p and u_p become the members' means (eq. 6).
-`"gradient"` (option I): one gradient each, u_i = β u_p + g_i, χ_p ← χ_p − η/m Σ_members u_i, u_p the mean of the members' u_i (eq.
-5). The printed m is the number of clients (`divisor = "clients"`); by default it is that of the round's participants, the same
-when all take part. Algorithm 1's server sets its members' buffers to u_p: whoever joins cluster p starts from u_p (`momentum_of
-= "cluster"`); taken to the letter a client that changes its cluster brings the buffer it was last sent (`"client"`, which
-keeps d numbers per client).
+χ ← χ − ηu (eq. 4); χ_p and u_p become the members' means (eq. 6). `"gradient"` (option I): one gradient each, u_i = β u_p + g_i,
+χ_p ← χ_p − η/m Σ_members u_i, u_p the mean of the members' u_i (eq. 5). `beta` is the momentum; `train.momentum` must be 0, and the
+optimiser "sgd".
 
-`estimate` is the data for the choice and, in option I, for the gradient: all of a client's, or the first mini-batch of
-`train.batch`. `resample` is section 5's device for the proof, which cuts the data into 2T disjoint parts for T rounds: there
-is never that much of it, so here each round deals a client's data anew into two halves, one to choose on, one to train on.
-`beta` is the momentum; `train.momentum` must be 0, and the optimiser "sgd".
+Readings:
+- Momentum and local steps. Paper: 0.9 for CIFAR-10; nothing for MNIST. Here: 0.9; in `experiments/` MNIST's 0.9 is ours and its ten
+  full-batch steps are IFCA's, and what is found there about momentum rests on them. Option: `beta`.
+- Order of a local step. Paper: buffer first in eq. 4, model first in Algorithm 1. Here: eq. 4. Option: none.
+- Whose buffer. Paper: Algorithm 1's server sets its members' buffers to u_p; to the letter a client that changes its cluster brings the
+  one it was last sent. Here: u_p; `"client"` keeps d numbers per client. Option: `momentum_of = "client"`.
+- The divisor m of option I. Paper: all clients. Here: the round's participants, the same when all take part. Option:
+  `divisor = "clients"`.
+- Data of choice and gradient. Paper: all of a client's. Here: the same, or the first mini-batch of `train.batch`. Option:
+  `estimate = "batch"`.
+- Fresh data. Paper: section 5 cuts the data into 2T disjoint parts for T rounds, for the proof. Here: there is never that much of it; each
+  round deals a client's data anew into two halves, one to choose on, one to train on. Option: `resample = true`.
 
 Communication per participant and round: P models and one u_p down; u_i (option I), or χ_i and u_i (option II) up.
 """

@@ -26,9 +26,9 @@ def first_model(key: jax.Array, model: Model) -> jax.Array:
     return model.init(keys.fold(key, "model", 0))
 
 
-def first_models(key: jax.Array, model: Model, clusters: int, after: int = 0) -> jax.Array:
-    """f32[K, d] independent initialisations; the first is `w_0`, unless `after` of them are left out."""
-    return jax.vmap(model.init)(keys.fold_each(key, "model", jnp.arange(after, after + clusters)))
+def first_models(key: jax.Array, model: Model, clusters: int) -> jax.Array:
+    """f32[K, d] independent initialisations; the first is `w_0`."""
+    return jax.vmap(model.init)(keys.fold_each(key, "model", jnp.arange(clusters)))
 
 
 def jobs_from(cohort: Cohort, start: jax.Array, which: jax.Array | None, **more: Any) -> Jobs:

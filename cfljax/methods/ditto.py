@@ -4,6 +4,11 @@ model w that the client was sent. The personal model is scored; the accuracy of 
 Both models are trained in the same round on the same stream of batches, for the run's epochs or steps, so that lam = 0 is local
 training and the global model is FedAvg's. A client that holds no training data has no personal model and is scored with w.
 
+Readings:
+- Work of the personal model. Paper: its own number of steps and its own rate. Here: those of the global one's training, on the same
+  batches. Option: none.
+- Weights of the global mean. Paper: by samples or uniform. Here: by samples. Option: `average`.
+
 Communication per participant and round: one model down, one update up. The personal model stays where it is.
 """
 

@@ -1,10 +1,21 @@
-"""FeSEM (multi-centre federated learning, Xie et al. 2020), as FedGroup's paper compares with it: K centres, which start at
-different random models; a client belongs to the centre nearest in l2 to its last local weights W_i, trains from it, and the centre
-becomes the mean of the weights of its members among this round's participants.
+"""FeSEM (multi-centre federated learning, Xie et al. 2020), as FedGroup's paper compares with it: K random centres; a client belongs
+to the centre nearest in l2 to its last local weights W_i, trains from it, and the centre becomes the mean of the weights of its
+members among this round's participants.
 
-Until a client has trained, W_i = w_0 (`fesem_init = "shared"`, the authors' code: as w_0 is the first centre, all of them join
-that one in the first round) or its weights after one local epoch from w_0 (`"own"`). A client without a cluster is scored with
-the centre nearest to its W_i. FedGroup's authors average by samples; uniform, the method's own reading, is the default.
+As all W_i are w_0 at first, the clients of the first round join one centre, the one that happens to be nearest to w_0. Training
+moves it away, and clients that take part for the first time in a later round join another: with a draw in each round clients part by
+when they came, not by what they hold, and FeSEM is about as good as FedAvg or worse. Where everybody takes part in each round all
+may stay with one centre. A client without a cluster is scored with the centre nearest to its W_i.
+
+Readings:
+- Centres. Paper: random. Here: independent draws of the initial weights, none of which is w_0 (FedGroup's program draws them so, too).
+  Option: none.
+- W_i of a client that has not trained. Paper: not said. Here: w_0, as in FedGroup's program; or its weights after one local epoch from
+  w_0. Option: `fesem_init = "own"`.
+- Weights of the mean. Paper: uniform. Here: uniform; FedGroup's program of Table 3 has them by samples. Option: `average = "samples"`.
+- Order of a round. Paper: clients join a centre, it becomes the mean of their last weights, they train from it. Here: they join, train
+  from the centre, and it becomes the mean of their new weights, as in FedGroup's program. Option: none.
+- Members. Paper: all clients. Here: this round's participants. Option: none (`train.participation` says how many).
 
 Communication per participant and round: one model down, one up (the server keeps W_i and finds the nearest centre); with
 `fesem_init = "own"` one down and one up more for every client that trains, in round 0.
@@ -76,7 +87,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             jobs = Jobs(everyone, trains(federation), jnp.ones(everyone.shape), start[None], jnp.zeros_like(everyone))
             delta = solver.fit(keys.fold(key, "own"), federation, jobs, hyper, Work(1, None, solver.work.batch)).delta
             own = own + jnp.where(usable(delta)[:, None], delta, 0.0)
-        return State(first_models(key, model, k, after=1), own, jnp.full(federation.clients, -1, jnp.int32))
+        return State(first_centres(key, model, k), own, jnp.full(federation.clients, -1, jnp.int32))
 
     def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         which = nearest(state.own[cohort.ids], state.centres)
@@ -104,6 +115,11 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return jnp.where(state.labels < 0, nearest(state.own[unseen][None], state.centres)[0], state.labels)
 
     return Method(init, round, models=lambda state: (state.centres, state.labels), setup=setup, score=score)
+
+
+def first_centres(key: jax.Array, model: Model, clusters: int) -> jax.Array:
+    """f32[K, d] independent initialisations, none of which is `w_0`."""
+    return first_models(key, model, clusters + 1)[1:]
 
 
 def trains(federation: Federation) -> jax.Array:

@@ -2,11 +2,15 @@
 FedAvg inside the clusters.
 
 After `warmup_rounds` rounds, in which every client takes part whatever `train.participation` says, all clients train once more
-from the global model, and their updates are clustered on the host: agglomerative, cut at a distance of `threshold`. Distances
-of updates have no natural scale (they grow with the model and the learning rate), so by default the threshold is in units of the
-median distance between two clients; `unit = "absolute"` takes it as it is, as the authors do. An update that is not finite joins
-the first cluster. More clusters than `max_clusters` end the run with an error. A client that arrives after the clustering joins the
-cluster with the least loss.
+from the global model, and their updates are clustered on the host. An update that is not finite joins the first cluster. More
+clusters than `max_clusters` end the run with an error. A client that arrives after the clustering joins the cluster with the least loss.
+
+Readings:
+- Threshold. Paper: a distance, found by trying. Here: in units of the median distance of two clients, as distances of updates have no
+  natural scale (they grow with the model and the learning rate). Option: `unit = "absolute"`.
+- Metric and linkage. Paper: l1, l2 and cosine; single, complete, average and Ward's linkage are compared. Here: l1 and complete. Option:
+  `metric`, `linkage`.
+- Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
 Communication per participant and round: one model down, one update up; and once, for the clustering, one model down and one
 update up per client, in the round after it.
@@ -47,7 +51,7 @@ class Config(fedavg.Config):
     linkage: str = option("complete", "distance of clusters", choices=("complete", "average", "single", "ward"))
     threshold: float = option(0.9, "clusters farther apart than this stay apart", low=0.0, traced=True)
     unit: str = option("median", "of the threshold: the median distance of two clients, or 1", choices=("median", "absolute"))
-    max_clusters: int = option(32, "room for so many clusters; one more is an error", low=1)
+    max_clusters: int = option(32, "most clusters there is room for; one more is an error", low=1)
     similarity: str = similarity()
     snapshots: bool = option(False, "keep the matrix of distances")
 

@@ -1,11 +1,18 @@
 """IFCA (Ghosh et al. 2020): K models; each participant joins the one with the smallest loss on its data.
 
 Model averaging (their option II, the default): the participant trains from its cluster's model, and the cluster's model becomes
-the mean of its members'. Gradient averaging (option I): one gradient g_i per participant, w_k ← w_k − lr/m · Σ_members g_i; their
-m counts the round's machines (`divisor = "participants"`). `estimate` is the data that the loss is computed on, and in option
-I the gradient, too: all of a client's, or the mini-batch of `train.batch` samples with which its local training begins. The
-defaults are those of their paper; FedGroup's authors average by samples. Initial models that `redraw` asks for are drawn before
-the first round, on the participants of round 0.
+the mean of its members'. Gradient averaging (option I): one gradient g_i per participant, w_k ← w_k − lr/m · Σ_members g_i.
+
+Readings:
+- Averaging. Paper: gradients or models. Here: models, as in its experiments. Option: `aggregate = "gradient"`.
+- Data of the choice. Paper: a client's loss, on all its data or on some. Here: all; or the mini-batch of `train.batch` samples with which
+  local training begins, then with option I the gradient's, too. Option: `estimate = "batch"`.
+- Weights. Paper: uniform. Here: uniform; FedGroup's program has them by samples. Option: `average = "samples"`.
+- The divisor m of option I. Paper: the round's machines. Here: the same. Option: `divisor`.
+- Initial models. Paper: random, and for CIFAR-10 its program draws until each model is chosen. Here: random; drawn again before the first
+  round, on the participants of round 0, where asked. Option: `redraw`.
+- Empty clusters. Paper: keep their model. Here: the same, or random participants are put into them, as Joint does. Option: `reseed`.
+- Weight sharing. Paper: first layers shared by all clusters, in its federated EMNIST. Here: absent. Option: none.
 
 Communication per participant and round: K models down, one update (or gradient) up. The number of the chosen cluster, a few
 bits, is not counted.

@@ -64,5 +64,5 @@ def round_inside(
 
 
 def places(clusters: int) -> np.ndarray:
-    """HOST. bool[K]: so many in use, K rounded up."""
+    """HOST. bool[K]: this number of them in use, K rounded up."""
     return np.arange(-(-clusters // ROUND_UP) * ROUND_UP) < clusters

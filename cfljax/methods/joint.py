@@ -1,16 +1,22 @@
-"""Joint gradient and loss based clustering (Lin et al.): K models; each
-device joins s_i = argmax_k λ S_ik + (1 − λ)(−L_ik), S_ik being the similarity of its gradient at model k with the last move
-Δw_k = w_k^t − w_k^{t−1} of that model.
+"""Joint gradient and loss based clustering (Lin et al.): K models; each device joins s_i = argmax_k λ S_ik + (1 − λ)(−L_ik), S_ik
+being the similarity of its gradient at model k with the last move Δw_k = w_k^t − w_k^{t−1} of that model.
 
 Loss and gradient are those of one mini-batch Z_i of `batch` samples, with which the local step is then taken: `batch` and
-`local_steps` are all there is to a device's round; `train.batch`, `train.epochs` and `train.steps` are not looked at. The local
+`local_steps` are all there is to a device's round; `train.batch`, `train.epochs` and `train.steps` do not count. The local
 solver computes the chosen model's gradient on Z_i once more (the same numbers), so that no K × S × d array is ever held.
 
-Readings. The paper prints cos(∇L, Δw) and calls Δw the average gradient; as Δw points downhill, `similarity = "descent"` takes
-cos(−∇L, Δw), `"literal"` what is printed, `"euclidean"` −‖−lr ∇L − Δw‖. `loss_reduction = "sum"` is eq. 1 as printed and holds for
-the step, too. Before the first move S = 0 and the loss decides; a model that nobody chose has Δw = 0. Empty clusters: section
-II-C draws K devices and puts one into each cluster. A device without a cluster is scored by the same rule, on a mini-batch that
-does not change from round to round.
+Readings. No experiment in `experiments/` has been run with `"literal"` or `"sum"`:
+- Similarity. Paper: cos(∇L, Δw), where Δw is called the average gradient. Here: cos(−∇L, Δw), as Δw points downhill and the printed one
+  would send a device to the model that moves most against it; or −‖−lr ∇L − Δw‖. Option: `similarity = "literal"`, `"euclidean"`.
+- Loss. Paper: the sum over the mini-batch (eq. 1). Here: its mean, so that λ and the step do not depend on the batch. The sum holds for the
+  step, too, and adds a model's penalty once, which is no sample's. Option: `loss_reduction = "sum"`.
+- First round. Paper: nothing. Here: there is no move yet, so S = 0 and the loss decides. Option: none.
+- Model that nobody chose. Paper: eq. 2. Here: to the letter, Δw = 0. Option: none.
+- Weights of the members. Paper: uniform (eq. 7). Here: the same. Option: `average`.
+- Empty clusters. Paper: K random devices, one into each cluster, "per iteration". Here: in rounds in which a cluster is empty. Option:
+  `reseed`.
+- Device without a cluster. Paper: all take part. Here: it is scored by the same rule, on a mini-batch that does not change from round to
+  round. Option: none.
 
 Communication per participant and round: K models down, and the K last moves where not everybody takes part in each round (else
 devices know the broadcast before); one model up.

@@ -21,17 +21,21 @@ class Described(NamedTuple):
     """Who published it."""
     options: tuple[dataclasses.Field[Any], ...]
     communication: str
+    readings: tuple[str, ...]
+    """What the paper says, what is done here, and by which option it is otherwise."""
 
 
 def describe(name: str) -> Described:
     """The method of that name."""
     entry = METHODS.entry(name)
     module = sys.modules[entry.make.__module__]
-    text = inspect.cleandoc(module.__doc__ or "")
-    paragraphs = [" ".join(p.split()) for p in text.split("\n\n")]
+    written = inspect.cleandoc(module.__doc__ or "").split("\n\n")
+    paragraphs = [" ".join(p.split()) for p in written]
+    listed = next((p for p in written if p.startswith("Readings")), "")
+    readings = tuple(" ".join(each.split()) for each in listed.split("\n- ")[1:])
     sent = next((p for p in paragraphs if p.startswith("Communication")), "")
     sent = re.sub(r"^Communication( per participant and round| of a round)?: ", "", sent)
-    return Described(name, entry.summary, getattr(module, "PAPER", ""), dataclasses.fields(entry.options), sent)
+    return Described(name, entry.summary, getattr(module, "PAPER", ""), dataclasses.fields(entry.options), sent, readings)
 
 
 def lines() -> str:
@@ -48,6 +52,7 @@ def details(name: str) -> str:
         text.append(f"published: {about.paper}")
     if about.communication:
         text.append(f"communication per participant and round: {about.communication}")
+    text += [f"reading: {reading}" for reading in about.readings]
     for field in about.options:
         accepted = field.metadata.get("choices")
         words = f" ({', '.join(map(show, accepted))})" if accepted else ""

@@ -1,18 +1,24 @@
-"""OCFL, one-shot clustered federated learning: OPTICS on the weights after one local epoch, which needs no number of clusters;
-all clients train once from the same model and FedAvg runs inside the clusters from then on.
+"""OCFL, OPTICS-based clustering optimisation (Lu et al. 2022): OPTICS on the weights after one local epoch, which needs no number of
+clusters; all clients train once from the same model and FedAvg runs inside the clusters from then on.
 
 1. All clients train `pretrain_epochs` epochs from w_0; the server flattens their weights.
-2. OPTICS, once, on the host.
-3. Noise points join the cluster with the most similar mean weights by cosine (`noise = "nearest"`), are clusters of their own
-   (`"isolate"`), or are left out of training and scored with the initial model (`"drop"`). Where OPTICS finds no cluster,
-   everybody is in one, with a warning. Kept with the results: `ari` against the true groups at this point, `ari_optics` with
-   every noise point as a cluster of its own, `found` clusters and `noise` points.
+2. OPTICS, once, on the host. Where it finds no cluster, everybody is in one, with a warning.
+3. Noise points join a cluster, are clusters of their own, or are left out of training and scored with the initial model. Kept with
+   the results: `ari` against the true groups at this point, `ari_optics` with every noise point as a cluster of its own, `found`
+   clusters and `noise` points.
 4. While there are more than `merge_to` clusters, the two with the most similar mean weights become one.
-5. FedAvg inside each cluster from w_0, or from the cluster's mean weights (`warm_start`).
+5. FedAvg inside each cluster: each round draws `clients_per_cluster` clients of each (all, where it has fewer), so
+   `train.participation` has no effect; `train.dropout` and `train.stragglers` act on the clients drawn. A client that arrives late
+   trains as in step 1 and joins the cluster with the most similar mean weights.
 
-Participants: each round draws `clients_per_cluster` clients of each cluster (all, where it has fewer), so `train.participation`
-has no effect; `train.dropout` and `train.stragglers` act on the clients drawn. A client that arrives late trains as in step 1
-and joins the cluster with the most similar mean weights.
+Readings:
+- Noise points. Paper: nothing. Here: each joins the cluster with the most similar mean weights by cosine. Option: `noise = "isolate"`,
+  `"drop"`.
+- Distance. Paper: OPTICS's default on the weights; cosine where it argues. Here: Euclidean. Option: `metric = "cosine"`.
+- Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here: none unless asked. Option: `merge_to`.
+- Start of the clusters. Paper: not said. Here: w_0, or the cluster's mean weights. Option: `warm_start = true`.
+- Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
+- Participants. Paper: m random clients per cluster. Here: ten. Option: `clients_per_cluster`.
 
 Communication: per participant one model down, one update up; per client one model down and its weights up when it arrives (in
 round 0 all that are there from the start).
@@ -42,7 +48,7 @@ from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
-PAPER = "OPTICS-based clustering optimisation of federated learning (“OCFL”; two other methods of that name are not this one)"
+PAPER = "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (two other methods called OCFL are not this one)"
 ROUND_UP = 8
 """The number of clusters is rounded up to a multiple of this, so that most seeds share one compiled program."""
 
@@ -56,7 +62,7 @@ class Config:
     xi: float = option(0.2, "OPTICS: steepness that bounds a cluster", low=0.0, high=1.0)
     metric: str = option("euclidean", "OPTICS: distance of the weights", choices=("euclidean", "cosine"))
     noise: str = option("nearest", "what becomes of noise points", choices=("nearest", "isolate", "drop"))
-    merge_to: int | None = option(None, "merge similar clusters down to so many", low=1)
+    merge_to: int | None = option(None, "merge similar clusters down to this number", low=1)
     clients_per_cluster: int = option(10, "participants per round and cluster (train.participation has no effect)", low=1)
     warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
     average: str = option("samples", "weights of the participants inside a cluster", choices=("samples", "uniform"))

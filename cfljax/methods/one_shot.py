@@ -1,9 +1,15 @@
 """One-shot K-means (Ghosh et al. 2019, "Robust federated learning in a heterogeneous environment"): every client trains alone
 from w_0 until it has converged, K-means on the weights finds the clusters, FedAvg inside them from then on.
 
-`pretrain_epochs` says how long "until it has converged" is. Clusters then start from w_0 again, or from their mean weights
-(`warm_start`). A client that arrives late trains in the same way and joins the nearest centre; so does one whose weights are not
-finite (the first centre).
+A client that arrives late trains in the same way and joins the nearest centre; so does one whose weights are not finite (the first
+centre).
+
+Readings:
+- Convergence of the first training. Paper: the minimiser of the local loss. Here: ten epochs. Option: `pretrain_epochs`.
+- Start of the clusters. Paper: not said. Here: w_0 again, or the mean weights of the members. Option: `warm_start = true`.
+- Training inside clusters. Paper: a Byzantine-robust mean. Here: the mean; `train.robust` of the run has medians and trimmed means.
+  Option: `average` for the weights.
+- K-means. Paper: any algorithm, or a trimmed one. Here: K-means++ with 10 restarts and at most 300 iterations. Option: none.
 
 Communication: per participant one model down, one update up; per client one model down and its weights up when it arrives (in
 round 0 all that are there from the start).

@@ -57,7 +57,7 @@ def with_pretraining(sent: Traffic, federation: Federation, round: jax.Array) ->
 
 
 def work_before(solver: Solver, epochs: int | None, steps: int | None = None) -> Work:
-    """So many epochs or steps of the run's batches."""
+    """That number of epochs or steps of the run's batches."""
     return Work(epochs, steps, solver.work.batch)
 
 
