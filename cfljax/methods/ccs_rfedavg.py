@@ -6,11 +6,12 @@ A participant whose message is not finite is left out of the clustering, and cou
 clustered by sketches of their messages, and send once more when the weights are known: no more messages are held than a block's.
 
 Readings:
-- Message. Paper: one gradient on all local data per round. Here: the same; or −Δ/η of the local solver. Option: `local = "update"`.
-- Loss in the threshold (eq 7). Paper: unweighted over devices (eq. 1). Here: weighted by samples, as eq. 4 weights the gradients. Option:
-  `loss = "uniform"`.
-- Angle of the threshold. Paper: no bounds. Here: the fraction is clipped to [0, 1], as a loss above l_0 would shrink the angle below θ, and one
-  below l_* push it past a right angle. Option: none.
+- Message. Paper: one gradient on all local data per round. Here: the same; or −Δ/η of the local solver. Option: `local =
+  "update"`.
+- Loss in the threshold (eq 7). Paper: unweighted over devices (eq. 1). Here: weighted by samples, as eq. 4 weights the
+  gradients. Option: `loss = "uniform"`.
+- Angle of the threshold. Paper: no bounds. Here: the fraction is clipped to [0, 1], as a loss above l_0 would shrink the angle
+  below θ, and one below l_* push it past a right angle. Option: none.
 - 1/I_C. Paper: may divide by 0. Here: max(I_C, 1). Option: none.
 - Numbers. Paper: none for θ, l_* and K-means' N. Here: ours. Option: `theta`, `l_star`, `clusters`.
 

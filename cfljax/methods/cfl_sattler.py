@@ -10,15 +10,15 @@ the results: for each cluster the one that it was `parent` of and the round it w
 cluster with the least loss.
 
 Readings:
-- Split. Paper: the bipartition whose largest cosine across is smallest (Algorithm 1), which is single linkage. Here: complete linkage of
-  1 − cosine, as in the authors' program: in the settings of `docs/which.toml` both find the true groups, and where there are none
-  complete linkage makes fewer clusters (11 for 13). Option: `linkage = "single"`.
-- Guard of a split. Paper: only if γ_max < √((1 − α)/2), α being the largest cosine across and γ_max a number in [0, 1]. Here: no guard,
-  as in the program; with the option it holds for either linkage. Option: `gamma_max`.
-- When. Paper: at a stationary point. Here: from `min_rounds` on, each round, with the program's numbers. Option: `eps1`, `eps2`,
-  `min_rounds`, `min_size`, `split_every`.
-- Mean update. Paper: weighted by samples. Here: by the weights of the aggregation, so it is the step that the cluster's model took; the
-  program's is uniform. Option: `average`.
+- Split. Paper: the bipartition whose largest cosine across is smallest (Algorithm 1), which is single linkage. Here: complete
+  linkage of 1 − cosine, as in the authors' program: in the settings of `docs/which.toml` both find the true groups, and where
+  there are none complete linkage makes fewer clusters (11 for 13). Option: `linkage = "single"`.
+- Guard of a split. Paper: only if γ_max < √((1 − α)/2), α being the largest cosine across and γ_max a number in [0, 1]. Here:
+  no guard, as in the program; with the option it holds for either linkage. Option: `gamma_max`.
+- When. Paper: at a stationary point. Here: from `min_rounds` on, each round, with the program's numbers. Option: `eps1`,
+  `eps2`, `min_rounds`, `min_size`, `split_every`.
+- Mean update. Paper: weighted by samples. Here: by the weights of the aggregation, so it is the step that the cluster's model
+  took; the program's is uniform. Option: `average`.
 
 Communication per participant and round: one model down, one update up.
 """

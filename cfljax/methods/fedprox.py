@@ -1,8 +1,8 @@
 """FedProx (Li et al. 2020): FedAvg whose local objective pulls towards the global model by mu/2 · ‖w − w_start‖².
 
 Readings:
-- Draw and weights. Paper: clients drawn by their number of samples, then the plain mean. Here: a uniform draw, weights by samples, as
-  in FedAvg. Option: `average = "uniform"` for the weights.
+- Draw and weights. Paper: clients drawn by their number of samples, then the plain mean. Here: a uniform draw, weights by
+  samples, as in FedAvg. Option: `average = "uniform"` for the weights.
 - Unfinished local work. Paper: part of its subject. Here: `train.stragglers` of the run, for every method. Option: none.
 
 Communication per participant and round: one model down, one update up.

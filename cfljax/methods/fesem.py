@@ -1,20 +1,21 @@
-"""FeSEM (multi-centre federated learning, Xie et al. 2020), as FedGroup's paper compares with it: K random centres; a client belongs
-to the centre nearest in l2 to its last local weights W_i, trains from it, and the centre becomes the mean of the weights of its
-members among this round's participants.
+"""FeSEM (multi-centre federated learning, Xie et al. 2020), as FedGroup's paper compares with it: K random centres; a client
+belongs to the centre nearest in l2 to its last local weights W_i, trains from it, and the centre becomes the mean of the
+weights of its members among this round's participants.
 
 As all W_i are w_0 at first, the clients of the first round join one centre, the one that happens to be nearest to w_0. Training
-moves it away, and clients that take part for the first time in a later round join another: with a draw in each round clients part by
-when they came, not by what they hold, and FeSEM is about as good as FedAvg or worse. Where everybody takes part in each round all
-may stay with one centre. A client without a cluster is scored with the centre nearest to its W_i.
+moves it away, and clients that take part for the first time in a later round join another: with a draw in each round clients
+part by when they came, not by what they hold, and FeSEM is about as good as FedAvg or worse. Where everybody takes part in each
+round all may stay with one centre. A client without a cluster is scored with the centre nearest to its W_i.
 
 Readings:
-- Centres. Paper: random. Here: independent draws of the initial weights, none of which is w_0 (FedGroup's program draws them so, too).
-  Option: none.
-- W_i of a client that has not trained. Paper: not said. Here: w_0, as in FedGroup's program; or its weights after one local epoch from
-  w_0. Option: `fesem_init = "own"`.
-- Weights of the mean. Paper: uniform. Here: uniform; FedGroup's program of Table 3 has them by samples. Option: `average = "samples"`.
-- Order of a round. Paper: clients join a centre, it becomes the mean of their last weights, they train from it. Here: they join, train
-  from the centre, and it becomes the mean of their new weights, as in FedGroup's program. Option: none.
+- Centres. Paper: random. Here: independent draws of the initial weights, none of which is w_0 (FedGroup's program draws them
+  so, too). Option: none.
+- W_i of a client that has not trained. Paper: not said. Here: w_0, as in FedGroup's program; or its weights after one local
+  epoch from w_0. Option: `fesem_init = "own"`.
+- Weights of the mean. Paper: uniform. Here: uniform; FedGroup's program of Table 3 has them by samples. Option: `average =
+  "samples"`.
+- Order of a round. Paper: clients join a centre, it becomes the mean of their last weights, they train from it. Here: they
+  join, train from the centre, and it becomes the mean of their new weights, as in FedGroup's program. Option: none.
 - Members. Paper: all clients. Here: this round's participants. Option: none (`train.participation` says how many).
 
 Communication per participant and round: one model down, one up (the server keeps W_i and finds the nearest centre); with

@@ -5,13 +5,14 @@ the mean of its members'. Gradient averaging (option I): one gradient g_i per pa
 
 Readings:
 - Averaging. Paper: gradients or models. Here: models, as in its experiments. Option: `aggregate = "gradient"`.
-- Data of the choice. Paper: a client's loss, on all its data or on some. Here: all; or the mini-batch of `train.batch` samples with which
-  local training begins, then with option I the gradient's, too. Option: `estimate = "batch"`.
+- Data of the choice. Paper: a client's loss, on all its data or on some. Here: all; or the mini-batch of `train.batch` samples
+  with which local training begins, then with option I the gradient's, too. Option: `estimate = "batch"`.
 - Weights. Paper: uniform. Here: uniform; FedGroup's program has them by samples. Option: `average = "samples"`.
 - The divisor m of option I. Paper: the round's machines. Here: the same. Option: `divisor`.
-- Initial models. Paper: random, and for CIFAR-10 its program draws until each model is chosen. Here: random; drawn again before the first
-  round, on the participants of round 0, where asked. Option: `redraw`.
-- Empty clusters. Paper: keep their model. Here: the same, or random participants are put into them, as Joint does. Option: `reseed`.
+- Initial models. Paper: random, and for CIFAR-10 its program draws until each model is chosen. Here: random; drawn again before
+  the first round, on the participants of round 0, where asked. Option: `redraw`.
+- Empty clusters. Paper: keep their model. Here: the same, or random participants are put into them, as Joint does. Option:
+  `reseed`.
 - Weight sharing. Paper: first layers shared by all clusters, in its federated EMNIST. Here: absent. Option: none.
 
 Communication per participant and round: K models down, one update (or gradient) up. The number of the chosen cluster, a few

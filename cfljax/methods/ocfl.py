@@ -1,5 +1,5 @@
-"""OCFL, OPTICS-based clustering optimisation (Lu et al. 2022): OPTICS on the weights after one local epoch, which needs no number of
-clusters; all clients train once from the same model and FedAvg runs inside the clusters from then on.
+"""OCFL, OPTICS-based clustering optimisation (Lu et al. 2022): OPTICS on the weights after one local epoch, which needs no number
+of clusters; all clients train once from the same model and FedAvg runs inside the clusters from then on.
 
 1. All clients train `pretrain_epochs` epochs from w_0; the server flattens their weights.
 2. OPTICS, once, on the host. Where it finds no cluster, everybody is in one, with a warning.
@@ -12,10 +12,11 @@ clusters; all clients train once from the same model and FedAvg runs inside the 
    trains as in step 1 and joins the cluster with the most similar mean weights.
 
 Readings:
-- Noise points. Paper: nothing. Here: each joins the cluster with the most similar mean weights by cosine. Option: `noise = "isolate"`,
-  `"drop"`.
+- Noise points. Paper: nothing. Here: each joins the cluster with the most similar mean weights by cosine. Option: `noise =
+  "isolate"`, `"drop"`.
 - Distance. Paper: OPTICS's default on the weights; cosine where it argues. Here: Euclidean. Option: `metric = "cosine"`.
-- Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here: none unless asked. Option: `merge_to`.
+- Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here: none unless asked. Option:
+  `merge_to`.
 - Start of the clusters. Paper: not said. Here: w_0, or the cluster's mean weights. Option: `warm_start = true`.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 - Participants. Paper: m random clients per cluster. Here: ten. Option: `clients_per_cluster`.
@@ -48,7 +49,7 @@ from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
-PAPER = "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (two other methods called OCFL are not this one)"
+PAPER = "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (not the two others called OCFL)"
 ROUND_UP = 8
 """The number of clusters is rounded up to a multiple of this, so that most seeds share one compiled program."""
 

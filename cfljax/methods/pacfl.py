@@ -5,19 +5,19 @@ Each client sends the `p` leading left singular vectors of its data (features ×
 `per_label` of each label's samples. Agglomerative clustering of the distances in degrees follows, cut at `threshold`. A singular
 vector has no sign: all angles are at most 90 degrees. Directions that a client lacks (fewer samples than `p`) count as orthogonal.
 
-Readings. Behind each distance, what it is on CIFAR-10 with 500 samples of two labels per client, between clients of the same two
-labels, of one in common, and of none; a threshold belongs to one reading only:
-- Distance. Paper: the smallest principal angle of two subspaces (1.0 to 1.5; 1.7 to 3.6; 1.4 to 6.8), or tr arccos(UᵀV), the sum of the
-  angles between the first vectors, the second ones, … (22 to 66; 33 to 132; 33 to 130). Here: the smallest per label, their mean over the
-  labels that either holds, where a label that only one holds counts as orthogonal (1.5 to 2.1; 60.5 to 60.8; 90). It is the default as it
-  alone finds the clients of the same labels at the threshold 4.9 of the authors' program. Option: `per_label = false` for the paper's
-  first, and with `how = "trace"` its second.
-- The program's distance. Paper: nothing. Here: the smallest angle between any two vectors, whatever their labels (1.3 to 2.4; 1.4 to
-  3.1; 3.1 to 13.6), which is what 4.9 was found with. Option: `how = "vectors"`.
-- Sum. Paper: the trace, in place of it. Here: the sum of all p principal angles, which is not the trace (per label 26 to 89; 188 to 213;
-  270). Option: `how = "sum"`.
-- Clustering. Paper: hierarchical, cut at a threshold. Here: average linkage at 4.9 degrees, as in the program's CIFAR-10 run, but with the
-  mean over all pairs of members in place of that of the two parts. Option: `linkage`, `threshold`.
+Readings. Behind each distance, what it is on CIFAR-10 with 500 samples of two labels per client, between clients of the same
+two labels, of one in common, and of none; a threshold belongs to one reading only:
+- Distance. Paper: the smallest principal angle of two subspaces (1.0 to 1.5; 1.7 to 3.6; 1.4 to 6.8), or tr arccos(UᵀV), the
+  sum of the angles between the first vectors, the second ones, … (22 to 66; 33 to 132; 33 to 130). Here: the smallest per
+  label, their mean over the labels that either holds, where a label that only one holds counts as orthogonal (1.5 to 2.1; 60.5
+  to 60.8; 90). It is the default as it alone finds the clients of the same labels at the threshold 4.9 of the authors' program.
+  Option: `per_label = false` for the paper's first, and with `how = "trace"` its second.
+- The program's distance. Paper: nothing. Here: the smallest angle between any two vectors, whatever their labels (1.3 to 2.4;
+  1.4 to 3.1; 3.1 to 13.6), which is what 4.9 was found with. Option: `how = "vectors"`.
+- Sum. Paper: the trace, in place of it. Here: the sum of all p principal angles, which is not the trace (per label 26 to 89;
+  188 to 213; 270). Option: `how = "sum"`.
+- Clustering. Paper: hierarchical, cut at a threshold. Here: average linkage at 4.9 degrees, as in the program's CIFAR-10 run,
+  but with the mean over all pairs of members in place of that of the two parts. Option: `linkage`, `threshold`.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
 A client that arrives late joins the cluster with the least loss. Kept with the results: `found`, the number of clusters, and with

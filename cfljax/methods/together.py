@@ -66,8 +66,8 @@ def train_together(
     short: int | None = None,
 ) -> Together:
     """Local training of the jobs, and `old + mix @ updates`; mix f32[K, S], old f32[K, d]. `members` f32[K, S]: how momentum
-    buffers are averaged, where a cluster has one, velocity f32[K, d]. `short`: keep sketches of that many numbers of the updates, for
-    methods that compare them."""
+    buffers are averaged, where a cluster has one, velocity f32[K, d]. `short`: keep sketches of that many numbers of the updates,
+    for methods that compare them."""
     rule, amount = solver.rule(key, hyper), solver.work if work is None else work
     whole, stream = bool(rule.statistic), solver.plan.stream
     if whole and stream:
