@@ -50,7 +50,7 @@ def test_the_same_clusters_and_the_same_models_to_start_from(name, options, fede
 def rounds_of(name, federation, stream, rounds=3, **options):
     """(states, infos, models) of a few rounds in which all take part, in blocks of 4."""
     hyper = NUMBERS | {"theta": jnp.float32(0.1), "l_star": jnp.float32(0.05)}
-    hyper |= {"eps1": jnp.float32(9), "eps2": jnp.float32(0)}
+    hyper |= {"eps1": jnp.float32(9), "eps2": jnp.float32(0), "gamma_max": jnp.float32(0)}
     config = METHODS.check(name, options, f"method.{name}")
     method = METHODS.entry(name).make(config, MODEL, toy.solver(MODEL, epochs=2, stream=stream))
     settings = engine.Settings(rounds=1, participants=12)
