@@ -16,6 +16,7 @@ from cfljax.errors import StoreError
 from cfljax.options import show
 from cfljax.store import DamagedWarning, OlderWarning, Store, older, planned
 from cfljax.store.atomic import storing, write_bytes
+from cfljax.store.places import by_contents
 
 if TYPE_CHECKING:
     import pandas
@@ -137,7 +138,7 @@ class Results:
         order = [name for name in plan if name in found]
         rest = [name for name in found if name not in set(order)]
         keep_rest = everything or not plan
-        self.records = {name: found[name] for name in order + (rest if keep_rest else [])}
+        (self.records,) = by_contents({name: found[name] for name in order + (rest if keep_rest else [])})
         self.left_out = 0 if keep_rest else len(rest)
         if line := older.shown(self.store, self.records):
             warnings.warn(line, OlderWarning, stacklevel=2)

@@ -14,7 +14,7 @@ import numpy as np
 from cfljax.config.frozen import canonical, essential, plain
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.options import check, files_of, option, show
-from cfljax.sums import sum_of_parts, sum_or_failure
+from cfljax.sums import sum_of_file, sum_of_parts, sum_or_failure
 
 if TYPE_CHECKING:
     from cfljax.types import Parts, Source
@@ -127,7 +127,8 @@ class Data:
 
     @cached_property
     def contents(self) -> dict[str, str]:
-        """Sums of what is read: `data` of files and of a user's own source, `partition` of a user's own. They are taken when they
+        """Sums of what is read: `data` of files and of a user's own source, `data.glove` of a file that an option names, `partition` of
+        a user's own. They are taken when they
         are first asked for; `load` and `divide` give what they say or nothing."""
         from cfljax.data import SOURCES, contents
         from cfljax.federation import PARTITIONS
@@ -136,6 +137,7 @@ class Data:
         if "_undrawn" in vars(self) and not own_parts and SOURCES.origin(self.name) is None:
             return dict(vars(self)["_undrawn"].contents)
         found = {"data": contents(self.name, self.source, self.path, seed=self._drawn)}
+        found |= {f"data.{name}": sum_of_file(file) for name, file in files_of(self.source).items()}
         if own_parts:
             found["partition"] = sum_or_failure(lambda: sum_of_parts(self._parts(self._load(found["data"]))))
         return {what: value for what, value in found.items() if value}

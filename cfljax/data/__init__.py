@@ -69,7 +69,7 @@ _summed: dict[tuple[Any, ...], Source] = {}
 def contents(name: str, options: Any, path: str | None = None, *, seed: int = 0) -> str:
     """A sum of what `load` would read now: of its files; of the arrays of a user's own source, which may read anything. "" for
     what name, options and seed decide alone."""
-    files = [(f"data.{key}", file) for key, file in files_of(options).items()]
+    files = [(f"data.{key}", file) for key, file in files_of(options).items()]  # which may change as the others do
     if name not in SOURCES:
         return sum_of_files([*files, *find(name, path).files()])
     entry = SOURCES.entry(name)

@@ -13,6 +13,7 @@ from cfljax.frames import label_of
 from cfljax.options import show
 from cfljax.result import Results
 from cfljax.store import Store
+from cfljax.store.places import by_contents
 
 
 class Unit(NamedTuple):
@@ -104,12 +105,13 @@ def combine(each: list[Results]) -> Collected:
     found: dict[Any, Configuration] = {}
     titles: dict[str, None] = {}
     planned = 0
-    for results, folder in zip(each, names, strict=True):
+    shown_records = by_contents(*(results.records for results in each))
+    for results, folder, records in zip(each, names, shown_records, strict=True):
         plan = results.store.read_plan() or {}
         titles.setdefault(str(plan.get("name") or results.store.folder.absolute().name))
         planned += len(plan.get("units") or results.records)
         shown = _shown_names(results)
-        for name, record in results.records.items():
+        for name, record in records.items():
             made = _configuration(folder, record, shown)
             found.setdefault(made[:-1], made).units.append(Unit(name, record, results.store))
     left_out = sum(results.left_out for results in each)

@@ -65,6 +65,9 @@ def check_record(record: dict[str, Any]) -> None:
     for key in ("config", "varies", "timings", "summary"):
         if not isinstance(record[key], dict):
             raise ValueError(f"record of {record['id']}: {key} is no table")
+    contents = record.get("contents", {})
+    if not isinstance(contents, dict) or not all(isinstance(found, str) for found in contents.values()):
+        raise ValueError(f"record of {record['id']}: contents is no table of sums")
     if not isinstance(changes := record.get("changes", []), list) or not all(isinstance(name, str) for name in changes):
         raise ValueError(f"record of {record['id']}: changes is no list of names")
     if not isinstance(record["method"], str) or not isinstance(record["seed"], (int, np.integer)):
