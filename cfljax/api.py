@@ -29,17 +29,27 @@ def run(
 
     `data`, `model` and `method` are names, or tables as in a spec (`{"name": "mnist", "partition": "rotated"}`); `model` may
     also be a flax.linen module, a class or factory of flax.nnx modules, or a pair `(init, apply)`. Further options are those of
-    `train` (rounds, participation, epochs, batch, lr, …) or of the method (clusters, mu, …), by name.
+    `train` (rounds, participation, epochs, batch, lr, …) or of the method (clusters, mu, …), by name; one that both have is given
+    in the table `train` or `method`.
     """
     from cfljax.config import Train
+    from cfljax.errors import SpecError
+    from cfljax.methods import METHODS
 
     if not isinstance(model, str | dict):
         model = _own_model(model)
     known = {field.name for field in dataclasses.fields(Train)}
     training = (train or {}) | {key: value for key, value in options.items() if key in known}
     own = {key: value for key, value in options.items() if key not in known}
+    chosen = _table("method", method)
+    name = str(chosen.get("name"))
+    if name in METHODS:
+        both = {field.name for field in dataclasses.fields(METHODS.entry(name).options)} & set(options) & known
+        for key in sorted(both):
+            ways = f'train={{"{key}": {options[key]!r}}} or method={{"name": "{name}", "{key}": {options[key]!r}}}'
+            raise SpecError(f"{key} = {options[key]!r}: is an option of train and of {name}; write {ways}")
     table = {
-        "data": _table("data", data), "model": _table("model", model), "method": [_table("method", method) | own],
+        "data": _table("data", data), "model": _table("model", model), "method": [chosen | own],
         "train": training, "seeds": [seed],
     }  # fmt: skip
     return one_run(table, progress=progress)
@@ -85,14 +95,23 @@ def sweep(
     """Carry out a sweep (a TOML file or a table; the quickstart when left out) and return its results. Started again on the
     same folder, it goes on where it stopped."""
     from cfljax.config import read_spec
-    from cfljax.launch.devices import use_cores
+    from cfljax.errors import SpecError, suggest
+    from cfljax.launch.batch import KEEP
+    from cfljax.launch.devices import cores, use_cores, use_threads
     from cfljax.launch.sweep import Options, carry_out
     from cfljax.store import Store
 
+    if keep not in KEEP:
+        raise SpecError(f"keep = {keep!r}: unknown{suggest(str(keep), KEEP)}")
+    if target is not None and not 0 < target <= 1:
+        raise SpecError(f"target = {target}: an accuracy is a fraction above 0 and up to 1, as in 0.9")
     checked = read_spec(QUICKSTART if spec is None else spec, sets)
     folder = Path(out) if out is not None else default_folder(checked.name)
-    use_cores((Store(folder).read_plan() or {}).get("devices"))
-    carry_out(checked, Store(folder), Options(keep, quiet, retry_failed, target))
+    store = Store(folder)
+    before = store.read_plan() or {}
+    use_cores(before.get("devices"))
+    use_threads(before.get("threads") or len(cores()))
+    carry_out(checked, store, Options(keep, quiet, retry_failed, target))
     return load(folder)
 
 

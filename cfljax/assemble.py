@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import zlib
 from typing import Any, NamedTuple
 
 import jax
@@ -62,6 +63,11 @@ def assemble(run: Run, width: int = 1) -> Assembled:
 def host_federation(run: Run) -> Federation:
     """The run's federation as numpy arrays."""
     return _host_federation(_FederationKey(run.data.drawn_for(run.seed), run.data_seed))
+
+
+def checksum(run: Run) -> str:
+    """Of what the clients hold: a short sum of all arrays of the federation, to compare processes by."""
+    return _checksum(_FederationKey(run.data.drawn_for(run.seed), run.data_seed))
 
 
 def federation_of(run: Run) -> Federation:
@@ -143,9 +149,9 @@ def shards(run: Run, devices: jax.sharding.Mesh | None) -> bool:
 
 
 def memory_there() -> int:
-    """Bytes of the device; of the machine where it computes itself."""
+    """Bytes of the device, 8 GiB where it does not say; of the machine where it computes itself."""
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
-    return int(limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return int(limit or (os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if sequential() else 8 << 30))
 
 
 def sequential() -> bool:
@@ -170,6 +176,15 @@ def _host_federation(key: _FederationKey) -> Federation:
     source = config.load()
     parts = config.divide(source)
     return pack(parts, source, config.normalise, arrivals(config.arrive, len(parts.train), seed))
+
+
+@functools.lru_cache(maxsize=2)
+def _checksum(key: _FederationKey) -> str:
+    total = 0
+    for leaf in jax.tree.leaves(_host_federation(key)):
+        array = np.ascontiguousarray(leaf)
+        total = zlib.crc32(array.view(np.uint8).reshape(-1), zlib.crc32(f"{array.dtype} {array.shape}".encode(), total))
+    return f"{total:08x}"
 
 
 @functools.lru_cache(maxsize=2)
@@ -223,6 +238,6 @@ def _made(
 @when_replaced
 def _forget() -> None:
     """A name means something else now."""
-    for kept in (data.loaded, _host_federation, _device_federation, _grams, _model, _made):
+    for kept in (data.loaded, _host_federation, _checksum, _device_federation, _grams, _model, _made):
         kept.cache_clear()
     forget()

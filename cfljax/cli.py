@@ -6,6 +6,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from cfljax import command
+
 COMMANDS = {
     "sweep": "run a sweep: methods × data × seeds × numbers",
     "run": "one run",
@@ -33,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code of `cfljax …`."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = words[0] if words else "--help"
+    command.take_any_terminal()
     if name in ("--help", "-h"):
         print(_HELP)
         return 0
@@ -51,8 +54,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     module = importlib.import_module(f"cfljax.{name}.__main__")
     if name == "data":
         return int(module.main(words[1:], "cfljax data"))
-    from cfljax import command
-
     parser = module.parser()
     parser.prog = f"cfljax {name}"
     return command.main(module.run, parser, words[1:])

@@ -17,10 +17,11 @@ CHEAP, TRIES = 0.05, 5
 
 
 class Clock:
-    """Time in chunks. A chunk without rounds only evaluates, which prices an evaluation; the rest is training."""
+    """Time in chunks, added to that of earlier starts. A chunk without rounds only evaluates, which prices an evaluation; the
+    rest is training."""
 
-    def __init__(self) -> None:
-        self.evaluation = self.total = 0.0
+    def __init__(self, total: float = 0.0, evaluation: float = 0.0) -> None:
+        self.total, self.evaluation = total, evaluation
         self.per_round: float | None = None
 
     def time(self, rounds: int, f: Callable[..., Any], *args: Any) -> Any:

@@ -40,9 +40,7 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
     _end_soon_after_signals()
     others, sys.unraisablehook = sys.unraisablehook, _once_more
     plain, warnings.showwarning = warnings.showwarning, _warn
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that knows no dashes gets question marks
+    take_any_terminal()
     try:
         return _carry_out(run, parser, arguments)
     except CfljaxError as error:
@@ -70,6 +68,13 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
         sys.unraisablehook, warnings.showwarning = others, plain
         for number, handler in before.items():  # what is raised while Python ends would only be shown
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def take_any_terminal() -> None:
+    """One that knows no dashes, or no other alphabet, gets question marks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _carry_out(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:

@@ -1,22 +1,36 @@
 """Several processes, perhaps on several machines, that compute one run together: what process 0 tells the others.
 
 The devices' own exchanges are JAX's. What the processes must agree on beside them (which batch, how many rounds until the next
-look) is told through the store of keys that `jax.distributed` has, which waits as long as it takes.
+look, what a method has found on the host) goes through the store of keys that `jax.distributed` has. Every wait looks now and then
+whether another process has ended: its reason is then this process's, too. A process that is killed is noticed by JAX.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import json
+import math
+import os
+import re
+import sys
+import threading
+import time
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import numpy as np
 
-from cfljax.errors import SpecError
+from cfljax.errors import CfljaxError, SpecError
 
 HEARTBEAT = 20
 """Seconds without a sign of life after which a process counts as dead, and the others end."""
-PATIENCE = 24 * 3600 * 1000
-"""Milliseconds to wait for process 0, which may be waiting for another sweep on the same folder."""
+TOGETHER = 120
+"""Seconds for all processes to start."""
+APART = 120
+"""Seconds that a process with an error waits for the others to say how they fared; then it ends, which ends them."""
+PARTING = 5
+"""Seconds that a process waits at its end for the others to end, too."""
+SLICE = 500
+"""Milliseconds between two looks at whether others have ended."""
 
 
 class Hosts(NamedTuple):
@@ -27,11 +41,27 @@ class Hosts(NamedTuple):
     number: int | None = None
     """Of this process."""
     processes: int | None = None
+    """How many there are."""
 
 
+class Ended(CfljaxError):
+    """Another process has ended, or has broken off the batch: whose error it is, in which words, and its exit code."""
+
+    def __init__(self, process: int, words: str, code: int):
+        super().__init__(f"process {process} of --distributed: {words}" if words else "the sweep is over")
+        self.process, self.words, self.exit_code = process, words, code
+
+
+END = "cfljax/end"
+"""The key under which processes say that they end."""
+NOBODY = -1
+"""Whose fault it is that devices of another process do not answer."""
+_SILENCE = re.compile("gloo|nccl|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED", re.IGNORECASE)
 _client: Any = None
+_batch = 0
+"""Batches so far: messages of one cannot be taken for those of the next, wherever an error broke it off."""
 _turn = 0
-"""Messages so far, equal in all processes."""
+"""Messages of the batch so far, equal in all processes."""
 
 
 def connect(hosts: Hosts) -> None:
@@ -43,15 +73,27 @@ def connect(hosts: Hosts) -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     if "jax_enable_preemption_service" in jax.config.values:
         jax.config.update("jax_enable_preemption_service", False)  # it would keep SIGTERM to itself
+    late = threading.Timer(TOGETHER, _alone, [hosts])  # JAX itself would abort with a page of its own names
+    late.daemon = True
+    late.start()
     try:
-        jax.distributed.initialize(
-            hosts.coordinator, hosts.processes, hosts.number, initialization_timeout=120, heartbeat_timeout_seconds=HEARTBEAT
-        )
-    except (RuntimeError, ValueError) as error:
+        times: dict[str, Any] = {"initialization_timeout": 3 * TOGETHER, "heartbeat_timeout_seconds": HEARTBEAT}
+        jax.distributed.initialize(hosts.coordinator, hosts.processes, hosts.number, **times)
+    except (RuntimeError, ValueError, TypeError) as error:
         raise SpecError(f"--distributed: {' '.join(str(error).split())[:300]}") from None
+    finally:
+        late.cancel()
     from jax._src import distributed  # the store of keys has no public name
 
     _client = distributed.global_state.client
+
+
+def _alone(hosts: Hosts) -> NoReturn:
+    where = f" at {hosts.coordinator}" if hosts.coordinator else ""
+    number = f"{hosts.processes} processes" if hosts.processes else "processes"
+    print(f"cfljax: --distributed: not all {number} have met{where} after {TOGETHER} seconds; start all of them", file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(SpecError.exit_code)
 
 
 def connected() -> bool:
@@ -64,10 +106,16 @@ def leads() -> bool:
     return _client is None or jax.process_index() == 0
 
 
+def begin() -> None:
+    """A batch begins, in all processes."""
+    global _batch, _turn
+    _batch, _turn = _batch + 1, 0
+
+
 def _key() -> str:
     global _turn
     _turn += 1
-    return f"cfljax/{_turn}"
+    return f"cfljax/{_batch}/{_turn}"
 
 
 def tell(message: str) -> None:
@@ -76,24 +124,57 @@ def tell(message: str) -> None:
 
 
 def hear() -> str:
-    """What process 0 tells next."""
-    return str(_client.blocking_key_value_get(_key(), PATIENCE))
+    """What process 0 tells next, however long that takes: it may wait for another sweep on the same folder."""
+    key = _key()
+    while True:
+        try:
+            return str(_client.blocking_key_value_get(key, SLICE))
+        except jax.errors.JaxRuntimeError as error:
+            if "DEADLINE_EXCEEDED" not in str(error):
+                raise
+        _see_who_ended()
 
 
-def agree(number: int) -> int:
-    """The number of process 0."""
+def gather(word: str) -> list[str]:
+    """The words of all processes, by their numbers."""
+    return _gathered(_key(), word)
+
+
+def _gathered(key: str, word: str, patience: float = math.inf) -> list[str]:
+    """The same under this key. TimeoutError where not all say theirs within so many seconds."""
+    _client.key_value_set(f"{key}/{jax.process_index()}", word)
+    until, pause = time.monotonic() + patience, 0.001
+    while True:
+        found = _under(key)
+        if len(found) == jax.process_count():
+            return [found[number] for number in sorted(found)]
+        if pause >= SLICE / 1000:
+            _see_who_ended(but=key)
+        if time.monotonic() > until:
+            raise TimeoutError
+        time.sleep(pause)
+        pause = min(2 * pause, SLICE / 1000)
+
+
+def _under(key: str) -> dict[int, str]:
+    """Number of a process → what it has said under the key."""
+    return {int(name.rpartition("/")[2]): str(word) for name, word in _client.key_value_dir_get(f"{key}/")}
+
+
+def agree(value: Any) -> Any:
+    """The value of process 0: numbers, truths, texts, and lists and tables of them."""
     if not connected():
-        return number
+        return value
     if leads():
-        tell(str(number))
-        return number
-    return int(hear())
+        tell(json.dumps(value))
+        return value
+    return json.loads(hear())
 
 
 def meet() -> None:
     """Wait until all are here: devices wait for each other for half a minute only."""
     if connected():
-        _client.wait_at_barrier(_key(), PATIENCE)
+        gather("")
 
 
 def share(array: np.ndarray) -> np.ndarray:
@@ -103,3 +184,81 @@ def share(array: np.ndarray) -> np.ndarray:
     raw = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
     meet()
     return np.asarray(multihost_utils.broadcast_one_to_all(raw)).view(array.dtype).reshape(array.shape)
+
+
+def share_all(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The named arrays of process 0, for all, whatever the others give."""
+    forms = agree([(name, str(array.dtype), array.shape) for name, array in arrays.items()])
+    return {name: share(arrays[name] if leads() else np.zeros(shape, kind)) for name, kind, shape in forms}
+
+
+def same(tree: Any) -> Any:
+    """The arrays of process 0, for all. What scikit-learn or numpy makes on the host may differ between machines in its last
+    bits, and a decision with them."""
+    if not connected():
+        return tree
+    leaves, structure = jax.tree.flatten(tree)
+    return jax.tree.unflatten(structure, share_all({str(i): np.asarray(leaf) for i, leaf in enumerate(leaves)}).values())
+
+
+def outcome(error: BaseException | None) -> None:
+    """Say how the batch went here, and hear how it went elsewhere. Returns where it went well in all processes, or in none for
+    reasons of its own: all can go on. Else raises the error that another process has (`Ended`) or this one; TimeoutError
+    where others neither end nor say anything."""
+    found = _gathered(f"cfljax/{_batch}/end", _words(error), math.inf if error is None else APART)
+    said = [json.loads(word) for word in found]
+    wrong = [each for each in said if each[1]]
+    if not wrong or [process for process, _, _ in wrong] == list(range(len(said))):
+        return
+    first = max(wrong, key=lambda each: each[0] >= 0)  # a silence has its reason elsewhere
+    if error is not None and first[0] in (jax.process_index(), NOBODY):
+        raise error
+    if first[0] == NOBODY:
+        raise TimeoutError(first[1])
+    raise Ended(*first)
+
+
+def end(error: BaseException | None) -> bool:
+    """Say that this process ends, and why, and part from the others, who end, too; False where some do not in time."""
+    global _client
+    client, _client = _client, None
+    if client is None:
+        return True
+    try:
+        client.key_value_set(f"{END}/{jax.process_index()}", _words(error))
+        until = time.monotonic() + PARTING
+        while len(client.key_value_dir_get(f"{END}/")) < jax.process_count():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.05)
+        jax.distributed.shutdown()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
+
+
+def lost(error: BaseException) -> bool:
+    """Whether the error says that devices of another process do not answer any more."""
+    return isinstance(error, jax.errors.JaxRuntimeError) and _SILENCE.search(str(error)) is not None
+
+
+def _words(error: BaseException | None) -> str:
+    """[whose error, in words, exit code]; no words for none."""
+    if error is None:
+        return json.dumps([jax.process_index(), "", 0])
+    if lost(error):
+        return json.dumps([NOBODY, " ".join(str(error).split())[:2000], 1])
+    if isinstance(error, Ended):
+        return json.dumps([error.process, error.words, error.exit_code])
+    kind = "" if isinstance(error, CfljaxError) else f"{type(error).__name__}: "
+    words = " ".join(f"{kind}{error}".split())[:2000]
+    return json.dumps([jax.process_index(), words or type(error).__name__, getattr(error, "exit_code", 1)])
+
+
+def _see_who_ended(but: str = "") -> None:
+    """`Ended` where another process has ended, or has broken off this batch."""
+    for key in (END, f"cfljax/{_batch}/end"):
+        for number, word in _under(key).items():
+            process, words, code = json.loads(word)
+            if number != jax.process_index() and key != but and (words or key == END):
+                raise Ended(process, words, code)

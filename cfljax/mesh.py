@@ -23,6 +23,9 @@ class Shape(NamedTuple):
     clients: int
     """Devices of a group; each has its share of a round's participants."""
 
+    def __str__(self) -> str:
+        return "auto" if self == AUTO else f"runs={self.runs},clients={self.clients}"
+
 
 AUTO = Shape(0, 0)
 """All devices there are, in as many groups as there are runs for."""
@@ -50,6 +53,12 @@ def ask(shape: Shape | None) -> None:
 def asked() -> Shape | None:
     """What `ask` was told."""
     return _asked[0] if _asked else None
+
+
+def check() -> None:
+    """SpecError where what `ask` was told does not fit the devices."""
+    if (shape := asked()) is not None:
+        _fitted(shape, 1)
 
 
 def groups(width: int) -> int:
@@ -86,9 +95,8 @@ def _fitted(shape: Shape, width: int) -> Shape:
         runs = max(n for n in range(1, here + 1) if here % n == 0 and n <= width)
         return Shape(runs, there // runs)
     if shape.runs * shape.clients > there:
-        asked_for = f"runs={shape.runs},clients={shape.clients}"
-        raise SpecError(f"--mesh {asked_for}: needs {shape.runs * shape.clients} devices, and there are {there}")
+        raise SpecError(f"--mesh {shape}: needs {shape.runs * shape.clients} devices, and there are {there}")
     if there > here and (shape.runs * shape.clients != there or here % shape.runs):
         why = f"all {there} devices take part, and each process has {here}; runs must divide {here}"
-        raise SpecError(f"--mesh runs={shape.runs},clients={shape.clients}: {why}")
+        raise SpecError(f"--mesh {shape}: {why}")
     return shape

@@ -24,15 +24,13 @@ def option(
     choices: tuple[Any, ...] | None = None,
     traced: bool = False,
     later: bool = False,
-    nan: bool = False,
     file: bool = False,
 ) -> Any:
     """A field of an Options class. `low ≤ value ≤ high`, `value > above`; `choices` lists the words it may be.
     `traced`: a number that a sweep may vary without compiling again; it reaches the method through `hyper`.
-    `nan`: may be it, where that means something.
     `file`: the name of a file, whose contents are part of a run's id in place of the name.
     `later`: came after the first release, so at its default it is no part of a run's id, and old results are found."""
-    bounds = {"low": low, "high": high, "above": above, "choices": choices, "nan": nan}
+    bounds = {"low": low, "high": high, "above": above, "choices": choices}
     meta = {"help": help, "traced": traced, "later": later, "file": file} | bounds
     if isinstance(default, (list, dict)):
         raise TypeError("an option's default is immutable: use a tuple")
@@ -120,9 +118,7 @@ def _check_range(value: Any, meta: Any, where: str) -> None:
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             continue
         low, high, above = meta.get("low"), meta.get("high"), meta.get("above")
-        if math.isnan(number) and not meta.get("nan"):
-            raise SpecError(f"{where} = {show(value)}: must be a number")
-        if math.isinf(number):
+        if not math.isfinite(number):
             raise SpecError(f"{where} = {show(value)}: must be a finite number")
         if low is not None and number < low:
             raise SpecError(f"{where} = {show(value)}: must be at least {low:g}")

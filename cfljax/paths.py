@@ -1,15 +1,33 @@
-"""Where cfljax keeps what it may lose."""
+"""Where cfljax keeps what it may lose, and files that are written whole or not at all."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 
 def cache_folder() -> Path:
     """`$CFLJAX_CACHE`, or cfljax's place in the user's cache folder."""
-    named = os.environ.get("CFLJAX_CACHE")
-    return Path(named).expanduser() if named else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "cfljax"
+    if named := os.environ.get("CFLJAX_CACHE"):
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "cfljax"
+
+
+@contextlib.contextmanager
+def written_whole(file: Path) -> Iterator[Path]:
+    """`with written_whole(file) as part`: what is written to `part` is then safely on disk as `file`; nothing where it fails.
+    For files that can be made again; those of a results folder go through `store.atomic`."""
+    part = file.with_name(f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    try:
+        yield part
+        with part.open("rb+") as written:
+            os.fsync(written.fileno())
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def use_compilation_cache() -> None:

@@ -17,6 +17,7 @@ from cfljax.local.send import Sending, as_trained_on, exact_share
 from cfljax.local.shards import lying, placed, sharded
 from cfljax.local.spread import everywhere
 from cfljax.mesh import RUNS
+from cfljax.resume import Checkpoint, Spent, check_rows, named, restore
 from cfljax.types import Federation, Hyper, Method, Model
 
 
@@ -38,17 +39,6 @@ class Output(NamedTuple):
     seconds_compile: float
     seconds_train: float
     seconds_eval: float
-
-
-class Checkpoint(NamedTuple):
-    """Where a batch stands between two chunks."""
-
-    done: int
-    """Rounds."""
-    carry: list[Any]
-    """The leaves of the engine's Carry."""
-    rows: dict[str, Any]
-    """The history so far: [R, T', …] each."""
 
 
 Progress = Callable[[int, np.ndarray], None]
@@ -89,22 +79,24 @@ def simulate(
     of the result. `checkpoint` gets a function that makes one, to be called when it is time; `resume` goes on from it. `mesh`: the
     devices that a round's participants are dealt to; `shard`: and the samples of the federation, which is then of numpy arrays."""
     runs = len(seeds)
+    before = Spent(0.0, 0.0, 0.0, 0.0) if resume is None else resume.spent
     begin = time.perf_counter()
     run_keys, hyper, setup, there = _inputs(method, federation, settings, seeds, hypers, mesh, shard)
-    seconds_setup = time.perf_counter() - begin
+    seconds_setup = before.setup + time.perf_counter() - begin
     program, where = make_program(method, model, settings), (program_key, mesh)
     args = (*placed((run_keys, hyper, setup), mesh, True), there)
     if resume is None:
         start, compile_start = _compile(everywhere(program.start, mesh, 3), args, (where, "start"), ())
         carry, done, rows = start(*args), 0, []
     else:  # the set-up is done again only for the structure that the saved arrays go into
-        carry = _restore(jax.eval_shape(program.start, run_keys, hyper, setup, federation), resume.carry)
-        compile_start, done, rows = 0.0, resume.done, [resume.rows]
+        carry = restore(jax.eval_shape(program.start, run_keys, hyper, setup, federation), resume.carry)
+        compile_start, done, rows = before.compile, resume.done, [resume.rows]
         carry = placed(carry, mesh, True)
     fixed = (args[0], args[1], args[3])
     now = lambda *at: placed(np.array(at, np.int32), mesh)  # noqa: E731 (one array: each costs a tenth of a millisecond)
     chunk, compile_chunk = _compile(everywhere(program.chunk, mesh, 3), (carry, *fixed, now(0, 0, True)), (where, "chunk"), (0,))
-    clock = Clock()
+    seconds_compile = compile_start + compile_chunk
+    clock = Clock(before.rounds, before.evaluation)
     distributed.meet()
     while not rows or done < settings.rounds:
         first = not rows
@@ -117,16 +109,19 @@ def simulate(
         done, evaluated = min(stop, int(reached["round"][0, -1])), bool(reached["valid"].any())
         if evaluated:
             rows.append(_valid(_fetched(new)))
+            check_rows(rows[0], rows[-1])
         if done in _regroup_rounds(method, settings):
             with lying(there, mesh):
-                carry = placed(_regroup(method, settings, run_keys, _fetched(carry), federation, hyper, done), mesh, True)
+                regrouped = distributed.same(_regroup(method, settings, run_keys, _fetched(carry), federation, hyper, done))
+                carry = placed(regrouped, mesh, True)
         if progress is not None:
             progress(done, rows[-1]["accuracy"][:runs, -1] if evaluated else np.full(runs, np.nan))
         if checkpoint is not None and 0 < done < settings.rounds:
-            checkpoint(lambda: Checkpoint(done, jax.tree.leaves(_fetched(carry)), _joined(rows)))  # noqa: B023
+            spent = Spent(seconds_setup, seconds_compile, clock.total, clock.evaluation)
+            checkpoint(lambda: Checkpoint(done, named(_fetched(carry)), _joined(rows), spent))  # noqa: B023
     history = _joined(rows)
     train, evaluate = clock.split(history["round"].shape[1])
-    seconds = (seconds_setup, compile_start + compile_chunk, train, evaluate)
+    seconds = (seconds_setup, seconds_compile, train, evaluate)
     return _outputs(method, model, _fetched(carry), history, runs, seconds, settings.vector_up)
 
 
@@ -149,16 +144,8 @@ def _inputs(
     there = sharded(federation, mesh) if shard and mesh is not None else placed(federation, mesh)
     with jax.default_matmul_precision(settings.precision), lying(there, mesh):
         told = [h | {"participants": settings.participants} for h in hypers]
-        setup = _setups(method, federation, run_keys, told, settings.sending)
+        setup = distributed.same(_setups(method, federation, run_keys, told, settings.sending))
     return run_keys, hyper, setup, there
-
-
-def _restore(shape: Carry, leaves: list[Any]) -> Carry:
-    """The Carry of a checkpoint; ValueError when it is of another program."""
-    wanted, structure = jax.tree.flatten(shape)
-    if [(a.shape, a.dtype) for a in wanted] != [(a.shape, a.dtype) for a in leaves]:
-        raise ValueError("the checkpoint does not fit this version of the method")
-    return jax.tree.unflatten(structure, [jnp.asarray(a) for a in leaves])
 
 
 def _fetched(arrays: Any) -> Any:

@@ -20,7 +20,7 @@ ORDER = [
     {"cohort", "evaluate", "metrics"},
     {"methods"},
     {"engine", "clock"},
-    {"simulate"},
+    {"resume", "simulate"},
     {"beside", "plugins"},
     {"config", "privacy", "plan"},
     {"execution", "assemble"},

@@ -130,7 +130,10 @@ def _check_siblings(methods: list[Raw], has: Known) -> None:
 
 
 def _check_defaults(defaults: Raw, entrants: list[Entrant], has: Known) -> None:
-    """An option in `[defaults]` must belong to some method, be it one that this sweep leaves out."""
+    """An option in `[defaults]` must belong to some method, be it one that this sweep leaves out, and to nothing else."""
+    for key in sorted(set(defaults) & set(fields_of(Train))):
+        shown = f"defaults.{key} = {show(defaults[key])}"
+        raise SpecError(f"{shown}: could mean train.{key}, too; write it there, or in a [[method]] table")
     left = set(defaults) - {key for e in entrants for key in e.draft.fields}
     if left:
         everything = {key for name in has.methods for key in fields_of(has.methods.entry(name).options)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import datetime
+import math
 import os
 import re
 from collections.abc import Iterable
@@ -169,6 +170,10 @@ def sanitised(value: Any, where: str = "", depth: int = 0, left: list[int] | Non
         raise SpecError(f"{where} = {value}: is a date or time; write a text in quotes")
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SpecError(f"{where} = {value}: must be a finite number")
+    if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):  # a flag's bytes that Python could not read
+        raise SpecError(f"{where} = {value!r}: is no UTF-8 text")
     if not isinstance(value, (bool, int, float, str)):
         raise SpecError(f"{where}: {type(value).__name__} is nothing that a spec can hold")
     return value

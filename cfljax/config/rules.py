@@ -133,4 +133,4 @@ def _same(value: Any, wanted: Any) -> bool:
         return len(value) == len(wanted) and all(_same(v, w) for v, w in zip(value, wanted, strict=True))
     if isinstance(value, bool) != isinstance(wanted, bool):
         return False
-    return bool(value == wanted) or (value != value and wanted != wanted)
+    return bool(value == wanted)

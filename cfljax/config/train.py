@@ -36,7 +36,7 @@ class Train:
     epochs: int | None = option(None, "local passes over a client's data (1 unless `steps` is given)", low=1, high=10**9)
     steps: int | None = option(None, "local optimiser steps, in place of `epochs`", low=1, high=10**9)
     batch: int | str = option(10, "samples per step, or all of them", low=1, choices=("full",))
-    lr: float = option(0.03, "learning rate (nan: a run that diverges at once)", low=0, traced=True, nan=True)
+    lr: float = option(0.03, "learning rate", low=0, traced=True)
     lr_decay: float = option(1.0, "round t uses lr · lr_decay^t", above=0, high=1, traced=True)
     momentum: float = option(0.0, "momentum of SGD, reset at each local start", low=0, traced=True)
     weight_decay: float = option(0.0, "adds weight_decay · w to the gradient", low=0, traced=True)

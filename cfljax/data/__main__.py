@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from typing import Any, NoReturn
 
-from cfljax.errors import CfljaxError, SpecError
+from cfljax import command
+from cfljax.errors import SpecError
 
 _EXAMPLES = """examples:
   python -m cfljax.data list
@@ -68,30 +68,13 @@ def _import_parser(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: list[str] | None = None, prog: str = "python -m cfljax.data") -> int:
     """Run the command; the exit code."""
-    try:
-        arguments = parser(prog).parse_args(argv)
-        _COMMANDS[arguments.command](arguments)
-        sys.stdout.flush()
-    except CfljaxError as error:
-        if os.environ.get("CFLJAX_DEBUG") == "1":
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except BrokenPipeError:  # `… | head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 128 + signal.SIGINT
-    except MemoryError:
-        print("error: out of memory", file=sys.stderr)
-        return 4
-    except OSError as error:
-        if os.environ.get("CFLJAX_DEBUG") == "1":
-            raise
-        place = f"{error.filename}: " if error.filename else ""
-        print(f"error: {place}{error.strerror or error}", file=sys.stderr)
-        return 3
+    return command.main(run, parser(prog), argv)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out what the flags ask for."""
+    _COMMANDS[arguments.command](arguments)
+    sys.stdout.flush()
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from cfljax.data.npz import load_arrays
 from cfljax.errors import DataError
+from cfljax.paths import written_whole
 
 WORTHWHILE = 5000
 """Fewer samples are decoded each time."""
@@ -34,12 +34,5 @@ def decoded(
 
 def _write(file: Path, made: dict[str, np.ndarray]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f"{file.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as f:
-            np.savez(f, **made)  # type: ignore[arg-type]
-            f.flush()
-            os.fsync(f.fileno())
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
+    with written_whole(file) as part, part.open("wb") as f:
+        np.savez(f, **made)  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from cfljax.data import SOURCES, load
 from cfljax.errors import SpecError, StoreError
+from cfljax.paths import written_whole
 from cfljax.types import Parts, Source
 
 _MOST = 150
@@ -125,14 +125,8 @@ def draw(file: Path, title: str, counts: np.ndarray, group: np.ndarray) -> None:
 
 
 def _write(file: Path, figure: Any) -> None:
-    part = file.with_name(f"{file.name}.{os.getpid()}.part")
     try:
-        with part.open("wb") as f:
-            figure.savefig(f, format="png", dpi=120, metadata={"Software": None})
-            f.flush()
-            os.fsync(f.fileno())
-        part.replace(file)
+        with written_whole(file) as part:
+            figure.savefig(part, format="png", dpi=120, metadata={"Software": None})
     except OSError as e:
         raise StoreError(f"--png {file}: cannot be written ({e.strerror or e})") from e
-    finally:
-        part.unlink(missing_ok=True)

@@ -27,10 +27,6 @@ class FileOptions:
     checksums: bool = option(True, "compare files of well-known data sets with their published checksums")
 
 
-cache = cache_folder
-"""Where `python -m cfljax.data prepare` keeps things."""
-
-
 def folders(path: str | None) -> list[Path]:
     """The folders to search: `path` alone where it is given, else $CFLJAX_DATA and the cache's `data`."""
     if path is not None:
@@ -39,7 +35,7 @@ def folders(path: str | None) -> list[Path]:
             raise DataError(f'data.path = "{path}": there is no such file or folder')
         return [where]
     named = os.environ.get("CFLJAX_DATA")
-    return [*([Path(named).expanduser()] if named else []), cache() / "data"]
+    return [*([Path(named).expanduser()] if named else []), cache_folder() / "data"]
 
 
 def prepared_folders(path: str | None) -> list[Path]:
@@ -48,7 +44,7 @@ def prepared_folders(path: str | None) -> list[Path]:
     if path is not None:
         return folders(path)
     own = Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
-    return [cache() / "tfds", own, *folders(None)[:-1]]
+    return [cache_folder() / "tfds", own, *folders(None)[:-1]]
 
 
 def find(name: str, path: str | None = None) -> Reader:
@@ -60,7 +56,7 @@ def find(name: str, path: str | None = None) -> Reader:
         if reader:
             return reader
     for folder in prepared_folders(path):
-        reader = prepared.detect(name, folder, cache() / "decoded")
+        reader = prepared.detect(name, folder, cache_folder() / "decoded")
         if reader:
             return reader
     tried = list(dict.fromkeys(map(str, folders(path) + prepared_folders(path))))

@@ -13,8 +13,9 @@ from typing import Any
 from cfljax.data import prepared
 from cfljax.data.bounded import PUBLISHED_MD5, check_md5, reason
 from cfljax.data.download import fetch
-from cfljax.data.files import cache, folders
+from cfljax.data.files import folders
 from cfljax.errors import DataError, SpecError, suggest
+from cfljax.paths import cache_folder
 
 ORIGINALS = {
     "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -34,7 +35,7 @@ def prepare(name: str, folder: str | None = None) -> Path:
     """Download the data set; the folder in which `load` finds it. Well-known sets need no TensorFlow."""
     if name in ORIGINALS:
         return download(name, Path(folder).expanduser() if folder else folders(None)[0])
-    return through_tfds(name, Path(folder).expanduser() if folder else cache() / "tfds")
+    return through_tfds(name, Path(folder).expanduser() if folder else cache_folder() / "tfds")
 
 
 def download(name: str, folder: Path) -> Path:

@@ -11,12 +11,17 @@ from typing import Any
 import numpy as np
 
 from cfljax import distributed
-from cfljax.assemble import Assembled, assemble, memory_there
+from cfljax.assemble import Assembled, assemble, memory_there, sequential
 from cfljax.config import Run
 from cfljax.errors import CfljaxError, DataError, StoreError
+from cfljax.launch import together
 from cfljax.launch.checkpoint import Keeper
+from cfljax.launch.devices import threads
+from cfljax.mesh import CLIENTS, RUNS
+from cfljax.options import show
 from cfljax.plan import Batch, check_memory
 from cfljax.privacy import epsilon, present
+from cfljax.resume import CheckpointMismatch
 from cfljax.simulate import Output, simulate
 from cfljax.store import provenance, summarise
 from cfljax.types import Federation
@@ -27,6 +32,8 @@ class InHalves(Exception):
     raises, which is no reason for the others to fail."""
 
 
+KEEP = ("models", "labels", "none")
+"""What a unit may keep besides curves."""
 Unit = tuple[dict[str, Any], dict[str, np.ndarray]]
 """(record, arrays) as `Store.write` takes them."""
 Progress = Callable[[int, float | None], None]
@@ -43,29 +50,50 @@ def run_batch(
 ) -> list[Unit]:
     """The units of a batch. With `catch`, an exception becomes `failed` records, so that a sweep goes on, but for those that
     the next batch would meet, too (no data, no disk), and for what a smaller batch may not meet."""
+    made, error = [], None
     try:
-        parts = assemble(batch.first, batch.width)
-        size = {"clients": parts.federation.clients, "parameters": parts.model.size}
-        check_memory(batch, size, memory_there())
-        told = None if progress is None else lambda done, accuracy: progress(done, _mean(accuracy))
-        outputs = _simulate(batch, parts, told, keeper)
-        return [unit(run, output, keep, target, parts.federation) for run, output in zip(batch.runs, outputs, strict=False)]
-    except CfljaxError as error:
-        if not catch or isinstance(error, DataError | StoreError):
-            raise
-        if len(batch.runs) > 1 and not distributed.connected():
-            raise InHalves from error
+        made = _units(batch, keep, target, progress, keeper)
+    except Exception as caught:
+        error = caught
+    if distributed.connected():
+        distributed.outcome(error)
+    if error is None:
+        return made
+    if not catch or isinstance(error, DataError | StoreError | distributed.Ended) or distributed.lost(error):
+        raise error
+    if batch.width > 1 and ("RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError)):
+        raise InHalves("out of memory") from error
+    if len(batch.runs) > 1:
+        raise InHalves from error
+    if isinstance(error, CfljaxError):
         return [failed(run, str(error)) for run in batch.runs]
-    except Exception as error:
-        if not catch or distributed.connected():  # the other processes wait for this one
-            raise
-        if batch.width > 1 and ("RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError)):
-            raise InHalves("out of memory") from error
-        if len(batch.runs) > 1:
-            raise InHalves from error
-        if os.environ.get("CFLJAX_DEBUG"):
-            traceback.print_exc()
-        return [failed(run, f"{type(error).__name__}: {error}") for run in batch.runs]
+    if os.environ.get("CFLJAX_DEBUG"):
+        traceback.print_exception(error)
+    return [failed(run, f"{type(error).__name__}: {error}") for run in batch.runs]
+
+
+def _units(batch: Batch, keep: str, target: float | None, progress: Progress | None, keeper: Keeper | None) -> list[Unit]:
+    """The units of a batch that is well."""
+    parts = assemble(batch.first, batch.width)
+    size = {"clients": parts.federation.clients, "parameters": parts.model.size}
+    check_memory(batch, size, memory_there())
+    if distributed.connected():
+        together.compare(batch, parts)
+    told = None if progress is None else lambda done, accuracy: progress(done, _mean(accuracy))
+    outputs = _simulate(batch, parts, told, keeper)
+    how = plan_of(parts, batch.width)
+    return [unit(run, output, keep, target, parts.federation, how) for run, output in zip(batch.runs, outputs, strict=False)]
+
+
+def plan_of(parts: Assembled, width: int) -> str:
+    """The execution plan's name in records. The table may be written as `train.plan`."""
+    plan, grid = parts.plan, {} if parts.mesh is None else dict(parts.mesh.shape)
+    kept = parts.federation.train.grams is not None
+    forced: dict[str, Any] = {"lanes": plan.lanes, "gram": plan.gram, "keep": kept, "stream": plan.stream}
+    forced |= {"devices": grid.get(CLIENTS, 1), "pool": "sharded" if parts.shard else "copied"}
+    groups = f" on {grid[RUNS]} groups of devices" if grid.get(RUNS, 1) > 1 else ""
+    computing = f", {threads()} thread{'s' if threads() > 1 else ''}" if sequential() else ""
+    return f"{show(forced)}, {width} run{'s' if width > 1 else ''} at a time{groups}{computing}"
 
 
 def _mean(accuracy: np.ndarray) -> float | None:
@@ -82,15 +110,17 @@ def _simulate(batch: Batch, parts: Assembled, told: Any, keeper: Keeper | None) 
     saved = None if keeper is None else keeper.load()
     try:
         return simulate(*arguments, resume=saved, **options)
-    except ValueError:
-        if saved is None:
-            raise
+    except CheckpointMismatch as why:
+        assert keeper is not None
+        keeper.refuse(str(why))
         return simulate(*arguments, **options)
 
 
-def unit(run: Run, output: Output, keep: str, target: float | None = None, federation: Federation | None = None) -> Unit:
+def unit(
+    run: Run, output: Output, keep: str, target: float | None = None, federation: Federation | None = None, plan: str | None = None
+) -> Unit:
     """A finished run as it is kept. `keep`: "models" (and labels), "labels" or "none". With the federation, the report
-    knows the true groups and the sizes of the clients."""
+    knows the true groups and the sizes of the clients. `plan`: what it was carried out by (`plan_of`)."""
     arrays = {f"history/{name}": _small(values) for name, values in output.history.items() if values.ndim == 1}
     wide = {name: values for name, values in output.history.items() if values.ndim > 1} | output.diag
     arrays |= {f"diag/{run.method}/{name}": _small(values) for name, values in wide.items()}
@@ -116,6 +146,7 @@ def unit(run: Run, output: Output, keep: str, target: float | None = None, feder
             run,
             status="diverged" if diverged else "done",
             diverged_at=output.diverged_at if diverged else None,
+            plan=plan,
             timings={
                 "compile": output.seconds_compile,
                 "train": output.seconds_train,
@@ -146,6 +177,7 @@ def _record(run: Run, **facts: Any) -> dict[str, Any]:
         "varies": dict(run.varies),
         "diverged_at": None,
         "error": None,
+        "plan": None,
         **provenance(),
         **facts,
     }

@@ -3,6 +3,7 @@ second format, its own folder layout and threads; what has to be kept here is a 
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -11,12 +12,15 @@ from typing import Any
 import numpy as np
 
 from cfljax.errors import SpecError
-from cfljax.simulate import Checkpoint
+from cfljax.resume import Checkpoint, Spent
 from cfljax.store import Store, provenance
 from cfljax.store.atomic import host
 
 EVERY = 15.0
 """Seconds between checkpoints, unless $CFLJAX_CHECKPOINT says otherwise; shorter batches need none."""
+
+FORMAT = 2
+"""Of what is kept: a checkpoint of another format is not gone on from."""
 
 
 def seconds_between() -> float:
@@ -26,7 +30,7 @@ def seconds_between() -> float:
         seconds = float(written or EVERY)
     except ValueError:
         seconds = -1.0
-    if not seconds >= 0:
+    if not 0 <= seconds < math.inf:
         raise SpecError(f'CFLJAX_CHECKPOINT = "{written}": must be a number of seconds, 0 for a checkpoint at every chance')
     return seconds
 
@@ -49,10 +53,17 @@ class Keeper:
     def load(self) -> Checkpoint | None:
         """The last checkpoint, if one is there that the same versions have written."""
         found = self.store.load_checkpoint(self.name)
-        fits = found is not None and found[1].get("versions") == _versions()
-        checkpoint = from_arrays(*found) if found is not None and fits else None
+        written = None if found is None else found[1].get("versions")
+        if found is not None and written != _versions():
+            self.refuse(f"it was written by {_other(written)}")
+            found = None
+        checkpoint = None if found is None else from_arrays(*found)
         self._log("begin", 0 if checkpoint is None else checkpoint.done)
         return checkpoint
+
+    def refuse(self, why: str) -> None:
+        """Say that a checkpoint cannot be gone on from."""
+        self.store.warn(f"checkpoint {self.name} is of no use: {why}; its runs start again from round 0")
 
     def remove(self) -> None:
         """The batch is done."""
@@ -66,14 +77,28 @@ class Keeper:
 
 def _versions() -> dict[str, Any]:
     facts = provenance()
-    return {"versions": facts["versions"], "device": facts["device"]}
+    return {"format": FORMAT, "versions": facts["versions"], "device": facts["device"]}
+
+
+def _other(written: Any) -> str:
+    """What of the versions is not today's."""
+    now, then = _one_table(_versions()), _one_table(written)
+    differ = [f"{name} {then.get(name, '?')} (now {now[name]})" for name in now if now[name] != then.get(name)]
+    return ", ".join(differ) or "another version"
+
+
+def _one_table(written: Any) -> dict[str, Any]:
+    if not isinstance(written, dict) or not isinstance(written.get("versions"), dict):
+        return {}
+    return {**written["versions"], "device": written.get("device"), "checkpoint format": written.get("format", 1)}
 
 
 def to_arrays(checkpoint: Checkpoint) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """(arrays, meta) for the store."""
-    arrays = {f"carry/{i}": np.asarray(leaf) for i, leaf in enumerate(checkpoint.carry)}
+    arrays = {f"carry/{i}": np.asarray(leaf) for i, leaf in enumerate(checkpoint.carry.values())}
     arrays |= {f"rows/{name}": values for name, values in _flat(checkpoint.rows)}
-    return arrays, {"done": checkpoint.done, "leaves": len(checkpoint.carry), "versions": _versions()}
+    meta = {"done": checkpoint.done, "carry": list(checkpoint.carry), "spent": checkpoint.spent, "versions": _versions()}
+    return arrays, meta
 
 
 def from_arrays(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Checkpoint:
@@ -84,7 +109,8 @@ def from_arrays(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Checkpoi
             rows["diag"][name.removeprefix("rows/diag/")] = values
         elif name.startswith("rows/"):
             rows[name.removeprefix("rows/")] = values
-    return Checkpoint(int(meta["done"]), [arrays[f"carry/{i}"] for i in range(meta["leaves"])], rows)
+    carry = {name: arrays[f"carry/{i}"] for i, name in enumerate(meta["carry"])}
+    return Checkpoint(int(meta["done"]), carry, rows, Spent(*meta["spent"]))
 
 
 def _flat(rows: dict[str, Any]) -> list[tuple[str, np.ndarray]]:

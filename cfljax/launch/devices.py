@@ -38,3 +38,47 @@ def use_cores(count: int | None = None) -> None:
     wait_for_each_other()
     with contextlib.suppress(RuntimeError):  # JAX has begun with one device
         jax.config.update("jax_num_cpu_devices", count or min(MOST, len(cores())))
+
+
+def keep_to(processors: list[int]) -> None:
+    """Use these processors only; XLA then has as many threads. Before the first computation."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, processors)
+
+
+_threads: int | None = None
+
+
+def threads() -> int:
+    """How many threads JAX computes with on a CPU: as many as the process had cores when JAX began."""
+    return _threads or len(cores())
+
+
+def use_threads(count: int) -> None:
+    """Let JAX compute with so many threads, on whatever cores are free: it counts the cores that the process may use when it
+    begins. Once JAX has begun, nothing changes any more."""
+    global _threads
+    import jax
+
+    free = cores()
+    if _begun() or count >= len(free) or not hasattr(os, "sched_setaffinity"):
+        return
+    keep_to(free[:count])
+    jax.devices()
+    _threads = count
+    for thread in os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["0"]:  # noqa: PTH112, PTH208
+        with contextlib.suppress(OSError):  # a thread may have ended meanwhile
+            os.sched_setaffinity(int(thread), free)
+
+
+def _begun() -> bool:
+    """Whether JAX has devices already: then their number cannot be changed."""
+    import jax
+
+    before = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+    try:
+        jax.config.update("jax_num_cpu_devices", before + 2)
+        jax.config.update("jax_num_cpu_devices", before)
+    except RuntimeError:
+        return True
+    return False

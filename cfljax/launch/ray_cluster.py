@@ -9,18 +9,21 @@ import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cfljax import mesh
 from cfljax.config import Run, Spec
 from cfljax.errors import SpecError
 from cfljax.launch import ray_task
 from cfljax.launch.batch import failed
 from cfljax.launch.checkpoint import Keeper
-from cfljax.launch.sweep import Options, Outcome, Worker, lay_down, name_of, outcome, redo, rounds_of
-from cfljax.launch.workers import WorkerError, cores
+from cfljax.launch.devices import cores
+from cfljax.launch.sweep import Options, Outcome, Worker, lay_down, name_of, outcome, rounds_of
+from cfljax.launch.workers import WorkerError
 from cfljax.local import speed
 from cfljax.options import option
 from cfljax.plan import Batch
@@ -40,7 +43,7 @@ class RayOptions:
 
     address: str | None = option(None, 'of a running cluster ("auto": the one on this machine); left out: a Ray of its own')
     gpus_per_task: float = option(0.0, "GPUs, or a share of one, for each batch", low=0)
-    cpus_per_task: int = option(1, "threads that a batch computes with", low=1)
+    cpus_per_task: int | None = option(None, "threads that a batch computes with (default: 1)", low=1)
     retries: int = option(3, "how often a batch runs again whose worker died", low=0)
 
 
@@ -50,7 +53,10 @@ def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | 
     if workers is not None and workers < 1:
         raise SpecError(f"--workers {workers}: must be at least 1")
     before = store.read_plan() or {}
-    threads, devices = before.get("threads") or chosen.cpus_per_task, before.get("devices", 1)
+    threads, devices = before.get("threads") or chosen.cpus_per_task or 1, before.get("devices", 1)
+    if chosen.cpus_per_task not in (None, threads):
+        begun = f"{store.folder} was begun with {threads}, and goes on so"
+        print(f"cfljax: --cpus-per-task {chosen.cpus_per_task}: {begun}", file=sys.stderr)
     with _connected(chosen, workers, threads) as cluster:
         words = _words(spec, options, arguments) | {"threads": threads, "devices": devices}
 
@@ -60,7 +66,7 @@ def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | 
             return int(cluster.get(cluster.limit.remote(words | {"runs": [run.id], "width": 1})))
 
         todo = lay_down(spec, store, options, limit, threads)
-        words |= {"speed": list(speed.known())}  # measured once, by this process or an earlier one
+        words |= {"speed": list(speed.known()), "mesh": mesh.asked()}  # settled once, by this process or an earlier one
         lines = max(1, min(MOST_LINES, len(todo), cluster.room(1)))
         with Progress(sum(map(rounds_of, todo)), sum(len(b.runs) for b in todo), options.quiet, lines=lines) as progress:
             for message in spec.warnings:
@@ -131,6 +137,9 @@ def _connected(chosen: RayOptions, workers: int | None, threads: int) -> Iterato
         raise SpecError(f"--address {address}: cannot connect ({' '.join(str(error).split())[:200]})") from None
     try:
         signal.signal(signal.SIGTERM, before)
+        cpus = max((node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]), default=0)
+        if cpus < threads:
+            raise SpecError(f"--launcher ray: a batch takes {threads} CPUs, and no machine of the cluster has more than {cpus:g}")
         gpus = ray.cluster_resources().get("GPU", 0)
         if gpus < chosen.gpus_per_task:
             raise SpecError(f"--gpus-per-task {chosen.gpus_per_task:g}: the cluster has {gpus:g} GPUs")
@@ -166,7 +175,7 @@ class _Writer:
 
     def __init__(self, cluster: _Cluster, store: Store, options: Options, words: dict[str, Any], progress: Progress):
         self.cluster, self.store, self.options, self.words, self.progress = cluster, store, options, words, progress
-        self.worker = Worker(store, options, redo(options), progress)
+        self.worker = Worker(store, options, progress)
         self.tasks: dict[Any, _Task] = {}
         self.lines = list(range(progress.lines))
 
@@ -221,6 +230,8 @@ class _Writer:
                 self.at(by_id[name], *values)
             elif what == "log":
                 self.store.log(*values)
+            elif what == "warn":
+                self.progress.say(f"cfljax: {values[0]}")
 
     def started(self, task: _Task, process: int) -> None:  # noqa: ARG002
         """A worker has begun with the batch, perhaps not the first."""

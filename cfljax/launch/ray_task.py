@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from cfljax import plugins
+from cfljax import mesh, plugins
+from cfljax.assemble import sequential
 from cfljax.config import Spec, read_spec
 from cfljax.errors import CfljaxError, SpecError
 from cfljax.launch.batch import InHalves, run_batch
 from cfljax.launch.checkpoint import Keeper
-from cfljax.launch.devices import cores, use_cores
-from cfljax.launch.sweep import OTHERS, as_laid_down, batch_limit
-from cfljax.launch.workers import keep_to
+from cfljax.launch.devices import threads, use_cores, use_threads
+from cfljax.launch.settled import OTHERS, as_laid_down, batch_limit
 from cfljax.local import speed
 from cfljax.paths import use_compilation_cache
 from cfljax.plan import Batch
@@ -35,7 +35,8 @@ class Mailbox:
         self.fresh: set[str] = set()
 
     def tell(self, *message: Any) -> None:
-        """From a task: ("start", batch, process), ("at", batch, rounds done, accuracy) or ("log", batch, event)."""
+        """From a task: ("start", batch, process), ("at", batch, rounds done, accuracy), ("log", batch, event) or
+        ("warn", "", words)."""
         self.told.append(message)
 
     def save(self, batch: str, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
@@ -73,6 +74,9 @@ class _Post:
 
         return ray.get(self.mailbox.last.remote(name)) or self.saved
 
+    def warn(self, message: str) -> None:
+        self.mailbox.tell.remote("warn", "", message)
+
     def log(self, event: dict[str, Any]) -> None:
         self.mailbox.tell.remote("log", event["batch"], event)
 
@@ -84,6 +88,9 @@ def compute(words: dict[str, Any], mailbox: Any, saved: Saved | None) -> tuple[A
         _prepare(words)
         batch = _batch(words)
         mailbox.tell.remote("start", batch.id, os.getpid())
+        if sequential() and threads() != words["threads"]:
+            had = f"a task computed with {threads()} threads, for {words['threads']} in the plan"
+            mailbox.tell.remote("warn", "", f"{had}: its runs agree with the rest to rounding, not to the last bit")
 
         def report(done: int, accuracy: float | None) -> None:
             mailbox.tell.remote("at", batch.id, done, accuracy)
@@ -112,23 +119,10 @@ def _prepare(words: dict[str, Any]) -> None:
     use_threads(words["threads"])
     if "speed" in words:
         speed.use(speed.Speed(*words["speed"]))
+        mesh.ask(None if words["mesh"] is None else mesh.Shape(*words["mesh"]))
+        mesh.check()
     if words["cache"]:
         use_compilation_cache()
-
-
-def use_threads(count: int) -> None:
-    """Let JAX compute with so many threads, on whatever cores are free: it counts the cores that the process may use when it
-    starts. Once JAX has started, nothing changes any more."""
-    import jax
-
-    free = cores()
-    keep_to(free[:count])
-    jax.devices()
-    if not hasattr(os, "sched_setaffinity"):
-        return
-    for thread in os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["0"]:  # noqa: PTH112, PTH208
-        with contextlib.suppress(OSError):  # a thread may have ended meanwhile
-            os.sched_setaffinity(int(thread), free)
 
 
 _read: dict[str, Spec] = {}

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-
-from cfljax import distributed, mesh, plan
+from cfljax import distributed, plan
 from cfljax.config import Run, Spec
 from cfljax.launch import together
 from cfljax.launch.batch import InHalves, run_batch
 from cfljax.launch.checkpoint import Keeper
-from cfljax.local import speed
+from cfljax.launch.settled import batch_limit, entry, settle, unlike
+from cfljax.mesh import Shape
 from cfljax.progress import Progress
-from cfljax.store import OlderWarning, Store, older
-
-OTHERS = (
-    "a process of this sweep reads other data files, plugins or another version of cfljax than the one that laid down its plan: "
-    "they have changed since, or are others on its machine; make them the same and start again"
-)
-"""What such a process says before it ends."""
+from cfljax.store import Store
 
 
 class Options(NamedTuple):
@@ -40,6 +30,8 @@ class Options(NamedTuple):
     """The launcher's own options, checked."""
     shard: tuple[int, int] | None = None
     """(i, n): do the i-th of n equal parts of the runs and leave the rest to others."""
+    mesh: Shape | None = None
+    """The devices that runs are dealt to (`--mesh`)."""
 
 
 class Outcome(NamedTuple):
@@ -57,7 +49,7 @@ def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[
     holds. Batches that another process is working on are left to it, and taken over if it dies."""
     todo = lay_down(spec, store, options, limit)
     with Progress(sum(map(rounds_of, todo)), sum(len(batch.runs) for batch in todo), options.quiet) as progress:
-        for message in spec.warnings:
+        for message in (*spec.warnings, *(unlike(store) if todo else [])):
             progress.say(f"cfljax: {message}")
         work(todo, store, options, progress)
     return outcome(spec, store, todo)
@@ -66,16 +58,15 @@ def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[
 def lay_down(
     spec: Spec, store: Store, options: Options, limit: int | Callable[[Run], int] | None = None, threads: int | None = None
 ) -> list[plan.Batch]:
-    """Settle the plan; the batches that are still to do. `threads`: what each process computes with, if it is not all cores."""
+    """Settle the plan; the batches that are still to do, those of failed runs among them where these are to run again. `threads`:
+    what each process computes with, if it is not all cores."""
     with store.claim("plan", wait=True):
-        batches = _settle(spec, store, batch_limit if limit is None else limit, threads)
-        there = store.done(redo(options), verify=True)
-    return [batch for batch in _shared(spec, batches, options.shard) if any(run.id not in there for run in batch.runs)]
-
-
-def mark(spec: Spec) -> str:
-    """Equal for processes whose specs, data files and plugins make the same runs."""
-    return hashlib.sha256("\n".join(run.id for run in spec.units()).encode()).hexdigest()
+        batches = settle(spec, store, batch_limit if limit is None else limit, threads, options.mesh)
+        there = store.done(("failed",) if options.retry_failed else (), verify=True)
+        todo = [batch for batch in _shared(spec, batches, options.shard) if any(run.id not in there for run in batch.runs)]
+        if options.retry_failed:  # from here on they are runs like any other: each is computed once, by whoever comes to it
+            store.forget_failed([run.id for batch in todo for run in batch.runs])
+    return todo
 
 
 def _shared(spec: Spec, batches: list[plan.Batch], shard: tuple[int, int] | None) -> list[plan.Batch]:
@@ -88,7 +79,7 @@ def _shared(spec: Spec, batches: list[plan.Batch], shard: tuple[int, int] | None
 
 def work(todo: list[plan.Batch], store: Store, options: Options, progress: Progress) -> None:
     """Do these batches, whoever does them, until all are done."""
-    worker = Worker(store, options, redo(options), progress)
+    worker = Worker(store, options, progress)
     while todo:
         others = [batch for batch in todo if not worker.take(batch)]
         todo = [batch for batch in others if not worker.finished(batch)]
@@ -104,22 +95,16 @@ def outcome(spec: Spec, store: Store, todo: list[plan.Batch]) -> Outcome:
     return Outcome(statuses.count("done"), statuses.count("diverged"), statuses.count("failed"), computed)
 
 
-def redo(options: Options) -> tuple[str, ...]:
-    """The statuses of units that are computed again."""
-    return ("failed",) if options.retry_failed else ()
-
-
 class Worker(NamedTuple):
     """Batches into units."""
 
     store: Store
     options: Options
-    redo: tuple[str, ...]
     progress: Progress
 
     def finished(self, batch: plan.Batch) -> bool:
         """Whether all its units are there."""
-        return all(self.store.has(run.id, self.redo) for run in batch.runs)
+        return all(self.store.has(run.id) for run in batch.runs)
 
     def take(self, batch: plan.Batch) -> bool:
         """Do the batch, unless it is done; False when another process is at it."""
@@ -171,14 +156,14 @@ class Worker(NamedTuple):
         with self.store.claim("plan", wait=True):
             table = self.store.read_plan() or {"batches": []}
             whole = [run.id for run in batch.runs]
-            rest = [entry for entry in table["batches"] if entry["runs"] != whole]
-            table["batches"] = rest + [_entry(part) for part in parts]
+            rest = [there for there in table["batches"] if there["runs"] != whole]
+            table["batches"] = rest + [entry(part) for part in parts]
             self.store.write_plan(table)
         return parts
 
     def keep(self, name: str, record: dict[str, Any], arrays: dict[str, Any]) -> None:
         """Commit a unit and tell how it ended."""
-        if not self.store.has(record["id"], self.redo):
+        if not self.store.has(record["id"]):
             self.store.write(record["id"], record, arrays)
         self.progress.finish(record["status"])
         if record["status"] == "failed":
@@ -187,84 +172,12 @@ class Worker(NamedTuple):
             self.progress.say(f"cfljax: {record['label']} (seed {record['seed']}) diverged in round {record['diverged_at']}")
 
 
-def batch_limit(run: Run) -> int:
-    """How many runs go through one program together. On a CPU they go one after another, so one; on an accelerator as many as
-    half of its memory holds by the plan's estimate."""
-    import jax
-
-    from cfljax import assemble
-    from cfljax.federation.pack import nbytes
-
-    if assemble.sequential():
-        return mesh.most_groups()
-    federation = assemble.host_federation(run)
-    size = {"clients": federation.clients, "pool_bytes": 0, "parameters": assemble.model_of(run, federation).size}
-    each = max(plan.memory(plan.batches([run], 1)[0], size), 1)
-    memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 8 << 30)
-    return max(1, min(256, (memory // 2 - nbytes(federation)) // each)) * mesh.most_groups()
-
-
 def rounds_of(batch: plan.Batch) -> int:
     """Of all its runs together."""
     return len(batch.runs) * batch.first.train.rounds
-
-
-def as_laid_down(runs: list[Run], width: int) -> plan.Batch | None:
-    """The batch of these runs in a program of this width; None where they do not share a program."""
-    whole = plan.batches(runs, len(runs))
-    if len(whole) != 1:
-        return None
-    key = whole[0].program_key.partition("/")[0]
-    return plan.Batch(whole[0].runs, width, whole[0].key, f"{key}/{width}")
-
-
-def _tell_of_older(store: Store, left: list[str]) -> None:
-    """Name in one line what an earlier start has computed as an older version did, and this one leaves out."""
-    found = (store.record(name) for name in left)
-    if line := older.left(store, [record for record in found if record is not None]):
-        warnings.warn(line, OlderWarning, stacklevel=2)
-
-
-def _entry(batch: plan.Batch) -> dict[str, Any]:
-    return {"runs": [run.id for run in batch.runs], "width": batch.width}
 
 
 def name_of(batch: plan.Batch) -> str:
     """What people call the batch."""
     seeds = sorted({run.seed for run in batch.runs})
     return f"{batch.first.label} (seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))})"
-
-
-def _settle(spec: Spec, store: Store, limit: int | Callable[[Run], int], threads: int | None) -> list[plan.Batch]:
-    """The batches of the spec's runs. Those that an earlier start has laid down stay as they are (a run's last bits depend on
-    its batch, on the number of threads and devices, and on what the machine's measured speed suggests); the rest is batched
-    anew, and the plan is kept before anything runs."""
-    runs, before = spec.units(), store.read_plan() or {}
-    speed.use(speed.Speed(*before["speed"]) if "speed" in before else speed.known(speed.kept()))
-    shape = before.get("mesh") if before else mesh.asked()
-    mesh.ask(None if shape is None else mesh.Shape(*shape))
-    earlier = before.get("batches", [])
-    by_id = {run.id: run for run in runs}
-    kept, taken = [], set()
-    for ids in earlier:
-        if all(name in by_id for name in ids["runs"]):
-            batch = as_laid_down([by_id[name] for name in ids["runs"]], ids["width"])
-            if batch is not None:
-                kept.append(batch)
-                taken.update(ids["runs"])
-    batches = kept + plan.batches([run for run in runs if run.id not in taken], limit)
-    place = {run.id: at for at, run in enumerate(runs)}
-    batches.sort(key=lambda batch: place[batch.first.id])
-    table: dict[str, Any] = {
-        "name": spec.name,
-        "threads": before.get("threads", threads),
-        "devices": before.get("devices", jax.local_device_count()),
-        "mesh": mesh.asked(),
-        "speed": list(speed.known()),
-        "units": [run.id for run in runs],
-        "batches": [_entry(batch) for batch in batches],
-    }
-    _tell_of_older(store, [name for name in (before.get("units") if before else store.ids()) or [] if name not in by_id])
-    if store.read_plan() != json.loads(json.dumps(table)):
-        store.write_plan(table)
-    return batches

@@ -5,13 +5,30 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jax
 import numpy as np
 
 from cfljax import distributed, mesh
+from cfljax.assemble import Assembled, checksum
+from cfljax.config import Spec
+from cfljax.errors import SpecError
 from cfljax.launch.checkpoint import Keeper, from_arrays, to_arrays
+from cfljax.launch.settled import OTHERS, mark
 from cfljax.local import speed
 from cfljax.plan import Batch
-from cfljax.simulate import Checkpoint
+from cfljax.resume import Checkpoint
+from cfljax.store import versions
+
+
+def agree_on_start(spec: Spec) -> None:
+    """SpecError in all processes where one reads another spec, or is another program; before anything is computed."""
+    marks = distributed.gather(mark(spec))
+    for number, other in enumerate(marks):
+        if other != marks[0]:
+            raise SpecError(f"--distributed: process {number} reads another spec than process 0; give all the same. Or {OTHERS}")
+    facts: dict[str, Any] = {"--mesh": mesh.asked(), "version": versions()}
+    facts["devices"] = [jax.default_backend(), jax.local_device_count()]
+    _compare(facts, "give all processes the same")
 
 
 def announce(batch: Batch) -> None:
@@ -19,6 +36,28 @@ def announce(batch: Batch) -> None:
     shape = mesh.asked() or mesh.AUTO
     words = {"runs": [run.id for run in batch.runs], "width": batch.width, "mesh": shape, "speed": list(speed.known())}
     distributed.tell(json.dumps(words))
+    distributed.begin()
+
+
+def compare(batch: Batch, parts: Assembled) -> None:
+    """SpecError in all processes where one has other data, or would compute in another way: their parts of a round would not
+    fit together."""
+    facts = {
+        "data": checksum(batch.first),
+        "mesh": None if parts.mesh is None else list(parts.mesh.shape.items()),
+        "train.plan": parts.plan,
+        "train.plan.pool": "sharded" if parts.shard else "copied",
+        "model": [parts.model.name, parts.model.size],
+    }
+    _compare(facts, f"give all the same for {batch.first.label}")
+
+
+def _compare(facts: dict[str, Any], advice: str) -> None:
+    said = [json.loads(word) for word in distributed.gather(json.dumps(facts))]
+    for number, other in enumerate(said):
+        for name, value in other.items():
+            if value != said[0][name]:
+                raise SpecError(f"--distributed: {name} is {value} in process {number} and {said[0][name]} in process 0; {advice}")
 
 
 class Sharer(Keeper):
@@ -27,11 +66,7 @@ class Sharer(Keeper):
     def load(self) -> Checkpoint | None:
         """The last checkpoint; the others get it, too."""
         found = super().load()
-        arrays, meta = ({}, None) if found is None else to_arrays(found)
-        forms = [(name, a.dtype.str, a.shape) for name, a in arrays.items()]
-        distributed.tell(json.dumps([forms, meta]))
-        for array in arrays.values():
-            distributed.share(array)
+        _shared(({}, None) if found is None else to_arrays(found))
         return found
 
 
@@ -44,8 +79,15 @@ class Listener(Keeper):
     def save(self, make: Any) -> None:
         """Process 0 does."""
 
+    def refuse(self, why: str) -> None:
+        """Process 0 says so."""
+
     def load(self) -> Checkpoint | None:
         """What process 0 has found."""
-        forms, meta = json.loads(distributed.hear())
-        arrays = {name: distributed.share(np.zeros(shape, np.dtype(kind))) for name, kind, shape in forms}
+        arrays, meta = _shared(({}, None))
         return None if meta is None else from_arrays(arrays, meta)
+
+
+def _shared(saved: tuple[dict[str, np.ndarray], Any]) -> tuple[dict[str, np.ndarray], Any]:
+    """What process 0 has saved."""
+    return distributed.share_all(saved[0]), distributed.agree(saved[1])

@@ -14,8 +14,9 @@ from typing import Any
 from cfljax import assemble
 from cfljax.config import Spec
 from cfljax.errors import CfljaxError, SpecError, StoreError
-from cfljax.launch.devices import cores, use_cores
-from cfljax.launch.sweep import OTHERS, Options, Outcome, carry_out, lay_down, mark, outcome, rounds_of, work
+from cfljax.launch.devices import cores, keep_to, use_cores
+from cfljax.launch.settled import OTHERS, mark, unlike
+from cfljax.launch.sweep import Options, Outcome, carry_out, lay_down, outcome, rounds_of, work
 from cfljax.options import NoOptions
 from cfljax.progress import Progress
 from cfljax.registry import Entry
@@ -67,12 +68,6 @@ class Told(Progress):
         self._tell("error", message, code)
 
 
-def keep_to(processors: list[int]) -> None:
-    """Use these processors only; XLA then has as many threads. Before the first computation."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, processors)
-
-
 def carry_out_by_processes(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:
     """`carry_out` with several processes, by default on a CPU as many as it has cores. The number of threads that a run
     computes with is laid down in the plan when the folder is new: its last bits depend on it."""
@@ -85,7 +80,12 @@ def carry_out_by_processes(spec: Spec, store: Store, options: Options, workers: 
     on_cpu = assemble.sequential()
     wanted = workers or (min(len(free), runs) if on_cpu else 1)
     threads = before.get("threads") or len(free) if before else max(1, len(free) // wanted)
-    if not on_cpu or devices != 1 or (wanted == 1 and threads >= len(free)):
+    alone = not on_cpu or devices != 1
+    if workers is not None and ((alone and workers > 1) or (before and not alone and threads != max(1, len(free) // workers))):
+        how = f"{store.folder} was begun with {devices} devices in one process" if on_cpu else "one process has the accelerator"
+        goes = f"{how}, and goes on so" if alone else f"each computes with {threads} threads, as {store.folder} was begun"
+        print(f"cfljax: --workers {workers}: {goes}", file=sys.stderr)
+    if alone or (wanted == 1 and threads >= len(free)):
         return carry_out(spec, store, options)
     todo = lay_down(spec, store, options, threads=threads)
     with Progress(sum(map(rounds_of, todo)), sum(len(b.runs) for b in todo), options.quiet, lines=wanted) as progress:
@@ -112,6 +112,8 @@ def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Op
         programs = list(dict.fromkeys(batch.program_key for batch in todo))
         mine = set(programs[number::count])
         ordered = [b for b in todo if b.program_key in mine] + [b for b in reversed(todo) if b.program_key not in mine]
+        for message in unlike(store) if number == 0 and todo else []:
+            told.say(f"cfljax: {message}")
         work(ordered, store, options, told)
     except CfljaxError as error:
         told.fail(str(error), error.exit_code)
@@ -129,8 +131,7 @@ def watch(arguments: list[str], workers: int, threads: int, progress: Progress, 
     processes = []
     try:
         for k in range(workers):
-            own = free[k * threads : (k + 1) * threads] or free
-            flags = ["--as-worker", f"{k}/{workers}", "--processors", ",".join(map(str, own))]
+            flags = ["--as-worker", f"{k}/{workers}", "--processors", ",".join(map(str, share_of(free, k, threads)))]
             command = [sys.executable, "-m", "cfljax.sweep", *arguments, *flags]
             processes.append(_start(command, mark))
             threading.Thread(target=_read, args=(k, processes[k], events), daemon=True).start()
@@ -146,11 +147,22 @@ def watch(arguments: list[str], workers: int, threads: int, progress: Progress, 
         raise WorkerError(f"all {workers} workers ended early (exit codes {', '.join(map(str, codes))})", 1)
 
 
+def share_of(free: list[int], number: int, threads: int) -> list[int]:
+    """The processors of a worker: as many as it has threads, whatever the number of workers."""
+    return [free[(number * threads + i) % len(free)] for i in range(min(threads, len(free)))]
+
+
 def _start(command: list[str], mark: str) -> subprocess.Popen[str]:
     """In a session of its own: Ctrl-C is for the watcher, which ends its workers."""
     quiet = os.environ | {WORKER: mark}
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=quiet, start_new_session=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        env=quiet,
+        start_new_session=True,
     )
 
 

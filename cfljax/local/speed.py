@@ -17,7 +17,7 @@ from cfljax.local.gram import FEW, first_layer, inner
 from cfljax.local.plan import LADDER
 from cfljax.local.products import BLOCK, WHOLE
 from cfljax.local.schedule import Work
-from cfljax.paths import cache_folder
+from cfljax.paths import cache_folder, written_whole
 from cfljax.types import Model
 
 MARGIN = 1.1
@@ -190,7 +190,7 @@ def kept() -> Path:
 
 def _read(path: Path) -> Speed | None:
     try:
-        table: Any = json.loads(path.read_text())
+        table: Any = json.loads(path.read_text(encoding="utf-8"))
         speed = Speed(*(float(table[name]) for name in Speed._fields))
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -205,12 +205,8 @@ def _kept_by_the_first(speed: Speed, path: Path | None) -> Speed:
         path.parent.mkdir(parents=True, exist_ok=True)
         before = _read(path)
         if before is None:
-            own = path.with_suffix(f".{os.getpid()}")  # whole or not at all; of two at once either is as good
-            try:
-                own.write_text(json.dumps(speed._asdict()))
-                own.replace(path)
-            finally:
-                own.unlink(missing_ok=True)
+            with written_whole(path) as part:  # of two at once either is as good
+                part.write_text(json.dumps(speed._asdict()), encoding="utf-8")
     except OSError:
         return speed  # a read-only home: measured again next time
     return before or speed

@@ -54,7 +54,7 @@ class Feed:
     def _hand_over(self, name: str, result: Result) -> None:
         if name in self.sinks and self._guarded(name, lambda: self.sinks[name].write(result)):
             self.written[name][result.run] = result.status
-            with (self._marks(name)).open("a") as file:
+            with (self._marks(name)).open("a", encoding="utf-8") as file:
                 file.write(json.dumps([result.run, result.status]) + "\n")
 
     def _guarded(self, name: str, what: Callable[[], Any]) -> bool:
@@ -74,7 +74,7 @@ class Feed:
         """Run -> status under which the sink has it; half a line of a process that was killed is passed over."""
         found: dict[str, str] = {}
         with contextlib.suppress(OSError):
-            for line in self._marks(name).read_text().splitlines():
+            for line in self._marks(name).read_text(encoding="utf-8").splitlines():
                 with contextlib.suppress(ValueError, TypeError):
                     run, status = json.loads(line)
                     found[run] = status

@@ -4,7 +4,7 @@ from cfljax.store.folder import DamagedWarning
 from cfljax.store.inspect import counts, planned, status, verify
 from cfljax.store.locks import Claim
 from cfljax.store.older import OlderWarning
-from cfljax.store.provenance import provenance
+from cfljax.store.provenance import provenance, versions
 from cfljax.store.records import RECORD_SCHEMA, STATUSES
 from cfljax.store.summary import QUANTITIES, SECONDS, summarise
 from cfljax.store.units import Store, Unit
@@ -25,4 +25,5 @@ __all__ = [
     "status",
     "summarise",
     "verify",
+    "versions",
 ]

@@ -16,7 +16,7 @@ from cfljax.errors import StoreError
 
 SUFFIX = ".cfljax-tmp"
 STALE_SECONDS = 24 * 3600.0
-"""A temporary file of another host is nobody's after this long; on this host a dead owner shows at once."""
+"""A temporary file of another host is nobody's after this long; one of this host is where nobody has it locked."""
 _mine: set[str] = set()
 
 
@@ -48,21 +48,47 @@ def commit_in_order(*files: Staged) -> None:
 @contextlib.contextmanager
 def staged(path: Path, data: bytes) -> Iterator[Staged]:
     """Write `data` beside `path`, safely on disk but not yet under its name. What is not committed is removed."""
-    name = f".{path.name}.{host()}.{os.getpid()}.{secrets.token_hex(4)}{SUFFIX}"
-    temporary = path.parent / name
-    _mine.add(name)
+    temporary = path.parent / f".{path.name}.{host()}.{os.getpid()}.{secrets.token_hex(4)}{SUFFIX}"
+    _mine.add(temporary.name)
+    descriptor = None
     try:
         with storing(path):
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            descriptor = _created(temporary)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            os.fsync(descriptor)
         yield Staged(path, temporary)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        _mine.discard(name)
+        if descriptor is not None:
+            os.close(descriptor)
+        _mine.discard(temporary.name)
+
+
+def _created(temporary: Path) -> int:
+    """A new file, locked as long as it is open: so everybody sees that its owner lives, in whatever container."""
+    while True:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        locked = _lock(descriptor)
+        if locked is False or (locked and os.fstat(descriptor).st_nlink):
+            return descriptor
+        os.close(descriptor)  # another process took it for a dead one's before it was locked
+        temporary.unlink(missing_ok=True)
+
+
+def _lock(descriptor: int) -> bool | None:
+    """True: locked; None: another process has it; False: there are no locks here."""
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
+    except (ImportError, OSError):
+        return False
+    return True
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -129,13 +155,17 @@ def remove_stale(folder: Path) -> list[Path]:
 
 
 def _is_stale(path: Path) -> bool:
+    """Whether its owner, who would have it locked, is dead. Process numbers say nothing: containers have their own."""
+    if path.name in _mine:
+        return False
     parts = path.name.removesuffix(SUFFIX).rsplit(".", 3)
-    with contextlib.suppress(OSError, ValueError):
-        if time.time() - path.stat().st_mtime > STALE_SECONDS:
-            return True
-        if len(parts) == 4 and parts[1] == host():
-            pid = int(parts[2])
-            return path.name not in _mine if pid == os.getpid() else not alive(pid)
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+        try:
+            locked = _lock(descriptor) if len(parts) == 4 and parts[1] == host() else False  # locks may hold on one machine only
+            return time.time() - os.fstat(descriptor).st_mtime > STALE_SECONDS if locked is False else locked is True
+        finally:
+            os.close(descriptor)
     return False
 
 

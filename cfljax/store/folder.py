@@ -66,19 +66,23 @@ class Folder:
 
     def write_plan(self, plan: dict[str, Any]) -> None:
         """Keep the plan, sealed. `plan["units"]` lists the ids of this sweep in order: readers show these and no others."""
-        atomic.write_bytes(self.folder / "plan.json", records.encode(plan))
+        path, data = self.folder / "plan.json", records.encode(plan, compact=True)
+        if len(data) > records.MAX_PLAN:
+            size = f"{len(data):,} bytes, at most {records.MAX_PLAN:,} are read"
+            raise StoreError(f"{path}: would have {size}; make several sweeps of it")
+        atomic.write_bytes(path, data)
 
     def read_plan(self) -> dict[str, Any] | None:
         """The plan, or None; a damaged one is set aside with a warning."""
         path = self.folder / "plan.json"
         try:
-            return records.check_plan(records.decode(self._bytes(path, records.MAX_RECORD)))
+            return records.check_plan(records.decode(self._bytes(path, records.MAX_PLAN)))
         except FileNotFoundError:
             return None
         except Damaged as error:
             if not self.read_only:
                 self._move_to_damaged(path)
-            self._warn(f"{path}: damaged ({error}); it will be made again")
+            self.warn(f"{path}: damaged ({error}); it will be made again")
             return None
 
     def log(self, event: dict[str, Any]) -> None:
@@ -113,7 +117,8 @@ class Folder:
                 path.replace(target)
 
     @staticmethod
-    def _warn(message: str) -> None:
+    def warn(message: str) -> None:
+        """Say that something in the folder is not what it should be."""
         warnings.warn(message, DamagedWarning, stacklevel=3)
 
     @contextlib.contextmanager

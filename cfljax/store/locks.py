@@ -8,6 +8,7 @@ an NFS server, so it holds between machines, too. A lock file with process numbe
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import time
@@ -21,6 +22,10 @@ try:
     import fcntl
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
+
+
+GONE = 1000
+"""How often a lock may be removed by its last owner just before it is locked here."""
 
 
 class Claim:
@@ -53,31 +58,47 @@ def claim(path: Path, wait: bool = False) -> Claim:
     """The lock of that file, or a false Claim when another process (or another claim of this one) has it."""
     if fcntl is None:
         raise StoreError(f"{path.parent}: this system has no file locks (flock); run on Linux, macOS or WSL")
-    while True:
+    for again in reversed(range(GONE)):
         with storing(path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
-        held = False
+            try:
+                claimed = _locked(path, wait)
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ESTALE) or not (again and path.parent.is_dir()):
+                    raise
+                time.sleep(0.01)  # another machine has removed the file while this one was opening it
+            else:
+                if claimed is not None:
+                    return claimed
+    raise StoreError(f"{path}: other processes take and leave it all the time; start again")
+
+
+def _locked(path: Path, wait: bool) -> Claim | None:
+    """As `claim`; None where the file has gone meanwhile."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    held = False
+    try:
         try:
-            with storing(path):
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-                except BlockingIOError:
-                    return Claim()
-            if _still_there(path, descriptor):
-                _sign(descriptor)
-                held = True
-                return Claim(path, descriptor)
-        finally:
-            if not held:
-                os.close(descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            return Claim()
+        held = _still_there(path, descriptor)
+        if not held:
+            return None
+        _sign(descriptor)
+        return Claim(path, descriptor)
+    finally:
+        if not held:
+            os.close(descriptor)
 
 
 def _still_there(path: Path, descriptor: int) -> bool:
     """Whether the locked file is the one of that name: its last owner may have removed it between open and lock."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ESTALE):
+            return False
+        raise
 
 
 def _sign(descriptor: int) -> None:

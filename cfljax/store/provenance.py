@@ -45,7 +45,8 @@ def git() -> dict[str, Any] | None:
 
 def _ask(*words: str) -> str | None:
     try:
-        answer = subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, stdin=subprocess.DEVNULL, check=False)
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "encoding": "utf-8"}
+        answer = subprocess.run(["git", *words], timeout=5, check=False, **pipes)
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
     return answer.stdout.strip() if answer.returncode == 0 else None

@@ -14,6 +14,8 @@ from cfljax.store.arrays import Damaged
 
 SCHEMA = 1
 MAX_RECORD = 16 << 20
+MAX_PLAN = 256 << 20
+"""A million runs, the most that a spec makes, take 60 MB."""
 STATUSES = ("done", "diverged", "failed")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+=-]{0,120}")
 _TAIL = ',\n "sha256": "%s"\n}\n'
@@ -34,7 +36,7 @@ RECORD_SCHEMA: dict[str, str] = {
     "versions": "of cfljax, jax, numpy and Python (provenance())",
     "device": "kind of the device (provenance())",
     "git": "commit and dirty, or null (provenance())",
-    "plan": "name of the execution plan it ran under",
+    "plan": "the execution plan it ran under, in words, or null (for a failed run)",
     "timings": "seconds: compile, train, eval",
     "summary": "what summarise() returns",
     "schema, arrays": "added by Store.write: 1; bytes, SHA-256 and names of the array file",
@@ -101,12 +103,16 @@ def _counts(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1 << 20
 
 
-def encode(content: dict[str, Any]) -> bytes:
-    """Sealed JSON. The order of keys is kept; numbers that are not finite are written as Python writes them (NaN)."""
-    body = json.dumps(content, default=_plain, ensure_ascii=True, indent=1)
-    if body == "{}":
+def encode(content: dict[str, Any], compact: bool = False) -> bytes:
+    """Sealed JSON. The order of keys is kept; numbers that are not finite are written as Python writes them (NaN). `compact`: each
+    key has one line."""
+    if not content:
         raise ValueError("an empty record")
-    body = body[: -len("\n}")]
+    if compact:
+        lines = (f" {json.dumps(key)}: {json.dumps(v, default=_plain, separators=(',', ':'))}" for key, v in content.items())
+        body = "{\n" + ",\n".join(lines)
+    else:
+        body = json.dumps(content, default=_plain, ensure_ascii=True, indent=1)[: -len("\n}")]
     return (body + _TAIL % hashlib.sha256(body.encode()).hexdigest()).encode()
 
 

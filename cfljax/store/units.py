@@ -43,6 +43,9 @@ class Store(Folder):
         record = {"schema": records.SCHEMA, "id": id} | record
         records.check_record(record)
         packed = npz.pack(arrays)
+        if len(packed) > npz.MAX_FILE:
+            advice = f"at most {npz.MAX_FILE:,} are read; keep less, as with --keep labels"
+            raise StoreError(f"{self._array_file(id)}: would have {len(packed):,} bytes, {advice}")
         digest = hashlib.sha256(packed).hexdigest()
         record["arrays"] = {"bytes": len(packed), "sha256": digest, "names": list(arrays)}
         encoded = records.encode(record)
@@ -108,6 +111,15 @@ class Store(Folder):
             return str(error)
         return None
 
+    def forget_failed(self, ids: Collection[str]) -> None:
+        """Remove those of these units that have failed: they are not done any more."""
+        for name in ids:
+            if (record := self.record(name)) is None or record["status"] != "failed":
+                continue
+            with self._writing(name, wait=True), atomic.storing(self._record_file(name)):
+                self._record_file(name).unlink(missing_ok=True)  # the record first: it is what makes a unit done
+                self._array_file(name).unlink(missing_ok=True)
+
     def set_aside(self, id: str) -> None:
         """Move a damaged unit to DIR/damaged, with a warning; a good one stays."""
         self._set_aside(records.check_id(id))
@@ -163,7 +175,7 @@ class Store(Folder):
         if self.read_only:
             if f"{id}{_WRITING}" in locks.owners(self.locks):
                 return None
-            return self._warn(f"{self.units / id}: damaged, left out: {problem}")
+            return self.warn(f"{self.units / id}: damaged, left out: {problem}")
         with self._writing(id, wait=False) as held:
             if not held:
                 return None
@@ -172,7 +184,7 @@ class Store(Folder):
                 return None
             for path in (self._record_file(id), self._array_file(id)):  # the record first: it is what makes a unit done
                 self._move_to_damaged(path)
-        return self._warn(f"{self.units / id}: damaged ({problem_now}); moved to {self.folder / 'damaged'}, will be computed again")
+        return self.warn(f"{self.units / id}: damaged ({problem_now}); moved to {self.folder / 'damaged'}, will be computed again")
 
     # --- several processes ---------------------------------------------------------------------------------------
 
@@ -204,7 +216,10 @@ class Store(Folder):
         """Keep the state of an unfinished run in one sealed file, in place of the one before."""
         note = np.frombuffer(json.dumps(meta or {}).encode(), np.uint8)
         packed = npz.seal(npz.pack({**arrays, _META: note}))
-        atomic.write_bytes(self._checkpoint_file(id), packed)
+        if len(packed) > npz.MAX_FILE:
+            size = f"{len(packed):,} bytes, at most {npz.MAX_FILE:,} are read"
+            return self.warn(f"{self._checkpoint_file(id)}: would have {size}: its runs cannot go on where they are stopped")
+        return atomic.write_bytes(self._checkpoint_file(id), packed)
 
     def load_checkpoint(self, id: str) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
         """(arrays, meta) of the last checkpoint; None when there is none, or, with a warning, when it is damaged."""
@@ -219,7 +234,7 @@ class Store(Folder):
         except (Damaged, ValueError, KeyError, AttributeError, RecursionError) as error:
             if not self.read_only:
                 self._move_to_damaged(path)
-            self._warn(f"{path}: damaged checkpoint ({error}); the run starts from its beginning")
+            self.warn(f"{path}: damaged checkpoint ({error}); the run starts from its beginning")
             return None
 
     def remove_checkpoint(self, id: str) -> None:

@@ -65,22 +65,17 @@ def run(flags: argparse.Namespace) -> int:
     _check(flags)
     spec = read_spec(flags.spec or QUICKSTART, flags.set, plugins=flags.plugin)
     launch, chosen = _launcher(flags)
+    shard = _shard(flags.shard)
     if flags.dry_run:
         return _dry_run(spec)
     if flags.explain:
         return _explain(spec)
-    meshed = _devices(flags)
+    shape = _devices(flags)
     if not flags.no_cache:
         use_compilation_cache()
     from cfljax import distributed
-
-    if not distributed.leads():
-        from cfljax.launch.hosts import follow
-
-        return follow(spec)
-    if meshed:
-        from cfljax.launch.hosts import carry_out_on_mesh as launch
-    from cfljax.launch import workers
+    from cfljax.launch import hosts, workers
+    from cfljax.launch.settled import mesh_of
     from cfljax.launch.sweep import Options
     from cfljax.report.tables import comparison
     from cfljax.report.write import report
@@ -89,13 +84,18 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.store import Store
 
     folder = flags.out or default_folder(spec.name)
-    options = Options(flags.keep, flags.quiet, flags.retry_failed, flags.target, chosen, _shard(flags.shard))
+    options = Options(flags.keep, flags.quiet, flags.retry_failed, flags.target, chosen, shard, shape)
     if flags.as_worker:
         return workers.be_worker(flags.as_worker, flags.processors, spec, Store(folder), options)
-    store = Store(folder)
-    store.write_spec(_as_written(flags))
-    with following(folder, flags.log, spec.name, lambda line: print(line, file=sys.stderr)):
-        outcome = launch(spec, store, options, flags.workers, _for_workers(flags, folder))
+    with hosts.joined(spec):
+        if not distributed.leads():
+            return hosts.follow(spec)
+        store = Store(folder)
+        mesh_of(store, store.read_plan() or {}, shape)
+        store.write_spec(_as_written(flags))
+        with following(folder, flags.log, spec.name, lambda line: print(line, file=sys.stderr)):
+            carry_out = hosts.carry_out_on_mesh if shape is not None else launch
+            outcome = carry_out(spec, store, options, flags.workers, _for_workers(flags, folder))
     results = Results(folder)
     print(comparison(results))
     computed = f"{outcome.computed} run{'s' if outcome.computed != 1 else ''} computed" if outcome.computed else "nothing to do"
@@ -126,13 +126,13 @@ def _is_worker(place: str, processors: str) -> bool:
     return at is not None and int(at[1]) < int(at[2]) and re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", processors) is not None
 
 
-def _devices(flags: argparse.Namespace) -> bool:
-    """Take the devices, and join the processes, that the flags ask for; whether they ask for any."""
+def _devices(flags: argparse.Namespace) -> Any:
+    """Take the devices, and join the processes, that the flags ask for; the mesh, None where they ask for none."""
     places = (flags.coordinator, flags.process_id, flags.num_processes)
     if flags.mesh is None and not flags.distributed:
         if any(value is not None for value in places):
             raise SpecError("--coordinator, --process-id and --num-processes are for --distributed; give that, too")
-        return False
+        return None
     if flags.launcher != "local" or flags.workers or flags.as_worker:
         raise SpecError("--mesh and --distributed: are for one process on each machine, without --launcher and --workers")
     from cfljax import mesh
@@ -141,7 +141,7 @@ def _devices(flags: argparse.Namespace) -> bool:
 
     shape = mesh.parse("auto" if flags.mesh is None else flags.mesh)
     hosts.prepare(shape, Hosts(places[0], places[1], places[2]) if flags.distributed else None)
-    return True
+    return shape
 
 
 def _shard(text: str | None) -> tuple[int, int] | None:
@@ -172,7 +172,7 @@ def _as_written(flags: argparse.Namespace) -> str:
 
     sets = "".join(f"# --set {' '.join(flag.split())}\n" for flag in flags.set)
     sets += "".join(f"# --plugin {' '.join(flag.split())}\n" for flag in flags.plugin)
-    text = Path(flags.spec or QUICKSTART).read_text()
+    text = Path(flags.spec or QUICKSTART).read_text(encoding="utf-8-sig")
     return sets + re.sub(r"\A(# --(set|plugin) .*\n)+", "", text)  # the flags of an earlier start, where it is a folder's own copy
 
 
@@ -184,7 +184,7 @@ def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
     words += [word for flag in flags.plugin for word in ("--plugin", flag)]
     words += [] if flags.shard is None else ["--shard", flags.shard]
     words += [] if flags.target is None else ["--target", str(flags.target)]
-    words += [name for name in ("--retry-failed", "--no-cache") if getattr(flags, name[2:].replace("-", "_"))]
+    words += ["--no-cache"] if flags.no_cache else []
     return words
 
 

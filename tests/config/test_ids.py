@@ -67,7 +67,7 @@ MATTERS = [
     ("steps = 10", "steps = 11"),
     ('batch = "full"', "batch = 10"),
     ("lr = 0.1", "lr = 0.1000000001"),
-    ("lr = 0.1", "lr = nan"),
+    ("lr = 0.1", "lr = 1e30"),
     ('"adam"', '"adamw"'),
     ("b1 = 0.5", "b1 = 0.6"),
     ("rounds = 50", "rounds = 50, eval_every = 2"),

@@ -1,5 +1,7 @@
 """The loop of rounds: what is evaluated when, and what a batch of runs has in common."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from cfljax.engine import Settings, _sample, _test_only
 from cfljax.evaluate import score
 from cfljax.launch import checkpoint
 from cfljax.methods import METHODS
+from cfljax.resume import CheckpointMismatch, Spent
 from cfljax.simulate import simulate
 from cfljax.types import Jobs
 from tests import toy
@@ -79,8 +82,25 @@ def test_a_batch_resumes_from_a_checkpoint_with_the_same_bits(parts):
 def test_a_checkpoint_of_something_else_is_refused(parts):
     saved = []
     run(parts, Settings(2, 3), chunk_rounds=1, checkpoint=lambda make: saved.append(make()))
-    with pytest.raises(ValueError, match="does not fit"):
-        run(parts, Settings(2, 3), resume=saved[0]._replace(carry=saved[0].carry[:-1]))
+    (point,) = saved
+    missing, *names = point.carry
+    renamed = {name: point.carry[name] for name in names} | {missing + "_of_old": point.carry[missing]}
+    for carry in ({name: point.carry[name] for name in names}, renamed):
+        with pytest.raises(CheckpointMismatch, match=f"does not fit.*{re.escape(missing)} is missing"):
+            run(parts, Settings(2, 3), resume=point._replace(carry=carry))
+    with pytest.raises(CheckpointMismatch, match="other quantities"):
+        run(parts, Settings(2, 3), resume=point._replace(rows=point.rows | {"of_old": point.rows["loss"]}))
+
+
+def test_a_resumed_batch_has_the_seconds_of_all_starts(parts):
+    saved = []
+    run(parts, Settings(6, 3), chunk_rounds=2, checkpoint=lambda make: saved.append(make()))
+    assert all(seconds > 0 for seconds in saved[0].spent) and saved[1].spent.rounds > saved[0].spent.rounds
+    before = Spent(1000.0, 2000.0, 4000.0, 1.0)
+    (output,) = run(parts, Settings(6, 3), resume=saved[1]._replace(spent=before))
+    assert 1000 < output.seconds_setup < 1900 and 2000 < output.seconds_compile < 2900
+    assert output.seconds_eval == 7.0  # seven evaluations, priced at the first start
+    assert output.seconds_train + output.seconds_eval > 4000
 
 
 def test_scoring_only_some_clients_and_those_who_have_arrived(parts):

@@ -7,8 +7,8 @@ import pytest
 
 from cfljax.errors import SpecError
 from cfljax.launch.checkpoint import EVERY, Keeper, seconds_between
-from cfljax.simulate import Checkpoint
-from cfljax.store import Store
+from cfljax.resume import Checkpoint, Spent
+from cfljax.store import DamagedWarning, Store, provenance
 
 
 def test_the_environment_says_how_often_a_checkpoint_is_written(monkeypatch):
@@ -22,11 +22,33 @@ def test_the_environment_says_how_often_a_checkpoint_is_written(monkeypatch):
             seconds_between()
 
 
+def checkpoint():
+    rows = {"round": np.zeros((1, 3)), "diag": {}}
+    return Checkpoint(3, {".state.models": np.zeros(2, np.float32)}, rows, Spent(1.0, 2.0, 3.0, 0.5))
+
+
+def test_a_checkpoint_comes_back_as_it_was(tmp_path):
+    keeper = Keeper(Store(tmp_path), "batch", every=0)
+    keeper.save(checkpoint)
+    found, wanted = keeper.load(), checkpoint()
+    assert (found.done, found.spent, list(found.carry)) == (3, wanted.spent, [".state.models"])
+    assert found.carry[".state.models"].tobytes() == wanted.carry[".state.models"].tobytes()
+
+
+def test_a_checkpoint_of_other_versions_is_not_left_without_a_word(tmp_path, monkeypatch):
+    keeper = Keeper(Store(tmp_path), "batch", every=0)
+    keeper.save(checkpoint)
+    facts = provenance() | {"versions": provenance()["versions"] | {"jax": "99.1"}}
+    monkeypatch.setattr("cfljax.launch.checkpoint.provenance", lambda: facts)
+    with pytest.warns(DamagedWarning, match=r"checkpoint batch is of no use: it was written by jax \S+ \(now 99.1\)"):
+        assert keeper.load() is None
+
+
 def test_the_log_says_who_began_a_batch_and_from_which_round(tmp_path):
     store = Store(tmp_path)
     keeper = Keeper(store, "batch", every=0)
     assert keeper.load() is None
-    keeper.save(lambda: Checkpoint(3, [np.zeros(2, np.float32)], {"round": np.zeros((1, 3)), "diag": {}}))
+    keeper.save(checkpoint)
     assert Keeper(store, "batch").load().done == 3
     keeper.remove()
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]

@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from cfljax.store import Store
+
 SPEC = """
 name = "small"
 data = { name = "blobs", samples = 200, partition = "iid", clients = 4 }
@@ -61,6 +63,23 @@ def test_mistakes_are_one_line(spec, tmp_path, flags, code, words):
     assert done.returncode == code, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1 and all(word in done.stderr for word in words)
     assert code != 2 or not (tmp_path / "r").exists()
+
+
+def test_letters_of_any_alphabet_whatever_the_locale(tmp_path):
+    """The locale "C" without Python's own remedy stands for all that are not UTF-8."""
+    plain = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    text = SPEC.replace('"small"', '"größe"').replace('name = "fedavg"', 'name = "fedavg"\nlabel = "größer 中"')
+    (tmp_path / "spec.toml").write_text(text, encoding="utf-8")
+    done = sweep(tmp_path / "spec.toml", "--out", tmp_path / "r", "--workers", "1", "--log", "jsonl", "--quiet", env=plain)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert "gr??e: 1 run computed" in done.stdout
+    assert (tmp_path / "r" / "spec.toml").read_text(encoding="utf-8") == text
+    (record,) = Store(tmp_path / "r", read_only=True).records().values()
+    assert record["label"] == "größer 中"
+    bad = sweep(tmp_path / "spec.toml", "--set", b"name=gr\xf6\xdfe".decode("utf-8", "surrogateescape"), env=plain)
+    assert bad.returncode == 2 and bad.stderr.count("\n") == 1 and "is no UTF-8 text" in bad.stderr
+    shown = subprocess.run([sys.executable, "-m", "cfljax.cli", "--help"], capture_output=True, env=plain)
+    assert shown.returncode == 0 and shown.stderr == b""
 
 
 def test_a_missing_file_and_a_broken_one(tmp_path):

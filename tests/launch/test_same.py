@@ -7,10 +7,12 @@ import sys
 import numpy as np
 import pytest
 
+from cfljax import distributed
 from cfljax.config import read_spec
 from cfljax.errors import DataError, SpecError
-from cfljax.launch import hosts, ray_task, workers
-from cfljax.launch.sweep import OTHERS, Options, carry_out, lay_down, mark
+from cfljax.launch import ray_task, together, workers
+from cfljax.launch.settled import OTHERS, mark
+from cfljax.launch.sweep import Options, carry_out, lay_down
 from cfljax.store import Store
 from tests.data.test_contents import SMALL, write
 from tests.packaging.own import forgotten
@@ -40,13 +42,14 @@ def test_a_worker_with_other_data_ends_and_lays_down_nothing(table, tmp_path):
     assert (tmp_path / "r" / "plan.json").read_bytes() == plan and not list((tmp_path / "r" / "units").iterdir())
 
 
-def test_a_follower_and_a_task_with_other_data_say_so(table, tmp_path):
-    runs = read_spec(table).units()
+def test_a_follower_and_a_task_with_other_data_say_so(table, tmp_path, monkeypatch):
+    spec = read_spec(table)
+    runs, first = spec.units(), mark(spec)
     words = {"runs": [runs[0].id], "width": 1, "table": table, "sets": [], "plugins": []}
     assert ray_task._batch(words).first.id == runs[0].id
     write(tmp_path / "mine.npz", seed=1)
-    other = {run.id: run for run in read_spec(table).units()}
-    for says in (lambda: hosts._compute_along(words, other), lambda: ray_task._batch(words | {"sets": ["name=again"]})):
+    monkeypatch.setattr(distributed, "gather", lambda word: [first, word])
+    for says in (lambda: together.agree_on_start(read_spec(table)), lambda: ray_task._batch(words | {"sets": ["name=again"]})):
         with pytest.raises(SpecError) as error:
             says()
         assert OTHERS in str(error.value) and "\n" not in str(error.value)

@@ -10,9 +10,12 @@ from cfljax import simulate as simulation
 from cfljax.config import read_spec
 from cfljax.errors import DataError, SpecError, SpecWarning
 from cfljax.launch import batch as batch_module
+from cfljax.launch import devices, settled
 from cfljax.launch import sweep as launcher
+from cfljax.launch.checkpoint import Keeper
 from cfljax.launch.sweep import Options, carry_out
-from cfljax.store import Store
+from cfljax.progress import Progress
+from cfljax.store import DamagedWarning, Store
 
 QUIET = Options(quiet=True)
 
@@ -160,10 +163,79 @@ def test_a_run_that_raises_is_recorded_and_the_others_go_on(tmp_path, capsys):
 
 
 def test_a_run_that_diverges_is_recorded_as_that(tmp_path):
-    outcome = carry_out(spec("method=fedavg", "seeds=[0]", "train.lr=[0.1, nan]"), Store(tmp_path), QUIET)
+    outcome = carry_out(spec("method=fedavg", "seeds=[0]", "train.lr=[0.1, 1e30]"), Store(tmp_path), QUIET)
     assert outcome == (1, 1, 0, 2)
     records = [r for r in Store(tmp_path).records().values() if r["status"] == "diverged"]
     assert records[0]["diverged_at"] == 1
+
+
+def test_failed_runs_are_computed_once_per_start_whoever_works_on_them(tmp_path, monkeypatch):
+    one, again = spec("method=fedavg", "seeds=0:2"), Options(quiet=True, retry_failed=True)
+    real, computed = batch_module.simulate, []
+
+    def broken(*args, **more):
+        computed.extend(args[4])
+        raise ValueError("not today")
+
+    monkeypatch.setattr(batch_module, "simulate", broken)
+    assert carry_out(one, Store(tmp_path), QUIET).failed == 2 and computed == [0, 1]
+    todo = launcher.lay_down(one, Store(tmp_path), again)
+    for workers in (todo, todo[::-1]):  # two workers of one start, of which the second comes when the first is done
+        launcher.work(workers, Store(tmp_path), again, Progress(0, quiet=True))
+    assert computed == [0, 1, 0, 1]
+    monkeypatch.setattr(batch_module, "simulate", real)
+    assert carry_out(one, Store(tmp_path), QUIET).computed == 0
+    assert carry_out(one, Store(tmp_path), again) == (2, 0, 0, 2)
+
+
+def interrupted(folder, monkeypatch, one):
+    """A sweep that ends after its first checkpoint."""
+    save = Keeper.save
+
+    def last(self, make):
+        save(self, make)
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("CFLJAX_CHECKPOINT", "0")
+    with monkeypatch.context() as patched:
+        patched.setattr(Keeper, "save", last)
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(one, Store(folder), QUIET)
+
+
+def test_an_error_of_a_resumed_run_is_its_failure_and_not_a_reason_to_start_again(tmp_path, monkeypatch):
+    one, real, resumed = spec("method=fedavg", "seeds=[0]"), batch_module.simulate, []
+    interrupted(tmp_path, monkeypatch, one)
+
+    def broken(*args, resume=None, **more):
+        resumed.append(resume and resume.done)
+        if resume is not None:
+            raise ValueError("an error of its own")
+        return real(*args, **more)
+
+    monkeypatch.setattr(batch_module, "simulate", broken)
+    assert carry_out(one, Store(tmp_path), QUIET).failed == 1 and resumed == [1]
+
+
+def test_a_checkpoint_that_does_not_fit_is_said_and_the_run_starts_again(tmp_path, monkeypatch, whole):
+    one = spec("method=fedavg", "seeds=[0]")
+    interrupted(tmp_path, monkeypatch, one)
+    store, (file,) = Store(tmp_path), (tmp_path / "checkpoints").iterdir()
+    arrays, meta = store.load_checkpoint(file.stem)
+    meta["carry"][0] += "_of_old"
+    store.save_checkpoint(file.stem, arrays, meta)
+    with pytest.warns(DamagedWarning, match="checkpoint .* is of no use: it does not fit this program: .*start again from round 0"):
+        assert carry_out(one, store, QUIET).done == 1
+    assert same(units(tmp_path), {name: units(whole[0])[name] for name in units(tmp_path)})
+
+
+def test_a_record_names_the_plan_that_its_run_was_carried_out_by(whole):
+    plans = {unit.record["plan"] for unit in units(whole[0]).values()}
+    (plan,) = plans
+    table, how = plan.rsplit("}, ", 1)
+    assert how == f"1 run at a time, {devices.threads()} threads" and "lanes = 1, gram = " in table
+    forced = spec(f"train.plan={table}}}", "method=fedavg", "seeds=[0]").runs()[0].train.forced  # so it may be written in a spec
+    assert (forced.lanes, forced.stream, forced.devices, forced.pool) == (1, 0, 1, "copied")
 
 
 def test_missing_data_stops_the_sweep(tmp_path):
@@ -196,6 +268,23 @@ def test_run_from_python_is_the_run_of_the_sweep(whole):
     assert json.dumps(result.summary) and result.to_pandas().shape[0] == 4
 
 
+def test_an_option_that_train_and_the_method_have_says_how_to_write_both():
+    with pytest.raises(SpecError) as error:
+        cfljax.run("joint", "blobs", "mclr", batch=4)
+    ways = 'train={"batch": 4} or method={"name": "joint", "batch": 4}'
+    assert str(error.value) == f"batch = 4: is an option of train and of joint; write {ways}"
+    small = {"name": "blobs", "samples": 40, "clients": 4}
+    assert cfljax.run("fedavg", small, "mclr", rounds=1, batch=4).config["train"]["batch"] == 4
+
+
+def test_what_a_sweep_is_asked_for_from_python_is_checked(tmp_path):
+    nan = float("nan")
+    for more, words in [({"keep": "model"}, 'mean "models"'), ({"target": nan}, "target = nan"), ({"target": 90}, "fraction")]:
+        with pytest.raises(SpecError, match=words):
+            cfljax.sweep({"data": "blobs", "method": "fedavg"}, tmp_path / "r", **more)
+    assert not (tmp_path / "r").exists()
+
+
 def test_unknown_options_of_run_name_the_nearest_one():
     with pytest.raises(cfljax.errors.SpecError, match="rounds|round"):
         cfljax.run("fedavg", "blobs", "mclr", roundz=3)
@@ -207,7 +296,7 @@ def test_out_of_memory_of_a_single_run_is_its_failure(tmp_path, monkeypatch):
 
     monkeypatch.setattr(batch_module, "simulate", never)
     assert carry_out(spec("method=fedavg", "seeds=[0]"), Store(tmp_path), QUIET).failed == 1
-    assert launcher.batch_limit(spec().runs()[0]) == 1
+    assert settled.batch_limit(spec().runs()[0]) == 1
 
 
 def test_looking_between_two_evaluations_is_quiet(tmp_path, recwarn):

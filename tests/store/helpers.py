@@ -40,7 +40,7 @@ def same(found, wanted):
     )
 
 
-def python(code, *arguments):
+def python(code, *arguments, **more):
     """A process that runs the code with this checkout first on its path."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
@@ -50,6 +50,7 @@ def python(code, *arguments):
         text=True,
         env=environment,
         cwd=ROOT,
+        **more,
     )
 
 

@@ -1,13 +1,18 @@
 """Several processes, some of them killed, on one folder."""
 
 import collections
+import errno
 import json
+import os
 import random
 import signal
 import threading
 import time
 import warnings
 
+import pytest
+
+from cfljax.errors import StoreError
 from cfljax.store import DamagedWarning, Store, locks
 from tests.store.helpers import make_arrays, make_record, python, same, temporaries, wait_until
 
@@ -90,6 +95,29 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_data_whole(tmp_path):
     *lines, last = out.splitlines()
     assert err == "" and last == "the rest went well" and len(lines) == 5
     assert all(line.startswith("3 False") and "cannot write: File too large; free some space" in line for line in lines)
+
+
+def test_a_lock_that_vanishes_while_it_is_opened_is_opened_again(tmp_path, monkeypatch):
+    """As on NFS, where another machine removes the file in between."""
+    store, real, left = Store(tmp_path), os.open, [errno.ENOENT, errno.ESTALE]
+
+    def vanishing(path, *flags, **more):
+        if str(path).endswith(".lock") and left:
+            raise OSError(left.pop(), "gone")
+        return real(path, *flags, **more)
+
+    monkeypatch.setattr(locks.os, "open", vanishing)
+    assert store.claim("u") and left == []
+    left[:] = [errno.EACCES]
+    with pytest.raises(StoreError, match="cannot write: gone"):
+        store.claim("v")
+
+
+def test_a_lock_in_a_folder_that_has_gone_is_an_error(tmp_path):
+    store = Store(tmp_path / "r")
+    store.locks.rmdir()
+    with pytest.raises(StoreError, match="locks.*cannot write: No such file"):
+        store.claim("u")
 
 
 HOLDER = """

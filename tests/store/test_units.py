@@ -1,8 +1,10 @@
 import contextlib
 import errno
+import fcntl
 import json
 import math
 import os
+import subprocess
 import warnings
 import zipfile
 from pathlib import Path
@@ -10,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cfljax.config.values import MAX_RUNS
 from cfljax.errors import StoreError
-from cfljax.store import DamagedWarning, Store, atomic, counts, status, verify
+from cfljax.store import DamagedWarning, Store, atomic, counts, records, status, verify
 from cfljax.store import arrays as npz
 from cfljax.store.compact import compact
-from tests.store.helpers import make_arrays, make_record, same, temporaries
+from tests.store.helpers import make_arrays, make_record, python, same, temporaries
 
 OPEN = Path("/proc/self/fd")
 
@@ -132,6 +135,35 @@ def test_a_checkpoint_holds_the_last_state_and_goes_with_the_unit(store):
     assert store.load_checkpoint("u") is None and list(store.checkpoints.iterdir()) == []
 
 
+def test_a_plan_of_as_many_runs_as_a_spec_may_make_is_read_again(store, monkeypatch):
+    ids = [f"{number:016x}" for number in range(100_000)]
+    plan = {"units": ids, "batches": [{"runs": [name], "width": 1} for name in ids]}
+    store.write_plan(plan)
+    assert store.read_plan() == plan
+    size = (store.folder / "plan.json").stat().st_size
+    assert size * MAX_RUNS / len(ids) < records.MAX_PLAN / 2
+    monkeypatch.setattr(records, "MAX_PLAN", size - 1)
+    with pytest.raises(StoreError, match="plan.json: would have .* bytes, at most .* are read"):
+        store.write_plan(plan)
+
+
+def test_what_could_not_be_read_again_is_not_written(store, monkeypatch):
+    monkeypatch.setattr(npz, "MAX_FILE", 1000)
+    big = {"models": np.random.default_rng(0).normal(size=(100, 100))}
+    with pytest.raises(StoreError, match="u.npz: would have .* bytes, at most 1,000 are read; keep less"):
+        store.write("u", make_record(), big)
+    with pytest.warns(DamagedWarning, match="cannot go on where they are stopped"):
+        store.save_checkpoint("u", big)
+    assert store.ids() == [] and store.load_checkpoint("u") is None
+
+
+def test_failed_units_are_forgotten_and_no_others(store):
+    for name, how in (("a", "failed"), ("b", "done"), ("c", "failed"), ("d", "diverged")):
+        store.write(name, make_record(status=how), make_arrays())
+    store.forget_failed(["a", "b", "d", "never"])
+    assert store.ids() == ["b", "c", "d"] and not (store.units / "a.npz").exists()
+
+
 def test_spec_plan_and_log(store):
     assert store.read_plan() is None and store.read_spec() is None
     store.write_spec('name = "ö"\n')
@@ -204,8 +236,6 @@ def test_a_place_that_cannot_be_written_is_told_in_one_line(tmp_path):
 
 
 def test_a_store_of_a_newer_release_is_refused_and_left_alone(store):
-    from cfljax.store import records
-
     store.write("u", make_record(), {})
     record = store.record("u") | {"schema": 2}
     record.pop("sha256", None)
@@ -215,18 +245,39 @@ def test_a_store_of_a_newer_release_is_refused_and_left_alone(store):
     assert (store.units / "u.json").exists()
 
 
-def test_stale_temporary_files_go_and_those_of_the_living_stay(store):
-    from cfljax.store import atomic
-
-    dead = store.units / f".u.npz.{atomic.host()}.999999999.abcd{atomic.SUFFIX}"
+def test_temporary_files_without_an_owner_go_and_those_of_the_living_stay(store):
+    dead = store.units / f".u.npz.{atomic.host()}.{os.getppid()}.abcd{atomic.SUFFIX}"  # nobody has it open: its owner has gone
     other = store.units / f".u.npz.elsewhere.1.abcd{atomic.SUFFIX}"
-    living = store.units / f".u.npz.{atomic.host()}.{os.getppid()}.abcd{atomic.SUFFIX}"
+    living = store.units / f".u.npz.{atomic.host()}.999999999.abcd{atomic.SUFFIX}"
     old = store.units / f".v.npz.elsewhere.1.abcd{atomic.SUFFIX}"
     for path in (dead, other, living, old):
         path.write_bytes(b"x")
     os.utime(old, (0, 0))
-    Store(store.folder)
-    assert [p.exists() for p in (dead, other, living, old)] == [False, True, True, False]
+    with living.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        Store(store.folder)
+        assert [p.exists() for p in (dead, other, living, old)] == [False, True, True, False]
+
+
+CONTAINED = """
+import os, sys
+from pathlib import Path
+os.getpid = lambda: 999999999  # as in a container, whose process numbers are its own
+from cfljax.store import atomic
+with atomic.staged(Path(sys.argv[1]) / "units" / "x", b"data") as file:
+    print("written", flush=True)
+    sys.stdin.readline()
+    file.commit()
+"""
+
+
+def test_a_container_of_the_same_name_keeps_what_it_is_writing(store):
+    with python(CONTAINED, store.folder, stdin=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "written\n"
+        Store(store.folder)
+        _, err = process.communicate("go on\n", timeout=60)
+    assert process.returncode == 0, err
+    assert (store.units / "x").read_bytes() == b"data" and temporaries(store.folder) == []
 
 
 def test_a_file_that_this_process_is_writing_is_not_stale(tmp_path):
@@ -236,8 +287,6 @@ def test_a_file_that_this_process_is_writing_is_not_stale(tmp_path):
 
 
 def test_an_interrupted_write_leaves_no_temporary_file_and_the_old_unit_whole(store, monkeypatch):
-    from cfljax.store import atomic
-
     store.write("u", make_record(), make_arrays())
     calls = []
 

@@ -1,0 +1,57 @@
+"""Sweeps in processes of their own, two of them together."""
+
+import os
+import socket
+import subprocess
+import sys
+
+from cfljax.store import Store
+
+FLAGS = "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0"  # compiling is most of the time
+PATIENCE = 600
+"""Seconds for a process to end, on two cores that others use, too."""
+
+
+def python(*words, **more):
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"} | more.pop("env", {})
+    return subprocess.Popen([sys.executable, *map(str, words)], stdout=-1, stderr=-1, text=True, env=environment, **more)
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
+
+
+def start(spec, folder, number, port, *flags, **env):
+    """Process `number` of two."""
+    words = ["-m", "cfljax.sweep", spec, "--out", folder, "--no-report", "--quiet", *flags]
+    words += ["--distributed", "--coordinator", f"localhost:{port}", "--process-id", number, "--num-processes", 2]
+    return python(*words, env={"XLA_FLAGS": FLAGS} | env)
+
+
+def finish(process):
+    """(exit code, standard error)."""
+    try:
+        _, err = process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return process.returncode, err
+
+
+def both(spec, folder, *flags, first=None, second=None):
+    """The ends of two processes; `first`, `second`: what is special of each, (flags, environment)."""
+    port, special = free_port(), [first or ([], {}), second or ([], {})]
+    processes = [start(spec, folder, i, port, *flags, *more, **env) for i, (more, env) in enumerate(special)]
+    return [finish(process) for process in processes]
+
+
+def arrays(folder):
+    store = Store(folder, read_only=True)
+    return {name: store.read(name).arrays for name in store.ids()}
+
+
+def by_seed(folder):
+    """The ids of its units, which depend on the plan."""
+    return [name for name, _ in sorted(Store(folder, read_only=True).records().items(), key=lambda item: item[1]["seed"])]

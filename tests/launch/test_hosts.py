@@ -1,0 +1,226 @@
+"""Several processes for one run."""
+
+import json
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from cfljax.store import Store
+from tests.launch.processes import arrays, both, by_seed, finish, free_port, python, start
+
+SPEC = """
+name = "shared"
+data = { name = "blobs", samples = 2000, partition = "label_permutation", groups = 2, clients = 39 }
+model = { name = "mclr" }
+train = { rounds = 60, participation = 13, lr = 0.1, batch = 10, eval_every = 20 }
+seeds = "0:3"
+[[method]]
+name = "ifca"
+clusters = 2
+"""
+SHORT = ["--set", "train.rounds=3", "--set", "train.eval_every=1", "--set", "data.samples=400", "--set", "seeds=0:2"]
+MESHES = ["clients=4", "runs=2,clients=4"]
+
+
+@pytest.fixture
+def spec(tmp_path):
+    (tmp_path / "spec.toml").write_text(SPEC)
+    return tmp_path / "spec.toml"
+
+
+WORDS = """
+import sys
+from cfljax import distributed
+from cfljax.distributed import Ended, Hosts
+from cfljax.errors import SpecError
+
+number = int(sys.argv[2])
+distributed.connect(Hosts(f"localhost:{sys.argv[1]}", number, 2))
+assert distributed.leads() == (number == 0)
+for value in (True, False, 7, [1.5, "a"]):
+    assert distributed.agree(value if number == 0 else None) == value
+assert distributed.gather(f"word {number}") == ["word 0", "word 1"]
+
+distributed.begin()
+distributed.outcome(None)  # well in both
+distributed.begin()
+distributed.tell('x') if number else None  # from here on one is ahead of the other by a message
+distributed.outcome(ValueError(f"no value in {number}"))  # both fail by themselves, and can go on
+distributed.begin()
+assert distributed.agree(number) == 0
+try:
+    if number == 1:
+        distributed.outcome(SpecError("not here"))
+    distributed.hear()
+except SpecError as error:
+    print(number, "own", error)
+except Ended as error:
+    try:
+        distributed.outcome(error)
+    except Ended as again:
+        print(number, again.exit_code, again)
+distributed.begin()
+if number == 0:
+    distributed.end(ValueError("enough"))
+else:
+    try:
+        distributed.hear()
+    except Ended as error:
+        print(number, error.exit_code, error)
+    distributed.end(None)
+"""
+
+
+def test_what_processes_tell_each_other(tmp_path):
+    port = free_port()
+    processes = [python("-c", WORDS, port, i) for i in (0, 1)]
+    (out, err), (out1, err1) = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], err + err1
+    assert out.splitlines() == ["0 2 process 1 of --distributed: not here"]
+    assert out1.splitlines() == ["1 own not here", "1 1 process 0 of --distributed: ValueError: enough"]
+
+
+def test_two_processes_agree_with_one(spec, tmp_path):
+    """Evaluation is cheap here, so that it is timed again and again until process 0 has had enough."""
+    ends = both(spec, tmp_path / "two", *SHORT, "--mesh", "clients=4")
+    assert [code for code, _ in ends] == [0, 0], ends
+    alone(spec, tmp_path / "one", *SHORT)
+    assert_alike(tmp_path / "two", tmp_path / "one", runs=2)
+
+
+def alone(spec, folder, *flags):
+    code, err = finish(python("-m", "cfljax.sweep", spec, "--out", folder, "--no-report", "--quiet", "--workers", 1, *flags))
+    assert code == 0, err
+
+
+def assert_alike(two, one, runs):
+    there, here = arrays(two), arrays(one)
+    assert len(there) == len(here) == runs
+    for a, b in zip(by_seed(two), by_seed(one), strict=True):
+        np.testing.assert_allclose(there[a]["history/accuracy"], here[b]["history/accuracy"], atol=0.01)
+        np.testing.assert_array_equal(there[a]["labels"][1], here[b]["labels"][1])
+
+
+def test_an_error_of_one_process_is_told_by_both(spec, tmp_path):
+    """Nothing is computed: process 1 reads another spec, or the folder of process 0 is none."""
+    (tmp_path / "file").write_text("not a folder")
+    for flags, folder, code, words in [
+        (["--set", "train.lr=0.2"], "r", 2, ["--distributed: process 1 reads another spec than process 0"]),
+        ([], "file/r", 3, ["cannot write"]),
+    ]:
+        ends = both(spec, tmp_path / folder, "--mesh", "clients=2", second=(flags, {}))
+        assert [end[0] for end in ends] == [code, code], ends
+        for _, err in ends:
+            assert err.count("\n") == 1 and all(word in err for word in words), err
+
+
+BROKEN = """
+import os
+import jax
+from cfljax.methods import METHODS
+from cfljax.methods.fedavg import Config, make
+from cfljax.options import option
+import dataclasses
+
+def broken(config, model, solver):
+    def setup(key, federation, hyper):
+        if "0" in os.environ["BROKEN"]:
+            raise ValueError("no such thing")
+        return {}
+    return make(config, model, solver)._replace(setup=setup)
+
+METHODS.add("broken", broken, Config)
+"""
+"""A method whose set-up fails where the environment says so."""
+
+
+@pytest.fixture
+def broken(tmp_path):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    return ["--plugin", tmp_path / "broken.py", "--set", "method=broken,fedavg", "--set", "seeds=[0]", *SHORT[:-2]]
+
+
+@pytest.mark.long
+def test_a_run_that_fails_in_all_processes_is_a_failed_run_and_the_others_go_on(spec, tmp_path, broken):
+    ends = both(spec, tmp_path / "r", "--mesh", "clients=2", *broken, first=([], {"BROKEN": "0"}), second=([], {"BROKEN": "0"}))
+    assert [code for code, _ in ends] == [1, 0] and "ValueError: no such thing" in ends[0][1]
+    statuses = {r["method"]: r["status"] for r in Store(tmp_path / "r", read_only=True).records().values()}
+    assert statuses == {"broken": "failed", "fedavg": "done"}
+
+
+@pytest.mark.long
+def test_a_run_that_fails_in_one_process_ends_both_with_its_reason(spec, tmp_path, broken):
+    ends = both(spec, tmp_path / "r", "--mesh", "clients=2", *broken, first=([], {"BROKEN": ""}), second=([], {"BROKEN": "0"}))
+    assert all(code != 0 and "ValueError: no such thing" in err for code, err in ends), ends
+    assert not arrays(tmp_path / "r")
+
+
+@pytest.mark.long
+def test_data_that_differ_are_an_error_of_both(tmp_path):
+    rng = np.random.default_rng(0)
+    for number in (0, 1):
+        (tmp_path / str(number)).mkdir()
+        arrays = {"x_train": rng.normal(size=(80, 4)).astype(np.float32), "y_train": np.arange(80) % 2}
+        np.savez(tmp_path / str(number) / "mine.npz", x_test=arrays["x_train"], y_test=arrays["y_train"], **arrays)
+    (tmp_path / "spec.toml").write_text('data = { name = "mine", clients = 4 }\nmodel = "mclr"\nmethod = "fedavg"\n')
+    places = [([], {"CFLJAX_DATA": str(tmp_path / str(number))}) for number in (0, 1)]
+    ends = both(tmp_path / "spec.toml", tmp_path / "r", "--mesh", "clients=2", first=places[0], second=places[1])
+    assert [code for code, _ in ends] == [2, 2], ends
+    assert all(err.count("\n") == 1 and "process 1" in err for _, err in ends), ends
+    ends = both(tmp_path / "spec.toml", tmp_path / "r", "--mesh", "clients=2", first=places[0], second=([], {"CFLJAX_DATA": ""}))
+    assert [code for code, _ in ends] == [4, 4], ends
+    assert all("mine" in err for _, err in ends), ends
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shape", MESHES)
+@pytest.mark.parametrize("pool", ["copied", "sharded"])
+def test_two_processes_with_four_devices_agree_with_one_process_with_one(spec, tmp_path, pool, shape):
+    ends = both(spec, tmp_path / "two", "--mesh", shape, "--set", f"train.plan.pool={pool}")
+    assert [code for code, _ in ends] == [0, 0], ends
+    alone(spec, tmp_path / "one")
+    assert_alike(tmp_path / "two", tmp_path / "one", runs=3)
+
+
+LONG = ["--set", "train.rounds=200", "--set", "train.eval_every=100", "--set", "seeds=0:2"]
+
+
+def together(spec, folder, shape):
+    """Two processes do the sweep to its end."""
+    ends = both(spec, folder, "--mesh", shape, *LONG)
+    assert [code for code, _ in ends] == [0, 0], ends
+    return arrays(folder)
+
+
+@pytest.fixture(scope="module", params=MESHES)
+def uninterrupted(tmp_path_factory, request):
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "spec.toml").write_text(SPEC)
+    return request.param, together(folder / "spec.toml", folder / "r", request.param)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("victim", [0, 1])
+def test_when_one_process_dies_the_other_ends_and_both_go_on_from_the_checkpoint(spec, tmp_path, victim, uninterrupted):
+    shape, whole = uninterrupted
+    port = free_port()
+    each = [start(spec, tmp_path / "r", number, port, *LONG, "--mesh", shape, CFLJAX_CHECKPOINT="0") for number in (0, 1)]
+    until = time.monotonic() + 400
+    while not list((tmp_path / "r").glob("checkpoints/*.npz")) and time.monotonic() < until:
+        time.sleep(0.2)
+    each[victim].send_signal(signal.SIGKILL)
+    code, err = finish(each[1 - victim])
+    assert code != 0
+    assert "lost each other" in err or "another task died" in err
+    finish(each[victim])
+    assert not arrays(tmp_path / "r")
+    resumed = together(spec, tmp_path / "r", shape)
+    begun = [json.loads(line) for line in (tmp_path / "r" / "log.jsonl").read_text().splitlines()]
+    assert max(event.get("from", 0) for event in begun) > 0
+    assert resumed.keys() == whole.keys() and len(resumed) == 2
+    for name, found in resumed.items():
+        assert found.keys() == whole[name].keys()
+        for key, values in found.items():
+            assert values.tobytes() == whole[name][key].tobytes(), key
