@@ -92,7 +92,7 @@ def test_a_mistake_is_one_line_and_its_code(line, folder, capsys):
     code, message = WRONG[line]
     assert main(line.split()) == code
     out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and err.startswith("error: ") and message in err
+    assert out == "" and err.count("\n") == 1 and err.startswith("cfljax: ") and message in err
 
 
 def test_a_traceback_is_shown_for_debugging_alone(folder, monkeypatch):
@@ -112,7 +112,7 @@ def test_the_command_runs_as_a_module_without_a_warning(folder):
     broken = folder / "toy.npz"
     broken.write_bytes(broken.read_bytes()[:300])
     done = subprocess.run([sys.executable, "-m", "cfljax.data", "describe", "toy"], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 4 and done.stderr.startswith(f"error: {broken}") and done.stderr.count("\n") == 1
+    assert done.returncode == 4 and done.stderr.startswith(f"cfljax: {broken}") and done.stderr.count("\n") == 1
 
 
 def test_loading_imports_no_large_package_that_it_does_not_use():
