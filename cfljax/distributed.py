@@ -181,6 +181,8 @@ def share(array: np.ndarray) -> np.ndarray:
     """The array of process 0, for all; the others give one of the same shape and type."""
     from jax.experimental import multihost_utils
 
+    if not array.size:
+        return array
     raw = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
     meet()
     return np.asarray(multihost_utils.broadcast_one_to_all(raw)).view(array.dtype).reshape(array.shape)

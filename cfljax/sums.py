@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfljax.errors import DataError
-from cfljax.paths import cache_folder
+from cfljax.paths import cache_folder, written_whole
 
 if TYPE_CHECKING:
     from cfljax.types import Parts, Source
@@ -69,11 +69,10 @@ def _kept(place: Path, state: list[int]) -> str | None:
 
 
 def _keep(place: Path, state: list[int], found: str) -> None:
-    part = place.with_name(f"{place.name}.{os.getpid()}.part")
     with contextlib.suppress(OSError):  # a full or read-only disk costs time at the next start, nothing else
         place.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps({"state": state, "sha256": found}), "utf-8")
-        part.replace(place)
+        with written_whole(place) as part:
+            part.write_text(json.dumps({"state": state, "sha256": found}), "utf-8")
 
 
 def sum_of_source(source: Source) -> str:

@@ -105,6 +105,25 @@ def test_commands_help_without_warnings(command):
     assert "examples:" in done.stdout
 
 
+def without_encoding(path):
+    """Lines on which a text file, or the text of another process, is read or written as the locale has it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or any(word.arg in ("encoding", None) for word in node.keywords):
+            continue
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        of = getattr(getattr(node.func, "value", None), "id", "")
+        words = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+        if any(word.startswith("utf-8") for word in words):
+            continue
+        opens = name == "open" and of not in ("os", "gzip", "tarfile", "Image", "archive") and not any("b" in word for word in words)
+        if opens or name in ("read_text", "write_text") or any(word.arg == "text" for word in node.keywords):
+            yield f"{path.name}:{node.lineno}"
+
+
+def test_files_are_utf_8_whatever_the_locale():
+    assert [line for path in modules() for line in without_encoding(path)] == []
+
+
 def test_nothing_unsafe_in_the_package():
     unsafe = re.compile(r"\bpickle\b(?!s)\.|allow_pickle=True|(?<![\w.])eval\(|(?<![\w.])exec\(|\bdill\b")
     hits = [f"{p.name}: {line}" for p in modules() for line in p.read_text().splitlines() if unsafe.search(line)]

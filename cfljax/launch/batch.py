@@ -63,13 +63,12 @@ def run_batch(
         raise error
     if batch.width > 1 and ("RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError)):
         raise InHalves("out of memory") from error
+    why = str(error) if isinstance(error, CfljaxError) else f"{type(error).__name__}: {error}"
     if len(batch.runs) > 1:
-        raise InHalves from error
-    if isinstance(error, CfljaxError):
-        return [failed(run, str(error)) for run in batch.runs]
-    if os.environ.get("CFLJAX_DEBUG"):
+        raise InHalves(" ".join(why.split())) from error
+    if os.environ.get("CFLJAX_DEBUG") and not isinstance(error, CfljaxError):
         traceback.print_exception(error)
-    return [failed(run, f"{type(error).__name__}: {error}") for run in batch.runs]
+    return [failed(run, why) for run in batch.runs]
 
 
 def _units(batch: Batch, keep: str, target: float | None, progress: Progress | None, keeper: Keeper | None) -> list[Unit]:

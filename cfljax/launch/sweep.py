@@ -148,11 +148,10 @@ class Worker(NamedTuple):
         return together.Sharer(self.store, batch.id)
 
     def split(self, batch: plan.Batch, why: str) -> list[plan.Batch]:
-        """The halves of a batch, in its place in the plan before they run; `why` is told if it is something."""
+        """The halves of a batch, in its place in the plan before they run, and why, in a line."""
         parts = plan.halves(batch)
-        words = f"{why} with {batch.width} runs side by side; {parts[0].width} from here on"
-        if why:
-            self.progress.say(f"cfljax: {name_of(batch)}: {words}")
+        words = f"{why} with {batch.width} runs side by side; {parts[0].width} from here on, beginning with round 0"
+        self.progress.say(f"cfljax: {name_of(batch)}: {words}")
         with self.store.claim("plan", wait=True):
             table = self.store.read_plan() or {"batches": []}
             whole = [run.id for run in batch.runs]

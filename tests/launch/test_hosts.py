@@ -32,6 +32,7 @@ def spec(tmp_path):
 
 WORDS = """
 import sys
+import numpy as np
 from cfljax import distributed
 from cfljax.distributed import Ended, Hosts
 from cfljax.errors import SpecError
@@ -42,6 +43,8 @@ assert distributed.leads() == (number == 0)
 for value in (True, False, 7, [1.5, "a"]):
     assert distributed.agree(value if number == 0 else None) == value
 assert distributed.gather(f"word {number}") == ["word 0", "word 1"]
+found = distributed.same({"labels": np.full(3 + number, number), "none": np.zeros((number, 2), np.float32)})
+assert found["labels"].tolist() == [0, 0, 0] and found["none"].shape == (0, 2) and found["none"].dtype == np.float32
 
 distributed.begin()
 distributed.outcome(None)  # well in both
@@ -80,6 +83,22 @@ def test_what_processes_tell_each_other(tmp_path):
     assert [process.returncode for process in processes] == [0, 0], err + err1
     assert out.splitlines() == ["0 2 process 1 of --distributed: not here"]
     assert out1.splitlines() == ["1 own not here", "1 1 process 0 of --distributed: ValueError: enough"]
+
+
+ALONE = """
+import sys
+from cfljax import distributed
+distributed.TOGETHER = 3
+distributed.connect(distributed.Hosts(f"localhost:{sys.argv[1]}", int(sys.argv[2]), 2))
+"""
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_process_whose_partners_never_come_says_so(number):
+    process = python("-c", ALONE, port := free_port(), number)
+    code, err = finish(process)
+    assert code == 2 and err.count("\n") == 1
+    assert f"--distributed: not all 2 processes have met at localhost:{port} after 3 seconds; start all of them" in err
 
 
 def test_two_processes_agree_with_one(spec, tmp_path):
