@@ -115,8 +115,8 @@ def without_encoding(path):
         words = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
         if any(word.startswith("utf-8") for word in words):
             continue
-        opens = name == "open" and of not in ("os", "gzip", "tarfile", "Image", "archive") and not any("b" in word for word in words)
-        if opens or name in ("read_text", "write_text") or any(word.arg == "text" for word in node.keywords):
+        text = of not in ("os", "gzip", "tarfile", "Image", "archive") and not any("b" in word for word in words)
+        if (name == "open" and text) or name in ("read_text", "write_text") or any(word.arg == "text" for word in node.keywords):
             yield f"{path.name}:{node.lineno}"
 
 

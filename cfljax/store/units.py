@@ -92,10 +92,9 @@ class Store(Folder):
         found = {name for name, record in self.records().items() if record["status"] not in redo}
         return {name for name in found if self._verified(name)} if verify else found
 
-    def has(self, id: str, redo: Collection[str] = ()) -> bool:
+    def has(self, id: str) -> bool:
         """Whether this one unit needs no work: as `done`, without looking at the others."""
-        record = self.record(id)
-        return record is not None and record["status"] not in redo
+        return self.record(id) is not None
 
     def ids(self) -> list[str]:
         """Ids of all records there are, good or not, sorted."""
@@ -188,11 +187,11 @@ class Store(Folder):
 
     # --- several processes ---------------------------------------------------------------------------------------
 
-    def claim(self, name: str, redo: Collection[str] = (), wait: bool = False) -> locks.Claim:
+    def claim(self, name: str, wait: bool = False) -> locks.Claim:
         """`with store.claim(id) as mine: if mine: …` False when another process works on it, or when the unit is on
-        record already (unless its status is in `redo`). Any name will do: a unit, a batch, "plan" (`wait=True` there)."""
+        record already. Any name will do: a unit, a batch, "plan" (`wait=True` there)."""
         held = locks.claim(self.locks / f"{records.check_id(name)}.lock", wait)
-        if held and self._on_record(name, redo):
+        if held and self._on_record(name):
             held.release()
         return held
 
@@ -200,11 +199,12 @@ class Store(Folder):
         """Held for the moment in which a unit's two files are put in place, or moved away."""
         return locks.claim(self.locks / f"{id}{_WRITING}.lock", wait)
 
-    def _on_record(self, name: str, redo: Collection[str]) -> bool:
+    def _on_record(self, name: str) -> bool:
         try:
-            return self._record(name)["status"] not in redo
+            self._record(name)
         except (FileNotFoundError, Damaged):
             return False
+        return True
 
     def claimed(self) -> dict[str, dict[str, Any]]:
         """Name -> {pid, host, since} of what is being worked on now."""
