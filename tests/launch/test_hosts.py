@@ -199,14 +199,22 @@ def test_data_that_differ_are_an_error_of_both(tmp_path):
     assert all("mine" in err for _, err in ends), ends
 
 
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    """The folder of one process with one device."""
+    folder = tmp_path_factory.mktemp("one")
+    (folder / "spec.toml").write_text(SPEC)
+    alone(folder / "spec.toml", folder / "r")
+    return folder / "r"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("shape", MESHES)
 @pytest.mark.parametrize("pool", ["copied", "sharded"])
-def test_two_processes_with_four_devices_agree_with_one_process_with_one(spec, tmp_path, pool, shape):
+def test_two_processes_with_four_devices_agree_with_one_process_with_one(spec, tmp_path, pool, shape, one):
     ends = both(spec, tmp_path / "two", "--mesh", shape, "--set", f"train.plan.pool={pool}")
     assert [code for code, _ in ends] == [0, 0], ends
-    alone(spec, tmp_path / "one")
-    assert_alike(tmp_path / "two", tmp_path / "one", runs=3)
+    assert_alike(tmp_path / "two", one, runs=3)
 
 
 LONG = ["--set", "train.rounds=200", "--set", "train.eval_every=100", "--set", "seeds=0:2"]

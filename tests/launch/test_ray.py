@@ -85,6 +85,7 @@ def test_a_killed_workers_batch_runs_again_and_units_equal_the_local_launchers(s
     assert here.keys() == there.keys()
     for name, unit in here.items():
         assert {k: v.tobytes() for k, v in unit.arrays.items()} == {k: v.tobytes() for k, v in there[name].arrays.items()}
+        assert unit.record["plan"] == there[name].record["plan"] and unit.record["plan"].endswith(", 1 thread")
     assert carry_out_by_ray(read_spec(spec), Store(tmp_path / "ray"), Options(quiet=True), 2, []) == (4, 0, 0, 0)
 
 
