@@ -127,7 +127,7 @@ def _batches(table: dict[str, Any], first_only: bool = False) -> tuple[float, in
     """(seconds per round of all runs, the evaluations included, runs side by side, seconds of compiling) in the batches that a
     sweep would make. Training alone is known by difference only, which is noise in a run of milliseconds."""
     from cfljax.config import read_spec
-    from cfljax.launch.sweep import batch_limit
+    from cfljax.launch.settled import batch_limit
     from cfljax.plan import batches
 
     runs = read_spec(table).runs()

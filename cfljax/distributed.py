@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 import jax
 import numpy as np
 
-from cfljax.errors import CfljaxError, SpecError
+from cfljax.errors import CfljaxError, SpecError, StoreError
 
 HEARTBEAT = 20
 """Seconds without a sign of life after which a process counts as dead, and the others end."""
@@ -29,6 +29,8 @@ APART = 120
 """Seconds that a process with an error waits for the others to say how they fared; then it ends, which ends them."""
 PARTING = 5
 """Seconds that a process waits at its end for the others to end, too."""
+MOMENT = 0.5
+"""Seconds for the others to print what they have read."""
 SLICE = 500
 """Milliseconds between two looks at whether others have ended."""
 
@@ -221,7 +223,8 @@ def outcome(error: BaseException | None) -> None:
 
 
 def end(error: BaseException | None) -> bool:
-    """Say that this process ends, and why, and part from the others, who end, too; False where some do not in time."""
+    """Say that this process ends, and why, so that the others end, too. Without an error all part in order; True where they do.
+    After an error nobody waits for anybody, but for process 0, who keeps the messages until all have read them."""
     global _client
     client, _client = _client, None
     if client is None:
@@ -229,14 +232,17 @@ def end(error: BaseException | None) -> bool:
     try:
         client.key_value_set(f"{END}/{jax.process_index()}", _words(error))
         until = time.monotonic() + PARTING
-        while len(client.key_value_dir_get(f"{END}/")) < jax.process_count():
-            if time.monotonic() > until:
+        while len(said := client.key_value_dir_get(f"{END}/")) < jax.process_count() and time.monotonic() < until:
+            if error is not None and jax.process_index():
                 return False
             time.sleep(0.05)
-        jax.distributed.shutdown()
+        if error is None and [json.loads(word)[1] for _, word in said] == [""] * jax.process_count():
+            jax.distributed.shutdown()  # waits for all, and aborts where one has gone
+            return True
+        time.sleep(MOMENT)
     except jax.errors.JaxRuntimeError:
-        return False
-    return True
+        pass  # the others have gone already
+    return False
 
 
 def lost(error: BaseException) -> bool:
@@ -252,9 +258,9 @@ def _words(error: BaseException | None) -> str:
         return json.dumps([NOBODY, " ".join(str(error).split())[:2000], 1])
     if isinstance(error, Ended):
         return json.dumps([error.process, error.words, error.exit_code])
-    kind = "" if isinstance(error, CfljaxError) else f"{type(error).__name__}: "
-    words = " ".join(f"{kind}{error}".split())[:2000]
-    return json.dumps([jax.process_index(), words or type(error).__name__, getattr(error, "exit_code", 1)])
+    words = str(error) if isinstance(error, CfljaxError) else f"{type(error).__name__}: {error}".rstrip(": ")
+    code = getattr(error, "exit_code", StoreError.exit_code if isinstance(error, OSError) else 1)
+    return json.dumps([jax.process_index(), " ".join(words.split())[:2000] or "?", code])
 
 
 def _see_who_ended(but: str = "") -> None:

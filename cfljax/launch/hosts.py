@@ -7,12 +7,15 @@ import contextlib
 import json
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from typing import NoReturn
 
+import jax
+
 from cfljax import distributed, mesh
 from cfljax.config import Spec
-from cfljax.errors import CfljaxError, SpecError
+from cfljax.errors import CfljaxError, SpecError, StoreError
 from cfljax.launch import together
 from cfljax.launch.batch import InHalves, run_batch
 from cfljax.launch.devices import use_cores
@@ -51,14 +54,13 @@ def joined(spec: Spec) -> Iterator[None]:
         together.agree_on_start(spec)
         mesh.check()
         yield
-    except BaseException as error:
-        if distributed.lost(error) or isinstance(error, TimeoutError):
-            _part(f"the processes of this run have lost each other ({_short(error)}); start all of them again to go on", 1)
-        if not distributed.end(error) and isinstance(error, CfljaxError):
-            _part(_short(error), error.exit_code)
+    except Exception as error:
+        _part(error)
+    except BaseException as signal:
+        distributed.end(signal)
         raise
     if not distributed.end(None):
-        print("cfljax: another process of --distributed has not ended; what is done is kept", file=sys.stderr)
+        print("cfljax: another process of --distributed has not ended well; what is done is kept", file=sys.stderr)
 
 
 def carry_out_on_mesh(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:  # noqa: ARG001
@@ -85,12 +87,18 @@ def follow(spec: Spec) -> int:
             run_batch(batch, "none", keeper=together.Listener())
 
 
-def _part(message: str, code: int) -> NoReturn:
-    """End at once. An orderly end would wait for processes that no longer answer."""
-    print(f"cfljax: {message}", file=sys.stderr)
+def _part(error: Exception) -> NoReturn:
+    """Say what the error is, here and to the others, and end at once: an orderly end would wait for what no longer answers."""
+    short = " ".join(str(error).split())
+    if distributed.lost(error) or isinstance(error, TimeoutError):
+        code, line = 1, f"the processes of this run have lost each other ({short[:500]}); start all of them again to go on"
+    elif isinstance(error, OSError):
+        code, line = StoreError.exit_code, f"{error.filename or ''}: {error.strerror or error}".lstrip(": ")
+    else:
+        code, line = getattr(error, "exit_code", 1), short
+    if os.environ.get("CFLJAX_DEBUG") or not isinstance(error, (CfljaxError, OSError, jax.errors.JaxRuntimeError)):
+        traceback.print_exception(error)
+    print(f"cfljax: {line}", file=sys.stderr)
     sys.stderr.flush()
+    distributed.end(error)
     os._exit(code)
-
-
-def _short(error: BaseException) -> str:
-    return " ".join(str(error).split())[:500]

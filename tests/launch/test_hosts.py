@@ -183,6 +183,21 @@ def test_a_run_that_fails_in_one_process_ends_both_with_its_reason(spec, tmp_pat
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("number", [0, 1])
+def test_when_one_process_is_terminated_the_other_says_so(spec, tmp_path, number):
+    port = free_port()
+    flags = ["--mesh", "clients=2", "--set", "train.rounds=200000", "--set", "train.eval_every=1000", "--set", "seeds=[0]"]
+    each = [start(spec, tmp_path / "r", i, port, *flags, CFLJAX_CHECKPOINT="0") for i in (0, 1)]
+    until = time.monotonic() + 400
+    while not list((tmp_path / "r").glob("checkpoints/*.npz")) and time.monotonic() < until:
+        time.sleep(0.2)
+    each[number].send_signal(signal.SIGTERM)
+    ends = [finish(process) for process in each]
+    assert ends[number][0] == 143 and ends[1 - number][0] == 1
+    assert f"process {number} of --distributed: Terminated" in ends[1 - number][1]
+
+
+@pytest.mark.long
 def test_data_that_differ_are_an_error_of_both(tmp_path):
     rng = np.random.default_rng(0)
     for number in (0, 1):
