@@ -8,7 +8,6 @@ from cfljax.data.files import folders, prepared_folders
 from cfljax.local import speed
 from cfljax.paths import cache_folder, written_whole
 
-
 PLACES = [("~/mine", "home/mine"), ("/somewhere", "/somewhere"), ("", "xdg/cfljax"), (None, "xdg/cfljax")]
 
 
