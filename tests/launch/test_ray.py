@@ -4,13 +4,17 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from cfljax import mesh
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
+from cfljax.launch import ray_task
 from cfljax.launch.ray_cluster import RayOptions, _Writer, carry_out_by_ray
 from cfljax.launch.sweep import Options
+from cfljax.local import speed
 from cfljax.store import Store
 
 SPEC = """
@@ -56,6 +60,23 @@ def test_without_ray_it_says_what_to_install(spec, tmp_path, monkeypatch):
 def test_wrong_options_of_a_launcher_are_one_line(spec, flags, words):
     done = subprocess.run([sys.executable, "-m", "cfljax.sweep", spec, "--dry-run", *flags], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and all(word in done.stderr for word in words)
+
+
+def test_a_task_goes_by_what_the_sweep_has_settled(tmp_path):
+    settled = speed.Speed(1.0, 2.0, 3.0, 4.0)
+    words = {"folder": str(tmp_path), "plugins": [], "devices": 1, "threads": 64, "cache": False, "speed": list(settled)}
+    before, where = speed.known(), Path.cwd()
+    try:
+        ray_task._prepare(words | {"mesh": [1, 1]})
+        assert speed.known() == settled and mesh.asked() == (1, 1)
+        with pytest.raises(SpecError, match="--mesh runs=1,clients=64: needs 64 devices"):
+            ray_task._prepare(words | {"mesh": [1, 64]})
+        ray_task._prepare(words | {"mesh": None})
+        assert mesh.asked() is None
+    finally:
+        os.chdir(where)
+        speed.use(before)
+        mesh.ask(None)
 
 
 @pytest.mark.long
