@@ -128,7 +128,8 @@ class Data:
     @cached_property
     def contents(self) -> dict[str, str]:
         """Sums of what is read: `data` of files and of a user's own source, `data.glove` of a file that an option names,
-        `partition` of a user's own. They are taken when they are first asked for; `load` and `divide` give what they say or nothing."""
+        `partition` of a user's own. They are taken when they are first asked for; `load` and `divide` give what they say or
+        nothing."""
         from cfljax.data import SOURCES, contents
         from cfljax.federation import PARTITIONS
 
