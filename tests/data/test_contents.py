@@ -18,6 +18,7 @@ from cfljax.config.identity import changes_of
 from cfljax.data import files, mapped, npz, prepared
 from cfljax.errors import DataError, SpecError
 from cfljax.options import option
+from cfljax.report.gather import collect
 from cfljax.types import Parts
 from tests.data.test_files import idx_folder
 from tests.data.test_tweets import glove, tweets
@@ -156,6 +157,19 @@ def test_a_sweep_on_a_file_that_was_replaced_computes_anew_and_mixes_nothing(tmp
     assert len({record["contents"]["data"] for record in new.records.values()}) == 1
     fresh = cfljax.sweep(spec | {"seeds": [0, 1, 2]}, tmp_path / "fresh", quiet=True)
     assert list(new.to_pandas()["loss_last"]) == list(fresh.to_pandas()["loss_last"])
+
+
+def test_data_that_moves_while_a_sweep_grows_is_one_row_of_all_seeds(tmp_path):
+    file = write(tmp_path / "mine.npz")
+    spec = SMALL | {"data": {"name": "mine", "path": str(file), "clients": 2}}
+    cfljax.sweep(spec | {"seeds": [0, 1]}, tmp_path / "r", quiet=True)
+    moved = file.rename(tmp_path / "moved.npz")
+    spec |= {"data": spec["data"] | {"path": str(moved)}}
+    results = cfljax.sweep(spec | {"seeds": [0, 1, 2], "method": ["fedavg", "fedprox"]}, tmp_path / "r", quiet=True)
+    assert len(results) == 6 and results.left_out == 0 and "data.path" not in results.to_pandas()
+    rows = collect([tmp_path / "r"]).configurations
+    assert [(row.label, len(row.units)) for row in rows] == [("fedavg", 3), ("fedprox", 3)]
+    assert rows[0].block == rows[1].block
 
 
 def test_a_file_that_is_replaced_within_one_process_is_read_again(tmp_path):
