@@ -14,10 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import cohort, keys, metrics
-from cfljax.evaluate import MANY_MODELS, score
-from cfljax.kernels.choose import least_loss
+from cfljax.evaluate import least_loss_among, score
 from cfljax.local.send import Sending, as_trained_on, liars
-from cfljax.local.stream import client_losses
 from cfljax.types import Federation, Hyper, Info, Method, Model, Split, Traffic
 
 HOPELESS = 1e6
@@ -145,27 +143,32 @@ def _decayed(hyper: Hyper, t: jax.Array) -> Hyper:
 
 
 def _test_only(
-    model: Model, settings: Settings, federation: Federation, models: jax.Array, in_use: jax.Array, scoring: jax.Array
+    method: Method,
+    model: Model,
+    settings: Settings,
+    federation: Federation,
+    models: jax.Array,
+    in_use: jax.Array,
+    scoring: jax.Array,
 ) -> tuple[jax.Array, Split]:
     """(i32[C], test split) with the choice of clients that never train: the model in use with the smallest loss on their
     test data, or ("holdout") on the first half of it, which is then left out of the score."""
     test = federation.test
-    if test.shared or not 1 < models.shape[0] <= MANY_MODELS:
+    if test.shared or models.shape[0] == 1 or not method.chooses:
         return scoring, test
     alone = (federation.train.count == 0) & (federation.uid >= 0)
     half = jnp.where(alone, test.count // 2, 0) if settings.test_choice == "holdout" else jnp.zeros_like(test.count)
     seen = dataclasses.replace(test, count=jnp.where(half > 0, half, test.count))
-    losses = client_losses(model, federation, seen, models, jnp.arange(federation.clients), alone)
-    losses = jnp.where((in_use | ~jnp.any(in_use))[:, None], losses, jnp.inf)
+    chosen = least_loss_among(model, federation, seen, models, in_use | ~jnp.any(in_use), alone)
     rest = dataclasses.replace(test, start=test.start + half, count=test.count - half)
-    return jnp.where(alone, least_loss(losses), scoring), rest
+    return jnp.where(alone, chosen, scoring), rest
 
 
 def _also(
     method: Method, model: Model, settings: Settings, state: Any, federation: Federation, test: Split, who: jax.Array, ids: Any
 ) -> dict[str, jax.Array]:
-    """The accuracy of the other models of the clients `ids`, who make up the federation, as diagnostics."""
-    found = {}
+    """The accuracy of the other models of the clients `ids`, who make up the federation, as diagnostics: of those that train."""
+    found, who = {}, who & (federation.train.count > 0)
     for name, (models, labels) in ({} if method.also is None else method.also(state)).items():
         scores = score(model, federation, test, models, labels[ids], who, settings.sequential)
         found[f"accuracy_{name}"] = metrics.fairness(scores.correct, scores.samples).accuracy
@@ -189,7 +192,7 @@ def _evaluate(
         federation, labels = _seen(federation, ids), labels[ids]
         whole = dataclasses.replace(whole, uid=jnp.full_like(whole.uid, -1).at[ids].set(whole.uid[ids]))
     scoring = jnp.maximum(labels if guess is None else guess(carry.state, whole, _decayed(hyper, t))[ids], 0)
-    scoring, test = _test_only(model, settings, federation, models, in_use, scoring)
+    scoring, test = _test_only(method, model, settings, federation, models, in_use, scoring)
     who = (federation.uid >= 0) & (federation.arrive <= t)
     if settings.score == "assigned":
         who = who & (labels >= 0)

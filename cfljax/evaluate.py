@@ -7,14 +7,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from cfljax.kernels.choose import least_loss
 from cfljax.local.data import take
 from cfljax.local.spread import devices, mine, share
-from cfljax.local.stream import block_size, fold_blocks
+from cfljax.local.stream import block_size, client_losses, fold_blocks
 from cfljax.types import Federation, Model, Split
 
 MANY_MODELS = 32
-"""Up to here clients that never train may choose among the models, and all models score all samples in one product where clients
-are computed side by side."""
+"""So many models are tried at a time by clients that choose; and up to here all models score all samples in one product where
+clients are computed side by side."""
 TILE = 32
 """Samples of a client that its own model scores at once."""
 BY_ITSELF, SMALL = 300_000, 750
@@ -54,6 +55,28 @@ def score(
         correct, loss = _one_by_one(model, federation, split, models, labels, who, sequential)
         count = split.count
     return Scores(jnp.where(who, correct, 0.0), jnp.where(who, loss, 0.0), jnp.where(who, count, 0))
+
+
+def least_loss_among(
+    model: Model, federation: Federation, split: Split, models: jax.Array, candidates: jax.Array, who: jax.Array
+) -> jax.Array:
+    """i32[C]: of the candidates (bool[K]; at least one) the model with the smallest loss on a client's samples, ties to the lowest,
+    for the clients where `who` bool[C] is True. Only so many models are passed as there are candidates, MANY_MODELS at a time."""
+    width, clients = min(models.shape[0], MANY_MODELS), jnp.arange(federation.clients)
+    first = jnp.argsort(~candidates, stable=True)  # the candidates, then the others
+    number = jnp.sum(candidates, dtype=jnp.int32)
+
+    def visit(b: jax.Array, best: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        place = b * width + jnp.arange(width)
+        which = first[jnp.minimum(place, models.shape[0] - 1)].astype(jnp.int32)
+        losses = client_losses(model, federation, split, models[which], clients, who)
+        losses = jnp.where((place < number)[:, None] & ~jnp.isnan(losses), losses, jnp.inf)
+        least = least_loss(losses)
+        found = jnp.take_along_axis(losses, least[None], 0)[0]
+        return jnp.minimum(found, best[0]), jnp.where(found < best[0], which[least], best[1])
+
+    nobody = (jnp.full(federation.clients, jnp.inf), jnp.full(federation.clients, first[0], jnp.int32))
+    return jax.lax.fori_loop(0, -(-number // width), visit, nobody)[1]
 
 
 def _cheaper_all_at_once(model: Model, federation: Federation, split: Split, models: int, sequential: bool) -> bool:

@@ -267,10 +267,13 @@ class Method(NamedTuple):
     """(rounds) -> numbers of rounds done at which `regroup` is called."""
     score: Callable[..., Array] | None = None
     """(state, federation, hyper) -> i32[C]: which model scores each client: its label, or for a client without one what the
-    method would choose (for scoring only), hyper being what the next round would get; None: model 0 scores those. Clients that
-    hold no training data are the engine's: they take the model with the smallest loss on their test data."""
+    method would choose (for scoring only), hyper being what the next round would get; None: model 0 scores those."""
     extras: Callable[[Any], dict[str, Array]] | None = None
     """(state) -> arrays kept once, after the last round (a similarity matrix, an embedding); any shapes."""
     also: Callable[[Any], dict[str, tuple[Array, Array]]] | None = None
     """(state) -> name → (f32[K, d], i32[C]): other models that clients have besides the one that counts (a personal model, a
-    global one). Their accuracy is recorded at each evaluation as the diagnostic `accuracy_<name>`."""
+    global one). Their accuracy on the clients that hold training data is recorded at each evaluation as the diagnostic
+    `accuracy_<name>`."""
+    chooses: bool = True
+    """Whether a client that holds no training data takes the model in use with the smallest loss on its test data; False: `models`
+    and `score` say which it has (the method knows its group, or its clients have models of their own)."""

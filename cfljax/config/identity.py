@@ -55,6 +55,23 @@ def _scored_by_training(config: Config) -> bool:
     return may and train["lr_decay"] != 1 and train["score"] == "all"
 
 
+def _may_have_test_only_clients(config: Config) -> bool:
+    """Whether there may be clients that hold no training data."""
+    from cfljax.federation import PARTITIONS
+
+    data = config["data"]
+    empty = data.get("test_clients") or data.get("test_only") == "keep" or data.get("min_samples") == 0
+    return bool(empty) or not PARTITIONS.ours(data["partition"])
+
+
+def _may_leave_clients_out(config: Config) -> bool:
+    """Whether there may be clients that have never been drawn when they are scored."""
+    data, train = config["data"], config["train"]
+    drawn, clients = train["participation"], data.get("clients") or float("inf")
+    everyone = drawn == 1 if isinstance(drawn, float) else drawn >= clients
+    return not everyone or train["dropout"] > 0 or data.get("arrive") is not None
+
+
 CHANGES: tuple[Change, ...] = (
     Change(
         "contents of data",
@@ -80,6 +97,17 @@ CHANGES: tuple[Change, ...] = (
         "learning rate of scoring",
         _scored_by_training,
         "clients without a cluster were scored with what the first round's learning rate makes of them; now with the round's own",
+    ),
+    Change(
+        "clients that never train",
+        _may_have_test_only_clients,
+        "clients that hold no training data chose their model on the samples that they were scored on, got the first of more "
+        "than 32, took other clients' personal models, and counted in the accuracy of those that train",
+    ),
+    Change(
+        "Ditto's clients not yet drawn",
+        lambda config: config["method"]["name"] == "ditto" and _may_leave_clients_out(config),
+        "clients that had not been drawn yet were scored with the first model; now with the global one",
     ),
 )
 """In the order in which they were made."""

@@ -92,8 +92,9 @@ def rule(sending: Sending, key: jax.Array, hyper: Hyper, unit: jax.Array | float
 
 
 def liars(sending: Sending, hyper: Hyper, federation: Federation) -> jax.Array:
-    """bool[C]: who lies."""
-    return jax.vmap(lambda uid: _lies(sending, hyper, uid))(jnp.asarray(federation.uid)) & (federation.uid >= 0)
+    """bool[C]: who lies; a client that holds no training data never sends anything."""
+    trains = (federation.uid >= 0) & (federation.train.count > 0)
+    return jax.vmap(lambda uid: _lies(sending, hyper, uid))(jnp.asarray(federation.uid)) & trains
 
 
 def _lies(sending: Sending, hyper: Hyper, uid: jax.Array) -> jax.Array:

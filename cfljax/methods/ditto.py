@@ -2,7 +2,8 @@
 model w that the client was sent. The personal model is scored; the accuracy of w is the diagnostic `accuracy_global`.
 
 Both models are trained in the same round on the same stream of batches, for the run's epochs or steps, so that lam = 0 is local
-training and the global model is FedAvg's. A client that holds no training data has no personal model and is scored with w.
+training and the global model is FedAvg's. A client that holds no training data, or has not been drawn yet, has no personal model
+and is scored with w.
 
 Readings:
 - Work of the personal model. Paper: its own number of steps and its own rate. Here: those of the global one's training, on the same
@@ -52,8 +53,8 @@ class State(NamedTuple):
     """f32[1, d]."""
     personal: jax.Array
     """f32[C, d]."""
-    learns: jax.Array
-    """bool[C]: holds training data."""
+    drawn: jax.Array
+    """bool[C]: has trained its personal model."""
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
@@ -61,7 +62,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
         w = first_model(key, model)[None]
-        return State(w, jnp.tile(w, (federation.clients, 1)), jnp.asarray(federation.train.count) > 0)
+        return State(w, jnp.tile(w, (federation.clients, 1)), jnp.zeros(federation.clients, bool))
 
     def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         everyone = jnp.zeros_like(cohort.ids)
@@ -75,7 +76,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         kept = keep_own(cohort, personal.delta, own)
         either = cohort.mask & ~(usable(updates.delta) & usable(personal.delta))
         mixed = mixed._replace(nonfinite=jnp.sum(either, dtype=jnp.int32))
-        state = state._replace(w=mixed.new, personal=state.personal.at[cohort.ids].set(kept.new))
+        drawn = state.drawn.at[cohort.ids].max(cohort.mask)
+        state = State(mixed.new, state.personal.at[cohort.ids].set(kept.new), drawn)
         apart = jnp.where(cohort.mask, jnp.linalg.norm(kept.new - mixed.new, axis=1), 0.0)
         distance = jnp.sum(apart) / jnp.maximum(jnp.sum(cohort.mask), 1)
         before, after = w[everyone], mixed.new[everyone]
@@ -83,13 +85,13 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return state, info
 
     def models(state: State) -> tuple[jax.Array, jax.Array]:
-        own = jnp.where(state.learns[:, None], state.personal, state.w)
+        own = jnp.where(state.drawn[:, None], state.personal, state.w)
         return own, jnp.arange(own.shape[0], dtype=jnp.int32)
 
     def also(state: State) -> dict[str, tuple[jax.Array, jax.Array]]:
-        return {"global": (state.w, jnp.zeros(state.learns.shape, jnp.int32))}
+        return {"global": (state.w, jnp.zeros(state.drawn.shape, jnp.int32))}
 
-    return Method(init, round, models, also=also)
+    return Method(init, round, models, also=also, chooses=False)
 
 
 ditto = Entry(Config, make)

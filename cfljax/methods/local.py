@@ -1,4 +1,5 @@
-"""Local training only: every client keeps a model of its own and never talks to anybody.
+"""Local training only: every client keeps a model of its own and never talks to anybody. One that holds no training data, or was
+not drawn yet, is scored with the model that all start at.
 
 Communication: none.
 """
@@ -47,7 +48,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         info = report(federation, cohort, updates, start, mixed.new, mixed, traffic(cohort, 0, 0))
         return state._replace(models=state.models.at[cohort.ids].set(mixed.new)), info
 
-    return Method(init, round, models=lambda state: (state.models, state.labels))
+    return Method(init, round, models=lambda state: (state.models, state.labels), chooses=False)
 
 
 local = Entry(Config, make)

@@ -37,7 +37,7 @@ def make(config: fedavg.Config, model: Model, solver: Solver) -> Method:
         )
         return state._replace(models=models), info
 
-    return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup)
+    return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, chooses=False)
 
 
 oracle = Entry(fedavg.Config, make)

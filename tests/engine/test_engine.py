@@ -15,9 +15,13 @@ from cfljax.launch import checkpoint
 from cfljax.methods import METHODS
 from cfljax.resume import CheckpointMismatch, Spent
 from cfljax.simulate import simulate
-from cfljax.types import Jobs
+from cfljax.types import Jobs, Method
 from tests import toy
 from tests.reference import plain
+
+CHOOSES = Method(None, None, None)
+KNOWS = CHOOSES._replace(chooses=False)
+HALF = Settings(1, 1, test_choice="holdout")
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +157,7 @@ def test_clients_that_never_train_choose_by_loss(choice):
         group=federation.group.at[alone].set(1 - truth),  # what the oracle would say of them
     )
     entry = METHODS.entry("oracle")
-    method = entry.make(entry.options(), model, toy.solver(model, epochs=3))
+    method = entry.make(entry.options(), model, toy.solver(model, epochs=3))._replace(chooses=True)
     (output,) = simulate(method, model, federation, Settings(8, 4, test_choice=choice), [0], [{"lr": 0.2}])
     assert output.history["scored"][-1] == 6
     for c, group in zip((2, 3), truth, strict=True):
@@ -170,12 +174,32 @@ def test_clients_that_never_train_choose_among_the_models_in_use_and_not_where_t
     good = toy.solver(model, epochs=5).fit(jax.random.key(0), made, everyone(4, model), {"lr": jnp.float32(0.2)}).delta[0]
     models, scoring = jnp.stack([-good, good]), jnp.zeros(4, jnp.int32)
     for in_use, chosen in (([True, True], 1), ([True, False], 0), ([False, False], 1)):
-        labels, _ = _test_only(model, Settings(1, 1), federation, models, jnp.array(in_use), scoring)
+        labels, _ = _test_only(CHOOSES, model, Settings(1, 1), federation, models, jnp.array(in_use), scoring)
+        known, _ = _test_only(KNOWS, model, Settings(1, 1), federation, models, jnp.array(in_use), scoring)
+        assert not known.any()
         assert labels.tolist() == [chosen if c == alone else 0 for c in range(4)]
-    _, half = _test_only(model, Settings(1, 1, test_choice="holdout"), federation, models, jnp.array([True, True]), scoring)
+    _, half = _test_only(CHOOSES, model, HALF, federation, models, jnp.array([True, True]), scoring)
     assert half.count[alone] == federation.test.count[alone] - federation.test.count[alone] // 2
-    _, whole = _test_only(model, Settings(1, 1, test_choice="holdout"), federation, models[:1], jnp.array([True]), scoring)
+    _, whole = _test_only(CHOOSES, model, HALF, federation, models[:1], jnp.array([True]), scoring)
     assert np.array_equal(whole.count, federation.test.count)
+
+
+@pytest.mark.parametrize("used", [[70], [3, 70], range(71), range(33, 75)])
+def test_clients_that_never_train_choose_among_any_number_of_models(used):
+    model, made = toy.model(), toy.federation("iid", clients=4)
+    federation = toy.replace(made, train=toy.replace(made.train, count=made.train.count.at[2].set(0)))
+    models = jax.vmap(model.init)(jax.random.split(jax.random.key(3), 75)).at[50].set(jnp.nan)
+    in_use = jnp.zeros(75, bool).at[jnp.array(used)].set(True)
+    labels, _ = _test_only(CHOOSES, model, Settings(1, 1), federation, models, in_use, jnp.zeros(4, jnp.int32))
+    x, y = plain.Clients(federation).test[2]
+    losses = {k: plain.Net(6, 4).loss(np.asarray(models[k], np.float64), x, y) for k in used if k != 50}
+    assert labels.tolist() == [0, 0, min(losses, key=losses.get), 0]
+
+
+def test_clients_that_never_train_do_not_choose_where_models_are_personal_or_groups_known():
+    model = toy.model()
+    made = {name: METHODS.entry(name).make(METHODS.check(name, {}, "method"), model, toy.solver(model)) for name in METHODS}
+    assert [name for name in made if not made[name].chooses] == ["ditto", "local", "oracle"]
 
 
 def test_a_model_that_nobody_has_is_not_to_be_chosen():

@@ -20,8 +20,27 @@ DECAY = {"lr_decay": 0.9}
         ("fedgroup", DECAY, []),
         ("joint", DECAY, []),
         ("ifca", DECAY, []),
+        ("ditto", {}, []),
+        ("ditto", {"participation": 100}, []),
+        ("ditto", {"participation": 99}, ["Ditto's clients not yet drawn"]),
+        ("ditto", {"participation": 0.5}, ["Ditto's clients not yet drawn"]),
+        ("ditto", {"dropout": 0.5}, ["Ditto's clients not yet drawn"]),
     ],
 )
 def test_runs_that_come_out_differently_say_so(method, train, changes):
     (run,) = read_spec({"data": "digits", "method": [method], "train": train}).runs()
     assert list(run.changes) == changes
+
+
+@pytest.mark.parametrize(
+    ("data", "concerned"),
+    [
+        ({"partition": "rotated", "test_clients": 4}, True),
+        ({"partition": "rotated"}, False),
+        ({"partition": "dirichlet", "min_samples": 0}, True),
+        ({"partition": "dirichlet"}, False),
+    ],
+)
+def test_runs_in_which_some_clients_never_train_say_so(data, concerned):
+    (run,) = read_spec({"data": {"name": "digits"} | data, "method": ["ifca"]}).runs()
+    assert ("clients that never train" in run.changes) == concerned

@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from cfljax.config import Train
 from cfljax.engine import Settings
 from cfljax.errors import SpecError
+from cfljax.federation.pack import pad
 from cfljax.methods import METHODS
 from cfljax.methods.fedbcd import step_counts
 from cfljax.options import traced
@@ -72,10 +74,15 @@ def test_fedbcd_is_scored_with_both_of_its_models_and_sends_one_each_way():
     entry, model, config = METHODS.entry("fedbcd"), toy.model(), METHODS.check("fedbcd", BCD, "method")
     method = entry.make(config, model, toy.solver(model))
     hyper = {"lr": 9.0} | traced(config) | NUMBERS
-    out = simulate(method, model, federation(), Settings(2, PARTICIPANTS, evaluations=2), [SEED], [hyper])[0]
-    z, personal = fedbcd.run(NET, federation(), start(SEED), SEED, 2, PARTICIPANTS, **NUMBERS)
-    clients = plain.Clients(federation())
-    assert out.history["accuracy"][-1] == pytest.approx(plain.accuracy(NET, clients, [z], [0] * 7))
+    made = federation()
+    longer = pad(made, clients=1)  # one that only tests, on what the first does
+    test = toy.replace(longer.test, start=longer.test.start.copy(), count=longer.test.count.copy())
+    test.start[7], test.count[7] = test.start[0], test.count[0]
+    longer = jax.device_put(toy.replace(longer, test=test, uid=np.arange(8)))
+    out = simulate(method, model, longer, Settings(2, PARTICIPANTS, evaluations=2), [SEED], [hyper])[0]
+    z, personal = fedbcd.run(NET, made, start(SEED), SEED, 2, PARTICIPANTS, **NUMBERS)
+    clients = plain.Clients(made)
+    assert out.history["accuracy"][-1] == pytest.approx(plain.accuracy(NET, plain.Clients(longer), [z], [0] * 8))
     assert out.diag["accuracy_personal"][-1] == pytest.approx(plain.accuracy(NET, clients, personal, range(7)))
     assert out.history["bytes_up"][-1] == out.history["bytes_down"][-1] == 4 * 2 * PARTICIPANTS * model.size
 
@@ -104,6 +111,13 @@ def test_ditto_survives_a_broken_client():
     out = run_ditto(broken(federation(), 1))
     assert np.isfinite(out.models()).all() and np.array_equal(out.models()[1], out.models(0)[1])
     assert sum(info.nonfinite for info in out.infos) > 0
+
+
+def test_clients_that_were_not_drawn_yet_are_scored_with_the_global_model():
+    out = play("ditto", federation(), {"lam": 0.8}, 1, 2, SEED)
+    drawn = np.isin(np.arange(7), plain.cohort(SEED, 0, np.arange(7), 2))
+    w, personal = ditto.run(NET, federation(), start(SEED), SEED, 1, 2, 0.8)
+    assert np.abs(out.models() - np.where(drawn[:, None], personal, w)).max() < 1e-5
 
 
 def test_clients_without_training_data_are_scored_with_the_global_model():
