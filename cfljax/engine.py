@@ -18,6 +18,8 @@ from cfljax.evaluate import least_loss_among, score
 from cfljax.local.send import Sending, as_trained_on, liars
 from cfljax.types import Federation, Hyper, Info, Method, Model, Split, Traffic
 
+WORD = 1 << 20
+"""Sums of traffic are kept in two words: a million clients send 2³¹ models in some hundred rounds."""
 HOPELESS = 1e6
 """A mean test loss above this, or none that is finite, is a run that has diverged."""
 
@@ -51,8 +53,8 @@ class Carry(NamedTuple):
     state: Any
     info: Info
     """Of the last round."""
-    traffic: Traffic
-    """Since the start."""
+    traffic: jax.Array
+    """i32[4, 2]: each number of Traffic since the start, as multiples of WORD and the rest."""
     nonfinite: jax.Array
     """i32[] broken updates since the start."""
     diverged_at: jax.Array
@@ -79,8 +81,7 @@ def make_program(method: Method, model: Model, settings: Settings) -> Program:
     def start(key: jax.Array, hyper: Hyper, setup: dict[str, jax.Array], federation: Federation) -> Carry:
         state = method.init(key, as_trained_on(settings.sending, hyper, federation), hyper, setup)
         zero = _zeros(jax.eval_shape(lambda s: _round(method, settings, key, s, federation, hyper, jnp.int32(0))[1], state))
-        nothing = Traffic(*(jnp.int32(0),) * 4)
-        return Carry(state, zero, nothing, jnp.int32(0), jnp.int32(-1), jnp.full(federation.clients, jnp.nan))
+        return Carry(state, zero, jnp.zeros((4, 2), jnp.int32), jnp.int32(0), jnp.int32(-1), jnp.full(federation.clients, jnp.nan))
 
     def chunk(
         carry: Carry, key: jax.Array, hyper: Hyper, federation: Federation, bounds: jax.Array
@@ -89,7 +90,7 @@ def make_program(method: Method, model: Model, settings: Settings) -> Program:
 
         def body(t: jax.Array, carry: Carry) -> Carry:
             state, info = _round(method, settings, key, carry.state, federation, hyper, t)
-            total = Traffic(*(a + b for a, b in zip(carry.traffic, info.traffic, strict=True)))
+            total = _with(carry.traffic, info.traffic)
             lost = (carry.diverged_at < 0) & info.lost
             diverged_at = jnp.where(lost, t + 1, carry.diverged_at)
             return Carry(state, info, total, carry.nonfinite + info.nonfinite, diverged_at, carry.client_accuracy)
@@ -123,6 +124,13 @@ def make_program(method: Method, model: Model, settings: Settings) -> Program:
 
 def _zeros(shapes: Any) -> Any:
     return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
+
+
+def _with(traffic: jax.Array, more: Traffic) -> jax.Array:
+    """i32[4, 2]: the sum with that of a round."""
+    new = jnp.stack(more)
+    high, low = traffic[:, 0] + new // WORD, traffic[:, 1] + new % WORD
+    return jnp.stack([high + low // WORD, low % WORD], axis=1)
 
 
 def _round(
@@ -200,10 +208,8 @@ def _evaluate(
         who = who & ~liars(settings.sending, hyper, federation)
     scores = score(model, federation, test, models, scoring, who, settings.sequential)
     fair = metrics.fairness(scores.correct, scores.samples)
-    usable = jnp.isfinite(scores.loss) & (scores.samples > 0)
-    loss = jnp.sum(jnp.where(usable, scores.loss, 0.0)) / jnp.sum(jnp.where(usable, scores.samples, 0))
-    new = (federation.arrive > 0) & (scores.samples > 0)
-    newcomers = jnp.sum(jnp.where(new, scores.correct, 0.0)) / jnp.sum(jnp.where(new, scores.samples, 0))
+    loss = metrics.mean_loss(scores.loss, scores.samples)
+    newcomers = metrics.fairness(scores.correct, jnp.where(federation.arrive > 0, scores.samples, 0)).accuracy
     info = carry.info
     row: dict[str, Any] = {
         "accuracy": fair.accuracy,
@@ -221,7 +227,7 @@ def _evaluate(
         "clusters": jnp.sum(in_use).astype(jnp.float32),
         "scored": jnp.sum(scores.samples > 0).astype(jnp.float32),
         "nonfinite": carry.nonfinite.astype(jnp.float32),
-        "traffic": jnp.stack(carry.traffic),
+        "traffic": carry.traffic,
         "diag": info.diag | _also(method, model, settings, carry.state, federation, test, who, ids),
     }
     seen = metrics.Seen(model, federation, test, models, labels, scoring, who, *scores, t)

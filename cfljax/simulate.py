@@ -12,7 +12,7 @@ import numpy as np
 
 from cfljax import distributed, keys
 from cfljax.clock import Clock
-from cfljax.engine import Carry, Settings, make_program
+from cfljax.engine import WORD, Carry, Settings, make_program
 from cfljax.local.send import Sending, as_trained_on, exact_share
 from cfljax.local.shards import lying, placed, sharded
 from cfljax.local.spread import everywhere
@@ -258,7 +258,7 @@ def _outputs(
         state = jax.tree.map(lambda a, r=r: a[r], carry.state)
         models, labels = method.models(state)
         once = {} if method.extras is None else {name: np.asarray(v) for name, v in method.extras(state).items()}
-        vectors_down, vectors_up, floats_down, floats_up = row.pop("traffic").T.astype(np.float64)
+        vectors_down, vectors_up, floats_down, floats_up = (row.pop("traffic").astype(np.float64) @ np.array([WORD, 1.0])).T
         history = {name: np.asarray(v) for name, v in row.items() if name not in ("labels", "diag", "valid")}
         history["bytes_down"] = 4 * (vectors_down * model.size + floats_down)
         history["bytes_up"] = vectors_up * (4 * model.size if vector_up is None else vector_up) + 4 * floats_up

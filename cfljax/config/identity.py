@@ -72,6 +72,13 @@ def _may_leave_clients_out(config: Config) -> bool:
     return not everyone or train["dropout"] > 0 or data.get("arrive") is not None
 
 
+def _sends_very_much(config: Config) -> bool:
+    """Whether 2³¹ models or more may be sent in all rounds, in one direction."""
+    data, train, method = config["data"], config["train"], config["method"]
+    drawn, clients = train["participation"], data.get("clients") or 0
+    return train["rounds"] * (drawn * clients if isinstance(drawn, float) else drawn) * 2 * method.get("clusters", 1) >= 2**31
+
+
 CHANGES: tuple[Change, ...] = (
     Change(
         "contents of data",
@@ -108,6 +115,16 @@ CHANGES: tuple[Change, ...] = (
         "Ditto's clients not yet drawn",
         lambda config: config["method"]["name"] == "ditto" and _may_leave_clients_out(config),
         "clients that had not been drawn yet were scored with the first model; now with the global one",
+    ),
+    Change(
+        "sums of very many samples",
+        lambda config: config["data"].get("test") == "global" and (config["data"].get("clients") or 0) >= 20_000,
+        "with more than 2³¹ test samples in all, of clients that share a test set, the mean loss was wrong",
+    ),
+    Change(
+        "sums of very much traffic",
+        _sends_very_much,
+        "bytes_up and bytes_down were wrong from 2³¹ models on",
     ),
 )
 """In the order in which they were made."""

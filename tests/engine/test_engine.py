@@ -15,7 +15,7 @@ from cfljax.launch import checkpoint
 from cfljax.methods import METHODS
 from cfljax.resume import CheckpointMismatch, Spent
 from cfljax.simulate import simulate
-from cfljax.types import Jobs, Method
+from cfljax.types import Jobs, Method, Traffic
 from tests import toy
 from tests.reference import plain
 
@@ -54,6 +54,19 @@ def test_evaluating_less_often_changes_nothing_else(parts):
     assert np.array_equal(often.models, seldom.models)
     assert np.array_equal(often.history["accuracy"][[0, 4, 6]], seldom.history["accuracy"])
     assert np.array_equal(often.history["bytes_up"][[0, 4, 6]], seldom.history["bytes_up"])
+
+
+def test_traffic_is_counted_beyond_two_thousand_million(parts):
+    method, model, federation = parts
+
+    def much(*args):
+        state, info = method.round(*args)
+        return state, info._replace(traffic=Traffic(*(jnp.int32(n) for n in (2**31 - 1, 7, 0, 2**20))))
+
+    (output,) = run((method._replace(round=much), model, federation), Settings(5, 3))
+    times = np.arange(6.0)
+    assert output.history["bytes_down"].tolist() == (4 * model.size * (2.0**31 - 1) * times).tolist()
+    assert output.history["bytes_up"].tolist() == ((4 * model.size * 7 + 4 * 2.0**20) * times).tolist()
 
 
 def test_numbers_and_seeds_share_one_program(parts):
@@ -199,7 +212,7 @@ def test_clients_that_never_train_choose_among_any_number_of_models(used):
 def test_clients_that_never_train_do_not_choose_where_models_are_personal_or_groups_known():
     model = toy.model()
     made = {name: METHODS.entry(name).make(METHODS.check(name, {}, "method"), model, toy.solver(model)) for name in METHODS}
-    assert [name for name in made if not made[name].chooses] == ["ditto", "local", "oracle"]
+    assert {name for name in made if not made[name].chooses} == {"ditto", "local", "oracle"}
 
 
 def test_a_model_that_nobody_has_is_not_to_be_chosen():

@@ -95,3 +95,20 @@ def test_cluster_accuracy():
     labels, correct, count = np.int32([0, 1, 0, -1, 2]), np.float32([1, 2, 3, 4, np.nan]), np.float32([2, 4, 4, 4, 0])
     out = compiled(metrics.cluster_accuracy, labels, correct, count, clusters=3)
     assert out[:2].tolist() == pytest.approx([4 / 6, 0.5]) and np.isnan(out[2])
+
+
+def test_clusters_and_losses_of_very_many_samples():
+    """More samples than float32 counts in a cluster, and than int32 counts in all."""
+    rng = np.random.default_rng(0)
+    correct = rng.binomial(97, 0.7, 300_000)
+    out = compiled(metrics.cluster_accuracy, np.zeros(300_000, np.int32), np.float32(correct), np.full(300_000, 97), clusters=2)
+    assert np.isclose(out[0], correct.mean() / 97, rtol=1e-6) and np.isnan(out[1])
+    loss = rng.uniform(1e3, 1e4, 300_000).astype(np.float32)
+    mean = compiled(metrics.mean_loss, loss, np.full(300_000, 10_000, np.int32))
+    assert np.isclose(mean, loss.mean(dtype=np.float64) / 10_000, rtol=1e-6)
+
+
+def test_the_mean_loss_is_over_clients_that_have_one():
+    loss, count = np.float32([2.0, np.nan, 9.0, 4.0]), np.int32([1, 1, 0, 2])
+    assert compiled(metrics.mean_loss, loss, count) == 2.0
+    assert np.isnan(compiled(metrics.mean_loss, loss[1:3], count[1:3]))

@@ -44,3 +44,19 @@ def test_runs_that_come_out_differently_say_so(method, train, changes):
 def test_runs_in_which_some_clients_never_train_say_so(data, concerned):
     (run,) = read_spec({"data": {"name": "digits"} | data, "method": ["ifca"]}).runs()
     assert ("clients that never train" in run.changes) == concerned
+
+
+@pytest.mark.parametrize(
+    ("clients", "test", "rounds", "change"),
+    [
+        (100, "global", 200, None),
+        (20_000, "own", 200, None),
+        (20_000, "global", 200, "sums of very many samples"),
+        (1_000_000, "own", 100, None),
+        (1_000_000, "own", 215, "sums of very much traffic"),
+    ],
+)
+def test_runs_in_which_a_sum_ran_over_say_so(clients, test, rounds, change):
+    data = {"name": "blobs", "partition": "iid", "clients": clients, "test": test}
+    (run,) = read_spec({"data": data, "method": [{"name": "ifca", "clusters": 10}], "train": {"rounds": rounds}}).runs()
+    assert list(run.changes) == ([] if change is None else [change])
