@@ -129,7 +129,7 @@ def _connected(chosen: RayOptions, workers: int | None, threads: int) -> Iterato
     else:
         _knock(address)
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     before = signal.getsignal(signal.SIGTERM)  # Ray puts its own in place
     try:
         ray.init(address=address, runtime_env={"env_vars": passed}, **quiet, **own)
