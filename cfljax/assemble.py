@@ -17,7 +17,7 @@ from cfljax.config.frozen import canonical
 from cfljax.engine import Settings
 from cfljax.errors import SpecError
 from cfljax.execution import Choice, choose, work_of
-from cfljax.federation.pack import nbytes, pack
+from cfljax.federation.pack import learners, nbytes, pack
 from cfljax.local.plan import gram_sizes
 from cfljax.local.products import grams_of
 from cfljax.local.send import Sending
@@ -99,10 +99,9 @@ def sending_of(run: Run) -> Sending:
 def settings_of(run: Run, federation: Federation, d: int) -> Settings:
     """What the run's program is compiled for."""
     train = run.train
-    clients = int(np.sum(np.asarray(federation.uid) >= 0))
     return Settings(
         rounds=train.rounds,
-        participants=train.participants(clients),
+        participants=participants_of(run, federation),
         eval_every=train.eval_every,
         evaluations=min(CHUNK, -(-train.rounds // train.eval_every)),
         sequential=sequential(),
@@ -116,6 +115,11 @@ def settings_of(run: Run, federation: Federation, d: int) -> Settings:
         sending=sending_of(run),
         vector_up=train.vector_bytes(d),
     )
+
+
+def participants_of(run: Run, federation: Federation) -> int:
+    """How many places a round has for participants."""
+    return run.train.places(int(np.sum(learners(federation))), federation.clients)
 
 
 def choice_of(run: Run, model: Model, federation: Federation) -> Choice:
@@ -175,7 +179,8 @@ def _host_federation(key: _FederationKey) -> Federation:
     config, seed = key
     source = config.load()
     parts = config.divide(source)
-    return pack(parts, source, config.normalise, arrivals(config.arrive, len(parts.train), seed))
+    trains = np.array([len(rows) > 0 for rows in parts.train])
+    return pack(parts, source, config.normalise, arrivals(config.arrive, trains, seed))
 
 
 @functools.lru_cache(maxsize=2)

@@ -8,6 +8,7 @@ import numpy as np
 
 from cfljax.config import Run
 from cfljax.config.train import Forced
+from cfljax.federation.pack import learners
 from cfljax.local import lanes, speed
 from cfljax.local.plan import Plan, block_of, gram_sizes
 from cfljax.local.products import memory
@@ -48,7 +49,7 @@ def work_of(run: Run) -> Work:
 def choose(run: Run, model: Model, federation: Federation, in_turn: bool, devices: int = 1) -> Choice:
     """The run's plan: as it says, else as the machine's measured speed and the shapes suggest."""
     forced, work = run.train.forced, work_of(run)
-    participants = run.train.participants(federation.clients)
+    participants = run.train.places(int(np.sum(learners(federation))), federation.clients)
     updates = 4 * participants * model.size
     stream = 0  # a robust rule needs all updates at once
     if run.train.touches.robust is None:

@@ -135,7 +135,7 @@ def _even(group: list[Run], key: str, program: str, parts: int) -> list[Batch]:
 def memory(batch: Batch, size: Mapping[str, int]) -> int:
     """Bytes on the device, roughly: the pool once, and for each run of the batch the models of clusters (kept, updated and
     evaluated) and of the participants that are held at once (start, weights, gradient, update), and what the method says it holds.
-    `size` has clients, pool_bytes and parameters (d)."""
+    `size` has clients, pool_bytes and parameters (d), and, where not all clients train, the learners."""
     participants = _at_once(batch.first, size)
     clusters = getattr(batch.first.options, "clusters", None)
     models = 3 * (clusters if isinstance(clusters, int) else 1) + 4 * participants
@@ -145,7 +145,7 @@ def memory(batch: Batch, size: Mapping[str, int]) -> int:
 
 def _at_once(run: Run, size: Mapping[str, int]) -> int:
     """Of how many participants the updates are held at once."""
-    participants = run.train.participants(size["clients"])
+    participants = run.train.places(_able(size), size["clients"])
     if not getattr(run.options, "streams", True) or run.train.touches.robust is not None:
         return participants
     forced = run.train.forced.stream
@@ -153,10 +153,15 @@ def _at_once(run: Run, size: Mapping[str, int]) -> int:
     return min(participants, block) if block else participants
 
 
+def _able(size: Mapping[str, int]) -> int:
+    """How many clients train."""
+    return size.get("learners", size["clients"])
+
+
 def held(run: Run, size: Mapping[str, int]) -> dict[str, int]:
     """What the method holds in memory at once, by its own account: words → numbers of four bytes."""
     says = getattr(run.options, "held", None)
-    participants, d = run.train.participants(size["clients"]), size["parameters"]
+    participants, d = run.train.places(_able(size), size["clients"]), size["parameters"]
     own = says(size["clients"], participants, d) if says else {}
     if run.train.touches.robust is not None:
         own = own | {"the updates of a round twice, for train.robust": 2 * participants * d}
@@ -176,7 +181,7 @@ def check_memory(batch: Batch, size: Mapping[str, int], there: int) -> None:
 
 def communication(run: Run, size: Mapping[str, int]) -> tuple[float, float]:
     """Bytes (down, up) of a whole run with one model down and one update up per participant and round."""
-    trained, d = run.train.participants(size["clients"]) * run.train.rounds, size["parameters"]
+    trained, d = run.train.participants(_able(size)) * run.train.rounds, size["parameters"]
     return 4.0 * d * trained, float(run.train.vector_bytes(d) * trained)
 
 

@@ -223,15 +223,17 @@ def read_arrive(table: dict[str, Any], where: str) -> Arrive:
     return Arrive(late.clients or 0, late.rate or 0.0, first, last)
 
 
-def arrivals(arrive: Arrive | None, clients: int, seed: int) -> np.ndarray:
-    """i32[C]: the first round in which each client can take part."""
-    rounds = np.zeros(clients, np.int32)
+def arrivals(arrive: Arrive | None, trains: np.ndarray, seed: int) -> np.ndarray:
+    """i32[C]: the first round in which each client can take part. Late are clients that train (bool[C]); the others do not
+    take part, and are there from the start."""
+    rounds = np.zeros(len(trains), np.int32)
     if arrive is None:
         return rounds
-    count = arrive.clients or round(arrive.rate * clients)
-    if count > clients:
-        raise SpecError(f"data.arrive.clients = {count}: there are only {clients} clients")
+    able = np.flatnonzero(trains)
+    count = arrive.clients or round(arrive.rate * len(able))
+    if count > len(able):
+        raise SpecError(f"data.arrive.clients = {count}: there are only {len(able)} clients that train")
     rng = np.random.default_rng([seed, 0x61727276])
-    late = rng.permutation(clients)[:count]
+    late = able[rng.permutation(len(able))[:count]]
     rounds[late] = rng.integers(arrive.first, arrive.last, size=count, endpoint=True)
     return rounds

@@ -79,6 +79,12 @@ def _sends_very_much(config: Config) -> bool:
     return train["rounds"] * (drawn * clients if isinstance(drawn, float) else drawn) * 2 * method.get("clusters", 1) >= 2**31
 
 
+def _takes_a_share(config: Config) -> bool:
+    """Whether some of the clients are drawn by their number: a fraction for each round, or those that come late."""
+    drawn = config["train"]["participation"]
+    return (isinstance(drawn, float) and drawn < 1) or config["data"].get("arrive") is not None
+
+
 CHANGES: tuple[Change, ...] = (
     Change(
         "contents of data",
@@ -125,6 +131,12 @@ CHANGES: tuple[Change, ...] = (
         "sums of very much traffic",
         _sends_very_much,
         "bytes_up and bytes_down were wrong from 2³¹ models on",
+    ),
+    Change(
+        "shares of the clients that train",
+        lambda config: _may_have_test_only_clients(config) and _takes_a_share(config),
+        "train.participation as a fraction and data.arrive also counted clients that never train: more took part in a round, and "
+        "fewer of those that train came late",
     ),
 )
 """In the order in which they were made."""

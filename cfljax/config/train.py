@@ -32,7 +32,7 @@ class Train:
     """The `train` table."""
 
     rounds: int = option(100, "communication rounds", low=1, high=10**9)
-    participation: int | float = option(1.0, "clients per round: a fraction up to 1.0, or a count as an integer", above=0)
+    participation: int | float = option(1.0, "a round's clients: a fraction up to 1.0 of those that train, or a count", above=0)
     epochs: int | None = option(None, "local passes over a client's data (1 unless `steps` is given)", low=1, high=10**9)
     steps: int | None = option(None, "local optimiser steps, in place of `epochs`", low=1, high=10**9)
     batch: int | str = option(10, "samples per step, or all of them", low=1, choices=("full",))
@@ -94,8 +94,14 @@ class Train:
         """Bytes of an update of d numbers on its way up."""
         return 4 * d if (way := self.touches.compress) is None else way.bytes(d)
 
+    def places(self, able: int, clients: int) -> int:
+        """How many places a round has for participants, if so many of the clients train: where all of these take part, one for
+        each client, so that they keep their order."""
+        drawn = self.participants(able)
+        return drawn if drawn < able else clients
+
     def participants(self, clients: int) -> int:
-        """How many of so many clients take part in a round."""
+        """How many of so many clients that train take part in a round."""
         if isinstance(self.participation, int):
             return min(self.participation, clients)
         return max(1, round(self.participation * clients))

@@ -105,6 +105,11 @@ def _view(parts: Parts) -> View | None:
     return View(np.asarray(parts.view, np.int32), parts.pixels, parts.labels, parts.gain, parts.offset)
 
 
+def learners(federation: Federation) -> np.ndarray:
+    """bool[C]: real clients that hold training data, late ones included."""
+    return (np.asarray(federation.uid) >= 0) & (np.asarray(federation.train.count) > 0)
+
+
 def nbytes(federation: Federation) -> int:
     """Bytes of all arrays."""
     return sum(leaf.nbytes for leaf in jax.tree.leaves(federation))

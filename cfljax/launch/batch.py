@@ -14,6 +14,7 @@ from cfljax import distributed
 from cfljax.assemble import Assembled, assemble, memory_there, sequential
 from cfljax.config import Run
 from cfljax.errors import CfljaxError, DataError, StoreError
+from cfljax.federation.pack import learners
 from cfljax.launch import together
 from cfljax.launch.checkpoint import Keeper
 from cfljax.launch.devices import threads
@@ -74,7 +75,7 @@ def run_batch(
 def _units(batch: Batch, keep: str, target: float | None, progress: Progress | None, keeper: Keeper | None) -> list[Unit]:
     """The units of a batch that is well."""
     parts = assemble(batch.first, batch.width)
-    size = {"clients": parts.federation.clients, "parameters": parts.model.size}
+    size = {"clients": parts.federation.clients, "parameters": parts.model.size, "learners": int(learners(parts.federation).sum())}
     check_memory(batch, size, memory_there())
     if distributed.connected():
         together.compare(batch, parts)

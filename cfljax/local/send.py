@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
+from cfljax.federation.pack import learners
 from cfljax.kernels.mix import PLAIN, Rule
 from cfljax.types import Federation, Hyper, View
 
@@ -110,8 +111,7 @@ def exact_share(sending: Sending, hyper: dict[str, float], federation: Federatio
     """HOST. The numbers with `attack.share` moved to where it makes liars of that share of the clients that train, rounded."""
     if "attack.share" not in hyper:
         return hyper
-    trains = (np.asarray(federation.uid) >= 0) & (np.asarray(federation.train.count) > 0)
-    luck = np.sort(np.asarray(_luck(sending.seed, jnp.asarray(federation.uid)))[trains])
+    luck = np.sort(np.asarray(_luck(sending.seed, jnp.asarray(federation.uid)))[learners(federation)])
     number = int(np.floor(hyper["attack.share"] * len(luck) + 0.5))
     return hyper | {"attack.share": float(luck[number - 1]) + 1 / _UNIT if number else 0.0}
 

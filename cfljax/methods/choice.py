@@ -11,6 +11,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.federation.gather import client_rows
+from cfljax.federation.pack import learners
 from cfljax.kernels.choose import least_loss, reseed_empty
 from cfljax.kernels.mix import weights_by
 from cfljax.local.data import shuffle
@@ -24,7 +25,7 @@ DIVISORS = ("participants", "clients", "members")
 
 def need_clients(federation: Federation, clusters: int, name: str) -> None:
     """HOST. SpecError if there are more clusters than clients that train."""
-    train = int(np.sum((np.asarray(federation.uid) >= 0) & (np.asarray(federation.train.count) > 0)))
+    train = int(np.sum(learners(federation)))
     if clusters > train:
         raise SpecError(f"method.{name}.clusters = {clusters}: only {train} clients train; give at most {train}")
 

@@ -42,12 +42,13 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.errors import SpecError
+from cfljax.federation.pack import learners
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.kernels.mix import weights_by
 from cfljax.local.solver import Solver, Work
 from cfljax.methods.cold_start import COLD_STARTS, directions, first_groups, founders
 from cfljax.methods.common import first_model, jobs_from, sizes, traffic
-from cfljax.methods.pretrain import CHUNK, all_updates, learners, pretrain, pretrainer, work_before
+from cfljax.methods.pretrain import CHUNK, all_updates, pretrain, pretrainer, work_before
 from cfljax.methods.similarity import compared_size, similarity
 from cfljax.methods.together import tell, train_together
 from cfljax.options import option

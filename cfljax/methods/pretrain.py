@@ -11,6 +11,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.errors import SpecError
+from cfljax.federation.pack import learners
 from cfljax.kernels.mix import PLAIN, Rule, with_noise
 from cfljax.kernels.robust import robust_sum
 from cfljax.local.shards import from_host
@@ -20,11 +21,6 @@ from cfljax.types import Array, Federation, Hyper, Jobs, Traffic
 
 CHUNK = 64
 """Clients that pre-train in one call."""
-
-
-def learners(federation: Federation) -> np.ndarray:
-    """bool[C]: HOST. Real clients that hold training data, late ones included."""
-    return (np.asarray(federation.uid) >= 0) & (np.asarray(federation.train.count) > 0)
 
 
 def ready(federation: Federation, method: str, clusters: int = 1) -> np.ndarray:

@@ -215,7 +215,7 @@ def _explain(spec: object) -> int:
 
 def _dry_run(spec: object) -> int:
     from cfljax import assemble, plan
-    from cfljax.federation.pack import nbytes
+    from cfljax.federation.pack import learners, nbytes
     from cfljax.privacy import present
 
     made = plan.batches(spec.runs(), 1)  # type: ignore[attr-defined]
@@ -224,7 +224,7 @@ def _dry_run(spec: object) -> int:
         federation = assemble.host_federation(batch.first)
         model = assemble.model_of(batch.first, federation)
         size = {"clients": federation.clients, "pool_bytes": nbytes(federation), "parameters": model.size}
-        return size | {"present": present(federation)}
+        return size | {"learners": int(learners(federation).sum()), "present": present(federation)}
 
     for message in spec.warnings:  # type: ignore[attr-defined]
         print(f"cfljax: {message}", file=sys.stderr)

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cfljax import cohort, keys
+from cfljax import assemble, cohort, keys
+from cfljax.config import read_spec
 from cfljax.federation.pack import pad, reorder
 from tests import toy
 
@@ -76,3 +77,16 @@ def test_the_highest_of_many_scores_are_those_of_a_full_sort():
     for scores in cases:
         scores = jnp.asarray(scores, jnp.int32)
         np.testing.assert_array_equal(quick(scores, 100), full(scores))
+
+
+def test_a_fraction_is_one_of_the_clients_that_train():
+    """Twenty clients train, and twenty are there to be tested on."""
+    data = {"name": "digits", "partition": "rotated", "groups": 2, "clients": 20, "test_clients": 20}
+    found = {}
+    for participation in (0.5, 1.0, 7):
+        (run,) = read_spec({"data": data, "method": ["fedavg"], "train": {"participation": participation}}).runs()
+        federation = assemble.host_federation(run)
+        places = assemble.settings_of(run, federation, 1).participants
+        drawn = cohort.draw(KEY, jax.device_put(federation), places, 0, {})
+        found[participation] = places, int(drawn.mask.sum())
+    assert found == {0.5: (10, 10), 1.0: (40, 20), 7: (7, 7)}

@@ -32,6 +32,17 @@ def test_runs_that_come_out_differently_say_so(method, train, changes):
     assert list(run.changes) == changes
 
 
+def test_runs_that_draw_a_share_of_the_clients_of_which_some_never_train_say_so():
+    def concerned(participation, **data):
+        table = {"data": {"name": "digits", "partition": "rotated"} | data, "method": ["fedavg"]}
+        (run,) = read_spec(table | {"train": {"participation": participation}}).runs()
+        return "shares of the clients that train" in run.changes
+
+    some, late = {"test_clients": 20}, {"arrive": {"clients": 5, "round": 3}}
+    assert concerned(0.5, **some) and concerned(1.0, **some, **late)
+    assert not (concerned(1.0, **some) or concerned(10, **some) or concerned(0.5) or concerned(0.5, **late))
+
+
 @pytest.mark.parametrize(
     ("data", "concerned"),
     [
