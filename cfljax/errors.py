@@ -34,6 +34,10 @@ class SpecWarning(UserWarning):
     """Something in a spec that is allowed and may not be what was meant."""
 
 
+class DataWarning(UserWarning):
+    """Something in people's data that is left out."""
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """`'; did you mean "x"?'` for a near miss, else the list of what is known."""
     known = sorted(known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from cfljax.types import Source
 KINDS = ("images", "csv", "parquet", "leaf", "numpy", "datasets")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 _SEED = 0
+_OWNERS = "the {} samples have owners and the {} samples none; say whose they all are"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +53,18 @@ class Part(NamedTuple):
     """Where the file has them: then y holds their positions."""
 
 
+class Table(NamedTuple):
+    """Columns as they are found."""
+
+    where: str
+    names: list[str]
+    rows: int
+    column: Callable[[str], np.ndarray]
+    """Reads one, [n, …]; only those that are wanted are read."""
+    class_names: dict[str, list[str]]
+    """Of label columns that hold positions of names."""
+
+
 def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, folder: str | None, replace: bool) -> Path:
     """Import what is at `place`; the folder in which it is kept, under a name that specs may use."""
     where = Path(place).expanduser()
@@ -69,6 +83,25 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
     source, class_names = read(name, where, kind or kind_of(where), wanted)
     mapped.write(source, target, class_names, where.name, replace)
     return target
+
+
+_COLUMNS = ("label", "user", "x", "drop", "one_hot", "shape", "test")
+_USED = {
+    "images": ("shape", "grey", "by_user", "test"),
+    "csv": _COLUMNS,
+    "parquet": (*_COLUMNS, "grey"),
+    "datasets": (*_COLUMNS, "grey"),
+    "numpy": ("shape", "test"),
+    "leaf": (),
+}
+"""The flags that mean something, by kind."""
+
+
+def check_flags(kind: str, wanted: Wanted) -> None:
+    """A SpecError for a flag that would do nothing."""
+    for field in dataclasses.fields(Wanted):
+        if field.name not in (*_USED[kind], "test_fraction") and getattr(wanted, field.name) != field.default:
+            raise SpecError(f"--{field.name.replace('_', '-')}: means nothing where {kind} is imported; leave it out")
 
 
 def kind_of(where: Path) -> str:
@@ -93,23 +126,31 @@ def kind_of(where: Path) -> str:
 
 def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, list[str]]:
     """(the data set, names of its classes)."""
+    check_flags(kind, wanted)
     if kind == "leaf":
         source = leaf.read(name, where, FileOptions())
         return source, list(map(str, range(source.classes)))
     if kind == "numpy" and where.is_file() and "x_test" in npz.names(where):
         source = npz.read(name, where)
+        if source.user_train is not None and source.user_test is None:
+            raise DataError(f"{where}: {_OWNERS.format('training', 'test')}")
+        if wanted.shape or wanted.test:
+            raise SpecError(
+                f"{'--shape' if wanted.shape else '--test'}: {where} has training and test samples in their form; leave it out"
+            )
         return source, list(map(str, range(source.classes)))
-    from cfljax.data.importing_images import read_images
-    from cfljax.data.importing_tables import READERS
+    from cfljax.data.importing_tables import KIND
 
-    reader = ({"images": read_images} | READERS)[kind]
+    reader, together = KIND[kind]
     train, test = reader(where, wanted)
-    if test is None and wanted.test is not None:
+    if wanted.test is not None:
+        if test is not None:
+            raise SpecError(f"--test {wanted.test}: {where} has a test part of its own; leave one of the two out")
         other = Path(wanted.test).expanduser()
         if not other.exists():
             raise DataError(f"--test {wanted.test}: there is no such file or folder")
         test = reader(other, wanted)[0]
-    return assembled(name, str(where), train, test, wanted.test_fraction)
+    return assembled(name, str(where), *together(train, test, wanted), wanted.test_fraction)
 
 
 def assembled(name: str, where: str, train: Part, test: Part | None, share: float) -> tuple[Source, list[str]]:
@@ -117,12 +158,13 @@ def assembled(name: str, where: str, train: Part, test: Part | None, share: floa
     if test is None:
         train, test = split(train, share)
     names, (y_train, y_test) = numbered(where, train, test)
-    users: tuple[np.ndarray, np.ndarray | None] | None = None
+    users = None
     if train.user is not None and test.user is not None:
         _, every = np.unique(np.concatenate([train.user.astype(str), test.user.astype(str)]), return_inverse=True)
         users = (every[: len(y_train)], every[len(y_train) :])
-    elif train.user is not None:
-        users = (np.unique(train.user.astype(str), return_inverse=True)[1], None)
+    elif train.user is not None or test.user is not None:
+        sides = ("training", "test") if test.user is None else ("test", "training")
+        raise DataError(f"{where}: {_OWNERS.format(*sides)}")
     source = arrays.source(name, where, (train.x, y_train), (test.x, y_test), classes=len(names), users=users)
     return source, names
 

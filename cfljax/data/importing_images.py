@@ -4,79 +4,159 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from cfljax.data.bounded import reason
 from cfljax.data.importing import Part, Wanted
-from cfljax.errors import DataError
+from cfljax.errors import DataError, DataWarning
 
 ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
-_TEST = ("test", "val", "validation", "valid")
+_TRAIN = ("train", "training")
+_TEST = ("test", "testing", "val", "validation", "valid")
+_GREY = ("1", "L", "LA", "La")
 
 
-def read_images(folder: Path, wanted: Wanted) -> tuple[Part, Part | None]:
+class Picture(NamedTuple):
+    """One image and what it is called in messages."""
+
+    name: str
+    content: Path | IO[bytes]
+
+
+class Pictures(NamedTuple):
+    """Images that have been found and not read."""
+
+    where: Path
+    files: list[Path]
+    labels: list[str]
+    users: list[str] | None
+
+
+def read_images(folder: Path, wanted: Wanted) -> tuple[Pictures, Pictures | None]:
     """(train, test where there is a folder for it)."""
-    if (folder / "train").is_dir():
-        test = next((folder / name for name in _TEST if (folder / name).is_dir()), None)
-        train = _part(folder / "train", wanted, None)
-        return train, None if test is None else _part(test, wanted, train.x.shape[1:])
-    return _part(folder, wanted, None), None
+    inside = {item.name.lower(): item for item in _folders(folder)}
+    train = next((inside[name] for name in _TRAIN if name in inside), None)
+    tests = [inside[name] for name in _TEST if name in inside]
+    if train is None:
+        if tests and len(tests) == len(inside):
+            raise DataError(f"{folder}: has {tests[0].name} and no folder train beside it")
+        return _found(folder, wanted), None
+    left = [item.name for item in inside.values() if item not in (train, *tests[:1])]
+    if left:
+        warnings.warn(f"{folder}: left out: {', '.join(left)}", DataWarning, stacklevel=2)
+    return _found(train, wanted), _found(tests[0], wanted) if tests else None
 
 
-def _part(folder: Path, wanted: Wanted, form: tuple[int, ...] | None) -> Part:
+def _found(folder: Path, wanted: Wanted) -> Pictures:
     files, labels, users = [], [], []
     for owner in _folders(folder) if wanted.by_user else [folder]:
         for kind in _folders(owner):
-            found = sorted(f for f in kind.rglob("*") if f.suffix.lower() in ENDINGS and f.is_file())
+            found = sorted(f for f in kind.rglob("*") if f.suffix.lower() in ENDINGS and f.is_file() and not _hidden(f, kind))
             files += found
             labels += [kind.name] * len(found)
             users += [owner.name] * len(found)
     if not files:
         raise DataError(f"{folder}: has no images in folders by class ({'USER/CLASS' if wanted.by_user else 'CLASS'}/image.png)")
-    x = decoded(files, wanted, form)
-    return Part(x, np.array(labels), np.array(users) if wanted.by_user else None)
+    return Pictures(folder, files, labels, users if wanted.by_user else None)
 
 
 def _folders(folder: Path) -> list[Path]:
     return sorted(item for item in folder.iterdir() if item.is_dir() and not item.name.startswith("."))
 
 
-def decoded(files: list[Path], wanted: Wanted, form: tuple[int, ...] | None = None) -> np.ndarray:
-    """u8[n, height, width, channels]; `form`: the shape that they must have, to go with others."""
+def _hidden(file: Path, folder: Path) -> bool:
+    """What editors and systems keep beside images: .ipynb_checkpoints/x.png, ._x.png."""
+    return any(part.startswith(".") for part in file.relative_to(folder).parts)
+
+
+def joined(train: Pictures, test: Pictures | None, wanted: Wanted) -> tuple[Part, Part | None]:
+    """Both parts, decoded to one form."""
+    files = [*train.files, *(test.files if test else [])]
+    x = decoded(str(train.where), [Picture(str(file), file) for file in files], wanted)
+    cut, parts = len(train.files), []
+    for found, images in ((train, x[:cut]), (test, x[cut:])):
+        if found is not None:
+            parts.append(Part(images, np.array(found.labels), None if found.users is None else np.array(found.users)))
+    return parts[0], None if test is None else parts[1]
+
+
+def decoded(where: str, pictures: list[Picture], wanted: Wanted) -> np.ndarray:
+    """u8[n, height, width, channels]: one channel where no image has colours."""
     from tqdm import tqdm
 
-    x = None
-    for i, file in enumerate(tqdm(files, desc="images", unit="", disable=None)):
-        try:
-            image = to_array(file, wanted, None if form is None else form[-1])
-        except DataError:
-            raise
-        except Exception as e:  # whatever broken files provoke in Pillow's decoders
-            raise DataError(f"{file}: cannot be read as an image ({reason(e)})") from e
-        form = form or image.shape
-        if image.shape != form:
-            shapes = f"{_size(image.shape)}, the images before it {_size(form)}"
-            raise DataError(f"{file}: is {shapes}; bring all to one size with --shape 32x32")
-        x = np.empty((len(files), *form), np.uint8) if x is None else x
+    grey = wanted.grey or all(_opened(picture, _is_grey) for picture in pictures)
+    x: Any = None
+    for i, picture in enumerate(tqdm(pictures, desc="images", unit="", disable=None)):
+        image = _opened(picture, lambda found: _pixels(found, wanted.shape, grey))
+        x = np.empty((len(pictures), *image.shape), image.dtype) if x is None else x
+        if image.shape != x.shape[1:]:
+            shapes = f"{_size(image.shape)}, the images before it {_size(x.shape[1:])}"
+            raise DataError(f"{picture.name}: is {shapes}; bring all to one size with --shape 32x32")
+        if image.dtype != x.dtype:
+            raise DataError(f"{picture.name}: has {8 * image.itemsize} bits per channel, the images before it {8 * x.itemsize}")
         x[i] = image
-    assert x is not None
-    return x
+    return _bytes(where, x)
 
 
-def to_array(file: object, wanted: Wanted, channels: int | None = None) -> np.ndarray:
-    """One image, u8[height, width, 1 or 3]; grey where the first image is."""
+def _opened(picture: Picture, act: Any) -> Any:
+    """What `act` makes of the opened image."""
     from PIL import Image
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        with Image.open(file) as image:  # type: ignore[arg-type]
-            grey = wanted.grey or channels == 1 or (channels is None and image.mode in ("1", "L", "I;16", "LA"))
-            plain = image.convert("L" if grey else "RGB")
-            if wanted.shape:
-                plain = plain.resize((wanted.shape[1], wanted.shape[0]), Image.Resampling.BILINEAR)
-            made = np.asarray(plain, np.uint8)
+    if not isinstance(picture.content, Path):
+        picture.content.seek(0)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(picture.content) as image:
+                return act(image)
+    except Exception as e:  # whatever broken files provoke in Pillow's decoders
+        raise DataError(f"{picture.name}: cannot be read as an image ({reason(e)})") from e
+
+
+def _is_deep(image: Any) -> bool:
+    """16 bits per pixel; in PNG and PGM files Pillow also calls it 32."""
+    return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
+
+
+def _is_grey(image: Any) -> bool:
+    return image.mode in _GREY or _is_deep(image)
+
+
+def _pixels(image: Any, shape: tuple[int, ...], grey: bool) -> np.ndarray:
+    """u8 or u16[height, width, 1 or 3]. What is transparent is on white paper."""
+    from PIL import Image
+
+    deep = _is_deep(image)
+    if deep:
+        image = Image.fromarray(np.asarray(image).astype(np.float32))
+    elif image.mode in ("I", "F"):
+        raise ValueError("it has 32 bits per pixel, and nothing says what is white; save it with 8")
+    else:
+        if image.has_transparency_data:
+            paper = Image.new("RGBA", image.size, "white")
+            paper.alpha_composite(image.convert("RGBA"))
+            image = paper
+        image = image.convert("L" if grey else "RGB")
+    if shape:
+        image = image.resize((shape[1], shape[0]), Image.Resampling.BILINEAR)
+    made = np.rint(np.asarray(image)).astype(np.uint16) if deep else np.asarray(image, np.uint8)
     return made[..., None] if made.ndim == 2 else made
+
+
+def _bytes(where: str, x: np.ndarray) -> np.ndarray:
+    """16 bits as 8: 65535 becomes 255."""
+    if x.dtype == np.uint8:
+        return x
+    if x.max() < 1 << 15:
+        raise DataError(
+            f"{where}: the images have 16 bits per pixel, of which they use the lower half (at most {x.max()}), and nothing says "
+            "what is white; save them with 8 bits"
+        )
+    for i in range(len(x)):
+        x[i] = (x[i].astype(np.uint32) + 128) // 257
+    return x.astype(np.uint8)
 
 
 def _size(shape: tuple[int, ...]) -> str:

@@ -1,0 +1,144 @@
+"""Tables that pyarrow reads: Parquet files, and Arrow files of a Hugging Face data set saved to disk."""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cfljax.data.bounded import reason
+from cfljax.data.importing import Table, Wanted
+from cfljax.data.importing_images import Picture, decoded
+from cfljax.errors import DataError, DataWarning
+
+Tables = tuple[Table, Table | None]
+
+
+def read_parquet(where: Path, wanted: Wanted) -> Tables:
+    """A Parquet file, or a folder of them whose names begin with the part that they are: train, test (else validation). Without
+    such names all are the training part."""
+    files = [where] if where.is_file() else sorted(f for f in where.glob("*.parquet") if not f.name.startswith("."))
+    parts = {name: [f for f in files if f.name.lower().startswith(name)] for name in ("train", "test", "val")}
+    if where.is_file() or not any(parts.values()):
+        return _parquet(where, files, wanted), None
+    others = [f for f in files if not any(f in part for part in parts.values())]
+    if not parts["train"]:
+        parts["train"], others = others, []
+    if not parts["train"]:
+        raise DataError(f"{where}: has no training file (all names begin with test or val)")
+    test = "test" if parts["test"] else "val"
+    left = others + (parts["val"] if test == "test" else [])
+    if left:
+        warnings.warn(f"{where}: left out: {', '.join(f.name for f in left)}", DataWarning, stacklevel=2)
+    return _parquet(where, parts["train"], wanted), _parquet(where, parts[test], wanted) if parts[test] else None
+
+
+def _parquet(where: Path, files: list[Path], wanted: Wanted) -> Table:
+    arrow = _arrow(where)
+    import pyarrow.parquet
+
+    try:
+        table = arrow.concat_tables([pyarrow.parquet.read_table(f) for f in files])
+    except (arrow.ArrowException, OSError) as e:
+        raise DataError(f"{where}: cannot be read as Parquet ({reason(e)})") from e
+    return _from_arrow(str(where if len(files) > 1 else files[0]), table, wanted, {})
+
+
+def read_datasets(folder: Path, wanted: Wanted) -> Tables:
+    """What `datasets.Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote; read without that package."""
+    if not (folder / "dataset_dict.json").is_file():
+        return _saved(folder, wanted), None
+    splits = _json(folder / "dataset_dict.json").get("splits")
+    splits = splits if isinstance(splits, list) else []
+    test = next((s for s in ("test", "validation", "valid") if s in splits), None)
+    if "train" not in splits:
+        raise DataError(f"{folder}: has no split train; it has {', '.join(map(str, splits)) or 'none'}")
+    return _saved(folder / "train", wanted), None if test is None else _saved(folder / test, wanted)
+
+
+def _arrow(where: Path) -> Any:
+    try:
+        import pyarrow
+    except ImportError as e:
+        raise DataError(f'{where}: reading this needs pyarrow: pip install "cfljax[parquet]"') from e
+    return pyarrow
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as e:
+        raise DataError(f"{file}: cannot be read as JSON ({reason(e)})") from e
+    return found if isinstance(found, dict) else {}
+
+
+def _saved(folder: Path, wanted: Wanted) -> Table:
+    """One saved Dataset: Arrow streams, and what its columns mean."""
+    arrow = _arrow(folder)
+    state = _json(folder / "state.json")
+    if state.get("_indices_data_files"):
+        raise DataError(f"{folder}: is a selection of another data set; call flatten_indices() before save_to_disk")
+    files = [entry.get("filename") for entry in state.get("_data_files") or []]
+    if not files or not all(isinstance(f, str) and Path(f).name == f for f in files):
+        raise DataError(f"{folder / 'state.json'}: names no data files beside it")
+    try:
+        tables = []
+        for name in files:
+            with arrow.memory_map(str(folder / name)) as source:
+                tables.append(arrow.ipc.open_stream(source).read_all())
+        table = arrow.concat_tables(tables)
+    except (arrow.ArrowException, OSError) as e:
+        raise DataError(f"{folder}: cannot be read as Arrow ({reason(e)})") from e
+    features = _json(folder / "dataset_info.json").get("features") or {}
+    return _from_arrow(str(folder), table, wanted, features)
+
+
+def _from_arrow(where: str, table: Any, wanted: Wanted, features: dict[str, Any]) -> Table:
+    kinds = {c: f for c, f in features.items() if isinstance(f, dict) and f.get("_type") == "ClassLabel"}
+    names = {c: list(map(str, f["names"])) for c, f in kinds.items() if f.get("names")}
+
+    def column(name: str) -> np.ndarray:
+        return _arrow_column(f"{where}: column {name}", table.column(name).combine_chunks(), wanted)
+
+    return Table(where, list(table.column_names), len(table), column, names)
+
+
+def _arrow_column(where: str, column: Any, wanted: Wanted) -> np.ndarray:
+    """Numbers and texts [n], lists of numbers [n, …], images u8[n, height, width, channels]."""
+    import pyarrow as arrow
+
+    kind = column.type
+    if isinstance(kind, arrow.BaseExtensionType):  # Array2D and its like: lists inside
+        column, kind = column.storage, column.type.storage_type
+    if column.null_count:
+        raise DataError(f"{where} is empty in {column.null_count} rows")
+    if arrow.types.is_struct(kind) and "bytes" in [f.name for f in kind]:
+        return _images(where, [item["bytes"] for item in column.to_pylist()], wanted)
+    if arrow.types.is_binary(kind) or arrow.types.is_large_binary(kind):
+        return _images(where, column.to_pylist(), wanted)
+    shape = []
+    while arrow.types.is_list(kind) or arrow.types.is_large_list(kind) or arrow.types.is_fixed_size_list(kind):
+        inner, n = column.flatten(), len(column)
+        width = len(inner) // max(n, 1)
+        if arrow.types.is_fixed_size_list(kind) is False and not np.all(np.diff(column.offsets.to_numpy()) == width):
+            raise DataError(f"{where} has lists of different lengths")
+        shape.append(width)
+        column, kind = inner, inner.type
+    values = column.to_numpy(zero_copy_only=False)
+    if not shape:
+        return values
+    if values.dtype.kind not in "biuf":
+        raise DataError(f"{where} holds lists of {kind}, which are no numbers: --drop it")
+    return values.reshape(-1, *shape)
+
+
+def _images(where: str, contents: list[Any], wanted: Wanted) -> np.ndarray:
+    for i, content in enumerate(contents):
+        if not isinstance(content, bytes):
+            raise DataError(f"{where} names files in place of their contents in row {i + 1}; embed them before save_to_disk")
+    pictures = [Picture(f"{where}: the image in row {i + 1}", io.BytesIO(content)) for i, content in enumerate(contents)]
+    return decoded(where, pictures, wanted)

@@ -1,0 +1,182 @@
+"""Columns of a training table and of a test table into samples, labels and owners: by name, and the same for both."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cfljax.data.importing import Part, Table, Wanted
+from cfljax.errors import DataError, DataWarning, suggest
+
+LABELS = ("label", "labels", "class", "target", "y", "fine_label")
+USERS = ("user", "user_id", "client", "client_id")
+_GAPS = {"NA", "N/A", "nan", "NaN", "null", "NULL", "None"}
+"""Words for a value that is missing, among numbers; among names they are names."""
+_INDEX = re.compile(r"Unnamed: \d+(\.\d+)*|__index_level_\d+__")
+"""What pandas calls a column without a name, and the row numbers that it writes."""
+
+
+class Chosen(NamedTuple):
+    """Which column is what."""
+
+    label: str
+    user: str | None
+    x: list[str]
+
+
+def parts_of(train: Table, test: Table | None, wanted: Wanted) -> tuple[Part, Part | None]:
+    """Both parts; what a column is, its kinds, and whether numbers are bytes, is settled once for the two."""
+    tables = [train] if test is None else [train, test]
+    for table in tables:
+        if not table.rows:
+            raise DataError(f"{table.where}: has no rows; a sample is a row")
+    known = list(dict.fromkeys(name for table in tables for name in table.names))
+    for flag, columns in (("--drop", wanted.drop), ("--one-hot", wanted.one_hot), ("--x", wanted.x)):
+        for column in columns:
+            _known(train.where, column, known, flag)
+    chosen = _choose(train, wanted)
+    if test is not None:
+        _check_test(train, test, chosen, wanted)
+    x = np.concatenate(_alike(train.where, [_feature(tables, c, c in wanted.one_hot) for c in chosen.x]), axis=-1)
+    if wanted.shape and (x.dtype != np.uint8 or x.ndim == 2):
+        (x,) = shaped(train.where, [x], wanted.shape)
+    cut, parts = train.rows, []
+    for table, rows in zip(tables, (x[:cut], x[cut:]), strict=False):
+        y = _names(table, "label", chosen.label)
+        user = None if chosen.user is None else _names(table, "user", chosen.user)
+        parts.append(Part(rows, y, user, table.class_names.get(chosen.label)))
+    return parts[0], None if test is None else parts[1]
+
+
+def _choose(train: Table, wanted: Wanted) -> Chosen:
+    left = [c for c in train.names if c not in wanted.drop]
+    label = _column(train, left, wanted.label, [*train.class_names, *LABELS], "--label")
+    if label is None:
+        raise DataError(f"{train.where}: which column is the label? say --label COLUMN; it has {', '.join(train.names)}")
+    user = _column(train, left, wanted.user, list(USERS), "--user")
+    said = {label, user, *wanted.one_hot}
+    features = wanted.x or [c for c in left if c in said or not _is_index(train, c)]
+    features = [c for c in features if c not in (label, user, *wanted.drop)]
+    if not features:
+        raise DataError(f"{train.where}: no column is left for the samples beside {label} and {user}")
+    return Chosen(label, user, list(features))
+
+
+def _column(table: Table, left: list[str], name: str | None, otherwise: list[str], flag: str) -> str | None:
+    if name is None:
+        return next((c for c in otherwise if c in left), None)
+    return _known(table.where, name, table.names, flag)
+
+
+def _known(where: str, name: str, names: list[str], flag: str) -> str:
+    if name not in names:
+        raise DataError(f"{flag} {name}: {where} has no such column{suggest(name, names)}")
+    return name
+
+
+def _is_index(table: Table, name: str) -> bool:
+    """Whether the column holds the row numbers (or names) that pandas and R write without being asked."""
+    if not _INDEX.fullmatch(name):
+        return False
+    if not name.startswith("__"):
+        values = table.column(name)
+        if values.dtype.kind not in "iu" or len(np.unique(values)) < len(values):
+            raise DataError(f'{table.where}: a column has no name; give it one in the header, or --drop "{name}"')
+    warnings.warn(f'{table.where}: the column "{name}" holds row numbers and is left out', DataWarning, stacklevel=2)
+    return True
+
+
+def _check_test(train: Table, test: Table, chosen: Chosen, wanted: Wanted) -> None:
+    """The test table has the same columns, in any order."""
+    for column in (chosen.label, *chosen.x):
+        if column not in test.names:
+            raise DataError(f"{test.where}: has no column {column}, which {train.where} has{suggest(column, test.names)}")
+    if chosen.user is not None and chosen.user not in test.names:
+        raise DataError(
+            f"{test.where}: has no column {chosen.user}, so that nobody owns its samples: add it, or --drop {chosen.user}, or "
+            "leave the test table out, so that a share of each owner's samples is for testing"
+        )
+    more = [c for c in test.names if c not in (chosen.label, chosen.user, *chosen.x, *wanted.drop) and not _INDEX.fullmatch(c)]
+    if more and not wanted.x:
+        raise DataError(f"{test.where}: has a column {more[0]}, which {train.where} has not: --drop {more[0]}")
+
+
+def _feature(tables: list[Table], name: str, one_hot: bool) -> np.ndarray:
+    """A column of all tables, one after the other, as [n, …]."""
+    if one_hot:
+        kinds, at = np.unique(np.concatenate([_names(t, "value", name) for t in tables]).astype(str), return_inverse=True)
+        return np.eye(len(kinds), dtype=np.float32)[at]
+    found = [_numbers(table, name) for table in tables]
+    forms = list(dict.fromkeys(f"{f.dtype}{list(f.shape[1:])}" for f in found))
+    if len(forms) > 1:
+        raise DataError(f"{tables[1].where}: column {name} is {forms[1]}, in {tables[0].where} {forms[0]} (--grey and --shape "
+                        "bring images to one form)")  # fmt: skip
+    return np.concatenate(found)
+
+
+def _numbers(table: Table, name: str) -> np.ndarray:
+    values = table.column(name)
+    if values.ndim > 1:
+        return values if values.dtype == np.uint8 else values.astype(np.float32)
+    plain = values.dtype.kind in "biuf"
+    good = np.isfinite(values.astype(np.float64)) if plain else np.array([_is_number(v) for v in values.tolist()])
+    if plain and good.all():
+        return values[:, None].astype(np.float32)
+    row = int(np.argmin(good))
+    cell = values.tolist()[row]
+    if plain or _is_gap(cell) or cell in _GAPS:
+        raise DataError(f"{table.where}: column {name} is empty or not finite in row {row + 1}: fill it, or --drop {name}")
+    flags = f"--drop {name}, --one-hot {name}, or --user {name} if it says whose the sample is"
+    raise DataError(f"{table.where}: column {name} holds {str(cell)[:30]!r} in row {row + 1}, which is no number: {flags}")
+
+
+def _is_gap(cell: Any) -> bool:
+    return cell is None or bool(cell != cell)
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        return math.isfinite(float(cell))
+    except (TypeError, ValueError):
+        return False
+
+
+def _names(table: Table, what: str, name: str) -> np.ndarray:
+    """A column of kinds, in which nothing is missing. A kind may be called NA, but not where all others are numbers."""
+    values = table.column(name)
+    cells = values.tolist()
+    missing = [_is_gap(cell) for cell in cells]
+    if not any(missing) and values.dtype.kind in "OUT":
+        words = [isinstance(cell, str) and cell in _GAPS for cell in cells]
+        if any(words) and all(word or _is_number(cell) for word, cell in zip(words, cells, strict=True)):
+            missing = words
+    if any(missing):
+        raise DataError(f"{table.where}: the {what} is missing in row {missing.index(True) + 1} (column {name})")
+    return values
+
+
+def _alike(where: str, features: list[np.ndarray]) -> list[np.ndarray]:
+    """An image, or numbers: not both."""
+    shapes = {f.shape[:-1] for f in features}
+    if len(shapes) > 1:
+        raise DataError(f"{where}: the columns for the samples have different shapes; choose with --x COLUMN or --drop COLUMN")
+    return features
+
+
+def shaped(where: str, parts: list[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray]:
+    """Flat samples in a shape. They are bytes where all parts' values are whole numbers from 0 to 255 and reach above 127, as those
+    of images do: bytes are divided by 255 before training, which 0 and 1, or counts, must not be."""
+    flat = [x.reshape(len(x), -1) for x in parts]
+    for x in flat:
+        if x.shape[1] != math.prod(shape):
+            raise DataError(f"--shape {'x'.join(map(str, shape))}: {where} has {x.shape[1]} numbers per sample")
+    pixels = max(x.max(initial=0) for x in flat) > 127 and all(
+        ((x >= 0) & (x <= 255)).all() and (x == np.round(x)).all() for x in flat
+    )
+    if any(x.dtype != np.uint8 for x in flat):
+        flat = [x.astype(np.uint8 if pixels else np.float32) for x in flat]
+    return [x.reshape(len(x), *shape) for x in flat]

@@ -1,0 +1,34 @@
+"""What tests of the command `import` share."""
+
+import numpy as np
+from PIL import Image
+
+from cfljax.data.__main__ import main
+
+RNG = np.random.default_rng(0)
+
+
+def imported(*flags):
+    assert main(["import", *map(str, flags)]) == 0
+
+
+def refused(capsys, *flags):
+    code = main(["import", *map(str, flags)])
+    said = capsys.readouterr().err.strip()
+    assert code in (2, 4) and len(said.splitlines()) == 1, said
+    return said
+
+
+def pictures(folder, kinds=("cat", "dog"), n=6, size=(5, 4), mode="RGB", prefix=""):
+    for kind in kinds:
+        (folder / prefix / kind).mkdir(parents=True)
+        for i in range(n):
+            form = (*size, 3) if mode == "RGB" else size
+            Image.fromarray(RNG.integers(256, size=form, dtype=np.uint8)).save(folder / prefix / kind / f"{i}.png")
+
+
+def table(file, n=60, **columns):
+    text = {"a": RNG.normal(size=n), "b": RNG.integers(9, size=n), "label": np.array(["no", "yes"])[np.arange(n) % 2]} | columns
+    lines = [",".join(text), *(",".join(str(v[i]) for v in text.values()) for i in range(n))]
+    file.write_text("\n".join(lines))
+    return file
