@@ -144,6 +144,6 @@ def own(file: str | os.PathLike[str]) -> bool:
 @functools.cache
 def _installed() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
-    places = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    places = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")]
     places += [*site.getsitepackages(), site.getusersitepackages(), str(Path(__file__).parent)]
     return tuple(dict.fromkeys(os.path.realpath(place) for place in places))

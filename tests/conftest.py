@@ -18,6 +18,14 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 from cfljax import simulate  # noqa: E402
+from tests.packaging.own import forgotten  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def registries():
+    """What a test registers is gone after it: others look at everything that is registered."""
+    with forgotten():
+        yield
 
 
 def group_of(item):

@@ -22,7 +22,6 @@ from cfljax.report.gather import collect
 from cfljax.types import Parts
 from tests.data.test_files import idx_folder
 from tests.data.test_tweets import glove, tweets
-from tests.packaging.own import forgotten
 
 SMALL = {"model": "mclr", "train": {"rounds": 1, "lr": 0.5}, "method": "fedavg"}
 
@@ -30,8 +29,6 @@ SMALL = {"model": "mclr", "train": {"rounds": 1, "lr": 0.5}, "method": "fedavg"}
 @pytest.fixture(autouse=True)
 def own(monkeypatch):
     monkeypatch.delenv("CFLJAX_DATA", raising=False)
-    with forgotten():
-        yield
 
 
 def write(file, seed=0):

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.own import forgotten
-
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "experiments" / "notebooks").glob("*.ipynb"))
 
@@ -19,8 +17,6 @@ def cells(notebook):
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
-    with forgotten():
-        yield
 
 
 def test_the_tour_of_the_kernels_runs(capsys):

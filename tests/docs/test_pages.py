@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.docs import blocks
-from tests.packaging.own import forgotten
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -25,8 +24,7 @@ def reader(tmp_path, monkeypatch):
     monkeypatch.setattr("cfljax.command._end_soon_after_signals", lambda: None)
     lines = ["age,pulse,hospital,sick", *(f"{20 + i % 50},{60 + i % 37},{'NSEW'[i % 4]},{'yn'[i % 3 == 0]}" for i in range(80))]
     (tmp_path / "visits.csv").write_text("\n".join(lines))
-    with forgotten():
-        yield monkeypatch
+    return monkeypatch
 
 
 @pytest.mark.parametrize(

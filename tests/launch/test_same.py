@@ -15,15 +15,13 @@ from cfljax.launch.settled import OTHERS, mark
 from cfljax.launch.sweep import Options, carry_out, lay_down
 from cfljax.store import Store
 from tests.data.test_contents import SMALL, write
-from tests.packaging.own import forgotten
 from tests.packaging.test_plugins import METHOD
 
 
 @pytest.fixture
 def table(tmp_path):
     write(tmp_path / "mine.npz")
-    with forgotten():
-        yield SMALL | {"data": {"name": "mine", "path": str(tmp_path / "mine.npz"), "clients": 2}, "seeds": [0, 1]}
+    return SMALL | {"data": {"name": "mine", "path": str(tmp_path / "mine.npz"), "clients": 2}, "seeds": [0, 1]}
 
 
 def test_a_worker_with_other_data_ends_and_lays_down_nothing(table, tmp_path):
@@ -56,19 +54,18 @@ def test_a_follower_and_a_task_with_other_data_say_so(table, tmp_path, monkeypat
 
 
 def test_a_task_whose_plugin_has_changed_since_does_not_run_it_under_the_old_id(tmp_path):
-    with forgotten():
-        plugin = tmp_path / "mine.py"
-        plugin.write_text(METHOD)
-        words = {"table": {"data": "digits", "method": "mine"}, "sets": [], "plugins": [str(plugin)], "folder": str(tmp_path)}
-        words |= {"width": 1, "devices": 1, "cache": False}
-        ray_task.plugins.load(words["plugins"])
-        (run,) = read_spec(words["table"]).units()
-        words["runs"] = [run.id]
-        assert ray_task._batch(words).first.id == run.id
-        plugin.write_text(METHOD + "# changed\n")
-        ray_task.plugins.load(words["plugins"])
-        with pytest.raises(SpecError, match="reads other data files, plugins"):
-            ray_task._batch(words)
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(METHOD)
+    words = {"table": {"data": "digits", "method": "mine"}, "sets": [], "plugins": [str(plugin)], "folder": str(tmp_path)}
+    words |= {"width": 1, "devices": 1, "cache": False}
+    ray_task.plugins.load(words["plugins"])
+    (run,) = read_spec(words["table"]).units()
+    words["runs"] = [run.id]
+    assert ray_task._batch(words).first.id == run.id
+    plugin.write_text(METHOD + "# changed\n")
+    ray_task.plugins.load(words["plugins"])
+    with pytest.raises(SpecError, match="reads other data files, plugins"):
+        ray_task._batch(words)
 
 
 def test_a_file_that_changes_between_the_plan_and_the_run_ends_the_sweep_in_one_line(table, tmp_path):

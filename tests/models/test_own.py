@@ -146,7 +146,6 @@ def test_what_is_no_model_says_why_in_one_line(module, words):
     assert "\n" not in str(raised.value)
 
 
-def test_a_registered_model_is_built_by_name(monkeypatch):
-    monkeypatch.setattr(MODELS, "_lines", dict(MODELS._lines))
+def test_a_registered_model_is_built_by_name():
     MODELS.add("mine", lambda options, sample_shape, classes: linen.Dense(classes))
     assert build("mine", None, (5,), 3).size == 18

@@ -17,7 +17,6 @@ import cfljax
 from cfljax.config import read_spec
 from cfljax.errors import SpecWarning
 from cfljax.meaning import meaning
-from tests.packaging.own import forgotten
 from tests.packaging.test_plugins import SMALL
 
 ROOT = Path(__file__).parents[2]
@@ -77,12 +76,6 @@ EDITS = [
     ("x + 1", "x + 2"),
 ]
 """Of what the registered function refers to, directly or not."""
-
-
-@pytest.fixture(autouse=True)
-def own():
-    with forgotten():
-        yield
 
 
 def notebook(text):

@@ -15,7 +15,6 @@ from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.registry import Entry
-from tests.packaging.own import forgotten
 
 METHOD = """
 import cfljax
@@ -28,12 +27,6 @@ def make(config, model, solver):
     return fedavg(config, model, solver)
 """
 SMALL = {"data": {"name": "blobs", "samples": 60, "partition": "iid", "clients": 3}, "model": "mclr", "train": {"rounds": 1}}
-
-
-@pytest.fixture(autouse=True)
-def own():
-    with forgotten():
-        yield
 
 
 @pytest.fixture
