@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from benchmarks import accelerator, shapes
+from benchmarks import accelerator, shapes, table3
 from benchmarks.inside import time_rounds
 from benchmarks.setup_peers import PEERS, peers_of
 from benchmarks.workloads import WORKLOADS
@@ -19,6 +19,12 @@ def test_every_round_but_the_first_and_the_last_is_timed():
 def test_every_spec_is_valid():
     for workload in (*WORKLOADS.values(), *(one for _, one in shapes.cases())):
         assert len(read_spec(workload.spec(3)).runs()) == 1
+
+
+def test_the_row_of_table_3_has_its_ten_methods_alone(tmp_path):
+    spec = read_spec(table3.row_of_the_table(tmp_path), ["seeds=[0]", "train.rounds=2"])
+    labels = [run.label for run in spec.runs()]
+    assert len(labels) == len(set(labels)) == table3.METHODS and {run.train.rounds for run in spec.runs()} == {2}
 
 
 def test_power_law_sizes_have_the_total_of_equal_ones():

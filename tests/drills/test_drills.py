@@ -41,6 +41,31 @@ def test_drill_of_methods(tmp_path):
         assert found["tried"] and not found["failures"]
 
 
+@pytest.mark.long
+def test_drill_of_gradients(tmp_path):
+    tried("gradients", tmp_path / "figures.json", "--count", "1", "--seed", "5")
+    found = json.loads((tmp_path / "figures.json").read_text())
+    assert found["tried"] >= 5 and not found["failures"]
+
+
+@pytest.mark.long
+def test_drill_of_mutants(tmp_path):
+    """Whatever lives of so few; that no more than a share of many does is a figure that is kept."""
+    flags = ["--count", "2", "--seed", "5", "--only", "store", "--json", str(tmp_path / "figures.json")]
+    subprocess.run([sys.executable, "-m", "tests.drills.mutate", *flags], cwd=common.ROOT, capture_output=True, check=False)
+    found = json.loads((tmp_path / "figures.json").read_text())
+    assert found["tried"] == 2 and sum(found["counts"][name] for name in found["counts"] if name != "survivors") == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["fuzz_config", "fuzz_records"])
+def test_bytes_of_all_kinds_are_read_or_refused(name, tmp_path):
+    pytest.importorskip("atheris")
+    command = [sys.executable, "-m", f"tests.drills.{name}", str(tmp_path / "corpus"), "-max_total_time=10", "-seed=5"]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(common.ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 0 and "DONE" in done.stderr, done.stderr[-3000:]
+
+
 def test_results_that_are_kept_name_their_figure_bar_and_command():
     found = table.rows()
     text = table.table(found)

@@ -130,6 +130,7 @@ def test_sattler_looks_at_declared_rounds_only():
 
 
 def test_sattler_leaves_small_clusters_whole():
+    assert not sattler(min_size=CLIENTS).labels().any()
     state, uid = sattler().states[1], np.arange(CLIENTS)
     assert not cfl_sattler.split(state, uid, 9.0, 0.0, CLIENTS, 1).found.labels.any()
     assert cfl_sattler.split(state, uid, 9.0, 0.0, CLIENTS - 1, 1).found.labels.any()

@@ -1,0 +1,168 @@
+"""What README and the pages promise, and what runs it: commands and their flags, exit codes, options, variables.
+
+A page promises what stands in its code: fenced blocks and `spans`. A promise is kept where a test, or a block of a page that is run,
+uses it: one function of a test (or one block) names the command and its flag, or what has the option and the option.
+"""
+
+import ast
+import importlib
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from cfljax.cli import COMMANDS
+from cfljax.completion import words_of
+from tests.docs import blocks
+
+ROOT = Path(__file__).parents[2]
+OURS = ROOT / "tests" / "docs"
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "experiments/README.md", "benchmarks/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+SPAN = re.compile(r"(?<!`)(?:`([^`\n]+)`|``([^\n]+?)``)(?!`)")
+COMMAND = re.compile(r"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:python -m (?P<module>[\w.]+)|python (?P<file>\S+\.py)|(?P<plain>cfljax) (?P<name>[a-z]+))\b(?P<rest>.*)$")
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+OPEN = ("…", "[", "DIR", "SPEC", "FILE", "NAME", "|", "\\", "KEY")
+"""In a line that says how a command is written and is not itself one."""
+OTHERS = {"pip", "pytest", "mkdocs", "ruff", "mypy", "cfljax"}
+"""`python -m NAME` of others; of `python -m cfljax` the test is that of `cfljax`."""
+
+
+class Said(NamedTuple):
+    """A command line in a page."""
+
+    where: str
+    module: str
+    """`cfljax.sweep`, `tests.drills.kill`, `docs/which.py`."""
+    rest: str
+
+
+def code(text: str) -> Iterator[tuple[int, str]]:
+    """(line number, text) of all code of a page: the lines of its blocks, with those that `\\` continues, and its spans."""
+    fenced = re.compile(r"^```\w*[^\n]*\n(.*?)^```$", re.M | re.S)
+    for match in fenced.finditer(text):
+        number = text[: match.start(1)].count("\n") + 1
+        for more, line in enumerate(match[1].replace("\\\n", " ").splitlines()):
+            yield number + more, line
+    plain = fenced.sub(lambda match: "\n" * match[0].count("\n"), text)
+    for number, line in enumerate(plain.splitlines(), 1):
+        yield from ((number, match[1] or match[2]) for match in SPAN.finditer(line))
+
+
+def commands(name: str, text: str) -> Iterator[Said]:
+    """The command lines of a page."""
+    for number, line in code(text):
+        if match := COMMAND.match(line.strip()):
+            module = match["module"] or match["file"] or f"cfljax.{match['name']}"
+            if module.split(".")[0] not in OTHERS or module.startswith("cfljax."):
+                yield Said(f"{name}:{number}", module, match["rest"].split("  #")[0])
+
+
+@cache
+def flags(module: str) -> frozenset[str] | None:
+    """The flags of a command, a drill, a benchmark or a script; None: there is no such thing."""
+    first, _, name = module.partition(".")
+    if first == "cfljax":
+        if name == "completion":
+            return frozenset()
+        return frozenset(words_of(name).flags) if name in COMMANDS else None
+    path = ROOT / (module if module.endswith(".py") else module.replace(".", "/") + ".py")
+    path = path if path.exists() else path.with_suffix("") / "__main__.py"
+    if not path.exists():
+        return None
+    more = (ROOT / "tests" / "drills" / "common.py").read_text() if first == "tests" else ""
+    return frozenset(re.findall(r'add_argument\("(--[a-z-]+)"', path.read_text() + more)) | {"--help"}
+
+
+@cache
+def all_flags() -> frozenset[str]:
+    """The flags of everything that has some."""
+    drills = [f"tests.drills.{path.stem}" for path in (ROOT / "tests" / "drills").glob("*.py")]
+    benchmarks = [f"benchmarks.{path.stem}" for path in (ROOT / "benchmarks").glob("*.py")]
+    return frozenset().union(*(flags(each) or () for each in [*(f"cfljax.{name}" for name in COMMANDS), *drills, *benchmarks]))
+
+
+def wrong(name: str, text: str) -> list[str]:
+    """What a page says of commands and is not so."""
+    found, titles = [], re.findall(r'title="([^"]+)"', text)
+    for said in commands(name, text):
+        if said.module in titles:
+            continue
+        known = flags(said.module)
+        if known is None:
+            found.append(f"{said.where}: there is no command {said.module}")
+            continue
+        missing = [f"{said.where}: {said.module} has no {flag}" for flag in FLAG.findall(said.rest) if flag not in known]
+        found += missing
+        if not missing and said.rest.strip() and said.module.startswith("cfljax.") and not any(sign in said.rest for sign in OPEN):
+            found += refused(said)
+    for number, line in code(text):
+        if line.startswith(("--", "… --")):
+            found += [f"{name}:{number}: nothing has {flag}" for flag in FLAG.findall(line) if flag not in all_flags()]
+    return found
+
+
+def refused(said: Said) -> list[str]:
+    """Why the parser of a command does not take a line that stands in a page."""
+    if said.module == "cfljax.completion":
+        return []
+    parser = importlib.import_module(f"{said.module}.__main__").parser()
+    try:
+        parser.parse_args(shlex.split(said.rest, comments=True))
+    except SystemExit as end:
+        return [f"{said.where}: {said.module} refuses{said.rest}"] if end.code else []
+    except Exception as error:
+        return [f"{said.where}: {error}"]
+    return []
+
+
+def words(tree: ast.AST) -> str:
+    """All names and texts of a piece of a test, but its docstrings, divided by spaces."""
+    docs = {id(part.body[0].value) for part in ast.walk(tree) if _documented(part)}
+    found = []
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str) and id(part) not in docs:
+            found.append(part.value)
+        elif isinstance(part, ast.ImportFrom):
+            found.append(part.module or "")
+        elif isinstance(part, ast.Name):
+            found.append(part.id)
+        elif isinstance(part, (ast.Attribute, ast.keyword)):
+            found.append(getattr(part, "attr", None) or getattr(part, "arg", None) or "")
+    return " ".join(found)
+
+
+def _documented(part: ast.AST) -> bool:
+    body = getattr(part, "body", None)
+    return isinstance(body, list) and bool(body) and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+
+
+@cache
+def runs() -> tuple[str, ...]:
+    """Everything that is run, a text each: the files of the tests (but these), and the blocks of the pages."""
+    found = [words(ast.parse(path.read_text())) for path in sorted((ROOT / "tests").rglob("*.py")) if path.parent != OURS]
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        kept = [block for block in blocks.blocks(page) if not block.mark.startswith("skip")]
+        found.append(" ".join(block.text for block in kept))
+    return tuple(found)
+
+
+def has(text: str, word: str) -> bool:
+    """Whether a text has this word, whole."""
+    return re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text) is not None
+
+
+def unrun_flags(command: str, known: frozenset[str], found: tuple[str, ...]) -> list[str]:
+    """The flags of a command that no test uses where it names the command."""
+    kin = [text for text in found if has(text, command) or f"cfljax.{command}" in text]
+    return sorted(flag for flag in known - {"--help"} if not any(has(text, flag) for text in kin))
+
+
+def unrun(owner: str, names: list[str], found: tuple[str, ...]) -> list[str]:
+    """The options of something that no text uses that names it, too."""
+    kin = [text for text in found if has(text, owner)]
+    return [f"{owner}.{name}" for name in names if not any(has(text, name) for text in kin)]
