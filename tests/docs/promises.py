@@ -1,7 +1,7 @@
 """What README and the pages promise, and what runs it: commands and their flags, exit codes, options, variables.
 
-A page promises what stands in its code: fenced blocks and `spans`. A promise is kept where a test, or a block of a page that is run,
-uses it: one function of a test (or one block) names the command and its flag, or what has the option and the option.
+A page promises what stands in its code: fenced blocks and `spans`. A promise is kept where a file of tests, or the blocks of a page
+that are run, name the command and its flag, or what has the option and the option.
 """
 
 import ast
@@ -24,7 +24,8 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 SPAN = re.compile(r"(?<!`)(?:`([^`\n]+)`|``([^\n]+?)``)(?!`)")
-COMMAND = re.compile(r"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:python -m (?P<module>[\w.]+)|python (?P<file>\S+\.py)|(?P<plain>cfljax) (?P<name>[a-z]+))\b(?P<rest>.*)$")
+_PYTHON = r"python -m (?P<module>[\w.]+)|python (?P<file>\S+\.py)"
+COMMAND = re.compile(rf"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:{_PYTHON}|cfljax (?P<name>[a-z]+))\b(?P<rest>.*)$")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 OPEN = ("…", "[", "DIR", "SPEC", "FILE", "NAME", "|", "\\", "KEY")
 """In a line that says how a command is written and is not itself one."""

@@ -79,7 +79,8 @@ def test_what_runs_the_tests_runs_the_long_ones_and_names_the_slowest():
 
 
 def test_a_promise_that_is_not_kept_is_found():
-    page = "Say `cfljax sweep --fast`, `cfljax swoop`, `… --nowhere` or\n```\ncfljax run fedavg --seed two\npython -m tests.drills.kill --kount 3\n```\n"
+    block = "```\ncfljax run fedavg --seed two\npython -m tests.drills.kill --kount 3\n```\n"
+    page = f"Say `cfljax sweep --fast`, `cfljax swoop`, `… --nowhere` or\n{block}"
     assert promises.wrong("page", page) == [
         "page:3: cfljax.run refuses fedavg --seed two",
         "page:4: tests.drills.kill has no --kount",

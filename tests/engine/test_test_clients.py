@@ -2,7 +2,7 @@
 
 import cfljax
 
-DATA = {"name": "blobs", "samples": 300, "partition": "label_permutation", "groups": 2, "clients": 6, "test_clients": 3, "test": "own"}
+DATA = {"name": "blobs", "samples": 300, "partition": "label_permutation", "clients": 6, "test_clients": 3, "test": "own"}
 
 
 def scored(choice):

@@ -15,7 +15,8 @@ def test_the_spread_of_lognormal_sizes_is_sigma():
 
 
 def test_a_smaller_spread_puts_the_majorities_into_the_middle():
-    narrow, wide = (parts("imbalance", fake(20_000), clients=20, classes_per_client=1, spread=spread).group for spread in (0.1, 2.0))
+    made = (parts("imbalance", fake(20_000), clients=20, classes_per_client=1, spread=spread) for spread in (0.1, 2.0))
+    narrow, wide = (each.group for each in made)
     assert np.std(narrow) < 0.6 < 1.2 < np.std(wide)
 
 
@@ -31,4 +32,6 @@ def test_at_most_per_letter_images_of_a_letter_are_used():
 def test_the_test_share_of_a_user_without_test_samples():
     for share in (0.0, 0.5):
         made = parts("user", with_users(fake()), test_fraction=share)
-        assert {len(rows) for rows in made.test[20:]} == {int(40 * share)} and {len(rows) for rows in made.train[20:]} == {40 - int(40 * share)}
+        held_out = int(40 * share)
+        assert {len(rows) for rows in made.test[20:]} == {held_out}
+        assert {len(rows) for rows in made.train[20:]} == {40 - held_out}
