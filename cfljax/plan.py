@@ -6,13 +6,16 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cfljax.config.frozen import canonical, plain
 from cfljax.config.run import Run
 from cfljax.errors import SpecError
 from cfljax.local.plan import block_of
 from cfljax.options import show, static, traced
+
+if TYPE_CHECKING:
+    from cfljax.privacy import Crowd
 
 ABSENT_AT_ZERO = {"momentum": (), "weight_decay": (), "dropout": (), "stragglers": ("straggler_work",)}
 """Numbers that `hyper` lacks when they are zero, with those that mean nothing without them: code that looks for the name
@@ -188,8 +191,9 @@ def communication(run: Run, size: Mapping[str, int]) -> tuple[float, float]:
 Size = Mapping[str, int] | Callable[[Batch], Mapping[str, int]]
 
 
-def dry_run(made: list[Batch], size: Size) -> str:
-    """What would run, as lines of text. `size`: clients, pool_bytes and parameters, of all batches or of each."""
+def dry_run(made: list[Batch], size: Size, crowd: Callable[[Batch], Crowd] | None = None) -> str:
+    """What would run, as lines of text. `size`: clients, pool_bytes and parameters, of all batches or of each. `crowd`: of whom
+    a batch draws, for what `train.privacy` spends."""
     sizes = [size(batch) if callable(size) else size for batch in made]
     runs = [run for batch in made for run in batch.runs]
     programs = {batch.program_key for batch in made}
@@ -209,7 +213,7 @@ def dry_run(made: list[Batch], size: Size) -> str:
     for batch, s in zip(made, sizes, strict=True):
         for what, numbers in held(batch.first, s).items():
             shown[f"  {batch.first.label} holds {what}: {amount(4 * numbers)}"] = None
-        shown |= dict.fromkeys(_privacy(batch, s))
+        shown |= {} if crowd is None else dict.fromkeys(_privacy(batch, crowd))
     lines += [_row("data", "method", "runs", "batches", "programs", "memory", "down", "up")]
     for (data, label), (count, parts, keys, most, down, up) in rows.items():
         lines.append(_row(data, label, count, parts, len(keys), amount(most), amount(down), amount(up)))
@@ -222,14 +226,14 @@ def dry_run(made: list[Batch], size: Size) -> str:
     return "\n".join(lines)
 
 
-def _privacy(batch: Batch, size: Mapping[str, int]) -> list[str]:
+def _privacy(batch: Batch, crowd: Callable[[Batch], Crowd]) -> list[str]:
     """What the runs with `train.privacy` spend."""
     from cfljax.privacy import epsilon
 
     found = []
     for run in batch.runs:
         if (privacy := run.train.touches.privacy) is not None:
-            spent = epsilon(run, size.get("present", size["clients"]))
+            spent = epsilon(run, crowd(batch))
             found.append(f"  {run.label} with {show(plain(privacy))}: ε = {spent:.4g}")
     return found
 

@@ -85,6 +85,12 @@ def _takes_a_share(config: Config) -> bool:
     return (isinstance(drawn, float) and drawn < 1) or config["data"].get("arrive") is not None
 
 
+def _noised(config: Config) -> bool:
+    """Whether noise is added to what the clusters' models are moved by."""
+    privacy = config["train"].get("privacy")
+    return isinstance(privacy, Mapping) and privacy.get("noise", 0) > 0 and config["method"]["name"] != "local"
+
+
 CHANGES: tuple[Change, ...] = (
     Change(
         "contents of data",
@@ -137,6 +143,12 @@ CHANGES: tuple[Change, ...] = (
         lambda config: _may_have_test_only_clients(config) and _takes_a_share(config),
         "train.participation as a fraction and data.arrive also counted clients that never train: more took part in a round, and "
         "fewer of those that train came late",
+    ),
+    Change(
+        "epsilon of the draw",
+        _noised,
+        "epsilon credited a hidden draw where clusters or weights by samples tell who was drawn, and counted too few participants "
+        "where clients came late; a cluster with only broken updates got no noise, and the noise of fedbcd was that of its mean",
     ),
 )
 """In the order in which they were made."""

@@ -46,7 +46,7 @@ def mix_updates(mix: jax.Array, delta: jax.Array, old: jax.Array, rule: Rule = P
     non-finite update is taken as zero and its weight is not handed to the others. Weights need not sum to 1."""
     _check(mix, delta, old)
     moved, finite = sum_by(rule, mix, delta)
-    return move_by(mix, moved, finite, old)
+    return move_by(mix, moved, finite, old, rule)
 
 
 def sum_by(rule: Rule, mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -79,9 +79,9 @@ def weighted_sum(mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]
     return jax.lax.cond(jnp.all(finite), as_they_are, cleaned), finite
 
 
-def move_by(mix: jax.Array, moved: jax.Array, finite: jax.Array, old: jax.Array) -> Mixed:
-    """`mix_updates` from the weighted sum of the finite updates."""
-    return _mixed(old + moved, old, mix, finite)
+def move_by(mix: jax.Array, moved: jax.Array, finite: jax.Array, old: jax.Array, rule: Rule = PLAIN) -> Mixed:
+    """`mix_updates` from the weighted sum of the finite updates, to which the rule's noise has been added."""
+    return _mixed(old + moved, old, mix, finite, rule)
 
 
 def mix_models(mix: jax.Array, models: jax.Array, old: jax.Array, rule: Rule = PLAIN) -> Mixed:
@@ -89,14 +89,14 @@ def mix_models(mix: jax.Array, models: jax.Array, old: jax.Array, rule: Rule = P
     the bit; a non-finite model is replaced by the cluster's old one, which is what a zero update would have been."""
     _check(mix, models, old)
     mean, finite = sum_by(rule, mix, models)
-    return replace_by(mix, mean, finite, old)
+    return replace_by(mix, mean, finite, old, rule)
 
 
-def replace_by(mix: jax.Array, mean: jax.Array, finite: jax.Array, old: jax.Array) -> Mixed:
-    """`mix_models` from the weighted sum of the finite models."""
+def replace_by(mix: jax.Array, mean: jax.Array, finite: jax.Array, old: jax.Array, rule: Rule = PLAIN) -> Mixed:
+    """`mix_models` from the weighted sum of the finite models, to which the rule's noise has been added."""
     missing = jnp.where(finite, 0.0, mix).sum(axis=1, keepdims=True)
     stay = jnp.where(missing != 0, missing * old, 0.0)  # a model that is not used must not spread its NaN
-    return _mixed(mean + stay, old, mix, finite)
+    return _mixed(mean + stay, old, mix, finite, rule)
 
 
 def weights_by(labels: jax.Array, mask: jax.Array, sizes: jax.Array, clusters: int, by: str = "samples") -> jax.Array:
@@ -119,8 +119,9 @@ def _check(mix: jax.Array, rows: jax.Array, old: jax.Array) -> None:
     chex.assert_equal_shape_suffix([rows, old], 1)
 
 
-def _mixed(new: jax.Array, old: jax.Array, mix: jax.Array, finite: jax.Array) -> Mixed:
+def _mixed(new: jax.Array, old: jax.Array, mix: jax.Array, finite: jax.Array, rule: Rule) -> Mixed:
     used = mix != 0
     kept = (used & finite).any(axis=1)
     nonfinite = jnp.sum(used.any(axis=0) & ~finite, dtype=jnp.int32)
-    return Mixed(jnp.where(kept[:, None], new, old), nonfinite, used.any(axis=1) & ~kept)
+    moves = kept if rule.noise is None else used.any(axis=1)  # with noise, to stay would tell that all updates were broken
+    return Mixed(jnp.where(moves[:, None], new, old), nonfinite, used.any(axis=1) & ~kept)

@@ -21,7 +21,7 @@ from cfljax.launch.devices import threads
 from cfljax.mesh import CLIENTS, RUNS
 from cfljax.options import show
 from cfljax.plan import Batch, check_memory
-from cfljax.privacy import epsilon, present
+from cfljax.privacy import crowd_of, epsilon
 from cfljax.resume import CheckpointMismatch
 from cfljax.simulate import Output, simulate
 from cfljax.store import provenance, summarise
@@ -139,7 +139,7 @@ def unit(
     summary |= {f"{name}_last": float(output.history[name][-1]) for name in run.train.metrics or ()}
     summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
     if run.train.touches.privacy is not None and federation is not None:
-        summary |= {} if math.isinf(spent := epsilon(run, present(federation))) else {"epsilon": spent}
+        summary |= {} if math.isinf(spent := epsilon(run, crowd_of(federation))) else {"epsilon": spent}
     diverged = output.diverged_at >= 0
     return (
         _record(

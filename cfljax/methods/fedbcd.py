@@ -69,7 +69,7 @@ class State(NamedTuple):
     labels: jax.Array
     """i32[C] zeros."""
     noise: jax.Array | None = None
-    """f32[1, d]: all noise of `train.privacy` so far. The mean of the x_i grows by each round's mean update, and so does this."""
+    """f32[1, d]: all noise of `train.privacy` so far. The sum of the x_i grows by each round's updates, and so does this."""
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
@@ -94,8 +94,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         share = jnp.where(there, 1.0, 0.0) / jnp.maximum(jnp.sum(there), 1)
         rule = solver.rule(key, hyper)
         mean = sum_by(rule._replace(noise=None), share[None], personal)[0]
-        noise = None if state.noise is None else with_noise(rule, share[None], state.noise)
-        mean = mean if noise is None else mean + noise
+        noise = None if state.noise is None else with_noise(rule, there[None].astype(jnp.float32), state.noise)
+        mean = mean if noise is None else mean + noise / jnp.maximum(jnp.sum(there), 1)
         moved = jnp.any(there) & jnp.isfinite(mean).all()
         z = jnp.where(moved, state.z - hyper["lr_z"] * (state.z - mean), state.z)
         apart = jnp.sum(share * jnp.linalg.norm(personal - z, axis=1))

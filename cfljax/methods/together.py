@@ -107,9 +107,9 @@ def train_together(
         each = jax.tree.map(lambda a: a[jnp.argsort(order)], each)
     moved = with_noise(rule, mix, moved)
     if members is not None and buffers is not None and velocity is not None:
-        buffers = with_noise(solver.rule(key, hyper, hyper["lr"]), members, buffers)
-        velocity = replace_by(members, buffers, each.finite, velocity).new
-    return Together(move_by(mix, moved, each.finite, old), velocity, each, dealt, solver.plan)
+        beside = solver.rule(key, hyper, hyper["lr"])
+        velocity = replace_by(members, with_noise(beside, members, buffers), each.finite, velocity, beside).new
+    return Together(move_by(mix, moved, each.finite, old, rule), velocity, each, dealt, solver.plan)
 
 
 def choose_and_train(
@@ -135,7 +135,7 @@ def choose_and_train(
     if dealt is not None:
         moved = jax.lax.psum(moved, AXIS)
         loss, finite, norm = dealt.collect((loss, finite, norm))
-    mixed = move_by(mix, with_noise(rule, mix, moved), finite, old)
+    mixed = move_by(mix, with_noise(rule, mix, moved), finite, old, rule)
     return Together(mixed, None, Each(loss, finite, norm, delta), dealt, solver.plan), which
 
 

@@ -216,7 +216,7 @@ def _explain(spec: object) -> int:
 def _dry_run(spec: object) -> int:
     from cfljax import assemble, plan
     from cfljax.federation.pack import learners, nbytes
-    from cfljax.privacy import present
+    from cfljax.privacy import Crowd, crowd_of
 
     made = plan.batches(spec.runs(), 1)  # type: ignore[attr-defined]
 
@@ -224,11 +224,14 @@ def _dry_run(spec: object) -> int:
         federation = assemble.host_federation(batch.first)
         model = assemble.model_of(batch.first, federation)
         size = {"clients": federation.clients, "pool_bytes": nbytes(federation), "parameters": model.size}
-        return size | {"learners": int(learners(federation).sum()), "present": present(federation)}
+        return size | {"learners": int(learners(federation).sum())}
+
+    def crowd(batch: plan.Batch) -> Crowd:
+        return crowd_of(assemble.host_federation(batch.first))
 
     for message in spec.warnings:  # type: ignore[attr-defined]
         print(f"cfljax: {message}", file=sys.stderr)
-    print(plan.dry_run(made, size))
+    print(plan.dry_run(made, size, crowd))
     for batch in made:
         plan.check_memory(batch, size(batch), assemble.memory_there())
     return 0

@@ -9,6 +9,7 @@ from cfljax import plan, privacy
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.options import traced
+from cfljax.privacy import Draw
 from tests.config.small import runs, spec
 
 ROTATED = {"name": "digits", "partition": "rotated", "groups": 4, "clients": 20}
@@ -132,13 +133,13 @@ def test_bytes_of_an_update():
 def test_epsilon_is_that_of_the_gaussian_mechanism():
     pytest.importorskip("dp_accounting")
     noise, delta = 8.0, 1e-5
-    found = privacy.spent(noise, delta, 10, 10, 0, 1)
     sigma = noise / 2  # a client is replaced by another: the sum moves by twice the clip
-    exact = _epsilon_of_gaussian(sigma, delta)
-    assert exact <= found <= 1.25 * exact
-    whole, half = privacy.spent(noise, delta, 100, 100, 20, 0), privacy.spent(noise, delta, 100, 10, 20, 0)
-    assert half < whole < privacy.spent(noise, delta, 100, 100, 40, 0)
-    assert math.isinf(privacy.spent(0.0, delta, 10, 10, 5, 0)) and privacy.spent(1.0, delta, 10, 10, 0, 0) == 0
+    assert privacy.spent(noise, delta, (), everybody=1) == pytest.approx(_epsilon_of_gaussian(sigma, delta), rel=1e-6)
+    assert privacy.spent(noise, delta, (Draw(5, 5, 9),)) == pytest.approx(_epsilon_of_gaussian(sigma / 3, delta), rel=1e-6)
+    whole, known = (privacy.spent(noise, delta, (Draw(100, drawn, 20),)) for drawn in (100, 10))
+    hidden = privacy.spent(noise, delta, (Draw(100, 10, 20),), hidden=True)
+    assert hidden < known < whole < privacy.spent(noise, delta, (Draw(100, 100, 40),))
+    assert math.isinf(privacy.spent(0.0, delta, (Draw(10, 10, 5),))) and privacy.spent(1.0, delta, (), 0) == 0
 
 
 def _epsilon_of_gaussian(sigma, delta):

@@ -1,0 +1,173 @@
+"""ε: of the participants that are drawn, and no less than what an attack measures on the sums that are released."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from cfljax import assemble, cohort, keys, privacy
+from cfljax.config import read_spec
+from cfljax.kernels.mix import mix_models, mix_updates, weights_by
+from cfljax.local.send import Sending, rule
+from cfljax.methods import METHODS
+from cfljax.methods.fedbcd import State
+from cfljax.options import static, traced
+from cfljax.privacy import Draw
+from tests import toy
+from tests.methods import contract
+
+CLIENTS, DRAWN, NOISE, DELTA = 20, 2, 2.0, 1e-3
+TRIALS = 200_000
+ROTATED = {"name": "digits", "partition": "rotated", "groups": 2, "clients": 20}
+
+
+def run_of(method, rounds=1, drawn=DRAWN, data=ROTATED, **train):
+    train |= {"rounds": rounds, "participation": drawn, "privacy": {"clip": 1.0, "noise": NOISE, "delta": DELTA}}
+    (run,) = read_spec({"data": data, "method": [method], "train": train}).runs()
+    return run
+
+
+def crowd(clients=CLIENTS, alike=True):
+    return privacy.Crowd(clients, ((0, clients),), alike)
+
+
+@pytest.fixture(autouse=True)
+def _accountant():
+    pytest.importorskip("dp_accounting")
+
+
+@pytest.mark.parametrize(
+    ("data", "train"),
+    [
+        (ROTATED | {"test_clients": 10}, {"drawn": 0.2}),
+        (ROTATED | {"arrive": {"clients": 15, "round": 3}}, {"drawn": 0.2}),
+        (ROTATED | {"arrive": {"rate": 0.5, "from": 1, "until": 4}}, {"drawn": 0.6}),
+        (ROTATED | {"arrive": {"rate": 1.0, "from": 2, "until": 4}, "test_clients": 4}, {"drawn": 3}),
+    ],
+)
+def test_draws_are_those_of_the_rounds(data, train):
+    run = run_of("fedavg", rounds=6, data=data, **train)
+    federation = assemble.host_federation(run)
+    places = assemble.participants_of(run, federation)
+    told = [(d.clients, d.participants) for d in privacy.draws(run, privacy.crowd_of(federation), 6) for _ in range(d.rounds)]
+    true = []
+    for t in range(6):
+        took_part = cohort.draw(keys.root(t), federation, places, jnp.int32(t), {}).mask
+        true.append((int(cohort.present(federation, t).sum()), int(took_part.sum())))
+    assert told == [each for each in true if each[0]]
+
+
+def test_epsilon_is_that_of_who_is_there():
+    late = privacy.Crowd(100, ((0, 20), (50, 100)), True)
+    run = run_of("fedavg", rounds=10, drawn=0.2)
+    everybody = privacy.spent(NOISE, DELTA, (Draw(20, 20, 10),))
+    assert privacy.epsilon(run, late) == everybody > 1.5 * privacy.epsilon(run, crowd(100))
+    assert privacy.epsilon(run_of("fedavg", rounds=60, drawn=0.2), late) == privacy.spent(
+        NOISE, DELTA, (Draw(20, 20, 50), Draw(100, 20, 10)), hidden=True
+    )
+    nobody = privacy.Crowd(0, (), True)
+    assert privacy.epsilon(run, nobody) == 0.0 and privacy.draws(run, nobody, 10) == ()
+
+
+@functools.cache
+def released(sign, clusters, average, big):
+    """f32[TRIALS]: the model of client 0's cluster after a round, if its update is so often the clip and all others' are 0.
+    `big`: it has most of the samples."""
+    federation = toy.federation("iid", clients=CLIENTS)
+    count = jnp.where((jnp.arange(CLIENTS) == 0) & big, 1000, 1).astype(jnp.int32)
+    federation = toy.replace(federation, train=toy.replace(federation.train, count=count))
+    member = jnp.where(jnp.arange(CLIENTS) == 0, 0, clusters - 1)
+    hyper = {"privacy.clip": 1.0, "privacy.noise": NOISE}
+
+    def once(key):
+        drawn = cohort.draw(key, federation, DRAWN, jnp.int32(0), {})
+        mix = weights_by(member[drawn.ids], drawn.mask, count[drawn.ids], clusters, average)
+        rows = jnp.where(drawn.ids == 0, sign, 0.0)[:, None]
+        return mix_updates(mix, rows, jnp.zeros((clusters, 1)), rule(Sending(), key, hyper)).new[0, 0]
+
+    each = keys.fold_each(keys.root(7 + int(sign)), "trial", jnp.arange(TRIALS))
+    return np.asarray(jax.jit(jax.vmap(once))(each))
+
+
+def measured(*setting):
+    """A lower bound of ε at DELTA: by thresholds on what is released, its probabilities within 99.9 % intervals (Clopper and
+    Pearson)."""
+    one, other = released(1.0, *setting), released(-1.0, *setting)
+    found = 0.0
+    for threshold in (0.5, 1.0, 2.0, 3.0, 4.0, 4.5):
+        p, q = ((values > threshold).sum() for values in (one, other))
+        low = binomtest(int(p), TRIALS).proportion_ci(0.999, "exact").low
+        high = binomtest(int(q), TRIALS).proportion_ci(0.999, "exact").high
+        found = max(found, math.log((low - DELTA) / high) if low > DELTA else 0.0)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("method", "setting", "alike", "hides"),
+    [
+        ({"name": "ifca", "clusters": 2}, (2, "uniform", False), True, False),
+        ("oracle", (2, "samples", False), True, False),
+        ("fedavg", (1, "samples", True), False, False),
+        ({"name": "fedavg", "average": "uniform"}, (1, "uniform", True), False, True),
+        ("fedavg", (1, "samples", False), True, True),
+    ],
+)
+def test_no_attack_measures_more_than_is_told(method, setting, alike, hides):
+    run, found = run_of(method), measured(*setting)
+    assert privacy.hides_draw(run, alike) == hides
+    assert found <= privacy.epsilon(run, crowd(alike=alike))
+    credited = privacy.spent(NOISE, DELTA, (Draw(CLIENTS, DRAWN, 1),), hidden=True)
+    assert (found <= credited) == hides  # a draw that does not stay hidden must not be credited
+
+
+def test_a_known_draw_is_the_mean_over_how_often_a_client_is_in_it():
+    for noise, one, wanted in ((4.0, Draw(100, 1, 1), 1.352), (2.0, Draw(10_000, 100, 100), 8.615)):
+        assert privacy.spent(noise, 1e-5, (one,)) == pytest.approx(wanted, abs=1e-3)
+    split = (Draw(50, 5, 30), Draw(50, 5, 70))
+    assert privacy.spent(1.0, 1e-5, split) == pytest.approx(privacy.spent(1.0, 1e-5, (Draw(50, 5, 100),)), abs=1e-6)
+    many = tuple(Draw(50 + n, 5, 1) for n in range(300))
+    assert privacy.spent(1.0, 1e-5, many[150:]) < privacy.spent(1.0, 1e-5, many) < privacy.spent(1.0, 1e-5, (Draw(50, 5, 300),))
+    assert privacy.spent(1.0, 1e-5, (Draw(50, 5, 10),), sums=2) > privacy.spent(1.0, 1e-5, (Draw(50, 5, 20),))
+    assert privacy.spent(1e9, 1e-5, (Draw(50, 5, 10),)) == 0.0 and math.isinf(privacy.spent(0.0, 1e-5, (Draw(50, 5, 1),)))
+
+
+def test_what_is_built_on_fedavg_is_not_taken_for_it():
+    for method, hides in (("fedprox", True), ("ditto", True), ("fedbcd", True), ("cfl_sattler", False), ("pacfl", False)):
+        drawn = 1.0 if method == "cfl_sattler" else 0.5
+        assert privacy.hides_draw(run_of(method, rounds=40, drawn=drawn), True) == hides
+
+
+@pytest.mark.parametrize("mixed", [mix_updates, mix_models])
+def test_a_cluster_whose_updates_are_all_broken_gets_noise_too(mixed):
+    made = rule(Sending(), keys.root(0), {"privacy.clip": 1.0, "privacy.noise": NOISE})
+    mix, rows, old = jnp.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]), jnp.full((3, 4), jnp.nan).at[2].set(1.0), jnp.ones((2, 4))
+    found = mixed(mix, rows, old, made)
+    assert np.isfinite(found.new).all() and (np.asarray(found.new)[0] != 1).all() and found.lost.tolist() == [True, False]
+    assert (np.asarray(mixed(mix, rows, old).new)[0] == 1).all()
+
+
+def test_fedbcd_s_noise_is_that_of_the_sum_of_all_personal_models():
+    """So its mean over more clients, when some arrive, tells no more about those that were there."""
+    federation = toy.replace(toy.federation("iid", clients=4), arrive=jnp.array([0, 1, 0, 1], jnp.int32))
+    config, model = contract.options("fedbcd", local_lr=0.0), toy.model()
+    solver = toy.solver(model)
+    method = METHODS.entry("fedbcd").make(static(config), model, solver)
+    hyper = {k: jnp.float32(v) for k, v in ({"lr": 0.1} | traced(config)).items()} | {"privacy.clip": 1.0, "privacy.noise": NOISE}
+    state, noise, first = method.init(keys.root(0), federation, hyper, {}), 0.0, None
+    for t, there in enumerate((2, 4)):
+        key = keys.fold(keys.root(0), "round", t)
+        first = np.asarray(state.z) if first is None else first
+        state: State = method.round(key, state, federation, cohort.draw(key, federation, 4, jnp.int32(t), {}), hyper)[0]
+        noise = noise + solver.rule(key, hyper).noise * jax.random.normal(solver.rule(key, hyper).key, first.shape)
+        np.testing.assert_allclose(state.z, first + noise / there, rtol=1e-4, atol=1e-5)
+
+
+def test_runs_with_noise_have_new_ids():
+    for method, changes in (("fedavg", ("epsilon of the draw",)), ("local", ())):
+        assert run_of(method).changes == changes
+    (clipped,) = read_spec({"data": "digits", "method": "fedavg", "train": {"privacy": {"clip": 1.0}}}).runs()
+    assert clipped.changes == ()
