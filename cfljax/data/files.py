@@ -52,6 +52,8 @@ def find(name: str, path: str | None = None) -> Reader:
     if not _NAME.fullmatch(name):
         raise SpecError(f'data.name = "{name}": a name has letters, digits, "_", "-", "." and "/"')
     for folder in folders(path):
+        if (folder / f"{name}.npz").is_file() and mapped.detect(name, folder / name):
+            raise DataError(f'data.name = "{name}": {folder} has a file {name}.npz and imported data {name}/; rename one of them')
         reader = _in_folder(name, folder, path is not None)
         if reader:
             return reader
@@ -65,6 +67,13 @@ def find(name: str, path: str | None = None) -> Reader:
     if name.endswith(".npz"):
         get = f'write name = "{name.removesuffix(".npz")}", with the file in $CFLJAX_DATA or its place as data.path'
     raise DataError(f'data.name = "{name}": not found in {", ".join(tried)}{unset}; {_near(name) or get}')
+
+
+def check_free(name: str, places: list[Path], what: str) -> None:
+    """A DataError where a file NAME.npz in these folders would be read in place of `what`."""
+    for file in (folder / f"{name}.npz" for folder in places):
+        if file.is_file():
+            raise DataError(f"{file}: has this name already and would be read in place of {what}; rename or remove it")
 
 
 def local_names(path: str | None = None) -> dict[str, Path]:

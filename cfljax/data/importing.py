@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cfljax.data import SOURCES, arrays, leaf, mapped, npz
-from cfljax.data.files import FileOptions, folders
+from cfljax.data.files import FileOptions, check_free, folders
 from cfljax.errors import DataError, SpecError
 from cfljax.types import Source
 
@@ -77,7 +77,9 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
         raise SpecError(f'--name "{name}": a built-in data set has this name and would be taken in place of yours; choose another')
     if not 0 < wanted.test_fraction < 1:
         raise SpecError(f"--test-fraction {wanted.test_fraction}: must be between 0 and 1")
-    target = (Path(folder).expanduser() if folder else folders(None)[0]) / name
+    place_for = Path(folder).expanduser() if folder else folders(None)[0]
+    check_free(name, [place_for], "what is imported; or choose another --name")
+    target = place_for / name
     if target.exists() and not replace:
         raise DataError(f"{target}: exists already; choose another --name, or say --replace")
     source, class_names = read(name, where, kind or kind_of(where), wanted)

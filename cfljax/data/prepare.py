@@ -13,7 +13,7 @@ from typing import Any
 from cfljax.data import prepared
 from cfljax.data.bounded import PUBLISHED_MD5, check_md5, reason
 from cfljax.data.download import fetch
-from cfljax.data.files import folders
+from cfljax.data.files import check_free, folders
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.paths import cache_folder
 
@@ -34,7 +34,10 @@ COMMON = ("mnist", "fashion_mnist", "kmnist", *_EMNIST, "cifar10", "cifar100", "
 def prepare(name: str, folder: str | None = None) -> Path:
     """Download the data set; the folder in which `load` finds it. Well-known sets need no TensorFlow."""
     if name in ORIGINALS:
-        return download(name, Path(folder).expanduser() if folder else folders(None)[0])
+        place = Path(folder).expanduser() if folder else folders(None)[0]
+        check_free(name, [place], "what is prepared")
+        return download(name, place)
+    check_free(name, [Path(folder).expanduser()] if folder else folders(None), "what is prepared")
     return through_tfds(name, Path(folder).expanduser() if folder else cache_folder() / "tfds")
 
 

@@ -13,6 +13,7 @@ import cfljax
 from cfljax import data
 from cfljax.data import mapped
 from cfljax.data.__main__ import main
+from cfljax.data.prepare import prepare
 from cfljax.errors import DataError
 from tests.importing.helpers import RNG, imported, pictures, refused, table
 
@@ -202,3 +203,29 @@ def test_a_built_in_name_never_stands_for_other_data(home, capsys):
     (home / "a.npz").rename(home / "home" / "digits.npz")
     assert main(["list"]) == 0
     assert "digits.npz (out of reach" in capsys.readouterr().out
+
+
+def test_a_file_of_that_name_never_stands_for_what_is_imported(home, capsys):
+    (home / "home").mkdir()
+    x = np.ones((6, 2), np.float32)
+    old = home / "home" / "mine.npz"
+    np.savez(old, x_train=x, y_train=np.arange(6) % 2, x_test=x, y_test=np.arange(6) % 2)
+    file = table(home / "mine.csv")
+    said = refused(capsys, file)
+    assert "mine.npz: has this name already" in said and "choose another --name" in said
+    imported(file, "--name", "other")
+    other = home / "home" / "other.npz"
+    old.rename(other)
+    with pytest.raises(DataError, match="a file other.npz and imported data other/; rename one"):
+        data.load("other")
+    assert main(["list"]) == 0 and "other" in capsys.readouterr().out
+    other.unlink()
+    assert len(data.load("other").y_train) == 48
+
+
+@pytest.mark.parametrize("name", ["kmnist", "svhn_cropped"])
+def test_a_file_of_that_name_never_stands_for_what_is_prepared(home, name):
+    (home / "home").mkdir()
+    (home / "home" / f"{name}.npz").write_bytes(b"")
+    with pytest.raises(DataError, match=f"{name}.npz: has this name already"):
+        prepare(name)
