@@ -9,6 +9,7 @@ from cfljax.types import Source
 
 MOST_CLASSES = 100_000
 """A larger label is taken for a mistake, not for a class."""
+_LAST = "images are [samples, height, width, channels], channels last"
 
 
 def source(
@@ -58,6 +59,8 @@ def samples(x: np.ndarray, where: str, table: np.ndarray | None = None) -> np.nd
             x = x.astype(np.float32, copy=False)
         if not np.isfinite(x).all():
             raise DataError(f"{where} has values that are NaN or infinite, the first in sample {_first(~np.isfinite(x))}")
+        if x.ndim == 4 and x.shape[1] in (1, 3, 4) and min(x.shape[2:]) > 4:
+            raise DataError(f"{where} has shape {list(x.shape)}: {_LAST}; turn them with x.transpose(0, 2, 3, 1)")
         return x
     raise DataError(f"{where} is {x.dtype}: save images as uint8 and other numbers as float32")
 
@@ -66,7 +69,7 @@ def _images(x: np.ndarray, where: str) -> np.ndarray:
     if x.ndim == 3:
         return x[..., None]
     if x.ndim == 4 and x.shape[-1] > 4:
-        raise DataError(f"{where} has shape {list(x.shape)}: images are [samples, height, width, channels], channels last")
+        raise DataError(f"{where} has shape {list(x.shape)}: {_LAST}; turn them with x.transpose(0, 2, 3, 1)")
     return x
 
 

@@ -30,14 +30,19 @@ class Part(NamedTuple):
 
 def detect(name: str, folder: Path) -> Reader | None:
     """A reader, where the folder has `train/*.json`."""
-    if not any((folder / "train").glob("*.json")):
+    if not _found(folder / "train"):
         return None
     return Reader(partial(read, name, folder), partial(files, folder))
 
 
 def files(folder: Path) -> list[tuple[str, Path]]:
     """(role, file) of all that is read; files are read in the order of their names."""
-    return [(f"{part}/{file.name}", file) for part in ("train", "test") for file in sorted((folder / part).glob("*.json"))]
+    return [(f"{part}/{file.name}", file) for part in ("train", "test") for file in _found(folder / part)]
+
+
+def _found(folder: Path) -> list[Path]:
+    """Without what file systems keep beside files (._x.json)."""
+    return sorted(file for file in folder.glob("*.json") if not file.name.startswith("."))
 
 
 def read(name: str, folder: Path, options: FileOptions) -> Source:
@@ -69,7 +74,7 @@ def _part(folder: Path, number: dict[str, int]) -> Part:
     y: list[Any] = []
     users: list[int] = []
     here: set[str] = set()
-    for file in sorted(folder.glob("*.json")):
+    for file in _found(folder):
         for name, user_x, user_y in _users(file):
             if name in here:
                 raise DataError(f"{file}: user {name} is there twice")

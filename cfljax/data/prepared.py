@@ -62,11 +62,14 @@ def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
         splits = {s: int(builder.info.splits[s].num_examples) for s in builder.info.splits}
         image, label = _keys(builder.info, folder)
         shape, classes = builder.info.features[image].shape, builder.info.features[label].num_classes
+        kind = np.dtype(builder.info.features[image].np_dtype)
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError, ImportError) as e:
         raise DataError(f"{folder}: cannot be read as a prepared data set ({reason(e)})") from e
     test = next((s for s in ("test", "validation") if s in splits), None)
     if "train" not in splits or test is None:
         raise DataError(f"{folder}: must have the splits train and test (or validation); it has {', '.join(splits) or 'none'}")
+    if kind != np.uint8:
+        raise DataError(f"{folder}: images are {kind}; only images of 8 bits can be used; import them scaled, as arrays")
     if len(shape) != 3 or None in shape:
         raise DataError(f"{folder}: images have the shape {shape}; only images of one size can be used")
     check_size(sum(splits[s] for s in ("train", test)) * math.prod(shape), *folder.iterdir())

@@ -196,6 +196,7 @@ def test_leaf_keeps_its_users_and_femnist_becomes_bytes(tmp_path):
     leaf(tmp_path / "femnist", "train", {"b": (pixels(2), [3, 1]), "a": (pixels(1, 1), [61])}, "0.json")
     leaf(tmp_path / "femnist", "train", {"c": (pixels(1, 2), [0])}, "1.json")
     leaf(tmp_path / "femnist", "test", {"a": (pixels(1, 3), [2]), "new": (pixels(2, 4), [2, 5])})
+    (tmp_path / "femnist" / "train" / "._0.json").write_bytes(b"\0what a file system keeps")
     s = data.load("femnist", path=str(tmp_path))
     assert s.x_train.dtype == np.uint8 and s.x_train.shape == (4, 28, 28, 1) and s.classes == 62
     np.testing.assert_array_equal(s.x_train[0].ravel() / 255, pixels(2)[0])

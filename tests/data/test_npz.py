@@ -80,6 +80,12 @@ def test_token_ids_come_with_their_table(tmp_path):
         write(tmp_path, x_train=np.full((20, 7), 6), x_test=np.zeros((10, 7), int), table=table)
 
 
+@pytest.mark.parametrize("shape", [(8, 8, 3), (3, 3, 64), (1, 1, 512), (3, 4, 4), (1, 3, 40), (7, 7, 512), (3, 8)])
+def test_numbers_with_channels_last_are_taken_as_they_are(tmp_path, shape):
+    x = np.random.default_rng(0).normal(size=(20, *shape)).astype(np.float32)
+    np.testing.assert_array_equal(write(tmp_path, x_train=x, x_test=x[:10]).x_train, x)
+
+
 NAN = np.zeros((20, 4), np.float32)
 NAN[3, 1] = np.nan
 BAD = {
@@ -96,6 +102,8 @@ BAD = {
     "wide labels": ({"y_train": np.zeros((20, 10), int)}, r"y_train has shape \[20, 10\]"),
     "integers": ({"x_train": np.zeros((20, 4), int)}, "x_train is int64"),
     "channels first": ({"x_train": np.zeros((20, 3, 8, 8), np.uint8)}, "channels last"),
+    "real and channels first": ({"x_train": np.zeros((20, 3, 8, 8), np.float32)}, r"channels last; .*x.transpose\(0, 2, 3, 1"),
+    "real and grey first": ({"x_train": np.zeros((20, 1, 8, 8))}, "channels last"),
     "shapes differ": ({"x_test": np.zeros((10, 5, 5), np.uint8)}, "samples are uint8.* in x_train but"),
     "empty": ({"x_train": np.zeros((0, 4, 4), np.uint8), "y_train": np.zeros(0, int)}, "x_train has no samples"),
     "flat": ({"x_train": np.zeros(20, np.uint8)}, r"x_train has shape \[20\]"),

@@ -49,12 +49,21 @@ class ToyShapes(Toy, tfds.core.GeneratorBasedBuilder):
 class ToyArrays(Toy, tfds.core.GeneratorBasedBuilder):
     raw = True
 
+class ToyDeep(Toy, tfds.core.GeneratorBasedBuilder):
+    def _info(self):
+        image, label = tfds.features.Image(shape=(4, 6, 1), dtype=np.uint16), tfds.features.ClassLabel(num_classes=3)
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict({"image": image, "label": label}))
+    def _generate_examples(self, n):
+        for i in range(n):
+            yield i, {"image": PIL.Image.fromarray(np.full((4, 6), 300, np.uint16)), "label": i % 3}
+
 class EmnistToy(Toy, tfds.core.GeneratorBasedBuilder):
     classes = 27
     BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=c, version="1.2.0") for c in ("letters", "digits")]
 
 from cfljax.data.__main__ import main
-codes = [main(["prepare", name, "--dir", sys.argv[1]]) for name in ("toy_shapes", "emnist_toy/letters", "toy_shapes", "toy_arrays")]
+names = ("toy_shapes", "emnist_toy/letters", "toy_shapes", "toy_arrays", "toy_deep")
+codes = [main(["prepare", name, "--dir", sys.argv[1]]) for name in names]
 from cfljax import data
 assert data.load("toy_shapes", path=sys.argv[1]).classes == 3
 print(codes)
@@ -72,7 +81,7 @@ def made(tmp_path_factory):
 
 def test_prepare_and_load_work_without_tensorflow(made):
     folder, done = made
-    assert done.stdout.strip().endswith("[0, 0, 0, 4]")
+    assert done.stdout.strip().endswith("[0, 0, 0, 4, 0]")
     s = data.load("toy_shapes", path=str(folder))
     assert s.x_train.shape == (10, 4, 6, 1) and s.x_train.dtype == np.uint8 and s.classes == 3 and len(s.y_test) == 5
     number = s.x_train[:, 1, 1, 0].astype(int) - 1
@@ -123,6 +132,11 @@ def change(source, target, file, edit):
     content = json.loads(path.read_text())
     edit(content)
     path.write_text(json.dumps(content))
+
+
+def test_images_of_16_bits_are_refused_and_not_cut_to_8(made):
+    with pytest.raises(DataError, match="toy_deep.*images are uint16; only images of 8 bits"):
+        data.load("toy_deep", path=str(made[0]))
 
 
 def test_a_tfrecord_folder_says_what_to_do(made, tmp_path):
