@@ -150,6 +150,11 @@ CHANGES: tuple[Change, ...] = (
         "epsilon credited a hidden draw where clusters or weights by samples tell who was drawn, and counted too few participants "
         "where clients came late; a cluster with only broken updates got no noise, and the noise of fedbcd was that of its mean",
     ),
+    Change(
+        "Krum's distances",
+        lambda config: (config["train"].get("robust") or {}).get("name") == "krum",
+        "among updates that are nearly equal, rounded distances decided which one Krum took; now their differences do",
+    ),
 )
 """In the order in which they were made."""
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from cfljax.kernels.blocks import squared_distances
+
 Number = jax.Array | float
 
 
@@ -21,7 +23,7 @@ def robust_sum(mix: jax.Array, rows: jax.Array, finite: jax.Array, statistic: st
     members ("krum")."""
     find = STATISTICS[statistic]
     clean = jnp.where(finite[:, None], rows, 0.0)
-    apart = squared_distances(clean) if statistic == "krum" else clean
+    apart = squared_distances(clean, clean) if statistic == "krum" else clean
 
     def of_cluster(weights: jax.Array) -> jax.Array:
         member = (weights != 0) & finite
@@ -66,14 +68,6 @@ def krum(rows: jax.Array, member: jax.Array, share: Number, apart: jax.Array) ->
 
 
 STATISTICS: dict[str, Callable[..., jax.Array]] = {"median": median, "trimmed_mean": trimmed_mean, "krum": krum}
-
-
-def squared_distances(rows: jax.Array) -> jax.Array:
-    """f32[S, S], exactly symmetric."""
-    inner = jnp.matmul(rows, rows.T, precision=jax.lax.Precision.HIGHEST)
-    length = jnp.sum(rows**2, axis=1)
-    apart = jnp.maximum(length[:, None] + length[None, :] - (inner + inner.T), 0.0)
-    return (apart + apart.T) / 2
 
 
 def _part(share: Number, n: jax.Array) -> jax.Array:

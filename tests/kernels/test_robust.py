@@ -3,7 +3,7 @@ import pytest
 
 from cfljax import keys
 from cfljax.kernels.mix import Rule, mix_models, mix_updates, sum_by
-from cfljax.kernels.robust import STATISTICS, robust_sum, squared_distances
+from cfljax.kernels.robust import STATISTICS, robust_sum
 from tests.kernels.compiled import compiled
 
 rng = np.random.default_rng(0)
@@ -85,7 +85,22 @@ def test_noise_has_the_deviation_of_the_largest_weight():
     assert not moved[1].any()
 
 
-def test_distances_of_krum_are_numpys_and_symmetric():
-    found = compiled(squared_distances, ROWS)
-    np.testing.assert_allclose(found, ((ROWS[:, None] - ROWS[None]) ** 2).sum(axis=2), atol=1e-5)
-    assert np.array_equal(found, found.T)
+def test_krum_tells_rows_apart_that_are_nearly_equal():
+    """Distances of 1e-4 between rows of length 30, among which one is far away."""
+    random = np.random.default_rng(5)
+    rows = (random.normal(size=(20, 1, 1000)) + 1e-4 * random.normal(size=(20, 12, 1000))).astype(np.float32)
+    rows[:, 3] += 10
+    mix, everybody = np.ones((1, 12), np.float32) / 12, np.ones(12, bool)
+    krum = lambda m, r, f: robust_sum(m, r, f, "krum", 0.2)  # noqa: E731
+    for each in rows:
+        found = compiled(krum, mix, each, everybody)
+        np.testing.assert_allclose(found[0], plain("krum", each.astype(np.float64), 0.2), rtol=1e-6)
+
+
+@pytest.mark.parametrize("statistic", ["median", "trimmed_mean"])
+def test_clusters_of_each_size_are_sorted_whole(statistic):
+    rows, sizes = rng.normal(size=(70, 3)).astype(np.float32), (5, 8, 9, 16, 17, 32, 33, 64, 65, 70)
+    mix = (rng.permuted(np.tile(np.arange(70), (len(sizes), 1)), axis=1) < np.array(sizes)[:, None]).astype(np.float32)
+    found = compiled(lambda m, r, f: robust_sum(m, r, f, statistic, 0.25), mix, rows, np.ones(70, bool))
+    wanted = [len(members) * plain(statistic, members, 0.25) for members in (rows[m > 0].astype(np.float64) for m in mix)]
+    np.testing.assert_allclose(found, wanted, atol=1e-4)

@@ -20,6 +20,8 @@ DECAY = {"lr_decay": 0.9}
         ("fedgroup", DECAY, []),
         ("joint", DECAY, []),
         ("ifca", DECAY, []),
+        ("fedavg", {"robust": "krum"}, ["Krum's distances"]),
+        ("fedavg", {"robust": "median"}, []),
         ("ditto", {}, []),
         ("ditto", {"participation": 100}, []),
         ("ditto", {"participation": 99}, ["Ditto's clients not yet drawn"]),
