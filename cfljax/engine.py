@@ -162,7 +162,7 @@ def _test_only(
     """(i32[C], test split) with the choice of clients that never train: the model in use with the smallest loss on their
     test data, or ("holdout") on the first half of it, which is then left out of the score."""
     test = federation.test
-    if test.shared or models.shape[0] == 1 or not method.chooses:
+    if models.shape[0] == 1 or not method.chooses:
         return scoring, test
     alone = (federation.train.count == 0) & (federation.uid >= 0)
     half = jnp.where(alone, test.count // 2, 0) if settings.test_choice == "holdout" else jnp.zeros_like(test.count)

@@ -46,8 +46,10 @@ def score(
     """Scores of the clients where `who` is True, each with `models[labels]`."""
     who = who & (federation.uid >= 0)
     if split.shared:
-        correct, loss = _shared(model, federation, split, models)
-        correct, loss, count = correct[labels], loss[labels], split.count
+        kinds, number = _kinds(federation)
+        wanted = jnp.zeros((models.shape[0], number), bool).at[labels, jnp.where(who, kinds, number)].set(True, mode="drop")
+        correct, loss = (found[labels, kinds] for found in _shared(model, federation, split, models, wanted))
+        count = split.count
     elif _cheaper_all_at_once(model, federation, split, models.shape[0], sequential):
         correct, loss = _product(model, federation, split, models, labels, who)
         count = split.count
@@ -62,6 +64,12 @@ def least_loss_among(
 ) -> jax.Array:
     """i32[C]: of the candidates (bool[K]; at least one) the model with the smallest loss on a client's samples, ties to the lowest,
     for the clients where `who` bool[C] is True. Only so many models are passed as there are candidates, MANY_MODELS at a time."""
+    if split.shared:
+        kinds, many = _kinds(federation)
+        wanted = candidates[:, None] & jnp.zeros(many, bool).at[jnp.where(who, kinds, many)].set(True, mode="drop")
+        losses = jnp.where(candidates[:, None], _shared(model, federation, split, models, wanted)[1], jnp.nan)
+        known = jnp.any(~jnp.isnan(losses), axis=0)
+        return jnp.where(known, least_loss(losses), jnp.argmax(candidates)).astype(jnp.int32)[kinds]
     width, clients = min(models.shape[0], MANY_MODELS), jnp.arange(federation.clients)
     first = jnp.argsort(~candidates, stable=True)  # the candidates, then the others
     number = jnp.sum(candidates, dtype=jnp.int32)
@@ -97,22 +105,37 @@ def _most(federation: Federation, split: Split) -> int:
     return max(1, min(here, split.count.shape[0] * split.longest))
 
 
-def _shared(model: Model, federation: Federation, split: Split, models: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(correct f32[K], loss f32[K]) on the one test set that everybody shares."""
-    block = block_size(model, federation, 1, split.rows.shape[0])
-    first = jnp.zeros(1, jnp.int32)
+def _kinds(federation: Federation) -> tuple[jax.Array, int]:
+    """(i32[C], how many there may be): clients of one kind have the same samples of a test set that everybody shares. They see
+    it alike, and all of them train or none does."""
+    view, alone = federation.view, (federation.train.count == 0).astype(jnp.int32)
+    views = [] if view is None else [len(each) for each in view[1:] if each is not None]
+    return (2 * view.of + alone, 2 * views[0]) if view is not None and views else (alone, 2)
 
-    def one(w: jax.Array) -> tuple[jax.Array, jax.Array]:
-        params = model.unravel(w)
+
+def _shared(
+    model: Model, federation: Federation, split: Split, models: jax.Array, wanted: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """(correct f32[K, kinds], loss f32[K, kinds]) on the test set that everybody shares, as each kind of clients sees it; zeros
+    where it is not wanted (bool[K, kinds])."""
+    block = block_size(model, federation, 1, split.rows.shape[0])
+    kinds, number = _kinds(federation)
+    places = jnp.where(federation.uid >= 0, kinds, number)
+    member = jnp.zeros(number, jnp.int32).at[places].max(jnp.arange(federation.clients), mode="drop")
+
+    def one(at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        params, row = model.unravel(at[0]), at[1]
 
         def visit(carry, x, y, _, valid):  # type: ignore[no-untyped-def]
             logits = model.forward(params, x)
             hits, losses = model.correct(logits, y), model.loss(logits, y)
             return carry[0] + jnp.sum(valid & hits), carry[1] + jnp.sum(jnp.where(valid, losses, 0.0))
 
-        return fold_blocks(federation, split, first, first == 0, block, visit, (jnp.float32(0), jnp.float32(0)))
+        zero = (jnp.float32(0), jnp.float32(0))
+        of_kind = lambda kind: fold_blocks(federation, split, kind[0][None], kind[1][None], block, visit, zero)  # noqa: E731
+        return jax.lax.map(of_kind, (member, row))
 
-    return jax.lax.map(one, models)
+    return jax.lax.map(one, (models, wanted))
 
 
 def _product(

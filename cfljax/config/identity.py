@@ -23,6 +23,8 @@ class Change(NamedTuple):
 
 _COMPUTED = ("digits", "synthetic", "blobs")
 """Data sets that name, options and seed decide alone."""
+_GROUPS = ("rotated", "label_swap", "label_permutation", "feature_shift")
+"""Partitions whose groups see the data differently."""
 _MODELS = ("mclr", "mlp", "cnn", "cnn_cifar", "lstm")
 """The package's. (Their registry needs JAX, and a report does not.)"""
 
@@ -62,6 +64,15 @@ def _may_have_test_only_clients(config: Config) -> bool:
     data = config["data"]
     empty = data.get("test_clients") or data.get("test_only") == "keep" or data.get("min_samples") == 0
     return bool(empty) or not PARTITIONS.ours(data["partition"])
+
+
+def _shares_a_test_set_in_views(config: Config) -> bool:
+    """Whether all clients may have one test set, which not all of them see alike."""
+    from cfljax.federation import PARTITIONS
+
+    data = config["data"]
+    views = data.get("rotate", 1) > 1 or data["partition"] in _GROUPS and data["groups"] > 1
+    return (data.get("test") == "global" and views) or not PARTITIONS.ours(data["partition"])
 
 
 def _may_leave_clients_out(config: Config) -> bool:
@@ -154,6 +165,11 @@ CHANGES: tuple[Change, ...] = (
         "Krum's distances",
         lambda config: (config["train"].get("robust") or {}).get("name") == "krum",
         "among updates that are nearly equal, rounded distances decided which one Krum took; now their differences do",
+    ),
+    Change(
+        "one test set in several views",
+        _shares_a_test_set_in_views,
+        'with data.test = "global" everybody was scored on the test set as the first client sees it; now each as it sees it itself',
     ),
 )
 """In the order in which they were made."""

@@ -12,7 +12,7 @@ from cfljax.options import option, show
 from cfljax.types import Source
 
 Rng = np.random.Generator
-TEST_HELP = '"own": a client\'s test samples have the distribution of its training samples; "global": one test set for all'
+TEST_HELP = '"own": a client\'s test samples are spread as its training samples; "global": one test set, as each client sees it'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -93,6 +93,31 @@ def test_a_shared_test_set_is_scored_once_per_model():
     assert np.allclose(found.loss, loss, rtol=1e-5)
 
 
+@pytest.mark.parametrize("partition", ["label_permutation", "feature_shift"])
+def test_a_shared_test_set_is_scored_as_each_client_sees_it(partition):
+    """And those that never train choose by what they see; whoever holds out a half of it is scored on the other."""
+    made, model = toy.federation(partition, clients=6, groups=2, test="global"), toy.model(5)
+    train = toy.replace(made.train, count=made.train.count.at[jnp.array([2, 3])].set(0))
+    half = toy.replace(
+        made.test, start=made.test.start.at[jnp.array([2, 3])].set(40), count=made.test.count.at[2].add(-40).at[3].add(-40)
+    )
+    federation = toy.replace(made, train=train, test=half)
+    models = jax.vmap(model.init)(jax.random.split(jax.random.key(1), 5)).at[1].set(jnp.nan)
+    labels, who = jnp.array([0, 0, 3, 0, 3, 2]), jnp.ones(6, bool).at[4].set(False)
+    padded = jax.device_put(pad(federation, clients=2, samples=3, rng=np.random.default_rng(0)))
+    correct, loss, count = by_hand(federation, models, labels)
+    for some, more in ((federation, 0), (padded, 2)):
+        found = evaluate.score(model, some, some.test, models, jnp.pad(labels, (0, more)), jnp.pad(who, (0, more)))
+        assert np.array_equal(found.correct[:6], correct * who) and np.array_equal(found.samples[:6], count * who)
+        assert np.allclose(found.loss[:6], loss * who, rtol=1e-5) and not np.any(found.samples[6:])
+    assert len(set(correct[[0, 1, 3]])) == 2  # 0 and 1 are one group, 3 the other
+    losses = np.stack([by_hand(federation, models, jnp.full(6, k))[1] for k in range(5)])
+    for among in ([0, 1, 2, 3, 4], [1, 3], [1]):
+        seen = evaluate.least_loss_among(model, federation, half, models, jnp.zeros(5, bool).at[jnp.array(among)].set(True), who)
+        wanted = [min(among, key=lambda k, c=c: np.nan_to_num(losses[k, c], nan=np.inf)) for c in range(6)]
+        assert [seen[c] for c in (0, 1, 2, 3, 5)] == [wanted[c] for c in (0, 1, 2, 3, 5)]
+
+
 @pytest.mark.parametrize("block", [16, 4096])
 def test_losses_of_every_model_on_some_clients(case, block, monkeypatch):
     federation, model, models, _ = case

@@ -48,6 +48,22 @@ def test_runs_that_draw_a_share_of_the_clients_of_which_some_never_train_say_so(
 @pytest.mark.parametrize(
     ("data", "concerned"),
     [
+        ({"partition": "rotated", "test": "global"}, True),
+        ({"partition": "rotated", "test": "global", "groups": 1}, False),
+        ({"partition": "rotated"}, False),
+        ({"partition": "dirichlet", "test": "global", "rotate": 2}, True),
+        ({"partition": "dirichlet", "test": "global"}, False),
+        ({"partition": "iid", "test": "global"}, False),
+    ],
+)
+def test_runs_that_share_a_test_set_in_several_views_say_so(data, concerned):
+    (run,) = read_spec({"data": {"name": "digits"} | data, "method": ["ifca"]}).runs()
+    assert ("one test set in several views" in run.changes) == concerned
+
+
+@pytest.mark.parametrize(
+    ("data", "concerned"),
+    [
         ({"partition": "rotated", "test_clients": 4}, True),
         ({"partition": "rotated"}, False),
         ({"partition": "dirichlet", "min_samples": 0}, True),
