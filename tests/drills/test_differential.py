@@ -2,12 +2,15 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 
+from cfljax import engine
 from cfljax import simulate as simulation
 from cfljax.config import read_spec
 from cfljax.launch.sweep import Worker
-from tests.drills.differential import examples, folders, specs
+from cfljax.methods import together
+from tests.drills.differential import examples, folders, plans, reference, specs
 
 SMALL = {
     "data": {"name": "blobs", "samples": 200, "partition": "label_permutation", "groups": 2, "clients": 6},
@@ -48,6 +51,68 @@ def test_a_run_that_depends_on_what_the_folder_has_is_found(monkeypatch):
     monkeypatch.setattr(Worker, "keep", stale)
     words = " ".join(folders.problems([SMALL | {"seeds": [1]}, SMALL | {"seeds": [0, 1]}], Random(0)))
     assert "summary is" in words and "runs: " in words and "table Markdown: " in words
+
+
+@pytest.fixture
+def compiled_anew():
+    """What is traced while a fault is planted is not kept."""
+    simulation.forget()
+    yield
+    simulation.forget()
+
+
+@pytest.mark.long
+def test_plans_that_agree_and_one_that_forgets_a_block(monkeypatch, compiled_anew):
+    table = plans.with_train(SMALL, plan={"stream": 2, "lanes": 1, "gram": 16, "devices": 1})
+    assert plans.problems(table, Random(0)) == []
+    real = together._in_blocks
+
+    def forgetful(part, jobs, mix, members, block):
+        return real(part, jobs, mix.at[:, -block:].set(0), members, block)
+
+    monkeypatch.setattr(together, "_in_blocks", forgetful)
+    simulation.forget()
+    assert any("models" in line for line in plans.problems(table, Random(0)))
+
+
+FAULTS = {
+    "a learning rate that decays a round early": (engine, "_decayed", lambda real: lambda hyper, t: real(hyper, t + 1), "models"),
+    "a client that is not counted": (
+        engine.metrics,
+        "fairness",
+        lambda real: lambda right, there: real(right, there.at[0].set(0)),
+        "accuracy_worst10",
+    ),
+}
+
+
+DECAYING = plans.with_train(SMALL, lr_decay=0.5)
+
+
+def test_the_plain_program_computes_what_the_compiled_one_does():
+    assert reference.problems(DECAYING, Random(0)) == []
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_that_the_plain_program_finds(name, monkeypatch, compiled_anew):
+    module, what, fault, where = FAULTS[name]
+    monkeypatch.setattr(module, what, fault(getattr(module, what)))
+    simulation.forget()
+    assert any(where in line for line in reference.problems(DECAYING, Random(0)))
+
+
+def test_a_result_that_rounding_may_decide_is_no_difference(monkeypatch):
+    tables = []
+
+    def outcome(table):
+        tables.append(table)
+        other = table["train"]["lr"] != 0.1 or "plan" not in table["train"] or table["train"]["plan"] != specs.PLAIN_PLAN
+        return {"labels": np.array([[0, int(other)]]), "diverged": np.array(False)}
+
+    monkeypatch.setattr(plans, "outcome", outcome)
+    assert plans.problems(plans.with_train(SMALL, plan={"lanes": 0}), Random(0)) == []
+    monkeypatch.setattr(plans, "NUDGES", ())
+    assert len(plans.problems(plans.with_train(SMALL, plan={"lanes": 0}), Random(0))) == 2
 
 
 def test_a_failing_example_is_told_with_a_smaller_one_and_the_seed_that_repeats_it(monkeypatch, capsys):

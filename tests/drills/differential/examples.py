@@ -42,9 +42,13 @@ class Kind(NamedTuple):
 
 def kinds() -> dict[str, Kind]:
     """By name. (Importing JAX waits until XLA's flags are set.)"""
-    from tests.drills.differential import folders
+    from tests.drills.differential import folders, plans, reference
 
-    return {"folders": Kind(_fitting(specs.sweep_steps), folders.problems, simpler_steps)}
+    return {
+        "folders": Kind(_fitting(specs.sweep_steps), folders.problems, simpler_steps),
+        "plans": Kind(_fitting(specs.planned_table), plans.problems, specs.simpler),
+        "reference": Kind(_fitting(specs.plain_table), reference.problems, specs.simpler),
+    }
 
 
 def _fitting(draw_one: Callable[[Random], Any]) -> Callable[[Random], Any]:
@@ -83,8 +87,7 @@ def drill(tally: Tally, count: int, seed: int) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     names = list(kinds())
     for number in tally.trials(count):
-        own = Random(seed + number)
-        one(tally, seed + number, own.choice(names))
+        one(tally, seed + number, names[(seed + number) % len(names)])
 
 
 def one(tally: Tally, seed: int, name: str) -> None:

@@ -19,6 +19,23 @@ GROUPED = ("label_permutation", "label_swap", "feature_shift")
 LRS, SEEDS = (0.02, 0.05, 0.1, 0.2), (0, 1, 2, 3)
 
 
+def planned_table(draw: Random) -> Table:
+    """A spec of one run of any method by a plan that is drawn, too."""
+    table = run_table(draw, draw.choice(WITH_REFERENCE if draw.random() < 0.6 else OTHERS))
+    table["train"]["plan"] = plan_table(draw)
+    return table
+
+
+def plain_table(draw: Random) -> Table:
+    """A spec of one run that there is a plain program for."""
+    table = run_table(draw, draw.choice(WITH_REFERENCE))
+    if table["method"][0]["name"] == "cfl_mgd":  # whose buffers go the same way, which the plain program leaves out
+        table["train"] = {
+            k: v for k, v in table["train"].items() if k not in ("compress", "attack", "robust", "privacy", "momentum")
+        }
+    return table
+
+
 def run_table(draw: Random, name: str) -> Table:
     """A spec of one run of that method."""
     data = _data(draw, name)
@@ -186,7 +203,7 @@ def simpler(table: Table) -> Iterator[tuple[str, Table]]:
         places = range(len(table["method"])) if part == "method" else [None]
         for place in places:
             options = table[part] if place is None else table[part][place]
-            for key in [key for key in options if key not in keep]:
+            for key in [key for key in options if key not in (*keep, "plan")]:
                 made = copy.deepcopy(table)
                 del (made[part] if place is None else made[part][place])[key]
                 yield f"{part}.{key}", made
