@@ -188,10 +188,6 @@ class Results:
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """The summary frame as a Parquet file."""
-        try:
-            import pyarrow  # noqa: F401
-        except ImportError as error:
-            raise StoreError(f'{path}: Parquet needs pyarrow: pip install "cfljax[parquet]"') from error
         with storing(Path(path)):
             write_bytes(Path(path), self.to_pandas().to_parquet(index=False, engine="pyarrow"))
 

@@ -38,7 +38,7 @@ def read_parquet(where: Path, wanted: Wanted) -> Tables:
 
 
 def _parquet(where: Path, files: list[Path], wanted: Wanted) -> Table:
-    arrow = _arrow(where)
+    import pyarrow as arrow
     import pyarrow.parquet
 
     try:
@@ -60,14 +60,6 @@ def read_datasets(folder: Path, wanted: Wanted) -> Tables:
     return _saved(folder / "train", wanted), None if test is None else _saved(folder / test, wanted)
 
 
-def _arrow(where: Path) -> Any:
-    try:
-        import pyarrow
-    except ImportError as e:
-        raise DataError(f'{where}: reading this needs pyarrow: pip install "cfljax[parquet]"') from e
-    return pyarrow
-
-
 def _json(file: Path) -> dict[str, Any]:
     try:
         found = json.loads(file.read_text("utf-8"))
@@ -78,7 +70,8 @@ def _json(file: Path) -> dict[str, Any]:
 
 def _saved(folder: Path, wanted: Wanted) -> Table:
     """One saved Dataset: Arrow streams, and what its columns mean."""
-    arrow = _arrow(folder)
+    import pyarrow as arrow
+
     state = _json(folder / "state.json")
     if state.get("_indices_data_files"):
         raise DataError(f"{folder}: is a selection of another data set; call flatten_indices() before save_to_disk")

@@ -79,7 +79,7 @@ def through_tfds(name: str, folder: Path) -> Path:
     except ModuleNotFoundError as e:
         package = _missing(e)
         if package == "tensorflow":
-            raise DataError(f'{name}: preparing it needs TensorFlow (reading it does not): pip install "cfljax[tfds]"') from e
+            raise DataError(f'{name}: preparing it needs TensorFlow (reading it does not): pip install "cfljax[tensorflow]"') from e
         raise DataError(f"{name}: preparing it needs a package that is not installed ({package or reason(e)})") from e
     except DataError:
         raise

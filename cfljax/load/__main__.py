@@ -23,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--status", action="store_true", help="one line: how many runs are done, failed, left")
     made.add_argument("--verify", action="store_true", help="check every file to the last bit")
     made.add_argument("--csv", metavar="FILE", help="write a row per run")
-    made.add_argument("--parquet", metavar="FILE", help="the same as Parquet (extra cfljax[parquet])")
+    made.add_argument("--parquet", metavar="FILE", help="the same as Parquet")
     made.add_argument("--history", metavar="FILE", help="write a row per run and evaluation, as CSV")
     made.add_argument("--export", metavar="OUT", help="a small copy of the folder: no models, the last labels, short diagnostics")
     made.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")

@@ -1,6 +1,8 @@
 """What is built can be installed and used: types for users, metadata, wheel and sdist on every Python that is supported."""
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -69,6 +71,27 @@ def test_every_extra_names_what_its_error_message_promises():
     said = {word for path in (ROOT / "cfljax").rglob("*.py") for word in _extras(path.read_text())}
     assert said - {"{sink}"} <= set(extras)
     assert {"tensorboard", "wandb", "mlflow"} <= set(extras)
+
+
+def test_groups_are_the_extras_of_their_names():
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    assert set(groups) == {"test", "dev", "docs"} and all(PROJECT["optional-dependencies"][name] == groups[name] for name in groups)
+
+
+def test_all_that_is_imported_is_declared():
+    where = {"PIL": "pillow", "sklearn": "scikit-learn", "mlflow": "mlflow-skinny"}
+    declared = {name_of(each) for each in PROJECT["dependencies"] + sum(PROJECT["optional-dependencies"].values(), [])}
+    trees = [ast.parse(path.read_text("utf-8")) for path in (ROOT / "cfljax").rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    named = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    named += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    packages = {name.partition(".")[0] for name in named} - set(sys.stdlib_module_names) - {"cfljax"}
+    assert {"jax", "PIL"} <= packages
+    assert {where.get(package, package.replace("_", "-")) for package in packages} - declared == set()
+
+
+def name_of(requirement):
+    return re.match(r"[A-Za-z0-9_.-]+", requirement)[0].replace("_", "-")
 
 
 def _extras(text):

@@ -1,4 +1,3 @@
-import sys
 
 import numpy as np
 import pytest
@@ -102,12 +101,6 @@ def test_csv_and_parquet_hold_the_summary_frame(folder, tmp_path):
     pytest.importorskip("pyarrow")
     results.to_parquet(tmp_path / "x.parquet")
     pandas.testing.assert_frame_equal(pandas.read_parquet(tmp_path / "x.parquet"), results.to_pandas(), check_dtype=False)
-
-
-def test_parquet_without_pyarrow_says_what_to_install(folder, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(StoreError, match=r'pip install "cfljax\[parquet\]"'):
-        Results(folder).to_parquet(tmp_path / "x.parquet")
 
 
 def test_a_place_that_cannot_be_exported_to_is_one_line(folder, tmp_path):
