@@ -105,7 +105,9 @@ def _mean(accuracy: np.ndarray) -> float | None:
 def _simulate(batch: Batch, parts: Assembled, told: Any, keeper: Keeper | None) -> list[Output]:
     """The batch's outputs, from its checkpoint where there is one that fits."""
     arguments = (parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers)
-    options = {"program_key": (batch.program_key, parts.plan), "mesh": parts.mesh, "shard": parts.shard, "progress": told}
+    options: dict[str, Any] = {"mesh": parts.mesh, "shard": parts.shard, "progress": told}
+    # the settings, too: how many of the clients train, and so how many are drawn, may differ between data of one shape
+    options["program_key"] = (batch.program_key, parts.plan, parts.settings)
     options["checkpoint"] = None if keeper is None else keeper.save
     saved = None if keeper is None else keeper.load()
     try:
