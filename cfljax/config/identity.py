@@ -102,6 +102,13 @@ def _noised(config: Config) -> bool:
     return isinstance(privacy, Mapping) and privacy.get("noise", 0) > 0 and config["method"]["name"] != "local"
 
 
+def _touched(config: Config) -> bool:
+    """Whether something happens to updates on their way to the server."""
+    train = config["train"]
+    lies = (train.get("attack") or {}).get("name") in ("sign_flip", "noise")
+    return lies or any(train.get(name) not in (None, "none") for name in ("privacy", "compress"))
+
+
 CHANGES: tuple[Change, ...] = (
     Change(
         "contents of data",
@@ -170,6 +177,11 @@ CHANGES: tuple[Change, ...] = (
         "one test set in several views",
         _shares_a_test_set_in_views,
         'with data.test = "global" everybody was scored on the test set as the first client sees it; now each as it sees it itself',
+    ),
+    Change(
+        "CFL-MGD's one vector",
+        lambda config: config["method"]["name"] == "cfl_mgd" and config["method"]["aggregate"] == "gradient" and _touched(config),
+        "of option I two vectors were compressed, clipped or lied about where one is sent; now the step follows from the buffer",
     ),
 )
 """In the order in which they were made."""

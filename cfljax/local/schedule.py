@@ -26,6 +26,8 @@ class Work(NamedTuple):
     """… or so many optimiser steps of the same stream of batches."""
     batch: int | None
     """Samples per step; None: all of them, and an epoch is one step."""
+    one_vector: bool = False
+    """One step whose buffer is all that is sent: the update is −lr times it."""
 
 
 class Task(NamedTuple):

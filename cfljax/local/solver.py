@@ -89,7 +89,7 @@ def make_solver(
 
     def fit(key: jax.Array, federation: Federation, jobs: Jobs, hyper: Hyper, work: Work = work) -> Updates:
         one = trainer(federation, hyper, work, among(model, jobs.start) if jobs.which is None else None)
-        sent = lambda task: _sent(sending, federation, task, one(task), hyper)  # noqa: E731
+        sent = lambda task: _sent(sending, federation, task, one(task), hyper, work.one_vector)  # noqa: E731
         return _each(sent if touched(sending, hyper) else one, key, federation, jobs, plan, costs(federation, jobs, work))
 
     def costs(federation: Federation, jobs: Jobs, work: Work = work) -> jax.Array:
@@ -232,11 +232,15 @@ def _sender(plan: Plan, sending: Sending) -> Callable[..., jax.Array]:
     return send
 
 
-def _sent(sending: Sending, federation: Federation, task: Task, updates: Updates, hyper: Hyper) -> Updates:
-    """What arrives of one participant's update, and of the change of its momentum buffer, which is worth `lr` times as much."""
+def _sent(sending: Sending, federation: Federation, task: Task, updates: Updates, hyper: Hyper, one_vector: bool) -> Updates:
+    """What arrives of one participant's update, and of the change of its momentum buffer, which is worth `lr` times as much.
+    `one_vector`: the buffer is all that was sent, and the update follows from it."""
 
     def send(pair: tuple[jax.Array, jax.Array | None]) -> tuple[jax.Array, jax.Array | None]:
         uid = federation.uid[task.client]
+        if one_vector and pair[1] is not None:
+            buffer = arrived(sending, hyper, task.key, uid, pair[1], hyper["lr"])
+            return -hyper["lr"] * buffer, buffer
         delta = arrived(sending, hyper, task.key, uid, pair[0])
         if pair[1] is None or task.velocity is None:
             return delta, None

@@ -80,8 +80,8 @@ def halves(key: jax.Array, federation: Federation, cohort: Cohort, sequential: b
 
 
 def gradient_work(work: Work, estimate: str) -> Work:
-    """One step: on all of a client's data, or on the first mini-batch of the local solver."""
-    return Work(None, 1, work.batch if estimate == "batch" else None)
+    """One step: on all of a client's data, or on the first mini-batch of the local solver; one vector is sent."""
+    return Work(None, 1, work.batch if estimate == "batch" else None, one_vector=True)
 
 
 def shared_out(which: jax.Array, federation: Federation, cohort: Cohort, clusters: int, average: str, divisor: str) -> jax.Array:

@@ -8,6 +8,7 @@ import pytest
 from cfljax import simulate
 from cfljax.engine import Settings
 from cfljax.errors import SpecError
+from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from cfljax.methods.choice import halves
 from cfljax.types import Cohort
@@ -53,6 +54,28 @@ def test_the_buffer_goes_down_and_up_too():
         options = DEFAULTS | {"aggregate": aggregate}
         _, infos, _ = rounds.run("cfl_mgd", federation(), 1, work=WORK, clusters=3, **options)
         assert [int(n) for n in infos[0].traffic] == [4 * 5, up * 5, 0, 0]
+
+
+TOUCHED = {
+    "topk": (Sending("topk", 0.2), {}),
+    "sign_flip": (Sending(attack="sign_flip"), {"attack.share": 0.5, "attack.factor": 2.0}),
+    "clip": (Sending(), {"privacy.clip": 0.01}),
+}
+
+
+@pytest.mark.parametrize("way", TOUCHED)
+def test_of_option_one_a_single_vector_arrives(way):
+    """So a cluster moves by −η times its new buffer (eq. 5), whatever becomes of that vector on its way."""
+    sending, hyper = TOUCHED[way]
+    options = DEFAULTS | {"aggregate": "gradient", "divisor": "members"}
+    states, *_ = rounds.run("cfl_mgd", federation(), work=WORK | {"sending": sending}, hyper=hyper, clusters=2, **options)
+    moved = 0
+    for before, after in zip(states, states[1:], strict=False):
+        step = after.models - before.models
+        there = np.abs(step).max(axis=1) > 0
+        np.testing.assert_allclose(step[there], -0.1 * after.velocity[there], rtol=1e-3, atol=1e-6)
+        moved += there.sum()
+    assert moved >= len(states) - 1
 
 
 def test_a_cluster_without_participants_keeps_its_model_and_buffer():

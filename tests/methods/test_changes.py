@@ -5,6 +5,7 @@ import pytest
 from cfljax.config import read_spec
 
 DECAY = {"lr_decay": 0.9}
+OPTION_ONE = {"name": "cfl_mgd", "aggregate": "gradient"}
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,11 @@ DECAY = {"lr_decay": 0.9}
         ("ifca", DECAY, []),
         ("fedavg", {"robust": "krum"}, ["Krum's distances"]),
         ("fedavg", {"robust": "median"}, []),
+        (OPTION_ONE, {"compress": "int8"}, ["CFL-MGD's one vector"]),
+        (OPTION_ONE, {"attack": {"name": "sign_flip", "share": 0.1}}, ["CFL-MGD's one vector"]),
+        (OPTION_ONE, {"attack": {"name": "label_flip", "share": 0.1}}, []),
+        (OPTION_ONE, {}, []),
+        ("cfl_mgd", {"compress": "int8"}, []),
         ("ditto", {}, []),
         ("ditto", {"participation": 100}, []),
         ("ditto", {"participation": 99}, ["Ditto's clients not yet drawn"]),
