@@ -23,7 +23,7 @@ def benchmark(name, *flags, **more):
 def test_what_an_evaluation_costs(tmp_path):
     benchmark("evaluation", "--workloads", "toy", "--rounds", "4", "--repeats", "2", "--json", tmp_path / "rows.json")
     (row,) = json.loads((tmp_path / "rows.json").read_text())
-    assert row["about"]["rounds"] == 4 and row["median_s"] >= 0 and 0.3 < row["accuracy"] <= 1
+    assert row["about"]["rounds"] == 4 and {"median_s", "min_s", "max_s"} <= row.keys() and 0.3 < row["accuracy"] <= 1
 
 
 def test_the_kernels_agree_with_their_peers(tmp_path):

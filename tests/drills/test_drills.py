@@ -12,8 +12,8 @@ from tests.drills.__main__ import DRILLS
 from tests.drills.common import Tally
 from tests.drills.methods import FIGURES
 
-FEW = {"kill": 4, "signals": 3, "processes": 2, "disk_full": 4, "corruption": 100, "edits": 6, "malformed": 40, "padding": 4}
-FEW |= {"order": 8, "devices": 3, "eager": 2, "kernels": 20, "degenerate": 30, "old_store": 2, "soak": 60, "hostile_files": 1}
+FEW = {"kill": 2, "signals": 2, "processes": 2, "disk_full": 2, "corruption": 100, "edits": 3, "malformed": 20, "padding": 2}
+FEW |= {"order": 3, "devices": 2, "eager": 2, "kernels": 20, "degenerate": 10, "old_store": 2, "soak": 60, "hostile_files": 1}
 FEW |= {"soak_rounds": 4000}
 
 
