@@ -50,7 +50,8 @@ def arrived(
     if sending.compress:
         row = compressed(sending, keys.fold(key, "compress"), row)
     if "privacy.clip" in hyper:
-        row = row * jnp.minimum(1.0, hyper["privacy.clip"] / (jnp.linalg.norm(row) * unit))
+        shorter = jnp.minimum(1.0, hyper["privacy.clip"] / (jnp.linalg.norm(row) * unit))
+        row = row * jnp.where(jnp.asarray(unit) > 0, shorter, 0.0)  # what is worth nothing gets no noise either
     return row
 
 

@@ -30,6 +30,7 @@ def test_clipping_shortens_and_leaves_short_ones_to_the_bit():
     assert send(privacy_clip=100.0).tobytes() == ROW.tobytes()
     np.testing.assert_allclose(send(privacy_clip=1.0, unit=0.1), ROW / length * 10, rtol=1e-5)
     assert not send(np.zeros(4, np.float32), privacy_clip=1.0).any()
+    assert not send(privacy_clip=1.0, unit=0.0).any()  # a buffer, after the learning rate has decayed to 0: it gets no noise
 
 
 def test_the_largest_numbers_are_sent():
