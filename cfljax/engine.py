@@ -36,7 +36,7 @@ class Settings(NamedTuple):
     """Runs one after another (each as if alone: the fast way on a CPU), or side by side."""
     score: str = "all"
     discrepancy: str = "after"
-    test_choice: str = "test_loss"
+    test_choice: str = "holdout"
     eval_clients: int | None = None
     precision: str = "highest"
     label_history: bool = True
@@ -159,17 +159,18 @@ def _test_only(
     in_use: jax.Array,
     scoring: jax.Array,
 ) -> tuple[jax.Array, Split]:
-    """(i32[C], test split) with the choice of clients that never train: the model in use with the smallest loss on their
-    test data, or ("holdout") on the first half of it, which is then left out of the score."""
-    test = federation.test
+    """(i32[C], test split) with the choice of clients that never train: the model in use with the smallest loss on the first half
+    of their test samples, which is then left out of the score (of methods without a choice, too), or ("test_loss") on all."""
+    test, seen = federation.test, federation.test
+    alone = (federation.train.count == 0) & (federation.uid >= 0)
+    if settings.test_choice == "holdout":
+        half = jnp.where(alone, (test.count + 1) // 2, 0)
+        seen = dataclasses.replace(test, count=half)
+        test = dataclasses.replace(test, start=test.start + half, count=test.count - half)
     if models.shape[0] == 1 or not method.chooses:
         return scoring, test
-    alone = (federation.train.count == 0) & (federation.uid >= 0)
-    half = jnp.where(alone, test.count // 2, 0) if settings.test_choice == "holdout" else jnp.zeros_like(test.count)
-    seen = dataclasses.replace(test, count=jnp.where(half > 0, half, test.count))
     chosen = least_loss_among(model, federation, seen, models, in_use | ~jnp.any(in_use), alone)
-    rest = dataclasses.replace(test, start=test.start + half, count=test.count - half)
-    return jnp.where(alone, chosen, scoring), rest
+    return jnp.where(alone, chosen, scoring), test
 
 
 def _also(
@@ -209,14 +210,16 @@ def _evaluate(
     scores = score(model, federation, test, models, scoring, who, settings.sequential)
     fair = metrics.fairness(scores.correct, scores.samples)
     loss = metrics.mean_loss(scores.loss, scores.samples)
-    newcomers = metrics.fairness(scores.correct, jnp.where(federation.arrive > 0, scores.samples, 0)).accuracy
+    of = lambda some: metrics.fairness(scores.correct, jnp.where(some, scores.samples, 0)).accuracy  # noqa: E731
     info = carry.info
     row: dict[str, Any] = {
         "accuracy": fair.accuracy,
         "accuracy_client_mean": fair.client_mean,
         "accuracy_worst10": fair.worst_tenth,
         "accuracy_client_std": fair.client_std,
-        "accuracy_newcomers": newcomers,
+        "accuracy_newcomers": of(federation.arrive > 0),
+        "accuracy_train_clients": of(federation.train.count > 0),
+        "accuracy_test_clients": of(federation.train.count == 0),
         "accuracy_clusters": metrics.cluster_accuracy(scoring, scores.correct, scores.samples, models.shape[0]),
         "loss": loss,
         "train_loss": jnp.where(t > 0, info.train_loss, jnp.nan),

@@ -30,6 +30,9 @@ CURVES = (
 )
 """Columns of the history frame after `run` and `round`; quantities of a method's own follow."""
 
+SOMETIMES = ("epsilon", "accuracy_train_clients_last", "accuracy_test_clients_last")
+"""Columns of the summary frame that are there where a run has them."""
+
 
 def label_of(record: Record) -> str:
     """What the spec calls the run's method; its name where the spec gives no label."""
@@ -102,10 +105,10 @@ def _labelled(records: Iterable[Record]) -> list[str]:
 
 
 def _own_metrics(records: Collection[Record]) -> list[str]:
-    """Columns of the user's own metrics; before them `epsilon`, where runs have one."""
+    """Columns of the user's own metrics; before them those of SOMETIMES that runs have."""
     asked = (record.get("config", {}).get("train", {}).get("metrics") for record in records)
-    spent = ["epsilon"] if any("epsilon" in record.get("summary", {}) for record in records) else []
-    return spent + list(dict.fromkeys(f"{name}_last" for names in asked if isinstance(names, list) for name in names))
+    sometimes = [name for name in SOMETIMES if any(name in record.get("summary", {}) for record in records)]
+    return sometimes + list(dict.fromkeys(f"{name}_last" for names in asked if isinstance(names, list) for name in names))
 
 
 def _row(run: str, record: dict[str, Any], varying: list[str], own: list[str]) -> list[Any]:

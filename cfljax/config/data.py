@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfljax.config.frozen import canonical, essential, plain
+from cfljax.config.identity import may_have_test_only_clients
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.options import check, files_of, option, show
 from cfljax.sums import sum_of_file, sum_of_parts, sum_or_failure
@@ -85,6 +86,11 @@ class Data:
     seed: int | str = 0
     normalise: str = "unit"
     arrive: Arrive | None = None
+
+    @cached_property
+    def may_rest(self) -> bool:
+        """Whether there may be clients that never train."""
+        return may_have_test_only_clients({"data": self.flat()})
 
     def drawn_for(self, seed: int) -> Data:
         """The same data with the seed that a run with this seed draws it from."""

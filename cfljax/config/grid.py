@@ -215,7 +215,8 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         _check_together(data, train)
         if hasattr(method.options, "check_run"):
             method.options.check_run(f"method.{c.label}", train, data, model)
-    return Run(method.name, c.label, method.options, data, model, train, c.seed)
+    counts = train if data.may_rest else train.without_choice
+    return Run(method.name, c.label, method.options, data, model, counts, c.seed)
 
 
 def _check_together(data: Data, train: Train) -> None:

@@ -57,7 +57,7 @@ def _scored_by_training(config: Config) -> bool:
     return may and train["lr_decay"] != 1 and train["score"] == "all"
 
 
-def _may_have_test_only_clients(config: Config) -> bool:
+def may_have_test_only_clients(config: Config) -> bool:
     """Whether there may be clients that hold no training data."""
     from cfljax.federation import PARTITIONS
 
@@ -137,9 +137,10 @@ CHANGES: tuple[Change, ...] = (
     ),
     Change(
         "clients that never train",
-        _may_have_test_only_clients,
+        may_have_test_only_clients,
         "clients that hold no training data chose their model on the samples that they were scored on, got the first of more "
-        "than 32, took other clients' personal models, and counted in the accuracy of those that train",
+        "than 32, were scored on more samples by methods with one model, took other clients' personal models, and counted in the "
+        "accuracy of those that train",
     ),
     Change(
         "Ditto's clients not yet drawn",
@@ -158,7 +159,7 @@ CHANGES: tuple[Change, ...] = (
     ),
     Change(
         "shares of the clients that train",
-        lambda config: _may_have_test_only_clients(config) and _takes_a_share(config),
+        lambda config: may_have_test_only_clients(config) and _takes_a_share(config),
         "train.participation as a fraction and data.arrive also counted clients that never train: more took part in a round, and "
         "fewer of those that train came late",
     ),

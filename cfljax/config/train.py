@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from functools import cached_property
 from typing import Any
 
 from cfljax.config import touches
@@ -47,7 +48,9 @@ class Train:
     straggler_work: float = option(0.5, "the part of its steps that a straggler does", above=0, high=1, traced=True)
     score: str = option("all", "whom to score: everybody, or clients that have a cluster", choices=("all", "assigned"))
     test_clients_choose: str = option(
-        "test_loss", "how a client that never trains picks its model", choices=("test_loss", "holdout")
+        "holdout",
+        "clients that never train choose a model on half of their test samples and are scored on the rest, or both on all",
+        choices=("holdout", "test_loss"),
     )
     eval_clients: int | None = option(None, "score only so many clients", low=1)
     precision: str = option("highest", "of matrix products on accelerators", choices=("highest", "high", "default"))
@@ -72,6 +75,11 @@ class Train:
             table = Table(self.optimizer)
             alone = set(table) == {"name"} and isinstance(table["name"], str)
             object.__setattr__(self, "optimizer", table["name"] if alone else table)
+
+    @cached_property
+    def without_choice(self) -> Train:
+        """Of runs without clients that never train: how they choose says nothing, and is what it was when ids were made of it."""
+        return dataclasses.replace(self, test_clients_choose="test_loss")
 
     @property
     def optimizer_pair(self) -> tuple[str, dict[str, Any]]:

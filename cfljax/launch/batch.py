@@ -136,8 +136,9 @@ def unit(
     if keep == "models":
         arrays["models"] = output.models
     summary = summarise(output.history, output.client_accuracy, target)
-    if np.isfinite(output.history["accuracy_newcomers"]).any():
-        summary["accuracy_newcomers_last"] = float(output.history["accuracy_newcomers"][-1])
+    parts = ["newcomers"] if np.isfinite(output.history["accuracy_newcomers"]).any() else []
+    parts += ["train_clients", "test_clients"] if np.isfinite(output.history["accuracy_test_clients"]).any() else []
+    summary |= {f"accuracy_{part}_last": float(output.history[f"accuracy_{part}"][-1]) for part in parts}
     summary |= {f"{name}_last": float(output.history[name][-1]) for name in run.train.metrics or ()}
     summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
     if run.train.touches.privacy is not None and federation is not None:

@@ -77,6 +77,8 @@ COLUMNS = (
     Column("accuracy_last", "last", _summary("accuracy_last")),
     Column("accuracy_last10", "last 10", _summary("accuracy_last10")),
     Column("accuracy_worst10", "worst tenth", _summary("accuracy_worst10")),
+    Column("accuracy_train_clients_last", "last, clients that train", _summary("accuracy_train_clients_last")),
+    Column("accuracy_test_clients_last", "last, others", _summary("accuracy_test_clients_last")),
     Column("ari_last", "ARI", _summary("ari_last"), "score"),
     Column("nmi_last", "NMI", _summary("nmi_last"), "score"),
     Column("clusters_last", "clusters", _summary("clusters_last"), "count", 0),
@@ -86,17 +88,19 @@ COLUMNS = (
     Column("seconds", "seconds", seconds, "seconds", 0),
 )
 TARGETS = ("round_to_target", "bytes_to_target")
+APART = ("accuracy_train_clients_last", "accuracy_test_clients_last")
+"""Where some clients never train."""
 
 
 def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = COLUMNS) -> list[Row]:
     """A row per configuration, with the best of each block marked and the others tested against it. The columns about a
-    target are there when a run has reached one."""
+    target are there when a run has reached one, those of clients that never train when there are such clients."""
     made = [Row(configuration, {}) for configuration in configurations]
     blocks: dict[str, list[Row]] = {}
     for row in made:
         blocks.setdefault(row.configuration.block, []).append(row)
     for column in columns:
-        if column.key in TARGETS and not _any(made, column):
+        if column.key in (*TARGETS, *APART) and not _any(made, column):
             continue
         for block in blocks.values():
             _fill(block, column)

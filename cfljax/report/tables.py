@@ -7,11 +7,11 @@ import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from cfljax.report.compare import COLUMNS, FEWEST, LEVEL, TARGETS, Cell, Column, Row, rows
+from cfljax.report.compare import APART, COLUMNS, FEWEST, LEVEL, TARGETS, Cell, Column, Row, rows
 from cfljax.report.gather import Configuration, combine
 from cfljax.result import Results
 
-SHORT = ("accuracy_max", "accuracy_last10", "accuracy_worst10", "ari_last", "clusters_last", "round_to_target", "seconds")
+SHORT = ("accuracy_max", "accuracy_last10", "accuracy_worst10", *APART, "ari_last", "clusters_last", "round_to_target", "seconds")
 """Columns of the table at the end of a sweep."""
 FIRST_TO_GO = ("bytes_to_target", "nmi_last", "bytes", "seconds", "accuracy_last", "accuracy_max", "clusters_last")
 """Columns that a narrow terminal does without, in this order."""
@@ -41,6 +41,8 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
             said.append(f"all others differ significantly from the best ({TEST})")
         if any(cell.p is None and not cell.best and cell.n for row in table for key, cell in row.cells.items() if _marked(key)):
             said.append(f"not tested: fewer than {FEWEST} seeds in common with the best")
+    if any(row.cells[key].n for row in table for key in APART if key in row.cells):
+        said.append("clients that never train (others) count in all other accuracies, too")
     if any(0 < cell.n < cell.total for row in table for key, cell in row.cells.items() if key in TARGETS):
         said.append("rounds and bytes to the target: over the runs that reached it (how many of how many)")
     return said

@@ -139,3 +139,10 @@ def test_specs_are_drawn_again_from_their_seed_and_most_are_valid(name):
 def test_the_last_of_the_steps_is_a_sweep():
     sizes = [len(read_spec(examples._fitting(specs.sweep_steps)(Random(seed))[-1]).runs()) for seed in range(20)]
     assert min(sizes) >= 1 and max(sizes) >= 6
+
+
+@pytest.mark.parametrize("way", ["holdout", "test_loss"])
+def test_the_plain_program_scores_clients_that_never_train_as_the_compiled_one_does(way):
+    data = SMALL["data"] | {"test_clients": 4, "test": "global" if way == "holdout" else "own"}
+    table = plans.with_train(SMALL, rounds=2, test_clients_choose=way) | {"data": data, "method": [{"name": "ifca", "clusters": 3}]}
+    assert reference.problems(table, Random(0)) == []

@@ -23,7 +23,7 @@ class World:
         model, features = config["model"], int(np.prod(federation.pool.x.shape[1:]))
         self.net = plain.Net(features, federation.classes, model["hidden"][0] if model["name"] == "mlp" else None)
         self.uid, self.size, self.arrive = self.clients.uid, self.clients.size, np.asarray(federation.arrive)
-        self.able, self.shared_test = self.size > 0, federation.test.shared
+        self.able = self.size > 0
         self.liars = self._liars()
         flips = (self.train["attack"] or {}).get("name") == "label_flip"
         last = federation.classes - 1

@@ -47,17 +47,20 @@ def scored(world, rounds, t):
     for at, i in enumerate(ids):
         x, y = world.clients.test[i]
         k = model_of(world, rounds, models, labels, i)
-        if rounds.chooses and not world.able[i] and not world.shared_test and len(models) > 1:
-            half = len(y) // 2 if train["test_clients_choose"] == "holdout" else 0
-            seen = (x[:half], y[:half]) if half else (x, y)
-            k = in_use[np.argmin([world.net.losses(models[k], *seen).sum() for k in in_use])] if len(y) else in_use[0]
-            x, y = x[half:], y[half:]
+        if not world.able[i]:
+            seen = x, y
+            if train["test_clients_choose"] == "holdout":
+                half = -(-len(y) // 2)
+                seen, (x, y) = (x[:half], y[:half]), (x[half:], y[half:])
+            if rounds.chooses and len(models) > 1:
+                k = in_use[np.argmin([world.net.losses(models[k], *seen).sum() for k in in_use])] if len(seen[1]) else in_use[0]
         by[at] = k
         out = world.arrive[i] > t or (train["score"] == "assigned" and labels[i] < 0) or world.liars[i]
         if not out and len(y):
             correct[at] = (world.net.logits(models[k], x).argmax(axis=1) == y).sum()
             loss[at], samples[at] = world.net.losses(models[k], x, y).sum(), len(y)
-    row = measured(correct, loss, samples, world.arrive[ids] > 0) | agreement(labels, world.clients.group, world.groups)
+    row = measured(correct, loss, samples, world.arrive[ids] > 0, world.able[ids])
+    row |= agreement(labels, world.clients.group, world.groups)
     row["accuracy_clusters"] = [ratio(correct[by == k].sum(), samples[by == k].sum()) for k in range(len(models))]
     row |= {"labels": labels, "clusters": len(set(labels[labels >= 0])), "scored": (samples > 0).sum(), "nonfinite": 0}
     return row, np.array([ratio(c, n) for c, n in zip(correct, samples, strict=True)]), ids
@@ -72,7 +75,7 @@ def model_of(world, rounds, models, labels, i):
     return np.argmin([world.net.losses(w, *world.data[i]).sum() for w in models])
 
 
-def measured(correct, loss, samples, late):
+def measured(correct, loss, samples, late, able):
     """Accuracies and the loss, from sums over each client's samples."""
     there = samples > 0
     each = np.sort(correct[there] / samples[there])
@@ -83,6 +86,8 @@ def measured(correct, loss, samples, late):
         "accuracy_worst10": some(np.mean, each[: -(-len(each) // 10)]),
         "accuracy_client_std": some(np.std, each),
         "accuracy_newcomers": ratio(correct[late].sum(), samples[late].sum()),
+        "accuracy_train_clients": ratio(correct[able].sum(), samples[able].sum()),
+        "accuracy_test_clients": ratio(correct[~able].sum(), samples[~able].sum()),
         "loss": ratio(loss.sum(), samples.sum()),
     }
 

@@ -75,7 +75,7 @@ def _train(draw: Random, clients: int) -> Table:
         "stragglers": (0.3, 0.7),
         "eval_every": (2, 3),
         "score": ("assigned",),
-        "test_clients_choose": ("holdout",),
+        "test_clients_choose": ("test_loss",),
         "eval_clients": (4,),
         "discrepancy": ("start",),
     }
