@@ -102,11 +102,12 @@ def _noised(config: Config) -> bool:
     return isinstance(privacy, Mapping) and privacy.get("noise", 0) > 0 and config["method"]["name"] != "local"
 
 
-def _touched(config: Config) -> bool:
-    """Whether something happens to updates on their way to the server."""
-    train = config["train"]
+def _sends_one_gradient_touched(config: Config) -> bool:
+    """Whether something happens to the one vector of CFL-MGD's option I on its way to the server."""
+    method, train = config["method"], config["train"]
     lies = (train.get("attack") or {}).get("name") in ("sign_flip", "noise")
-    return lies or any(train.get(name) not in (None, "none") for name in ("privacy", "compress"))
+    touched = lies or any(train.get(name) not in (None, "none") for name in ("privacy", "compress"))
+    return method["name"] == "cfl_mgd" and method.get("aggregate") == "gradient" and touched
 
 
 CHANGES: tuple[Change, ...] = (
@@ -181,7 +182,7 @@ CHANGES: tuple[Change, ...] = (
     ),
     Change(
         "CFL-MGD's one vector",
-        lambda config: config["method"]["name"] == "cfl_mgd" and config["method"]["aggregate"] == "gradient" and _touched(config),
+        _sends_one_gradient_touched,
         "of option I two vectors were compressed, clipped or lied about where one is sent; now the step follows from the buffer",
     ),
 )
