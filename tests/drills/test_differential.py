@@ -106,13 +106,13 @@ def test_a_result_that_rounding_may_decide_is_no_difference(monkeypatch):
 
     def outcome(table):
         tables.append(table)
-        other = table["train"]["lr"] != 0.1 or "plan" not in table["train"] or table["train"]["plan"] != specs.PLAIN_PLAN
+        other = table["train"]["lr"] not in specs.LRS or "plan" not in table["train"] or table["train"]["plan"] != specs.PLAIN_PLAN
         return {"labels": np.array([[0, int(other)]]), "diverged": np.array(False)}
 
     monkeypatch.setattr(plans, "outcome", outcome)
     assert plans.problems(plans.with_train(SMALL, plan={"lanes": 0}), Random(0)) == []
     monkeypatch.setattr(plans, "NUDGES", ())
-    assert len(plans.problems(plans.with_train(SMALL, plan={"lanes": 0}), Random(0))) == 2
+    assert len(plans.problems(plans.with_train(SMALL, plan={"lanes": 0}), Random(0))) == plans.RUNS
 
 
 def test_a_failing_example_is_told_with_a_smaller_one_and_the_seed_that_repeats_it(monkeypatch, capsys):

@@ -9,25 +9,24 @@ import numpy as np
 from cfljax.assemble import host_federation, model_of
 from cfljax.config import read_spec
 from tests.drills.differential.examples import Unfit
-from tests.drills.differential.plans import Arrays, distance, outcome, sensitive
-from tests.drills.differential.specs import LRS, SEEDS, Table
+from tests.drills.differential.plans import Arrays, distance, named, outcome, sensitive
+from tests.drills.differential.specs import Table, variations
 from tests.reference import whole_scores
 
-CLOSE = 1e-4
+CLOSE, RUNS = 1e-4, 4
 EXACT = ("labels", "history/round", "history/bytes_up", "history/bytes_down")
 
 
 def problems(table: Table, draw: Random) -> list[str]:
-    """What runs of two seeds and learning rates, which share a program, do not have in common with the plain program's."""
+    """What some runs that share the table's program do not have in common with the plain program's."""
     found = []
-    for seed, lr in zip(draw.sample(SEEDS, 2), draw.sample(LRS, 2), strict=True):
-        one = table | {"seeds": [seed], "train": table["train"] | {"lr": lr}}
+    for one in variations(draw, table, RUNS):
         arrays = outcome(one)
         if isinstance(arrays, str):
             raise Unfit(arrays)
         wrong = [] if arrays["diverged"] else unlike(reference(one), arrays)
         if wrong and not sensitive(one, arrays):
-            found += [f"seed {seed}, lr {lr}: {line}" for line in wrong]
+            found += [f"{named(one)}: {line}" for line in wrong]
     return found
 
 

@@ -17,6 +17,15 @@ OTHERS = ("fl_hc", "cfl_sattler", "fedgroup", "fedbcd", "joint", "ccs_rfedavg", 
 PARTITIONS = ("label_permutation", "label_swap", "feature_shift", "quantity", "dirichlet", "classes", "iid")
 GROUPED = ("label_permutation", "label_swap", "feature_shift")
 LRS, SEEDS = (0.02, 0.05, 0.1, 0.2), (0, 1, 2, 3)
+NUMBERS: dict[str, tuple[Any, ...]] = {
+    "lr_decay": (0.5, 0.9),
+    "momentum": (0.5, 0.9),
+    "weight_decay": (0.01, 0.1),
+    "dropout": (0.2, 0.5, 0.8),
+    "stragglers": (0.3, 0.7),
+    "straggler_work": (0.25, 0.5, 0.6),
+}
+"""Of training, that reach compiled code as arguments."""
 
 
 def planned_table(draw: Random) -> Table:
@@ -67,12 +76,7 @@ def _train(draw: Random, clients: int) -> Table:
     train: Table = {"rounds": draw.choice((2, 3, 5)), "lr": draw.choice(LRS), "batch": draw.choice((4, 7, "full"))}
     train["participation"] = draw.choice((1.0, 0.5, 0.34, 3, clients - 1))
     train |= {"steps": draw.choice((1, 3, 8))} if draw.random() < 0.4 else {"epochs": draw.choice((1, 2))}
-    some = {
-        "lr_decay": (0.5, 0.9),
-        "momentum": (0.5, 0.9),
-        "weight_decay": (0.01, 0.1),
-        "dropout": (0.2, 0.5),
-        "stragglers": (0.3, 0.7),
+    some = NUMBERS | {
         "eval_every": (2, 3),
         "score": ("assigned",),
         "test_clients_choose": ("test_loss",),
@@ -80,8 +84,8 @@ def _train(draw: Random, clients: int) -> Table:
         "discrepancy": ("start",),
     }
     train |= {name: draw.choice(values) for name, values in some.items() if draw.random() < 0.25}
-    if "stragglers" in train:
-        train["straggler_work"] = draw.choice((0.25, 0.5, 0.6))
+    if "stragglers" not in train:
+        train.pop("straggler_work", None)
     return train | _touches(draw)
 
 
@@ -127,6 +131,14 @@ def _options(draw: Random, name: str, rounds: int) -> Table:
         more = draw.choice(({}, {"estimate": "batch"}, {"aggregate": "gradient", "divisor": divisor}))
         return own[name] | more
     return own.get(name, {})
+
+
+def variations(draw: Random, table: Table, number: int) -> Iterator[Table]:
+    """Runs that share the table's program: other seeds, and other values of the numbers that reach compiled code and are not 0."""
+    numbers = {"lr": LRS} | {name: values for name, values in NUMBERS.items() if table["train"].get(name)}
+    for _ in range(number):
+        train = table["train"] | {name: draw.choice(values) for name, values in numbers.items()}
+        yield table | {"train": train, "seeds": [draw.choice(SEEDS)]}
 
 
 def plan_table(draw: Random) -> Table:
