@@ -10,6 +10,7 @@ from cfljax import simulate as simulation
 from cfljax.config import read_spec
 from cfljax.launch.sweep import Worker
 from cfljax.methods import together
+from tests.drills.common import Tally
 from tests.drills.differential import examples, folders, plans, reference, specs
 
 SMALL = {
@@ -26,7 +27,7 @@ def steps():
 
 
 def test_folders_that_are_alike_and_starts_that_were_interrupted(tmp_path):
-    assert folders.problems(steps(), Random(0)) == []
+    assert folders.problems(steps(), Random(0), Tally()) == []
     assert any(folders.in_parts(SMALL, tmp_path / str(seed), Random(seed)) for seed in range(3))
 
 
@@ -37,7 +38,7 @@ def test_a_state_that_is_not_restored_to_the_bit_is_found(monkeypatch):
         return real(shape, {name: a * 1.000001 if "models" in name else a for name, a in saved.items()})
 
     monkeypatch.setattr(simulation, "restore", moved)
-    found = [line for seed in range(3) for line in folders.problems(steps(), Random(seed))]
+    found = [line for seed in range(3) for line in folders.problems(steps(), Random(seed), Tally())]
     assert any("history/loss differs" in line for line in found), found
 
 
@@ -49,7 +50,7 @@ def test_a_run_that_depends_on_what_the_folder_has_is_found(monkeypatch):
         real(self, name, record, arrays)
 
     monkeypatch.setattr(Worker, "keep", stale)
-    words = " ".join(folders.problems([SMALL | {"seeds": [1]}, SMALL | {"seeds": [0, 1]}], Random(0)))
+    words = " ".join(folders.problems([SMALL | {"seeds": [1]}, SMALL | {"seeds": [0, 1]}], Random(0), Tally()))
     assert "summary is" in words and "runs: " in words and "table Markdown: " in words
 
 
@@ -64,7 +65,7 @@ def compiled_anew():
 @pytest.mark.long
 def test_plans_that_agree_and_one_that_forgets_a_block(monkeypatch, compiled_anew):
     table = plans.with_train(SMALL, plan={"stream": 2, "lanes": 1, "gram": 16, "devices": 1})
-    assert plans.problems(table, Random(0)) == []
+    assert plans.problems(table, Random(0), Tally()) == []
     real = together._in_blocks
 
     def forgetful(part, jobs, mix, members, block):
@@ -72,7 +73,7 @@ def test_plans_that_agree_and_one_that_forgets_a_block(monkeypatch, compiled_ane
 
     monkeypatch.setattr(together, "_in_blocks", forgetful)
     simulation.forget()
-    assert any("models" in line for line in plans.problems(table, Random(0)))
+    assert any("models" in line for line in plans.problems(table, Random(0), Tally()))
 
 
 FAULTS = {
@@ -90,7 +91,7 @@ DECAYING = plans.with_train(SMALL, lr_decay=0.5)
 
 
 def test_the_plain_program_computes_what_the_compiled_one_does():
-    assert reference.problems(DECAYING, Random(0)) == []
+    assert reference.problems(DECAYING, Random(0), Tally()) == []
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -98,7 +99,7 @@ def test_faults_that_the_plain_program_finds(name, monkeypatch, compiled_anew):
     module, what, fault, where = FAULTS[name]
     monkeypatch.setattr(module, what, fault(getattr(module, what)))
     simulation.forget()
-    assert any(where in line for line in reference.problems(DECAYING, Random(0)))
+    assert any(where in line for line in reference.problems(DECAYING, Random(0), Tally()))
 
 
 def test_a_result_that_rounding_may_decide_is_no_difference(monkeypatch):
@@ -110,19 +111,19 @@ def test_a_result_that_rounding_may_decide_is_no_difference(monkeypatch):
         return {"labels": np.array([[0, int(other)]]), "diverged": np.array(False)}
 
     monkeypatch.setattr(plans, "outcome", outcome)
-    assert plans.problems(plans.with_train(SMALL, plan={"lanes": 0}), Random(0)) == []
+    assert plans.problems(plans.with_train(SMALL, plan={"lanes": 0}), Random(0), Tally()) == []
     monkeypatch.setattr(plans, "NUDGES", ())
-    assert len(plans.problems(plans.with_train(SMALL, plan={"lanes": 0}), Random(0))) == plans.RUNS
+    assert len(plans.problems(plans.with_train(SMALL, plan={"lanes": 0}), Random(0), Tally())) == plans.RUNS
 
 
 def test_a_failing_example_is_told_with_a_smaller_one_and_the_seed_that_repeats_it(monkeypatch, capsys):
-    def problems(table, draw):
+    def problems(table, draw, tally):
         return ["wrong"] if "momentum" in table["train"] else []
 
     table = SMALL | {"train": SMALL["train"] | {"momentum": 0.5, "dropout": 0.2}}
     kind = examples.Kind(lambda draw: table, problems, specs.simpler)
     monkeypatch.setattr(examples, "kinds", lambda: {"some": kind})
-    tally = examples.Tally()
+    tally = Tally()
     examples.one(tally, 7, "some")
     (failure,) = tally.failures
     assert failure.startswith("--seed 7 --count 1: some: wrong of ") and "dropout" not in failure and "momentum" in failure

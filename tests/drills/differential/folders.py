@@ -25,6 +25,7 @@ from cfljax.report.compare import COLUMNS, rows
 from cfljax.report.gather import combine
 from cfljax.result import Results
 from cfljax.store import SECONDS, DamagedWarning, OlderWarning, Store
+from tests.drills.common import Tally
 from tests.drills.differential.specs import Table
 
 KEPT = ("id", "method", "seed", "config", "contents", "changes", "status", "diverged_at", "error", "plan", "summary")
@@ -37,13 +38,13 @@ class Interrupted(KeyboardInterrupt):
     """As by Ctrl-C, right after a checkpoint."""
 
 
-def problems(steps: list[Table], draw: Random) -> list[str]:
+def problems(steps: list[Table], draw: Random, tally: Tally) -> list[str]:
     """What the two folders do not have in common, bit for bit, and what one of the runs has not when it is done alone."""
     with tempfile.TemporaryDirectory(prefix="cfljax-drill-") as place, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         grown, once = Path(place) / "grown", Path(place) / "once"
         for step in steps:
-            in_parts(step, grown, draw)
+            tally.count("interruptions", in_parts(step, grown, draw))
         carry_out(read_spec(steps[-1]), Store(once), Options(quiet=True))
         found = unlike(cfljax.load(once), cfljax.load(grown)) + alone(cfljax.load(once), draw)
     bad = (w for w in told if issubclass(w.category, DamagedWarning | OlderWarning))

@@ -10,6 +10,7 @@ import numpy as np
 from cfljax.config import read_spec
 from cfljax.launch.batch import run_batch
 from cfljax.plan import batches
+from tests.drills.common import Tally
 from tests.drills.differential.examples import Unfit
 from tests.drills.differential.specs import NUMBERS, PLAIN_PLAN, Table, variations
 
@@ -22,9 +23,10 @@ NUDGES = (1 + 1e-6, 1 - 1e-6, 1 + 3e-6, 1 - 3e-6)
 decided it (who joins which cluster, which numbers top-k keeps), and two plans may decide it differently."""
 
 
-def problems(table: Table, draw: Random) -> list[str]:
+def problems(table: Table, draw: Random, tally: Tally) -> list[str]:
     """What some runs that share the table's program do not have in common with those of the plain plan."""
-    found, sketched = [], bool(table["train"]["plan"].get("stream"))
+    found: list[str] = []
+    sketched = bool(table["train"]["plan"].get("stream"))
     for asked in variations(draw, table, RUNS):
         plain = with_train(asked, plan=PLAIN_PLAN)
         one, other = outcome(plain), outcome(asked)
@@ -33,8 +35,12 @@ def problems(table: Table, draw: Random) -> list[str]:
         if isinstance(one, str) or isinstance(other, str):
             return [f"{named(asked)}: {' / '.join(e if isinstance(e, str) else 'done' for e in (one, other))}"]
         wrong = unlike(one, other, sketched)
-        if wrong and not sensitive(plain, one):
+        if wrong and sensitive(plain, one):
+            tally.count("decided by rounding")
+        elif wrong:
             found += [f"{named(asked)}: {line}" for line in wrong]
+        elif not one["diverged"]:
+            tally.most("weights of two plans", distance(one["models"], other["models"]))
     return found
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from cfljax.assemble import host_federation, model_of
 from cfljax.config import read_spec
+from tests.drills.common import Tally
 from tests.drills.differential.examples import Unfit
 from tests.drills.differential.plans import Arrays, distance, named, outcome, sensitive
 from tests.drills.differential.specs import Table, variations
@@ -17,16 +18,23 @@ CLOSE, RUNS = 1e-4, 4
 EXACT = ("labels", "history/round", "history/bytes_up", "history/bytes_down")
 
 
-def problems(table: Table, draw: Random) -> list[str]:
+def problems(table: Table, draw: Random, tally: Tally) -> list[str]:
     """What some runs that share the table's program do not have in common with the plain program's."""
-    found = []
+    found: list[str] = []
     for one in variations(draw, table, RUNS):
         arrays = outcome(one)
         if isinstance(arrays, str):
             raise Unfit(arrays)
-        wrong = [] if arrays["diverged"] else unlike(reference(one), arrays)
-        if wrong and not sensitive(one, arrays):
+        if arrays["diverged"]:
+            continue
+        plain = reference(one)
+        wrong = unlike(plain, arrays)
+        if wrong and sensitive(one, arrays):
+            tally.count("decided by rounding")
+        elif wrong:
             found += [f"{named(one)}: {line}" for line in wrong]
+        else:
+            tally.most("weights from the plain program's", distance(plain["models"], arrays["models"]))
     return found
 
 
