@@ -146,4 +146,4 @@ def test_the_last_of_the_steps_is_a_sweep():
 def test_the_plain_program_scores_clients_that_never_train_as_the_compiled_one_does(way):
     data = SMALL["data"] | {"test_clients": 4, "test": "global" if way == "holdout" else "own"}
     table = plans.with_train(SMALL, rounds=2, test_clients_choose=way) | {"data": data, "method": [{"name": "ifca", "clusters": 3}]}
-    assert reference.problems(table, Random(0)) == []
+    assert reference.problems(table, Random(0), Tally()) == []

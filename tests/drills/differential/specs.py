@@ -32,6 +32,8 @@ def planned_table(draw: Random) -> Table:
     """A spec of one run of any method by a plan that is drawn, too."""
     table = run_table(draw, draw.choice(WITH_REFERENCE if draw.random() < 0.6 else OTHERS))
     table["train"]["plan"] = plan_table(draw)
+    if draw.random() < 0.15:
+        table["train"]["optimizer"] = "adam"
     return table
 
 
@@ -62,6 +64,10 @@ def _data(draw: Random, method: str) -> Table:
         data["groups"] = 2
         if draw.random() < 0.3:
             data["test_clients"] = draw.choice((2, 4))
+    if partition == "dirichlet":
+        data |= {"alpha": draw.choice((0.1, 0.5)), "min_samples": draw.choice((0, 1, 2))}
+    if partition == "quantity":
+        data |= {"sigma": draw.choice((1.0, 2.0)), "min_samples": 1}
     if draw.random() < 0.25:
         data["test"] = "global"
     if draw.random() < 0.25:
