@@ -17,8 +17,10 @@ END = np.uint32(1 << 31)
 
 
 def root(seed: int | jax.Array) -> jax.Array:
-    """The key of a run. The generator is named, so that a user's `jax_default_prng_impl` cannot change results."""
-    return jax.random.key(seed, impl="threefry2x32")
+    """The key of a run, as `jax.random.key(seed)` has it, for seeds below 2³². The generator is named and its words are written
+    here, so that a user's `jax_default_prng_impl` and `jax_random_seed_offset` cannot change results."""
+    word = jnp.asarray(seed).astype(jnp.uint32) if isinstance(seed, jax.Array) else jnp.asarray(np.asarray(seed).astype(np.uint32))
+    return jax.random.wrap_key_data(jnp.stack([jnp.zeros_like(word), word], -1), impl="threefry2x32")
 
 
 def fold(key: jax.Array, name: str, *numbers: int | jax.Array) -> jax.Array:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 import numpy as np
 
 from cfljax import distributed
@@ -53,7 +55,8 @@ def run_batch(
     the next batch would meet, too (no data, no disk), and for what a smaller batch may not meet."""
     made, error = [], None
     try:
-        made = _units(batch, keep, target, progress, keeper)
+        with _whatever_the_user_has_set():
+            made = _units(batch, keep, target, progress, keeper)
     except Exception as caught:
         error = caught
     if distributed.connected():
@@ -70,6 +73,17 @@ def run_batch(
     if os.environ.get("CFLJAX_DEBUG") and not isinstance(error, CfljaxError):
         traceback.print_exception(error)
     return [failed(run, why) for run in batch.runs]
+
+
+@contextlib.contextmanager
+def _whatever_the_user_has_set() -> Iterator[None]:
+    """JAX's flags that decide which numbers a program draws and computes are as JAX has them: a run's id does not say them."""
+    with contextlib.ExitStack() as flags:
+        flags.enter_context(jax.enable_x64(False))
+        flags.enter_context(jax.threefry_partitionable(True))
+        flags.enter_context(jax.numpy_dtype_promotion("standard"))
+        flags.enter_context(jax.numpy_rank_promotion("allow"))
+        yield
 
 
 def _units(batch: Batch, keep: str, target: float | None, progress: Progress | None, keeper: Keeper | None) -> list[Unit]:
