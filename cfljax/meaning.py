@@ -92,8 +92,10 @@ class _Walk:
                 self.write("empty")
         self.add(value.__defaults__, name)
         self.add(value.__kwdefaults__, name)
-        if hasattr(value, "__wrapped__"):
-            self.add(value.__wrapped__, name)
+        for key, item in vars(value).items():  # what a decorator has wrapped, and what is written to the function
+            self.write(key)
+            with _Inside(self, key != "__wrapped__"):
+                self.add(item, f"{name}.{key}")
 
     def code(self, code: types.CodeType, around: dict[str, Any]) -> None:
         counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
@@ -147,8 +149,14 @@ class _Walk:
         if own(getattr(value, "__file__", None) or sys.executable):
             self.table({k: v for k, v in vars(value).items() if not k.startswith("__")}, name)
 
-    def named(self, value: Any, name: str) -> None:  # noqa: ARG002
+    def named(self, value: Any, name: str) -> None:
+        """What has a name in a library; a method of an object (`TABLE.get`) with the object."""
         self.write("named", getattr(value, "__module__", ""), getattr(value, "__qualname__", repr(value)))
+        if not isinstance(its := getattr(value, "__self__", None), types.ModuleType | None):
+            self.add(its, name)
+
+    def pattern(self, value: re.Pattern[Any], name: str) -> None:  # noqa: ARG002
+        self.write("pattern", repr(value.pattern), value.flags)
 
     def instance(self, value: Any, name: str) -> None:
         """Anything else: arrays, dataclasses, objects of the user's classes, wrappers."""
@@ -194,6 +202,7 @@ _KINDS: tuple[tuple[Any, Callable[..., None]], ...] = (
     (functools.partial, _Walk.partial),
     (types.ModuleType, _Walk.module),
     (_NAMED, _Walk.named),
+    (re.Pattern, _Walk.pattern),
     (dataclasses.Field, _Walk.field),
     ((dict, types.MappingProxyType), _Walk.table),
     ((set, frozenset), _Walk.set),

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+import re
 import subprocess
 import sys
 import types
@@ -178,6 +179,16 @@ def test_networks_that_are_handed_over_are_told_apart():
     assert found[0] == found[2] != found[1]
 
 
+def with_width(width):
+    """A function that numbers are written to."""
+
+    def it():
+        return it.width
+
+    it.width = width
+    return it
+
+
 VALUES = [
     (lambda: np.arange(3), lambda: np.arange(3.0)),
     (lambda: np.zeros((2, 3)), lambda: np.zeros((3, 2))),
@@ -196,6 +207,10 @@ VALUES = [
     (lambda: property(lambda self: 1), lambda: property(lambda self: 2)),
     (lambda: staticmethod(lambda: 1), lambda: staticmethod(lambda: 2)),
     (lambda: [].append, lambda: [].remove),
+    (lambda: {1: 2}.get, lambda: {1: 3}.get),
+    (lambda: (5).__add__, lambda: (6).__add__),
+    (lambda: re.compile("a" * 300 + "b"), lambda: re.compile("a" * 300 + "c")),
+    (lambda: with_width(1), lambda: with_width(2)),
     (lambda: np.add, lambda: np.subtract),
     (lambda: jax.numpy.add, lambda: jax.numpy.subtract),
 ]
