@@ -28,7 +28,7 @@ class Workload(NamedTuple):
         return {"data": data, "model": self.model, "method": [self.method], "train": train, "seeds": [0]}
 
 
-_FEDGROUP = {"name": "mnist", "partition": "fedprox", "clients": 1000, "normalise": "pixel"}
+_FEDGROUP = {"name": "mnist", "partition": "fedprox", "clients": 1000, "normalise": "pixel_all"}
 _TWENTY_EPOCHS = {"participation": 20, "epochs": 20, "batch": 10, "lr": 0.03}
 
 WORKLOADS = {

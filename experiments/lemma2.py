@@ -27,7 +27,7 @@ NAME = "FedGroup lemma 2"
 STEPS, RATE = 20, 0.03
 SPEC = {
     "name": NAME,
-    "data": {"name": "mnist", "partition": "fedprox", "normalise": "pixel"},
+    "data": {"name": "mnist", "partition": "fedprox", "normalise": "pixel_all"},
     "model": {"name": "mclr"},
     "train": {"rounds": 3, "participation": 20, "steps": STEPS, "batch": "full", "lr": RATE},
     "method": [{"name": "fedgroup", "clusters": 3}],

@@ -185,6 +185,12 @@ CHANGES: tuple[Change, ...] = (
         _sends_one_gradient_touched,
         "of option I two vectors were compressed, clipped or lied about where one is sent; now the step follows from the buffer",
     ),
+    Change(
+        "pixels of training samples",
+        lambda config: config["data"].get("normalise") == "pixel",
+        'data.normalise = "pixel" took mean and deviation of test samples, too, which is "pixel_all" now; now only of what clients '
+        "train on",
+    ),
 )
 """In the order in which they were made."""
 

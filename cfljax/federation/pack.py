@@ -16,7 +16,8 @@ WORTHWHILE = 0.1
 
 def pack(parts: Parts, source: Source, normalise: str = "unit", arrive: np.ndarray | None = None) -> Federation:
     """The federation as numpy arrays; the engine puts them on the device. `normalise`: "unit" divides bytes by 255, "pixel"
-    standardises each pixel over all images of the source, "none" leaves the values as they are."""
+    standardises each pixel by the samples that clients train on, "pixel_all" by all of the source, "none" leaves the values as they
+    are."""
     source = parts.source or source
     clients = len(parts.train)
     rows, pool = _compact(parts, source, normalise)
@@ -55,11 +56,12 @@ def _split(pieces: list[np.ndarray], count: np.ndarray) -> Split:
 def _compact(parts: Parts, source: Source, normalise: str) -> tuple[np.ndarray, Pool]:
     """All rows, training then test, numbered in the pool; and the pool, without rows that nobody holds where that is worth it."""
     x, y = np.concatenate([source.x_train, source.x_test]), np.concatenate([source.y_train, source.y_test])
-    mean, scale = _normalisation(x, normalise)
     tests = [parts.test] if isinstance(parts.test, np.ndarray) else parts.test
     rows = np.concatenate([*parts.train, *tests]).astype(np.int64)
     if len(rows) and (rows.min() < 0 or rows.max() >= len(y)):
         raise DataError(f"{source.name}: the partition names row {rows.max() if rows.max() >= len(y) else rows.min()} of {len(y)}")
+    trained = np.unique(rows[: sum(map(len, parts.train))])
+    mean, scale = _normalisation(x, trained if normalise == "pixel" and len(trained) else np.arange(len(x)), normalise)
     order, used = _as_held(rows, len(y))
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
@@ -77,25 +79,25 @@ def _as_held(rows: np.ndarray, number: int) -> tuple[np.ndarray, int]:
     return np.concatenate([held[np.argsort(first)], np.flatnonzero(others)]), len(held)
 
 
-def _normalisation(x: np.ndarray, how: str) -> tuple[np.ndarray, np.ndarray]:
-    """mean and scale with which the model sees (x − mean) · scale."""
-    if how == "pixel":
-        return _per_pixel(x)
+def _normalisation(x: np.ndarray, rows: np.ndarray, how: str) -> tuple[np.ndarray, np.ndarray]:
+    """mean and scale with which the model sees (x − mean) · scale; those of pixels by these rows."""
+    if how in ("pixel", "pixel_all"):
+        return _per_pixel(x, rows)
     if how not in ("unit", "none"):
-        raise ValueError(f'normalise = "{how}": must be "unit", "pixel" or "none"')
+        raise ValueError(f'normalise = "{how}": must be "unit", "pixel", "pixel_all" or "none"')
     scale = 1 / 255 if how == "unit" and x.dtype == np.uint8 else 1.0
     return np.asarray(0.0, np.float32), np.asarray(scale, np.float32)
 
 
-def _per_pixel(x: np.ndarray, chunk: int = 4096) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and 1 / (standard deviation + 0.001) of every pixel, summed in float64 a chunk at a time."""
+def _per_pixel(x: np.ndarray, rows: np.ndarray, chunk: int = 4096) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and 1 / (standard deviation + 0.001) of every pixel over these rows, summed in float64 a chunk at a time."""
     total, squares = np.zeros(x.shape[1:]), np.zeros(x.shape[1:])
-    for at in range(0, len(x), chunk):
-        total += x[at : at + chunk].sum(0, dtype=np.float64)
-    mean = total / max(len(x), 1)
-    for at in range(0, len(x), chunk):
-        squares += ((x[at : at + chunk] - mean) ** 2).sum(0)
-    deviation = np.sqrt(squares / max(len(x), 1))
+    for at in range(0, len(rows), chunk):
+        total += x[rows[at : at + chunk]].sum(0, dtype=np.float64)
+    mean = total / max(len(rows), 1)
+    for at in range(0, len(rows), chunk):
+        squares += ((x[rows[at : at + chunk]] - mean) ** 2).sum(0)
+    deviation = np.sqrt(squares / max(len(rows), 1))
     return mean.astype(np.float32), (1 / (deviation + 0.001)).astype(np.float32)
 
 

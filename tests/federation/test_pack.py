@@ -86,10 +86,13 @@ def test_a_thousand_unequal_clients_cost_about_the_pool():
     assert sum(sizes(federation).values()) <= nbytes(federation)
 
 
-def test_pixels_are_standardised_over_all_images_of_the_source():
+@pytest.mark.parametrize("how", ["pixel", "pixel_all"])
+def test_pixels_are_standardised_by_what_clients_train_on_or_by_all_images_of_the_source(how):
     source = fake(shape=(3, 3))
-    federation = pack(parts("iid", source, clients=20, samples_per_client=5), source, "pixel")
-    x = np.concatenate([source.x_train, source.x_test]).astype(np.float64)
+    made = parts("iid", source, clients=20, samples_per_client=5)
+    federation = pack(made, source, how)
+    x = np.concatenate([source.x_train, source.x_test] if how == "pixel_all" else [source.x_train[np.concatenate(made.train)]])
+    x = x.astype(np.float64)
     assert np.allclose(federation.pool.mean, x.mean(0), rtol=1e-6)
     assert np.allclose(federation.pool.scale, 1 / (x.std(0) + 0.001), rtol=1e-6)
     assert federation.pool.mean.dtype == federation.pool.scale.dtype == np.float32

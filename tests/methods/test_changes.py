@@ -67,6 +67,12 @@ def test_runs_that_share_a_test_set_in_several_views_say_so(data, concerned):
     assert ("one test set in several views" in run.changes) == concerned
 
 
+def test_runs_whose_pixels_were_those_of_test_samples_too_say_so():
+    for how, concerned in (("pixel", True), ("pixel_all", False), ("unit", False)):
+        (run,) = read_spec({"data": {"name": "digits", "normalise": how}, "method": ["fedavg"]}).runs()
+        assert ("pixels of training samples" in run.changes) == concerned
+
+
 @pytest.mark.parametrize(
     ("data", "concerned"),
     [
