@@ -203,8 +203,8 @@ def test_clients_that_never_train_choose_among_any_number_of_models(used):
     federation = toy.replace(made, train=toy.replace(made.train, count=made.train.count.at[2].set(0)))
     models = jax.vmap(model.init)(jax.random.split(jax.random.key(3), 75)).at[50].set(jnp.nan)
     in_use = jnp.zeros(75, bool).at[jnp.array(used)].set(True)
-    labels, _ = _test_only(CHOOSES, model, Settings(1, 1), federation, models, in_use, jnp.zeros(4, jnp.int32))
-    x, y = plain.Clients(federation).test[2]
+    labels, _ = _test_only(CHOOSES, model, HALF, federation, models, in_use, jnp.zeros(4, jnp.int32))
+    x, y = (each[: -(-len(each) // 2)] for each in plain.Clients(federation).test[2])
     losses = {k: plain.Net(6, 4).loss(np.asarray(models[k], np.float64), x, y) for k in used if k != 50}
     assert labels.tolist() == [0, 0, min(losses, key=losses.get), 0]
 
@@ -223,8 +223,9 @@ def test_a_model_that_nobody_has_is_not_to_be_chosen():
     entry = METHODS.entry("ifca")
     method = entry.make(entry.options(clusters=2), model, toy.solver(model))
     x, y = plain.Clients(federation).test[alone[0]]
+    settings = Settings(1, 6, test_choice="test_loss")
     for seed in range(20):
-        (output,) = simulate(method, model, federation, Settings(1, 6), [seed], [{"lr": 0.0}], program_key="nobody has it")
+        (output,) = simulate(method, model, federation, settings, [seed], [{"lr": 0.0}], program_key="nobody has it")
         taken = {int(label) for label in output.labels[-1] if label >= 0}
         best = np.argmin([plain.Net(6, 4).loss(np.asarray(w, np.float64), x, y) for w in output.models])
         if len(taken) == 1 and best not in taken:
@@ -241,7 +242,7 @@ def test_clients_that_never_train_choose_on_a_test_set_that_all_share():
     model = toy.model()
     entry = METHODS.entry("ifca")
     method = entry.make(entry.options(clusters=2), model, toy.solver(model))
-    (output,) = simulate(method, model, federation, Settings(2, 4), [0], [{"lr": 0.2}])
+    (output,) = simulate(method, model, federation, Settings(2, 4, test_choice="test_loss"), [0], [{"lr": 0.2}])
     x, y = (np.asarray(part) for part in plain.Clients(federation).test[1])
     for c in range(4):
         net = plain.Net(6, 4)
