@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "cfljax"
 ORDER = [
-    {"types", "errors", "keys", "mesh", "distributed", "options", "sources", "meaning", "origin", "paths", "sums", "registry"},
+    {"types", "errors", "keys", "mesh", "distributed"}
+    | {"npy", "options", "sources", "meaning", "origin", "paths", "sums", "registry"},
     {"data"},
     {"federation"},
     {"models"},

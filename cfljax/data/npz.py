@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import zipfile
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.bounded import check_size, reason
 from cfljax.errors import DataError
+from cfljax.npy import Damaged, read_member
 from cfljax.types import Source
 
 _OPTIONAL = ("user_train", "user_test", "population_train", "population_test", "classes", "table")
@@ -71,46 +70,10 @@ def load_arrays(file: Path, wanted: tuple[str, ...], optional: tuple[str, ...] =
                 raise DataError(f"{file}: has no array {missing[0]}; it must hold {', '.join(wanted)}")
             members = {w: inside[w] for w in (*wanted, *optional) if w in inside}
             check_size(sum(i.file_size for i in members.values()), file)
-            return {w: _member(archive, info, f"{file}: {w}") for w, info in members.items()}
+            return {w: read_member(archive, info, "biuf", f"{file}: {w}") for w, info in members.items()}
     except DataError:
         raise
+    except Damaged as e:
+        raise DataError(str(e)) from e
     except Exception as e:  # whatever a broken or hostile file provokes in the parsers
         raise DataError(f"{file}: cannot be read as an npz file ({reason(e)})") from e
-
-
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> np.ndarray:
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise DataError(f"{where} is compressed in a way that numpy does not write; save it again with numpy.savez")
-    try:
-        with archive.open(info) as f:
-            version = np.lib.format.read_magic(f)
-            if version not in ((1, 0), (2, 0)):
-                raise DataError(f"{where} has npy version {version}; save it again with numpy.savez")
-            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = header(f)
-            if dtype.hasobject or dtype.kind not in "biuf":
-                raise DataError(f"{where} is an array of {dtype}; only plain numbers are read")
-            size = math.prod(shape) * dtype.itemsize
-            held = info.file_size - f.tell()
-            if any(n < 0 for n in shape) or size != held:
-                raise DataError(f"{where} claims shape {list(shape)} of {dtype}, but the file holds {held} bytes")
-            flat = np.empty(math.prod(shape), dtype)
-            _fill(f, flat, where)
-    except DataError:
-        raise
-    except Exception as e:  # numpy's and zipfile's parsers raise a dozen kinds: ValueError, TokenError, struct.error, KeyError …
-        raise DataError(f"{where} cannot be read ({reason(e)})") from e
-    return flat.reshape(shape, order="F" if fortran else "C")
-
-
-def _fill(f: IO[bytes], flat: np.ndarray, where: str) -> None:
-    if not flat.nbytes:
-        return
-    view, done = memoryview(flat.view(np.uint8)), 0
-    while done < len(view):
-        piece = f.read(min(1 << 22, len(view) - done))
-        if not piece:
-            raise DataError(f"{where} ends early: copy the file again")
-        view[done : done + len(piece)] = piece
-        done += len(piece)
-    f.read(1)  # the end of a member is where zipfile compares its checksum

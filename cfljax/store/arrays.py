@@ -6,10 +6,8 @@ checked against the file before memory is taken for it.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import io
-import math
 import re
 import stat
 import struct
@@ -17,6 +15,8 @@ import zipfile
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+
+from cfljax.npy import Damaged, read_member
 
 MAX_FILE = 8 << 30
 """Bytes of the largest array file that is read."""
@@ -26,16 +26,11 @@ MAX_MEMBERS = 4096
 SMALL = 1 << 16
 """Bytes up to which an array of any kind is compressed."""
 MAX_DIRECTORY = 1 << 20
-MAX_HEADER = 1024
 KINDS = "biufc"
 _NAME = re.compile(r"[A-Za-z0-9_+=~-][A-Za-z0-9_.+=~-]*(/[A-Za-z0-9_+=~-][A-Za-z0-9_.+=~-]*)*")
 _END = struct.Struct("<4s4H2LH")
 _SEAL = b"sha256:"
 _SEAL_LENGTH = len(_SEAL) + 64
-
-
-class Damaged(ValueError):
-    """A file is not what was written."""
 
 
 def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
@@ -68,7 +63,7 @@ def unpack(data: bytes | memoryview, prefixes: Iterable[str] = ("",)) -> dict[st
             members = archive.infolist()
             _check_directory(members, len(data))
             wanted = [m for m in members if m.filename.startswith(prefixes)]
-            return {m.filename.removesuffix(".npy"): _read_member(archive, m) for m in wanted}
+            return {m.filename.removesuffix(".npy"): read_member(archive, m, KINDS, m.filename) for m in wanted}
     except Damaged:
         raise
     except Exception as error:  # whatever a broken or hostile file provokes in the parsers
@@ -142,32 +137,5 @@ def _check_member(member: zipfile.ZipInfo) -> None:
         raise Damaged(f"array name {name[:60]!r} is not allowed")
     if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG) or member.flag_bits & 0x1:
         raise Damaged(f"{name} is a link, a folder or encrypted")
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise Damaged(f"{name} has an unknown compression")
     if member.compress_type == zipfile.ZIP_STORED and member.compress_size != member.file_size:
         raise Damaged(f"{name} has two different sizes")
-
-
-def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
-    """One array; `file_size` has been checked, and `read` with a size unfolds no more than that."""
-    with archive.open(member) as file:
-        data = bytearray(file.read(member.file_size))  # a bytearray, so that the array can be written to
-    if len(data) != member.file_size or len(data) < 10:
-        raise Damaged(f"{member.filename}: its size is not what the directory says")
-    start = 10 + int.from_bytes(data[8:10], "little")
-    shape, fortran, dtype = _header(bytes(data[: min(start, MAX_HEADER)]))
-    if dtype.hasobject or dtype.kind not in KINDS or dtype.shape or any(not 0 <= n < 1 << 62 for n in shape):
-        raise Damaged(f"{member.filename}: arrays of {str(dtype)[:40]} are not read")
-    count = math.prod(shape)
-    if start + count * dtype.itemsize != len(data):
-        raise Damaged(f"{member.filename}: its header claims shape {shape} {dtype}, its size says otherwise")
-    flat = np.frombuffer(data, dtype=dtype, count=count, offset=start)
-    return flat.reshape(shape, order="F" if fortran else "C")
-
-
-@functools.lru_cache(maxsize=256)  # thousands of units share a few headers, and numpy parses each with `ast`
-def _header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
-    file = io.BytesIO(data)
-    if np.lib.format.read_magic(file) != (1, 0):
-        raise Damaged("unknown npy version")
-    return np.lib.format.read_array_header_1_0(file, max_header_size=MAX_HEADER)
