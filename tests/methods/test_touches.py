@@ -100,7 +100,7 @@ def test_a_trimmed_mean_that_trims_nothing_is_the_mean(name):
 @pytest.mark.parametrize("name", list(METHODS))
 def test_numbers_that_do_not_matter_change_nothing(name):
     plain, touched = play(name), play(name, LIES)
-    if name == "one_shot":  # the means that it starts from are summed in another order
+    if name in ("one_shot", "cfl_mgd"):  # start means are summed in another order; buffers arrive as changes, and are added again
         assert apart(plain, touched) < 1e-5
     else:
         assert plain.tobytes() == touched.tobytes()
