@@ -39,20 +39,20 @@ def label_of(record: Record) -> str:
     return str(record.get("label") or record["method"])
 
 
-def summaries(records: Mapping[str, Record]) -> pandas.DataFrame:
+def summaries(records: Collection[Record]) -> pandas.DataFrame:
     """A row per run: what `Results.to_pandas` promises."""
     import pandas as pd
 
-    options = [*_labelled(records.values()), *varying(records.values())]
-    own = _own_metrics(records.values())
-    rows = [_row(run, record, options, own) for run, record in records.items()]
+    options = [*_labelled(records), *varying(records)]
+    own = _own_metrics(records)
+    rows = [_row(record, options, own) for record in records]
     frame = pd.DataFrame(rows, columns=["run", "method", "seed", *options, "status", *QUANTITIES, *SECONDS, *own])
     return _whole(frame.astype(dict.fromkeys((*QUANTITIES, *SECONDS, *own), float)))
 
 
-def overview(records: Mapping[str, Record]) -> pandas.DataFrame:
+def overview(records: Collection[Record]) -> pandas.DataFrame:
     """The first rows of it with the columns that fit a screen."""
-    shown = ["run", "method", "seed", *_labelled(records.values()), *varying(records.values())]
+    shown = ["run", "method", "seed", *_labelled(records), *varying(records)]
     shown += ["status", "accuracy_max", "accuracy_last", "rounds"]
     frame = summaries(records)[shown].head(20).copy()
     for name in ("accuracy_max", "accuracy_last", "rounds"):
@@ -111,11 +111,11 @@ def _own_metrics(records: Collection[Record]) -> list[str]:
     return sometimes + list(dict.fromkeys(f"{name}_last" for names in asked if isinstance(names, list) for name in names))
 
 
-def _row(run: str, record: dict[str, Any], varying: list[str], own: list[str]) -> list[Any]:
+def _row(record: dict[str, Any], varying: list[str], own: list[str]) -> list[Any]:
     options = [_cell(_option(record, name)) for name in varying]
     numbers, mine = ([_number(record.get("summary", {}).get(name)) for name in names] for names in (QUANTITIES, own))
     seconds = [_number(record.get("timings", {}).get(name.removeprefix("seconds_"))) for name in SECONDS]
-    return [run, record.get("method"), record.get("seed"), *options, record["status"], *numbers, *seconds, *mine]
+    return [record["id"], record.get("method"), record.get("seed"), *options, record["status"], *numbers, *seconds, *mine]
 
 
 def _option(record: dict[str, Any], name: str) -> Any:
@@ -124,10 +124,9 @@ def _option(record: dict[str, Any], name: str) -> Any:
         return label_of(record)
     if name in record.get("varies", {}):
         return record["varies"][name]
-    value: Any = record.get("config", {})
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
+    section, _, key = name.partition(".")
+    table = record.get("config", {}).get(section)
+    return table.get(key, table.get(key.rpartition(".")[2])) if isinstance(table, dict) else None
 
 
 def _cell(value: Any) -> Any:

@@ -14,9 +14,10 @@ import numpy as np
 from cfljax import frames
 from cfljax.errors import StoreError
 from cfljax.options import show
-from cfljax.store import DamagedWarning, OlderWarning, Store, older, planned
+from cfljax.store import DamagedWarning, OlderWarning, Store, older
 from cfljax.store.atomic import storing, write_bytes
 from cfljax.store.places import by_contents
+from cfljax.store.rows import rows
 
 if TYPE_CHECKING:
     import pandas
@@ -129,16 +130,23 @@ class Result:
 class Results:
     """The finished runs of a results folder. Records are read at once, arrays when they are asked for.
 
-    The runs are those of the folder's plan, in its order; runs of an earlier spec are left out unless `everything`."""
+    The runs are those of the folder's plan, in its order; runs of an earlier spec are left out unless `everything`. What they are
+    called and what varies is what the plan's spec says, whatever an earlier start has recorded."""
 
     def __init__(self, folder: str | os.PathLike[str], everything: bool = False):
         self.store = Store(folder, read_only=True)
         found = self.store.records()
-        plan = planned(self.store) or []
+        table = self.store.read_plan() or {}
+        plan = table.get("units") or []
         order = [name for name in plan if name in found]
         rest = [name for name in found if name not in set(order)]
         keep_rest = everything or not plan
         (self.records,) = by_contents({name: found[name] for name in order + (rest if keep_rest else [])})
+        self.rows = rows(self.records, table.get("labels"))
+        """The records as tables show them: with the labels of the plan's spec and what differs between its runs; a run that two
+        rows of the table share is there twice."""
+        first = {record["id"]: record for record in reversed(self.rows)}
+        self._named = {run: {key: first[run][key] for key in ("label", "varies")} for run in self.records}
         self.left_out = 0 if keep_rest else len(rest)
         if line := older.shown(self.store, self.records):
             warnings.warn(line, OlderWarning, stacklevel=2)
@@ -153,7 +161,7 @@ class Results:
         """The run of that id."""
         if run not in self.records:
             raise StoreError(f"{self.store.folder}: there is no run {run!r} among its {len(self)}; see to_pandas()['run']")
-        return Result(*self.store.read(run))
+        return self._result(run, *self.store.read(run))
 
     def results(self) -> Iterator[Result]:
         """Every run with its arrays, one after the other; a damaged one is left out with a warning."""
@@ -167,16 +175,19 @@ class Results:
             except StoreError as error:
                 warnings.warn(str(error), DamagedWarning, stacklevel=3)
                 continue
-            yield run, Result(*unit)
+            yield run, self._result(run, *unit)
+
+    def _result(self, run: str, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Result:
+        return Result(record | self._named[run], arrays)
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row per run: run, method, seed, the label where the spec gives some, every option that varies, status, the summary
         quantities, the seconds."""
-        return frames.summaries(self.records)
+        return frames.summaries(self.rows)
 
     def varying(self) -> list[str]:
         """Dotted names of the options that vary, in the order of the spec."""
-        return frames.varying(self.records.values())
+        return frames.varying(self.rows)
 
     def history(self) -> pandas.DataFrame:
         """The curves of all runs in one tidy frame: run, round, accuracy, … with a row per evaluation."""
@@ -192,12 +203,12 @@ class Results:
             write_bytes(Path(path), self.to_pandas().to_parquet(index=False, engine="pyarrow"))
 
     def __repr__(self) -> str:
-        return f"{self._title()}\n{frames.overview(self.records).to_string(index=False)}" if len(self) else self._title()
+        return f"{self._title()}\n{frames.overview(self.rows).to_string(index=False)}" if len(self) else self._title()
 
     def _repr_html_(self) -> str:
         from cfljax.sparkline import plots
 
-        table = frames.overview(self.records).to_html(index=False) if len(self) else ""
+        table = frames.overview(self.rows).to_html(index=False) if len(self) else ""
         curves: dict[str, dict[str, np.ndarray]] = {}
         for number, (_, result) in enumerate(self._each(("history/",))):
             if number < _DRAWN and result.status == "done":  # one run of each method stands for it

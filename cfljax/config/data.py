@@ -110,14 +110,18 @@ class Data:
         table = {key: value for key, value in plain(self).items() if key not in SIDES}
         if self.arrive is not None:
             table["arrive"] = self.arrive.written()
-        both = {f.name for f in dataclasses.fields(self.source)} & {f.name for f in dataclasses.fields(self.parts)}
-        apart = {key for key in both if getattr(self.source, key) != getattr(self.parts, key)}
         for side in SIDES:
             own = plain(getattr(self, side))
-            table |= {key: value for key, value in own.items() if key not in apart}
-            if kept := {key: value for key, value in own.items() if key in apart}:
+            table |= {key: value for key, value in own.items() if key not in self.apart}
+            if kept := {key: value for key, value in own.items() if key in self.apart}:
                 table[side] = kept
         return table
+
+    @property
+    def apart(self) -> set[str]:
+        """Names of options that source and partition both have, with different values."""
+        both = {f.name for f in dataclasses.fields(self.source)} & {f.name for f in dataclasses.fields(self.parts)}
+        return {key for key in both if getattr(self.source, key) != getattr(self.parts, key)}
 
     @cached_property
     def identity(self) -> str:

@@ -157,6 +157,7 @@ def make_runs(grids: list[Grid], rules: list[Rule], has: Known, warn: list[str])
         raise SpecError(f"the spec makes {total:,} runs; at most {MAX_RUNS:,}")
     _warn_before(grids, warn)
     runs: dict[str, Run] = {}
+    called: dict[str, dict[tuple[str, bool], None]] = {}
     checked: set[tuple[int, ...]] = set()
     twice, seen = 0, _Seen()
     for combination in itertools.chain.from_iterable(combinations(grid) for grid in grids):
@@ -168,6 +169,7 @@ def make_runs(grids: list[Grid], rules: list[Rule], has: Known, warn: list[str])
         run = _make_run(combination, checked)
         twice += run.spelled in runs
         runs.setdefault(run.spelled, run)
+        called.setdefault(run.spelled, {})[run.label, run.data.seed == "run"] = None
     for rule in rules:
         rule.check(seen.kept, has)
         if not rule.used:
@@ -176,6 +178,8 @@ def make_runs(grids: list[Grid], rules: list[Rule], has: Known, warn: list[str])
         raise SpecError("exclude: leaves nothing to run")
     if twice:
         warn.append(f"{twice} of {twice + len(runs)} runs are the same as another and run once")
+    for spelled, run in runs.items():
+        object.__setattr__(run, "called", tuple(called[spelled]))
     return with_varies(list(runs.values()))
 
 

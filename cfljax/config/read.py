@@ -55,6 +55,19 @@ class Spec:
             found.setdefault(run.id, run)
         return list(found.values())
 
+    def shown(self) -> dict[str, Any]:
+        """What of the sweep a results folder's plan keeps for those who show it: its name, the ids of its runs in order, and what
+        they are called: a run that two rows of the table share is in both of their lists."""
+        called: dict[tuple[str, bool], dict[str, None]] = {}
+        for run in self._runs:
+            for name in run.called:
+                called.setdefault(name, {})[run.id] = None
+        labels = [
+            {"label": label, "data_seed": "run" if follows else None, "units": list(ids)}
+            for (label, follows), ids in called.items()
+        ]
+        return {"name": self.name, "units": list(dict.fromkeys(run.id for run in self._runs)), "labels": labels}
+
 
 def read_spec(
     source: str | os.PathLike[str] | Raw, sets: Iterable[str] = (), has: Known | None = None, plugins: Iterable[str] = ()

@@ -7,7 +7,7 @@ import hashlib
 from functools import cached_property
 from typing import Any
 
-from cfljax.config.data import Data
+from cfljax.config.data import SIDES, Data
 from cfljax.config.frozen import canonical, plain
 from cfljax.config.identity import changes_of
 from cfljax.config.train import Train
@@ -45,6 +45,8 @@ class Run:
     seed: int
     varies: dict[str, Any] = dataclasses.field(default_factory=dict, compare=False, hash=False)
     """Dotted name → value of the options that differ between the runs of a sweep (method and seed are not listed)."""
+    called: tuple[tuple[str, bool], ...] = dataclasses.field(default=(), compare=False, hash=False)
+    """(Label, whether the data are drawn from the run's seed) of each place of the spec that asks for this run."""
 
     @cached_property
     def _drawn(self) -> Data:
@@ -118,10 +120,11 @@ def with_varies(runs: list[Run]) -> list[Run]:
     method are compared with those of the same name: the name itself tells the rest apart."""
     values: dict[tuple[str, str], set[str]] = {}
     views: dict[int, list[tuple[tuple[str, str], Any]]] = {}
+    apart = {f"{data.name}/{data.partition} {name}" for data in {id(r.data): r.data for r in runs}.values() for name in data.apart}
     for run in runs:  # runs share their parts: each is looked at once
         for part in (run.data, run.model, run.train, run.options):
             if id(part) not in views:
-                views[id(part)] = view = _view(run, part)
+                views[id(part)] = view = _view(run, part, apart)
                 for key, value in view:
                     values.setdefault(key, set()).add(canonical(value))
     differ = {key for key, found in values.items() if len(found) > 1}
@@ -136,12 +139,14 @@ def _varied(run: Run, shown: dict[int, dict[str, Any]]) -> Run:
     return made
 
 
-def _view(run: Run, part: Any) -> list[tuple[tuple[str, str], Any]]:
-    """(group, dotted name) → value of a part's options: compared within the group."""
+def _view(run: Run, part: Any, apart: set[str]) -> list[tuple[tuple[str, str], Any]]:
+    """(group, dotted name) → value of a part's options: compared within the group. `apart`: options that the sources and partitions
+    of a group both have, with different values."""
     if part is run.data:
         common = [(f.name, getattr(part, f.name)) for f in dataclasses.fields(part) if f.name not in ("source", "parts")]
         group = f"{part.name}/{part.partition}"
-        own = [*_pairs(part.source), *_pairs(part.parts)]
+        sides = [(side, k, v) for side in SIDES for k, v in _pairs(getattr(part, side))]
+        own = [(f"{side}.{k}" if f"{group} {k}" in apart else k, v) for side, k, v in sides]
         return [(("", f"data.{k}"), _plain_or_none(v)) for k, v in common] + [((group, f"data.{k}"), v) for k, v in own]
     if part is run.model:
         return [(("", "model.name"), part.name)] + [((part.name, f"model.{k}"), v) for k, v in _pairs(part.options)]

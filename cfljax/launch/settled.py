@@ -51,12 +51,11 @@ def settle(
     place = {run.id: at for at, run in enumerate(runs)}
     batches.sort(key=lambda batch: place[batch.first.id])
     table: dict[str, Any] = {
-        "name": spec.name,
         "threads": before.get("threads") or threads or devices.threads(),
         "devices": before.get("devices", jax.local_device_count()),
         "mesh": mesh.asked(),
         "speed": list(speed.known()),
-        "units": [run.id for run in runs],
+        **spec.shown(),
         "batches": [entry(batch) for batch in batches],
     }
     _tell_of_older(store, [name for name in (before.get("units") if before else store.ids()) or [] if name not in by_id])

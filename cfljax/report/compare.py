@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,7 +117,7 @@ def _fill(block: list[Row], column: Column) -> None:
     found = []
     for row in block:
         done = row.configuration.by_status("done")
-        values = {unit.seed: v for unit in done if math.isfinite(v := column.value(unit))}
+        values = {key: v for key, unit in _keyed(done) if math.isfinite(v := column.value(unit))}
         found.append(values)
         row.cells[column.key] = Cell(*mean_and_deviation(values.values()), len(values), len(done))
     cells = [row.cells[column.key] for row in block]
@@ -131,7 +132,15 @@ def _fill(block: list[Row], column: Column) -> None:
         block[i].cells[column.key] = cells[i]._replace(best=i not in others, p=corrected.get(i))
 
 
-def _paired(one: dict[int, float], other: dict[int, float]) -> float | None:
+def _keyed(units: Iterable[Unit]) -> Iterator[tuple[tuple[int, int], Unit]]:
+    """Each with its seed, and how many with that seed came before: no run takes another's place."""
+    often: Counter[int] = Counter()
+    for unit in units:
+        yield (unit.seed, often[unit.seed]), unit
+        often[unit.seed] += 1
+
+
+def _paired(one: dict[tuple[int, int], float], other: dict[tuple[int, int], float]) -> float | None:
     shared = [seed for seed in one if seed in other]
     if len(shared) < FEWEST:
         return None

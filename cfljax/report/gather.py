@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from cfljax.options import show
 from cfljax.result import Results
 from cfljax.store import Store
 from cfljax.store.places import by_contents
+from cfljax.store.rows import rows
 
 
 class Unit(NamedTuple):
@@ -89,8 +90,9 @@ class Collected(NamedTuple):
 
     @property
     def units(self) -> list[Unit]:
-        """Every run, in order."""
-        return [unit for configuration in self.configurations for unit in configuration.units]
+        """Every run once, in order: two configurations may share one."""
+        every = [unit for configuration in self.configurations for unit in configuration.units]
+        return list({(unit.store.folder, unit.id): unit for unit in every}.values())
 
 
 def collect(folders: Sequence[str | os.PathLike[str]]) -> Collected:
@@ -110,10 +112,11 @@ def combine(each: list[Results]) -> Collected:
         plan = results.store.read_plan() or {}
         titles.setdefault(str(plan.get("name") or results.store.folder.absolute().name))
         planned += len(plan.get("units") or results.records)
-        shown = _shown_names(results)
-        for name, record in records.items():
+        asked = rows(records, plan.get("labels"))
+        shown = _shown_names(asked)
+        for record in asked:
             made = _configuration(folder, record, shown)
-            found.setdefault(made[:-1], made).units.append(Unit(name, record, results.store))
+            found.setdefault(made[:-1], made).units.append(Unit(record["id"], record, results.store))
     left_out = sum(results.left_out for results in each)
     return Collected(", ".join(titles), [r.store for r in each], list(found.values()), planned, left_out)
 
@@ -136,9 +139,9 @@ def _names(folders: list[Path]) -> list[str]:
     return own if len(set(own)) == len(own) else [str(folder) for folder in folders]
 
 
-def _shown_names(results: Results) -> dict[str, str]:
+def _shown_names(records: Iterable[dict[str, Any]]) -> dict[str, str]:
     """Dotted name -> the last word of it, or all of it where two options end alike; `data.name` -> `data`."""
-    dotted = dict.fromkeys(name for record in results.records.values() for name in record["varies"])
+    dotted = dict.fromkeys(name for record in records for name in record["varies"])
     short = {name: name.removesuffix(".name") if name.endswith(".name") else name.split(".", 1)[-1] for name in dotted}
     often = Counter(short.values())
     return {name: word if often[word] == 1 else name for name, word in short.items()}

@@ -31,7 +31,7 @@ def compact(folder: str | os.PathLike[str], out: str | os.PathLike[str], units: 
     if (text := source.read_spec()) is not None:
         target.write_spec(text)
     if (plan := source.read_plan()) is not None:
-        target.write_plan({key: plan[key] for key in ("name", "units") if key in plan})
+        target.write_plan({key: plan[key] for key in ("name", "units", "labels") if key in plan})
     for empty in (target.checkpoints, target.locks):
         if not any(empty.iterdir()):
             empty.rmdir()

@@ -30,7 +30,7 @@ RECORD_SCHEMA: dict[str, str] = {
     "config": "the resolved configuration, nested tables",
     "contents": "what the run read (data, partition, model.weights, …) -> SHA-256; empty where options and seed decide all",
     "changes": "names of what newer versions compute differently for this run, as far as its own version knew them",
-    "varies": "dotted name -> value of every option that varies in the sweep, in the order of the spec",
+    "varies": "dotted name -> value of the options that varied in the start that computed it; tables look at what varies now",
     "diverged_at": "round at which a number stopped being finite, or null",
     "error": "one line, or null",
     "versions": "of cfljax, jax, numpy and Python (provenance())",
@@ -88,6 +88,11 @@ def check_plan(plan: dict[str, Any]) -> dict[str, Any]:
 
     if not ids(plan.get("units", [])):
         raise Damaged("units is no list of ids")
+    labels = plan.get("labels", [])
+    if not isinstance(labels, list) or not all(
+        isinstance(each, dict) and _text(each.get("label")) and ids(each.get("units")) for each in labels
+    ):
+        raise Damaged("labels is no list of labels and their runs")
     batches, threads = plan.get("batches", []), plan.get("threads")
     if not isinstance(batches, list):
         raise Damaged("batches is no list")
@@ -97,6 +102,10 @@ def check_plan(plan: dict[str, Any]) -> dict[str, Any]:
     if threads is not None and not _counts(threads):
         raise Damaged("threads is no number of threads")
     return plan
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
 def _counts(value: object) -> bool:

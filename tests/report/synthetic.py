@@ -64,7 +64,11 @@ def add(store, name, seed, level=0.8, *, label=None, method="ifca", status="done
     """Write one unit."""
     prefixed = {f"{method}/{k}": v for k, v in (own or {}).items()}
     arrays = {} if status == "failed" else arrays_of(seed, level, own=prefixed, **shape)
-    store.write(name, record_of(name, seed, arrays, label, method, status, varies=varies or {}), arrays)
+    record = record_of(name, seed, arrays, label, method, status)
+    for dotted, value in (varies or {}).items():
+        section, _, key = dotted.partition(".")
+        record["config"].setdefault(section, {})[key] = value
+    store.write(name, record, arrays)
 
 
 def sweep(folder, methods=(("fedavg", 0.5), ("ifca", 0.8), ("oracle", 0.82)), seeds=3, **shape):

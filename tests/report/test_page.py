@@ -58,7 +58,7 @@ def test_names_are_harmless(tmp_path):
     store = Store(tmp_path)
     label = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;{{data}}"
     synthetic.add(store, "a", 0, label=label, varies={"train.lr": "<b>"})
-    synthetic.add(store, "b", 0, label=label, status="failed", method='"><b>')
+    synthetic.add(store, "b", 0, label=label, status="failed", method='"><b>', varies={"train.lr": 1})
     store.write_spec("name = '</pre><script>alert(3)</script>'")
     store.write_plan({"name": label, "units": ["a", "b"]})
     text = made(tmp_path)

@@ -83,14 +83,14 @@ def test_csv_has_the_numbers_as_they_are(tmp_path):
 
 def test_options_that_vary_have_their_columns(tmp_path):
     store = Store(tmp_path)
-    for lr in (0.1, 0.01):
-        synthetic.add(store, f"a-{lr}", 0, varies={"train.lr": lr, "data.name": "digits", "method.mu": [1, 2]})
+    for lr, data, mu in ((0.1, "digits", [1, 2]), (0.01, "blobs", [3])):
+        synthetic.add(store, f"a-{lr}", 0, varies={"train.lr": lr, "data.name": data, "method.mu": mu})
     assert [row.configuration.name for row in table(tmp_path)] == [
-        "ifca lr=0.01 data=digits mu=[1, 2]",
-        "ifca lr=0.1 data=digits mu=[1, 2]",
+        "ifca data=blobs lr=0.01 mu=[3]",
+        "ifca data=digits lr=0.1 mu=[1, 2]",
     ]
-    assert "| method | lr | data | mu | runs |" in tables.markdown(table(tmp_path))
-    assert tables.to_csv(table(tmp_path)).startswith("folder,method,label,lr,data,mu,")
+    assert "| method | data | lr | mu | runs |" in tables.markdown(table(tmp_path))
+    assert tables.to_csv(table(tmp_path)).startswith("folder,method,label,data,lr,mu,")
 
 
 def test_several_folders_have_a_column_of_their_own(tmp_path):

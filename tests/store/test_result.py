@@ -22,15 +22,19 @@ CURVES = [
 def folder(tmp_path):
     store = Store(tmp_path / "out")
     full = dict.fromkeys(SUMMARY[:14], 0.5) | {"rounds": 2, "round_to_target": None, "bytes_up": 10_000_000_001}
-    store.write("b", make_record(summary=full, varies={"train.lr": 0.1, "model.hidden": [200]}), make_arrays())
-    store.write("a", make_record(seed=1, method="fedavg", varies={"train.lr": 0.2, "seed": 1}, status="diverged"), make_arrays(0.5))
-    store.write("c", make_record(seed=2, status="failed", summary={}, error="boom", varies={"method.beta": 0.5}), {})
+    configs = [
+        {"model": {"hidden": hidden}, "train": {"lr": lr}, "method": {"beta": beta}}
+        for hidden, lr, beta in (([200], 0.1, 0.5), ([100], 0.2, 0.5), ([100], 0.1, 0.9))
+    ]
+    store.write("b", make_record(summary=full, config=configs[0], varies={"train.rounds": 3}), make_arrays())
+    store.write("a", make_record(seed=1, method="fedavg", config=configs[1], status="diverged"), make_arrays(0.5))
+    store.write("c", make_record(seed=2, status="failed", summary={}, error="boom", config=configs[2]), {})
     return store.folder
 
 
 def test_the_summary_frame_has_the_promised_columns(folder):
     frame = Results(folder).to_pandas()
-    assert list(frame.columns) == ["run", "method", "seed", "train.lr", "model.hidden", "method.beta", "status", *SUMMARY]
+    assert list(frame.columns) == ["run", "method", "seed", "model.hidden", "train.lr", "method.beta", "status", *SUMMARY]
     assert sorted(frame["run"]) == ["a", "b", "c"] and set(frame["status"]) == {"done", "diverged", "failed"}
     row = frame.set_index("run").loc["b"]
     assert (row["accuracy_max"], row["bytes_up"], row["rounds"]) == (0.5, 10_000_000_001, 2)
@@ -85,12 +89,13 @@ def test_one_run_has_its_arrays_by_name(folder):
 
 
 def test_representations_are_short_and_escaped(folder):
-    Store(folder).write("e", make_record(varies={"data.name": "<script>"}), {})
+    Store(folder).write("e", make_record(config={"model": {"name": "<script>"}}), {})
+    Store(folder).write("f", make_record(config={"model": {"name": "mine"}}), {})
     results = Results(folder)
     text = repr(results["e"])
     assert text.startswith("Result(method=ifca, seed=0, status=done") and len(text) < 200 and "\n" not in text
     assert "<script>" not in results["e"]._repr_html_() and "<script>" not in results._repr_html_()
-    assert "4 runs" in repr(results) and "diverged" in repr(results)
+    assert "5 runs" in repr(results) and "diverged" in repr(results)
 
 
 def test_csv_and_parquet_hold_the_summary_frame(folder, tmp_path):

@@ -1,0 +1,188 @@
+"""What the runs of a results folder are called and in what they differ, told from their configurations and the plan: what an
+earlier start on the folder called them, and what differed then, is out of date."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+Record = dict[str, Any]
+Key = tuple[str, str]
+"""(Group, dotted name): values of one group are compared."""
+
+_SECTIONS = ("data", "model", "train", "method")
+_SHARED = ("name", "partition", "path", "seed", "normalise", "arrive")
+"""Options of `data` that every data set and partition has."""
+_SIDES = ("source", "parts")
+
+
+def rows(records: Mapping[str, Record], called: Iterable[Mapping[str, Any]] | None) -> list[Record]:
+    """The records with the labels of the plan and what they differ in: a run that two rows of the table share is there for both.
+    `called`: the plan's list, None where it has none (a folder without a plan, or one of an older version)."""
+    complete = _completed(list(records.values()))
+    ids = dict(zip(records, complete, strict=True))
+    asked = list(_as_planned(ids, called) if called is not None else _as_recorded(complete))
+    views = [_view(record) for record in asked]
+    differ = differing(views)
+    return [
+        record | {"varies": {name: value for (group, name), value in view if (group, name) in differ}}
+        for record, view in zip(asked, views, strict=True)
+    ]
+
+
+def differing(views: Iterable[Iterable[tuple[Key, Any]]]) -> set[Key]:
+    """The keys that have more than one value. 1 and 1.0 are two."""
+    first: dict[Key, Any] = {}
+    found: set[Key] = set()
+    for view in views:
+        for key, value in view:
+            other = first.setdefault(key, value)
+            if other is not value and (type(other) is not type(value) or other != value):
+                found.add(key)
+    return found
+
+
+def _as_planned(records: Mapping[str, Record], called: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
+    """In the order of the records; those that the plan does not list keep their labels."""
+    names: dict[str, list[tuple[str, bool]]] = {}
+    for entry in called:
+        for run in entry["units"]:
+            names.setdefault(run, []).append((entry["label"], entry.get("data_seed") == "run"))
+    for run, record in records.items():
+        for label, follows in names.get(run, [(_label(record), False)]):
+            yield _named(record, label, follows)
+
+
+def _as_recorded(records: list[Record]) -> Iterator[Record]:
+    """Without a plan's word: runs that differ in nothing but their seed have one label, the last that was recorded; and where
+    the data of all runs were drawn from the runs' own seeds, they follow them."""
+    pairs = [(record["seed"], record["config"].get("data")) for record in records]
+    own = {seed for seed, data in pairs if isinstance(data, dict) and data.get("seed") == seed}
+    follow = len(own) > 1 and all(isinstance(data, dict) and data.get("seed") == seed for seed, data in pairs)
+    labels: dict[str, dict[str, list[int]]] = {}
+    kept = [record.get("varies", {}).get("data.seed") == "run" or follow for record in records]
+    alike = [_alike(record, follows) for record, follows in zip(records, kept, strict=True)]
+    for record, key in zip(records, alike, strict=True):
+        labels.setdefault(key, {}).setdefault(_label(record), []).append(record["seed"])
+    for each in labels.values():
+        seeds = list(itertools.chain(*each.values()))
+        if len(set(seeds)) < len(seeds):  # they are not one configuration that has grown
+            each.clear()
+    for record, key, follows in zip(records, alike, kept, strict=True):
+        yield _named(record, [_label(record), *labels[key]][-1], follows)
+
+
+def _label(record: Record) -> str:
+    return str(record.get("label") or record["method"])
+
+
+def _alike(record: Record, follows: bool) -> str:
+    config = {name: table for name, table in record["config"].items() if name != "seeds"}
+    if follows and isinstance(config.get("data"), dict):
+        config["data"] = config["data"] | {"seed": "run"}
+    return f"{record['method']} {sorted(config.items(), key=lambda item: item[0])!r}"
+
+
+def _named(record: Record, label: str, follows: bool) -> Record:
+    """The record as the plan calls it. `follows`: its data are drawn from the run's own seed."""
+    config = record["config"]
+    if follows and isinstance(config.get("data"), dict):
+        config = config | {"data": config["data"] | {"seed": "run"}}
+    return record | {"label": label, "config": config}
+
+
+def _view(record: Record) -> list[tuple[Key, Any]]:
+    """The options of a record."""
+    found = []
+    for section in _SECTIONS:
+        table = record["config"].get(section)
+        if not isinstance(table, dict):
+            continue
+        group = _group(section, table)
+        for name, value in table.items():
+            common = name in _SHARED if section == "data" else name == "name"
+            if not (section == "method" and name == "name"):
+                found.append((("" if common else group, f"{section}.{name}"), value))
+    return found
+
+
+def _group(section: str, table: Mapping[str, Any]) -> str:
+    """Tables of one group have the same options."""
+    return f"{section} {table.get('name')} {table.get('partition')}" if section == "data" else f"{section} {table.get('name')}"
+
+
+def _completed(records: list[Record]) -> list[Record]:
+    """The records with the same options in all tables of a group: those that came after a record was written with their default,
+    and the others as None. Options of data that source and partition have apart in some are apart in all."""
+    configs = [dict(record["config"]) for record in records]
+    for section in _SECTIONS:
+        groups: dict[str, list[Record]] = {}
+        for config in configs:
+            if isinstance(config.get(section), dict):
+                groups.setdefault(_group(section, config[section]), []).append(config)
+        for group in groups.values():
+            tables = [config[section] for config in group]
+            apart = {name for table in tables for side in _SIDES if section == "data" for name in table.get(side, ())}
+            tables = [_apart(table, apart) for table in tables] if apart else tables
+            names: list[str] = []
+            for keys in dict.fromkeys(map(tuple, tables)):
+                _merge(names, keys)
+            for config, table in zip(group, tables, strict=True):
+                config[section] = {name: table[name] if name in table else _default(section, table, name) for name in names}
+    return [record | {"config": config} for record, config in zip(records, configs, strict=True)]
+
+
+def _apart(table: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    """A table of data whose options of these names are `source.NAME` and `parts.NAME`."""
+    both = {name: table[name] for name in names if name in table}
+    sides = {side: both | dict(table.get(side, {})) for side in _SIDES}
+    rest = {name: value for name, value in table.items() if name not in (*names, *_SIDES)}
+    return rest | {f"{side}.{name}": sides[side].get(name) for side in _SIDES for name in sorted(names)}
+
+
+def _merge(names: list[str], more: Iterable[str]) -> None:
+    """Put the new ones before those that they stand before."""
+    at = len(names)
+    for name in reversed(list(more)):
+        if name in names:
+            at = names.index(name)
+        else:
+            names.insert(at, name)
+
+
+def _default(section: str, table: Mapping[str, Any], name: str) -> Any:
+    """What an option meant before it was there; None where it was left out."""
+    for options in _options(section, table):
+        for field in dataclasses.fields(options):
+            if field.name == name and field.metadata.get("later"):
+                return list(field.default) if isinstance(field.default, tuple) else field.default
+    return None
+
+
+def _options(section: str, table: Mapping[str, Any]) -> Iterator[type]:
+    """The classes of the options of a table, as far as this process knows them."""
+    from cfljax.config.data import DataOptions
+    from cfljax.config.train import Train
+    from cfljax.data import SOURCES
+    from cfljax.federation import PARTITIONS
+    from cfljax.methods import METHODS
+
+    if section == "train":
+        yield Train
+    elif section == "method":
+        yield from _of(METHODS, table.get("name"))
+    elif section == "data":
+        yield DataOptions
+        yield from _of(SOURCES, table.get("name"))
+        yield from _of(PARTITIONS, table.get("partition"))
+    else:
+        from cfljax.models import MODELS
+
+        yield from _of(MODELS, table.get("name"))
+
+
+def _of(registry: Any, name: Any) -> Iterator[type]:
+    if isinstance(name, str) and name in registry:
+        yield registry.entry(name).options

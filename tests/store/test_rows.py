@@ -1,0 +1,152 @@
+"""Tables and frames of a folder that has grown are those of one made at once: what is shown is what today's spec asks for."""
+
+import dataclasses
+
+import pandas as pd
+import pytest
+
+from cfljax.config import read_spec
+from cfljax.report import tables
+from cfljax.report.compare import rows as table_of
+from cfljax.report.gather import collect
+from cfljax.result import Results
+from cfljax.store import Store
+from tests.report import synthetic
+from tests.store.helpers import make_arrays, make_record
+
+BASE = {
+    "data": {"name": "digits", "clients": 4},
+    "model": {"name": "mlp", "hidden": [8]},
+    "train": {"rounds": 2, "lr": [0.01, 1.0]},
+    "seeds": "0:6",
+}
+WHOLE = BASE | {"method": [{"name": "fedavg", "label": "plain"}, {"name": "ifca", "clusters": [2, 3]}]}
+STEPS = [
+    WHOLE | {"train": {"rounds": 2, "lr": 0.01}, "seeds": "0:3", "method": [{"name": "fedavg", "label": "first"}]},
+    BASE | {"seeds": "0:3", "method": [{"name": "fedavg", "label": "first"}]},
+    BASE | {"method": [{"name": "fedavg", "label": "first"}]},
+    BASE | {"method": [{"name": "fedavg", "label": "plain"}]},
+    WHOLE,
+]
+SHRUNK = WHOLE | {"train": {"rounds": 2, "lr": 1.0}, "seeds": "0:5"}
+
+
+def start(folder, table):
+    """What a start leaves in the folder, without the computing: results that depend on the run's id alone."""
+    store, spec = Store(folder), read_spec(table)
+    for run in spec.units():
+        if not store.has(run.id):
+            arrays = synthetic.arrays_of(int(run.id, 16) % 2**31, 0.2 + int(run.id[:4], 16) / 2**17)
+            record = synthetic.record_of(run.id, run.seed, arrays, run.label, run.method, config=run.resolved())
+            store.write(run.id, record | {"varies": dict(run.varies)}, arrays)
+    store.write_plan(spec.shown())
+    return folder
+
+
+def shown(folder):
+    """All forms of the table, and the frames."""
+    table, results = table_of(collect([folder]).configurations), Results(folder)
+    forms = [tables.terminal(table), tables.markdown(table), tables.latex(table), tables.to_csv(table)]
+    return forms, results.to_pandas(), results.history(), [each.label for each in results]
+
+
+@pytest.mark.parametrize("steps", [STEPS, [*STEPS, SHRUNK]], ids=["grown", "grown and shrunk"])
+def test_a_folder_that_has_grown_shows_what_one_made_at_once_does(tmp_path, steps):
+    for table in steps:
+        start(tmp_path / "grown", table)
+    start(tmp_path / "once", steps[-1])
+    (forms, summary, history, labels), (forms_once, summary_once, history_once, labels_once) = map(
+        shown, (tmp_path / "grown", tmp_path / "once")
+    )
+    assert forms == forms_once and labels == labels_once and "plain" in forms[0]
+    pd.testing.assert_frame_equal(summary, summary_once, check_exact=True)
+    pd.testing.assert_frame_equal(history, history_once, check_exact=True)
+
+
+def test_a_number_that_varies_since_a_later_start_has_a_column_and_rows_of_its_own(tmp_path):
+    one = BASE | {"method": "fedavg", "seeds": "0:3"}
+    for lr in (0.01, 1.0, [0.01, 1.0]):
+        start(tmp_path, one | {"train": {"rounds": 2, "lr": lr}})
+    assert [(c.name, c.runs) for c in collect([tmp_path]).configurations] == [("fedavg lr=0.01", "3"), ("fedavg lr=1.0", "3")]
+    assert Results(tmp_path).to_pandas().groupby("train.lr").size().to_dict() == {0.01: 3, 1.0: 3}
+
+
+def test_a_number_that_varies_no_more_parts_no_configuration(tmp_path):
+    one = BASE | {"method": "fedavg"}
+    start(tmp_path, one | {"seeds": "0:3"})
+    start(tmp_path, one | {"train": {"rounds": 2, "lr": 0.01}})
+    assert [(c.name, c.runs) for c in collect([tmp_path]).configurations] == [("fedavg", "6")]
+
+
+def test_a_run_that_two_rows_share_counts_in_both(tmp_path):
+    data = {"name": "digits", "seed": [0, "run"]}
+    start(tmp_path, BASE | {"data": data, "train": {"rounds": 2}, "method": "fedavg", "seeds": "0:3"})
+    found = collect([tmp_path])
+    assert [(c.name, c.runs) for c in found.configurations] == [("fedavg seed=0", "3"), ("fedavg seed=run", "3")]
+    assert len(found.units) == found.planned == 5
+    frame = Results(tmp_path).to_pandas()
+    assert frame.groupby("data.seed")["seed"].apply(list).to_dict() == {0: [0, 1, 2], "run": [0, 1, 2]}
+
+
+def test_data_drawn_from_the_runs_own_seeds_is_one_configuration(tmp_path):
+    start(tmp_path, BASE | {"data": {"name": "digits", "seed": "run"}, "train": {"rounds": 2}, "method": "fedavg"})
+    assert [(c.name, c.runs) for c in collect([tmp_path]).configurations] == [("fedavg", "6")]
+    (tmp_path / "plan.json").unlink()
+    assert [(c.name, c.runs) for c in collect([tmp_path]).configurations] == [("fedavg", "6")]
+
+
+@pytest.mark.parametrize("sizes", [[5, 8], [5, 12]])
+def test_options_of_the_source_that_the_partition_has_too_are_told_apart(tmp_path, sizes):
+    data = {"name": "synthetic", "partition": "iid", "clients": 12, "source": {"clients": sizes}}
+    spec = read_spec({"data": data, "method": "fedavg", "train": {"rounds": 2}})
+    assert [run.varies for run in spec.runs()] == [{"data.source.clients": n} for n in sizes]
+    start(tmp_path, {"data": data, "method": "fedavg", "train": {"rounds": 2}})
+    assert [c.name for c in collect([tmp_path]).configurations] == [f"fedavg source.clients={n}" for n in sizes]
+
+
+def test_what_varies_is_told_alike_from_runs_and_from_records(tmp_path):
+    apart = {"data": [{"name": "digits"}, {"name": "synthetic", "source": {"clients": [3, 4]}}]}
+    ways = {"train": [{"rounds": 2, "epochs": [1, 2]}, {"rounds": 2, "steps": 3, "attack": {"name": "noise", "share": 0.1}}]}
+    for number, table in enumerate((*STEPS, SHRUNK, WHOLE | apart, WHOLE | ways)):
+        start(tmp_path / str(number), table)
+        found = {record["id"]: record["varies"] for record in Results(tmp_path / str(number)).rows}
+        assert found == {run.id: run.varies for run in read_spec(table).units()}
+
+
+def test_an_option_that_came_later_has_its_default_in_older_records(tmp_path):
+    start(tmp_path, BASE | {"method": {"name": "fedgroup"}, "train": {"rounds": 2}, "seeds": "0:2"})
+    store = Store(tmp_path)
+    name = store.ids()[0]
+    record, arrays = store.read(name)
+    options = dataclasses.fields(read_spec(BASE | {"method": "fedgroup"}).runs()[0].options)
+    later = [field.name for field in options if field.metadata["later"]]
+    old = {key: value for key, value in record["config"]["method"].items() if key not in later}
+    assert later and len(old) < len(record["config"]["method"])
+    kept = {key: value for key, value in record.items() if key not in ("schema", "arrays", "sha256")}
+    store.write(name, kept | {"config": record["config"] | {"method": old}}, arrays)
+    assert [(c.name, c.runs) for c in collect([tmp_path]).configurations] == [("fedgroup", "2")]
+
+
+def test_without_a_plan_runs_of_one_configuration_have_the_label_recorded_last(tmp_path):
+    store = Store(tmp_path)
+    for seed, label in enumerate(("old", "old", "new")):
+        store.write(f"r{seed}", make_record(seed=seed, label=label), make_arrays())
+    assert [(c.name, c.runs) for c in collect([tmp_path]).configurations] == [("new", "3")]
+
+
+def test_no_run_takes_the_place_of_another_with_its_seed(tmp_path):
+    store = Store(tmp_path)
+    for name, value in (("a", 0.2), ("b", 0.6)):
+        store.write(name, make_record(summary={"accuracy_max": value}), make_arrays())
+    cell = table_of(collect([tmp_path]).configurations)[0].cells["accuracy_max"]
+    assert cell.n == 2 and cell.mean == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("labels", ["x", [3], [{"label": "", "units": []}], [{"label": "a", "units": ["../x"]}]])
+def test_labels_that_no_sweep_lays_down_are_damage(tmp_path, labels):
+    from cfljax.store import DamagedWarning
+
+    store = Store(tmp_path)
+    store.write_plan({"units": [], "labels": labels})
+    with pytest.warns(DamagedWarning, match="labels is no list"):
+        assert store.read_plan() is None
