@@ -236,7 +236,7 @@ class Info(NamedTuple):
 
     traffic: Traffic
     train_loss: Array
-    """f32[] sample-weighted over the participants."""
+    """f32[] sample-weighted over the participants; NaN where nobody took part, as the next two."""
     discrepancy: Array
     """f32[] mean over participants of ‖w_i − w‖, w = their model after this round's aggregation (FedGroup eq. 4)."""
     drift: Array

@@ -110,6 +110,18 @@ def _sends_one_gradient_touched(config: Config) -> bool:
     return method["name"] == "cfl_mgd" and method.get("aggregate") == "gradient" and touched
 
 
+def _may_have_an_empty_round(config: Config) -> bool:
+    """Whether it is at all likely that nobody takes part in some round."""
+    from cfljax.methods import METHODS
+
+    data, train, method = config["data"], config["train"], config["method"]
+    known = METHODS.ours(method["name"]) and method["name"] != "ocfl" and not may_have_test_only_clients(config)
+    clients, late, drawn = data.get("clients") or 1, data.get("arrive") or {}, train["participation"]
+    there = clients - (late.get("clients") or round(late.get("rate", 0) * clients))
+    fewest = min(max(1, round(drawn * clients)) if isinstance(drawn, float) else drawn, there) if known else min(there, 1)
+    return bool(train["rounds"] * train["dropout"] ** max(fewest, 0) > 1e-9)
+
+
 CHANGES: tuple[Change, ...] = (
     Change(
         "contents of data",
@@ -190,6 +202,18 @@ CHANGES: tuple[Change, ...] = (
         lambda config: config["data"].get("normalise") == "pixel",
         'data.normalise = "pixel" took mean and deviation of test samples, too, which is "pixel_all" now; now only of what clients '
         "train on",
+    ),
+    Change(
+        "rounds without participants",
+        _may_have_an_empty_round,
+        "train_loss and discrepancy of a round in which nobody took part were 0; now they are unknown",
+    ),
+    Change(
+        "Joint's last moves",
+        lambda config: (
+            config["method"]["name"] == "joint" and (config["train"]["dropout"] > 0 or config["data"].get("arrive") is not None)
+        ),
+        "bytes_down lacked the last moves that devices have missed that dropped out of the round before, or came late",
     ),
 )
 """In the order in which they were made."""

@@ -59,16 +59,23 @@ def report(
 ) -> Info:
     """The Info of a round; start, end f32[S, d] are each participant's model before the round and after aggregation."""
     ok = cohort.mask & usable(updates.delta)
-    n = jnp.maximum(jnp.sum(ok), 1)
-
-    def mean(each: jax.Array) -> jax.Array:
-        return jnp.sum(jnp.where(ok, each, 0.0)) / n
-
-    weight = jnp.where(cohort.mask, sizes(federation, cohort), 0.0)
-    loss = jnp.sum(jnp.where(weight > 0, weight * updates.loss, 0.0)) / jnp.maximum(jnp.sum(weight), 1.0)
-    drift = mean(jnp.linalg.norm(updates.delta, axis=1))
-    discrepancy = mean(jnp.linalg.norm(start + updates.delta - end, axis=1))
+    drift = mean_over(cohort, ok, jnp.linalg.norm(updates.delta, axis=1))
+    discrepancy = mean_over(cohort, ok, jnp.linalg.norm(start + updates.delta - end, axis=1))
+    loss = mean_loss(federation, cohort, updates.loss)
     return Info(traffic, loss, discrepancy, drift, mixed.nonfinite, jnp.any(cohort.mask) & ~jnp.any(ok), diag)
+
+
+def mean_over(cohort: Cohort, who: jax.Array, each: jax.Array) -> jax.Array:
+    """f32[]: the mean of each f32[S] over the participants who bool[S]; NaN in a round without participants."""
+    mean = jnp.sum(jnp.where(who, each, 0.0)) / jnp.maximum(jnp.sum(who), 1)
+    return jnp.where(jnp.any(cohort.mask), mean, jnp.nan)
+
+
+def mean_loss(federation: Federation, cohort: Cohort, loss: jax.Array) -> jax.Array:
+    """f32[]: the mean training loss of a sample, of losses f32[S]; NaN in a round without participants."""
+    weight = jnp.where(cohort.mask, sizes(federation, cohort), 0.0)
+    total = jnp.sum(jnp.where(weight > 0, weight * loss, 0.0))
+    return jnp.where(jnp.any(cohort.mask), total / jnp.maximum(jnp.sum(weight), 1.0), jnp.nan)
 
 
 def keep_own(cohort: Cohort, delta: jax.Array, start: jax.Array) -> Mixed:

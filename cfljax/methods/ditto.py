@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from cfljax.kernels.mix import mix_updates, usable, weights_by
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
-from cfljax.methods.common import first_model, jobs_from, keep_own, report, sizes, traffic
+from cfljax.methods.common import first_model, jobs_from, keep_own, mean_over, report, sizes, traffic
 from cfljax.options import option
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
@@ -78,8 +78,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         mixed = mixed._replace(nonfinite=jnp.sum(either, dtype=jnp.int32))
         drawn = state.drawn.at[cohort.ids].max(cohort.mask)
         state = State(mixed.new, state.personal.at[cohort.ids].set(kept.new), drawn)
-        apart = jnp.where(cohort.mask, jnp.linalg.norm(kept.new - mixed.new, axis=1), 0.0)
-        distance = jnp.sum(apart) / jnp.maximum(jnp.sum(cohort.mask), 1)
+        distance = mean_over(cohort, cohort.mask, jnp.linalg.norm(kept.new - mixed.new, axis=1))
         before, after = w[everyone], mixed.new[everyone]
         info = report(federation, cohort, updates, before, after, mixed, traffic(cohort), personal_distance=distance)
         return state, info

@@ -116,8 +116,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         jobs = jobs_from(cohort, state.models, which)
         trained = train_together(solver, key, federation, jobs, stepping, mix, state.models, work)  # eq. 5, 6
         last = trained.mixed.new - state.models  # eq. 2
-        all_take_part = cohort.ids.shape[0] >= jnp.sum(federation.uid >= 0)
-        sent = traffic(cohort, vectors_down=jnp.where(all_take_part, k, 2 * k))
+        sent = traffic(cohort, vectors_down=k)
+        sent = sent._replace(vectors_down=sent.vectors_down + k * jnp.sum(missed(federation, cohort, hyper), dtype=jnp.int32))
         info = tell(federation, cohort, trained, which, last, sent)
         return State(trained.mixed.new, last, join(state.labels, cohort, which)), info
 
@@ -128,6 +128,14 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return jnp.where(without, chosen, state.labels)
 
     return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, score=score)
+
+
+def missed(federation: Federation, cohort: Cohort, hyper: Hyper) -> jax.Array:
+    """bool[S]: participants that do not know the last broadcast: all of them where not everybody takes part in each round, else
+    those that come late, in their first."""
+    drawn = cohort.ids.shape[0] < jnp.sum(federation.uid >= 0)
+    comes = (federation.arrive[cohort.ids] == cohort.round) & (cohort.round > 0)
+    return cohort.mask & (comes | drawn | ("dropout" in hyper))
 
 
 def _by_blocks(block: Callable[[Any], jax.Array], clients: jax.Array, mask: jax.Array, most: int) -> jax.Array:

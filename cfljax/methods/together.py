@@ -15,7 +15,7 @@ from cfljax.kernels.sketch import sketch
 from cfljax.local.plan import Plan
 from cfljax.local.solver import Solver, Work, owners_of
 from cfljax.local.spread import AXIS, Dealt, alone, deal_out, in_own_blocks
-from cfljax.methods.common import jobs_from, sizes
+from cfljax.methods.common import jobs_from, mean_loss, mean_over, sizes
 from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Traffic, Updates
 
 SHORT = 256
@@ -195,17 +195,12 @@ def tell(
     """The Info of a round; moved f32[K, d] is how far the clusters' models went from the start of the round to its end."""
     each = trained.each
     ok = cohort.mask & each.finite
-    n = jnp.maximum(jnp.sum(ok), 1)
-
-    def mean(of: jax.Array) -> jax.Array:
-        return jnp.sum(jnp.where(ok, of, 0.0)) / n
-
     whole = each.moves.shape[1] == moved.shape[1]
-    weight = jnp.where(cohort.mask, sizes(federation, cohort), 0.0)
-    loss = jnp.sum(jnp.where(weight > 0, weight * each.loss, 0.0)) / jnp.maximum(jnp.sum(weight), 1.0)
+    loss = mean_loss(federation, cohort, each.loss)
     lost = jnp.any(cohort.mask) & ~jnp.any(ok)
-    discrepancy = mean(_distances(trained, which, moved if whole else sketch(moved, each.moves.shape[1])))
-    return Info(traffic, loss, discrepancy, mean(each.norm), trained.mixed.nonfinite, lost, diag)
+    apart = _distances(trained, which, moved if whole else sketch(moved, each.moves.shape[1]))
+    discrepancy, drift = mean_over(cohort, ok, apart), mean_over(cohort, ok, each.norm)
+    return Info(traffic, loss, discrepancy, drift, trained.mixed.nonfinite, lost, diag)
 
 
 def _distances(trained: Together, which: jax.Array, moved: jax.Array) -> jax.Array:

@@ -49,6 +49,14 @@ def test_rows_of_the_history(parts, rounds, every, rows, evaluations):
     assert np.isnan(output.history["train_loss"][0]) and np.isfinite(output.history["train_loss"][1:]).all()
 
 
+def test_a_round_without_participants_has_no_losses_and_no_distances(parts):
+    (output,) = simulate(*parts, Settings(3, 1), [0], [{"lr": 0.1, "dropout": 0.6}])
+    nobody = np.diff(output.history["bytes_up"], prepend=0) == 0
+    assert 1 < nobody.sum() < 4
+    for name in ("train_loss", "discrepancy"):
+        assert np.array_equal(np.isnan(output.history[name]), nobody)
+
+
 def test_evaluating_less_often_changes_nothing_else(parts):
     (often,), (seldom,) = run(parts, Settings(6, 3)), run(parts, Settings(6, 3, eval_every=4))
     assert np.array_equal(often.models, seldom.models)

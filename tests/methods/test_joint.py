@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ from cfljax.engine import Settings
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.methods import joint as module
+from cfljax.types import Cohort
 from tests import toy
 from tests.methods import rounds
 from tests.methods.test_ifca import close, federation
@@ -80,6 +83,17 @@ def test_the_last_move_is_sent_where_devices_may_have_missed_it():
     assert [int(n) for n in some[0].traffic] == [2 * 3 * 5, 5, 0, 0]
     everyone = ours(participants=8, lam=0.2, how="descent", summed=False, reseeding="when_empty")[1]
     assert [int(n) for n in everyone[0].traffic] == [3 * 8, 8, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "number, round, dropout, missed",
+    [(8, 2, 0, [0, 1, 0]), (8, 0, 0, [0, 0, 0]), (8, 2, 1, [1, 1, 0]), (7, 2, 0, [1, 1, 0])],
+)
+def test_devices_that_dropped_out_or_come_late_have_missed_the_last_move(number, round, dropout, missed):
+    late = dataclasses.replace(federation(), arrive=jnp.array([0, 2, 0, 0, 0, 0, 0, 0]))
+    cohort = Cohort(jnp.arange(number), jnp.arange(number) != 2, jnp.ones(number), jnp.int32(round))
+    found = module.missed(late, cohort, {"dropout": 0.1} if dropout else {})
+    assert found[:3].tolist() == [bool(each) for each in missed]
 
 
 def test_a_device_without_a_cluster_is_scored_by_the_same_rule(monkeypatch):
