@@ -42,7 +42,7 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
         if any(cell.p is None and not cell.best and cell.n for row in table for key, cell in row.cells.items() if _marked(key)):
             said.append(f"not tested: fewer than {FEWEST} seeds in common with the best")
     if any(row.cells[key].n for row in table for key in APART if key in row.cells):
-        said.append("clients that never train (others) count in all other accuracies, too")
+        said.append("test clients never train; they count in all other accuracies, too")
     if any(0 < cell.n < cell.total for row in table for key, cell in row.cells.items() if key in TARGETS):
         said.append("rounds and bytes to the target: over the runs that reached it (how many of how many)")
     return said

@@ -37,9 +37,9 @@ def test_methods_with_one_model_and_with_several_are_scored_on_the_same_samples(
 
 def test_tables_show_them_apart_and_only_where_they_are(results, tmp_path):
     text = comparison(results)
-    assert "last, clients that train" in text and "last, others" in text
+    assert "last, training clients" in text and "last, test clients" in text and "test clients never train" in text
     without = cfljax.sweep(TABLE | {"data": DATA, "method": "fedavg"}, tmp_path / "r", quiet=True)
-    assert "others" not in comparison(without) and "accuracy_test_clients_last" not in without.to_pandas()
+    assert "test clients" not in comparison(without) and "accuracy_test_clients_last" not in without.to_pandas()
 
 
 def test_how_they_choose_is_part_of_the_id_where_they_are():
