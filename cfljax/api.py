@@ -93,26 +93,26 @@ def sweep(
     target: float | None = None,
 ) -> Results:
     """Carry out a sweep (a TOML file or a table; the quickstart when left out) and return its results. Started again on the
-    same folder, it goes on where it stopped."""
+    same folder, it goes on where it stopped. `target`: as in `load`."""
     from cfljax.config import read_spec
     from cfljax.errors import SpecError, suggest
     from cfljax.launch.batch import KEEP
     from cfljax.launch.devices import cores, use_cores, use_threads
     from cfljax.launch.sweep import Options, carry_out
+    from cfljax.result import Results
     from cfljax.store import Store
 
     if keep not in KEEP:
         raise SpecError(f"keep = {keep!r}: unknown{suggest(str(keep), KEEP)}")
-    if target is not None and not 0 < target <= 1:
-        raise SpecError(f"target = {target}: an accuracy is a fraction above 0 and up to 1, as in 0.9")
+    _check_target(target)
     checked = read_spec(QUICKSTART if spec is None else spec, sets)
     folder = Path(out) if out is not None else default_folder(checked.name)
     store = Store(folder)
     before = store.read_plan() or {}
     use_cores(before.get("devices"))
     use_threads(before.get("threads") or len(cores()))
-    carry_out(checked, store, Options(keep, quiet, retry_failed, target))
-    return load(folder)
+    carry_out(checked, store, Options(keep, quiet, retry_failed))
+    return Results(folder, target=target, sweep=checked.shown())
 
 
 def default_folder(name: str) -> Path:
@@ -121,11 +121,19 @@ def default_folder(name: str) -> Path:
     return Path("results") / (word or "sweep")
 
 
-def load(folder: str | os.PathLike[str]) -> Results:
-    """The results in a folder."""
+def load(folder: str | os.PathLike[str], target: float | None = None) -> Results:
+    """The results in a folder. `target`: count rounds and bytes to this accuracy (a fraction), from the curves."""
     from cfljax.result import Results
 
-    return Results(folder)
+    _check_target(target)
+    return Results(folder, target=target)
+
+
+def _check_target(target: float | None) -> None:
+    from cfljax.errors import SpecError
+
+    if target is not None and not 0 < target <= 1:
+        raise SpecError(f"target = {target}: an accuracy is a fraction above 0 and up to 1, as in 0.9")
 
 
 def _own_model(model: Any) -> str:

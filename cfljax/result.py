@@ -14,7 +14,7 @@ import numpy as np
 from cfljax import frames
 from cfljax.errors import StoreError
 from cfljax.options import show
-from cfljax.store import DamagedWarning, OlderWarning, Store, older
+from cfljax.store import DamagedWarning, OlderWarning, Store, older, summarise
 from cfljax.store.atomic import storing, write_bytes
 from cfljax.store.places import by_contents
 from cfljax.store.rows import rows
@@ -131,17 +131,27 @@ class Results:
     """The finished runs of a results folder. Records are read at once, arrays when they are asked for.
 
     The runs are those of the folder's plan, in its order; runs of an earlier spec are left out unless `everything`. What they are
-    called and what varies is what the plan's spec says, whatever an earlier start has recorded."""
+    called and what varies is what the plan's spec says, whatever an earlier start has recorded. `target`: an accuracy to count the
+    rounds and bytes to. `sweep`: what a start has asked for (`Spec.shown`); the plan may be that of another one since."""
 
-    def __init__(self, folder: str | os.PathLike[str], everything: bool = False):
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        everything: bool = False,
+        target: float | None = None,
+        sweep: dict[str, Any] | None = None,
+    ):
         self.store = Store(folder, read_only=True)
         found = self.store.records()
-        table = self.store.read_plan() or {}
+        self.target = target
+        self._named: dict[str, dict[str, Any]] = {}
+        self.sweep = table = sweep or self.store.read_plan() or {}
         plan = table.get("units") or []
         order = [name for name in plan if name in found]
         rest = [name for name in found if name not in set(order)]
         keep_rest = everything or not plan
         (self.records,) = by_contents({name: found[name] for name in order + (rest if keep_rest else [])})
+        self._count_to_target()
         self.rows = rows(self.records, table.get("labels"))
         """The records as tables show them: with the labels of the plan's spec and what differs between its runs; a run that two
         rows of the table share is there twice."""
@@ -178,7 +188,20 @@ class Results:
             yield run, self._result(run, *unit)
 
     def _result(self, run: str, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Result:
-        return Result(record | self._named[run], arrays)
+        return Result(record | self._named.get(run, {}), arrays)
+
+    def _count_to_target(self) -> None:
+        """Rounds and bytes to the target are counted when they are asked for: what a start has recorded may be for another one."""
+        names = ("round_to_target", "bytes_to_target")
+        self.records = {
+            run: record | {"summary": {k: v for k, v in record["summary"].items() if k not in names}}
+            for run, record in self.records.items()
+        }
+        if self.target is None:
+            return
+        for run, result in self._each(("history/",)):
+            found = summarise(result.history, target=self.target)
+            self.records[run]["summary"] |= {name: found[name] for name in names}
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row per run: run, method, seed, the label where the spec gives some, every option that varies, status, the summary

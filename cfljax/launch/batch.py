@@ -46,7 +46,6 @@ Progress = Callable[[int, float | None], None]
 def run_batch(
     batch: Batch,
     keep: str = "labels",
-    target: float | None = None,
     progress: Progress | None = None,
     keeper: Keeper | None = None,
     catch: bool = True,
@@ -56,7 +55,7 @@ def run_batch(
     made, error = [], None
     try:
         with _whatever_the_user_has_set():
-            made = _units(batch, keep, target, progress, keeper)
+            made = _units(batch, keep, progress, keeper)
     except Exception as caught:
         error = caught
     if distributed.connected():
@@ -86,7 +85,7 @@ def _whatever_the_user_has_set() -> Iterator[None]:
         yield
 
 
-def _units(batch: Batch, keep: str, target: float | None, progress: Progress | None, keeper: Keeper | None) -> list[Unit]:
+def _units(batch: Batch, keep: str, progress: Progress | None, keeper: Keeper | None) -> list[Unit]:
     """The units of a batch that is well."""
     parts = assemble(batch.first, batch.width)
     size = {"clients": parts.federation.clients, "parameters": parts.model.size, "learners": int(learners(parts.federation).sum())}
@@ -96,7 +95,7 @@ def _units(batch: Batch, keep: str, target: float | None, progress: Progress | N
     told = None if progress is None else lambda done, accuracy: progress(done, _mean(accuracy))
     outputs = _simulate(batch, parts, told, keeper)
     how = plan_of(parts, batch.width)
-    return [unit(run, output, keep, target, parts.federation, how) for run, output in zip(batch.runs, outputs, strict=False)]
+    return [unit(run, output, keep, parts.federation, how) for run, output in zip(batch.runs, outputs, strict=False)]
 
 
 def plan_of(parts: Assembled, width: int) -> str:
@@ -133,7 +132,7 @@ def _simulate(batch: Batch, parts: Assembled, told: Any, keeper: Keeper | None) 
 
 
 def unit(
-    run: Run, output: Output, keep: str, target: float | None = None, federation: Federation | None = None, plan: str | None = None
+    run: Run, output: Output, keep: str, federation: Federation | None = None, plan: str | None = None
 ) -> Unit:
     """A finished run as it is kept. `keep`: "models" (and labels), "labels" or "none". With the federation, the report
     knows the true groups and the sizes of the clients. `plan`: what it was carried out by (`plan_of`)."""
@@ -149,7 +148,7 @@ def unit(
             arrays["train_size"] = np.asarray(federation.train.count, np.int32)
     if keep == "models":
         arrays["models"] = output.models
-    summary = summarise(output.history, output.client_accuracy, target)
+    summary = summarise(output.history, output.client_accuracy)
     parts = ["newcomers"] if np.isfinite(output.history["accuracy_newcomers"]).any() else []
     parts += ["train_clients", "test_clients"] if np.isfinite(output.history["accuracy_test_clients"]).any() else []
     summary |= {f"accuracy_{part}_last": float(output.history[f"accuracy_{part}"][-1]) for part in parts}

@@ -86,7 +86,6 @@ def _words(spec: Spec, options: Options, arguments: list[str]) -> dict[str, Any]
         "sets": list(spec.sets),
         "plugins": flags,
         "keep": options.keep,
-        "target": options.target,
         "cache": "--no-cache" not in arguments,
         "folder": str(Path.cwd()),
     }

@@ -96,7 +96,7 @@ def compute(words: dict[str, Any], mailbox: Any, saved: Saved | None) -> tuple[A
             mailbox.tell.remote("at", batch.id, done, accuracy)
 
         keeper = Keeper(_Post(mailbox, saved), batch.id)  # type: ignore[arg-type]
-        return "units", run_batch(batch, words["keep"], words["target"], report, keeper)
+        return "units", run_batch(batch, words["keep"], report, keeper)
     except InHalves as why:
         return "halves", str(why)
     except CfljaxError as error:

@@ -24,8 +24,6 @@ class Options(NamedTuple):
     """What a unit keeps: "models" (and labels), "labels" or "none"."""
     quiet: bool = False
     retry_failed: bool = False
-    target: float | None = None
-    """Accuracy for `round_to_target`."""
     launcher: Any = None
     """The launcher's own options, checked."""
     shard: tuple[int, int] | None = None
@@ -128,7 +126,7 @@ class Worker(NamedTuple):
 
         keeper = self.keeper(batch)
         try:
-            units = run_batch(batch, self.options.keep, self.options.target, report, keeper)
+            units = run_batch(batch, self.options.keep, report, keeper)
         except InHalves as why:
             self.progress.update(-told[0] * len(batch.runs))
             self.store.remove_checkpoint(batch.id)

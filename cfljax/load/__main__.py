@@ -68,8 +68,9 @@ def _log(flags: argparse.Namespace) -> int:
     from cfljax.sinks.feed import Feed
     from cfljax.store import Store
 
-    name = (Store(flags.folder, read_only=True).read_plan() or {}).get("name") or Path(flags.folder).resolve().name
-    feed = Feed(flags.folder, flags.log, name, lambda line: print(line, file=sys.stderr))
+    plan = Store(flags.folder, read_only=True).read_plan() or {}
+    sweep = {"name": plan.get("name") or Path(flags.folder).resolve().name, "units": plan.get("units")}
+    feed = Feed(flags.folder, flags.log, sweep, lambda line: print(line, file=sys.stderr))
     count = feed.feed()
     feed.close()
     print(f"{count} run{'' if count == 1 else 's'} logged in {Path(flags.folder) / 'logs'}")

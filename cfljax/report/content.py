@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from cfljax.report.compare import Row, rows
-from cfljax.report.curves import Curves, chosen, curves, with_target
+from cfljax.report.curves import Curves, chosen, curves
 from cfljax.report.detail import Detail, detail
-from cfljax.report.gather import Collected, Configuration, collect
+from cfljax.report.gather import Collected, Configuration, collect, combine
+from cfljax.result import Results
 from cfljax.store import DamagedWarning, OlderWarning
 
 _TOLD = (DamagedWarning, OlderWarning)
@@ -33,13 +34,20 @@ class Content(NamedTuple):
 
 def read(folders: Sequence[str | os.PathLike[str]], target: float | None = None) -> Content:
     """Everything from the folders; StoreError when one of them is no results folder."""
+    return _content(lambda: collect(folders, target), target)
+
+
+def of(results: Results) -> Content:
+    """Everything of results that are read already."""
+    return _content(lambda: combine([results]), results.target)
+
+
+def _content(collecting: Callable[[], Collected], target: float | None) -> Content:
     problems: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         for kind in _TOLD:
             warnings.simplefilter("always", kind)
-        collected = collect(folders)
-        if target is not None:
-            with_target(collected, target, problems)
+        collected = collecting()
         drawn = chosen(collected.configurations)
         lines = [curves(configuration, problems) for configuration in drawn]
         details = [detail(configuration, problems) for configuration in drawn]

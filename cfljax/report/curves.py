@@ -10,8 +10,7 @@ import numpy as np
 
 from cfljax.errors import StoreError
 from cfljax.report.compare import mean_and_deviation
-from cfljax.report.gather import Collected, Configuration, Unit
-from cfljax.store import summarise
+from cfljax.report.gather import Configuration, Unit
 
 MOST_CURVES = 24
 """Configurations that are drawn; the table has them all."""
@@ -168,13 +167,3 @@ def _training(unit: Unit) -> float:
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
-
-
-def with_target(collected: Collected, target: float, problems: list[str]) -> None:
-    """Put the round and the bytes at which each run reaches the accuracy into its summary."""
-    for unit in collected.units:
-        if unit.status == "failed":
-            continue
-        arrays = read(unit, ("history/",), problems)
-        found = summarise({k.removeprefix("history/"): v for k, v in (arrays or {}).items()}, target=target)
-        unit.record["summary"] |= {name: found[name] for name in ("round_to_target", "bytes_to_target")}

@@ -95,10 +95,11 @@ class Collected(NamedTuple):
         return list({(unit.store.folder, unit.id): unit for unit in every}.values())
 
 
-def collect(folders: Sequence[str | os.PathLike[str]]) -> Collected:
-    """The configurations of all folders, in the order of their plans; StoreError when one is no results folder."""
+def collect(folders: Sequence[str | os.PathLike[str]], target: float | None = None) -> Collected:
+    """The configurations of all folders, in the order of their plans; StoreError when one is no results folder. `target`: an
+    accuracy to count rounds and bytes to."""
     distinct = list({os.path.realpath(folder): folder for folder in folders}.values())
-    return combine([Results(folder) for folder in distinct])
+    return combine([Results(folder, target=target) for folder in distinct])
 
 
 def combine(each: list[Results]) -> Collected:
@@ -109,7 +110,7 @@ def combine(each: list[Results]) -> Collected:
     planned = 0
     shown_records = by_contents(*(results.records for results in each))
     for results, folder, records in zip(each, names, shown_records, strict=True):
-        plan = results.store.read_plan() or {}
+        plan = results.sweep
         titles.setdefault(str(plan.get("name") or results.store.folder.absolute().name))
         planned += len(plan.get("units") or results.records)
         asked = rows(records, plan.get("labels"))

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cfljax.report import tables
-from cfljax.report.content import Content, read
+from cfljax.report.content import Content, of, read
 from cfljax.report.page import page
+from cfljax.result import Results
 from cfljax.store.atomic import storing, write_bytes
 
 PAGE = "index.html"
@@ -51,6 +52,9 @@ def _write_figures(content: Content, folder: Path) -> None:
             (folder / name).unlink(missing_ok=True)
 
 
-def report(folder: str | os.PathLike[str], figures: bool = False) -> Path:
-    """The report of one results folder in DIR/report, without figures for papers unless asked; the path of the page."""
-    return write(read([folder]), default_folder([folder]), figures)
+def report(results: str | os.PathLike[str] | Results, figures: bool = False) -> Path:
+    """The report of one results folder, or of what of it is read already, in DIR/report, without figures for papers unless asked;
+    the path of the page."""
+    if isinstance(results, Results):
+        return write(of(results), default_folder([results.store.folder]), figures)
+    return write(read([results]), default_folder([results]), figures)

@@ -23,16 +23,20 @@ EVERY = 2.0
 class Feed:
     """Sinks, and which runs they have. A sink that fails is left out from there on: no sweep ends because of its log."""
 
-    def __init__(self, folder: str | os.PathLike[str], names: list[str], sweep: str, say: Callable[[str], None] = print):
+    def __init__(self, folder: str | os.PathLike[str], names: list[str], sweep: dict[str, Any], say: Callable[[str], None] = print):
+        """`sweep`: its `name`, and the `units` that are its runs (all, where it has none): others of the folder belong to an
+        earlier spec, and are not logged under its name."""
+        self.units = sweep.get("units")
         self.folder, self.say = Path(folder), say
         makers = {name: SINKS.entry(name, "--log").make for name in dict.fromkeys(names)}
-        self.sinks: dict[str, Any] = {name: make(self.folder, sweep) for name, make in makers.items()}
+        self.sinks: dict[str, Any] = {name: make(self.folder, str(sweep["name"])) for name, make in makers.items()}
         self.written = {name: self._read(name) for name in self.sinks}
 
     def feed(self) -> int:
         """Hand over what has been finished since the last time; how many runs."""
         store, count = Store(self.folder, read_only=True), 0
-        for run in store.ids():
+        mine = None if self.units is None else set(self.units)
+        for run in (name for name in store.ids() if mine is None or name in mine):
             waiting = [name for name in self.sinks if self.written[name].get(run) != "done"]
             if not waiting:
                 continue
@@ -82,7 +86,9 @@ class Feed:
 
 
 @contextlib.contextmanager
-def following(folder: str | os.PathLike[str], names: list[str], sweep: str, say: Callable[[str], None] = print) -> Iterator[None]:
+def following(
+    folder: str | os.PathLike[str], names: list[str], sweep: dict[str, Any], say: Callable[[str], None] = print
+) -> Iterator[None]:
     """While the sweep runs, its sinks are fed; the rest when it ends, however it ends."""
     if not names:
         yield

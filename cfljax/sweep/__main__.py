@@ -84,7 +84,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.store import Store
 
     folder = flags.out or default_folder(spec.name)
-    options = Options(flags.keep, flags.quiet, flags.retry_failed, flags.target, chosen, shard, shape)
+    options = Options(flags.keep, flags.quiet, flags.retry_failed, chosen, shard, shape)
     if flags.as_worker:
         return workers.be_worker(flags.as_worker, flags.processors, spec, Store(folder), options)
     with hosts.joined(spec):
@@ -93,16 +93,16 @@ def run(flags: argparse.Namespace) -> int:
         store = Store(folder)
         mesh_of(store, store.read_plan() or {}, shape)
         store.write_spec(_as_written(flags))
-        with following(folder, flags.log, spec.name, lambda line: print(line, file=sys.stderr)):
+        with following(folder, flags.log, spec.shown(), lambda line: print(line, file=sys.stderr)):
             carry_out = hosts.carry_out_on_mesh if shape is not None else launch
             outcome = carry_out(spec, store, options, flags.workers, _for_workers(flags, folder))
-    results = Results(folder)
+    results = Results(folder, target=flags.target, sweep=spec.shown())
     print(comparison(results))
     computed = f"{outcome.computed} run{'s' if outcome.computed != 1 else ''} computed" if outcome.computed else "nothing to do"
     ended = f"{outcome.done} done, {outcome.diverged} diverged, {outcome.failed} failed"
     print(f"\n{spec.name}: {computed}; {ended}. Results: {folder}")
     if not flags.no_report:
-        print(f"Report: {report(folder)}")
+        print(f"Report: {report(results)}")
     if outcome.failed:
         print(_failures(results), file=sys.stderr)
     return 1 if outcome.failed else 0
@@ -183,7 +183,6 @@ def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
     words += [word for flag in flags.set for word in ("--set", flag)]
     words += [word for flag in flags.plugin for word in ("--plugin", flag)]
     words += [] if flags.shard is None else ["--shard", flags.shard]
-    words += [] if flags.target is None else ["--target", str(flags.target)]
     words += ["--no-cache"] if flags.no_cache else []
     return words
 

@@ -11,8 +11,8 @@ from cfljax.store import Store
 from tests.report import synthetic
 
 
-def table(folder):
-    return {row.configuration.name: row.cells for row in rows(collect([folder]).configurations)}
+def table(folder, target=None):
+    return {row.configuration.name: row.cells for row in rows(collect([folder], target).configurations)}
 
 
 @pytest.mark.parametrize("n", [3, 5, 20])
@@ -86,12 +86,13 @@ def test_runs_on_other_data_are_not_compared(tmp_path):
 
 def test_a_target_that_only_some_reach_says_so_and_wins_nothing(tmp_path):
     store = Store(tmp_path)
-    for label, reached in (("quick", (3, None, None)), ("slow", (8, 9, 10)), ("slower", (12, 13, 14))):
+    for label, reached in (("quick", (3, 99, 99)), ("slow", (8, 9, 10)), ("slower", (12, 13, 14))):
         for seed, value in enumerate(reached):
-            summary = {"accuracy_max": 0.5, "round_to_target": value, "bytes_to_target": value}
+            summary = {"accuracy_max": 0.5, "round_to_target": 1}  # of another target
             record = synthetic.record_of(f"{label}-{seed}", seed, {}, label=label, timings={}, summary=summary)
-            store.write(record["id"], record, {})
-    cells = {name: each["round_to_target"] for name, each in table(tmp_path).items()}
+            rounds = np.arange(20)
+            store.write(record["id"], record, {"history/round": rounds, "history/accuracy": 0.4 + 0.2 * (rounds >= value)})
+    cells = {name: each["round_to_target"] for name, each in table(tmp_path, 0.5).items()}
     assert not cells["quick"].best and cells["slow"].best
     column = next(c for c in COLUMNS if c.key == "round_to_target")
     assert tables.number(column, cells["quick"]) == "3 (1 of 3)"

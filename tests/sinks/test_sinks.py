@@ -8,6 +8,7 @@ import time
 import pytest
 
 import cfljax
+from cfljax import command
 from cfljax.errors import SpecError
 from cfljax.load.__main__ import parser as load_parser
 from cfljax.load.__main__ import run as load_command
@@ -31,7 +32,7 @@ def lines(folder):
 
 
 def fed(folder, *names):
-    made = Feed(folder, list(names), "a sweep", say=pytest.fail)
+    made = Feed(folder, list(names), {"name": "a sweep"}, say=pytest.fail)
     count = made.feed()
     made.close()
     return count
@@ -45,10 +46,17 @@ def test_json_lines_have_every_evaluation_and_every_run_once(folder):
     assert [line["accuracy"] for line in found[:3]] == [float(v) for v in result.history["accuracy"]]
 
 
+def test_runs_of_an_earlier_spec_are_not_logged_under_the_name_of_this_one(folder):
+    made = Feed(folder, ["jsonl"], {"name": "now", "units": ["run1"]}, say=pytest.fail)
+    assert made.feed() == 1 and {(line["sweep"], line["run"]) for line in lines(folder)} == {("now", "run1")}
+    Store(folder).write_plan({"name": "then", "units": ["run1"]})
+    assert command.main(load_command, load_parser(), [str(folder), "--log", "jsonl"]) == 0 and len(lines(folder)) == 4
+
+
 def test_a_sweep_feeds_its_sinks_while_it_runs_and_at_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr(feed, "EVERY", 0.01)
     store = Store(tmp_path / "r")
-    with following(tmp_path / "r", ["jsonl"], "s", say=pytest.fail):
+    with following(tmp_path / "r", ["jsonl"], {"name": "s"}, say=pytest.fail):
         synthetic.add(store, "a", 0, evaluations=2)
         synthetic.add(store, "b", 1, evaluations=2)
     assert len(lines(tmp_path / "r")) == 6
@@ -56,7 +64,7 @@ def test_a_sweep_feeds_its_sinks_while_it_runs_and_at_its_end(tmp_path, monkeypa
 
 def test_a_sink_that_fails_says_so_once_and_ends_nothing(folder, monkeypatch):
     said = []
-    made = Feed(folder, ["jsonl"], "s", said.append)
+    made = Feed(folder, ["jsonl"], {"name": "s"}, said.append)
     monkeypatch.setattr(made.sinks["jsonl"], "write", lambda result: 1 / 0)
     made.feed()
     made.feed()
@@ -66,15 +74,15 @@ def test_a_sink_that_fails_says_so_once_and_ends_nothing(folder, monkeypatch):
 
 def test_names_and_packages_are_checked_before_anything_runs(folder, monkeypatch):
     with pytest.raises(SpecError, match='did you mean "tensorboard"'):
-        Feed(folder, ["tensorbord"], "s")
+        Feed(folder, ["tensorbord"], {"name": "s"})
     for package, sink in (("tensorboardX", "tensorboard"), ("wandb", "wandb"), ("mlflow", "mlflow")):
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(SpecError, match=rf"pip install .cfljax\[{sink}\]"):
-            Feed(folder, [sink], "s")
+            Feed(folder, [sink], {"name": "s"})
 
 
 def test_nothing_is_imported_unless_it_is_asked_for(folder):
-    code = "import sys; from cfljax.sinks.feed import Feed; Feed(sys.argv[1], ['jsonl'], 's').feed();"
+    code = "import sys; from cfljax.sinks.feed import Feed; Feed(sys.argv[1], ['jsonl'], {'name': 's'}).feed();"
     code += "print([m for m in ('tensorboardX', 'wandb', 'mlflow', 'jax') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

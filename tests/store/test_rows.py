@@ -2,10 +2,13 @@
 
 import dataclasses
 
+import numpy as np
 import pandas as pd
 import pytest
 
+import cfljax
 from cfljax.config import read_spec
+from cfljax.errors import SpecError
 from cfljax.report import tables
 from cfljax.report.compare import rows as table_of
 from cfljax.report.gather import collect
@@ -150,3 +153,23 @@ def test_labels_that_no_sweep_lays_down_are_damage(tmp_path, labels):
     store.write_plan({"units": [], "labels": labels})
     with pytest.warns(DamagedWarning, match="labels is no list"):
         assert store.read_plan() is None
+
+
+def test_rounds_to_a_target_are_counted_from_the_curves_when_asked(tmp_path):
+    store = Store(tmp_path)
+    for seed in range(2):  # as two starts with other targets have recorded it
+        arrays = {"history/round": np.arange(4), "history/accuracy": np.float32([0.1, 0.4, 0.6, 0.95])}
+        store.write(f"r{seed}", make_record(seed=seed, summary={"round_to_target": 1 + seed, "accuracy_max": 0.95}), arrays)
+    assert Results(tmp_path).to_pandas()["round_to_target"].isna().all()
+    assert cfljax.load(tmp_path, target=0.9).to_pandas()["round_to_target"].tolist() == [3, 3]
+    assert cfljax.load(tmp_path, target=0.5).to_pandas()["round_to_target"].tolist() == [2, 2]
+    with pytest.raises(SpecError, match="target = 50"):
+        cfljax.load(tmp_path, target=50)
+
+
+def test_a_start_shows_its_own_runs_when_another_has_laid_down_its_plan_since(tmp_path):
+    mine, other = (BASE | {"method": name, "train": {"rounds": 2}, "seeds": "0:2"} for name in ("fedavg", "ifca"))
+    start(tmp_path, mine)
+    start(tmp_path, other)
+    assert tables.comparison(Results(tmp_path, sweep=read_spec(mine).shown())).splitlines()[1].startswith("fedavg")
+    assert tables.comparison(Results(tmp_path)).splitlines()[1].startswith("ifca")
