@@ -1,8 +1,10 @@
-"""The lowest versions that pyproject.toml allows, installed together on the lowest Python: a sweep, its report, and an import."""
+"""The lowest versions that pyproject.toml allows, installed together on the lowest Python: a sweep and its report, an import, and
+data that tensorflow-datasets has prepared."""
 
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -52,7 +54,7 @@ def lowest(tmp_path_factory):
 
 
 @pytest.mark.long
-def test_a_sweep_its_report_and_an_import_work_with_the_lowest_versions(lowest, tmp_path):
+def test_it_works_with_the_lowest_versions(lowest, tmp_path):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "CFLJAX", "XLA"))}
     clean |= {"PYTHONPATH": str(ROOT), "CFLJAX_CACHE": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu"}
 
@@ -72,3 +74,5 @@ def test_a_sweep_its_report_and_an_import_work_with_the_lowest_versions(lowest, 
     rows = [f"{a},{'NA' if a % 2 else 'EU'},{'abc'[int(a) % 3]}" for a in x]
     (tmp_path / "mine.csv").write_text("\n".join(["a,label,city", *rows]))
     assert "32 training and 8 test samples of shape [4]" in command("cfljax.data", "import", "mine.csv", "--one-hot", "city")
+    prepare = runpy.run_path(str(ROOT / "tests" / "data" / "test_prepared.py"))["PREPARE"]  # it also reads what it has prepared
+    run(lowest, "-c", prepare, tmp_path / "tfds", cwd=ROOT, env=clean)
