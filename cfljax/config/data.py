@@ -131,8 +131,9 @@ class Data:
     @cached_property
     def spelled(self) -> str:
         """The same without a look at the data: equal for what is written alike, up to the names of one file."""
-        places = [] if self.path is None else [_place(self.path)]
-        return " ".join([self._options, *places, *map(_place, map(str, files_of(self.source).values()))])
+        named = [("path", self.path)] if self.path is not None else []
+        named += [(f"{side}.{name}", str(file)) for side in SIDES for name, file in files_of(getattr(self, side)).items()]
+        return " ".join([self._options, *(f"{name}={_place(file)}" for name, file in named)])
 
     @cached_property
     def _options(self) -> str:

@@ -1,5 +1,6 @@
 """What data holds is part of a run's id: wherever it lies, however it is read, and never older than what is trained on."""
 
+import dataclasses
 import hashlib
 import os
 import shutil
@@ -343,8 +344,6 @@ def test_a_source_that_raises_is_a_failed_run_and_the_others_are_computed(tmp_pa
 
 
 def test_a_file_that_an_option_names_counts_by_its_contents(tmp_path):
-    import dataclasses
-
     @dataclasses.dataclass(frozen=True)
     class Options:
         weights: str | None = option(None, "a file of numbers", file=True)
@@ -369,6 +368,25 @@ def test_a_file_that_an_option_names_counts_by_its_contents(tmp_path):
     file.rename(tmp_path / "moved.txt")
     with pytest.raises(DataError, match=r"weights\.txt: cannot be read"):
         result()
+
+
+def test_runs_whose_partitions_read_different_files_are_different_runs(tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class Listed:
+        owners: str = option("", "who holds what", file=True)
+
+    @cfljax.register_partition("listed", Listed)
+    def listed(options, source, rng):
+        owner = np.loadtxt(options.owners, dtype=int)
+        held = [np.flatnonzero(owner == c) for c in range(2)]
+        return Parts(held, len(owner) + np.arange(len(source.y_test)), np.zeros(2, np.int32))
+
+    owners = [tmp_path / "even.txt", tmp_path / "third.txt"]
+    for file, each in zip(owners, (2, 3), strict=True):
+        np.savetxt(file, np.arange(48) % each == 0, "%d")
+    data = {"name": "blobs", "samples": 60, "partition": "listed", "owners": [*map(str, owners)]}
+    spec = read_spec(SMALL | {"data": data})
+    assert len({run.id for run in spec.runs()}) == 2 and not spec.warnings
 
 
 # --- what older versions have left -------------------------------------------------------------------------------------------
