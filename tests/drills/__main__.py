@@ -7,7 +7,7 @@ import sys
 
 DRILLS = (
     *("kill", "signals", "processes", "disk_full", "corruption", "hostile_files", "edits", "malformed", "methods", "padding"),
-    *("order", "devices", "eager", "kernels", "degenerate", "old_store", "soak", "soak_rounds"),
+    *("order", "devices", "eager", "kernels", "degenerate", "old_store", "soak", "soak_rounds", "differential"),
 )
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 
@@ -26,11 +27,20 @@ def tried(name, path, *flags):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in DRILLS if name != "methods"])
+@pytest.mark.parametrize("name", [name for name in DRILLS if name in FEW])
 def test_drill(name, tmp_path):
     tried(name, tmp_path / "figures.json", "--count", str(FEW[name]), "--seed", "5")
     found = json.loads((tmp_path / "figures.json").read_text())
     assert found["tried"] and not found["failures"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [0, "new"])
+def test_random_examples_computed_in_two_ways(seed, tmp_path):
+    seed = random.SystemRandom().randrange(10**6) if seed == "new" else seed
+    print(f"python -m tests.drills.differential --seconds 60 --seed {seed}")  # pytest shows it where the test fails
+    tried("differential", tmp_path / "figures.json", "--seconds", "60", "--seed", str(seed))
+    assert json.loads((tmp_path / "figures.json").read_text())["tried"]
 
 
 @pytest.mark.long
