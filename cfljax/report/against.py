@@ -16,6 +16,11 @@ from cfljax.result import Results
 WORDED = {"accuracy_max": "maximum", "accuracy_last": "last round", "accuracy_last10": "mean of the last ten evaluations"}
 """Quantities as the head of a table calls them."""
 
+SPREAD = (
+    "± is the standard deviation over seeds. It leaves out what all seeds share: the draw of who holds which data, unless the "
+    'spec has `data.seed = "run"`, and the choice of numbers such as the learning rate.'
+)
+
 
 def against(folders: Sequence[str | os.PathLike[str]], published: Sequence[str | os.PathLike[str]]) -> str:
     """The page, as Markdown."""
@@ -30,7 +35,7 @@ def against(folders: Sequence[str | os.PathLike[str]], published: Sequence[str |
 
 def render(page: Page, sections: list[Section]) -> str:
     """The whole page: the verdicts at a glance, then a section per table, under its paper."""
-    parts = [f"# {page.title}", page.text.strip(), _overview(sections)]
+    parts = [f"# {page.title}", page.text.strip(), _overview(sections), SPREAD]
     paper = ""
     for each in sections:
         if each.published.paper != paper:

@@ -2,15 +2,19 @@
 
 - `within`: every cell is within `tolerance` of its published number; in direction where at least half of them are and their order
   is much the same (Spearman's rank correlation of at least 0.8 over three cells or more).
-- `difference = [a, b]`: a − b is within `tolerance` of `published`, and within half of it; in direction where it has the same sign.
-  Either needs a mean beyond its own deviation over seeds, or three seeds or more that all have its sign; with one seed it must be
-  beyond half a point. A published 0 says that the two are equal. Without a published number only the sign is claimed.
+- `difference = [a, b]`: a − b is within `tolerance` of `published`, and within half of it; in direction where it is at least half
+  of it; "less than half of the effect" from a tenth of it on. Each needs a 95 % interval of the mean (Student's t, over the
+  differences of paired seeds) on that side of 0. An interval with 0 in it decides nothing unless all of it is below a tenth of
+  the effect; one seed has none. A published 0 says that the two are equal: the whole interval is within `tolerance`. Without a
+  published number only the sign is claimed.
 - `reduction = [a, b]`: a needs so much less than b (a fraction, 1 − a/b, the median over seeds), and less for every seed; in
-  direction where the median is above 0. Where b never gets there it counts with the rounds that were run: the reduction is then
-  at least so much. Where neither gets there nothing was reduced.
-- `order`: the cells from best to worst, for every seed; in direction where the first is better than the last by more than the
-  deviation of that over seeds.
+  direction where the median is at least half of it, "less than half of the effect" from a tenth of it on. Where b never gets there
+  it counts with the rounds that were run: the reduction is then at least so much. Where neither gets there nothing was reduced.
+- `order`: the cells from best to worst: the 95 % interval of each difference of neighbours is above 0; in direction where that of
+  the first and the last is. An interval of these two that has 0 in it decides nothing.
 - `at_least`: every cell is `published` or more, less `tolerance`; in direction where at least half of them are.
+
+Runs of a small size decide what they confirm; what else they would say is "not run at size".
 """
 
 from __future__ import annotations
@@ -23,18 +27,19 @@ import numpy as np
 
 from cfljax.report.published import Claim, Published
 
-REPRODUCES, DIRECTION, FAILS, NOT_RUN = "reproduces", "reproduces in direction", "does not reproduce", "not run"
-WORDS = (REPRODUCES, DIRECTION, FAILS, NOT_RUN)
+REPRODUCES, DIRECTION, PART = "reproduces", "reproduces in direction", "less than half of the effect"
+UNDECIDED, FAILS, AT_SIZE, NOT_RUN = "not decided", "does not reproduce", "not run at size", "not run"
+WORDS = (REPRODUCES, DIRECTION, PART, UNDECIDED, FAILS, AT_SIZE, NOT_RUN)
 ALIKE = 0.8
 """Rank correlation from which two orders are much the same."""
-ONE_SEED = 0.005
-"""A difference of fractions below which one seed says nothing."""
-UNANIMOUS = 3
-"""Seeds whose agreement on a sign says something, however far apart they are."""
+LEVEL = 0.95
+"""Of the intervals."""
+LEAST = 0.1
+"""The share of a published effect below which it is not there."""
 
 
 class Verdict(NamedTuple):
-    """One of the four words, and the numbers that it rests on."""
+    """One of the words, and the numbers that it rests on."""
 
     word: str
     found: str
@@ -60,8 +65,8 @@ class Measured(NamedTuple):
         return float(np.std(known, ddof=1)) if len(known) > 1 and np.isfinite(known).all() else math.nan
 
 
-def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
-    """What the measured cells say about the claim."""
+def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured], small: bool = False) -> Verdict:
+    """What the measured cells say about the claim. `small`: the runs are smaller than the paper's."""
     if claim.kind in ("difference", "reduction", "order"):
         missing = [name for name in claim.cells if not measured[name].values]
         if missing:
@@ -70,7 +75,8 @@ def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ve
         return Verdict(NOT_RUN, "")
     decided = DECIDERS[claim.kind](claim, of, measured)
     seeds = min(len(measured[name].values) for name in claim.cells if measured[name].values)
-    return decided._replace(found=decided.found + (" (one seed)" if seeds == 1 else ""))
+    word = AT_SIZE if small and decided.word in (PART, UNDECIDED, FAILS) else decided.word
+    return Verdict(word, decided.found + (" (one seed)" if seeds == 1 else ""))
 
 
 def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
@@ -93,32 +99,37 @@ def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ve
     return Verdict(word, found)
 
 
-def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
+def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001
     apart = _paired(claim, measured, lambda a, b: a - b)
     if not apart:
         return Verdict(NOT_RUN, "no seed in common")
-    mean, beyond = float(np.mean(apart)), _noise(apart, of.scale)
-    clear = abs(mean) > beyond or _unanimous(apart)
-    found = _signed(mean) + (f" ± {_plain(beyond)}" if len(apart) > 1 else "")
-    published = claim.published
-    if published is None:
-        return Verdict(REPRODUCES if clear and mean > 0 else FAILS, found)
-    found += f"; published {_signed(published) if published else '0'}"
+    mean, (low, high), published = float(np.mean(apart)), interval(apart), claim.published
+    found = _signed(mean) + (f" ({100 * LEVEL:.0f} % interval {_signed(low)} to {_signed(high)})" if len(apart) > 1 else "")
+    if published is not None:
+        found += f"; published {_signed(published) if published else '0'}"
     if published == 0:
-        return Verdict(REPRODUCES if abs(mean) <= claim.tolerance else FAILS, found)
-    if mean * published <= 0 or not clear:
+        near = -claim.tolerance <= low and high <= claim.tolerance
+        away = low > claim.tolerance or high < -claim.tolerance
+        return Verdict(REPRODUCES if near else FAILS if away else UNDECIDED, found)
+    if published is not None and published < 0:
+        low, high = -high, -low
+    effect, wanted = (mean, 0.0) if published is None else (math.copysign(mean, mean * published), abs(published))
+    if high <= LEAST * wanted or (low > 0 and effect < LEAST * wanted):
         return Verdict(FAILS, found)
-    return Verdict(REPRODUCES if abs(mean - published) <= min(claim.tolerance, abs(published) / 2) else DIRECTION, found)
+    if low <= 0:
+        return Verdict(UNDECIDED, found)
+    close = published is None or abs(mean - published) <= min(claim.tolerance, abs(published) / 2)
+    return Verdict(REPRODUCES if close else DIRECTION if 2 * effect >= wanted else PART, found)
 
 
-def _noise(apart: list[float], scale: float) -> float:
-    """What a mean difference must exceed to say anything."""
-    return float(np.std(apart, ddof=1)) if len(apart) > 1 else ONE_SEED * scale
+def interval(values: list[float]) -> tuple[float, float]:
+    """Student's t interval of the mean; without an end of fewer than two values."""
+    from scipy.special import stdtrit  # scipy.stats takes half a second to import
 
-
-def _unanimous(apart: list[float]) -> bool:
-    """Whether the seeds, three or more, agree on a sign."""
-    return len(apart) >= UNANIMOUS and (min(apart) > 0 or max(apart) < 0)
+    if len(values) < 2:
+        return -math.inf, math.inf
+    half = stdtrit(len(values) - 1, (1 + LEVEL) / 2) * np.std(values, ddof=1) / math.sqrt(len(values))
+    return float(np.mean(values) - half), float(np.mean(values) + half)
 
 
 def signed_difference(claim: Claim, measured: Mapping[str, Measured]) -> str:
@@ -144,7 +155,10 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
     whole = better == len(less)
     if claim.published is not None:
         whole &= abs(middle - claim.published) <= claim.tolerance or (bound and middle > claim.published)
-    return Verdict(REPRODUCES if whole else DIRECTION if middle > 0 else FAILS, found)
+    wanted = claim.published or 0.0
+    if middle <= LEAST * wanted:
+        return Verdict(FAILS, found)
+    return Verdict(REPRODUCES if whole else DIRECTION if 2 * middle >= wanted else PART, found)
 
 
 def _fewer(share: float, word: str) -> str:
@@ -161,10 +175,11 @@ def _order(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ver
     lines = [[sign * cell.values[seed] for cell in cells] for seed in common]
     kept = sum(all(a > b for a, b in zip(line, line[1:], strict=False)) for line in lines)
     found += f" ({kept} of {len(lines)} seeds)"
-    if kept == len(lines):
+    steps = [interval([line[i] - line[i + 1] for line in lines]) for i in range(len(cells) - 1)]
+    low, high = interval([line[0] - line[-1] for line in lines])
+    if all(least > 0 for least, _ in steps):
         return Verdict(REPRODUCES, found)
-    apart = [line[0] - line[-1] for line in lines]
-    return Verdict(DIRECTION if np.mean(apart) > _noise(apart, of.scale) else FAILS, found)
+    return Verdict(DIRECTION if low > 0 else FAILS if high <= 0 else UNDECIDED, found)
 
 
 def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001

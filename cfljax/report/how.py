@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 import tomllib
 
 from cfljax.options import show
 from cfljax.report.compare import seconds
-from cfljax.report.measure import Section
+from cfljax.report.measure import Section, flags_of
 from cfljax.result import Results
 
 SHOWN = 3
@@ -47,7 +46,7 @@ def _command(spec: str, sets: list[str]) -> str:
 def _sets(results: Results) -> tuple[list[str], str]:
     """The flags that were laid over the spec, and what its size changes."""
     text = results.store.read_spec() or ""
-    flags = list(dict.fromkeys(re.findall(r"^# --set (.*)$", text, re.MULTILINE)))
+    flags = flags_of(results)
     try:
         sizes = tomllib.loads(text).get("size", {})
     except tomllib.TOMLDecodeError:
@@ -84,11 +83,12 @@ def _last_ten(each: Section) -> str:
 
 
 def _made_by(each: Section) -> str:
-    """The versions and commits that the runs' records name."""
-    versions = sorted({str(unit.record["versions"]["jax"]) for unit in each.units if "jax" in unit.record.get("versions", {})})
+    """The versions and commits that the runs' records name; a commit is that of the folder in which the sweep was started."""
+    known = [unit.record.get("versions", {}) for unit in each.units]
+    jax, own = (sorted({str(versions[name]) for versions in known if name in versions}) for name in ("jax", "cfljax"))
     commits = list(dict.fromkeys(_commit(unit.record.get("git")) for unit in each.units))
     named = ", ".join(commits[:SHOWN]) if len(commits) <= SHOWN else f"{len(commits)} commits"
-    return f"JAX {' and '.join(versions) or 'unknown'}, cfljax at {named}"
+    return f"JAX {' and '.join(jax) or 'unknown'}, cfljax {' and '.join(own) or 'unknown'}, started in a folder at {named}"
 
 
 def _commit(git: dict[str, object] | None) -> str:

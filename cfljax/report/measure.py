@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections import Counter
 from typing import Any
 
@@ -53,9 +54,20 @@ def section(published: Published, folders: list[Results]) -> Section:
         measured[cell.name] = _measured(cell, cell.take, chosen, units, published)
         if cell.take.summary == "accuracy_max":
             last_ten[cell.name] = _measured(cell, LAST, chosen, units, published)
-    verdicts = [_with_last_ten(verdict(claim, published, measured), claim, last_ten) for claim in published.claims]
     asked = [results for results in folders if not results.records or used.keys() & results.records.keys()]
+    small = any(below_size(results) for results in asked if results.records)
+    verdicts = [_with_last_ten(verdict(claim, published, measured, small), claim, last_ten) for claim in published.claims]
     return Section(published, asked, list(used.values()), measured, last_ten, lost, verdicts)
+
+
+def flags_of(results: Results) -> list[str]:
+    """The flags that were laid over a folder's spec."""
+    return list(dict.fromkeys(re.findall(r"^# --set (.*)$", results.store.read_spec() or "", re.MULTILINE)))
+
+
+def below_size(results: Results) -> bool:
+    """Whether the flags make the runs smaller than the spec, which is as large as the paper's: another size, or fewer rounds."""
+    return any(re.match(r"size=(?!full$)|train\.(rounds|epochs|steps)=", flag) for flag in flags_of(results))
 
 
 def _with_last_ten(decided: Verdict, claim: Claim, last_ten: dict[str, Measured]) -> Verdict:

@@ -32,6 +32,8 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
     """What the marks mean, as far as there are any."""
     cells = [cell for row in table for cell in row.cells.values()]
     said = ["mean ± standard deviation over the seeds of runs that ended well; accuracies in per cent"]
+    if any(_one_draw(row.configuration) for row in table):
+        said.append("± leaves out the draw of who holds which data, which all seeds share")
     if any(cell.best for cell in cells):
         blocks = len({row.configuration.block for row in table}) > 1
         said.append(f"{best} best of the column{' on the same data' if blocks else ''}")
@@ -46,6 +48,12 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
     if any(0 < cell.n < cell.total for row in table for key, cell in row.cells.items() if key in TARGETS):
         said.append("rounds and bytes to the target: over the runs that reached it (how many of how many)")
     return said
+
+
+def _one_draw(configuration: Configuration) -> bool:
+    """Whether its seeds share the draw of the partition: a spec may say `data.seed = "run"`."""
+    data = configuration.units[0].record["config"].get("data") or {}
+    return len(configuration.units) > 1 and data.get("seed") != "run"
 
 
 def _marked(key: str) -> bool:

@@ -9,7 +9,7 @@ from cfljax import command
 from cfljax.errors import SpecError
 from cfljax.report.__main__ import parser, run
 from cfljax.report.against import against
-from cfljax.report.claims import Measured, verdict
+from cfljax.report.claims import Measured, interval, verdict
 from cfljax.report.published import Cell, Claim, Published, read_published
 from cfljax.report.take import Take, read_take
 from cfljax.result import Result
@@ -70,7 +70,7 @@ def test_what_was_not_run_says_so_and_claims_about_it_have_no_verdict(place):
     assert row_of(page, "FeSEM is between them")[1:] == ["**not run**", "not run: FeSEM – Nobody ran it."]
     _, word, found = row_of(page, "IFCA beats FedAvg, by 30 points")
     assert word == "**reproduces**" and "; published +30; last ten +" in found
-    assert "By hand." in page and page.count("not run") == 5  # twice in its row, once in the head, once each as verdict and why
+    assert "By hand." in page and page.count("not run") == 6  # twice in its row, twice in the head, once each as verdict and why
 
 
 def test_the_command_says_the_flags_that_its_runs_had(place):
@@ -87,7 +87,8 @@ def test_how_the_runs_were_made_is_told(place):
         store.write(name, record | made, store.read(name).arrays)
     page = against([place / "runs"], [place / "published.toml"])
     assert "Last ten: rounds 6 to 23." in page  # 6, 8, … 22 and 23
-    assert "JAX 0.10.0 and 0.11.0, cfljax at " in page and "aaaaaaa, bbbbbbb with changes, no commit" in page
+    assert "JAX 0.10.0 and 0.11.0, cfljax unknown, started in a folder at " in page
+    assert "aaaaaaa, bbbbbbb with changes, no commit" in page
 
 
 @pytest.mark.parametrize(
@@ -101,10 +102,10 @@ def test_how_the_runs_were_made_is_told(place):
 )
 def test_the_overview_says_what_size_was_run_and_counts_only_claims_of_the_paper(place, flags, said):
     Store(place / "runs").write_spec(f"# --set {flags}\n[size.small]\nseeds = [0, 1]\n")
-    assert f"| {said} | 1 |  |  | 1 |" in against([place / "runs"], [place / "published.toml"])
+    assert f"| {said} | 1 |  |  |  |  |  | 1 |" in against([place / "runs"], [place / "published.toml"])
     text = FILE.replace('text = "IFCA beats', 'ours = true\ntext = "IFCA beats')
     (place / "published.toml").write_text(text)
-    assert f"| {said} |  |  |  | 1 |" in against([place / "runs"], [place / "published.toml"])
+    assert f"| {said} |  |  |  |  |  |  | 1 |" in against([place / "runs"], [place / "published.toml"])
 
 
 def test_each_folder_of_a_table_has_its_command(place):
@@ -239,15 +240,16 @@ def decided(kind, cells, published=None, tolerance=1.0, theirs=(), **values):
 
 CASES = [
     ("difference", "ab", 5.0, {"a": [10, 11, 12], "b": [5, 6, 7]}, "reproduces"),
-    ("difference", "ab", 5.0, {"a": [10, 12, 14], "b": [8, 10, 12]}, "reproduces in direction"),
-    ("difference", "ab", 5.0, {"a": [10, 15, 5], "b": [9, 9, 10]}, "does not reproduce"),  # less than its own deviation
-    ("difference", "ab", 5.0, {"a": [15, 10, 11], "b": [5, 9, 9]}, "reproduces"),  # less than its deviation; each seed agrees
-    ("difference", "ab", 5.0, {"a": [15, 10], "b": [5, 9]}, "does not reproduce"),  # two are too few for that
-    ("difference", "ab", -5.0, {"a": [5, 9, 9], "b": [15, 10, 11]}, "reproduces"),
-    ("difference", "ab", None, {"a": [15, 10, 11], "b": [5, 9, 9]}, "reproduces"),
-    ("difference", "ab", None, {"a": [5, 9, 9], "b": [15, 10, 11]}, "does not reproduce"),
-    ("difference", "ab", 5.0, {"a": [4], "b": [6]}, "does not reproduce"),
-    ("difference", "ab", 0.0, {"a": [10, 11], "b": [10.5, 10.4]}, "reproduces"),
+    ("difference", "ab", 3.5, {"a": [10, 12, 14], "b": [8, 10, 12]}, "reproduces in direction"),
+    ("difference", "ab", 5.0, {"a": [10, 15, 5], "b": [9, 9, 10]}, "not decided"),
+    ("difference", "ab", 5.0, {"a": [15, 10, 11], "b": [5, 9, 9]}, "not decided"),  # three agree, and are too far apart
+    ("difference", "ab", 5.0, {"a": [15, 10], "b": [5, 9]}, "not decided"),
+    ("difference", "ab", -5.0, {"a": [5, 6, 7], "b": [10, 11, 12]}, "reproduces"),
+    ("difference", "ab", None, {"a": [15, 14, 16], "b": [9, 9, 9]}, "reproduces"),
+    ("difference", "ab", None, {"a": [9, 9, 9], "b": [15, 14, 16]}, "does not reproduce"),
+    ("difference", "ab", 5.0, {"a": [4], "b": [6]}, "not decided"),  # one seed
+    ("difference", "ab", 0.0, {"a": [10, 11], "b": [10.5, 10.4]}, "not decided"),  # 0 within, and much more
+    ("difference", "ab", 0.0, {"a": [10, 11, 12], "b": [10.1, 11.2, 12.1]}, "reproduces"),
     ("difference", "ab", 0.0, {"a": [10, 11], "b": [5, 6]}, "does not reproduce"),
     ("difference", "ab", 0.5, {"a": [10, 10], "b": [10.2, 10.2]}, "does not reproduce"),  # near, but of the other sign
     ("difference", "ab", 5.0, {"a": [], "b": [6]}, "not run"),
@@ -255,29 +257,29 @@ CASES = [
     ("reduction", "ab", 0.9, {"a": [2, 2, 2], "b": [2, 20, math.inf]}, "reproduces in direction"),  # not for every seed
     ("reduction", "ab", 0.9, {"a": [2, 3, 2], "b": [4, 4, 4]}, "reproduces in direction"),
     ("reduction", "ab", 0.9, {"a": [2, 1], "b": [math.inf, math.inf]}, "reproduces"),  # at least 97 %
-    ("reduction", "ab", 0.9, {"a": [40], "b": [math.inf]}, "reproduces in direction"),  # at least a third of the 60 rounds
+    ("reduction", "ab", 0.9, {"a": [40], "b": [math.inf]}, "less than half of the effect"),  # at least a third of the 60 rounds
     ("reduction", "ab", 0.9, {"a": [60], "b": [math.inf]}, "does not reproduce"),
     ("reduction", "ab", 0.9, {"a": [math.inf, 3, 9], "b": [4, 4, 4]}, "does not reproduce"),
     ("reduction", "ab", 0.9, {"a": [math.inf], "b": [math.inf]}, "does not reproduce"),
     ("difference", "ab", None, {"a": [10, 11], "b": [5, 6.5]}, "reproduces"),
-    ("difference", "ab", None, {"a": [10, 1], "b": [5, 6]}, "does not reproduce"),
+    ("difference", "ab", None, {"a": [10, 1], "b": [5, 6]}, "not decided"),
     ("reduction", "ab", None, {"a": [2, 3], "b": [4, 4]}, "reproduces"),
     ("reduction", "ab", None, {"a": [2], "b": []}, "not run"),
     ("reduction", "ab", None, {"a": [2, 3, 5], "b": [4, 4, 4]}, "reproduces in direction"),
-    ("order", "abc", None, {"a": [1], "b": [2], "c": [3]}, "reproduces"),
-    ("order", "abc", None, {"a": [1], "b": [4], "c": [3]}, "reproduces in direction"),
+    ("order", "abc", None, {"a": [1], "b": [2], "c": [3]}, "not decided"),
+    ("order", "abc", None, {"a": [3, 3], "b": [4, 4], "c": [1, 1]}, "does not reproduce"),
     ("order", "abc", None, {"a": [1, 1], "b": [2, 2], "c": [3, 3]}, "reproduces"),
     ("order", "abc", None, {"a": [1, 1], "b": [2, 4], "c": [3, 3]}, "reproduces in direction"),  # not for every seed
-    ("order", "abc", None, {"a": [1, 9], "b": [2, 4], "c": [3, 8]}, "does not reproduce"),
-    ("difference", "ab", 5.0, {"a": [5.4], "b": [5]}, "does not reproduce"),  # one seed, less than half a point
-    ("difference", "ab", 5.0, {"a": [5.6], "b": [5]}, "reproduces in direction"),
-    ("difference", "ab", None, {"a": [5.4], "b": [5]}, "does not reproduce"),
+    ("order", "abc", None, {"a": [1, 9], "b": [2, 4], "c": [3, 8]}, "not decided"),
+    ("difference", "ab", 5.0, {"a": [5.4], "b": [5]}, "not decided"),
+    ("difference", "ab", 8.0, {"a": [5.4, 5.41, 5.39], "b": [5, 5, 5]}, "does not reproduce"),  # less than a tenth of it
+    ("difference", "ab", 8.0, {"a": [7.4, 7.41, 7.39], "b": [5, 5, 5]}, "less than half of the effect"),
     ("difference", "ab", 1.0, {"a": [5.6, 5.61], "b": [5, 5]}, "reproduces"),
-    ("difference", "ab", 1.0, {"a": [5.4, 5.41], "b": [5, 5]}, "reproduces in direction"),  # less than half of what was claimed
-    ("difference", "ab", 1.0, {"a": [6, 8], "b": [6, 6]}, "does not reproduce"),  # near in the mean, and as large as its deviation
+    ("difference", "ab", 1.0, {"a": [5.4, 5.41], "b": [5, 5]}, "less than half of the effect"),
+    ("difference", "ab", 1.0, {"a": [6, 8], "b": [6, 6]}, "not decided"),
     ("reduction", "ab", 0.9, {"a": [2, math.inf], "b": [20, math.inf]}, "reproduces in direction"),  # half of the seeds
     ("reduction", "ab", None, {"a": [2, math.inf, math.inf], "b": [20, math.inf, math.inf]}, "does not reproduce"),
-    ("order", "abc", None, {"a": [5], "b": [4], "c": [3]}, "does not reproduce"),
+    ("order", "abc", None, {"a": [5, 5], "b": [4, 4], "c": [3, 3]}, "does not reproduce"),
     ("at_least", "ab", 0.9, {"a": [3], "b": [1]}, "reproduces"),
     ("at_least", "ab", 2.5, {"a": [3], "b": [1]}, "reproduces in direction"),
     ("at_least", "ab", 5.0, {"a": [3], "b": [1]}, "does not reproduce"),
@@ -288,6 +290,30 @@ CASES = [
 def test_a_verdict_rests_on_the_numbers(kind, cells, published, values, word):
     tolerance = 0.05 if kind == "reduction" else 0.0 if kind == "at_least" else 1.0
     assert decided(kind, cells, published, tolerance, **values).word == word
+
+
+@pytest.mark.parametrize("n", [2, 3, 9])
+def test_the_interval_is_students(n):
+    from scipy.stats import t, tstd
+
+    values = np.random.default_rng(n).standard_normal(n)
+    wanted = t.interval(0.95, n - 1, values.mean(), tstd(values) / math.sqrt(n))
+    assert interval(list(values)) == pytest.approx(wanted)
+
+
+def test_what_small_runs_do_not_confirm_is_not_run_at_size():
+    take = Take(summary="accuracy_max")
+    of = Published("f", "p", "t", "s", "", "%", False, "", tuple(Cell(name, {}, take) for name in "ab"), ())
+    claim = Claim("c", "difference", ("a", "b"), 5.0, 1.0)
+    for values, word, larger in (
+        ([4, 5, 6], "not run at size", "not decided"),
+        ([1, 1, 1], "not run at size", "does not reproduce"),
+        ([7, 7.1, 7], "not run at size", "less than half of the effect"),
+        ([10, 10.1, 10], "reproduces", "reproduces"),
+    ):
+        measured = {"a": Measured(dict(enumerate(values))), "b": Measured({0: 5.1, 1: 5.0, 2: 5.0})}
+        assert verdict(claim, of, measured, small=True).word == word
+        assert verdict(claim, of, measured).word == larger
 
 
 @pytest.mark.parametrize("kind", ["difference", "reduction", "order"])
