@@ -16,15 +16,35 @@ from cfljax.types import Parts, Source
 class Iid(Sized):
     """Options of `iid`."""
 
+    holdout: float = option(
+        0.0, "share of the training samples that becomes the test part; 0: use the test set", low=0, high=0.9, later=True
+    )
+
 
 def iid(options: Iid, source: Source, rng: Rng) -> Parts:
     """Shuffled samples, the same number for every client."""
-    rows = training_rows(options, source, rng)
+    if options.holdout:
+        rows, held_out = _held_out(options, source, rng)
+    else:
+        rows, held_out = training_rows(options, source, rng), test_rows(source)
     train = cut(rows, evenly(len(rows), options.clients))
-    test: list[np.ndarray] | np.ndarray = test_rows(source)
+    test: list[np.ndarray] | np.ndarray = held_out
     if options.test == "own":
-        test = cut(rng.permutation(test_rows(source)), evenly(len(source.y_test), options.clients))
+        test = cut(rng.permutation(held_out), evenly(len(held_out), options.clients))
     return Parts(train, test, no_group(options.clients))
+
+
+def _held_out(options: Iid, source: Source, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
+    """(Training rows, test rows), both of the training part: as many as `shards` has with the same options."""
+    total = len(source.y_train)
+    kept = total - int(round(options.holdout * total))
+    rows = rng.permutation(total)
+    if options.clients * (options.samples_per_client or 1) > kept:
+        name = "clients" if options.samples_per_client is None else "samples_per_client"
+        why = f"{options.clients} clients share the {kept} training samples that are not held out"
+        raise wrong(name, getattr(options, name), why)
+    train = rows[:kept] if options.samples_per_client is None else rows[: options.clients * options.samples_per_client]
+    return train, rows[kept:]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from cfljax.errors import SpecError
 from cfljax.federation import PARTITIONS
 from cfljax.federation.common import class_counts
 from tests.federation.helpers import fake, parts, with_users
@@ -10,6 +11,8 @@ from tests.federation.helpers import fake, parts, with_users
 CASES = [
     ("iid", {"clients": 20}),
     ("iid", {"clients": 7, "samples_per_client": 50}),
+    ("iid", {"clients": 20, "holdout": 0.2}),
+    ("iid", {"clients": 7, "samples_per_client": 50, "holdout": 0.5}),
     ("quantity", {"clients": 30}),
     ("quantity", {"clients": 30, "law": "dirichlet", "samples_per_client": 20, "min_samples": 5}),
     ("shards", {"clients": 20}),
@@ -275,3 +278,16 @@ def test_large_clients_give_way_where_a_scarce_class_is_needed_by_all():
     held = class_counts(made.train, source)
     assert held.min() == 1 and held[:, 0].sum() <= 60 and held.max() > 1
     assert np.all(held == held[:, :1])
+
+
+def test_an_iid_baseline_holds_out_as_many_samples_as_shards_do():
+    source, options = fake(1200, 300), {"clients": 20, "holdout": 0.2}
+    sizes = []
+    for name, more in (("iid", {}), ("shards", {"shards": 1})):
+        made = parts(name, source, **options, **more)
+        train, test = (np.concatenate(rows) for rows in (made.train, made.test))
+        sizes.append((len(train), len(test)))
+        assert len(set(train) | set(test)) == 1200 == max(*train, *test) + 1
+    assert sizes == [(960, 240)] * 2
+    with pytest.raises(SpecError, match="data.samples_per_client = 50: 20 clients share the 960"):
+        parts("iid", source, samples_per_client=50, **options)
