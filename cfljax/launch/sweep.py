@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from cfljax import distributed, plan
 from cfljax.config import Run, Spec
+from cfljax.errors import SpecWarning
 from cfljax.launch import together
 from cfljax.launch.batch import InHalves, run_batch
 from cfljax.launch.checkpoint import Keeper
@@ -61,10 +64,25 @@ def lay_down(
     with store.claim("plan", wait=True):
         batches = settle(spec, store, batch_limit if limit is None else limit, threads, options.mesh)
         there = store.done(("failed",) if options.retry_failed else (), verify=True)
+        if "CFLJAX_WORKER" not in os.environ:  # who has started this process has told it
+            _tell_of_less(spec, store, options.keep)
         todo = [batch for batch in _shared(spec, batches, options.shard) if any(run.id not in there for run in batch.runs)]
         if options.retry_failed:  # from here on they are runs like any other: each is computed once, by whoever comes to it
             store.forget_failed([run.id for batch in todo for run in batch.runs])
     return todo
+
+
+def _tell_of_less(spec: Spec, store: Store, keep: str) -> None:
+    """Name in one line how many runs an earlier start has kept less of than this one is to keep: they are not computed again."""
+    wanted = {"models": ("models", "labels"), "labels": ("labels",)}.get(keep, ())
+    found = [record for run in spec.units() if (record := store.record(run.id)) is not None and record["status"] != "failed"]
+    for name in wanted:
+        if count := sum(name not in record["arrays"].get("names", [name]) for record in found):
+            runs, are = ("run", "is") if count == 1 else ("runs", "are")
+            why = f"--keep {keep}: {count} {runs} of an earlier start in {store.folder} kept no {name}"
+            told = f"{why}, and {are} not computed again; take another folder to have them"
+            warnings.warn(told, SpecWarning, stacklevel=3)
+            return
 
 
 def _shared(spec: Spec, batches: list[plan.Batch], shard: tuple[int, int] | None) -> list[plan.Batch]:

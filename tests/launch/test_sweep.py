@@ -252,6 +252,23 @@ def test_models_and_labels_are_kept_on_request(tmp_path):
         assert {"client_accuracy", "history/accuracy"} <= set(unit.arrays)
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "lacks"), [("none", "models", "models"), ("labels", "models", "models"), ("none", "labels", "labels")]
+)
+def test_what_an_earlier_start_has_not_kept_is_told(tmp_path, first, then, lacks):
+    one = spec("method=fedavg", "seeds=[0]")
+    carry_out(one, Store(tmp_path), Options(keep=first, quiet=True))
+    with pytest.warns(SpecWarning, match=f"--keep {then}: 1 run of an earlier start in .* kept no {lacks}, and is not computed"):
+        assert carry_out(one, Store(tmp_path), Options(keep=then, quiet=True)).computed == 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_where_enough_is_kept_nothing_is_told(tmp_path):
+    one = spec("method=fedavg", "seeds=[0]")
+    for keep in ("models", "models", "labels", "none"):
+        carry_out(one, Store(tmp_path), Options(keep=keep, quiet=True))
+
+
 def test_run_from_python_is_the_run_of_the_sweep(whole):
     result = cfljax.run(
         "fedavg",
