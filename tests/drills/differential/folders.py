@@ -30,6 +30,8 @@ from tests.drills.differential.specs import Table
 
 KEPT = ("id", "method", "seed", "config", "contents", "changes", "status", "diverged_at", "error", "plan", "summary")
 """What records have that does not tell of times or of the spec that was started."""
+TARGET = 0.4
+"""An accuracy that some runs reach."""
 MOST = 4
 """Interruptions of one start."""
 
@@ -46,7 +48,7 @@ def problems(steps: list[Table], draw: Random, tally: Tally) -> list[str]:
         for step in steps:
             tally.count("interruptions", in_parts(step, grown, draw))
         carry_out(read_spec(steps[-1]), Store(once), Options(quiet=True))
-        found = unlike(cfljax.load(once), cfljax.load(grown)) + alone(cfljax.load(once), draw)
+        found = unlike(cfljax.load(once, target=TARGET), cfljax.load(grown, target=TARGET)) + alone(cfljax.load(once), draw)
     bad = (w for w in told if issubclass(w.category, DamagedWarning | OlderWarning))
     return found + [f"told: {w.message}" for w in bad]
 
