@@ -215,6 +215,13 @@ CHANGES: tuple[Change, ...] = (
         ),
         "bytes_down lacked the last moves that devices have missed that dropped out of the round before, or came late",
     ),
+    Change(
+        "models to choose from",
+        lambda config: (
+            config["method"]["name"] in ("cfl_sattler", "fl_hc", "pacfl") and config["data"].get("arrive") is not None
+        ),
+        "bytes_down lacked the models of all clusters that a client gets that comes late and joins the one with the least loss",
+    ),
 )
 """In the order in which they were made."""
 

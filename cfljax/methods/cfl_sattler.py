@@ -20,7 +20,7 @@ Readings:
 - Mean update. Paper: weighted by samples. Here: by the weights of the aggregation, so it is the step that the cluster's model
   took; the program's is uniform. Option: `average`.
 
-Communication per participant and round: one model down, one update up.
+Communication per participant and round: one model down, one update up. A client that comes late gets all models once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from cfljax.kernels.mix import weights_by
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.common import first_model, jobs_from, sizes, traffic
-from cfljax.methods.inside import Found, join_by_loss, ready_labels, settle
+from cfljax.methods.inside import Found, join_by_loss, ready_labels, settle, with_joining
 from cfljax.methods.similarity import compared_size, similarity, train_and_compare
 from cfljax.methods.together import tell
 from cfljax.options import option
@@ -128,7 +128,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         member = (labels[None, :] == jnp.arange(old.shape[0])[:, None]) & (norms >= 0)
         largest = jnp.where(member, norms, 0.0).max(axis=1)
         diag = {"mean_norm": steps, "largest_norm": largest}
-        info = tell(federation, cohort, trained, which, new - old, traffic(cohort), **diag)
+        sent = with_joining(traffic(cohort), cohort, state.found)
+        info = tell(federation, cohort, trained, which, new - old, sent, **diag)
         found = state.found._replace(models=new, labels=labels)
         return state._replace(found=found, similarity=similarity, norms=norms, steps=steps), info
 

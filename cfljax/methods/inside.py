@@ -14,7 +14,7 @@ from cfljax.local.solver import Solver
 from cfljax.local.stream import client_losses
 from cfljax.methods.common import traffic
 from cfljax.methods.together import train_clusters
-from cfljax.types import Cohort, Federation, Hyper, Info, Model
+from cfljax.types import Cohort, Federation, Hyper, Info, Model, Traffic
 
 ROUND_UP = 8
 """Numbers of clusters that data decides are rounded up to a multiple of this, so that most seeds share one program."""
@@ -53,12 +53,18 @@ def settle(model: Model, federation: Federation, cohort: Cohort, found: Found) -
     return labels, jnp.maximum(labels[cohort.ids], 0)  # a masked participant may have none
 
 
+def with_joining(sent: Traffic, cohort: Cohort, found: Found) -> Traffic:
+    """The traffic of a round before which participants had the labels of `found`: who has none gets all models in use."""
+    new = jnp.sum(cohort.mask & (found.labels[cohort.ids] < 0), dtype=jnp.int32)
+    return sent._replace(vectors_down=sent.vectors_down + new * (jnp.sum(found.active, dtype=jnp.int32) - 1))
+
+
 def round_inside(
     model: Model, solver: Solver, key: jax.Array, federation: Federation, cohort: Cohort, found: Found, hyper: Hyper, average: str
 ) -> tuple[Found, Info]:
     """A round of FedAvg inside each cluster."""
     labels, which = settle(model, federation, cohort, found)
-    sent = traffic(cohort)
+    sent = with_joining(traffic(cohort), cohort, found)
     models, info = train_clusters(solver, key, federation, cohort, found.models, which, hyper, average, sent)
     return found._replace(models=models, labels=labels), info
 

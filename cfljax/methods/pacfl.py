@@ -24,7 +24,7 @@ A client that arrives late joins the cluster with the least loss. Kept with the 
 `snapshots` the matrix of distances.
 
 Communication per participant and round: one model down, one update up; and in the first round p · features floats up per client
-(and label).
+(and label). A client that comes late gets all models once.
 """
 
 from __future__ import annotations

@@ -44,6 +44,13 @@ def test_runs_that_come_out_differently_say_so(method, train, changes):
     assert list(run.changes) == changes
 
 
+@pytest.mark.parametrize("method", ["cfl_sattler", "fl_hc", "pacfl", "fedgroup"])
+def test_late_clients_that_choose_by_loss_are_billed_for_all_models(method):
+    late = {"arrive": {"clients": 5, "round": 3}}
+    changes = [read_spec({"data": {"name": "digits"} | more, "method": [method]}).runs()[0].changes for more in ({}, late)]
+    assert ["models to choose from" in each for each in changes] == [False, method != "fedgroup"]
+
+
 def test_runs_that_draw_a_share_of_the_clients_of_which_some_never_train_say_so():
     def concerned(participation, **data):
         table = {"data": {"name": "digits", "partition": "rotated"} | data, "method": ["fedavg"]}

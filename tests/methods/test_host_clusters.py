@@ -13,9 +13,11 @@ from cfljax.errors import SpecError
 from cfljax.federation.pack import reorder
 from cfljax.kernels import host
 from cfljax.kernels.angles import angle_matrix
-from cfljax.methods import METHODS, cfl_sattler, pacfl
+from cfljax.methods import METHODS, cfl_sattler, inside, pacfl
 from cfljax.methods import fl_hc as fl_hc_module
+from cfljax.methods.common import traffic
 from cfljax.simulate import simulate
+from cfljax.types import Cohort
 from tests import toy
 from tests.methods.play import broken, identical, play, start
 from tests.reference import host_clusters as reference
@@ -331,6 +333,13 @@ def test_pacfl_clusters_as_scipy_does(linkage, threshold):
     apart = pacfl.distances(pacfl.subspaces(classes(), np.arange(6), 3, True), "smallest")
     assert np.array_equal(setup["labels"], reference.cut(apart, threshold, linkage))
     assert setup["active"].tolist() == [k <= setup["labels"].max() for k in range(8)]
+
+
+def test_a_late_client_is_sent_all_models_in_use_once():
+    found = inside.Found(jnp.zeros((4, 3)), jnp.array([0, 1, -1, -1]), jnp.array([True, True, True, False]))
+    cohort = Cohort(jnp.arange(4), jnp.array([True, True, True, False]), jnp.ones(4), jnp.int32(2))
+    sent = inside.with_joining(traffic(cohort), cohort, found)
+    assert [int(n) for n in sent] == [1 + 1 + 3, 3, 0, 0]
 
 
 def test_pacfl_clusters_once_and_averages_inside():
