@@ -94,6 +94,10 @@ def test_the_plain_program_computes_what_the_compiled_one_does():
     assert reference.problems(DECAYING, Random(0), Tally()) == []
 
 
+def test_rounds_in_which_nobody_takes_part():
+    assert reference.problems(plans.with_train(SMALL, dropout=0.8, participation=1), Random(0), Tally()) == []
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_that_the_plain_program_finds(name, monkeypatch, compiled_anew):
     module, what, fault, where = FAULTS[name]

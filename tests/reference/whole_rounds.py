@@ -10,12 +10,12 @@ from tests.reference.ifca import reseed
 
 
 class Told(NamedTuple):
-    """What a round tells of itself."""
+    """What a round tells of itself; of nobody's training there is nothing to tell."""
 
-    train_loss: float = 0.0
-    after: float = 0.0
+    train_loss: float = np.nan
+    after: float = np.nan
     """Mean distance of what participants sent from what became of their model."""
-    start: float = 0.0
+    start: float = np.nan
     """Mean length of what they sent."""
     down: int = 0
     up: int = 0

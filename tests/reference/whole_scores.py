@@ -11,7 +11,7 @@ from tests.reference.whole_rounds import METHODS, Told
 def run(config, federation, init):
     """The arrays that a run's record vouches for, as far as this program makes them."""
     world = World(config, federation, init)
-    rounds, rows, told, down, up = METHODS[world.method["name"]](world), [], Told(np.nan, np.nan, np.nan), 0, 0
+    rounds, rows, told, down, up = METHODS[world.method["name"]](world), [], Told(), 0, 0
     client_accuracy = np.full(len(world.uid), np.nan)
     for t in range(world.train["rounds"] + 1):
         if t == 0 or t == world.train["rounds"] or t % world.train["eval_every"] == 0:
