@@ -144,7 +144,7 @@ class Results:
         self.store = Store(folder, read_only=True)
         found = self.store.records()
         self.target = target
-        self._named: dict[str, dict[str, Any]] = {}
+        self.named: dict[str, dict[str, Any]] = {}
         self.sweep = table = sweep or self.store.read_plan() or {}
         plan = table.get("units") or []
         order = [name for name in plan if name in found]
@@ -156,7 +156,8 @@ class Results:
         """The records as tables show them: with the labels of the plan's spec and what differs between its runs; a run that two
         rows of the table share is there twice."""
         first = {record["id"]: record for record in reversed(self.rows)}
-        self._named = {run: {key: first[run][key] for key in ("label", "varies")} for run in self.records}
+        self.named = {run: {key: first[run][key] for key in ("label", "varies")} for run in self.records}
+        """Label and what varies of each run, as tables show them."""
         self.left_out = 0 if keep_rest else len(rest)
         if line := older.shown(self.store, self.records):
             warnings.warn(line, OlderWarning, stacklevel=2)
@@ -188,7 +189,7 @@ class Results:
             yield run, self._result(run, *unit)
 
     def _result(self, run: str, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Result:
-        return Result(record | self._named.get(run, {}), arrays)
+        return Result(record | self.named.get(run, {}), arrays)
 
     def _count_to_target(self) -> None:
         """Rounds and bytes to the target are counted when they are asked for: what a start has recorded may be for another one."""

@@ -68,6 +68,10 @@ class Spec:
         ]
         return {"name": self.name, "units": list(dict.fromkeys(run.id for run in self._runs)), "labels": labels}
 
+    def named(self) -> dict[str, dict[str, Any]]:
+        """Label and what varies of each run, by id: the record of a run that an earlier spec has computed may have others."""
+        return {run.id: {"label": run.label, "varies": dict(run.varies)} for run in self._runs}
+
 
 def read_spec(
     source: str | os.PathLike[str] | Raw, sets: Iterable[str] = (), has: Known | None = None, plugins: Iterable[str] = ()

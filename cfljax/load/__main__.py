@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 from cfljax import command
 
@@ -49,7 +50,7 @@ def run(flags: argparse.Namespace) -> int:
         print(f"{compact(flags.folder, flags.export, results.records)} runs copied to {flags.export}")
         return 0
     if flags.log:
-        return _log(flags)
+        return _log(flags, results.named)
     if flags.csv:
         results.to_csv(flags.csv)
     if flags.parquet:
@@ -61,7 +62,7 @@ def run(flags: argparse.Namespace) -> int:
     return 0
 
 
-def _log(flags: argparse.Namespace) -> int:
+def _log(flags: argparse.Namespace, named: dict[str, Any]) -> int:
     """Hand the runs to sinks; those that they have already are left alone."""
     from pathlib import Path
 
@@ -69,7 +70,7 @@ def _log(flags: argparse.Namespace) -> int:
     from cfljax.store import Store
 
     plan = Store(flags.folder, read_only=True).read_plan() or {}
-    sweep = {"name": plan.get("name") or Path(flags.folder).resolve().name, "units": plan.get("units")}
+    sweep = {"name": plan.get("name") or Path(flags.folder).resolve().name, "units": plan.get("units"), "named": named}
     feed = Feed(flags.folder, flags.log, sweep, lambda line: print(line, file=sys.stderr))
     count = feed.feed()
     feed.close()

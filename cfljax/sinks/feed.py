@@ -24,9 +24,10 @@ class Feed:
     """Sinks, and which runs they have. A sink that fails is left out from there on: no sweep ends because of its log."""
 
     def __init__(self, folder: str | os.PathLike[str], names: list[str], sweep: dict[str, Any], say: Callable[[str], None] = print):
-        """`sweep`: its `name`, and the `units` that are its runs (all, where it has none): others of the folder belong to an
-        earlier spec, and are not logged under its name."""
-        self.units = sweep.get("units")
+        """`sweep`: its `name`, the `units` that are its runs (all, where it has none): others of the folder belong to an earlier
+        spec, and are not logged under its name; and by `named` the label and what varies of each, which may be others than those of
+        the start that computed it."""
+        self.units, self.named = sweep.get("units"), sweep.get("named", {})
         self.folder, self.say = Path(folder), say
         makers = {name: SINKS.entry(name, "--log").make for name in dict.fromkeys(names)}
         self.sinks: dict[str, Any] = {name: make(self.folder, str(sweep["name"])) for name, make in makers.items()}
@@ -41,7 +42,8 @@ class Feed:
             if not waiting:
                 continue
             try:
-                result = Result(*store.read(run))
+                record, arrays = store.read(run)
+                result = Result(record | self.named.get(run, {}), arrays)
             except StoreError:
                 continue  # damaged, or being replaced: the sweep says so itself
             behind = [name for name in waiting if self.written[name].get(run) != result.status]

@@ -93,7 +93,8 @@ def run(flags: argparse.Namespace) -> int:
         store = Store(folder)
         mesh_of(store, store.read_plan() or {}, shape)
         store.write_spec(_as_written(flags))
-        with following(folder, flags.log, spec.shown(), lambda line: print(line, file=sys.stderr)):
+        logged = spec.shown() | {"named": spec.named()}
+        with following(folder, flags.log, logged, lambda line: print(line, file=sys.stderr)):
             carry_out = hosts.carry_out_on_mesh if shape is not None else launch
             outcome = carry_out(spec, store, options, flags.workers, _for_workers(flags, folder))
     results = Results(folder, target=flags.target, sweep=spec.shown())

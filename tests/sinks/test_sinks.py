@@ -1,6 +1,7 @@
 """Curves of a sweep in other tools: each with the real package, skipped where it is not installed."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -12,9 +13,12 @@ from cfljax import command
 from cfljax.errors import SpecError
 from cfljax.load.__main__ import parser as load_parser
 from cfljax.load.__main__ import run as load_command
+from cfljax.options import show
 from cfljax.sinks import SINKS, feed
 from cfljax.sinks.feed import Feed, following
 from cfljax.store import Store
+from cfljax.sweep.__main__ import parser as sweep_parser
+from cfljax.sweep.__main__ import run as sweep_command
 from tests.report import synthetic
 
 
@@ -51,6 +55,21 @@ def test_runs_of_an_earlier_spec_are_not_logged_under_the_name_of_this_one(folde
     assert made.feed() == 1 and {(line["sweep"], line["run"]) for line in lines(folder)} == {("now", "run1")}
     Store(folder).write_plan({"name": "then", "units": ["run1"]})
     assert command.main(load_command, load_parser(), [str(folder), "--log", "jsonl"]) == 0 and len(lines(folder)) == 4
+
+
+def test_runs_are_logged_with_what_varies_in_the_sweep_that_logs_them(tmp_path):
+    """The first run was computed by a start in which nothing varied."""
+    data = {"name": "blobs", "samples": 60, "partition": "iid", "clients": 3}
+    small = {"data": data, "model": "mclr", "method": "fedavg", "seeds": [0]}
+    for rates, flags in (("0.1", []), ("0.1,0.2", ["--log", "jsonl"])):
+        spec = [f"--set=train.lr={rates}", "--set=train.rounds=1", *flags, "--workers=1", "--quiet", "--no-report"]
+        (tmp_path / "spec.toml").write_text("".join(f"{key} = {show(value)}\n" for key, value in small.items()))
+        assert command.main(sweep_command, sweep_parser(), [str(tmp_path / "spec.toml"), "--out", str(tmp_path / "r"), *spec]) == 0
+    logged = {line["run"]: line.get("train.lr") for line in lines(tmp_path / "r")}
+    assert sorted(logged.values()) == [0.1, 0.2]
+    shutil.rmtree(tmp_path / "r" / "logs")
+    assert command.main(load_command, load_parser(), [str(tmp_path / "r"), "--log", "jsonl"]) == 0
+    assert {line["run"]: line.get("train.lr") for line in lines(tmp_path / "r")} == logged
 
 
 def test_a_sweep_feeds_its_sinks_while_it_runs_and_at_its_end(tmp_path, monkeypatch):
