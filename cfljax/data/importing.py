@@ -160,9 +160,12 @@ def assembled(name: str, where: str, train: Part, test: Part | None, share: floa
     if test is None:
         train, test = split(train, share)
     names, (y_train, y_test) = numbered(where, train, test)
+    if not len(y_test):
+        each = "class" if train.user is None else "owner"
+        raise DataError(f"{where}: no sample is left to test on, as there are few of each {each}; take a larger --test-fraction, or --test")
     users = None
     if train.user is not None and test.user is not None:
-        _, every = np.unique(np.concatenate([train.user.astype(str), test.user.astype(str)]), return_inverse=True)
+        _, every = np.unique(np.concatenate([train.user, test.user]).astype(str), return_inverse=True)  # 1 and 1.0 are one owner
         users = (every[: len(y_train)], every[len(y_train) :])
     elif train.user is not None or test.user is not None:
         sides = ("training", "test") if test.user is None else ("test", "training")

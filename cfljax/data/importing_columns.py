@@ -100,9 +100,20 @@ def _check_test(train: Table, test: Table, chosen: Chosen, wanted: Wanted) -> No
             f"{test.where}: has no column {chosen.user}, so that nobody owns its samples: add it, or --drop {chosen.user}, or "
             "leave the test table out, so that a share of each owner's samples is for testing"
         )
+    for column in (chosen.label, chosen.user, *wanted.one_hot):
+        if column is not None and (kinds := [_kind(table.column(column)) for table in (test, train)])[0] != kinds[1]:
+            raise DataError(
+                f"{test.where}: column {column} holds {kinds[0]}, in {train.where} {kinds[1]}, so that what is one kind could become "
+                "two: write both alike"
+            )
     more = [c for c in test.names if c not in (chosen.label, chosen.user, *chosen.x, *wanted.drop) and not _INDEX.fullmatch(c)]
     if more and not wanted.x:
         raise DataError(f"{test.where}: has a column {more[0]}, which {train.where} has not: --drop {more[0]}")
+
+
+def _kind(values: np.ndarray) -> str:
+    """What the names in a column are: 1 and 1.0 are one name, 1 and 01 are not."""
+    return "True and False" if values.dtype.kind == "b" else "numbers" if values.dtype.kind in "iuf" else "texts"
 
 
 def _feature(tables: list[Table], name: str, one_hot: bool) -> np.ndarray:

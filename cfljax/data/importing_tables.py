@@ -21,12 +21,16 @@ def read_csv(file: Path, _: Wanted) -> tuple[Table, None]:
     """A CSV (or TSV) file with a header. Only an empty cell is missing: a class may be called NA."""
     import pandas as pd
 
+    form: Any = {"sep": "\t" if ".tsv" in file.suffixes else ",", "skipinitialspace": True}
     try:
-        frame = pd.read_csv(
-            file, sep="\t" if ".tsv" in file.suffixes else ",", skipinitialspace=True, keep_default_na=False, na_values=[""]
-        )
+        # Without a header, rows of more cells than it has names are an error: pandas shifts them by one.
+        head = pd.read_csv(file, header=None, nrows=2, dtype=str, keep_default_na=False, **form)
+        frame = pd.read_csv(file, keep_default_na=False, na_values=[""], low_memory=False, **form)  # a column's kind is of all rows
     except (ValueError, OSError, EOFError) as e:
         raise DataError(f"{file}: cannot be read as CSV ({reason(e)})") from e
+    names = [name for name in head.iloc[0] if name]
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise DataError(f"{file}: two columns are called {twice[0]}; give each a name of its own")
     frame.columns = frame.columns.map(str)
     return Table(str(file), list(frame.columns), len(frame), lambda name: frame[name].to_numpy(), {}), None
 

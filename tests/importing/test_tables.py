@@ -141,3 +141,34 @@ def test_two_test_parts_are_one_too_many(home, capsys):
     for name in ("x_train", "y_train", "x_test", "y_test"):
         np.save(home / "f" / f"{name}.npy", np.load(home / "z.npz")[name])
     assert "a test part of its own" in refused(capsys, home / "f", "--test", home / "z.npz")
+
+
+def test_an_owner_written_1_and_1_0_is_one_and_text_beside_numbers_is_refused(home, capsys):
+    users = np.arange(20) % 2
+    train = frame(home / "train.csv", {"a": np.arange(20), "user": users + 1, "label": users})
+    frame(home / "test.csv", {"a": [1, 2], "user": ["1.0", "2.0"], "label": [0, 1]})
+    imported(train, "--test", home / "test.csv")
+    source = data.load("train")
+    assert source.user_train[:2].tolist() == source.user_test.tolist()
+    frame(home / "letters.csv", {"a": [1, 2], "user": ["01", "A2"], "label": [0, 1]})
+    assert "column user holds texts, in" in refused(capsys, train, "--test", home / "letters.csv", "--replace")
+    frame(home / "words.csv", {"a": [1, 2], "user": [1, 2], "label": ["00", "x"]})
+    assert "column label holds texts, in" in refused(capsys, train, "--test", home / "words.csv", "--replace")
+
+
+def test_headers_name_each_column_once_and_all_of_them(home, capsys):
+    twice, short = home / "twice.csv", home / "short.csv"
+    twice.write_text("a,label,label\n" + "1,0,0\n2,1,1\n" * 9)
+    short.write_text("a,b,label\n" + "1,2,0,9\n2,3,1,8\n" * 9)
+    assert "two columns are called label" in refused(capsys, twice)
+    assert "saw 4" in refused(capsys, short)
+
+
+def test_a_long_column_has_one_kind_of_names(home):
+    (home / "long.csv").write_text("a,label\n" + "1,01\n2,02\n" * 100_000 + "1,x\n2,x\n")
+    imported(home / "long.csv")
+    assert data.load("long").classes == 3
+
+
+def test_what_leaves_nothing_to_test_on_is_refused(home, capsys):
+    assert "no sample is left to test on" in refused(capsys, frame(home / "one.csv", {"a": [1, 2], "label": [0, 1]}))
