@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import numpy as np
 
 from cfljax.data import SOURCES, arrays, leaf, mapped, npz
 from cfljax.data.files import FileOptions, check_free, folders
-from cfljax.errors import DataError, SpecError
+from cfljax.errors import DataError, DataWarning, SpecError
 from cfljax.types import Source
 
 KINDS = ("images", "csv", "parquet", "leaf", "numpy", "datasets")
@@ -162,7 +163,8 @@ def assembled(name: str, where: str, train: Part, test: Part | None, share: floa
     names, (y_train, y_test) = numbered(where, train, test)
     if not len(y_test):
         each = "class" if train.user is None else "owner"
-        raise DataError(f"{where}: no sample is left to test on, as there are few of each {each}; take a larger --test-fraction, or --test")
+        line = f"{where}: no sample is left to test on, as there are few of each {each}; take a larger --test-fraction, or --test"
+        warnings.warn(line, DataWarning, stacklevel=2)
     users = None
     if train.user is not None and test.user is not None:
         _, every = np.unique(np.concatenate([train.user, test.user]).astype(str), return_inverse=True)  # 1 and 1.0 are one owner

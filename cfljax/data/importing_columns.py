@@ -100,11 +100,12 @@ def _check_test(train: Table, test: Table, chosen: Chosen, wanted: Wanted) -> No
             f"{test.where}: has no column {chosen.user}, so that nobody owns its samples: add it, or --drop {chosen.user}, or "
             "leave the test table out, so that a share of each owner's samples is for testing"
         )
-    for column in (chosen.label, chosen.user, *wanted.one_hot):
-        if column is not None and (kinds := [_kind(table.column(column)) for table in (test, train)])[0] != kinds[1]:
+    for column in [c for c in (chosen.label, chosen.user) if c is not None] + [c for c in wanted.one_hot if c in chosen.x]:
+        kinds = [_kind(table.column(column)) for table in (test, train)]
+        if kinds[0] != kinds[1]:
             raise DataError(
-                f"{test.where}: column {column} holds {kinds[0]}, in {train.where} {kinds[1]}, so that what is one kind could become "
-                "two: write both alike"
+                f"{test.where}: column {column} holds {kinds[0]}, in {train.where} {kinds[1]}: write both alike, so that one "
+                "kind does not become two"
             )
     more = [c for c in test.names if c not in (chosen.label, chosen.user, *chosen.x, *wanted.drop) and not _INDEX.fullmatch(c)]
     if more and not wanted.x:

@@ -170,5 +170,6 @@ def test_a_long_column_has_one_kind_of_names(home):
     assert data.load("long").classes == 3
 
 
-def test_what_leaves_nothing_to_test_on_is_refused(home, capsys):
-    assert "no sample is left to test on" in refused(capsys, frame(home / "one.csv", {"a": [1, 2], "label": [0, 1]}))
+def test_what_leaves_nothing_to_test_on_is_said(home, capsys):
+    imported(frame(home / "one.csv", {"a": [1, 2], "label": [0, 1]}))
+    assert "no sample is left to test on" in capsys.readouterr().err
