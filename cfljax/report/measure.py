@@ -43,11 +43,11 @@ class Section:
 
 def section(published: Published, folders: list[Results]) -> Section:
     """Every cell measured, every claim decided."""
-    units = [Unit(name, record, results.store) for results in folders for name, record in results.records.items()]
+    units = [unit for results in folders for unit in _called(results)]
     measured, last_ten, lost = {}, {}, {}
     used: dict[str, Unit] = {}
     for cell in published.cells:
-        fitting = [unit for unit in units if fits(unit.record, cell.where)]
+        fitting = _fitting(units, cell.where)
         chosen = _finished(published, cell.name, fitting)
         lost[cell.name] = len(fitting) - len(chosen)
         used |= {unit.id: unit for unit in chosen}
@@ -58,6 +58,16 @@ def section(published: Published, folders: list[Results]) -> Section:
     small = any(below_size(results) for results in asked if results.records)
     verdicts = [_with_last_ten(verdict(claim, published, measured, small), claim, last_ten) for claim in published.claims]
     return Section(published, asked, list(used.values()), measured, last_ten, lost, verdicts)
+
+
+def _called(results: Results) -> list[Unit]:
+    """The runs with the labels of the plan's spec: one that two rows of it share is there with the label of each."""
+    return [Unit(row["id"], results.records[row["id"]] | {"label": row["label"]}, results.store) for row in results.rows]
+
+
+def _fitting(units: list[Unit], where: dict[str, Any]) -> list[Unit]:
+    """Those that `where` selects, each run of a folder once."""
+    return list({(unit.store.folder, unit.id): unit for unit in units if fits(unit.record, where)}.values())
 
 
 def flags_of(results: Results) -> list[str]:
@@ -118,7 +128,7 @@ def _measured(cell: Cell, take: Take, chosen: list[Unit], units: list[Unit], pub
 def _clusters_of(cell: Cell, unit: Unit, units: list[Unit], published: Published) -> Result | None:
     if cell.labels_of is None:
         return None
-    fitting = [u for u in _same_setting(unit, units) if u.seed == unit.seed and fits(u.record, cell.labels_of)]
+    fitting = [u for u in _fitting(_same_setting(unit, units), cell.labels_of) if u.seed == unit.seed]
     same = _finished(published, f"{cell.name}, labels_of", fitting)
     return Result(*same[0].store.read(same[0].id)) if same else None
 

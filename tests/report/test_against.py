@@ -348,3 +348,14 @@ def test_numbers_are_within_or_in_the_same_order_or_not(ours, word):
 def test_a_row_of_which_less_than_half_was_run_has_no_verdict():
     found = decided("within", "abc", theirs={"a": 50, "b": 60, "c": 70}, a=[50], b=[], c=[])
     assert found.word == "not run" and found.found == "1 of 3 cells were run (one seed)"
+
+
+def test_cells_select_by_the_labels_of_the_plan(place):
+    before = row_of(against([place / "runs"], [place / "published.toml"]), "FedAvg")
+    store = Store(place / "runs")
+    runs = {method: [run for run, record in store.records().items() if record["method"] == method] for method in ("fedavg", "ifca")}
+    pairs = (("fedavg", "ifca"), ("fesem", "fedavg"), ("b", "fedavg"))
+    labels = [{"label": label, "units": runs[method]} for label, method in pairs]
+    store.write_plan({"name": "a small sweep", "units": [*runs["ifca"], *runs["fedavg"]], "labels": labels})
+    page = against([place / "runs"], [place / "published.toml"])
+    assert row_of(page, "FeSEM")[2:] == before[2:] and row_of(page, "FedAvg")[2:] == row_of(page, "IFCA")[2:]
