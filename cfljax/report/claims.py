@@ -10,9 +10,12 @@
 - `reduction = [a, b]`: a needs so much less than b (a fraction, 1 − a/b, the median over seeds), and less for every seed; in
   direction where the median is at least half of it, "less than half of the effect" from a tenth of it on. Where b never gets there
   it counts with the rounds that were run: the reduction is then at least so much. Where neither gets there nothing was reduced.
-- `order`: the cells from best to worst: the 95 % interval of each difference of neighbours is above 0; in direction where that of
-  the first and the last is. An interval of these two that has 0 in it decides nothing.
+- `order`: the cells from best to worst, what never gets there with the rounds that were run: the 95 % interval of each difference
+  of neighbours is above 0; in direction where that of the first and the last is. An interval of these two that has 0 in it decides
+  nothing.
 - `at_least`: every cell is `published` or more, less `tolerance`; in direction where at least half of them are.
+
+Of `within` and `at_least` half of the cells must have been run. A difference of rounds decides nothing where one is never reached.
 
 Runs of a small size decide what they confirm; what else they would say is "not run at size".
 """
@@ -103,6 +106,8 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
     apart = _paired(claim, measured, lambda a, b: a - b)
     if not apart:
         return Verdict(NOT_RUN, "no seed in common")
+    if never := sum(not math.isfinite(value) for value in apart):
+        return Verdict(UNDECIDED, f"not reached in {never} of {len(apart)} seeds")
     mean, (low, high), published = float(np.mean(apart)), interval(apart), claim.published
     found = _signed(mean) + (f" ({100 * LEVEL:.0f} % interval {_signed(low)} to {_signed(high)})" if len(apart) > 1 else "")
     if published is not None:
@@ -143,7 +148,7 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
     pairs = [(a, slow.values[seed], slow.rounds.get(seed, math.inf)) for seed, a in fast.values.items() if seed in slow.values]
     if not pairs:
         return Verdict(NOT_RUN, "no seed in common")
-    less = [1 - a / min(b, ran) if math.isfinite(a) else -math.inf if math.isfinite(b) else 0.0 for a, b, ran in pairs]
+    less = [_share_less(a, b, ran) for a, b, ran in pairs]
     word = "fewer" if of.cell(claim.cells[0]).take.lower_is_better else "less"
     published = "" if claim.published is None else f"; published {_fewer(claim.published, word)}"
     if all(math.isinf(a) and math.isinf(b) for a, b, _ in pairs):
@@ -161,6 +166,13 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
     return Verdict(REPRODUCES if whole else DIRECTION if 2 * middle >= wanted else PART, found)
 
 
+def _share_less(a: float, b: float, ran: float) -> float:
+    """1 − a/b, where b counts with the rounds that were run if it never gets there."""
+    if not math.isfinite(a) or b == 0:
+        return 0.0 if a == b else -math.inf
+    return 1 - a / min(b, ran)
+
+
 def _fewer(share: float, word: str) -> str:
     return "not reached" if math.isinf(share) else f"{abs(100 * share):.0f} % {word if share >= 0 else 'more'}"
 
@@ -172,7 +184,7 @@ def _order(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ver
     common = [seed for seed in cells[0].values if all(seed in cell.values for cell in cells)]
     if not common:
         return Verdict(NOT_RUN, "no seed in common")
-    lines = [[sign * cell.values[seed] for cell in cells] for seed in common]
+    lines = [[sign * min(cell.values[seed], cell.rounds.get(seed, math.inf)) for cell in cells] for seed in common]
     kept = sum(all(a > b for a, b in zip(line, line[1:], strict=False)) for line in lines)
     found += f" ({kept} of {len(lines)} seeds)"
     steps = [interval([line[i] - line[i + 1] for line in lines]) for i in range(len(cells) - 1)]
@@ -184,10 +196,13 @@ def _order(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ver
 
 def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001
     means = {name: measured[name].mean for name in claim.cells if measured[name].values}
+    if 2 * len(means) < len(claim.cells):
+        return Verdict(NOT_RUN, f"{len(means)} of {len(claim.cells)} cells were run")
     least = min(means, key=lambda name: means[name])
     enough = sum(mean >= float(claim.published or 0.0) - claim.tolerance for mean in means.values())
     word = REPRODUCES if enough == len(means) else DIRECTION if 2 * enough >= len(means) else FAILS
-    return Verdict(word, f"{enough} of {len(means)}; least: {least} {_plain(means[least])}")
+    left = f"; {len(claim.cells) - len(means)} not run" if len(means) < len(claim.cells) else ""
+    return Verdict(word, f"{enough} of {len(means)}; least: {least} {_plain(means[least])}{left}")
 
 
 DECIDERS = {"within": _within, "difference": _difference, "reduction": _reduction, "order": _order, "at_least": _at_least}
@@ -202,7 +217,7 @@ def _paired(claim: Claim, measured: Mapping[str, Measured], how: Callable[[float
 def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
     from scipy.stats import spearmanr
 
-    if np.ptp(one) == 0 or np.ptp(other) == 0:
+    if len(set(one)) == 1 or len(set(other)) == 1:
         return math.nan
     return float(spearmanr(one, other).statistic)
 

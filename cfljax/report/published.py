@@ -155,6 +155,10 @@ def _file(path: Path) -> Published:
         if names.count(name) > 1:
             raise SpecError(f"cells: two are called {show(name)}")
     claims = tuple(_claim(c, f"claim[{i}]", names) for i, c in enumerate(_tables(table, "claim")))
+    without = {cell.name for cell in cells if cell.published is None}
+    for i, claim in enumerate(claims):
+        if claim.kind == "within" and without.issuperset(claim.cells):
+            raise SpecError(f"claim[{i}].within: none of its cells has a published number")
     paper, title, sweep = (_text(table, key, "") for key in ("paper", "title", "sweep"))
     spec, notes, grid = str(table.get("spec", "")), str(table.get("notes", "")), bool(table.get("grid", False))
     return Published(path.name, paper, title, sweep, spec, unit, grid, notes, cells, claims)
@@ -186,7 +190,11 @@ def _claim(table: dict[str, Any], where: str, names: list[str]) -> Claim:
             raise SpecError(f"{where}.{kind}: {show(name)} is no cell" + suggest(str(name), names))
     if kind in ("difference", "reduction") and len(cells) != 2:
         raise SpecError(f"{where}.{kind}: needs two cells")
+    if kind == "order" and len(cells) < 2:
+        raise SpecError(f"{where}.{kind}: needs two cells or more")
     published = _number(table, "published", where)
+    if kind == "reduction" and published is not None and not 0 < published <= 1:
+        raise SpecError(f"{where}.published = {published:g}: a reduction is a fraction above 0")
     if kind == "at_least" and published is None:
         raise SpecError(f"{where}.published: missing")
     tolerance = _number(table, "tolerance", where)

@@ -109,7 +109,7 @@ def read_take(value: Any, where: str) -> Take:
     kinds = [key for key in ("summary", "history", "diag", "correlation", "cluster") if key in value]
     if len(kinds) != 1:
         raise SpecError(f"{where}: give one of summary, history, diag, correlation and cluster")
-    _word(value, "summary", QUANTITIES, where)
+    _word(value, "summary", [name for name in QUANTITIES if name != "round_to_target"], where)  # that is history, with reaches
     _word(value, "over", OVER, where)
     _word(value, "cluster", WHICH, where)
     if kinds == ["history"] and sum(key in value for key in ("at", "over", "reaches")) != 1:

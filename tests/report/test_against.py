@@ -359,3 +359,43 @@ def test_cells_select_by_the_labels_of_the_plan(place):
     store.write_plan({"name": "a small sweep", "units": [*runs["ifca"], *runs["fedavg"]], "labels": labels})
     page = against([place / "runs"], [place / "published.toml"])
     assert row_of(page, "FeSEM")[2:] == before[2:] and row_of(page, "FedAvg")[2:] == row_of(page, "IFCA")[2:]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "published", "word"),
+    [
+        ("at_least", [{0: 90.0}, {}, {}], 80.0, "not run"),
+        ("difference", [{0: 10.0, 1: math.inf}, {0: math.inf, 1: math.inf}], -10.0, "not decided"),
+        ("order", [{0: 10.0, 1: 11.0}, {0: math.inf, 1: math.inf}], None, "reproduces"),
+        ("order", [{0: math.inf, 1: math.inf}, {0: 10.0, 1: 11.0}], None, "does not reproduce"),
+        ("reduction", [{0: 5.0, 1: 5.0}, {0: 0.0, 1: 0.0}], 0.5, "does not reproduce"),
+        ("reduction", [{0: 0.0, 1: 0.0}, {0: 0.0, 1: 0.0}], 0.5, "does not reproduce"),
+    ],
+)
+def test_what_was_never_reached_or_hardly_run_or_is_nothing_has_a_verdict(kind, values, published, word):
+    names = tuple("abc"[: len(values)])
+    take = Take(summary="accuracy_max") if kind in ("at_least", "reduction") else Take(history="accuracy", reaches=0.9)
+    cells = tuple(Cell(name, {"label": name}, take, None, None, None) for name in names)
+    of = Published("f", "p", "t", "s", "", "", False, "", cells, ())
+    measured = {name: Measured(own, dict.fromkeys(own, 20)) for name, own in zip(names, values, strict=True)}
+    assert verdict(Claim("text", kind, names, published, 1.0), of, measured).word == word
+
+
+@pytest.mark.parametrize(
+    ("claim", "said"),
+    [
+        ('order = ["IFCA"]', "needs two cells or more"),
+        ('reduction = ["IFCA", "FedAvg"]\npublished = -0.5', "a reduction is a fraction above 0"),
+        ('within = ["Bare"]', "none of its cells has a published number"),
+    ],
+)
+def test_claims_that_nothing_could_decide_are_refused(tmp_path, claim, said):
+    text = FILE.split("[[claim]]")[0].replace("cells = [", 'cells = [\n    { name = "Bare", where = { label = "x" } },')
+    (tmp_path / "p.toml").write_text(f'{text}\n[[claim]]\ntext = "a claim"\n{claim}\n')
+    with pytest.raises(SpecError, match=said):
+        read_published([tmp_path / "p.toml"])
+
+
+def test_rounds_to_a_target_are_taken_from_a_curve():
+    with pytest.raises(SpecError, match="unknown"):
+        read_take("round_to_target", "take")
