@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas
 
 _HEADLINES = ("accuracy_worst10", "accuracy_client_std", "loss_last", "ari_last", "clusters_last", "bytes_up", "bytes_down")
+_TO_TARGET = ("round_to_target", "bytes_to_target")
 _DRAWN = 60  # runs that a notebook's small plots look at
 
 
@@ -189,20 +190,20 @@ class Results:
             yield run, self._result(run, *unit)
 
     def _result(self, run: str, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Result:
-        return Result(record | self.named.get(run, {}), arrays)
+        counted = {name: self.records[run]["summary"].get(name) for name in _TO_TARGET}
+        return Result(record | {"summary": record["summary"] | counted} | self.named.get(run, {}), arrays)
 
     def _count_to_target(self) -> None:
         """Rounds and bytes to the target are counted when they are asked for: what a start has recorded may be for another one."""
-        names = ("round_to_target", "bytes_to_target")
         self.records = {
-            run: record | {"summary": {k: v for k, v in record["summary"].items() if k not in names}}
+            run: record | {"summary": {k: v for k, v in record["summary"].items() if k not in _TO_TARGET}}
             for run, record in self.records.items()
         }
         if self.target is None:
             return
         for run, result in self._each(("history/",)):
             found = summarise(result.history, target=self.target)
-            self.records[run]["summary"] |= {name: found[name] for name in names}
+            self.records[run]["summary"] |= {name: found[name] for name in _TO_TARGET}
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row per run: run, method, seed, the label where the spec gives some, every option that varies, status, the summary

@@ -126,8 +126,7 @@ def _configuration(folder: str, record: dict[str, Any], shown: dict[str, str]) -
     options = {name: (shown[name], _plain(value)) for name, value in record["varies"].items()}
     data = tuple(pair for name, pair in options.items() if name.startswith("data."))
     table = record["config"].get("data", {})
-    fixed = {k: v for k, v in table.items() if k != "seed"} if isinstance(table, dict) else table
-    block = json.dumps([fixed, data], sort_keys=True, default=str)
+    block = json.dumps([table, data], sort_keys=True, default=str)
     method = record["method"]
     return Configuration(folder, method, label_of(record), tuple(options.values()), data, block, [])
 

@@ -161,6 +161,8 @@ def test_rounds_to_a_target_are_counted_from_the_curves_when_asked(tmp_path):
         arrays = {"history/round": np.arange(4), "history/accuracy": np.float32([0.1, 0.4, 0.6, 0.95])}
         store.write(f"r{seed}", make_record(seed=seed, summary={"round_to_target": 1 + seed, "accuracy_max": 0.95}), arrays)
     assert Results(tmp_path).to_pandas()["round_to_target"].isna().all()
+    assert [each.summary["round_to_target"] for each in Results(tmp_path)] == [None, None]
+    assert [each.summary["round_to_target"] for each in cfljax.load(tmp_path, target=0.9)] == [3, 3]
     assert cfljax.load(tmp_path, target=0.9).to_pandas()["round_to_target"].tolist() == [3, 3]
     assert cfljax.load(tmp_path, target=0.5).to_pandas()["round_to_target"].tolist() == [2, 2]
     with pytest.raises(SpecError, match="target = 50"):
@@ -173,3 +175,14 @@ def test_a_start_shows_its_own_runs_when_another_has_laid_down_its_plan_since(tm
     start(tmp_path, other)
     assert tables.comparison(Results(tmp_path, sweep=read_spec(mine).shown())).splitlines()[1].startswith("fedavg")
     assert tables.comparison(Results(tmp_path)).splitlines()[1].startswith("ifca")
+
+
+def test_folders_whose_partitions_have_other_seeds_are_not_on_the_same_data(tmp_path):
+    tables_of = [BASE | {"data": BASE["data"] | {"seed": seed}, "method": "fedavg", "train": {"rounds": 2}} for seed in (1, 2, 1)]
+    folders = [start(tmp_path / str(i), table | {"train": {"rounds": 2 + i}}) for i, table in enumerate(tables_of)]
+    first, second, third = (each.block for each in collect(folders).configurations)
+    assert first == third != second
+    run = [start(tmp_path / name, tables_of[0] | {"data": BASE["data"] | {"seed": "run"}, "seeds": seeds})
+           for name, seeds in (("a", [1]), ("b", [1, 2]))]  # fmt: skip
+    one, other = (each.block for each in collect(run).configurations)
+    assert one == other
