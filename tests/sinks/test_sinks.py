@@ -113,6 +113,7 @@ def test_an_old_folder_is_logged_by_the_load_command(folder, capsys):
     assert set(SINKS) == {"jsonl", "tensorboard", "wandb", "mlflow"}
 
 
+@pytest.mark.long
 def test_tensorboard_reads_what_was_written(folder):
     pytest.importorskip("tensorboardX")
     assert fed(folder, "tensorboard") == 2
@@ -126,6 +127,7 @@ def test_tensorboard_reads_what_was_written(folder):
     assert events.Scalars("summary/accuracy_max")
 
 
+@pytest.mark.long
 def test_mlflow_keeps_a_run_each_in_its_file_store(folder, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
