@@ -222,6 +222,12 @@ CHANGES: tuple[Change, ...] = (
         ),
         "bytes_down lacked the models of all clusters that a client gets that comes late and joins the one with the least loss",
     ),
+    Change(
+        "every other test sample",
+        may_have_test_only_clients,
+        "clients that never train chose their model on the samples that come first in the file, of which one that is sorted has "
+        "the first classes; now on every other one",
+    ),
 )
 """In the order in which they were made."""
 

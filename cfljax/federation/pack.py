@@ -19,6 +19,7 @@ def pack(parts: Parts, source: Source, normalise: str = "unit", arrive: np.ndarr
     standardises each pixel by the samples that clients train on, "pixel_all" by all of the source, "none" leaves the values as they
     are."""
     source = parts.source or source
+    parts = dataclasses.replace(parts, test=_in_halves(parts))
     clients = len(parts.train)
     rows, pool = _compact(parts, source, normalise)
     shared = isinstance(parts.test, np.ndarray)
@@ -40,6 +41,19 @@ def pack(parts: Parts, source: Source, normalise: str = "unit", arrive: np.ndarr
         classes=source.classes,
         groups=int(np.max(parts.group, initial=-1)) + 1,
     )
+
+
+def _in_halves(parts: Parts) -> list[np.ndarray] | np.ndarray:
+    """The test rows, those of clients that never train every other one first: they choose their model on the first half, which
+    must not be the first classes of a file that is sorted."""
+    alone = [not len(rows) for rows in parts.train]
+
+    def halves(rows: np.ndarray) -> np.ndarray:
+        return np.concatenate([rows[::2], rows[1::2]])
+
+    if isinstance(parts.test, np.ndarray):
+        return halves(parts.test) if any(alone) else parts.test
+    return [halves(np.asarray(rows)) if each else rows for rows, each in zip(parts.test, alone, strict=True)]
 
 
 def _rows(pieces: list[np.ndarray]) -> np.ndarray:

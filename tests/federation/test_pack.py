@@ -238,3 +238,17 @@ def test_a_shared_test_set_is_everybodys_and_as_long_as_it_is():
 def test_importing_partitions_is_light():
     code = "import sys, cfljax.federation as f; assert 'iid' in f.PARTITIONS; assert 'cfljax.federation.sizes' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_clients_that_never_train_have_every_other_test_sample_first(shared):
+    source = fake(train=20, test=12)
+    rows = 20 + np.arange(12)
+    for trains in (True, False):
+        train = [np.arange(10), np.arange(10, 20) if trains else np.zeros(0, int)]
+        fed = pack(Parts(train, rows if shared else [rows[:6], rows[6:]], np.array([-1, -1])), source)
+        start, count = np.asarray(fed.test.start)[1], np.asarray(fed.test.count)[1]
+        held = np.asarray(fed.pool.y)[np.asarray(fed.test.rows)[start : start + count]]
+        mine = rows if shared else rows[6:]
+        asked = mine if trains else np.concatenate([mine[::2], mine[1::2]])
+        np.testing.assert_array_equal(held, np.concatenate([source.y_train, source.y_test])[asked])
