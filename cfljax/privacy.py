@@ -43,7 +43,7 @@ class Crowd(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """So many rounds draw so many participants of so many clients."""
+    """Rounds of which each draws this number of participants from this number of clients."""
 
     clients: int
     participants: int
@@ -91,8 +91,8 @@ def hides_draw(run: Run, alike: bool) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def spent(noise: float, delta: float, draws: tuple[Draw, ...], sums: int = 1, everybody: int = 0, hidden: bool = False) -> float:
-    """ε of so many sums over the participants of each round of the draws, and over everybody. `hidden`: the sums do not tell who
-    was drawn."""
+    """ε of `sums` noised sums over the participants in each round, and of `everybody` sums over all clients. `hidden`: the sums do
+    not tell who was drawn."""
     if not everybody and not (draws and sums):
         return 0.0
     if noise == 0:
@@ -104,7 +104,7 @@ def spent(noise: float, delta: float, draws: tuple[Draw, ...], sums: int = 1, ev
 
 
 def _fewer(draws: tuple[Draw, ...], most: int) -> tuple[Draw, ...]:
-    """At most so many draws that hide no more: neighbours are drawn from the smallest of their crowds."""
+    """At most `most` draws in place of these, none of which hides more: those that follow each other become one, of the first and smallest crowd."""
     size = -(-len(draws) // most)
     parts = [draws[at : at + size] for at in range(0, len(draws), max(size, 1))]
     return tuple(part[0]._replace(rounds=sum(draw.rounds for draw in part)) for part in parts)

@@ -12,7 +12,7 @@ import numpy as np
 
 from cfljax import distributed, keys
 from cfljax.clock import Clock
-from cfljax.engine import WORD, Carry, Settings, make_program
+from cfljax.engine import WORD, Carry, Program, Settings, make_program
 from cfljax.local.send import Sending, as_trained_on, exact_share
 from cfljax.local.shards import lying, placed, sharded
 from cfljax.local.spread import everywhere
@@ -85,13 +85,8 @@ def simulate(
     seconds_setup = before.setup + time.perf_counter() - begin
     program, where = make_program(method, model, settings), (program_key, mesh)
     args = (*placed((run_keys, hyper, setup), mesh, True), there)
-    if resume is None:
-        start, compile_start = _compile(everywhere(program.start, mesh, 3), args, (where, "start"), ())
-        carry, done, rows = start(*args), 0, []
-    else:  # the set-up is done again only for the structure that the saved arrays go into
-        carry = restore(jax.eval_shape(program.start, run_keys, hyper, setup, federation), resume.carry)
-        compile_start, done, rows = before.compile, resume.done, [resume.rows]
-        carry = placed(carry, mesh, True)
+    carry, compile_start = _first_carry(program, args, federation, where, resume)
+    done, rows = (0, []) if resume is None else (resume.done, [resume.rows])
     fixed = (args[0], args[1], args[3])
     now = lambda *at: placed(np.array(at, np.int32), mesh)  # noqa: E731 (one array: each costs a tenth of a millisecond)
     chunk, compile_chunk = _compile(everywhere(program.chunk, mesh, 3), (carry, *fixed, now(0, 0, True)), (where, "chunk"), (0,))
@@ -120,8 +115,7 @@ def simulate(
             spent = Spent(seconds_setup, seconds_compile, clock.total, clock.evaluation)
             checkpoint(lambda: Checkpoint(done, named(_fetched(carry)), _joined(rows), spent))  # noqa: B023
     history = _joined(rows)
-    train, evaluate = clock.split(history["round"].shape[1])
-    seconds = (seconds_setup, seconds_compile, train, evaluate)
+    seconds = (seconds_setup, seconds_compile, *clock.split(history["round"].shape[1]))
     return _outputs(method, model, _fetched(carry), history, runs, seconds, settings.vector_up)
 
 
@@ -183,6 +177,18 @@ def _stack(*each: Any) -> jax.Array:
         longest = max(len(a) for a in arrays)
         arrays = [np.concatenate([a, np.zeros((longest - len(a), *a.shape[1:]), a.dtype)]) for a in arrays]
     return jnp.asarray(np.stack(arrays))
+
+
+def _first_carry(
+    program: Program, args: tuple[Any, ...], federation: Federation, where: tuple[Hashable, Any], resume: Checkpoint | None
+) -> tuple[Carry, float]:
+    """(the carry to go on from, seconds of compiling so far); `args` of the program's start."""
+    mesh = where[1]
+    if resume is None:
+        start, seconds = _compile(everywhere(program.start, mesh, 3), args, (where, "start"), ())
+        return start(*args), seconds
+    like = jax.eval_shape(program.start, *args[:3], federation)  # the set-up gives the structure that the saved arrays go into
+    return placed(restore(like, resume.carry), mesh, True), resume.spent.compile
 
 
 def _compile(

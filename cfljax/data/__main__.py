@@ -107,8 +107,9 @@ def _prepare(arguments: argparse.Namespace) -> None:
 
 
 def _import(arguments: argparse.Namespace) -> None:
-    from cfljax.data.importing import Wanted, import_data
+    from cfljax.data.importing import import_data
     from cfljax.data.mapped import read
+    from cfljax.data.parts import Wanted
 
     wanted = Wanted(
         label=arguments.label,

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from cfljax.data.bounded import reason
-from cfljax.data.importing import Table, Wanted
 from cfljax.data.importing_images import Picture, decoded
+from cfljax.data.parts import Table, Wanted
 from cfljax.errors import DataError, DataWarning
 
 Tables = tuple[Table, Table | None]

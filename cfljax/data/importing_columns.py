@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cfljax.data.importing import Part, Table, Wanted
+from cfljax.data.parts import Part, Table, Wanted
 from cfljax.errors import DataError, DataWarning, suggest
 
 LABELS = ("label", "labels", "class", "target", "y", "fine_label")

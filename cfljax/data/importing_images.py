@@ -9,7 +9,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from cfljax.data.bounded import reason
-from cfljax.data.importing import Part, Wanted
+from cfljax.data.parts import Part, Wanted
 from cfljax.errors import DataError, DataWarning
 
 ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}

@@ -10,10 +10,10 @@ import numpy as np
 
 from cfljax.data import npz
 from cfljax.data.bounded import reason
-from cfljax.data.importing import Part, Table, Wanted
 from cfljax.data.importing_arrow import read_datasets, read_parquet
 from cfljax.data.importing_columns import parts_of, shaped
 from cfljax.data.importing_images import joined, read_images
+from cfljax.data.parts import Part, Table, Wanted
 from cfljax.errors import DataError
 
 

@@ -10,7 +10,7 @@ from cfljax.report.tables import comparison
 DATA = {"name": "blobs", "samples": 300, "partition": "label_permutation", "groups": 2, "clients": 4, "samples_per_client": 25}
 TABLE = {"method": ["fedavg", {"name": "ifca", "clusters": 3}], "model": "mclr", "train": {"rounds": 2, "lr": 0.3}}
 WAYS = {"holdout": 12, "test_loss": 25}
-"""Of 25 test samples so many are scored."""
+"""How many of 25 test samples are scored."""
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ class Kind(NamedTuple):
 
     draw: Callable[[Random], Any]
     problems: Callable[[Any, Random, Tally], list[str]]
-    """(what was drawn, for what else is drawn, which is told of measured differences) -> what differs."""
+    """(the example, the generator for further draws, the tally of measured differences) -> what differs, a line each."""
     simpler: Callable[[Any], Any]
     """Smaller ones, with what was left out of each."""
 
