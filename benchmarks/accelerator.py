@@ -69,8 +69,8 @@ def operations_of(workload: Workload, place: Path | None, rounds: int) -> list[f
     """Real operations of each round."""
     import json
 
-    from cfljax import assemble
     from cfljax.config import read_spec
+    from cfljax.experiment import assemble
 
     table = workload.spec(rounds, place)
     run = read_spec(table).runs()[0]
@@ -127,8 +127,8 @@ def _batches(table: dict[str, Any], first_only: bool = False) -> tuple[float, in
     """(seconds per round of all runs, the evaluations included, runs side by side, seconds of compiling) in the batches that a
     sweep would make. Training alone is known by difference only, which is noise in a run of milliseconds."""
     from cfljax.config import read_spec
-    from cfljax.launch.settled import batch_limit
-    from cfljax.plan import batches
+    from cfljax.experiment.batching import batches
+    from cfljax.launch.plan_file import batch_limit
 
     runs = read_spec(table).runs()
     made = batches(runs[:1], 1) if first_only else batches(runs, batch_limit)

@@ -34,9 +34,9 @@ def use_all_cores() -> None:
 
 def carry_out(runs: list[Any], limit: int | None = None, **options: Any) -> tuple[Any, list[Any]]:
     """(the parts, an Output per run) of runs that go through one program, as the launchers do it."""
-    from cfljax import assemble
-    from cfljax.plan import batches
-    from cfljax.simulate import simulate
+    from cfljax.engine.simulate import simulate
+    from cfljax.experiment import assemble
+    from cfljax.experiment.batching import batches
 
     (batch,) = batches(runs, limit or len(runs))
     parts = assemble.assemble(batch.first)
@@ -67,9 +67,9 @@ def time_rounds(table: dict[str, Any], warm_up: int = 1, one_by_one: bool = True
 def schedule(table: dict[str, Any], rounds: int) -> np.ndarray:
     """i32[rounds, S]: who takes part."""
     from benchmarks.shared import drawn
-    from cfljax import assemble
     from cfljax.config import read_spec
-    from cfljax.plan import hyper_of
+    from cfljax.experiment import assemble
+    from cfljax.experiment.batching import hyper_of
 
     run = read_spec(table).runs()[0]
     return drawn(assemble.assemble(run), run.seed, hyper_of(run), rounds)[0]

@@ -110,10 +110,12 @@ def measure(point: dict[str, Any], number: int = 0, port: int = 0) -> dict[str, 
 
     import jax
 
-    from cfljax import assemble, clock, distributed, mesh, simulate
     from cfljax.config import read_spec
-    from cfljax.launch.devices import wait_for_each_other
-    from cfljax.plan import batches
+    from cfljax.devices import distributed, mesh
+    from cfljax.devices.cores import wait_for_each_other
+    from cfljax.engine import clock, simulate
+    from cfljax.experiment import assemble
+    from cfljax.experiment.batching import batches
 
     wait_for_each_other()
     jax.config.update("jax_num_cpu_devices", point["devices"])

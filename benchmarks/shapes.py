@@ -22,7 +22,7 @@ from benchmarks.measure import timed, write_rows
 from benchmarks.shared import data_folder
 from benchmarks.workloads import Workload
 from cfljax.federation import PARTITIONS
-from cfljax.options import option
+from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
 BAR = 1.3

@@ -56,8 +56,8 @@ def contents(workload: Workload, rounds: int, place: Path | None, turn: int = 1)
     """The arrays of the shared file. `x[start[c] : start[c] + count[c]]` are client c's samples, seen as `(x - mean) * scale`;
     `schedule[t]` are the participants of round t; `init/...` are the first models, [K, ...] each; systems take turns of `turn`
     rounds."""
-    from cfljax import assemble
-    from cfljax.plan import hyper_of
+    from cfljax.experiment import assemble
+    from cfljax.experiment.batching import hyper_of
 
     run = run_of(workload, rounds, place)
     parts = assemble.assemble(run)
@@ -96,7 +96,8 @@ def drawn(parts: Any, seed: int, hyper: dict[str, float], rounds: int) -> tuple[
     import jax
     import jax.numpy as jnp
 
-    from cfljax import cohort, keys
+    from cfljax import keys
+    from cfljax.federation import cohort
 
     key, federation, count = keys.root(seed), parts.federation, parts.settings.participants
     numbers = {name: jnp.float32(value) for name, value in hyper.items()}

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from cfljax.moved import find_moved_modules
+
 __version__ = "0.1.0"
 __all__ = [
     "CfljaxError",
@@ -32,17 +34,20 @@ __all__ = [
 _HOME = {
     "api": ("load", "run", "sweep"),
     "errors": ("CfljaxError", "DataError", "SpecError", "StoreError"),
-    "options": ("option",),
-    "plugins": ("register_data", "register_method", "register_metric", "register_model", "register_partition"),
-    "result": ("Result", "Results"),
+    "registry.options": ("option",),
+    "config.plugins": ("register_data", "register_method", "register_metric", "register_model", "register_partition"),
+    "results.result": ("Result", "Results"),
 }
 
 if TYPE_CHECKING:
     from cfljax.api import load, run, sweep
+    from cfljax.config.plugins import register_data, register_method, register_metric, register_model, register_partition
     from cfljax.errors import CfljaxError, DataError, SpecError, StoreError
-    from cfljax.options import option
-    from cfljax.plugins import register_data, register_method, register_metric, register_model, register_partition
-    from cfljax.result import Result, Results
+    from cfljax.registry.options import option
+    from cfljax.results.result import Result, Results
+
+
+find_moved_modules()
 
 
 def __getattr__(name: str) -> Any:

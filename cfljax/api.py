@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cfljax.result import Result, Results
+    from cfljax.results.result import Result, Results
 
-QUICKSTART = Path(__file__).parent / "quickstart.toml"
+QUICKSTART = Path(__file__).parent / "config" / "quickstart.toml"
 
 
 def run(
@@ -58,12 +58,12 @@ def run(
 def one_run(table: dict[str, Any], sets: Iterable[str] = (), progress: bool = False) -> Result:
     """The result of a spec that describes a single run."""
     from cfljax.config import read_spec
+    from cfljax.devices.cores import use_cores
     from cfljax.errors import SpecError, SpecWarning
+    from cfljax.experiment.batching import batches
     from cfljax.launch.batch import run_batch
-    from cfljax.launch.devices import use_cores
-    from cfljax.plan import batches
-    from cfljax.progress import Progress
-    from cfljax.result import Result
+    from cfljax.launch.progress import Progress
+    from cfljax.results.result import Result
 
     use_cores()
     spec = read_spec(table, sets)
@@ -95,11 +95,11 @@ def sweep(
     """Carry out a sweep (a TOML file or a table; the quickstart when left out) and return its results. Started again on the
     same folder, it goes on where it stopped. `target`: as in `load`."""
     from cfljax.config import read_spec
+    from cfljax.devices.cores import cores, use_cores, use_threads
     from cfljax.errors import SpecError, suggest
     from cfljax.launch.batch import KEEP
-    from cfljax.launch.devices import cores, use_cores, use_threads
     from cfljax.launch.sweep import Options, carry_out
-    from cfljax.result import Results
+    from cfljax.results.result import Results
     from cfljax.store import Store
 
     if keep not in KEEP:
@@ -123,7 +123,7 @@ def default_folder(name: str) -> Path:
 
 def load(folder: str | os.PathLike[str], target: float | None = None) -> Results:
     """The results in a folder. `target`: count rounds and bytes to this accuracy (a fraction), from the curves."""
-    from cfljax.result import Results
+    from cfljax.results.result import Results
 
     _check_target(target)
     return Results(folder, target=target)

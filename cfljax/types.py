@@ -185,6 +185,24 @@ class Model(NamedTuple):
     """params -> f32[]: regularisation that belongs to the model (weight decay on some layers)."""
 
 
+class Plan(NamedTuple):
+    """An execution plan: how local training is carried out. Static. Plans differ in speed, not in results (beyond rounding)."""
+
+    lanes: int = 1
+    """Clients side by side at a time: one, the fast way on a CPU, or many (cfljax.local.lanes), or all of them (0)."""
+    gram: int = 0
+    """Clients of at most so many samples are trained on their Gram matrix (cfljax.local.gram), where that is exact."""
+    stream: int = 0
+    """Methods that only need sums of updates take the participants in blocks of so many; 0: all at once."""
+    alike: bool = False
+    """All clients have as much to do: devices get equally many of them, and no places to spare."""
+
+    @property
+    def sequential(self) -> bool:
+        """Clients one after another."""
+        return self.lanes == 1
+
+
 class Jobs(NamedTuple):
     """Local training to do: participant s starts from `start[which[s]]`."""
 

@@ -19,8 +19,8 @@ import argparse
 import numpy as np
 
 import cfljax
-from cfljax.assemble import host_federation
 from cfljax.config import read_spec
+from cfljax.experiment.assemble import host_federation
 from cfljax.store import Store
 
 NAME = "FedGroup lemma 2"

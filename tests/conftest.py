@@ -17,7 +17,7 @@ if "CFLJAX_CACHE" not in os.environ:
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from cfljax import simulate  # noqa: E402
+from cfljax.engine import simulate  # noqa: E402
 from tests.packaging.own import forgotten  # noqa: E402
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from cfljax.data.files import folders, prepared_folders
+from cfljax.files import cache_folder, written_whole
 from cfljax.local import speed
-from cfljax.paths import cache_folder, written_whole
 
 PLACES = [("~/mine", "home/mine"), ("/somewhere", "/somewhere"), ("", "xdg/cfljax"), (None, "xdg/cfljax")]
 

@@ -8,8 +8,8 @@ import numpy as np
 from cfljax import data, models
 from cfljax.federation import PARTITIONS
 from cfljax.federation.pack import pack
-from cfljax.local.solver import Plan, Work, make_solver
-from cfljax.types import Federation
+from cfljax.local.solver import Work, make_solver
+from cfljax.types import Federation, Plan
 
 
 def federation(partition="quantity", seed=0, source=None, normalise="none", **options) -> Federation:

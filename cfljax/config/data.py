@@ -14,8 +14,8 @@ import numpy as np
 from cfljax.config.frozen import canonical, essential, plain
 from cfljax.config.identity import may_have_test_only_clients
 from cfljax.errors import DataError, SpecError, suggest
-from cfljax.options import check, files_of, option, show
-from cfljax.sums import sum_of_file, sum_of_parts, sum_or_failure
+from cfljax.registry.checksums import sum_of_file, sum_of_parts, sum_or_failure
+from cfljax.registry.options import check, files_of, option, show
 
 if TYPE_CHECKING:
     from cfljax.types import Parts, Source

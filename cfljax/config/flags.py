@@ -16,7 +16,7 @@ from cfljax.config.layers import (
     options_over,
 )
 from cfljax.errors import SpecError, suggest
-from cfljax.options import show
+from cfljax.registry.options import show
 
 _OPENING, _CLOSING = "([{", ")]}"
 _MANY = 10_000

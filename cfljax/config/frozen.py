@@ -7,8 +7,8 @@ import json
 import os
 from typing import Any, NoReturn
 
-from cfljax.options import files_of
-from cfljax.sums import sum_of_file
+from cfljax.registry.checksums import sum_of_file
+from cfljax.registry.options import files_of
 
 
 class Table(dict[str, Any]):

@@ -15,7 +15,7 @@ from cfljax.config.tables import RESERVED, Draft, Known, data_drafts, method_dra
 from cfljax.config.train import Train
 from cfljax.config.values import MAX_RUNS, Field, axis, fields_of
 from cfljax.errors import SpecError, suggest
-from cfljax.options import check_value, show
+from cfljax.registry.options import check_value, show
 
 _SEEDS = Field(int, {"low": 0, "high": 2**31 - 1}, None)
 
@@ -79,9 +79,7 @@ def make_grid(raw: Raw, has: Known) -> Grid:
     return grid
 
 
-def _entrant(
-    table: Raw, tables: list[Raw], trains: list[Draft], defaults: Raw, has: Known, search_seed: int
-) -> Entrant:
+def _entrant(table: Raw, tables: list[Raw], trains: list[Draft], defaults: Raw, has: Known, search_seed: int) -> Entrant:
     name = table["name"]
     if not isinstance(name, str):
         raise SpecError(f"method.name = {show(name)}: must be a name, or a list of names")
@@ -240,4 +238,3 @@ def _warn_before(grids: list[Grid], warn: list[str]) -> None:
     drafts = [d for grid in grids for d in (*grid.data, *grid.models, *(e.draft for e in grid.entrants))] + trains
     if any(grid.samples for grid in grids) and not any(d.random for d in drafts):
         warn.append("samples: no option has a range to draw from at random")
-

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from cfljax.errors import SpecError, suggest
-from cfljax.options import show
+from cfljax.registry.options import show
 
 Raw = dict[str, Any]
 EITHER = ("epochs", "steps")

@@ -16,13 +16,13 @@ from cfljax.config import toml
 from cfljax.config.flags import apply_sets, choose_size, parse_set
 from cfljax.config.grid import make_grid, make_runs
 from cfljax.config.layers import Raw, lay, need_table, tidy
+from cfljax.config.plugins import load as load_plugins
 from cfljax.config.rules import Rule
 from cfljax.config.run import Run
 from cfljax.config.tables import Known, known
 from cfljax.errors import SpecError, suggest
-from cfljax.options import show
-from cfljax.origin import look_again
-from cfljax.plugins import load as load_plugins
+from cfljax.registry.options import show
+from cfljax.registry.origin import look_again
 
 _BYTES = 4_000_000
 _DEEP = 12
@@ -216,5 +216,5 @@ def one_line(message: str, file: str, flags: Iterable[str]) -> str:
             return f"--set {text}"
     match = re.match(r"line (\d+): ", text)
     if match and file:
-        return f"{file}:{match[1]}: {text[match.end():]}"
+        return f"{file}:{match[1]}: {text[match.end() :]}"
     return f"{file}: {text}" if file else text

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from cfljax.config.tables import Known, Point
 from cfljax.config.values import range_of
 from cfljax.errors import SpecError, suggest
-from cfljax.options import show
+from cfljax.registry.options import show
 
 _PARTS = ("data", "model", "train", "method", "seed")
 _ABSENT = object()

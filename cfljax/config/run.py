@@ -11,10 +11,10 @@ from cfljax.config.data import SIDES, Data
 from cfljax.config.frozen import canonical, plain
 from cfljax.config.identity import changes_of
 from cfljax.config.train import Train
-from cfljax.options import files_of
-from cfljax.origin import Origin
 from cfljax.registry import origins
-from cfljax.sums import sum_of_file
+from cfljax.registry.checksums import sum_of_file
+from cfljax.registry.options import files_of
+from cfljax.registry.origin import Origin
 
 
 @dataclasses.dataclass(frozen=True)

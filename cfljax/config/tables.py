@@ -13,8 +13,8 @@ from cfljax.config.run import Chosen
 from cfljax.config.train import Train
 from cfljax.config.values import Field, Range, axis, fields_of
 from cfljax.errors import CfljaxError, SpecError, suggest
-from cfljax.options import check, show
 from cfljax.registry import Registry
+from cfljax.registry.options import check, show
 
 RESERVED = ("name", "label", "train")
 

@@ -9,7 +9,7 @@ import math
 from typing import Any, ClassVar, NamedTuple
 
 from cfljax.errors import SpecError
-from cfljax.options import check, option, show
+from cfljax.registry.options import check, option, show
 
 INSTALL = 'pip install "cfljax[privacy]"'
 

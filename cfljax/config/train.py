@@ -10,7 +10,7 @@ from typing import Any
 from cfljax.config import touches
 from cfljax.config.frozen import Table
 from cfljax.errors import SpecError, suggest
-from cfljax.options import check, option, show
+from cfljax.registry.options import check, option, show
 
 _NEED_MORE = ("lbfgs", "polyak_sgd")  # their update wants losses that the local solver does not hand over
 
@@ -131,7 +131,7 @@ class Train:
             raise SpecError(f"{where}.plan.side_by_side: lanes = {self.forced.lanes} says that; leave out one")
         _together(self, where)
         if self.metrics:
-            from cfljax.metrics import METRICS
+            from cfljax.engine.metrics import METRICS
 
             for name in self.metrics:
                 METRICS.entry(name, f"{where}.metrics")

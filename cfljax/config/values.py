@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cfljax.errors import SpecError, suggest
-from cfljax.options import _alternatives, check_value, show
+from cfljax.registry.options import _alternatives, check_value, show
 
 MAX_RUNS = 1_000_000
 _RANGE = re.compile(r"\s*(-?\d{1,18})\s*:\s*(-?\d{1,18})\s*(?::\s*(-?\d{1,18})\s*)?")

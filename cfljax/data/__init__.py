@@ -12,9 +12,9 @@ import numpy as np
 from cfljax.data import arrays
 from cfljax.data.files import FileOptions, find, folders
 from cfljax.errors import DataError
-from cfljax.options import check, files_of
 from cfljax.registry import Registry
-from cfljax.sums import sum_of_files, sum_of_source, sum_or_failure
+from cfljax.registry.checksums import sum_of_files, sum_of_source, sum_or_failure
+from cfljax.registry.options import check, files_of
 from cfljax.types import Source
 
 __all__ = ["SOURCES", "FileOptions", "contents", "find", "load", "loaded", "options_for"]

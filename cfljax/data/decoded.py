@@ -10,7 +10,7 @@ import numpy as np
 
 from cfljax.data.npz import load_arrays
 from cfljax.errors import DataError
-from cfljax.paths import written_whole
+from cfljax.files import written_whole
 
 WORTHWHILE = 5000
 """Fewer samples are decoded each time."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.options import NoOptions
 from cfljax.registry import Entry
+from cfljax.registry.options import NoOptions
 from cfljax.types import Source
 
 _CUT = 0

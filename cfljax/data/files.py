@@ -13,8 +13,8 @@ from cfljax.data import cifar, idx, leaf, mapped, npz, prepared
 from cfljax.data.bounded import PUBLISHED_MD5
 from cfljax.data.reader import Reader
 from cfljax.errors import DataError, SpecError
-from cfljax.options import option
-from cfljax.paths import cache_folder
+from cfljax.files import cache_folder
+from cfljax.registry.options import option
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+:-]*(/[A-Za-z0-9][\w.+:-]*)*")
 

@@ -15,7 +15,7 @@ from cfljax.data.bounded import PUBLISHED_MD5, check_md5, reason
 from cfljax.data.download import fetch
 from cfljax.data.files import check_free, folders
 from cfljax.errors import DataError, SpecError, suggest
-from cfljax.paths import cache_folder
+from cfljax.files import cache_folder
 
 ORIGINALS = {
     "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist/",

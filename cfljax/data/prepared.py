@@ -15,7 +15,7 @@ from cfljax.data.bounded import check_size, reason
 from cfljax.data.decoded import decoded
 from cfljax.data.reader import Reader
 from cfljax.errors import DataError
-from cfljax.sums import sum_of_files
+from cfljax.registry.checksums import sum_of_files
 from cfljax.types import Source
 
 if TYPE_CHECKING:

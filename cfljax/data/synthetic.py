@@ -8,8 +8,8 @@ import numpy as np
 
 from cfljax.data import arrays
 from cfljax.errors import DataError
-from cfljax.options import option
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Source
 
 _DRAWS = 200_000

@@ -12,8 +12,8 @@ import numpy as np
 
 from cfljax.data import arrays, leaf, npz, words
 from cfljax.errors import DataError
-from cfljax.options import option
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Source
 
 _FILES = ("sent140.npz", "sent140_100k.npz")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cfljax.errors import SpecError
-from cfljax.options import option, show
+from cfljax.registry.options import option, show
 from cfljax.types import Source
 
 Rng = np.random.Generator

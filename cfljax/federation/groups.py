@@ -11,8 +11,8 @@ import numpy as np
 
 from cfljax.federation.common import Rng, Sized, cut, evenly, group_blocks, test_rows, wrong
 from cfljax.federation.views import even_angles, rotations
-from cfljax.options import option
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
 

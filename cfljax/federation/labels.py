@@ -25,8 +25,8 @@ from cfljax.federation.common import (
     wrong,
 )
 from cfljax.federation.views import even_angles, rotations
-from cfljax.options import option
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
 CUT_HELP = '"shards": the test part is cut like the training part; "classes": by each client\'s class mix'

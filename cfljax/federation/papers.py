@@ -20,8 +20,8 @@ from cfljax.federation.common import (
     test_rows,
     wrong,
 )
-from cfljax.options import option
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
 LACKED = ((7, 9), (5, 8), (0, 1), (2, 3))

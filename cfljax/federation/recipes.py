@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 
 from cfljax.federation.common import Common, Rng, label_of, wrong
-from cfljax.options import option
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
 

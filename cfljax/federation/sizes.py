@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 
 from cfljax.federation.common import Rng, Sized, cut, evenly, no_group, own_or_global, proportional, test_rows, training_rows, wrong
-from cfljax.options import option
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
 

@@ -12,20 +12,20 @@ from typing import Any
 import jax
 import numpy as np
 
-from cfljax import distributed
-from cfljax.assemble import Assembled, assemble, memory_there, sequential
 from cfljax.config import Run
+from cfljax.devices import distributed
+from cfljax.devices.cores import threads
+from cfljax.devices.mesh import CLIENTS, RUNS
+from cfljax.engine.checkpoint import CheckpointMismatch
+from cfljax.engine.simulate import Output, simulate
 from cfljax.errors import CfljaxError, DataError, StoreError
+from cfljax.experiment.assemble import Assembled, assemble, memory_there, sequential
+from cfljax.experiment.batching import Batch, check_memory
+from cfljax.experiment.privacy import crowd_of, epsilon
 from cfljax.federation.pack import learners
-from cfljax.launch import together
-from cfljax.launch.checkpoint import Keeper
-from cfljax.launch.devices import threads
-from cfljax.mesh import CLIENTS, RUNS
-from cfljax.options import show
-from cfljax.plan import Batch, check_memory
-from cfljax.privacy import crowd_of, epsilon
-from cfljax.resume import CheckpointMismatch
-from cfljax.simulate import Output, simulate
+from cfljax.launch import lockstep
+from cfljax.launch.keeper import Keeper
+from cfljax.registry.options import show
 from cfljax.store import provenance, summarise
 from cfljax.types import Federation
 
@@ -91,7 +91,7 @@ def _units(batch: Batch, keep: str, progress: Progress | None, keeper: Keeper | 
     size = {"clients": parts.federation.clients, "parameters": parts.model.size, "learners": int(learners(parts.federation).sum())}
     check_memory(batch, size, memory_there())
     if distributed.connected():
-        together.compare(batch, parts)
+        lockstep.compare(batch, parts)
     told = None if progress is None else lambda done, accuracy: progress(done, _mean(accuracy))
     outputs = _simulate(batch, parts, told, keeper)
     how = plan_of(parts, batch.width)
@@ -131,9 +131,7 @@ def _simulate(batch: Batch, parts: Assembled, told: Any, keeper: Keeper | None) 
         return simulate(*arguments, **options)
 
 
-def unit(
-    run: Run, output: Output, keep: str, federation: Federation | None = None, plan: str | None = None
-) -> Unit:
+def unit(run: Run, output: Output, keep: str, federation: Federation | None = None, plan: str | None = None) -> Unit:
     """A finished run as it is kept. `keep`: "models" (and labels), "labels" or "none". With the federation, the report
     knows the true groups and the sizes of the clients. `plan`: what it was carried out by (`plan_of`)."""
     arrays = {f"history/{name}": _small(values) for name, values in output.history.items() if values.ndim == 1}

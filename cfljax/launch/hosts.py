@@ -13,13 +13,13 @@ from typing import NoReturn
 
 import jax
 
-from cfljax import distributed, mesh
 from cfljax.config import Spec
+from cfljax.devices import distributed, mesh
+from cfljax.devices.cores import use_cores
 from cfljax.errors import CfljaxError, SpecError, StoreError
-from cfljax.launch import together
+from cfljax.launch import lockstep
 from cfljax.launch.batch import InHalves, run_batch
-from cfljax.launch.devices import use_cores
-from cfljax.launch.settled import as_laid_down
+from cfljax.launch.plan_file import as_laid_down
 from cfljax.launch.sweep import Options, Outcome, carry_out
 from cfljax.local import speed
 from cfljax.store import Store
@@ -51,7 +51,7 @@ def joined(spec: Spec) -> Iterator[None]:
         yield
         return
     try:
-        together.agree_on_start(spec)
+        lockstep.agree_on_start(spec)
         mesh.check()
         yield
     except Exception as error:
@@ -84,7 +84,7 @@ def follow(spec: Spec) -> int:
         batch = as_laid_down([by_id[name] for name in words["runs"]], words["width"])
         assert batch is not None, "the same runs share a program in all processes"
         with contextlib.suppress(InHalves):
-            run_batch(batch, "none", keeper=together.Listener())
+            run_batch(batch, "none", keeper=lockstep.Listener())
 
 
 def _part(error: Exception) -> NoReturn:

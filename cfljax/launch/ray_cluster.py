@@ -15,20 +15,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cfljax import mesh
 from cfljax.config import Run, Spec
+from cfljax.devices import mesh
+from cfljax.devices.cores import cores
 from cfljax.errors import SpecError
+from cfljax.experiment.batching import Batch
 from cfljax.launch import ray_task
 from cfljax.launch.batch import failed
-from cfljax.launch.checkpoint import Keeper
-from cfljax.launch.devices import cores
+from cfljax.launch.keeper import Keeper
+from cfljax.launch.progress import Progress
 from cfljax.launch.sweep import Options, Outcome, Worker, lay_down, name_of, outcome, rounds_of
 from cfljax.launch.workers import WorkerError
 from cfljax.local import speed
-from cfljax.options import option
-from cfljax.plan import Batch
-from cfljax.progress import Progress
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.store import Store
 
 PASSED_ON = ("CFLJAX_DATA", "CFLJAX_DEBUG", "CFLJAX_CHECKPOINT", "JAX_PLATFORMS")

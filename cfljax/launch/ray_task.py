@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from cfljax import mesh, plugins
-from cfljax.assemble import sequential
-from cfljax.config import Spec, read_spec
+from cfljax.config import Spec, plugins, read_spec
+from cfljax.devices import mesh
+from cfljax.devices.cores import threads, use_cores, use_threads
 from cfljax.errors import CfljaxError, SpecError
+from cfljax.experiment.assemble import sequential
+from cfljax.experiment.batching import Batch
+from cfljax.files import use_compilation_cache
 from cfljax.launch.batch import InHalves, run_batch
-from cfljax.launch.checkpoint import Keeper
-from cfljax.launch.devices import threads, use_cores, use_threads
-from cfljax.launch.settled import OTHERS, as_laid_down, batch_limit
+from cfljax.launch.keeper import Keeper
+from cfljax.launch.plan_file import OTHERS, as_laid_down, batch_limit
 from cfljax.local import speed
-from cfljax.paths import use_compilation_cache
-from cfljax.plan import Batch
 
 Saved = tuple[dict[str, np.ndarray], dict[str, Any]]
 """A checkpoint as the store takes it: (arrays, meta)."""

@@ -8,15 +8,16 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from cfljax import distributed, plan
 from cfljax.config import Run, Spec
+from cfljax.devices import distributed
+from cfljax.devices.mesh import Shape
 from cfljax.errors import SpecWarning
-from cfljax.launch import together
+from cfljax.experiment import batching
+from cfljax.launch import lockstep
 from cfljax.launch.batch import InHalves, run_batch
-from cfljax.launch.checkpoint import Keeper
-from cfljax.launch.settled import batch_limit, entry, settle, unlike
-from cfljax.mesh import Shape
-from cfljax.progress import Progress
+from cfljax.launch.keeper import Keeper
+from cfljax.launch.plan_file import batch_limit, entry, settle, unlike
+from cfljax.launch.progress import Progress
 from cfljax.store import Store
 
 
@@ -58,7 +59,7 @@ def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[
 
 def lay_down(
     spec: Spec, store: Store, options: Options, limit: int | Callable[[Run], int] | None = None, threads: int | None = None
-) -> list[plan.Batch]:
+) -> list[batching.Batch]:
     """Settle the plan; the batches that are still to do, those of failed runs among them where these are to run again. `threads`:
     what each process computes with, if it is not all cores."""
     with store.claim("plan", wait=True):
@@ -85,7 +86,7 @@ def _tell_of_less(spec: Spec, store: Store, keep: str) -> None:
             return
 
 
-def _shared(spec: Spec, batches: list[plan.Batch], shard: tuple[int, int] | None) -> list[plan.Batch]:
+def _shared(spec: Spec, batches: list[batching.Batch], shard: tuple[int, int] | None) -> list[batching.Batch]:
     """The batches of a shard: those whose first run lies in its part of the spec, so that neighbours share programs."""
     if shard is None:
         return batches
@@ -93,7 +94,7 @@ def _shared(spec: Spec, batches: list[plan.Batch], shard: tuple[int, int] | None
     return [batch for batch in batches if place[batch.first.id] * shard[1] // len(place) == shard[0]]
 
 
-def work(todo: list[plan.Batch], store: Store, options: Options, progress: Progress) -> None:
+def work(todo: list[batching.Batch], store: Store, options: Options, progress: Progress) -> None:
     """Do these batches, whoever does them, until all are done."""
     worker = Worker(store, options, progress)
     while todo:
@@ -103,7 +104,7 @@ def work(todo: list[plan.Batch], store: Store, options: Options, progress: Progr
             time.sleep(0.5)
 
 
-def outcome(spec: Spec, store: Store, todo: list[plan.Batch]) -> Outcome:
+def outcome(spec: Spec, store: Store, todo: list[batching.Batch]) -> Outcome:
     """How the runs of the spec have ended; `todo` is what was computed now."""
     records = store.records()
     statuses = [records[run.id]["status"] for run in spec.units() if run.id in records]
@@ -118,11 +119,11 @@ class Worker(NamedTuple):
     options: Options
     progress: Progress
 
-    def finished(self, batch: plan.Batch) -> bool:
+    def finished(self, batch: batching.Batch) -> bool:
         """Whether all its units are there."""
         return all(self.store.has(run.id) for run in batch.runs)
 
-    def take(self, batch: plan.Batch) -> bool:
+    def take(self, batch: batching.Batch) -> bool:
         """Do the batch, unless it is done; False when another process is at it."""
         with self.store.claim(batch.id) as mine:
             if not mine:
@@ -133,7 +134,7 @@ class Worker(NamedTuple):
                 self.compute(batch)
         return True
 
-    def compute(self, batch: plan.Batch) -> None:
+    def compute(self, batch: batching.Batch) -> None:
         """The batch's units, or those of its halves where it is too large for the device or a run of it raises."""
         told, name = [0], name_of(batch)
         self.progress.start(name, rounds_of(batch))
@@ -156,16 +157,16 @@ class Worker(NamedTuple):
         keeper.remove()
         self.progress.update(rounds_of(batch) - told[0] * len(batch.runs))
 
-    def keeper(self, batch: plan.Batch) -> Keeper:
+    def keeper(self, batch: batching.Batch) -> Keeper:
         """Of its checkpoints. Where several processes compute together, the others learn here which batch comes next."""
         if not distributed.connected():
             return Keeper(self.store, batch.id)
-        together.announce(batch)
-        return together.Sharer(self.store, batch.id)
+        lockstep.announce(batch)
+        return lockstep.Sharer(self.store, batch.id)
 
-    def split(self, batch: plan.Batch, why: str) -> list[plan.Batch]:
+    def split(self, batch: batching.Batch, why: str) -> list[batching.Batch]:
         """The halves of a batch, in its place in the plan before they run, and why, in a line."""
-        parts = plan.halves(batch)
+        parts = batching.halves(batch)
         words = f"{why} with {batch.width} runs side by side; {parts[0].width} from here on, beginning with round 0"
         self.progress.say(f"cfljax: {name_of(batch)}: {words}")
         with self.store.claim("plan", wait=True):
@@ -187,12 +188,12 @@ class Worker(NamedTuple):
             self.progress.say(f"cfljax: {record['label']} (seed {record['seed']}) diverged in round {record['diverged_at']}")
 
 
-def rounds_of(batch: plan.Batch) -> int:
+def rounds_of(batch: batching.Batch) -> int:
     """Of all its runs together."""
     return len(batch.runs) * batch.first.train.rounds
 
 
-def name_of(batch: plan.Batch) -> str:
+def name_of(batch: batching.Batch) -> str:
     """What people call the batch."""
     seeds = sorted({run.seed for run in batch.runs})
     return f"{batch.first.label} (seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))})"

@@ -11,15 +11,15 @@ import sys
 import threading
 from typing import Any
 
-from cfljax import assemble
 from cfljax.config import Spec
+from cfljax.devices.cores import cores, keep_to, use_cores
 from cfljax.errors import CfljaxError, SpecError, StoreError
-from cfljax.launch.devices import cores, keep_to, use_cores
-from cfljax.launch.settled import OTHERS, mark, unlike
+from cfljax.experiment import assemble
+from cfljax.launch.plan_file import OTHERS, mark, unlike
+from cfljax.launch.progress import Progress
 from cfljax.launch.sweep import Options, Outcome, carry_out, lay_down, outcome, rounds_of, work
-from cfljax.options import NoOptions
-from cfljax.progress import Progress
 from cfljax.registry import Entry
+from cfljax.registry.options import NoOptions
 from cfljax.store import Store
 
 WORKER = "CFLJAX_WORKER"

@@ -19,19 +19,19 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
+from cfljax.devices.spread import devices, spread
 from cfljax.kernels.mix import Rule
 from cfljax.local.data import RUNGS, shuffle, take
 from cfljax.local.gradients import batch_gradient, full_gradient, whole_batch
 from cfljax.local.gram import Among, among, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
-from cfljax.local.plan import Plan, gram_sizes
 from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_of, train_steps
 from cfljax.local.send import Sending, arrived, rule, touched
+from cfljax.local.sizes import gram_sizes
 from cfljax.local.speed import expected, layer_of, made
-from cfljax.local.spread import devices, spread
 from cfljax.local.train import train
 from cfljax.local.turned import turned
-from cfljax.types import Federation, Grams, Hyper, Jobs, Model, Updates
+from cfljax.types import Federation, Grams, Hyper, Jobs, Model, Plan, Updates
 
 __all__ = ["Plan", "Solver", "Work", "make_solver"]
 

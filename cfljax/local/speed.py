@@ -13,11 +13,11 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from cfljax.files import cache_folder, written_whole
 from cfljax.local.gram import FEW, first_layer, inner
-from cfljax.local.plan import LADDER
 from cfljax.local.products import BLOCK, WHOLE
 from cfljax.local.schedule import Work
-from cfljax.paths import cache_folder, written_whole
+from cfljax.local.sizes import LADDER
 from cfljax.types import Model
 
 MARGIN = 1.1

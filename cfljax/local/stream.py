@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Literal
 
+from cfljax.devices.spread import devices, mine, share
 from cfljax.federation.gather import samples
-from cfljax.local.spread import devices, mine, share
 from cfljax.types import Federation, Model, Split
 
 BLOCK_FLOATS = 1 << 22

@@ -1,39 +1,5 @@
-"""`python -m cfljax.methods`: what methods there are."""
+"""`python -m cfljax.methods`: the command is in cfljax/commands/methods.py."""
 
-from __future__ import annotations
+import runpy
 
-import argparse
-import sys
-
-from cfljax import command
-
-ABOUT = "List the methods, a line each; with a name, all about one: its paper, options, defaults and communication."
-EXAMPLES = """  python -m cfljax.methods
-  python -m cfljax.methods fedgroup
-  python -m cfljax.methods --plugin my_method.py"""
-
-
-def parser() -> argparse.ArgumentParser:
-    """The flags."""
-    made = command.parser("methods", ABOUT, EXAMPLES)
-    made.add_argument("name", nargs="?", help="a method")
-    made.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="list what this file registers, too")
-    made.add_argument("--markdown", action="store_true", help="the table of the README")
-    return made
-
-
-def run(flags: argparse.Namespace) -> int:
-    """Print what was asked for."""
-    from cfljax.methods import listing
-    from cfljax.plugins import load
-
-    load(flags.plugin)
-    if flags.name:
-        print(listing.details(flags.name))
-    else:
-        print(listing.markdown() if flags.markdown else listing.lines())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(command.main(run, parser()))
+runpy.run_module("cfljax.commands.methods", run_name="__main__")

@@ -36,13 +36,13 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.cover import ccs_threshold, cover
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import mix_updates, usable, weights_by
+from cfljax.local.rounds import jobs_from, sizes, tell, train_together
 from cfljax.local.solver import Solver
 from cfljax.local.stream import client_losses
-from cfljax.methods.common import first_model, jobs_from, report, sizes, traffic
-from cfljax.methods.similarity import compared_size, similarity, train_and_compare
-from cfljax.methods.together import tell, train_together
-from cfljax.options import option
+from cfljax.methods.shared.common import first_model, report, traffic
+from cfljax.methods.shared.similarity import compared_size, similarity, train_and_compare
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model, Updates
 
 PAPER = "Wang, Zhang and Tao, “Adaptive clustering-based model aggregation for federated learning with imbalanced data”"

@@ -33,12 +33,22 @@ import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.kernels.choose import least_loss
+from cfljax.local.rounds import jobs_from, tell, train_together
 from cfljax.local.solver import Solver
-from cfljax.methods.choice import DIVISORS, by_loss, first_batches, gradient_work, halves, join, losses_of, need_clients, shared_out
-from cfljax.methods.common import first_models, jobs_from, traffic
-from cfljax.methods.together import tell, train_together
-from cfljax.options import option
+from cfljax.methods.shared.choice import (
+    DIVISORS,
+    by_loss,
+    first_batches,
+    gradient_work,
+    halves,
+    join,
+    losses_of,
+    need_clients,
+    shared_out,
+)
+from cfljax.methods.shared.common import first_models, traffic
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model
 
 PAPER = "“Clustered federated learning based on momentum gradient descent for heterogeneous data”"

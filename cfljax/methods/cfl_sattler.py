@@ -36,14 +36,14 @@ from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.mix import weights_by
+from cfljax.local.rounds import jobs_from, sizes, tell
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
-from cfljax.methods.common import first_model, jobs_from, sizes, traffic
-from cfljax.methods.inside import Found, join_by_loss, ready_labels, settle, with_joining
-from cfljax.methods.similarity import compared_size, similarity, train_and_compare
-from cfljax.methods.together import tell
-from cfljax.options import option
+from cfljax.methods.shared.common import first_model, traffic
+from cfljax.methods.shared.host_clusters import Found, join_by_loss, ready_labels, settle, with_joining
+from cfljax.methods.shared.similarity import compared_size, similarity, train_and_compare
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "Sattler et al. 2020"

@@ -22,11 +22,12 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.kernels.mix import mix_updates, usable, weights_by
+from cfljax.local.rounds import jobs_from, mean_over, sizes
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
-from cfljax.methods.common import first_model, jobs_from, keep_own, mean_over, report, sizes, traffic
-from cfljax.options import option
+from cfljax.methods.shared.common import first_model, keep_own, report, traffic
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "Li et al. 2021"

@@ -13,11 +13,11 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
-from cfljax.methods.common import Clusters, first_model, traffic
-from cfljax.methods.together import train_clusters
-from cfljax.options import option
+from cfljax.methods.shared.common import Clusters, first_model, traffic
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "McMahan et al. 2017"

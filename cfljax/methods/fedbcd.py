@@ -25,10 +25,11 @@ import jax.numpy as jnp
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import sum_by, with_noise
+from cfljax.local.rounds import jobs_from
 from cfljax.local.solver import Solver, Work
-from cfljax.methods.common import first_model, jobs_from, keep_own, report, traffic
-from cfljax.options import option
+from cfljax.methods.shared.common import first_model, keep_own, report, traffic
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "baseline of the CFL-MGD paper"

@@ -45,14 +45,14 @@ from cfljax.errors import SpecError
 from cfljax.federation.pack import learners
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.kernels.mix import weights_by
+from cfljax.local.rounds import jobs_from, sizes, tell, train_together
 from cfljax.local.solver import Solver, Work
-from cfljax.methods.cold_start import COLD_STARTS, directions, first_groups, founders
-from cfljax.methods.common import first_model, jobs_from, sizes, traffic
-from cfljax.methods.pretrain import CHUNK, all_updates, pretrain, pretrainer, work_before
-from cfljax.methods.similarity import compared_size, similarity
-from cfljax.methods.together import tell, train_together
-from cfljax.options import option
+from cfljax.methods.shared.cold_start import COLD_STARTS, directions, first_groups, founders
+from cfljax.methods.shared.common import first_model, traffic
+from cfljax.methods.shared.pretrain import CHUNK, all_updates, pretrain, pretrainer, work_before
+from cfljax.methods.shared.similarity import compared_size, similarity
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic
 
 PAPER = "Duan et al. 2021, “FedGroup: efficient clustered federated learning via decomposed data-driven measure”"
@@ -65,9 +65,7 @@ class Config:
     """Options of FedGroup."""
 
     clusters: int = option(3, "number of groups", low=1)
-    cold_start: str = option(
-        "edc", "group by decomposed cosines, by MADC, or by random clients as centres", choices=COLD_STARTS
-    )
+    cold_start: str = option("edc", "group by decomposed cosines, by MADC, or by random clients as centres", choices=COLD_STARTS)
     alpha: int = option(20, "clients that pre-train for the cold start, per group", low=1)
     pretrain_steps: int = option(50, "mini-batch steps of a pre-training", low=1)
     pretrain_epochs: int | None = option(None, "epochs of a pre-training, in place of pretrain_steps", low=1)

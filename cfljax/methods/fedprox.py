@@ -14,8 +14,8 @@ import dataclasses
 
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
-from cfljax.options import option
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Method, Model
 
 PAPER = "Li et al. 2020"

@@ -34,11 +34,12 @@ import numpy as np
 from cfljax import keys
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.mix import mix_updates, usable, weights_by
+from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.solver import Solver, Work
-from cfljax.methods.choice import join, need_clients
-from cfljax.methods.common import first_model, first_models, jobs_from, report, sizes, traffic
-from cfljax.options import option
+from cfljax.methods.shared.choice import join, need_clients
+from cfljax.methods.shared.common import first_model, first_models, report, traffic
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model, Traffic
 
 PAPER = "Xie et al. 2020"

@@ -26,17 +26,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cfljax import cohort as cohorts
 from cfljax.errors import SpecError
+from cfljax.federation import cohort as cohorts
 from cfljax.kernels import host
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
-from cfljax.methods.common import first_model
-from cfljax.methods.inside import Found, join_by_loss, ready_labels, round_inside
-from cfljax.methods.pretrain import all_updates, pretrainer
-from cfljax.methods.similarity import compared_size, similarity
-from cfljax.options import option
+from cfljax.methods.shared.common import first_model
+from cfljax.methods.shared.host_clusters import Found, join_by_loss, ready_labels, round_inside
+from cfljax.methods.shared.pretrain import all_updates, pretrainer
+from cfljax.methods.shared.similarity import compared_size, similarity
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "Briggs et al. 2020"

@@ -32,12 +32,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
-from cfljax.cohort import draw
+from cfljax.devices.placement import from_host
 from cfljax.errors import SpecError
+from cfljax.federation.cohort import draw
 from cfljax.kernels.choose import least_loss
-from cfljax.local.shards import from_host
+from cfljax.local.rounds import choose_and_train, jobs_from, tell, train_together
 from cfljax.local.solver import Solver
-from cfljax.methods.choice import (
+from cfljax.methods.shared.choice import (
     DIVISORS,
     by_loss,
     first_batches,
@@ -48,10 +49,9 @@ from cfljax.methods.choice import (
     reseeded,
     shared_out,
 )
-from cfljax.methods.common import Clusters, first_models, jobs_from, traffic
-from cfljax.methods.together import choose_and_train, tell, train_together
-from cfljax.options import option
+from cfljax.methods.shared.common import Clusters, first_models, traffic
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "Ghosh et al. 2020"

@@ -36,12 +36,12 @@ import numpy as np
 from cfljax import keys
 from cfljax.kernels.choose import RESEED, SIMILARITIES, joint_choice, move_similarity
 from cfljax.kernels.mix import weights_by
+from cfljax.local.rounds import jobs_from, sizes, tell, train_together
 from cfljax.local.solver import Solver, Work
-from cfljax.methods.choice import join, need_clients, reseeded
-from cfljax.methods.common import first_models, jobs_from, sizes, traffic
-from cfljax.methods.together import tell, train_together
-from cfljax.options import option
+from cfljax.methods.shared.choice import join, need_clients, reseeded
+from cfljax.methods.shared.common import first_models, traffic
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model
 
 PAPER = "Lin et al., “A joint gradient and loss based clustered federated learning design”"

@@ -11,8 +11,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from cfljax.local.rounds import jobs_from
 from cfljax.local.solver import Solver
-from cfljax.methods.common import Clusters, first_model, jobs_from, keep_own, report, traffic
+from cfljax.methods.shared.common import Clusters, first_model, keep_own, report, traffic
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 

@@ -36,17 +36,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cfljax import cohort as cohorts
 from cfljax import keys
+from cfljax.federation import cohort as cohorts
 from cfljax.kernels import host
 from cfljax.kernels.mix import PLAIN, Rule
+from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
-from cfljax.methods.common import first_model, traffic
-from cfljax.methods.pretrain import Parts, all_updates, late, means, pretrainer, ready, settled, with_pretraining, work_before
-from cfljax.methods.similarity import compared_size, shortened, similarity
-from cfljax.methods.together import train_clusters
-from cfljax.options import option
+from cfljax.methods.shared.common import first_model, traffic
+from cfljax.methods.shared.pretrain import (
+    Parts,
+    all_updates,
+    late,
+    means,
+    pretrainer,
+    ready,
+    settled,
+    with_pretraining,
+    work_before,
+)
+from cfljax.methods.shared.similarity import compared_size, shortened, similarity
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (not the two others called OCFL)"

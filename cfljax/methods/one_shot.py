@@ -28,13 +28,13 @@ import numpy as np
 from cfljax import keys
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.kmeans import kmeans
+from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
-from cfljax.methods.common import first_model, traffic
-from cfljax.methods.pretrain import all_updates, late, means, pretrainer, ready, settled, with_pretraining, work_before
-from cfljax.methods.similarity import compared_size, similarity
-from cfljax.methods.together import train_clusters
-from cfljax.options import option
+from cfljax.methods.shared.common import first_model, traffic
+from cfljax.methods.shared.pretrain import all_updates, late, means, pretrainer, ready, settled, with_pretraining, work_before
+from cfljax.methods.shared.similarity import compared_size, similarity
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "Ghosh et al. 2019"

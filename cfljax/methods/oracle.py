@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax.errors import SpecError
+from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
-from cfljax.methods.common import Clusters, first_model, traffic
-from cfljax.methods.together import train_clusters
+from cfljax.methods.shared.common import Clusters, first_model, traffic
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
@@ -32,9 +32,7 @@ def make(config: fedavg.Config, model: Model, solver: Solver) -> Method:
 
     def round(key: jax.Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
         which = jnp.maximum(state.labels[cohort.ids], 0)  # a masked dummy has no group
-        models, info = train_clusters(
-            solver, key, federation, cohort, state.models, which, hyper, config.average, traffic(cohort)
-        )
+        models, info = train_clusters(solver, key, federation, cohort, state.models, which, hyper, config.average, traffic(cohort))
         return state._replace(models=models), info
 
     return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, chooses=False)

@@ -42,11 +42,11 @@ from cfljax.federation.gather import samples
 from cfljax.kernels import host
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
-from cfljax.methods.common import first_model
-from cfljax.methods.inside import Found, join_by_loss, places, round_inside
-from cfljax.methods.pretrain import ready
-from cfljax.options import option
+from cfljax.methods.shared.common import first_model
+from cfljax.methods.shared.host_clusters import Found, join_by_loss, places, round_inside
+from cfljax.methods.shared.pretrain import ready
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "Vahidian et al. 2023"

@@ -13,8 +13,8 @@ from cfljax.models import augment
 from cfljax.models.flat import Net
 from cfljax.models.layers import CONVOLUTIONS
 from cfljax.models.starts import HELP, STARTS, start
-from cfljax.options import option
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 
 FORM = "how convolutions are computed: patches (a matrix product), native (XLA's), auto (patches on a CPU, else native)"
 

@@ -9,8 +9,8 @@ import jax
 
 from cfljax.models.flat import FirstDense, Net
 from cfljax.models.starts import HELP, STARTS, start
-from cfljax.options import option
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 
 
 @dataclasses.dataclass(frozen=True)

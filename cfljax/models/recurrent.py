@@ -7,8 +7,8 @@ import dataclasses
 from cfljax.errors import SpecError
 from cfljax.models.flat import Net
 from cfljax.models.starts import HELP, STARTS, start
-from cfljax.options import option
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from cfljax.report.claims import WORDS, Measured, Verdict
 from cfljax.report.how import how, size
 from cfljax.report.measure import Section, section
 from cfljax.report.published import Cell, Claim, Page, Published, read_published
-from cfljax.result import Results
+from cfljax.results.result import Results
 
 WORDED = {"accuracy_max": "maximum", "accuracy_last": "last round", "accuracy_last10": "mean of the last ten evaluations"}
 """Quantities as the head of a table calls them."""

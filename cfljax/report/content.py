@@ -11,7 +11,7 @@ from cfljax.report.compare import Row, rows
 from cfljax.report.curves import Curves, chosen, curves
 from cfljax.report.detail import Detail, detail
 from cfljax.report.gather import Collected, Configuration, collect, combine
-from cfljax.result import Results
+from cfljax.results.result import Results
 from cfljax.store import DamagedWarning, OlderWarning
 
 _TOLD = (DamagedWarning, OlderWarning)

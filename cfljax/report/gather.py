@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cfljax.frames import label_of
-from cfljax.options import show
-from cfljax.result import Results
+from cfljax.registry.options import show
+from cfljax.results.frames import label_of
+from cfljax.results.result import Results
 from cfljax.store import Store
 from cfljax.store.places import by_contents
 from cfljax.store.rows import rows

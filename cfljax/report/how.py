@@ -6,10 +6,10 @@ import math
 import shlex
 import tomllib
 
-from cfljax.options import show
+from cfljax.registry.options import show
 from cfljax.report.compare import seconds
 from cfljax.report.measure import Section, flags_of
-from cfljax.result import Results
+from cfljax.results.result import Results
 
 SHOWN = 3
 """Commits that are named; of more, how many there are."""

@@ -9,12 +9,12 @@ from collections import Counter
 from typing import Any
 
 from cfljax.errors import SpecError
-from cfljax.options import show
+from cfljax.registry.options import show
 from cfljax.report.claims import Measured, Verdict, signed_difference, verdict
 from cfljax.report.gather import Unit
 from cfljax.report.published import Cell, Claim, Published
 from cfljax.report.take import Take
-from cfljax.result import Result, Results
+from cfljax.results.result import Result, Results
 
 LAST = Take(summary="accuracy_last10")
 

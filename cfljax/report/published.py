@@ -32,7 +32,7 @@ from typing import Any
 
 from cfljax.config.read import load, one_line
 from cfljax.errors import SpecError, suggest
-from cfljax.options import show
+from cfljax.registry.options import show
 from cfljax.report.take import Take, read_take
 
 PAGE = "page.toml"

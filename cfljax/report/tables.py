@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from cfljax.report.compare import APART, COLUMNS, FEWEST, LEVEL, TARGETS, Cell, Column, Row, rows
 from cfljax.report.gather import Configuration, combine
-from cfljax.result import Results
+from cfljax.results.result import Results
 
 SHORT = ("accuracy_max", "accuracy_last10", "accuracy_worst10", *APART, "ari_last", "clusters_last", "round_to_target", "seconds")
 """Columns of the table at the end of a sweep."""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from cfljax.errors import SpecError, suggest
-from cfljax.options import show
-from cfljax.result import Result
+from cfljax.registry.options import show
+from cfljax.results.result import Result
 from cfljax.store import QUANTITIES
 
 OVER: dict[str, Callable[[np.ndarray], Any]] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from cfljax.report import tables
 from cfljax.report.content import Content, of, read
 from cfljax.report.page import page
-from cfljax.result import Results
+from cfljax.results.result import Results
 from cfljax.store.atomic import storing, write_bytes
 
 PAGE = "index.html"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cfljax.errors import SpecError
-from cfljax.result import Result
+from cfljax.results.result import Result
 
 PLACE = "logs"
 """Below the results folder."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cfljax.errors import StoreError
-from cfljax.result import Result
+from cfljax.results.result import Result
 from cfljax.sinks import SINKS
 from cfljax.sinks.common import PLACE
 from cfljax.store import Store

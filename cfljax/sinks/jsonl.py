@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cfljax.options import NoOptions
 from cfljax.registry import Entry
-from cfljax.result import Result
+from cfljax.registry.options import NoOptions
+from cfljax.results.result import Result
 from cfljax.sinks.common import PLACE, rows, summary
 
 

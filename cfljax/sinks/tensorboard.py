@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
-from cfljax.options import NoOptions
 from cfljax.registry import Entry
-from cfljax.result import Result
+from cfljax.registry.options import NoOptions
+from cfljax.results.result import Result
 from cfljax.sinks.common import flat, need, place, rows, summary, title
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cfljax.options import NoOptions
 from cfljax.registry import Entry
-from cfljax.result import Result
+from cfljax.registry.options import NoOptions
+from cfljax.results.result import Result
 from cfljax.sinks.common import need, place, rows, summary, title
 
 

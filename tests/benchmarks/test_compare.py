@@ -11,7 +11,7 @@ from benchmarks import compare, judge, setup_peers
 from benchmarks.measure import KEYS, System, SystemFailed, by_turns, row, write_rows
 from benchmarks.shared import contents, run_of, stand_in
 from benchmarks.workloads import WORKLOADS, operations
-from cfljax import assemble
+from cfljax.experiment import assemble
 
 ROUNDS = 4
 TOY = WORKLOADS["toy"]
@@ -38,10 +38,10 @@ def test_the_schedule_is_the_one_that_the_engine_draws(shared):
     import jax
     import jax.numpy as jnp
 
-    from cfljax.cohort import Cohort
+    from cfljax.engine.simulate import simulate
+    from cfljax.experiment.batching import batches
+    from cfljax.federation.cohort import Cohort
     from cfljax.keys import fold, root
-    from cfljax.plan import batches
-    from cfljax.simulate import simulate
 
     run = run_of(TOY, 2, None)
     parts, batch = assemble.assemble(run), batches([run], 1)[0]
@@ -58,7 +58,7 @@ def test_the_schedule_is_the_one_that_the_engine_draws(shared):
 def test_first_models_are_those_of_the_run_and_names_lead_back(shared):
     from benchmarks.shared import flat_models
     from cfljax.keys import root
-    from cfljax.methods.common import first_model
+    from cfljax.methods.shared.common import first_model
 
     model = assemble.assemble(run_of(TOY, ROUNDS, None)).model
     named = {name[5:]: value for name, value in shared.items() if name.startswith("init/")}

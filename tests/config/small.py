@@ -4,8 +4,8 @@ import dataclasses
 
 from cfljax.config import Known, read_spec
 from cfljax.errors import DataError, SpecError
-from cfljax.options import NoOptions, option
 from cfljax.registry import Registry
+from cfljax.registry.options import NoOptions, option
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from cfljax.config import read_spec
-from cfljax.options import option
 from cfljax.registry import Entry
+from cfljax.registry.options import option
 from tests.config.small import BASE, HAS, SOURCES, Synthetic, runs, spec
 
 TOML = """
@@ -189,7 +189,7 @@ def test_reading_leaves_the_dict_alone():
 def test_reading_imports_neither_jax_nor_data_libraries():
     code = (
         "import sys; from tests.config.small import runs, BASE; runs(BASE, 'train.lr=0.1,0.2');"
-        "import cfljax.plan; print([m for m in ('jax', 'optax', 'pandas', 'sklearn') if m in sys.modules])"
+        "import cfljax.experiment.batching; print([m for m in ('jax', 'optax', 'pandas', 'sklearn') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 

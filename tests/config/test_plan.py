@@ -6,7 +6,7 @@ import pytest
 
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
-from cfljax.plan import amount, batches, check_memory, dry_run, halves, hyper_of, memory, static_key
+from cfljax.experiment.batching import amount, batches, check_memory, dry_run, halves, hyper_of, memory, static_key
 from tests.config.small import runs, spec
 
 SIZE = {"clients": 100, "pool_bytes": 10**6, "parameters": 1000}

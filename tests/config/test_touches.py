@@ -5,11 +5,11 @@ import math
 
 import pytest
 
-from cfljax import plan, privacy
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
-from cfljax.options import traced
-from cfljax.privacy import Draw
+from cfljax.experiment import batching, privacy
+from cfljax.experiment.privacy import Draw
+from cfljax.registry.options import traced
 from tests.config.small import runs, spec
 
 ROTATED = {"name": "digits", "partition": "rotated", "groups": 4, "clients": 20}
@@ -83,8 +83,8 @@ def test_nothing_is_no_table():
 
 def test_numbers_share_a_program(accountant):
     made = runs(spec(train={"privacy": {"clip": [1, 2], "noise": [0.0, 0.5]}, "attack": {"name": "noise", "share": [0.1, 0.2]}}))
-    assert len(made) == 8 and len({plan.static_key(run) for run in made}) == 1
-    assert traced(made[-1].train)["privacy.noise"] == 0.5 and plan.hyper_of(made[-1])["attack.share"] == 0.2
+    assert len(made) == 8 and len({batching.static_key(run) for run in made}) == 1
+    assert traced(made[-1].train)["privacy.noise"] == 0.5 and batching.hyper_of(made[-1])["attack.share"] == 0.2
     assert made[0].varies["train.attack"] == {"name": "noise", "share": 0.1, "factor": 1.0, "seed": 0}
 
 
@@ -127,7 +127,7 @@ def test_bytes_of_an_update():
     for way, wanted in (("none", 4000), ("int8", 1004), ("sign", 129), ({"name": "topk", "keep": 0.1}, 800)):
         (run,) = runs(spec(train={"compress": way}))
         assert run.train.vector_bytes(1000) == wanted
-        assert plan.communication(run, {"clients": 10, "parameters": 1000})[1] == 10 * wanted * run.train.rounds
+        assert batching.communication(run, {"clients": 10, "parameters": 1000})[1] == 10 * wanted * run.train.rounds
 
 
 def test_epsilon_is_that_of_the_gaussian_mechanism():

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfljax.data import describe as told
+from cfljax.commands import describe as told
+from cfljax.commands.data import main
 from cfljax.data import load
-from cfljax.data.__main__ import main
 from cfljax.errors import DataError
 from cfljax.types import Parts
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import cfljax
-from cfljax import sums
 from cfljax.config import read_spec
 from cfljax.config.identity import changes_of
 from cfljax.data import files, mapped, npz, prepared
 from cfljax.errors import DataError, SpecError
-from cfljax.options import option
+from cfljax.registry import checksums
+from cfljax.registry.options import option
 from cfljax.report.gather import collect
 from cfljax.types import Parts
 from tests.data.test_files import idx_folder
@@ -138,7 +138,7 @@ def test_word_vectors_count_by_their_contents(tmp_path):
 def test_runs_that_draw_their_data_from_their_own_seed_read_files_too(tmp_path):
     file = write(tmp_path / "mine.npz")
     found = runs("mine", file, seed="run")
-    assert found[0].contents == {"data": sums.sum_of_files([("npz", file)])}
+    assert found[0].contents == {"data": checksums.sum_of_files([("npz", file)])}
     assert found[0].id == id_of("mine", file, seed=0)
 
 
@@ -217,51 +217,51 @@ def large(tmp_path, monkeypatch):
     """A large file that has not been touched for a while, and how often it has been summed."""
     monkeypatch.setenv("CFLJAX_CACHE", str(tmp_path / "cache"))
     file, reads, real = tmp_path / "large", [], hashlib.file_digest
-    file.write_bytes(bytes(sums.LARGE))
+    file.write_bytes(bytes(checksums.LARGE))
     later = types.SimpleNamespace(time=lambda: time.time() + 10)
-    monkeypatch.setattr(sums, "time", later)
+    monkeypatch.setattr(checksums, "time", later)
     monkeypatch.setattr(hashlib, "file_digest", lambda *words: reads.append(1) or real(*words))
     return file, reads, later
 
 
 def test_a_large_file_is_summed_once(large):
     file, reads, _ = large
-    assert len({sums.sum_of_file(file) for _ in range(3)}) == 1 == len(reads)
+    assert len({checksums.sum_of_file(file) for _ in range(3)}) == 1 == len(reads)
 
 
 def test_a_change_that_keeps_size_and_time_of_a_large_file_is_seen(large):
     file, reads, _ = large
-    first, stat = sums.sum_of_file(file), file.stat()
+    first, stat = checksums.sum_of_file(file), file.stat()
     with file.open("r+b") as f:
         f.write(b"x")
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert file.stat().st_mtime_ns == stat.st_mtime_ns and sums.sum_of_file(file) != first
+    assert file.stat().st_mtime_ns == stat.st_mtime_ns and checksums.sum_of_file(file) != first
     other = file.with_name("other")
-    other.write_bytes(bytes(sums.LARGE - 1) + b"y")
+    other.write_bytes(bytes(checksums.LARGE - 1) + b"y")
     os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     other.replace(file)
-    assert sums.sum_of_file(file) == hashlib.sha256(bytes(sums.LARGE - 1) + b"y").hexdigest()
+    assert checksums.sum_of_file(file) == hashlib.sha256(bytes(checksums.LARGE - 1) + b"y").hexdigest()
 
 
 def test_the_sum_of_a_file_that_has_just_changed_is_not_kept(large):
     file, reads, later = large
     later.time = time.time
-    assert sums.sum_of_file(file) == sums.sum_of_file(file) and len(reads) == 2
+    assert checksums.sum_of_file(file) == checksums.sum_of_file(file) and len(reads) == 2
 
 
 def test_a_kept_sum_that_is_damaged_is_made_again(large, tmp_path):
     file, reads, _ = large
-    first = sums.sum_of_file(file)
+    first = checksums.sum_of_file(file)
     (kept,) = (tmp_path / "cache" / "sums").iterdir()
     for text in ("", "{}", "[]", kept.read_text()[:-9], kept.read_text().replace(first, "short")):
         kept.write_text(text)
-        assert sums.sum_of_file(file) == first
+        assert checksums.sum_of_file(file) == first
     assert len(reads) == 6
 
 
 def test_no_room_for_a_sum_costs_time_alone(large, tmp_path):
     (tmp_path / "cache").write_text("a file where a folder should be")
-    assert sums.sum_of_file(large[0]) == sums.sum_of_file(large[0])
+    assert checksums.sum_of_file(large[0]) == checksums.sum_of_file(large[0])
 
 
 def test_a_file_that_is_being_written_is_refused(tmp_path, monkeypatch):
@@ -274,7 +274,7 @@ def test_a_file_that_is_being_written_is_refused(tmp_path, monkeypatch):
 
     monkeypatch.setattr(hashlib, "file_digest", grows)
     with pytest.raises(DataError, match="growing: is being written; start again when it is whole"):
-        sums.sum_of_file(file)
+        checksums.sum_of_file(file)
 
 
 # --- users' own --------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from cfljax import cli
+from cfljax.commands import cli
 
 FENCE = re.compile(
     r'(?:<!-- test: (?P<mark>[^>]*?) -->\n)?^```(?P<lang>\w*)(?: title="(?P<title>[^"]+)")?[^\n]*\n(?P<text>.*?)^```$', re.M | re.S

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from cfljax.cli import COMMANDS
-from cfljax.completion import words_of
+from cfljax.commands.cli import COMMANDS
+from cfljax.commands.completion import words_of
 from tests.docs import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ class Said(NamedTuple):
 
     where: str
     module: str
-    """`cfljax.sweep`, `tests.drills.kill`, `docs/which.py`."""
+    """`cfljax.sweep`, `drills.kill`, `docs/which.py`."""
     rest: str
 
 
@@ -82,7 +82,7 @@ def flags(module: str) -> frozenset[str] | None:
 @cache
 def all_flags() -> frozenset[str]:
     """The flags of everything that has some."""
-    drills = [f"tests.drills.{path.stem}" for path in (ROOT / "tests" / "drills").glob("*.py")]
+    drills = [f"drills.{path.stem}" for path in (ROOT / "tests" / "drills").glob("*.py")]
     benchmarks = [f"benchmarks.{path.stem}" for path in (ROOT / "benchmarks").glob("*.py")]
     return frozenset().union(*(flags(each) or () for each in [*(f"cfljax.{name}" for name in COMMANDS), *drills, *benchmarks]))
 
@@ -109,7 +109,7 @@ def wrong(name: str, text: str) -> list[str]:
 
 def refused(said: Said) -> list[str]:
     """Why the parser of a command does not take a line that stands in a page."""
-    if said.module == "cfljax.completion":
+    if said.module == "cfljax.commands.completion":
         return []
     parser = importlib.import_module(f"{said.module}.__main__").parser()
     try:

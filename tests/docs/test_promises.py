@@ -6,15 +6,15 @@ import tomllib
 
 import pytest
 
-from cfljax.cli import COMMANDS
+from cfljax.commands.cli import COMMANDS
 from cfljax.config.train import Train
 from cfljax.data import SOURCES
 from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
+from drills.__main__ import DRILLS
 from tests.docs import promises
 from tests.docs.promises import PAGES, ROOT
-from tests.drills.__main__ import DRILLS
 
 CI = (ROOT / ".ci" / "run").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -59,7 +59,7 @@ def test_every_variable_of_the_environment_is_run():
 
 
 def test_every_drill_and_benchmark_is_run():
-    assert [name for name in DRILLS if not any("tests.drills" in text and name in text for text in promises.runs())] == []
+    assert [name for name in DRILLS if not any("drills" in text and name in text for text in promises.runs())] == []
     tests = tuple(path.read_text() for path in (ROOT / "tests" / "benchmarks").glob("*.py"))
     assert [name for name in BENCHMARKS if not any(promises.has(text, name) for text in tests)] == []
 
@@ -79,11 +79,11 @@ def test_what_runs_the_tests_runs_the_long_ones_and_names_the_slowest():
 
 
 def test_a_promise_that_is_not_kept_is_found():
-    block = "```\ncfljax run fedavg --seed two\npython -m tests.drills.kill --kount 3\n```\n"
+    block = "```\ncfljax run fedavg --seed two\npython -m drills.kill --kount 3\n```\n"
     page = f"Say `cfljax sweep --fast`, `cfljax swoop`, `… --nowhere` or\n{block}"
     assert promises.wrong("page", page) == [
         "page:3: cfljax.run refuses fedavg --seed two",
-        "page:4: tests.drills.kill has no --kount",
+        "page:4: drills.kill has no --kount",
         "page:1: cfljax.sweep has no --fast",
         "page:1: there is no command cfljax.swoop",
         "page:1: nothing has --nowhere",

@@ -5,13 +5,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from cfljax import engine
-from cfljax import simulate as simulation
 from cfljax.config import read_spec
+from cfljax.engine import program
+from cfljax.engine import simulate as simulation
 from cfljax.launch.sweep import Worker
-from cfljax.methods import together
-from tests.drills.common import Tally
-from tests.drills.differential import examples, folders, plans, reference, specs
+from cfljax.local import rounds
+from drills.common import Tally
+from drills.differential import examples, folders, plans, reference, specs
 
 SMALL = {
     "data": {"name": "blobs", "samples": 200, "partition": "label_permutation", "groups": 2, "clients": 6},
@@ -66,20 +66,20 @@ def compiled_anew():
 def test_plans_that_agree_and_one_that_forgets_a_block(monkeypatch, compiled_anew):
     table = plans.with_train(SMALL, plan={"stream": 2, "lanes": 1, "gram": 16, "devices": 1})
     assert plans.problems(table, Random(0), Tally()) == []
-    real = together._in_blocks
+    real = rounds._in_blocks
 
     def forgetful(part, jobs, mix, members, block):
         return real(part, jobs, mix.at[:, -block:].set(0), members, block)
 
-    monkeypatch.setattr(together, "_in_blocks", forgetful)
+    monkeypatch.setattr(rounds, "_in_blocks", forgetful)
     simulation.forget()
     assert any("models" in line for line in plans.problems(table, Random(0), Tally()))
 
 
 FAULTS = {
-    "a learning rate that decays a round early": (engine, "_decayed", lambda real: lambda hyper, t: real(hyper, t + 1), "models"),
+    "a learning rate that decays a round early": (program, "_decayed", lambda real: lambda hyper, t: real(hyper, t + 1), "models"),
     "a client that is not counted": (
-        engine.metrics,
+        program.metrics,
         "fairness",
         lambda real: lambda right, there: real(right, there.at[0].set(0)),
         "accuracy_worst10",

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from tests.drills import common, mutants, table
-from tests.drills.__main__ import DRILLS
-from tests.drills.common import Tally
-from tests.drills.methods import FIGURES
+from drills import common, mutants, table
+from drills.__main__ import DRILLS
+from drills.common import Tally
+from drills.methods import FIGURES
 
 FEW = {"kill": 2, "signals": 2, "processes": 1, "disk_full": 1, "corruption": 100, "edits": 3, "malformed": 20, "padding": 2}
 FEW |= {"order": 3, "devices": 2, "eager": 2, "kernels": 20, "degenerate": 10, "old_store": 2, "soak": 60, "hostile_files": 1}
@@ -20,7 +20,7 @@ FEW |= {"soak_rounds": 4000}
 
 def tried(name, path, *flags):
     """Run it as a person would, in a process of its own: pytest's hands are on standard error and on XLA's flags here."""
-    command = [sys.executable, "-m", f"tests.drills.{name}", *flags, "--json", str(path)]
+    command = [sys.executable, "-m", f"drills.{name}", *flags, "--json", str(path)]
     plain = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
     done = subprocess.run(command, cwd=common.ROOT, env=plain, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -38,7 +38,7 @@ def test_drill(name, tmp_path):
 @pytest.mark.parametrize("seed", [0, "new"])
 def test_random_examples_computed_in_two_ways(seed, tmp_path):
     seed = random.SystemRandom().randrange(10**6) if seed == "new" else seed
-    print(f"python -m tests.drills.differential --seconds 60 --seed {seed}")  # pytest shows it where the test fails
+    print(f"python -m drills.differential --seconds 60 --seed {seed}")  # pytest shows it where the test fails
     tried("differential", tmp_path / "figures.json", "--seconds", "60", "--seed", str(seed))
     assert json.loads((tmp_path / "figures.json").read_text())["tried"]
 
@@ -62,7 +62,7 @@ def test_drill_of_gradients(tmp_path):
 def test_drill_of_mutants(tmp_path):
     """Whatever lives of so few; that no more than a share of many does is a figure that is kept."""
     flags = ["--count", "1", "--seed", "5", "--only", "store", "--json", str(tmp_path / "figures.json")]
-    subprocess.run([sys.executable, "-m", "tests.drills.mutate", *flags], cwd=common.ROOT, capture_output=True, check=False)
+    subprocess.run([sys.executable, "-m", "drills.mutate", *flags], cwd=common.ROOT, capture_output=True, check=False)
     found = json.loads((tmp_path / "figures.json").read_text())
     assert found["tried"] == 1 and sum(found["counts"][name] for name in found["counts"] if name != "survivors") == 1
 
@@ -71,7 +71,7 @@ def test_drill_of_mutants(tmp_path):
 @pytest.mark.parametrize("name", ["fuzz_config", "fuzz_records"])
 def test_bytes_of_all_kinds_are_read_or_refused(name, tmp_path):
     pytest.importorskip("atheris")
-    command = [sys.executable, "-m", f"tests.drills.{name}", str(tmp_path / "corpus"), "-max_total_time=10", "-seed=5"]
+    command = [sys.executable, "-m", f"drills.{name}", str(tmp_path / "corpus"), "-max_total_time=10", "-seed=5"]
     done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(common.ROOT)}, capture_output=True, text=True)
     assert done.returncode == 0 and "DONE" in done.stderr, done.stderr[-3000:]
 
@@ -80,7 +80,7 @@ def test_results_that_are_kept_name_their_figure_bar_and_command():
     found = table.rows()
     text = table.table(found)
     for row in found:
-        assert row["command"].startswith("python -m tests.drills.") and row["bar"] and row["tried"] >= row["failed"]
+        assert row["command"].startswith("python -m drills.") and row["bar"] and row["tried"] >= row["failed"]
         assert f"| {row['figure']} | {row['what']} |" in text
 
 

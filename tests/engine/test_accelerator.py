@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.engine import Settings, make_program
+from cfljax.engine.program import Settings, make_program
 from cfljax.methods import METHODS
 from tests import toy
 

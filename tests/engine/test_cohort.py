@@ -4,8 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cfljax import assemble, cohort, keys
+from cfljax import keys
 from cfljax.config import read_spec
+from cfljax.experiment import assemble
+from cfljax.federation import cohort
 from cfljax.federation.pack import pad, reorder
 from tests import toy
 

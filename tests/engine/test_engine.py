@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from cfljax import data, keys
-from cfljax import simulate as simulation
-from cfljax.engine import Settings, _sample, _test_only
-from cfljax.evaluate import score
-from cfljax.launch import checkpoint
+from cfljax.engine import simulate as simulation
+from cfljax.engine.checkpoint import CheckpointMismatch, Spent
+from cfljax.engine.evaluate import score
+from cfljax.engine.program import Settings, _sample, _test_only
+from cfljax.engine.simulate import simulate
+from cfljax.launch import keeper
 from cfljax.methods import METHODS
-from cfljax.resume import CheckpointMismatch, Spent
-from cfljax.simulate import simulate
 from cfljax.types import Jobs, Method, Traffic
 from tests import toy
 from tests.reference import plain
@@ -98,7 +98,7 @@ def test_a_batch_resumes_from_a_checkpoint_with_the_same_bits(parts):
     whole = run(parts, settings, hypers, chunk_rounds=2, checkpoint=lambda make: saved.append(make()))
     assert [c.done for c in saved] == [2, 4]
     for point in saved:
-        again = checkpoint.from_arrays(*checkpoint.to_arrays(point))
+        again = keeper.from_arrays(*keeper.to_arrays(point))
         for a, b in zip(whole, run(parts, settings, hypers, resume=again), strict=True):
             assert a.models.tobytes() == b.models.tobytes() and a.labels.tobytes() == b.labels.tobytes()
             assert all(a.history[q].tobytes() == b.history[q].tobytes() for q in a.history)
@@ -271,7 +271,7 @@ def test_the_clients_that_stand_for_all_are_drawn_from_all_and_never_dummies():
 
 
 def test_an_evaluation_costs_the_least_of_a_few_looks_and_a_dear_one_is_looked_at_once(monkeypatch):
-    from cfljax import clock
+    from cfljax.engine import clock
 
     seconds, at, calls = [], [0.0], []
 

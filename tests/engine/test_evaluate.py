@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax import data, evaluate
+from cfljax import data
+from cfljax.engine import evaluate
 from cfljax.federation.pack import pad
 from cfljax.local import stream
 from tests import toy

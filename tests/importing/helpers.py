@@ -3,7 +3,7 @@
 import numpy as np
 from PIL import Image
 
-from cfljax.data.__main__ import main
+from cfljax.commands.data import main
 
 RNG = np.random.default_rng(0)
 

@@ -11,8 +11,8 @@ from PIL import Image
 
 import cfljax
 from cfljax import data
+from cfljax.commands.data import main
 from cfljax.data import mapped
-from cfljax.data.__main__ import main
 from cfljax.data.prepare import prepare
 from cfljax.errors import DataError
 from tests.importing.helpers import RNG, imported, pictures, refused, table

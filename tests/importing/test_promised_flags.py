@@ -4,7 +4,7 @@ import numpy as np
 from PIL import Image
 
 from cfljax import data
-from cfljax.data.__main__ import main
+from cfljax.commands.data import main
 
 
 def imported(*flags):

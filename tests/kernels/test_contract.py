@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax import keys, metrics
+from cfljax import keys
+from cfljax.engine import metrics
 from cfljax.kernels import angles, choose, cosine, cover, dissimilarity, inter_group, kmeans, mix, simplex, sketch, spectral
 
 rng = np.random.default_rng(0)

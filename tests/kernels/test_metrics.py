@@ -4,7 +4,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
-from cfljax import metrics
+from cfljax.engine import metrics
 from tests.kernels.compiled import compiled
 
 rng = np.random.default_rng(0)

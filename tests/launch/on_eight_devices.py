@@ -6,12 +6,14 @@ import sys
 import jax
 import numpy as np
 
-from cfljax import assemble, evaluate, mesh
 from cfljax.config import read_spec
-from cfljax.local.shards import sharded
+from cfljax.devices import mesh
+from cfljax.devices.placement import sharded
+from cfljax.engine import evaluate
+from cfljax.engine.simulate import simulate
+from cfljax.experiment import assemble
+from cfljax.experiment.batching import batches
 from cfljax.methods import METHODS
-from cfljax.plan import batches
-from cfljax.simulate import simulate
 
 CALM = {"cfl_sattler": {"min_rounds": 1, "eps1": 9.0, "eps2": 0.0}, "fl_hc": {"warmup_rounds": 1}, "joint": {"local_steps": 2}}
 """Options that make a method do in two rounds what it does in many."""

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from cfljax.engine.checkpoint import Checkpoint, Spent
 from cfljax.errors import SpecError
-from cfljax.launch.checkpoint import EVERY, Keeper, seconds_between
-from cfljax.resume import Checkpoint, Spent
+from cfljax.launch.keeper import EVERY, Keeper, seconds_between
 from cfljax.store import DamagedWarning, Store, provenance
 
 
@@ -39,7 +39,7 @@ def test_a_checkpoint_of_other_versions_is_not_left_without_a_word(tmp_path, mon
     keeper = Keeper(Store(tmp_path), "batch", every=0)
     keeper.save(checkpoint)
     facts = provenance() | {"versions": provenance()["versions"] | {"jax": "99.1"}}
-    monkeypatch.setattr("cfljax.launch.checkpoint.provenance", lambda: facts)
+    monkeypatch.setattr("cfljax.launch.keeper.provenance", lambda: facts)
     with pytest.warns(DamagedWarning, match=r"checkpoint batch is of no use: it was written by jax \S+ \(now 99.1\)"):
         assert keeper.load() is None
 

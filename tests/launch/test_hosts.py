@@ -34,7 +34,7 @@ WORDS = """
 import sys
 import numpy as np
 from cfljax import distributed
-from cfljax.distributed import Ended, Hosts
+from cfljax.devices.distributed import Ended, Hosts
 from cfljax.errors import SpecError
 
 number = int(sys.argv[2])
@@ -146,7 +146,7 @@ import os
 import jax
 from cfljax.methods import METHODS
 from cfljax.methods.fedavg import Config, make
-from cfljax.options import option
+from cfljax.registry.options import option
 import dataclasses
 
 def broken(config, model, solver):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cfljax import mesh
+from cfljax.devices import mesh
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from tests.launch.processes import FLAGS, finish, python

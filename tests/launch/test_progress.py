@@ -8,11 +8,11 @@ import sys
 import termios
 import threading
 
-from cfljax import progress
-from cfljax.progress import Progress, clock
+from cfljax.launch import progress
+from cfljax.launch.progress import Progress, clock
 
 SHOW = """
-from cfljax.progress import Progress
+from cfljax.launch.progress import Progress
 with Progress(20, 2, lines=2) as p:
     p.start("fedavg (seed 0)", 10, line=0)
     p.start("ifca (seed 1)", 10, line=1)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cfljax import mesh
 from cfljax.config import read_spec
+from cfljax.devices import mesh
 from cfljax.errors import SpecError
 from cfljax.launch import ray_task
 from cfljax.launch.ray_cluster import RayOptions, _Writer, carry_out_by_ray

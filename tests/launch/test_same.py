@@ -7,11 +7,11 @@ import sys
 import numpy as np
 import pytest
 
-from cfljax import distributed
 from cfljax.config import read_spec
+from cfljax.devices import distributed
 from cfljax.errors import DataError, SpecError
-from cfljax.launch import ray_task, together, workers
-from cfljax.launch.settled import OTHERS, mark
+from cfljax.launch import lockstep, ray_task, workers
+from cfljax.launch.plan_file import OTHERS, mark
 from cfljax.launch.sweep import Options, carry_out, lay_down
 from cfljax.store import Store
 from tests.data.test_contents import SMALL, write
@@ -47,7 +47,7 @@ def test_a_follower_and_a_task_with_other_data_say_so(table, tmp_path, monkeypat
     assert ray_task._batch(words).first.id == runs[0].id
     write(tmp_path / "mine.npz", seed=1)
     monkeypatch.setattr(distributed, "gather", lambda word: [first, word])
-    for says in (lambda: together.agree_on_start(read_spec(table)), lambda: ray_task._batch(words | {"sets": ["name=again"]})):
+    for says in (lambda: lockstep.agree_on_start(read_spec(table)), lambda: ray_task._batch(words | {"sets": ["name=again"]})):
         with pytest.raises(SpecError) as error:
             says()
         assert OTHERS in str(error.value) and "\n" not in str(error.value)

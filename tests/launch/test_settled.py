@@ -4,11 +4,12 @@ import jax
 import pytest
 
 from cfljax.config import read_spec
+from cfljax.devices import cores
+from cfljax.devices.mesh import AUTO, Shape
 from cfljax.errors import SpecError
-from cfljax.launch import devices, settled, workers
+from cfljax.launch import plan_file, workers
 from cfljax.launch.sweep import Options, carry_out
 from cfljax.launch.workers import carry_out_by_processes, share_of
-from cfljax.mesh import AUTO, Shape
 from cfljax.store import Store
 
 SMALL = {
@@ -29,15 +30,15 @@ def folder(tmp_path_factory):
 
 def test_a_new_folder_has_the_mesh_that_is_wanted_and_an_old_one_its_own(tmp_path):
     store, wanted = Store(tmp_path), Shape(2, 4)
-    assert settled.mesh_of(store, {}, wanted) == wanted and settled.mesh_of(store, {}, None) is None
-    assert settled.mesh_of(store, {"mesh": [2, 4]}, None) == settled.mesh_of(store, {"mesh": [2, 4]}, wanted) == wanted
+    assert plan_file.mesh_of(store, {}, wanted) == wanted and plan_file.mesh_of(store, {}, None) is None
+    assert plan_file.mesh_of(store, {"mesh": [2, 4]}, None) == plan_file.mesh_of(store, {"mesh": [2, 4]}, wanted) == wanted
     for before, words in [
         ({"mesh": None, "threads": 2}, "was begun with no mesh, as its plan.json says; leave out --mesh, or another folder"),
         ({"mesh": [1, 4]}, "was begun with --mesh runs=1,clients=4, as its plan.json says; give that, or another folder"),
         ({"mesh": AUTO}, "was begun with --mesh auto, as its plan.json says; give that, or another folder"),
     ]:
         with pytest.raises(SpecError) as error:
-            settled.mesh_of(store, before, wanted)
+            plan_file.mesh_of(store, before, wanted)
         assert str(error.value) == f"--mesh runs=2,clients=4: {tmp_path} {words}"
 
 
@@ -63,14 +64,14 @@ def test_a_mesh_that_the_devices_do_not_fit_is_refused_before_anything_runs(tmp_
 
 def test_the_plan_has_the_threads_and_devices_of_the_process_that_made_it(folder):
     plan = Store(folder).read_plan()
-    assert (plan["threads"], plan["devices"], plan["mesh"]) == (devices.threads(), jax.local_device_count(), None)
-    assert settled.unlike(Store(folder)) == []
+    assert (plan["threads"], plan["devices"], plan["mesh"]) == (cores.threads(), jax.local_device_count(), None)
+    assert plan_file.unlike(Store(folder)) == []
 
 
 def test_a_process_says_what_of_the_plan_it_cannot_keep_to(tmp_path):
     store = Store(tmp_path)
     store.write_plan({"devices": 63, "threads": 65})
-    first, second = settled.unlike(store)
+    first, second = plan_file.unlike(store)
     assert f"{tmp_path} was begun with 63 devices" in first and f"{tmp_path} was begun with 65 threads" in second
     assert first.endswith("agrees with the rest to rounding, not to the last bit")
 

@@ -5,13 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax import assemble, execution, keys
+from cfljax import keys
 from cfljax.config import read_spec
+from cfljax.devices import spread
 from cfljax.errors import SpecError
-from cfljax.local import lanes, spread
-from cfljax.local.plan import Plan
-from cfljax.methods.together import train_together
-from cfljax.types import Jobs
+from cfljax.experiment import assemble, execution
+from cfljax.local import lanes
+from cfljax.local.rounds import train_together
+from cfljax.types import Jobs, Plan
 from tests import toy
 from tests.methods import contract
 

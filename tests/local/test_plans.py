@@ -13,10 +13,10 @@ import pytest
 from cfljax import data, keys, models
 from cfljax.local import gram, speed
 from cfljax.local import products as inner_products
-from cfljax.local.plan import LADDER, Plan, gram_sizes
+from cfljax.local.rounds import train_together
 from cfljax.local.schedule import Work
-from cfljax.methods.together import train_together
-from cfljax.types import Jobs
+from cfljax.local.sizes import LADDER, gram_sizes
+from cfljax.types import Jobs, Plan
 from tests import toy
 from tests.methods import contract
 
@@ -139,7 +139,7 @@ def test_participants_in_blocks_as_all_at_once(name):
 
 
 def test_the_discrepancy_of_sketched_updates_is_near():
-    from cfljax.methods.together import tell, train_together
+    from cfljax.local.rounds import tell, train_together
     from cfljax.types import Cohort, Traffic
 
     federation, model = toy.federation(clients=40), toy.model(200)
@@ -214,7 +214,7 @@ def test_clients_are_dealt_by_what_their_way_of_training_costs(monkeypatch):
     less = np.asarray(solver.costs(federation, jobs._replace(work=jnp.full(federation.clients, 0.5))))
     assert whole.any() and np.allclose(less[whole], found[whole] / 2, rtol=0.05)  # a straggler's steps are half as many
     given = []
-    monkeypatch.setattr("cfljax.methods.together.deal_out", lambda costs, *_: given.append(costs))
+    monkeypatch.setattr("cfljax.local.rounds.deal_out", lambda costs, *_: given.append(costs))
     hyper, nothing = {"lr": jnp.float32(0.05)}, jnp.zeros((3, model.size))
     train_together(solver, keys.root(2), federation, jobs, hyper, jnp.zeros((3, federation.clients)), nothing)
     assert np.array_equal(given[0], found)

@@ -5,14 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax import assemble, execution, keys
+from cfljax import keys
 from cfljax.config import read_spec
+from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
+from cfljax.experiment import assemble, execution
 from cfljax.federation.gather import client_rows, samples
 from cfljax.local import products, speed
-from cfljax.local.plan import Plan, gram_sizes
-from cfljax.simulate import simulate
-from cfljax.types import Jobs
+from cfljax.local.sizes import gram_sizes
+from cfljax.types import Jobs, Plan
 from tests import toy
 
 BLOBS = {"name": "blobs", "samples": 600, "features": 6, "classes": 4, "partition": "quantity", "clients": 12, "normalise": "none"}

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax.local import spread
-from cfljax.local.plan import Plan
+from cfljax.devices import spread
+from cfljax.types import Plan
 
 
 def test_jobs_are_dealt_longest_first_to_the_least_busy():

@@ -6,12 +6,12 @@ import jax
 import numpy as np
 
 from cfljax import data
-from cfljax.engine import Settings
+from cfljax.engine.program import Settings
+from cfljax.engine.simulate import simulate
 from cfljax.federation import PARTITIONS
 from cfljax.federation.pack import pack
 from cfljax.methods import METHODS
-from cfljax.options import static, traced
-from cfljax.simulate import simulate
+from cfljax.registry.options import static, traced
 from tests import toy
 
 ROUNDS = 4

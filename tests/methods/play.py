@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cfljax import engine, keys
+from cfljax import keys
+from cfljax.engine import program
 from cfljax.methods import METHODS
-from cfljax.methods.common import first_model
+from cfljax.methods.shared.common import first_model
 from tests import toy
 
 
@@ -36,10 +37,10 @@ def compiled(name, options, participants, work, sequential=True):
     entry, model = METHODS.entry(name), toy.model()
     config = METHODS.check(name, dict(options), f"method.{name}")
     method = entry.make(config, model, toy.solver(model, sequential=sequential, **dict(work)))
-    settings = engine.Settings(rounds=1, participants=participants)
+    settings = program.Settings(rounds=1, participants=participants)
 
     def step(key, state, federation, hyper, t):
-        return engine._round(method, settings, key, state, federation, hyper, t)
+        return program._round(method, settings, key, state, federation, hyper, t)
 
     return method, jax.jit(step), jax.jit(method.init)
 

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cfljax import cohort, keys
+from cfljax import keys
+from cfljax.federation import cohort
 from cfljax.methods import METHODS
-from cfljax.options import static, traced
+from cfljax.registry.options import static, traced
 from tests import toy
 
 

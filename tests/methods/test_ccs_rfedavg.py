@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from cfljax.config import Train
-from cfljax.engine import Settings
+from cfljax.engine.program import Settings
+from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.methods.ccs_rfedavg import class_counts
-from cfljax.simulate import simulate
 from tests import toy
 from tests.methods.play import broken, identical, play, start
 from tests.reference import ccs_rfedavg as reference

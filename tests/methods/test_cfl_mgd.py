@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax import simulate
-from cfljax.engine import Settings
+from cfljax.engine import simulate
+from cfljax.engine.program import Settings
 from cfljax.errors import SpecError
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
-from cfljax.methods.choice import halves
+from cfljax.methods.shared.choice import halves
 from cfljax.types import Cohort
 from tests.methods import rounds
 from tests.methods.test_ifca import close, federation

@@ -6,11 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from cfljax import simulate as simulation
-from cfljax.engine import Settings, make_program
+from cfljax.engine import simulate as simulation
+from cfljax.engine.program import Settings, make_program
 from cfljax.federation.pack import pad, reorder
 from cfljax.methods import METHODS
-from cfljax.options import static, traced
+from cfljax.registry.options import static, traced
 from tests import toy
 from tests.methods import contract
 from tests.methods.contract import ROUNDS, model, run, same_bits

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax.engine import Settings
+from cfljax.engine.program import Settings
+from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
-from cfljax.methods.common import first_model
-from cfljax.simulate import simulate
+from cfljax.methods.shared.common import first_model
 from tests import toy
 from tests.methods import rounds
 from tests.reference import plain
@@ -95,9 +95,7 @@ def test_whoever_is_scored_without_a_group_gets_the_learning_rate_of_the_round()
     model = toy.model()
     method = METHODS.entry("fedavg").make(METHODS.check("fedavg", {}, "method"), model, toy.solver(model))
     seen = lambda state, federation, hyper: jnp.where(hyper["lr"] < 0.3, 1, 0) * jnp.ones(12, jnp.int32)  # noqa: E731
-    pair = method._replace(
-        models=lambda state: (jnp.stack([state.models[0], 0 * state.models[0]]), state.labels), score=seen
-    )
+    pair = method._replace(models=lambda state: (jnp.stack([state.models[0], 0 * state.models[0]]), state.labels), score=seen)
     hyper = {"lr": 1.0, "lr_decay": 0.5}
     (out,) = simulate(pair, model, federation(), Settings(3, 4, evaluations=4), [0], [hyper])
     by_zeros = np.abs(out.history["loss"] - np.log(4)) < 1e-5

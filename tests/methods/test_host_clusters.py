@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from cfljax.config import Train
-from cfljax.engine import Settings
+from cfljax.engine.program import Settings
+from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.federation.pack import reorder
 from cfljax.kernels import host
 from cfljax.kernels.angles import angle_matrix
-from cfljax.methods import METHODS, cfl_sattler, inside, pacfl
+from cfljax.methods import METHODS, cfl_sattler, pacfl
 from cfljax.methods import fl_hc as fl_hc_module
-from cfljax.methods.common import traffic
-from cfljax.simulate import simulate
+from cfljax.methods.shared import host_clusters
+from cfljax.methods.shared.common import traffic
 from cfljax.types import Cohort
 from tests import toy
 from tests.methods.play import broken, identical, play, start
@@ -336,9 +337,9 @@ def test_pacfl_clusters_as_scipy_does(linkage, threshold):
 
 
 def test_a_late_client_is_sent_all_models_in_use_once():
-    found = inside.Found(jnp.zeros((4, 3)), jnp.array([0, 1, -1, -1]), jnp.array([True, True, True, False]))
+    found = host_clusters.Found(jnp.zeros((4, 3)), jnp.array([0, 1, -1, -1]), jnp.array([True, True, True, False]))
     cohort = Cohort(jnp.arange(4), jnp.array([True, True, True, False]), jnp.ones(4), jnp.int32(2))
-    sent = inside.with_joining(traffic(cohort), cohort, found)
+    sent = host_clusters.with_joining(traffic(cohort), cohort, found)
     assert [int(n) for n in sent] == [1 + 1 + 3, 3, 0, 0]
 
 

@@ -5,12 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax import keys, simulate
-from cfljax.engine import Settings
+from cfljax import keys
+from cfljax.engine import simulate
+from cfljax.engine.program import Settings
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
-from cfljax.methods.choice import losses_of, shared_out
-from cfljax.methods.common import first_models
+from cfljax.methods.shared.choice import losses_of, shared_out
+from cfljax.methods.shared.common import first_models
 from cfljax.types import Cohort
 from tests import toy
 from tests.methods import rounds

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax import keys, simulate
-from cfljax.engine import Settings
+from cfljax import keys
+from cfljax.engine import simulate
+from cfljax.engine.program import Settings
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.methods import joint as module

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cfljax.errors import SpecError
-from cfljax.methods.common import first_model
 from cfljax.methods.ocfl import ROUND_UP
+from cfljax.methods.shared.common import first_model
 from tests import toy
 from tests.methods import rounds
 from tests.reference import once, plain

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from cfljax.config import Train
-from cfljax.engine import Settings
+from cfljax.engine.program import Settings
+from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.federation.pack import pad
 from cfljax.methods import METHODS
 from cfljax.methods.fedbcd import step_counts
-from cfljax.options import traced
-from cfljax.simulate import simulate
+from cfljax.registry.options import traced
 from tests import toy
 from tests.methods.play import broken, play, start
 from tests.reference import ditto, fedbcd, plain

@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from cfljax import assemble, cohort, keys, privacy
+from cfljax import keys
 from cfljax.config import read_spec
+from cfljax.experiment import assemble, privacy
+from cfljax.experiment.privacy import Draw
+from cfljax.federation import cohort
 from cfljax.kernels.mix import mix_models, mix_updates, weights_by
 from cfljax.local.send import Sending, rule
 from cfljax.methods import METHODS
 from cfljax.methods.fedbcd import State
-from cfljax.options import static, traced
-from cfljax.privacy import Draw
+from cfljax.registry.options import static, traced
 from tests import toy
 from tests.methods import contract
 

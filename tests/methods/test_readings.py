@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from cfljax.methods import METHODS, listing
+from cfljax.commands import listing
+from cfljax.methods import METHODS
 
 PUBLISHED = [name for name in METHODS if listing.describe(name).paper]
 

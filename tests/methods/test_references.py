@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.engine import Settings
+from cfljax.engine.program import Settings
+from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
-from cfljax.methods.common import first_model
-from cfljax.simulate import simulate
+from cfljax.methods.shared.common import first_model
 from tests import toy
 from tests.reference import fedavg as reference
 from tests.reference import plain

@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax import engine, keys
+from cfljax import keys
+from cfljax.engine import program
 from cfljax.errors import SpecError
 from cfljax.kernels.sketch import SIZE
-from cfljax.methods import METHODS, ccs_rfedavg, pretrain
+from cfljax.methods import METHODS, ccs_rfedavg
+from cfljax.methods.shared import pretrain
 from tests import toy
 
 MODEL = toy.model(hidden=700)  # 7,704 parameters: more than a sketch has numbers
@@ -53,8 +55,8 @@ def rounds_of(name, federation, stream, rounds=3, **options):
     hyper |= {"eps1": jnp.float32(9), "eps2": jnp.float32(0), "gamma_max": jnp.float32(0)}
     config = METHODS.check(name, options, f"method.{name}")
     method = METHODS.entry(name).make(config, MODEL, toy.solver(MODEL, epochs=2, stream=stream))
-    settings = engine.Settings(rounds=1, participants=12)
-    step = jax.jit(lambda s, t: engine._round(method, settings, keys.root(0), s, federation, hyper, t))
+    settings = program.Settings(rounds=1, participants=12)
+    step = jax.jit(lambda s, t: program._round(method, settings, keys.root(0), s, federation, hyper, t))
     setup = {} if method.setup is None else method.setup(keys.root(0), federation, hyper)
     state = method.init(keys.root(0), federation, hyper, jax.tree.map(jnp.asarray, setup))
     memory = step.lower(state, jnp.int32(0)).compile().memory_analysis().temp_size_in_bytes

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import cfljax
-from cfljax import engine, keys, simulate
+from cfljax import keys
+from cfljax.engine import program as engine
+from cfljax.engine import simulate
 from cfljax.local.send import Sending, exact_share
 from cfljax.methods import METHODS
-from cfljax.options import static, traced
+from cfljax.registry.options import static, traced
 from cfljax.types import Jobs
 from tests import toy
 from tests.methods import contract

@@ -2,11 +2,11 @@
 
 import contextlib
 
-from cfljax import plugins
+from cfljax.config import plugins
 from cfljax.data import SOURCES
+from cfljax.engine.metrics import METRICS
 from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
-from cfljax.metrics import METRICS
 from cfljax.models import MODELS
 
 REGISTRIES = (METHODS, MODELS, PARTITIONS, SOURCES, METRICS)

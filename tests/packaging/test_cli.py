@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from cfljax import __version__, cli
-from cfljax.completion import SHELLS, words_of
+from cfljax import __version__
+from cfljax.commands import cli
+from cfljax.commands.completion import SHELLS, words_of
 from tests.packaging.own import forgotten
 
 
 @pytest.fixture(autouse=True)
 def signals(monkeypatch):
     """Commands take over the signals of their process; here that is pytest's."""
-    monkeypatch.setattr("cfljax.command._end_soon_after_signals", lambda: None)
+    monkeypatch.setattr("cfljax.commands.command._end_soon_after_signals", lambda: None)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():

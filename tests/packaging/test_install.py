@@ -16,7 +16,7 @@ import cfljax
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXAMPLE = '''
+EXAMPLE = """
 import dataclasses
 
 import cfljax
@@ -44,7 +44,7 @@ results: cfljax.Results = cfljax.sweep("spec.toml", out="results/x", sets=["trai
 again = cfljax.load("results/x")
 for each in again:
     print(each.method, each.labels, again.to_pandas())
-'''
+"""
 
 
 def test_names_of_the_package_are_there():
@@ -121,7 +121,7 @@ def built(tmp_path_factory):
 def test_the_wheel_has_what_it_needs_and_nothing_else(built):
     (wheel,) = built.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    for name in ("cfljax/py.typed", "cfljax/quickstart.toml", "cfljax/report/web/page.html", "cfljax/sinks/wandb.py"):
+    for name in ("cfljax/py.typed", "cfljax/config/quickstart.toml", "cfljax/report/web/page.html", "cfljax/sinks/wandb.py"):
         assert name in names
     assert {n.split("/")[0] for n in names} == {"cfljax", next(n.split("/")[0] for n in names if ".dist-info/" in n)}
 

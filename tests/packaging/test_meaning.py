@@ -17,7 +17,7 @@ import pytest
 import cfljax
 from cfljax.config import read_spec
 from cfljax.errors import SpecWarning
-from cfljax.meaning import meaning
+from cfljax.registry.meaning import meaning
 from tests.packaging.test_plugins import SMALL
 
 ROOT = Path(__file__).parents[2]
@@ -160,7 +160,7 @@ def test_what_cannot_be_told_is_said_in_one_line():
     with pytest.warns(SpecWarning) as told:
         first = id_now("fedavg", **table)
     assert [str(w.message) for w in told] == [
-        'metric "odd": depends on lock[\'inner\'] (builtins.list_iterator), whose contents cannot be made part of the id of its '
+        "metric \"odd\": depends on lock['inner'] (builtins.list_iterator), whose contents cannot be made part of the id of its "
         "runs; when they change, use another results folder"
     ]
     with warnings.catch_warnings():

@@ -2,11 +2,11 @@
 
 import pytest
 
+from cfljax.commands.sweep import _for_workers, _shard, parser
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.launch.sweep import Options, carry_out, lay_down
 from cfljax.store import Store
-from cfljax.sweep.__main__ import _for_workers, _shard, parser
 
 SPEC = {
     "data": {"name": "blobs", "samples": 60, "partition": "iid", "clients": 3},

@@ -5,14 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from cfljax import command
+from cfljax.commands import command
+from cfljax.commands.report import parser, run
 from cfljax.errors import SpecError
-from cfljax.report.__main__ import parser, run
 from cfljax.report.against import against
 from cfljax.report.claims import Measured, interval, verdict
 from cfljax.report.published import Cell, Claim, Published, read_published
 from cfljax.report.take import Take, read_take
-from cfljax.result import Result
+from cfljax.results.result import Result
 from cfljax.store import Store
 from tests.report import synthetic
 
@@ -110,7 +110,7 @@ def test_the_overview_says_what_size_was_run_and_counts_only_claims_of_the_paper
 
 def test_each_folder_of_a_table_has_its_command(place):
     store = Store(place / "more")
-    store.write_spec("# --set model={name=\"cnn\"}\n")
+    store.write_spec('# --set model={name="cnn"}\n')
     store.write_plan({"name": "a small sweep", "units": []})
     page = against([place / "runs", place / "more"], [place / "published.toml"])
     first = "experiments/small.toml --set size=small`  \nSize small: `seeds = [0, 1]`.  \n"

@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from cfljax import command
-from cfljax.report.__main__ import parser, run
+from cfljax.commands import command
+from cfljax.commands.report import parser, run
 from cfljax.store import Store
 from tests.report import synthetic
 
@@ -67,7 +67,7 @@ def test_an_empty_folder_is_no_mistake(tmp_path, capsys):
 
 def test_help_has_examples_and_nothing_heavy_is_imported_for_it():
     code = (
-        "import sys, cfljax.report.__main__ as m; m.parser().print_help(); "
+        "import sys, cfljax.commands.report as m; m.parser().print_help(); "
         "print(sorted({'jax', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)))"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -7,7 +7,7 @@ import numpy as np
 from cfljax.report import tables
 from cfljax.report.compare import rows
 from cfljax.report.gather import collect
-from cfljax.result import Results
+from cfljax.results.result import Results
 from cfljax.store import Store
 from tests.report import synthetic
 

@@ -9,16 +9,16 @@ import time
 import pytest
 
 import cfljax
-from cfljax import command
+from cfljax.commands import command
+from cfljax.commands.load import parser as load_parser
+from cfljax.commands.load import run as load_command
+from cfljax.commands.sweep import parser as sweep_parser
+from cfljax.commands.sweep import run as sweep_command
 from cfljax.errors import SpecError
-from cfljax.load.__main__ import parser as load_parser
-from cfljax.load.__main__ import run as load_command
-from cfljax.options import show
+from cfljax.registry.options import show
 from cfljax.sinks import SINKS, feed
 from cfljax.sinks.feed import Feed, following
 from cfljax.store import Store
-from cfljax.sweep.__main__ import parser as sweep_parser
-from cfljax.sweep.__main__ import run as sweep_command
 from tests.report import synthetic
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cfljax.errors import StoreError
-from cfljax.result import Results
+from cfljax.results.result import Results
 from cfljax.store import Store, verify
 from cfljax.store.compact import LARGEST, compact
 from tests.report import synthetic

@@ -3,9 +3,9 @@
 import pandas as pd
 import pytest
 
-from cfljax import command
-from cfljax.load.__main__ import parser, run
-from cfljax.result import Results
+from cfljax.commands import command
+from cfljax.commands.load import parser, run
+from cfljax.results.result import Results
 from cfljax.store import Store
 from tests.store.helpers import make_arrays, make_record
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 import cfljax
+from cfljax.commands import report
 from cfljax.config import identity, read_spec
 from cfljax.config.identity import Change
 from cfljax.data import SOURCES, reads_files
 from cfljax.models import MODELS
-from cfljax.report import __main__ as report
 from cfljax.report.content import read
 from cfljax.report.page import page
-from cfljax.result import Results
+from cfljax.results.result import Results
 from cfljax.store import OlderWarning, Store, older
 from tests.store.helpers import make_arrays, make_record
 

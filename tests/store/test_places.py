@@ -3,7 +3,7 @@
 import pytest
 
 from cfljax.report.gather import collect
-from cfljax.result import Results
+from cfljax.results.result import Results
 from cfljax.store import Store
 from cfljax.store.places import by_contents
 from tests.store.helpers import make_arrays, make_record

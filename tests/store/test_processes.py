@@ -212,6 +212,7 @@ def test_several_processes_do_each_unit_once_though_one_is_killed(tmp_path):
 
 
 def test_importing_the_store_loads_no_pandas():
-    code = "import sys, cfljax.store, cfljax.result; print({'pandas', 'matplotlib', 'sklearn', 'pyarrow'} & set(sys.modules))"
+    code = "import sys, cfljax.store, cfljax.results.result\n"
+    code += "print({'pandas', 'matplotlib', 'sklearn', 'pyarrow'} & set(sys.modules))"
     with python(code) as process:
         assert process.communicate(timeout=60)[0] == "set()\n"

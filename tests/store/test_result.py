@@ -1,9 +1,8 @@
-
 import numpy as np
 import pytest
 
 from cfljax.errors import StoreError
-from cfljax.result import Results
+from cfljax.results.result import Results
 from cfljax.store import DamagedWarning, Store
 from tests.store.helpers import make_arrays, make_record
 

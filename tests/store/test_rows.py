@@ -12,7 +12,7 @@ from cfljax.errors import SpecError
 from cfljax.report import tables
 from cfljax.report.compare import rows as table_of
 from cfljax.report.gather import collect
-from cfljax.result import Results
+from cfljax.results.result import Results
 from cfljax.store import Store
 from tests.report import synthetic
 from tests.store.helpers import make_arrays, make_record

@@ -1,0 +1,1 @@
+"""The commands: what people type, and what it prints."""

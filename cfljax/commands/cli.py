@@ -1,0 +1,66 @@
+"""The console command: `cfljax sweep`, `cfljax run`, … are `python -m cfljax.sweep`, `python -m cfljax.run`, …"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from cfljax.commands import command
+from cfljax.commands.names import COMMANDS
+
+_HELP = f"""usage: cfljax COMMAND …
+
+Clustered federated learning, simulated fast.
+
+{chr(10).join(f"  {name:<11} {about}" for name, about in COMMANDS.items())}
+  completion  print completion for bash, zsh or fish
+
+`cfljax COMMAND --help` says more; every command is also `python -m cfljax.COMMAND`.
+
+examples:
+  cfljax sweep
+  cfljax run ifca --set method.clusters=4 --set data.partition=rotated
+  cfljax completion bash > ~/.local/share/bash-completion/completions/cfljax"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of `cfljax …`."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    name = words[0] if words else "--help"
+    command.take_any_terminal()
+    if name in ("--help", "-h"):
+        print(_HELP)
+        return 0
+    if name == "--version":
+        from cfljax import __version__
+
+        print(f"cfljax {__version__}")
+        return 0
+    if name == "completion":
+        return _completion(words[1:])
+    if name not in COMMANDS:
+        from cfljax.errors import suggest
+
+        print(f"cfljax: {name}: there is no such command{suggest(name, [*COMMANDS, 'completion'])}", file=sys.stderr)
+        return 2
+    module = importlib.import_module(f"cfljax.commands.{name}")
+    if name == "data":
+        return int(module.main(words[1:], "cfljax data"))
+    parser = module.parser()
+    parser.prog = f"cfljax {name}"
+    return command.main(module.run, parser, words[1:])
+
+
+def _completion(words: list[str]) -> int:
+    from cfljax.commands.completion import SHELLS
+
+    if len(words) != 1 or words[0] not in SHELLS:
+        print(f"cfljax completion: say for which shell: {', '.join(SHELLS)}", file=sys.stderr)
+        return 2
+    print(SHELLS[words[0]]())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""`python -m cfljax.data`: what data there is, how a partition looks, and getting more."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any, NoReturn
+
+from cfljax.commands import command
+from cfljax.errors import SpecError
+
+_EXAMPLES = """examples:
+  python -m cfljax.data list
+  python -m cfljax.data prepare mnist                     into $CFLJAX_DATA, else the cache
+  python -m cfljax.data prepare emnist/balanced --dir ~/tfds
+  python -m cfljax.data import photos/ --shape 32x32                  a folder per class
+  python -m cfljax.data import visits.csv --label sick --user hospital --name visits
+  python -m cfljax.data import saved_dataset/ --user speaker_id       what save_to_disk of Hugging Face's datasets wrote
+  python -m cfljax.data describe digits --set data.partition=rotated --set data.groups=4 --set data.clients=20
+  python -m cfljax.data describe mnist --set data.partition=dirichlet --png who-holds-what.png
+
+Data sets are looked for in $CFLJAX_DATA (NAME.npz, or a folder NAME/: imported, or IDX, CIFAR or LEAF files), in $CFLJAX_CACHE, and
+among what tensorflow-datasets has prepared."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SpecError(f"{message} (see python -m cfljax.data --help)")
+
+
+def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
+    """The flags."""
+    form: Any = argparse.RawDescriptionHelpFormatter
+    made = _Parser(prog, description=__doc__, epilog=_EXAMPLES, formatter_class=form)
+    commands = made.add_subparsers(dest="command", required=True, metavar="list | prepare | import | describe")
+    commands.add_parser("list", help="data sets that are here, and some that can be had", epilog=_EXAMPLES, formatter_class=form)
+    prepare = commands.add_parser("prepare", help="download a data set", epilog=_EXAMPLES, formatter_class=form)
+    prepare.add_argument("name", help="mnist, cifar10, … or any image classification set of tensorflow-datasets")
+    prepare.add_argument("--dir", help="where to keep it (then set data.path to it)")
+    _import_parser(commands.add_parser("import", help="take over your own data", epilog=_EXAMPLES, formatter_class=form))
+    describe = commands.add_parser("describe", help="how a partition looks", epilog=_EXAMPLES, formatter_class=form)
+    describe.add_argument("name")
+    describe.add_argument("--set", action="append", default=[], metavar="data.KEY=VALUE", help="as in a sweep")
+    describe.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own sources and partitions")
+    describe.add_argument("--png", metavar="FILE", help="draw who holds which classes")
+    return made
+
+
+def _import_parser(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("source", help="images in folders by class, CSV, Parquet, LEAF, NumPy, or a saved Hugging Face data set")
+    add("--name", help="what specs call it (default: the name of the file or folder)")
+    add("--kind", choices=("images", "csv", "parquet", "leaf", "numpy", "datasets"), help="if it cannot be told from the source")
+    add("--label", metavar="COLUMN", help="column of the labels (default: label, class, target or y)")
+    add("--user", metavar="COLUMN", help="column that says who owns a sample: one client each (default: user or client)")
+    add("--x", metavar="COLUMNS", default="", help="columns of the samples, with commas (default: all others)")
+    add("--drop", metavar="COLUMNS", default="", help="columns to leave out")
+    add("--one-hot", metavar="COLUMNS", default="", help="columns whose values are kinds, such as cities")
+    add("--shape", metavar="32x32", default="", help="of a sample: images are brought to this size, numbers put into this shape")
+    add("--grey", action="store_true", help="one channel for all images")
+    add("--by-user", action="store_true", help="images: folders are USER/CLASS/image.png")
+    add("--test", metavar="PLACE", help="where the test samples are (default: a test folder or split, else a share of each owner)")
+    add("--test-fraction", type=float, default=0.2, metavar="SHARE", help="without test samples, so many are set apart (0.2)")
+    add("--dir", help="where to keep it (default: $CFLJAX_DATA, else the cache)")
+    add("--replace", action="store_true", help="over an earlier one of that name")
+
+
+def main(argv: list[str] | None = None, prog: str = "python -m cfljax.data") -> int:
+    """Run the command; the exit code."""
+    return command.main(run, parser(prog), argv)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out what the flags ask for."""
+    _COMMANDS[arguments.command](arguments)
+    sys.stdout.flush()
+    return 0
+
+
+def _list(_: argparse.Namespace) -> None:
+    from cfljax.data import SOURCES, reads_files
+    from cfljax.data.files import folders, local_names, prepared_names
+    from cfljax.data.prepare import COMMON
+
+    print("built in")
+    for name in SOURCES:
+        print(f"  {name:<18} {SOURCES.entry(name).summary}")
+    local, prepared = local_names(), prepared_names()
+    print(f"files in {', '.join(map(str, folders(None)))}" + ("" if os.environ.get("CFLJAX_DATA") else "; CFLJAX_DATA is not set"))
+    for name, place in local.items():
+        print(f"  {name:<18} {place}" + ("" if reads_files(name) else " (out of reach: the built-in set has this name; rename it)"))
+    if not local:
+        print("  none")
+    print("tensorflow-datasets")
+    for name in sorted({*COMMON, *prepared}):
+        have = f"prepared in {prepared[name]}" if name in prepared else f"python -m cfljax.data prepare {name}"
+        if name in prepared or name not in local:
+            print(f"  {name:<18} {have}")
+
+
+def _prepare(arguments: argparse.Namespace) -> None:
+    from cfljax.data.prepare import prepare
+
+    place = prepare(arguments.name, arguments.dir)
+    print(f"{arguments.name} is in {place}" + (f'; use it with data.path = "{arguments.dir}"' if arguments.dir else ""))
+
+
+def _import(arguments: argparse.Namespace) -> None:
+    from cfljax.data.importing import import_data
+    from cfljax.data.mapped import read
+    from cfljax.data.parts import Wanted
+
+    wanted = Wanted(
+        label=arguments.label,
+        user=arguments.user,
+        x=_words(arguments.x),
+        drop=_words(arguments.drop),
+        one_hot=_words(arguments.one_hot),
+        shape=_shape(arguments.shape),
+        grey=arguments.grey,
+        by_user=arguments.by_user,
+        test=arguments.test,
+        test_fraction=arguments.test_fraction,
+    )
+    place = import_data(arguments.source, arguments.name, arguments.kind, wanted, arguments.dir, arguments.replace)
+    source = read(place.name, place)
+    owners = "" if source.user_train is None else f", {len(set(source.user_train.tolist()))} owners"
+    print(f"{place.name}: {len(source.y_train)} training and {len(source.y_test)} test samples of shape "
+          f"{list(source.x_train.shape[1:])} ({source.x_train.dtype}), {source.classes} classes{owners}, in {place}")  # fmt: skip
+    table = f'name = "{place.name}"' + (', partition = "user"' if owners else ', partition = "dirichlet", clients = 20')
+    print(f"use it with: data = {{ {table}{f', path = {chr(34)}{place}{chr(34)}' if arguments.dir else ''} }}")
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    parts = text.lower().replace("×", "x").split("x") if text else []
+    if not all(part.isascii() and part.isdigit() and len(part) < 6 and int(part) for part in parts):
+        raise SpecError(f"--shape {text}: must be numbers with x between them, as in 32x32")
+    if len(parts) not in (0, 2, 3):
+        raise SpecError(f"--shape {text}: must be height x width, or height x width x channels")
+    return tuple(map(int, parts))
+
+
+def _describe(arguments: argparse.Namespace) -> None:
+    from cfljax.commands.describe import describe
+    from cfljax.config.plugins import load
+
+    load(arguments.plugin)
+    print(describe(arguments.name, arguments.set, arguments.png))
+
+
+_COMMANDS = {"list": _list, "prepare": _prepare, "import": _import, "describe": _describe}
+
+if __name__ == "__main__":
+    sys.exit(main())

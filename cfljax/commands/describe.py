@@ -1,0 +1,132 @@
+"""A partition in words and as a picture. A command: it reads the configuration, which other modules of `data` may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cfljax.data import SOURCES, load
+from cfljax.errors import SpecError, StoreError
+from cfljax.files import written_whole
+from cfljax.types import Parts, Source
+
+_MOST = 150
+"""More clients than these are not drawn: the picture takes evenly spaced ones."""
+
+
+def describe(name: str, sets: list[str] | None = None, png: str | None = None) -> str:
+    """A table about the data set and its partition, with `--set` flags as in a sweep; `png`: a file to draw it into."""
+    config = _config(name, sets or [])
+    seed = 0 if config.seed == "run" else int(config.seed)
+    source = load(name, config.source, config.path, seed=seed if name in SOURCES else 0)
+    parts = _parts(config, source, seed)
+    source = parts.source or source
+    counts = class_counts(parts, source)
+    lines = [*_about_source(source), *_about_parts(config.partition, parts, counts)]
+    if png:
+        draw(Path(png), f"{name}, {config.partition}", counts, parts.group)
+        lines.append(("picture", png))
+    return "\n".join(f"{what:<20} {value}" for what, value in lines)
+
+
+def _config(name: str, sets: list[str]) -> Any:
+    from cfljax.config import read_spec
+
+    wrong = [s for s in sets if not s.startswith("data.") or s.startswith("data.name")]
+    if wrong:
+        raise SpecError(f"--set {wrong[0]}: only options of the data table, as in data.partition=iid")
+    spec = read_spec({"data": {"name": name}, "method": [{"name": "fedavg"}]}, sets)
+    runs = spec.runs()
+    if len(runs) != 1:
+        raise SpecError("--set: one value per option; a list makes several partitions")
+    return runs[0].data
+
+
+def _parts(config: Any, source: Source, seed: int) -> Parts:
+    from cfljax.federation import PARTITIONS
+
+    return PARTITIONS.entry(config.partition).make(config.parts, source, np.random.default_rng(seed))
+
+
+def class_counts(parts: Parts, source: Source) -> np.ndarray:
+    """i64[C, classes]: training samples per client and label, as the client sees the label (test samples where it never
+    trains)."""
+    y = np.concatenate([source.y_train, source.y_test])
+    counts = np.zeros((len(parts.train), source.classes), np.int64)
+    for c, rows in enumerate(parts.train):
+        if not len(rows) and not isinstance(parts.test, np.ndarray):
+            rows = parts.test[c]
+        seen = y[rows] if parts.labels is None or parts.view is None else parts.labels[parts.view[c]][y[rows]]
+        counts[c] = np.bincount(seen, minlength=source.classes)
+    return counts
+
+
+def _about_source(source: Source) -> list[tuple[str, str]]:
+    lines = [
+        ("data", source.name),
+        ("samples", f"{len(source.y_train)} training, {len(source.y_test)} test"),
+        ("a sample", f"{source.x_train.dtype}{list(source.x_train.shape[1:])}, {source.classes} classes"),
+    ]
+    if source.user_train is not None:
+        lines.append(("users", str(len(np.unique(source.user_train)))))
+    if source.table is not None:
+        lines.append(("word vectors", f"{len(source.table)} of {source.table.shape[1]} numbers"))
+    return lines
+
+
+def _about_parts(name: str, parts: Parts, counts: np.ndarray) -> list[tuple[str, str]]:
+    train = np.array([len(rows) for rows in parts.train])
+    lines = [("partition", name), ("clients", f"{len(train)}, of which {int((train > 0).sum())} train")]
+    lines.append(("training samples", _spread(train[train > 0])))
+    if isinstance(parts.test, np.ndarray):
+        lines.append(("test samples", f"{len(parts.test)}, the same for everybody"))
+    else:
+        lines.append(("test samples", _spread(np.array([len(rows) for rows in parts.test]))))
+    lines.append(("classes of a client", _spread((counts > 0).sum(axis=1))))
+    used = np.concatenate(parts.train) if len(parts.train) else np.zeros(0, int)
+    lines.append(("rows held twice", str(len(used) - len(np.unique(used)))))
+    groups, sizes = np.unique(parts.group[parts.group >= 0], return_counts=True)
+    shown = " ".join(f"{g}:{n}" for g, n in zip(groups[:20], sizes[:20], strict=True)) + (" …" if len(groups) > 20 else "")
+    lines.append(("true groups", f"{len(groups)} (group:clients {shown})" if len(groups) else "none known"))
+    return lines
+
+
+def _spread(values: np.ndarray) -> str:
+    if not len(values):
+        return "none"
+    return f"{values.min()} to {values.max()}, median {np.median(values):g}, {values.sum()} in all"
+
+
+def draw(file: Path, title: str, counts: np.ndarray, group: np.ndarray) -> None:
+    """Who holds which classes: a bubble per client and class, its area the number of samples, clients ordered by group."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    order = np.argsort(group, kind="stable")
+    if len(order) > _MOST:
+        title += f": {_MOST} of {len(order)} clients"
+        order = order[np.linspace(0, len(order) - 1, _MOST).astype(int)]
+    shown = counts[order]
+    clients, classes = shown.shape
+    figure = Figure(figsize=(2 + 0.11 * max(clients, 40), 1.5 + 0.22 * min(max(classes, 8), 62)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    x, y = np.nonzero(shown)
+    colour = np.maximum(group[order], 0)[x] % 10
+    axes.scatter(x, y, s=120 * shown[x, y] / max(1, shown.max()), c=colour, cmap="tab10", vmin=0, vmax=9, linewidths=0)
+    for edge in np.flatnonzero(np.diff(group[order])):
+        axes.axvline(edge + 0.5, color="0.6", linewidth=0.8)
+    title += f"; the largest bubble is {shown.max(initial=0)} samples"
+    axes.locator_params(integer=True)
+    axes.set(xlim=(-1, clients), ylim=(-1, classes), xlabel="client, ordered by true group", ylabel="class", title=title)
+    _write(file, figure)
+
+
+def _write(file: Path, figure: Any) -> None:
+    try:
+        with written_whole(file) as part:
+            figure.savefig(part, format="png", dpi=120, metadata={"Software": None})
+    except OSError as e:
+        raise StoreError(f"--png {file}: cannot be written ({e.strerror or e})") from e

@@ -1,0 +1,75 @@
+"""What there is to know about each method, read off the registry: for the command line and the README's table."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import sys
+from typing import Any, NamedTuple
+
+from cfljax.methods import METHODS
+from cfljax.registry.options import show
+
+
+class Described(NamedTuple):
+    """A method in words."""
+
+    name: str
+    summary: str
+    paper: str
+    """Who published it."""
+    options: tuple[dataclasses.Field[Any], ...]
+    communication: str
+    readings: tuple[str, ...]
+    """What the paper says, what is done here, and by which option it is otherwise."""
+
+
+def describe(name: str) -> Described:
+    """The method of that name."""
+    entry = METHODS.entry(name)
+    module = sys.modules[entry.make.__module__]
+    written = inspect.cleandoc(module.__doc__ or "").split("\n\n")
+    paragraphs = [" ".join(p.split()) for p in written]
+    listed = next((p for p in written if p.startswith("Readings")), "")
+    readings = tuple(" ".join(each.split()) for each in listed.split("\n- ")[1:])
+    sent = next((p for p in paragraphs if p.startswith("Communication")), "")
+    sent = re.sub(r"^Communication( per participant and round| of a round)?: ", "", sent)
+    return Described(name, entry.summary, getattr(module, "PAPER", ""), dataclasses.fields(entry.options), sent, readings)
+
+
+def lines() -> str:
+    """A line per method, its name first."""
+    width = max(len(name) for name in METHODS)
+    return "\n".join(f"{name:<{width}}  {METHODS.entry(name).summary}" for name in METHODS)
+
+
+def details(name: str) -> str:
+    """All about one method."""
+    about = describe(name)
+    text = [f"{about.name}: {about.summary}"]
+    if about.paper:
+        text.append(f"published: {about.paper}")
+    if about.communication:
+        text.append(f"communication per participant and round: {about.communication}")
+    text += [f"reading: {reading}" for reading in about.readings]
+    for field in about.options:
+        accepted = field.metadata.get("choices")
+        words = f" ({', '.join(map(show, accepted))})" if accepted else ""
+        text.append(f"  {field.name} = {_default(field)}{words}  {field.metadata['help']}")
+    return "\n".join(text)
+
+
+def markdown() -> str:
+    """The README's table."""
+    rows = ["| method | what it is | published | options (default) | communication |", "| --- | --- | --- | --- | --- |"]
+    for name in METHODS:
+        about = describe(name)
+        options = ", ".join(f"`{f.name}` ({_default(f)})" for f in about.options)
+        cells = (f"`{name}`", about.summary, about.paper, options, about.communication)
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows)
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    return "required" if field.default is dataclasses.MISSING else show(field.default)

@@ -1,0 +1,82 @@
+"""The load command: a results folder as a table, or as files for other programs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from cfljax.commands import command
+
+ABOUT = "Print the summary frame of a results folder, or its state, or write its frames to files."
+EXAMPLES = """  python -m cfljax.load results/quickstart
+  python -m cfljax.load results/quickstart --status
+  python -m cfljax.load results/quickstart --verify
+  python -m cfljax.load results/quickstart --csv runs.csv --history history.csv
+  python -m cfljax.load results/quickstart --log tensorboard
+  python -m cfljax.load results/quickstart --export records/quickstart"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags."""
+    made = command.parser("load", ABOUT, EXAMPLES)
+    made.add_argument("folder", metavar="DIR", help="a results folder")
+    made.add_argument("--status", action="store_true", help="one line: how many runs are done, failed, left")
+    made.add_argument("--verify", action="store_true", help="check every file to the last bit")
+    made.add_argument("--csv", metavar="FILE", help="write a row per run")
+    made.add_argument("--parquet", metavar="FILE", help="the same as Parquet")
+    made.add_argument("--history", metavar="FILE", help="write a row per run and evaluation, as CSV")
+    made.add_argument("--export", metavar="OUT", help="a small copy of the folder: no models, the last labels, short diagnostics")
+    made.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
+    return made
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Do what the flags say."""
+    from cfljax import store
+    from cfljax.results.result import Results
+
+    if flags.status:
+        print(store.status(flags.folder))
+        return 0
+    if flags.verify:
+        damaged = store.verify(flags.folder)
+        print("\n".join(f"{name}: {problem}" for name, problem in damaged.items()) or "all files are as they were written")
+        return 3 if damaged else 0
+    results = Results(flags.folder)
+    if flags.export:
+        from cfljax.store.compact import compact
+
+        print(f"{compact(flags.folder, flags.export, results.records)} runs copied to {flags.export}")
+        return 0
+    if flags.log:
+        return _log(flags, results.named)
+    if flags.csv:
+        results.to_csv(flags.csv)
+    if flags.parquet:
+        results.to_parquet(flags.parquet)
+    if flags.history:
+        results.history().to_csv(flags.history, index=False)
+    if not (flags.csv or flags.parquet or flags.history):
+        print(results.to_pandas().to_string(index=False, float_format=lambda v: f"{v:.4f}"))
+    return 0
+
+
+def _log(flags: argparse.Namespace, named: dict[str, Any]) -> int:
+    """Hand the runs to sinks; those that they have already are left alone."""
+    from pathlib import Path
+
+    from cfljax.sinks.feed import Feed
+    from cfljax.store import Store
+
+    plan = Store(flags.folder, read_only=True).read_plan() or {}
+    sweep = {"name": plan.get("name") or Path(flags.folder).resolve().name, "units": plan.get("units"), "named": named}
+    feed = Feed(flags.folder, flags.log, sweep, lambda line: print(line, file=sys.stderr))
+    count = feed.feed()
+    feed.close()
+    print(f"{count} run{'' if count == 1 else 's'} logged in {Path(flags.folder) / 'logs'}")
+    return 0 if len(feed.sinks) == len(set(flags.log)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(command.main(run, parser()))

@@ -1,0 +1,10 @@
+"""The commands by name, and what each does."""
+
+COMMANDS = {
+    "sweep": "run a sweep: methods × data × seeds × numbers",
+    "run": "one run",
+    "report": "tables, plots and the page of a results folder",
+    "load": "the frames of a results folder, its state, its checks",
+    "data": "list, prepare, import and describe data sets",
+    "methods": "what methods there are",
+}

@@ -1,0 +1,90 @@
+"""The report command."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+
+from cfljax.commands import command
+
+ABOUT = """Show what a sweep found: a comparison table (terminal, Markdown, LaTeX, CSV), one self-contained HTML page, and
+figures for papers (PNG and SVG). Several folders are compared with each other. With --against: one Markdown page of ours
+beside published numbers, with a verdict on each claim."""
+EXAMPLES = """  python -m cfljax.report results/quickstart
+  python -m cfljax.report results/a results/b --out both
+  python -m cfljax.report results/quickstart --target 0.9
+  python -m cfljax.report results/quickstart --no-figures
+  python -m cfljax.report experiments/records/* --against experiments/published --out experiments/README.md"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags of the report command."""
+    made = command.parser("report", ABOUT, EXAMPLES)
+    made.add_argument("folders", nargs="+", metavar="DIR", help="results folders, as a sweep wrote them")
+    where = "where to write (default: DIR/report; of several folders: report); with --against: the file"
+    made.add_argument("--out", metavar="DIR", help=where)
+    made.add_argument(
+        "--target", type=command.fraction, metavar="ACCURACY", help="count rounds and bytes to this accuracy (a fraction)"
+    )
+    made.add_argument("--against", nargs="+", metavar="FILE", help="files of published numbers (TOML), or folders of them")
+    made.add_argument("--no-figures", action="store_true", help="tables and page only, no PNG and SVG files")
+    return made
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Print the table, write the files, and say where they are."""
+    if flags.against:
+        return _against(flags)
+    from cfljax.report import tables
+    from cfljax.report.content import read
+    from cfljax.report.write import default_folder, write
+
+    content = read(flags.folders, flags.target)
+    for problem in content.problems:
+        print(f"cfljax: {problem}", file=sys.stderr)
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal else None
+    print(tables.terminal(content.table, width, bold=terminal))
+    for line in _troubles(content.collected):
+        print(line)
+    page = write(content, flags.out or default_folder(flags.folders), figures=not flags.no_figures)
+    print(f"\nreport: {page}")
+    return 0
+
+
+def _against(flags: argparse.Namespace) -> int:
+    """Print or write the page of ours against published."""
+    import warnings
+    from pathlib import Path
+
+    from cfljax.report.against import against
+    from cfljax.store import OlderWarning
+    from cfljax.store.atomic import write_bytes
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", OlderWarning)
+        page = against(flags.folders, flags.against)
+    older = [str(w.message) for w in caught if issubclass(w.category, OlderWarning)]
+    for other in (w for w in caught if not issubclass(w.category, OlderWarning)):
+        warnings.showwarning(other.message, other.category, other.filename, other.lineno)
+    if older:
+        more = f"; so have {len(older) - 1} more of the folders" if len(older) > 1 else ""
+        print(f"cfljax: {older[0]}{more}", file=sys.stderr)
+    if flags.out is None:
+        print(page, end="")
+        return 0
+    write_bytes(Path(flags.out), page.encode())
+    print(f"page: {flags.out}")
+    return 0
+
+
+def _troubles(collected: object) -> list[str]:
+    """Counts of what did not end well."""
+    units = collected.units  # type: ignore[attr-defined]
+    bad = [f"{n} {status}" for status in ("diverged", "failed") if (n := sum(unit.status == status for unit in units))]
+    return ["", f"{', '.join(bad)} of {len(units)} runs; the page lists them"] if bad else []
+
+
+if __name__ == "__main__":
+    sys.exit(command.main(run, parser()))

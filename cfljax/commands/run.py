@@ -1,0 +1,56 @@
+"""The run command: one run, its curve and its summary."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from cfljax.commands import command
+from cfljax.files import use_compilation_cache
+
+ABOUT = "Run one method once and print how it went. For more than one run, use python -m cfljax.sweep."
+EXAMPLES = """  python -m cfljax.run fedavg
+  python -m cfljax.run fedprox --set method.mu=0.1 --set data.partition=rotated --set train.rounds=50 --seed 1"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags."""
+    made = command.parser("run", ABOUT, EXAMPLES)
+    made.add_argument("method", help="a method; python -m cfljax.methods lists them")
+    made.add_argument("--data", default="digits", help="a data set (digits)")
+    made.add_argument("--model", default="mlp", help="a model (mlp)")
+    made.add_argument("--seed", type=int, default=0)
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option, as train.lr=0.1 or method.mu=1")
+    made.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models … of a file")
+    made.add_argument("--quiet", action="store_true", help="no progress")
+    return made
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Run, and print the history's last rows and the summary."""
+    from cfljax.api import one_run
+    from cfljax.config import plugins
+
+    plugins.load(flags.plugin)
+    names = {"data": {"name": flags.data}, "model": {"name": flags.model}, "method": [{"name": flags.method}]}
+    use_compilation_cache()
+    sets = [_of_method(flag, flags.method) for flag in flags.set]
+    result = one_run(names | {"seeds": [flags.seed]}, sets, progress=not flags.quiet)
+    frame = result.to_pandas()
+    columns = [c for c in ("round", "accuracy", "accuracy_worst10", "loss", "ari", "clusters") if c in frame]
+    print(frame[columns].tail(10).to_string(index=False, float_format=lambda v: f"{v:.4f}"))
+    print(result)
+    return 0
+
+
+def _of_method(flag: str, method: str) -> str:
+    """`method.mu=1` as the spec of a sweep would have it, where there may be several: `method.fedprox.mu=1`."""
+    key, equals, value = flag.partition("=")
+    parts = key.strip().split(".")
+    if parts[0] == "method" and len(parts) > 1 and parts[1] not in (method, "train"):
+        parts.insert(1, method)
+    return ".".join(parts) + equals + value
+
+
+if __name__ == "__main__":
+    sys.exit(command.main(run, parser()))

@@ -1,0 +1,241 @@
+"""The sweep command."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cfljax.commands import command
+from cfljax.errors import SpecError
+from cfljax.files import use_compilation_cache
+
+ABOUT = """Run a sweep: methods × data × seeds × numbers, from one TOML file. Started again on the same folder, it goes on where
+it stopped. Without a file it runs the quickstart: every method on rotated handwritten digits."""
+EXAMPLES = """  python -m cfljax.sweep
+  python -m cfljax.sweep spec.toml --out results/mine
+  python -m cfljax.sweep spec.toml --set train.lr=0.03,0.1 --set seeds=0:10
+  python -m cfljax.sweep --set method=fedavg,oracle --dry-run
+  python -m cfljax.sweep spec.toml --launcher ray --address auto --gpus-per-task 1"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags of the sweep command."""
+    made = command.parser("sweep", ABOUT, EXAMPLES)
+    made.add_argument("spec", nargs="?", metavar="SPEC.toml", help="the sweep; left out: the quickstart")
+    made.add_argument("--out", metavar="DIR", help="results folder (default: results/<name of the sweep>)")
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override; lists and ranges are grid axes")
+    made.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models … of a file")
+    made.add_argument("--dry-run", action="store_true", help="say what would run; nothing is trained")
+    made.add_argument("--explain", action="store_true", help="say how training would be carried out, and what each way would cost")
+    made.add_argument("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps besides curves")
+    made.add_argument("--retry-failed", action="store_true", help="run again what failed")
+    made.add_argument(
+        "--target", type=command.fraction, metavar="ACCURACY", help="report the rounds and bytes to this accuracy (a fraction)"
+    )
+    made.add_argument("--no-report", action="store_true", help="do not write the page DIR/report/index.html at the end")
+    made.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
+    made.add_argument("--shard", metavar="I/N", help="only this part of the runs, 0/4 to 3/4: job arrays with a shared folder")
+    made.add_argument("--quiet", action="store_true", help="no progress")
+    made.add_argument("--launcher", default="local", metavar="NAME", help="where runs are computed (default: local)")
+    made.add_argument("--workers", type=int, metavar="N", help="processes (default: a core each on a CPU, else one)")
+    made.add_argument("--mesh", metavar="SHAPE", help="one process, many devices: auto, or such as runs=2,clients=4")
+    made.add_argument("--distributed", action="store_true", help="one run over several processes, this command in each of them")
+    made.add_argument("--coordinator", metavar="HOST:PORT", help="--distributed: where process 0 is, if nothing else says it")
+    made.add_argument("--process-id", type=int, metavar="N", help="--distributed: the number of this process, from 0")
+    made.add_argument("--num-processes", type=int, metavar="N", help="--distributed: how many there are")
+    made.add_argument("--address", help='--launcher ray: of a running cluster, or "auto" (default: a Ray of its own)')
+    made.add_argument("--gpus-per-task", type=float, metavar="N", help="--launcher ray: GPUs, or a share of one, per batch")
+    made.add_argument("--cpus-per-task", type=int, metavar="N", help="--launcher ray: threads per batch (default: 1)")
+    made.add_argument("--retries", type=int, metavar="N", help="--launcher ray: runs of a batch whose worker died (default: 3)")
+    made.add_argument("--as-worker", help=argparse.SUPPRESS)
+    made.add_argument("--processors", help=argparse.SUPPRESS)
+    made.add_argument("--no-cache", action="store_true", help="do not keep compiled programs between starts")
+    return made
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Carry out the sweep, print its table, and say where the results are."""
+    from cfljax.api import QUICKSTART, default_folder
+    from cfljax.config import read_spec
+
+    _check(flags)
+    spec = read_spec(flags.spec or QUICKSTART, flags.set, plugins=flags.plugin)
+    launch, chosen = _launcher(flags)
+    shard = _shard(flags.shard)
+    if flags.dry_run:
+        return _dry_run(spec)
+    if flags.explain:
+        return _explain(spec)
+    shape = _devices(flags)
+    if not flags.no_cache:
+        use_compilation_cache()
+    from cfljax.devices import distributed
+    from cfljax.launch import hosts, workers
+    from cfljax.launch.plan_file import mesh_of
+    from cfljax.launch.sweep import Options
+    from cfljax.report.tables import comparison
+    from cfljax.report.write import report
+    from cfljax.results.result import Results
+    from cfljax.sinks.feed import following
+    from cfljax.store import Store
+
+    folder = flags.out or default_folder(spec.name)
+    options = Options(flags.keep, flags.quiet, flags.retry_failed, chosen, shard, shape)
+    if flags.as_worker:
+        return workers.be_worker(flags.as_worker, flags.processors, spec, Store(folder), options)
+    with hosts.joined(spec):
+        if not distributed.leads():
+            return hosts.follow(spec)
+        store = Store(folder)
+        mesh_of(store, store.read_plan() or {}, shape)
+        store.write_spec(_as_written(flags))
+        logged = spec.shown() | {"named": spec.named()}
+        with following(folder, flags.log, logged, lambda line: print(line, file=sys.stderr)):
+            carry_out = hosts.carry_out_on_mesh if shape is not None else launch
+            outcome = carry_out(spec, store, options, flags.workers, _for_workers(flags, folder))
+    results = Results(folder, target=flags.target, sweep=spec.shown())
+    print(comparison(results))
+    computed = f"{outcome.computed} run{'s' if outcome.computed != 1 else ''} computed" if outcome.computed else "nothing to do"
+    ended = f"{outcome.done} done, {outcome.diverged} diverged, {outcome.failed} failed"
+    print(f"\n{spec.name}: {computed}; {ended}. Results: {folder}")
+    if not flags.no_report:
+        print(f"Report: {report(results)}")
+    if outcome.failed:
+        print(_failures(results), file=sys.stderr)
+    return 1 if outcome.failed else 0
+
+
+def _check(flags: argparse.Namespace) -> None:
+    """Refuse what no sweep can use before its folder is made."""
+    from cfljax.sinks import SINKS
+
+    if flags.workers is not None and flags.workers < 1:
+        raise SpecError(f"--workers {flags.workers}: must be at least 1")
+    if not (flags.as_worker is flags.processors is None or _is_worker(flags.as_worker or "", flags.processors or "")):
+        raise SpecError("--as-worker, --processors: are for the workers that --workers N starts; give that")
+    for name in flags.log:
+        SINKS.entry(name, "--log")
+
+
+def _is_worker(place: str, processors: str) -> bool:
+    """Whether these are what a worker is started with: `k/n`, and numbers of processors."""
+    at = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", place)
+    return at is not None and int(at[1]) < int(at[2]) and re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", processors) is not None
+
+
+def _devices(flags: argparse.Namespace) -> Any:
+    """Take the devices, and join the processes, that the flags ask for; the mesh, None where they ask for none."""
+    places = (flags.coordinator, flags.process_id, flags.num_processes)
+    if flags.mesh is None and not flags.distributed:
+        if any(value is not None for value in places):
+            raise SpecError("--coordinator, --process-id and --num-processes are for --distributed; give that, too")
+        return None
+    if flags.launcher != "local" or flags.workers or flags.as_worker:
+        raise SpecError("--mesh and --distributed: are for one process on each machine, without --launcher and --workers")
+    from cfljax.devices import mesh
+    from cfljax.devices.distributed import Hosts
+    from cfljax.launch import hosts
+
+    shape = mesh.parse("auto" if flags.mesh is None else flags.mesh)
+    hosts.prepare(shape, Hosts(places[0], places[1], places[2]) if flags.distributed else None)
+    return shape
+
+
+def _shard(text: str | None) -> tuple[int, int] | None:
+    """(i, n) of `i/n`."""
+    if text is None:
+        return None
+    first, slash, second = text.partition("/")
+    whole = slash and all(part.isdecimal() and len(part) < 10 for part in (first, second))
+    if not whole or int(first) >= int(second):
+        raise SpecError(f"--shard {text[:30]}: must be I/N with I from 0 to N - 1, as in 0/4")
+    return int(first), int(second)
+
+
+def _launcher(flags: argparse.Namespace) -> tuple[Callable[..., Any], Any]:
+    """The launcher, and its own options, checked."""
+    from cfljax.launch import LAUNCHERS
+    from cfljax.registry.options import check
+
+    names = ("address", "gpus_per_task", "cpus_per_task", "retries")
+    table = {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
+    entry = LAUNCHERS.entry(flags.launcher, "--launcher")
+    return entry.make, check(entry.options, table, f"--launcher {flags.launcher}")
+
+
+def _as_written(flags: argparse.Namespace) -> str:
+    """The spec's own text, and the flags laid over it."""
+    from cfljax.api import QUICKSTART
+
+    sets = "".join(f"# --set {' '.join(flag.split())}\n" for flag in flags.set)
+    sets += "".join(f"# --plugin {' '.join(flag.split())}\n" for flag in flags.plugin)
+    text = Path(flags.spec or QUICKSTART).read_text(encoding="utf-8-sig")
+    return sets + re.sub(r"\A(# --(set|plugin) .*\n)+", "", text)  # the flags of an earlier start, where it is a folder's own copy
+
+
+def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
+    """The same command line for a worker."""
+    words = [flags.spec] if flags.spec else []
+    words += ["--out", str(folder), "--keep", flags.keep]
+    words += [word for flag in flags.set for word in ("--set", flag)]
+    words += [word for flag in flags.plugin for word in ("--plugin", flag)]
+    words += [] if flags.shard is None else ["--shard", flags.shard]
+    words += ["--no-cache"] if flags.no_cache else []
+    return words
+
+
+def _failures(results: object) -> str:
+    records = [r for r in results.records.values() if r["status"] == "failed"]  # type: ignore[attr-defined]
+    return "\n".join(f"failed: {r['label']} (seed {r['seed']}): {r['error']}" for r in records)
+
+
+def _explain(spec: object) -> int:
+    from cfljax.devices.cores import use_cores
+    from cfljax.experiment import assemble, batching, execution
+
+    runs = spec.runs()  # type: ignore[attr-defined]
+    if len(runs) == 1:
+        use_cores()
+    print(execution.machine())
+    told: dict[str, str] = {}
+    for batch in batching.batches(runs, 1):
+        key = batch.program_key.partition("/")[0]
+        if key not in told:
+            federation = assemble.federation_of(batch.first)
+            model = assemble.model_of(batch.first, federation)
+            name = f"{batch.first.label} on {batch.first.data.name}, {model.name}"
+            told[key] = execution.explain(name, assemble.choice_of(batch.first, model, federation))
+    print("\n".join(told.values()))
+    return 0
+
+
+def _dry_run(spec: object) -> int:
+    from cfljax.experiment import assemble, batching
+    from cfljax.experiment.privacy import Crowd, crowd_of
+    from cfljax.federation.pack import learners, nbytes
+
+    made = batching.batches(spec.runs(), 1)  # type: ignore[attr-defined]
+
+    def size(batch: batching.Batch) -> dict[str, int]:
+        federation = assemble.host_federation(batch.first)
+        model = assemble.model_of(batch.first, federation)
+        size = {"clients": federation.clients, "pool_bytes": nbytes(federation), "parameters": model.size}
+        return size | {"learners": int(learners(federation).sum())}
+
+    def crowd(batch: batching.Batch) -> Crowd:
+        return crowd_of(assemble.host_federation(batch.first))
+
+    for message in spec.warnings:  # type: ignore[attr-defined]
+        print(f"cfljax: {message}", file=sys.stderr)
+    print(batching.dry_run(made, size, crowd))
+    for batch in made:
+        batching.check_memory(batch, size(batch), assemble.memory_there())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(command.main(run, parser()))

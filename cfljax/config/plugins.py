@@ -1,0 +1,154 @@
+"""Bring your own: methods, models, partitions, data sets and metrics from outside the package, used in a spec by name.
+
+`plugins = ["my_method.py"]` in a spec, or `--plugin my_method.py`, loads a file whose decorators register what it holds;
+an installed package does the same through the entry points `cfljax.methods`, `cfljax.models`, `cfljax.partitions`,
+`cfljax.data` and `cfljax.metrics`. A plugin is the user's own program: it runs with all the user's rights.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from cfljax.config.plugin_modules import execute
+from cfljax.errors import CfljaxError, SpecError, suggest
+from cfljax.registry import Registry, adopt
+from cfljax.registry.options import NoOptions, show
+from cfljax.registry.origin import Origin, loading, sum_of
+from cfljax.registry.sources import program, program_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+_loaded: dict[str, str] = {}
+"""Plugin -> the sum of its source when it was loaded."""
+_BEGAN = time.time()
+"""When this process began to use plugins, or before."""
+
+
+def register_method(name: str, options: type = NoOptions) -> Callable[[F], F]:
+    """Register `make(config, model, solver) -> Method` under a name; `config` is an instance of `options`."""
+    from cfljax.methods import METHODS
+
+    return _register(METHODS, name, options)
+
+
+def register_model(name: str, options: type = NoOptions) -> Callable[[F], F]:
+    """Register `make(options, sample_shape, classes)`, which returns a flax.linen module, a class or factory of flax.nnx
+    modules, or a pair `(init, apply)`."""
+    from cfljax.models import MODELS
+
+    return _register(MODELS, name, options)
+
+
+def register_partition(name: str, options: type = NoOptions) -> Callable[[F], F]:
+    """Register `make(options, source, rng) -> Parts`: who holds which rows."""
+    from cfljax.federation import PARTITIONS
+
+    return _register(PARTITIONS, name, options)
+
+
+def register_data(name: str, options: type = NoOptions) -> Callable[[F], F]:
+    """Register `make(options, rng)`, which returns a dict of arrays `x_train, y_train, x_test, y_test` (and `user_train,
+    user_test` where samples have owners), or a `cfljax.types.Source`."""
+    from cfljax.data import SOURCES
+
+    return _register(SOURCES, name, options)
+
+
+def register_metric(name: str) -> Callable[[F], F]:
+    """Register `metric(seen) -> f32[]`, computed at each evaluation inside the compiled program; `seen` is a
+    `cfljax.metrics.Seen`. A run asks for it by `train.metrics = ["name"]`."""
+    from cfljax.engine.metrics import METRICS
+
+    return _register(METRICS, name, NoOptions)
+
+
+def _register(registry: Registry, name: str, options: type) -> Callable[[F], F]:
+    def add(make: F) -> F:
+        registry.add(name, make, options)
+        return make
+
+    return add
+
+
+def load(names: Iterable[str], beside: Path | None = None, where: str = "--plugin") -> list[str]:
+    """Load plugins: files (`my_method.py`, relative ones beside the spec, else in the current
+    folder) or modules (`my_package.methods`); their names as they
+    are found from any folder. One that is loaded already is left alone, unless its source has changed."""
+    found = []
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise SpecError(f"{where} = {show(name)}: must be the name of a Python file or module")
+        if name.endswith(".py"):
+            path = Path(name).expanduser()
+            there = (beside or Path()) / path
+            found.append(_load_file(path if path.is_file() and not there.is_file() else there, where))
+        else:
+            found.append(_load_module(name, where))
+    return found
+
+
+def loaded() -> dict[str, str]:
+    """Plugin -> the sum of its source when it was loaded."""
+    return dict(_loaded)
+
+
+def _load_file(path: Path, where: str) -> str:
+    try:
+        path = path.resolve(strict=True)
+        files = program([path], path.parent)
+        code = sum_of(files)
+    except OSError as error:
+        near = suggest(path.name, [p.name for p in path.parent.glob("*.py")]) if path.parent.is_dir() else ""
+        raise SpecError(f'{where} = "{path}": cannot be read ({error.strerror or error}){near}') from None
+    name = str(path)
+    if _loaded.get(name) != code:
+        _forget(files, name in _loaded)
+        with loading(Origin(code, name)):
+            _run(lambda: execute(path), name, where)
+        _loaded[name] = code
+    return name
+
+
+def _load_module(name: str, where: str) -> str:
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise SpecError(f'{where} = "{name}": there is no such module; a file ends in .py')
+    files = program_of(name)
+    code = sum_of(files)
+    if _loaded.get(name) != code:
+        _forget(files, name in _loaded)
+        origin = Origin(code, name)
+        with loading(origin):
+            _run(lambda: importlib.import_module(name), name, where)
+        adopt(set(map(str, files)), origin)
+        _loaded[name] = code
+    return name
+
+
+def _forget(files: list[Path], again: bool) -> None:
+    """Modules of these files that were imported before are imported anew, where a file has changed since this process began."""
+    if not again and all(max(file.stat().st_mtime, file.stat().st_ctime) < _BEGAN for file in files):
+        return
+    for name in [n for n, m in sys.modules.items() if getattr(m, "__file__", None) in set(map(str, files))]:
+        del sys.modules[name]
+
+
+def _run(what: Callable[[], ModuleType], name: str, where: str) -> None:
+    try:
+        what()
+    except CfljaxError as error:
+        raise type(error)(f'{where} = "{name}": {error}') from error
+    except (Exception, SystemExit) as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == name]
+        line = f"line {frames[-1].lineno}: " if frames else ""
+        raise SpecError(f'{where} = "{name}": {line}{type(error).__name__}: {error}') from error

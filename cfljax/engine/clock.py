@@ -1,0 +1,55 @@
+"""HOST. Time that chunks of rounds take: what an evaluation costs, and how many rounds the next chunk may have."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from cfljax.devices import distributed
+
+LOOK_EVERY = 2.0
+"""Seconds that a chunk may take, roughly."""
+CHEAP, TRIES = 0.05, 5
+"""What takes fewer seconds than that is timed so many times, and the least counts: a single look may be all noise."""
+
+
+class Clock:
+    """Time in chunks, added to that of earlier starts. A chunk without rounds only evaluates, which prices an evaluation; the
+    rest is training."""
+
+    def __init__(self, total: float = 0.0, evaluation: float = 0.0) -> None:
+        self.total, self.evaluation = total, evaluation
+        self.per_round: float | None = None
+
+    def time(self, rounds: int, f: Callable[..., Any], *args: Any) -> Any:
+        """The result, ready."""
+        begin = time.perf_counter()
+        result = jax.block_until_ready(f(*args))
+        spent = time.perf_counter() - begin
+        self.total += spent
+        if rounds:
+            self.per_round = spent / rounds
+        return result
+
+    def price(self, f: Callable[..., Any], carry: Any, *rest: Any) -> tuple[Any, Any]:
+        """What f returns, a chunk that only evaluates and hands its first argument on: once to warm up, then timed."""
+        carry, rows = jax.block_until_ready(f(carry, *rest))
+        prices: list[float] = []
+        while not prices or distributed.agree(len(prices) < TRIES and prices[-1] < CHEAP):
+            begin = time.perf_counter()
+            carry, rows = jax.block_until_ready(f(carry, *rest))
+            prices.append(time.perf_counter() - begin)
+        self.evaluation = self.total = min(prices)
+        return carry, rows
+
+    def rounds_ahead(self) -> int:
+        """As many rounds as fit between two looks: a program on the device cannot be interrupted."""
+        return 1 if self.per_round is None else max(1, int(LOOK_EVERY / max(self.per_round, 1e-6)))
+
+    def split(self, evaluations: int) -> tuple[float, float]:
+        """(seconds of training, seconds of evaluation)."""
+        evaluate = min(self.evaluation * evaluations, self.total)
+        return self.total - evaluate, evaluate

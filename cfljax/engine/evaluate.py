@@ -1,0 +1,186 @@
+"""Scoring: each client on its own test samples with the model it is given."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.devices.spread import devices, mine, share
+from cfljax.kernels.choose import least_loss
+from cfljax.local.data import take
+from cfljax.local.stream import block_size, client_losses, fold_blocks
+from cfljax.types import Federation, Model, Split
+
+MANY_MODELS = 32
+"""So many models are tried at a time by clients that choose; and up to here all models score all samples in one product where
+clients are computed side by side."""
+TILE = 32
+"""Samples of a client that its own model scores at once."""
+BY_ITSELF, SMALL = 300_000, 750
+"""A client that is scored by itself costs BY_ITSELF / (SMALL + parameters) samples on top (measured: 8 µs a client; 20 ns a sample
+and 27 ps more for each parameter)."""
+
+
+class Scores(NamedTuple):
+    """Sums over each client's samples."""
+
+    correct: jax.Array
+    """f32[C]."""
+    loss: jax.Array
+    """f32[C]."""
+    samples: jax.Array
+    """i32[C]; 0 for clients that are not scored."""
+
+
+def score(
+    model: Model,
+    federation: Federation,
+    split: Split,
+    models: jax.Array,
+    labels: jax.Array,
+    who: jax.Array,
+    sequential: bool = True,
+) -> Scores:
+    """Scores of the clients where `who` is True, each with `models[labels]`."""
+    who = who & (federation.uid >= 0)
+    if split.shared:
+        kinds, number = _kinds(federation)
+        wanted = jnp.zeros((models.shape[0], number), bool).at[labels, jnp.where(who, kinds, number)].set(True, mode="drop")
+        correct, loss = (found[labels, kinds] for found in _shared(model, federation, split, models, wanted))
+        count = split.count
+    elif _cheaper_all_at_once(model, federation, split, models.shape[0], sequential):
+        correct, loss = _product(model, federation, split, models, labels, who)
+        count = split.count
+    else:
+        correct, loss = _one_by_one(model, federation, split, models, labels, who, sequential)
+        count = split.count
+    return Scores(jnp.where(who, correct, 0.0), jnp.where(who, loss, 0.0), jnp.where(who, count, 0))
+
+
+def least_loss_among(
+    model: Model, federation: Federation, split: Split, models: jax.Array, candidates: jax.Array, who: jax.Array
+) -> jax.Array:
+    """i32[C]: of the candidates (bool[K]; at least one) the model with the smallest loss on a client's samples, ties to the lowest,
+    for the clients where `who` bool[C] is True. Only so many models are passed as there are candidates, MANY_MODELS at a time."""
+    if split.shared:
+        kinds, many = _kinds(federation)
+        wanted = candidates[:, None] & jnp.zeros(many, bool).at[jnp.where(who, kinds, many)].set(True, mode="drop")
+        losses = jnp.where(candidates[:, None], _shared(model, federation, split, models, wanted)[1], jnp.nan)
+        known = jnp.any(~jnp.isnan(losses), axis=0)
+        return jnp.where(known, least_loss(losses), jnp.argmax(candidates)).astype(jnp.int32)[kinds]
+    width, clients = min(models.shape[0], MANY_MODELS), jnp.arange(federation.clients)
+    first = jnp.argsort(~candidates, stable=True)  # the candidates, then the others
+    number = jnp.sum(candidates, dtype=jnp.int32)
+
+    def visit(b: jax.Array, best: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        place = b * width + jnp.arange(width)
+        which = first[jnp.minimum(place, models.shape[0] - 1)].astype(jnp.int32)
+        losses = client_losses(model, federation, split, models[which], clients, who)
+        losses = jnp.where((place < number)[:, None] & ~jnp.isnan(losses), losses, jnp.inf)
+        least = least_loss(losses)
+        found = jnp.take_along_axis(losses, least[None], 0)[0]
+        return jnp.minimum(found, best[0]), jnp.where(found < best[0], which[least], best[1])
+
+    nobody = (jnp.full(federation.clients, jnp.inf), jnp.full(federation.clients, first[0], jnp.int32))
+    return jax.lax.fori_loop(0, -(-number // width), visit, nobody)[1]
+
+
+def _cheaper_all_at_once(model: Model, federation: Federation, split: Split, models: int, sequential: bool) -> bool:
+    """Whether all models on all samples, in large products, take less time than each client's own, padded to whole tiles. Both are
+    counted in samples that a model passes."""
+    if not sequential:
+        return models <= MANY_MODELS
+    samples = _most(federation, split)
+    block = block_size(model, federation, models, samples)
+    tile, clients = min(TILE, max(split.longest, 1)), min(split.count.shape[0], samples)
+    padded = min(clients * -(-split.longest // tile) * tile, samples + clients * tile)
+    return models * -(-samples // block) * block <= padded + clients * BY_ITSELF // (SMALL + model.size)
+
+
+def _most(federation: Federation, split: Split) -> int:
+    """How many samples there are, at most."""
+    here = split.rows.shape[0] * (1 if federation.owner is None else devices())
+    return max(1, min(here, split.count.shape[0] * split.longest))
+
+
+def _kinds(federation: Federation) -> tuple[jax.Array, int]:
+    """(i32[C], how many there may be): clients of one kind have the same samples of a test set that everybody shares. They see
+    it alike, and all of them train or none does."""
+    view, alone = federation.view, (federation.train.count == 0).astype(jnp.int32)
+    views = [] if view is None else [len(each) for each in view[1:] if each is not None]
+    return (2 * view.of + alone, 2 * views[0]) if view is not None and views else (alone, 2)
+
+
+def _shared(
+    model: Model, federation: Federation, split: Split, models: jax.Array, wanted: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """(correct f32[K, kinds], loss f32[K, kinds]) on the test set that everybody shares, as each kind of clients sees it; zeros
+    where it is not wanted (bool[K, kinds])."""
+    block = block_size(model, federation, 1, split.rows.shape[0])
+    kinds, number = _kinds(federation)
+    places = jnp.where(federation.uid >= 0, kinds, number)
+    member = jnp.zeros(number, jnp.int32).at[places].max(jnp.arange(federation.clients), mode="drop")
+
+    def one(at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        params, row = model.unravel(at[0]), at[1]
+
+        def visit(carry, x, y, _, valid):  # type: ignore[no-untyped-def]
+            logits = model.forward(params, x)
+            hits, losses = model.correct(logits, y), model.loss(logits, y)
+            return carry[0] + jnp.sum(valid & hits), carry[1] + jnp.sum(jnp.where(valid, losses, 0.0))
+
+        zero = (jnp.float32(0), jnp.float32(0))
+        of_kind = lambda kind: fold_blocks(federation, split, kind[0][None], kind[1][None], block, visit, zero)  # noqa: E731
+        return jax.lax.map(of_kind, (member, row))
+
+    return jax.lax.map(one, (models, wanted))
+
+
+def _product(
+    model: Model, federation: Federation, split: Split, models: jax.Array, labels: jax.Array, who: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """(correct f32[C], loss f32[C]): the K models side by side over all samples, then each sample's own is kept."""
+    block = block_size(model, federation, models.shape[0], _most(federation, split))
+    params = jax.vmap(model.unravel)(models)
+    everyone = jnp.arange(federation.clients)
+
+    def visit(carry, x, y, owner, valid):  # type: ignore[no-untyped-def]
+        logits = jax.vmap(lambda p: model.forward(p, x))(params)
+        own = jnp.take_along_axis(logits, labels[owner][None, :, None], 0)[0]
+        hits = jnp.where(valid, model.correct(own, y), False).astype(jnp.float32)
+        losses = jnp.where(valid, model.loss(own, y), 0.0)
+        return carry[0].at[owner].add(hits), carry[1].at[owner].add(losses)
+
+    zero = (jnp.zeros(federation.clients), jnp.zeros(federation.clients))
+    return fold_blocks(federation, split, everyone, who, block, visit, zero)
+
+
+def _one_by_one(
+    model: Model, federation: Federation, split: Split, models: jax.Array, labels: jax.Array, who: jax.Array, sequential: bool
+) -> tuple[jax.Array, jax.Array]:
+    """The same, client by client in small tiles. Devices share the clients, or each scores those whose samples it alone has."""
+    tile, clients = min(TILE, max(split.longest, 1)), jnp.arange(federation.clients)
+
+    def scored(client: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
+        params = model.unravel(models[labels[client]])
+
+        def visit(i, carry):  # type: ignore[no-untyped-def]
+            where = i * tile + jnp.arange(tile)
+            valid = where < count
+            x, y = take(federation, split, client, where, valid)
+            logits = model.forward(params, x)
+            hits, losses = model.correct(logits, y), model.loss(logits, y)
+            return carry[0] + jnp.sum(valid & hits), carry[1] + jnp.sum(jnp.where(valid, losses, 0.0))
+
+        return jax.lax.fori_loop(0, -(-count // tile), visit, (jnp.float32(0), jnp.float32(0)))
+
+    def part(device: jax.Array, width: int) -> tuple[jax.Array, jax.Array]:
+        here = mine(federation.owner, who) if federation.owner is not None else who & (clients % width == device)
+        count = jnp.where(here, split.count, 0)
+        nothing = lambda *_: (jnp.float32(0), jnp.float32(0))  # noqa: E731 (not even a copy of the model)
+        one = lambda client: jax.lax.cond(count[client] > 0, scored, nothing, client, count[client])  # noqa: E731
+        return jax.lax.map(one, clients, batch_size=None if sequential else 64)
+
+    return share(part)

@@ -1,0 +1,1 @@
+"""From the configuration of a run to the parts that compute it."""

@@ -1,0 +1,161 @@
+"""HOST. The ε that a run with `train.privacy` spends.
+
+Two federations are neighbours that differ in one client. Its update, no longer than the clip C, moves a sum by 2 · C · its weight
+at most, so noise of `noise` · C · the largest weight in the sum is a Gaussian mechanism with multiplier noise / 2. The members of
+different clusters are different clients, so a round is one such mechanism, whatever the number of clusters. Who is in which
+cluster, and with which weight, counts as known.
+
+Participants are drawn without replacement. Where the sums tell who was drawn (a cluster without participants does not move; the
+noise follows the largest weight in the draw), the draw counts as known: ε is that of as many Gaussian mechanisms as a client has
+rounds, and only how many these are is left to chance. One sum a round with equal weights hides who is in it: there the smaller
+ε of a hidden draw counts, by the accountant of dp-accounting.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from cfljax.config import Run
+from cfljax.config.touches import INSTALL
+from cfljax.errors import SpecError
+from cfljax.federation.pack import learners
+from cfljax.types import Federation
+
+ONE_SUM = ("fedavg", "fedprox", "ditto", "fedbcd")
+"""Methods of which each round makes one sum over all participants public, and nothing else that tells who they were."""
+_MOST_KNOWN, _MOST_HIDDEN = 100, 10
+"""Draws of different crowds that are told apart: a hidden one takes a fifth of a second."""
+
+
+class Crowd(NamedTuple):
+    """Of whom participants are drawn."""
+
+    clients: int
+    """How many train, late ones included."""
+    there: tuple[tuple[int, int], ...]
+    """(round, clients): how many of them there are from that round on, in the order of rounds."""
+    alike: bool
+    """Whether all have equally many samples, so that weights by samples are equal, too."""
+
+
+class Draw(NamedTuple):
+    """Rounds of which each draws this number of participants from this number of clients."""
+
+    clients: int
+    participants: int
+    rounds: int
+
+
+def crowd_of(federation: Federation) -> Crowd:
+    """Who trains, and from when on."""
+    able = learners(federation)
+    rounds, new = np.unique(np.maximum(np.asarray(federation.arrive)[able], 0), return_counts=True)
+    there = tuple(zip(rounds.tolist(), np.cumsum(new).tolist(), strict=True))
+    return Crowd(int(able.sum()), there, len(np.unique(np.asarray(federation.train.count)[able])) <= 1)
+
+
+def draws(run: Run, crowd: Crowd, rounds: int) -> tuple[Draw, ...]:
+    """What the first rounds draw; where nobody is there, nobody."""
+    wanted = run.train.participants(crowd.clients)
+    ends = [start for start, _ in crowd.there[1:]] + [rounds]
+    each = [(there, min(end, rounds) - start) for (start, there), end in zip(crowd.there, ends, strict=False)]
+    return tuple(Draw(there, min(wanted, there), lasts) for there, lasts in each if lasts > 0)
+
+
+def epsilon(run: Run, crowd: Crowd) -> float:
+    """ε for the run's δ; infinity where it adds no noise."""
+    privacy = run.train.touches.privacy
+    if privacy is None:
+        return math.inf
+    drawn, everybody = releases(run)
+    sums = -(-drawn // run.train.rounds)
+    found = draws(run, crowd, -(-drawn // sums) if sums else 0)
+    return spent(privacy.noise, privacy.delta, found, sums, everybody, hides_draw(run, crowd.alike))
+
+
+def releases(run: Run) -> tuple[int, int]:
+    """How many noised sums over a round's draw, evenly over the rounds, and over clients that were not drawn at random, the run
+    makes public. A method's options say it (`releases(rounds)`) where that is not one each round."""
+    says = getattr(run.options, "releases", None)
+    return says(run.train.rounds) if says else (run.train.rounds, 0)
+
+
+def hides_draw(run: Run, alike: bool) -> bool:
+    """Whether what becomes public does not tell who was drawn: one sum, with equal weights."""
+    return run.method in ONE_SUM and (alike or getattr(run.options, "average", "uniform") == "uniform")
+
+
+@functools.lru_cache(maxsize=256)
+def spent(noise: float, delta: float, draws: tuple[Draw, ...], sums: int = 1, everybody: int = 0, hidden: bool = False) -> float:
+    """ε of `sums` noised sums over the participants in each round, and of `everybody` sums over all clients. `hidden`: the sums do
+    not tell who was drawn."""
+    if not everybody and not (draws and sums):
+        return 0.0
+    if noise == 0:
+        return math.inf
+    known = _known(noise, delta, _fewer(draws, _MOST_KNOWN), sums, everybody)
+    if not hidden or all(draw.participants >= draw.clients for draw in draws):
+        return known
+    return min(known, _hidden(noise, delta, _fewer(draws, _MOST_HIDDEN), sums, everybody))
+
+
+def _fewer(draws: tuple[Draw, ...], most: int) -> tuple[Draw, ...]:
+    """At most `most` draws in place of these, none of which hides more: neighbours become one draw, from the smallest of their
+    crowds."""
+    size = -(-len(draws) // most)
+    parts = [draws[at : at + size] for at in range(0, len(draws), max(size, 1))]
+    return tuple(part[0]._replace(rounds=sum(draw.rounds for draw in part)) for part in parts)
+
+
+def _known(noise: float, delta: float, draws: tuple[Draw, ...], sums: int, everybody: int) -> float:
+    """ε where the draw becomes public with the sums. A client that is in x of them has been in a Gaussian mechanism with
+    multiplier noise / 2 / √x, whose δ is known (Balle and Wang 2018, theorem 8); the δ of the run is the mean over its draws."""
+    from scipy.special import log_ndtr, ndtr
+    from scipy.stats import binom
+
+    always = sum(draw.rounds for draw in draws if draw.participants >= draw.clients)
+    chance = [draw for draw in draws if draw.participants < draw.clients]
+    odds, left_out, least = np.ones(1), 0.0, delta * 1e-6 / max(len(chance), 1)
+    for clients, participants, rounds in chance:  # odds: of having been in `always`, `always` + 1, … rounds
+        share = participants / clients
+        low, high = int(binom.ppf(least, rounds, share)), int(binom.isf(least, rounds, share))
+        left_out += float(binom.cdf(low - 1, rounds, share) + binom.sf(high, rounds, share))
+        odds = np.convolve(odds, binom.pmf(np.arange(low, high + 1), rounds, share))
+        always += low
+    times = sums * (always + np.arange(len(odds))) + everybody
+    odds, apart = odds[times > 0], 2 * np.sqrt(times[times > 0]) / noise
+
+    def delta_of(epsilon: float) -> float:
+        beyond = ndtr(apart / 2 - epsilon / apart) - np.exp(epsilon + log_ndtr(-apart / 2 - epsilon / apart))
+        return left_out + float(odds @ np.maximum(beyond, 0.0))
+
+    if delta_of(0.0) <= delta:
+        return 0.0
+    low_end, high_end = 0.0, 1.0
+    while delta_of(high_end) > delta:
+        low_end, high_end = high_end, 2 * high_end
+    for _ in range(60):
+        middle = (low_end + high_end) / 2
+        low_end, high_end = (middle, high_end) if delta_of(middle) > delta else (low_end, middle)
+    return high_end
+
+
+def _hidden(noise: float, delta: float, draws: tuple[Draw, ...], sums: int, everybody: int) -> float:
+    """ε where nothing tells who was drawn: that of sampling without replacement."""
+    try:
+        import dp_accounting as dp
+        from dp_accounting import rdp
+    except ImportError:
+        raise SpecError(f"train.privacy.noise = {noise}: the ε it gives is computed by dp-accounting: {INSTALL}") from None
+    accountant = rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
+    once = dp.GaussianDpEvent(noise / 2 / math.sqrt(max(sums, 1)))  # the sums of a round are over the same draw
+    for clients, participants, rounds in draws:
+        drawn = dp.SampledWithoutReplacementDpEvent(clients, participants, once) if participants < clients else once
+        accountant.compose(drawn, rounds)
+    if everybody:
+        accountant.compose(dp.GaussianDpEvent(noise / 2), everybody)
+    return float(accountant.get_epsilon(delta))

@@ -1,0 +1,121 @@
+"""What is settled once for a results folder and kept in its plan.json: how runs are batched, and what every process that computes
+them goes by. A run's last bits depend on it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from cfljax.config import Run, Spec
+from cfljax.devices import cores, mesh
+from cfljax.errors import SpecError
+from cfljax.experiment import assemble, batching
+from cfljax.local import speed
+from cfljax.store import OlderWarning, Store, older
+
+OTHERS = (
+    "a process of this sweep reads other data files, plugins or another version of cfljax than the one that laid down its plan: "
+    "they have changed since, or are others on its machine; make them the same and start again"
+)
+"""What such a process says before it ends."""
+
+
+def mark(spec: Spec) -> str:
+    """Equal for processes whose specs, data files and plugins make the same runs."""
+    return hashlib.sha256("\n".join(run.id for run in spec.units()).encode()).hexdigest()
+
+
+def settle(
+    spec: Spec, store: Store, limit: int | Callable[[Run], int], threads: int | None, wanted: mesh.Shape | None
+) -> list[batching.Batch]:
+    """The batches of the spec's runs. Those that an earlier start has laid down stay as they are, and so do the number of threads
+    and devices, the mesh, and the machine's measured speed; the rest is batched anew, and the plan is kept before anything runs."""
+    runs, before = spec.units(), store.read_plan() or {}
+    speed.use(speed.Speed(*before["speed"]) if "speed" in before else speed.known(speed.kept()))
+    mesh.ask(mesh_of(store, before, wanted))
+    mesh.check()
+    by_id = {run.id: run for run in runs}
+    kept, taken = [], set()
+    for ids in before.get("batches", []):
+        if all(name in by_id for name in ids["runs"]):
+            batch = as_laid_down([by_id[name] for name in ids["runs"]], ids["width"])
+            if batch is not None:
+                kept.append(batch)
+                taken.update(ids["runs"])
+    batches = kept + batching.batches([run for run in runs if run.id not in taken], limit)
+    place = {run.id: at for at, run in enumerate(runs)}
+    batches.sort(key=lambda batch: place[batch.first.id])
+    table: dict[str, Any] = {
+        "threads": before.get("threads") or threads or cores.threads(),
+        "devices": before.get("devices", jax.local_device_count()),
+        "mesh": mesh.asked(),
+        "speed": list(speed.known()),
+        **spec.shown(),
+        "batches": [entry(batch) for batch in batches],
+    }
+    _tell_of_older(store, [name for name in (before.get("units") if before else store.ids()) or [] if name not in by_id])
+    if before != json.loads(json.dumps(table)):
+        store.write_plan(table)
+    return batches
+
+
+def _tell_of_older(store: Store, left: list[str]) -> None:
+    """Name in one line what an earlier start has computed as an older version did, and this one leaves out."""
+    found = (store.record(name) for name in left)
+    if line := older.left(store, [record for record in found if record is not None]):
+        warnings.warn(line, OlderWarning, stacklevel=2)
+
+
+def mesh_of(store: Store, before: dict[str, Any], wanted: mesh.Shape | None) -> mesh.Shape | None:
+    """The mesh that the folder's plan has, else the one that is wanted; SpecError where they differ."""
+    if not before:
+        return wanted
+    laid = None if before.get("mesh") is None else mesh.Shape(*before["mesh"])
+    if wanted not in (None, laid):
+        has = "no mesh" if laid is None else f"--mesh {laid}"
+        advice = "leave out --mesh" if laid is None else "give that"
+        raise SpecError(f"--mesh {wanted}: {store.folder} was begun with {has}, as its plan.json says; {advice}, or another folder")
+    return laid
+
+
+def unlike(store: Store) -> list[str]:
+    """What of the folder's plan this process cannot keep to, in sentences."""
+    before, found = store.read_plan() or {}, []
+    here = {"devices": jax.local_device_count(), "threads": cores.threads() if assemble.sequential() else before.get("threads")}
+    for name, number in here.items():
+        if before.get(name, number) != number:
+            why = f"{store.folder} was begun with {before[name]} {name}, and this process has {number}"
+            found.append(f"{why}: what it computes agrees with the rest to rounding, not to the last bit")
+    return found
+
+
+def batch_limit(run: Run) -> int:
+    """How many runs go through one program together. On a CPU they go one after another, so one; on an accelerator as many as
+    half of its memory holds by the plan's estimate."""
+    from cfljax.federation.pack import nbytes
+
+    if assemble.sequential():
+        return mesh.most_groups()
+    federation = assemble.host_federation(run)
+    size = {"clients": federation.clients, "pool_bytes": 0, "parameters": assemble.model_of(run, federation).size}
+    each = max(batching.memory(batching.batches([run], 1)[0], size), 1)
+    return max(1, min(256, (assemble.memory_there() // 2 - nbytes(federation)) // each)) * mesh.most_groups()
+
+
+def as_laid_down(runs: list[Run], width: int) -> batching.Batch | None:
+    """The batch of these runs in a program of this width; None where they do not share a program."""
+    whole = batching.batches(runs, len(runs))
+    if len(whole) != 1:
+        return None
+    key = whole[0].program_key.partition("/")[0]
+    return batching.Batch(whole[0].runs, width, whole[0].key, f"{key}/{width}")
+
+
+def entry(batch: batching.Batch) -> dict[str, Any]:
+    """The batch in plan.json."""
+    return {"runs": [run.id for run in batch.runs], "width": batch.width}

@@ -1,0 +1,123 @@
+"""What the methods share whose clients choose their own cluster: the data they choose on, who is where, gradients shared out."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import keys
+from cfljax.errors import SpecError
+from cfljax.federation.gather import client_rows
+from cfljax.federation.pack import learners
+from cfljax.kernels.choose import least_loss, reseed_empty
+from cfljax.kernels.mix import weights_by
+from cfljax.local.data import shuffle
+from cfljax.local.rounds import sizes
+from cfljax.local.solver import Work
+from cfljax.local.stream import client_losses
+from cfljax.types import Array, Cohort, Federation, Model, Split
+
+DIVISORS = ("participants", "clients", "members")
+
+
+def need_clients(federation: Federation, clusters: int, name: str) -> None:
+    """HOST. SpecError if there are more clusters than clients that train."""
+    train = int(np.sum(learners(federation)))
+    if clusters > train:
+        raise SpecError(f"method.{name}.clusters = {clusters}: only {train} clients train; give at most {train}")
+
+
+def join(labels: jax.Array, cohort: Cohort, which: jax.Array) -> jax.Array:
+    """i32[C] labels after the participants joined the clusters which i32[S]."""
+    there = jnp.where(cohort.mask, cohort.ids, labels.shape[0])
+    return labels.at[there].set(which.astype(labels.dtype), mode="drop")
+
+
+def reseeded(key: jax.Array, which: jax.Array, federation: Federation, cohort: Cohort, clusters: int, rule: str) -> jax.Array:
+    """i32[S] which, after the rule about empty clusters."""
+    uid = jnp.asarray(federation.uid)[cohort.ids]
+    return reseed_empty(key, which, jnp.asarray(cohort.mask), clusters, uid, rule)
+
+
+def losses_of(model: Model, federation: Federation, cohort: Cohort, models: jax.Array) -> jax.Array:
+    """f32[K, S]: the mean loss of each model on each participant's training data."""
+    return client_losses(model, federation, federation.train, models, jnp.asarray(cohort.ids), jnp.asarray(cohort.mask))
+
+
+def by_loss(model: Model, federation: Federation, models: jax.Array, labels: jax.Array) -> jax.Array:
+    """i32[C]: the labels, and for real clients without one the model with the smallest loss on their training data."""
+    without = (labels < 0) & (federation.uid >= 0)
+    losses = client_losses(model, federation, federation.train, models, jnp.arange(federation.clients), without)
+    return jnp.where(without, least_loss(losses), labels)
+
+
+def first_batches(key: jax.Array, federation: Federation, cohort: Cohort, batch: int | None, sequential: bool) -> Federation:
+    """The federation in which a participant holds only the first mini-batch that `Solver.fit` takes with this key; None:
+    all of its data."""
+    if batch is None:
+        return federation
+    longest = federation.train.longest
+    size = min(batch, longest)
+    rows = _dealt(key, "epoch", federation, cohort, size, sequential)[:, :size]
+    count = jnp.minimum(jnp.asarray(federation.train.count)[cohort.ids], size)
+    return _holding(federation, cohort, rows, jnp.zeros_like(count), count, size)
+
+
+def halves(key: jax.Array, federation: Federation, cohort: Cohort, sequential: bool) -> tuple[Federation, Federation]:
+    """Two federations in which a participant holds one and the other half of its data, dealt at random. Of an odd number of
+    samples the second half has one more; a single sample is in both."""
+    rows = _dealt(keys.fold(key, "resample"), "half", federation, cohort, 1, sequential)
+    count, length = jnp.asarray(federation.train.count)[cohort.ids], rows.shape[1]
+    half = count // 2
+    first = jnp.where(count == 1, 1, half)
+    return (
+        _holding(federation, cohort, rows, jnp.zeros_like(half), first, max(1, length // 2)),
+        _holding(federation, cohort, rows, half, count - half, (length + 1) // 2),
+    )
+
+
+def gradient_work(work: Work, estimate: str) -> Work:
+    """One step: on all of a client's data, or on the first mini-batch of the local solver; one vector is sent."""
+    return Work(None, 1, work.batch if estimate == "batch" else None, one_vector=True)
+
+
+def shared_out(which: jax.Array, federation: Federation, cohort: Cohort, clusters: int, average: str, divisor: str) -> jax.Array:
+    """f32[K, S]: row k gives each member of cluster k its weight (1, or n_i) over that of all `"participants"`, of all
+    `"clients"`, or of the `"members"`."""
+    own = weights_by(which, jnp.asarray(cohort.mask), sizes(federation, cohort), clusters, average)
+    if divisor == "members":
+        return own
+    each = federation.train.count.astype(jnp.float32)
+    real = (federation.uid >= 0) & (each > 0)
+    each = jnp.where(real, each if average == "samples" else 1.0, 0.0)
+    present = jnp.where(cohort.mask, each[cohort.ids], 0.0)
+    total = jnp.sum(present) if divisor == "participants" else jnp.sum(each)
+    member = (which[None, :] == jnp.arange(clusters)[:, None]) & cohort.mask[None, :]
+    return jnp.where(member, present[None, :] / jnp.maximum(total, 1.0), 0.0)
+
+
+def _dealt(key: jax.Array, purpose: str, federation: Federation, cohort: Cohort, batch: int, sequential: bool) -> jax.Array:
+    """i32[S, longest rounded up to whole batches]: each participant's rows, shuffled."""
+    split = federation.train
+
+    def one(of: tuple[jax.Array, jax.Array]) -> jax.Array:
+        each, client = of
+        order = shuffle(keys.fold(each, purpose, 0), split.count[client], split.longest, batch, sequential)
+        return client_rows(split, client, order)
+
+    ids = jnp.asarray(cohort.ids)
+    each = keys.fold_each(key, "client", jnp.asarray(federation.uid)[ids])
+    return jax.lax.map(one, (each, ids)) if sequential else jax.vmap(one)((each, ids))
+
+
+def _holding(federation: Federation, cohort: Cohort, rows: Array, offset: jax.Array, count: jax.Array, longest: int) -> Federation:
+    """The federation in which participant s holds `rows[s, offset[s] : offset[s] + count[s]]` for training, and nobody else
+    anything."""
+    there = jnp.where(cohort.mask, cohort.ids, federation.clients)
+    nothing = jnp.zeros(federation.clients, jnp.int32)
+    begin = jnp.arange(rows.shape[0], dtype=jnp.int32) * rows.shape[1] + offset
+    start, held = (nothing.at[there].set(v.astype(jnp.int32), mode="drop") for v in (begin, count))
+    return dataclasses.replace(federation, train=Split(rows.reshape(-1), start, held, longest))

@@ -1,0 +1,69 @@
+"""FedGroup's group cold start (Algorithm 3), on the host: who pre-trains for it, the groups of their updates, and the
+directions that newcomers are compared with."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import keys
+from cfljax.kernels import host
+from cfljax.kernels.cosine import cosine_matrix
+from cfljax.kernels.dissimilarity import madc
+from cfljax.kernels.kmeans import kmeans
+from cfljax.kernels.mix import Rule
+from cfljax.kernels.spectral import edc, edc_embedding
+from cfljax.methods.shared.pretrain import Parts, means, ready
+from cfljax.types import Array, Federation
+
+COLD_STARTS = ("edc", "madc", "rcc")
+
+
+def founders(key: jax.Array, federation: Federation, clusters: int, alpha: int, cold_start: str) -> np.ndarray:
+    """i32[n]: min(alpha · m, C) random clients; for RCC m of them."""
+    ids = ready(federation, "fedgroup", clusters)
+    wanted = clusters if cold_start == "rcc" else alpha * clusters
+    drawn = np.asarray(keys.scores(key, "cold_start", federation.uid))[ids]
+    return ids[np.argsort(drawn, kind="stable")[:wanted]]
+
+
+def first_groups(
+    key: jax.Array, delta: np.ndarray, uid: np.ndarray, clusters: int, cold_start: str, snapshots: bool
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """HOST. Group cold start (Algorithm 3): i32[n] the group of each pre-trained client (−1: its update is not finite), from
+    the updates f32[n, d]; and the snapshots."""
+    with jax.default_matmul_precision("highest"):
+        looked = _look(key, delta, uid, clusters, cold_start, snapshots)
+        seen = {name: np.asarray(a) for name, a in looked.items()}
+    usable, found = seen["usable"], np.arange(delta.shape[0])
+    if cold_start == "edc":
+        found = seen["groups"]
+    elif cold_start == "madc":
+        found[usable] = host.agglomerative(seen["madc"][np.ix_(usable, usable)], clusters=clusters)
+    kept = {name: seen[name] for name in ("embedding", "edc", "madc")} | {"founders": np.asarray(uid)} if snapshots else {}
+    return np.where(usable, found, -1).astype(np.int32), kept
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4, 5))
+def _look(key: jax.Array, delta: jax.Array, uid: Array, groups: int, cold_start: str, snapshots: bool) -> dict[str, jax.Array]:
+    """What the pre-trained clients' updates f32[n, d] tell: for EDC K-means++ in the space of their cosines with the leading
+    directions, where eq. 8 is the distance; the matrix of eq. 7 for MADC."""
+    seen = {"usable": jnp.isfinite(delta).all(axis=1)}
+    if cold_start == "edc":
+        points = edc_embedding(delta, groups)
+        seen["groups"] = kmeans(key, points, groups, seen["usable"], jnp.asarray(uid), restarts=10, max_iter=20).labels
+    if cold_start == "madc" or snapshots:
+        seen["madc"] = madc(cosine_matrix(delta, mask=seen["usable"]), seen["usable"])  # eq. 7
+    if snapshots:
+        seen |= {"embedding": edc_embedding(delta, groups), "edc": edc(delta, groups)}  # eq. 8
+    return seen
+
+
+def directions(parts: Parts, found: np.ndarray, groups: int, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
+    """HOST. f32[K, d] the unweighted mean update of each group's members, and bool[K] which groups have some."""
+    active = np.isin(np.arange(groups), found)
+    active[0] |= not active.any()  # nothing finite: everybody joins the first
+    return means(parts, found, groups, rule), active

@@ -1,0 +1,118 @@
+"""Training before a client has a cluster: everyone from one model. What methods look at that cluster once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import keys
+from cfljax.devices.placement import from_host
+from cfljax.errors import SpecError
+from cfljax.federation.pack import learners
+from cfljax.kernels.mix import PLAIN, Rule, with_noise
+from cfljax.kernels.robust import robust_sum
+from cfljax.local.solver import Solver, Work
+from cfljax.methods.shared.similarity import shortened
+from cfljax.types import Array, Federation, Hyper, Jobs, Traffic
+
+CHUNK = 64
+"""Clients that pre-train in one call."""
+
+
+def ready(federation: Federation, method: str, clusters: int = 1) -> np.ndarray:
+    """i32[n]: HOST. Positions of the learners that are there from the start, in the order of their identities, so that
+    the order of the clients changes no clustering. A SpecError when there are fewer than `clusters`."""
+    ids = np.flatnonzero(learners(federation) & (np.asarray(federation.arrive) == 0))
+    if len(ids) < max(clusters, 1):
+        raise SpecError(
+            f'method "{method}": clusters = {clusters}, but only {len(ids)} clients with training data are there from the start; '
+            "give fewer clusters or more clients"
+        )
+    return ids[np.argsort(np.asarray(federation.uid)[ids], kind="stable")].astype(np.int32)
+
+
+def late(federation: Federation) -> np.ndarray:
+    """i32[n]: HOST. Positions of the learners that come later."""
+    return np.flatnonzero(learners(federation) & (np.asarray(federation.arrive) > 0)).astype(np.int32)
+
+
+def settled(labels: jax.Array, guess: jax.Array, federation: Federation, round: jax.Array) -> jax.Array:
+    """i32[C]: labels with those of guess i32[C] for the clients that have arrived by now."""
+    return jnp.where((labels < 0) & (federation.arrive <= round), guess, labels)
+
+
+def with_pretraining(sent: Traffic, federation: Federation, round: jax.Array) -> Traffic:
+    """The traffic with one model down and one up for each client that pre-trains in this round, which is when it arrives."""
+    now = (federation.uid >= 0) & (federation.train.count > 0) & (federation.arrive == round)
+    n = jnp.sum(now, dtype=jnp.int32)
+    return sent._replace(vectors_down=sent.vectors_down + n, vectors_up=sent.vectors_up + n)
+
+
+def work_before(solver: Solver, epochs: int | None, steps: int | None = None) -> Work:
+    """That number of epochs or steps of the run's batches."""
+    return Work(epochs, steps, solver.work.batch)
+
+
+def pretrain(
+    solver: Solver, work: Work, key: jax.Array, federation: Federation, hyper: Hyper, start: jax.Array, ids: Array, mask: Array
+) -> jax.Array:
+    """f32[n, d]: the updates of the clients ids i32[n] from start f32[d]; zero where mask bool[n] is False. `key` is the
+    run's or the round's; the draws are not those of the round's own training."""
+    n = ids.shape[0]
+    jobs = Jobs(ids, mask, jnp.ones(n), start[None], jnp.zeros(n, jnp.int32))
+    return solver.fit(keys.fold(key, "pretrain"), federation, jobs, hyper, work).delta
+
+
+def pretrainer(solver: Solver, work: Work) -> Callable[..., Iterator[tuple[np.ndarray, np.ndarray]]]:
+    """HOST. (key, federation, hyper, start f32[d], ids i32[n]) -> parts (ids i32[m], updates f32[m, d]) of at most CHUNK
+    clients: one compiled program whatever n, and bounded memory where the parts are not kept."""
+    program = from_host(functools.partial(pretrain, solver, work))
+
+    def train(
+        key: jax.Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        size = min(CHUNK, federation.clients)
+        for at in range(0, len(ids), size):
+            part = ids[at : at + size]
+            filled, mask = np.resize(part, size), np.arange(size) < len(part)
+            with jax.default_matmul_precision("highest"):  # as in the rounds
+                delta = program(key, federation, hyper, jnp.asarray(start), jnp.asarray(filled), jnp.asarray(mask))
+            yield part, np.asarray(delta)[: len(part)]
+
+    return train
+
+
+Parts = Iterable[tuple[np.ndarray, np.ndarray]]
+"""(ids i32[m], updates f32[m, d]) of some clients at a time."""
+
+
+def all_updates(parts: Parts, similarity: str = "exact") -> np.ndarray:
+    """f32[n, d], or sketches f32[n, 4096] which are all that is kept: HOST. The parts together, in the order of the ids."""
+    return np.concatenate([shortened(delta, similarity) for _, delta in parts])
+
+
+def means(parts: Parts, labels: np.ndarray, clusters: int, rule: Rule = PLAIN) -> np.ndarray:
+    """f32[K, d]: HOST. The mean of the finite updates of each cluster, zero for those without; labels i32[n] in the order of
+    the parts, −1: nowhere. Holds one part and the sums; all parts where the rule's statistic takes the place of the mean."""
+    if rule.statistic:
+        rows = np.concatenate([delta for _, delta in parts])
+        finite = np.isfinite(rows).all(axis=1)
+        member = (labels[None, :] == np.arange(clusters)[:, None]) & finite
+        shares = (member / np.maximum(member.sum(axis=1, keepdims=True), 1)).astype(np.float32)
+        return np.asarray(robust_sum(jnp.asarray(shares), jnp.asarray(rows), jnp.asarray(finite), rule.statistic, rule.number))
+    sums, at = None, 0
+    count = np.zeros(clusters)
+    for _, delta in parts:
+        own = np.where(np.isfinite(delta).all(axis=1), labels[at : at + len(delta)], -1)
+        sums, at = np.zeros((clusters, delta.shape[1])) if sums is None else sums, at + len(delta)
+        for k in np.unique(own[own >= 0]):
+            sums[k] += delta[own == k].sum(axis=0, dtype=np.float64)
+            count[k] += np.sum(own == k)
+    assert sums is not None
+    each = (sums / np.maximum(count, 1)[:, None]).astype(np.float32)
+    shares = np.where(count > 0, 1 / np.maximum(count, 1), 0.0).astype(np.float32)[:, None]
+    return np.asarray(with_noise(rule, jnp.asarray(shares), jnp.asarray(each)))

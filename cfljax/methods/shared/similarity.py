@@ -1,0 +1,46 @@
+"""How methods compare the updates of many clients at once: as they are, or by sketches, which need less memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from cfljax.kernels.sketch import SIZE, sketch
+from cfljax.local.rounds import Together, train_together
+from cfljax.local.solver import Solver
+from cfljax.registry.options import option
+from cfljax.types import Federation, Hyper, Jobs
+
+
+def similarity(again: bool = True) -> Any:
+    """The option of such methods. `again`: what the updates are compared for needs them whole, once more."""
+    words = "how updates are compared: as they are, or by sketches of 4,096 numbers, which need less memory"
+    return option("exact", f"{words} and a second training" if again else words, choices=("exact", "sketch"))
+
+
+def compared_size(d: int, similarity: str) -> int:
+    """Numbers per client in what is compared."""
+    return d if similarity == "exact" else min(d, SIZE)
+
+
+def shortened(vectors: np.ndarray, similarity: str) -> np.ndarray:
+    """HOST. The vectors f32[n, d] as they are compared."""
+    return vectors if similarity == "exact" else np.asarray(_sketch(vectors))
+
+
+_sketch = jax.jit(sketch)
+
+
+def train_and_compare(
+    how: str, solver: Solver, key: jax.Array, federation: Federation, jobs: Jobs, hyper: Hyper, mix: jax.Array, old: jax.Array
+) -> tuple[Together, jax.Array]:
+    """A round of training, `old + mix @ updates` (mix f32[K, S], old f32[K, d]), and the updates as they are compared: f32[S, d],
+    or f32[S, 4096] while the updates themselves come and go in blocks."""
+    if how == "exact":
+        solver = solver._replace(plan=solver.plan._replace(stream=0))
+    short = SIZE if how == "sketch" else None
+    trained = train_together(solver, key, federation, jobs, hyper, mix, old, short=short)
+    moves = trained.each.moves
+    return trained, moves if trained.dealt is None else trained.dealt.collect(moves)

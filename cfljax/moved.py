@@ -1,0 +1,90 @@
+"""Modules that have moved: what imports one by its earlier name gets the module at its new place."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+MOVED = {
+    "callable_module": "commands.callable_module",
+    "cli": "commands.cli",
+    "command": "commands.command",
+    "completion": "commands.completion",
+    "data.describe": "commands.describe",
+    "methods.listing": "commands.listing",
+    "beside": "config.plugin_modules",
+    "plugins": "config.plugins",
+    "npy": "data.npy",
+    "launch.devices": "devices.cores",
+    "distributed": "devices.distributed",
+    "mesh": "devices.mesh",
+    "local.shards": "devices.placement",
+    "local.spread": "devices.spread",
+    "resume": "engine.checkpoint",
+    "clock": "engine.clock",
+    "evaluate": "engine.evaluate",
+    "metrics": "engine.metrics",
+    "simulate": "engine.simulate",
+    "assemble": "experiment.assemble",
+    "plan": "experiment.batching",
+    "execution": "experiment.execution",
+    "privacy": "experiment.privacy",
+    "cohort": "federation.cohort",
+    "paths": "files",
+    "launch.checkpoint": "launch.keeper",
+    "launch.together": "launch.lockstep",
+    "launch.settled": "launch.plan_file",
+    "progress": "launch.progress",
+    "methods.together": "local.rounds",
+    "methods.choice": "methods.shared.choice",
+    "methods.cold_start": "methods.shared.cold_start",
+    "methods.common": "methods.shared.common",
+    "methods.inside": "methods.shared.host_clusters",
+    "methods.pretrain": "methods.shared.pretrain",
+    "methods.similarity": "methods.shared.similarity",
+    "sums": "registry.checksums",
+    "meaning": "registry.meaning",
+    "options": "registry.options",
+    "origin": "registry.origin",
+    "sources": "registry.sources",
+    "frames": "results.frames",
+    "result": "results.result",
+    "sparkline": "results.sparkline",
+}
+"""Earlier name → name today, both inside the package."""
+
+
+class _Finder(MetaPathFinder):
+    """Asked last, when no module has the name."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
+        """For the earlier names alone."""
+        package, _, name = fullname.partition(".")
+        return ModuleSpec(fullname, _Moved("cfljax." + MOVED[name])) if package == "cfljax" and name in MOVED else None
+
+
+class _Moved(Loader):
+    """The module at its new place, under the earlier name as well."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:  # noqa: ARG002
+        """The module of today; its own spec is kept, as Python gives it the one of the earlier name."""
+        module = importlib.import_module(self.name)
+        self.spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It has been executed."""
+        module.__spec__ = self.spec
+
+
+def find_moved_modules() -> None:
+    """Let import statements find modules by their earlier names."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())

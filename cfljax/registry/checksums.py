@@ -1,0 +1,112 @@
+"""What data holds, as a sum: part of the identity of a run, so that results of two versions of a file never mix, wherever the
+file lies. Large files are summed once: the sum is kept in the cache until a file's size, times or inode are others."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfljax.errors import DataError
+from cfljax.files import cache_folder, written_whole
+
+if TYPE_CHECKING:
+    from cfljax.types import Parts, Source
+
+LARGE = 1 << 20
+"""Bytes; smaller files are read each time."""
+SETTLED = 2.0
+"""Seconds since the last change after which a file's sum is kept: a clock with coarse ticks may give two versions one time."""
+
+
+def sum_of_files(files: Iterable[tuple[str, Path]]) -> str:
+    """SHA-256 over the contents of (role, file): the same wherever they lie, and whatever they are called."""
+    digest = hashlib.sha256()
+    for role, file in sorted(files):
+        digest.update(f"{role} {sum_of_file(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def sum_of_file(file: Path) -> str:
+    """SHA-256 of a file's contents, 64 hexadecimal digits."""
+    try:
+        before = _state(file)
+        place = cache_folder() / "sums" / f"{hashlib.sha256(os.path.realpath(file).encode()).hexdigest()[:32]}.json"
+        if before[1] >= LARGE and (kept := _kept(place, before)):
+            return kept
+        with file.open("rb") as f:
+            found = hashlib.file_digest(f, "sha256").hexdigest()
+        after = _state(file)
+    except OSError as e:
+        raise DataError(f"{file}: cannot be read ({e.strerror or e})") from e
+    if after != before:
+        raise DataError(f"{file}: is being written; start again when it is whole")
+    if before[1] >= LARGE and time.time() - max(before[2:]) / 1e9 > SETTLED:
+        _keep(place, before, found)
+    return found
+
+
+def _state(file: Path) -> list[int]:
+    """What changes when the contents do."""
+    stat = file.stat()
+    return [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+
+
+def _kept(place: Path, state: list[int]) -> str | None:
+    try:
+        entry: Any = json.loads(place.read_text("utf-8"))
+        return str(entry["sha256"]) if entry["state"] == state and len(entry["sha256"]) == 64 else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _keep(place: Path, state: list[int], found: str) -> None:
+    with contextlib.suppress(OSError):  # a full or read-only disk costs time at the next start, nothing else
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(place) as part:
+            part.write_text(json.dumps({"state": state, "sha256": found}), "utf-8")
+
+
+def sum_of_source(source: Source) -> str:
+    """SHA-256 over all that a data set holds."""
+    return _sum([(name, value) for name, value in source._asdict().items() if name != "name"])
+
+
+def sum_of_parts(parts: Parts) -> str:
+    """SHA-256 over who holds what."""
+    named = {field.name: getattr(parts, field.name) for field in dataclasses.fields(parts)}
+    made = named.pop("source")
+    return _sum([*named.items(), ("source", "" if made is None else sum_of_source(made))])
+
+
+def sum_or_failure(make: Callable[[], str]) -> str:
+    """What `make` says of a user's own source or partition; where that raises, a sum of how: then its runs fail, too, and are
+    recorded so. A DataError stays one."""
+    try:
+        return make()
+    except DataError:
+        raise
+    except Exception as error:
+        return hashlib.sha256(f"{type(error).__name__}: {error}".encode()).hexdigest()
+
+
+def _sum(named: list[tuple[str, Any]]) -> str:
+    digest = hashlib.sha256()
+    for name, value in named:
+        if isinstance(value, list):
+            value = _sum([(str(at), each) for at, each in enumerate(value)])
+        if value is None or isinstance(value, (int, str)):
+            digest.update(f"{name} {value}\n".encode())
+        else:
+            array = np.ascontiguousarray(value)
+            digest.update(f"{name} {array.dtype.str}{list(array.shape)}\n".encode())
+            digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

@@ -1,0 +1,176 @@
+"""Registries: a name, and where its maker lives. Modules are imported when an entry is first used.
+
+A name that the package does not know is looked for among what users have registered and what installed packages offer as entry
+points."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import re
+import sys
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cfljax.errors import SpecError, SpecWarning, suggest
+from cfljax.registry.options import NoOptions, check
+from cfljax.registry.origin import Live, Origin, loading, origin_of, sum_of
+from cfljax.registry.sources import program_of
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,60}")
+_when_replaced: list[Callable[[], None]] = []
+_of_kind: dict[str, Registry] = {}
+_RETURNED = ("data set", "partition")
+"""Kinds of which what they return is part of the id."""
+
+
+class Entry(NamedTuple):
+    """What a registry holds: the Options class of a thing, and the function that makes it."""
+
+    options: type
+    make: Callable[..., Any]
+    files: Callable[..., Any] | None = None
+    """Of a data set: (options, folders) -> (role, file) of all that it reads."""
+
+    @property
+    def summary(self) -> str:
+        """The first line of the maker's docstring."""
+        return (self.make.__doc__ or "").strip().split("\n")[0]
+
+
+def when_replaced(forget: Callable[[], None]) -> None:
+    """Call this whenever a name comes to mean something else: for whoever keeps what entries have made."""
+    _when_replaced.append(forget)
+
+
+def origins(named: Iterable[tuple[str, str]]) -> tuple[Origin, ...]:
+    """Where those of (kind, name) come from that are users' own. What no registry of this process knows is nobody's own."""
+    found = (_of_kind[kind].origin(name) for kind, name in named if kind in _of_kind)
+    return tuple(dict.fromkeys(origin for origin in found if origin is not None))
+
+
+def adopt(files: Collection[str], origin: Origin) -> None:
+    """What the modules of these files have registered comes from there: a plugin may have been imported before it is named."""
+    for registry in _of_kind.values():
+        registry.adopt(files, origin)
+
+
+class Registry:
+    """`name -> "module:attribute"`, the attribute being an Entry. `group`: the entry points that add to it."""
+
+    def __init__(self, kind: str, lines: dict[str, str], group: str | None = None):
+        self.kind = kind
+        self.group = group
+        self._lines: dict[str, str | Entry] = dict(lines)
+        self._own: dict[str, Origin | Live] = {}
+        self._offered: dict[str, importlib.metadata.EntryPoint] | None = None
+        if group is not None:
+            _of_kind[kind] = self
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._lines, **self._entry_points()})
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._lines or name in self._entry_points()
+
+    def add(self, name: str, make: Callable[..., Any], options: type = NoOptions) -> None:
+        """Register a user's own. One's own may be registered again (a notebook's cell that is run twice); what comes with the
+        package may not."""
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise SpecError(f"{self.kind} {name!r}: a name begins with a letter and has letters, digits, _ and - only")
+        if name in self._lines and name not in self._own:
+            raise SpecError(f'{self.kind} "{name}" exists already')
+        if not isinstance(options, type):
+            raise SpecError(f'{self.kind} "{name}": options = {options!r:.60}: must be a frozen dataclass (the class itself)')
+        if name in self._own:
+            for forget in _when_replaced:
+                forget()
+        self._lines[name], self._own[name] = Entry(options, make), origin_of(make, options)
+
+    def entry(self, name: str, where: str = "") -> Entry:
+        """The entry of that name, or a SpecError with the nearest one."""
+        line = self._lines.get(name)
+        if line is None and name in self._entry_points():
+            line = self._take(name)
+        if line is None:
+            raise SpecError(f'{where or self.kind} = "{name}": unknown {self.kind}' + suggest(name, self))
+        if isinstance(line, str):
+            module, _, attribute = line.partition(":")
+            line = self._lines[name] = getattr(importlib.import_module(module), attribute)
+        return line
+
+    def ours(self, name: str) -> bool:
+        """Whether the entry comes with the package."""
+        return name in self._lines and name not in self._own
+
+    def origin(self, name: str) -> Origin | None:
+        """Where a user's own entry comes from; None for the package's."""
+        if name not in self._lines and name in self._entry_points():
+            self._take(name)
+        own = self._own.get(name)
+        return self._now(name, own) if isinstance(own, Live) else own
+
+    def _now(self, name: str, live: Live) -> Origin:
+        """Where an entry comes from that no file stands for: what it means may have changed since anybody asked."""
+        before, origin = live.last, live.now()
+        if before is not None and before != origin:
+            for forget in _when_replaced:
+                forget()
+        if before != origin and live.unknown and self.kind not in _RETURNED:
+            warnings.warn(
+                f'{self.kind} "{name}": depends on {", ".join(live.unknown[:3])}, whose contents cannot be made part of the id '
+                "of its runs; when they change, use another results folder",
+                SpecWarning,
+                stacklevel=2,
+            )
+        return origin
+
+    def adopt(self, files: Collection[str], origin: Origin) -> None:
+        """As the function of that name."""
+        for name in self._own:
+            entry = self._lines[name]
+            module = sys.modules.get(getattr(entry.make, "__module__", "")) if isinstance(entry, Entry) else None
+            if getattr(module, "__file__", None) in files:
+                self._own[name] = origin
+
+    def check(self, name: str, table: dict[str, Any], where: str) -> Any:
+        """The checked Options instance of that entry."""
+        return check(self.entry(name, f"{where}.name").options, table, where)
+
+    def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
+        """What installed packages offer, by name; looked up once."""
+        if self._offered is None:
+            found = importlib.metadata.entry_points(group=self.group) if self.group else ()
+            self._offered = {point.name: point for point in found if point.name not in self._lines}
+        return self._offered
+
+    def _take(self, name: str) -> Entry:
+        """The entry behind an entry point: an Entry, or a function that its module has registered."""
+        point = self._entry_points()[name]
+        package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+        try:
+            origin = Origin(_sum_of_package(point, package), point.module)
+            with loading(origin):
+                found = point.load()
+        except Exception as error:  # whatever a foreign package raises on import
+            what = f"{type(error).__name__}: {error}"
+            raise SpecError(f'{self.kind} "{name}" of the package {package}: cannot be imported ({what})') from error
+        if not isinstance(found, Entry) and name not in self._lines:
+            raise SpecError(
+                f'{self.kind} "{name}" of the package {package}: {point.value} is neither an Entry nor registered as "{name}"'
+            )
+        entry = found if isinstance(found, Entry) else self._lines[name]
+        assert isinstance(entry, Entry)
+        self._lines[name], self._own[name] = entry, origin
+        return entry
+
+
+def _sum_of_package(point: importlib.metadata.EntryPoint, package: str) -> str:
+    """Of a package's version and the source of its Python files: those that are listed, and all where the module lies (a package
+    that is installed to be edited lists none)."""
+    listed = [Path(str(file.locate())) for file in (point.dist and point.dist.files) or [] if file.suffix == ".py"]
+    files = {file.resolve() for file in listed if file.is_file()} | set(program_of(point.module))
+    return hashlib.sha256(f"{package} {sum_of(sorted(files))}".encode()).hexdigest()

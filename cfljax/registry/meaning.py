@@ -1,0 +1,257 @@
+"""What a function of the user's means, as a sum: its code and all that it refers to, directly or through each other. For what is
+registered in a notebook or script, where no file says it: cells run in any order, and numbers come from anywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import dis
+import functools
+import hashlib
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from cfljax.registry.sources import own, program_of
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), range, slice)
+_NAMED = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType)
+_WRITTEN = ("pathlib", "decimal", "fractions", "datetime", "uuid", "re", "enum", "typing", "types")
+"""Modules of Python whose objects say in words all that they are."""
+_MADE = {"__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__", "__static_attributes__", "__dataclass_params__",
+         "__annotate__", "__annotate_func__", "__annotations_cache__", "__parameters__", "__orig_bases__"}  # fmt: skip
+"""Attributes of a class that say nothing about what it does."""
+
+
+def meaning(*things: Any) -> tuple[str, list[str]]:
+    """(SHA-256 of what the things mean, the names in it whose contents cannot be told)."""
+    walk = _Walk()
+    for thing in things:
+        walk.add(thing, getattr(thing, "__name__", "it"))
+    return walk.digest.hexdigest(), list(dict.fromkeys(walk.unknown))
+
+
+class _Walk:
+    """Through everything once."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+        self.unknown: list[str] = []
+        self.seen: dict[int, tuple[int, Any]] = {}
+        """By identity: (number, thing); it is kept, so that no other gets the same."""
+        self.inside = 0
+        """How deep in what belongs to a library: nobody there is asked to say what cannot be told."""
+
+    def write(self, *words: object) -> None:
+        self.digest.update("\x1f".join(map(str, words)).encode() + b"\x1e")
+
+    def add(self, value: Any, name: str) -> None:
+        """One value, by its kind. `name`: what the user calls it."""
+        if isinstance(value, _PLAIN):
+            return self.write(type(value).__name__, repr(value))
+        if id(value) in self.seen:
+            return self.write("again", self.seen[id(value)][0])
+        self.seen[id(value)] = len(self.seen), value
+        for kind, each in _KINDS:
+            if isinstance(value, kind):
+                return each(self, value, name)
+        return self.instance(value, name)
+
+    def items(self, value: Any, name: str) -> None:
+        self.write(type(value).__qualname__, len(value))
+        for item in value:
+            self.add(item, name)
+
+    def table(self, value: Any, name: str) -> None:
+        self.write("table", len(value))
+        for key, item in value.items():
+            self.add(key, name)
+            self.add(item, f"{name}[{key!r:.30}]")
+
+    def set(self, value: Any, name: str) -> None:  # noqa: ARG002
+        sums = sorted(meaning(item)[0] for item in value)
+        self.write(type(value).__qualname__, *sums)
+
+    def function(self, value: types.FunctionType, name: str) -> None:
+        """A user's by its code and all that it refers to; a library's by its name and what it was made with."""
+        if not _is_own(value):
+            self.write("function", value.__module__, value.__qualname__)
+            with _Inside(self):
+                self.parts(value, name)
+            return
+        self.write("function")
+        self.code(value.__code__, value.__globals__)
+        self.parts(value, value.__name__)
+
+    def parts(self, value: types.FunctionType, name: str) -> None:
+        for cell, free in zip(value.__closure__ or (), value.__code__.co_freevars, strict=True):
+            try:
+                self.add(cell.cell_contents, free)
+            except ValueError:  # not set yet
+                self.write("empty")
+        self.add(value.__defaults__, name)
+        self.add(value.__kwdefaults__, name)
+        for key, item in vars(value).items():  # what a decorator has wrapped, and what is written to the function
+            self.write(key)
+            with _Inside(self, key != "__wrapped__"):
+                self.add(item, f"{name}.{key}")
+
+    def code(self, code: types.CodeType, around: dict[str, Any]) -> None:
+        counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+        self.write(code.co_code.hex(), *counts, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                self.code(constant, around)
+            else:
+                self.add(constant, code.co_name)
+        for name, value in _referred(code, around):
+            self.write("global", name)
+            self.add(value, name)
+
+    def type(self, value: type, name: str) -> None:  # noqa: ARG002
+        self.write("class", value.__module__ if not _of_user(value) else "", value.__qualname__)
+        if not _of_user(value):
+            return
+        for base in value.__bases__:
+            self.add(base, base.__name__)
+        generated = dataclasses.is_dataclass(value)
+        for key, item in vars(value).items():
+            if key in _MADE or (generated and getattr(getattr(item, "__code__", None), "co_filename", "") == "<string>"):
+                continue
+            self.write(key)
+            library = not _of_user(type(item)) and (key.startswith("_") or hasattr(type(item), "__get__"))
+            with _Inside(self, library and not isinstance(item, types.FunctionType)):
+                self.add(item, f"{value.__name__}.{key}")
+
+    def field(self, value: dataclasses.Field[Any], name: str) -> None:
+        self.write("field", value.name, value.type, value.init, value.kw_only)
+        for each in (value.default, value.default_factory, dict(value.metadata)):
+            if each is not dataclasses.MISSING:
+                self.add(each, name)
+
+    def descriptor(self, value: Any, name: str) -> None:
+        self.write(type(value).__name__)
+        for part in ("fget", "fset", "__func__", "func"):
+            self.add(getattr(value, part, None), name)
+
+    def method(self, value: types.MethodType, name: str) -> None:
+        self.add(value.__func__, name)
+        self.add(value.__self__, name)
+
+    def partial(self, value: functools.partial[Any], name: str) -> None:
+        for part in (value.func, value.args, value.keywords):
+            self.add(part, name)
+
+    def module(self, value: types.ModuleType, name: str) -> None:
+        """A user's with all that it holds, where it is not said which part is meant."""
+        self.write("module", value.__name__)
+        if own(getattr(value, "__file__", None) or sys.executable):
+            self.table({k: v for k, v in vars(value).items() if not k.startswith("__")}, name)
+
+    def named(self, value: Any, name: str) -> None:
+        """What has a name in a library; a method of an object (`TABLE.get`) with the object."""
+        self.write("named", getattr(value, "__module__", ""), getattr(value, "__qualname__", repr(value)))
+        if not isinstance(its := getattr(value, "__self__", None), types.ModuleType | None):
+            self.add(its, name)
+
+    def pattern(self, value: re.Pattern[Any], name: str) -> None:  # noqa: ARG002
+        self.write("pattern", repr(value.pattern), value.flags)
+
+    def instance(self, value: Any, name: str) -> None:
+        """Anything else: arrays, dataclasses, objects of the user's classes, wrappers."""
+        kind = type(value)
+        self.write("instance")
+        self.add(kind, kind.__name__)
+        if hasattr(value, "dtype") and hasattr(value, "__array__"):
+            return self.array(value, name)
+        if dataclasses.is_dataclass(value):
+            fields = ((f, getattr(value, f.name, None)) for f in dataclasses.fields(value))
+            return self.table({f.name: v for f, v in fields if v is not f.default}, name)
+        if hasattr(value, "__wrapped__"):  # jax.jit and its like
+            return self.add(value.__wrapped__, name)
+        if kind.__module__.partition(".")[0] in _WRITTEN:
+            return self.write(repr(value))
+        if _of_user(kind) or kind.__module__ == "argparse":
+            slots = [s for c in kind.__mro__ for s in getattr(c, "__slots__", ()) if isinstance(s, str)]
+            return self.table({s: getattr(value, s, None) for s in slots} | getattr(value, "__dict__", {}), name)
+        if isinstance(getattr(value, "__name__", None), str):  # a ufunc, a primitive
+            return self.named(value, name)
+        return None if self.inside else self.unknown.append(f"{name} ({kind.__module__}.{kind.__qualname__})")
+
+    def array(self, value: Any, name: str) -> None:
+        import numpy as np
+
+        try:
+            if str(value.dtype).startswith("key<"):
+                value = sys.modules["jax"].random.key_data(value)
+            array = np.ascontiguousarray(value)
+        except Exception:  # whatever a library raises that does not want to be one
+            array = np.array(None)
+        if array.dtype.hasobject:
+            return self.unknown.append(f"{name} ({type(value).__qualname__})")
+        self.write(array.dtype.str, array.shape)
+        return self.digest.update(array.reshape(-1).view(np.uint8).data)
+
+
+_KINDS: tuple[tuple[Any, Callable[..., None]], ...] = (
+    (type, _Walk.type),
+    (types.FunctionType, _Walk.function),
+    (types.MethodType, _Walk.method),
+    ((staticmethod, classmethod, property, functools.cached_property), _Walk.descriptor),
+    (functools.partial, _Walk.partial),
+    (types.ModuleType, _Walk.module),
+    (_NAMED, _Walk.named),
+    (re.Pattern, _Walk.pattern),
+    (dataclasses.Field, _Walk.field),
+    ((dict, types.MappingProxyType), _Walk.table),
+    ((set, frozenset), _Walk.set),
+    ((list, tuple), _Walk.items),
+    (types.SimpleNamespace, lambda walk, value, name: walk.table(vars(value), name)),
+)
+
+
+class _Inside:
+    """While in what belongs to a library."""
+
+    def __init__(self, walk: _Walk, really: bool = True):
+        self.walk, self.really = walk, really
+
+    def __enter__(self) -> None:
+        self.walk.inside += self.really
+
+    def __exit__(self, *_: object) -> None:
+        self.walk.inside -= self.really
+
+
+def _referred(code: types.CodeType, around: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(name, value) of the globals that the code reads; of a module, of the part that it takes. What it imports itself, by the
+    files of the user's that there are."""
+    steps = list(dis.get_instructions(code))
+    for step, then in zip(steps, [*steps[1:], None], strict=True):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in around:
+            value, name = around[step.argval], str(step.argval)
+            takes = then is not None and then.opname in ("LOAD_ATTR", "LOAD_METHOD") and hasattr(value, str(then.argval))
+            if isinstance(value, types.ModuleType) and takes:
+                assert then is not None
+                yield f"{name}.{then.argval}", getattr(value, then.argval)
+            else:
+                yield name, value
+        elif step.opname == "IMPORT_NAME":
+            files = program_of(str(step.argval), every=False)
+            yield str(step.argval), [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+
+
+def _is_own(function: types.FunctionType) -> bool:
+    name = function.__code__.co_filename
+    return bool(re.match(r"<(?!frozen)", name)) or own(name)
+
+
+def _of_user(kind: type) -> bool:
+    """Whether a class is the user's: made where there is no file, or in one of the user's."""
+    name = kind.__module__
+    module = sys.modules.get(name)
+    if name == "__main__" or module is None:
+        return True
+    file = getattr(module, "__file__", None)
+    return file is not None and own(file)

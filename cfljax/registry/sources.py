@@ -1,0 +1,149 @@
+"""Which files a user's program consists of: a file or a package, and every module of the user's own that it imports, directly or
+through each other. Python's own modules, installed packages and cfljax are not followed: their versions are on record."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
+from pathlib import Path
+from typing import NamedTuple
+
+ENDINGS = (".py", *EXTENSION_SUFFIXES)
+_PASSED_OVER = {"__pycache__", "site-packages", "node_modules"}
+
+
+class _Imported(NamedTuple):
+    """A name that a file imports."""
+
+    name: str
+    """Its first part."""
+    folder: Path | None
+    """Where it must lie: a relative import; None: anywhere."""
+
+
+def program(files: Iterable[Path], folder: Path | None = None) -> list[Path]:
+    """The files, and those of the modules that they import. `folder`: where modules stand beside them."""
+    waiting = [(file.resolve(), folder) for file in files]
+    found = dict(waiting)
+    while waiting:
+        file, here = waiting.pop()
+        for name, place in imports(file):
+            if place is not None:
+                new = [(each, here) for each in modules(place, name)]
+            elif here is not None and beside(here, name):
+                new = [(each, here) for each in modules(here, name)]
+            else:
+                new = [(each, None) for each in _elsewhere(name)]
+            for each, its in new:
+                if each not in found:
+                    found[each] = its
+                    waiting.append((each, its))
+    return list(found)
+
+
+def program_of(name: str, every: bool = True) -> list[Path]:
+    """The files of a module on Python's path, with all modules of its package, and of the user's modules that they import.
+    `every`: also where the module itself is not the user's."""
+    return program(_elsewhere(name.partition(".")[0], every))
+
+
+def imports(file: Path) -> list[_Imported]:
+    """The names that a file imports; none where it is no Python."""
+    try:
+        return _read(file, file.read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return []
+
+
+@functools.lru_cache(maxsize=4096)
+def _read(file: Path, content: bytes) -> list[_Imported]:
+    return list(dict.fromkeys(_names(file, ast.parse(content))))
+
+
+def _names(file: Path, tree: ast.AST) -> Iterator[_Imported]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (_Imported(alias.name.partition(".")[0], None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield _Imported((node.module or "").partition(".")[0], None)
+        elif isinstance(node, ast.ImportFrom):
+            place = file.parents[node.level - 1]
+            names = [node.module.partition(".")[0]] if node.module else [alias.name for alias in node.names]
+            yield from (_Imported(name, place) for name in names)
+        elif isinstance(node, ast.Call) and (name := _called(node)):
+            yield _Imported(name, None)
+
+
+def _called(node: ast.Call) -> str:
+    """The module that `importlib.import_module("name")` imports."""
+    what = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if what not in ("import_module", "__import__") or not node.args or not isinstance(node.args[0], ast.Constant):
+        return ""
+    name = node.args[0].value
+    return name.partition(".")[0] if isinstance(name, str) else ""
+
+
+def modules(folder: Path, name: str) -> list[Path]:
+    """The files of the module or package of that name in a folder: of a package, of all of its modules."""
+    if not name:
+        return []
+    files = [file for ending in ENDINGS if (file := folder / f"{name}{ending}").is_file()]
+    return [file.resolve() for file in (*files, *_below(folder / name))]
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(f for f in folders if f not in _PASSED_OVER and not f.startswith("."))
+        if "pyvenv.cfg" in files:  # an environment, with packages of its own
+            folders.clear()
+            continue
+        yield from (Path(place, file) for file in sorted(files) if file.endswith(ENDINGS))
+
+
+def beside(folder: Path, name: str) -> bool:
+    """Whether a module that stands in the folder is what a file there means by the name. Python's own modules and cfljax are
+    what they are; a folder without `__init__.py` counts where nothing else has the name."""
+    if name in sys.stdlib_module_names or name == "cfljax" or not name:
+        return False
+    if any((folder / f"{name}{ending}").is_file() or (folder / name / f"__init__{ending}").is_file() for ending in ENDINGS):
+        return True
+    spec = _spec(name)
+    return next(_below(folder / name), None) is not None and (spec is None or spec.origin is None)
+
+
+def _elsewhere(name: str, every: bool = False) -> list[Path]:
+    """The files of a module that Python finds on its path, where they are the user's."""
+    spec = None if name in sys.stdlib_module_names or name in ("cfljax", "") else _spec(name)
+    if spec is None:
+        return []
+    places = [Path(place) for place in spec.submodule_search_locations or ()]
+    files = [file for place in places for file in _below(place)] if places else [Path(spec.origin or "")]
+    return [file.resolve() for file in files if file.name.endswith(ENDINGS) and (every or own(file))]
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        return None
+
+
+def own(file: str | os.PathLike[str]) -> bool:
+    """Whether a file is the user's: neither Python's, nor an installed package's, nor cfljax's."""
+    path = os.path.realpath(file)
+    return not any(path.startswith(place + os.sep) for place in _installed())
+
+
+@functools.cache
+def _installed() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    places = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")]
+    places += [*site.getsitepackages(), site.getusersitepackages(), str(Path(__file__).parents[1])]
+    return tuple(dict.fromkeys(os.path.realpath(place) for place in places))

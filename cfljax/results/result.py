@@ -1,0 +1,245 @@
+"""Results in Python: one run (`Result`), and a folder of them (`Results`, what `cfljax.load(DIR)` returns)."""
+
+from __future__ import annotations
+
+import html
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfljax.results import frames
+from cfljax.errors import StoreError
+from cfljax.registry.options import show
+from cfljax.store import DamagedWarning, OlderWarning, Store, older, summarise
+from cfljax.store.atomic import storing, write_bytes
+from cfljax.store.places import by_contents
+from cfljax.store.rows import rows
+
+if TYPE_CHECKING:
+    import pandas
+
+_HEADLINES = ("accuracy_worst10", "accuracy_client_std", "loss_last", "ari_last", "clusters_last", "bytes_up", "bytes_down")
+_TO_TARGET = ("round_to_target", "bytes_to_target")
+_DRAWN = 60  # runs that a notebook's small plots look at
+
+
+class Result:
+    """One run: what it was asked (`config`), what came out (`summary`), and its arrays."""
+
+    def __init__(self, record: dict[str, Any], arrays: dict[str, np.ndarray]):
+        self.record, self.arrays = record, arrays
+
+    @property
+    def run(self) -> str:
+        """The id of the run."""
+        return str(self.record.get("id", ""))
+
+    @property
+    def method(self) -> str:
+        """Registry name of the method."""
+        return str(self.record["method"])
+
+    @property
+    def label(self) -> str:
+        """What the spec calls the method; its name where the spec gives no label."""
+        return frames.label_of(self.record)
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        return int(self.record["seed"])
+
+    @property
+    def status(self) -> str:
+        """`done`, `diverged` or `failed`."""
+        return str(self.record["status"])
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved configuration."""
+        return self.record["config"]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Headline numbers: accuracy_max, accuracy_last, … (fractions, not per cent)."""
+        return self.record["summary"]
+
+    @property
+    def history(self) -> dict[str, np.ndarray]:
+        """Quantity -> f32[T'], a value per evaluation; `history["round"]` says which."""
+        return {name.removeprefix("history/"): a for name, a in self.arrays.items() if name.startswith("history/")}
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """i32[C]: the cluster of each client at the end, −1 for none; None when labels were not kept."""
+        kept = self.arrays.get("labels")
+        if kept is None:
+            return None
+        last = kept[-1] if kept.ndim == 2 else kept
+        return last.astype(np.int32)
+
+    @property
+    def labels_history(self) -> np.ndarray | None:
+        """i16 or i32[T', C]: the clusters at each evaluation (above 10,000 clients only the last)."""
+        kept = self.arrays.get("labels")
+        return kept[None] if kept is not None and kept.ndim == 1 else kept
+
+    @property
+    def client_accuracy(self) -> np.ndarray | None:
+        """f32[C]: accuracy of each client at the end, NaN without test samples."""
+        return self.arrays.get("client_accuracy")
+
+    @property
+    def models(self) -> np.ndarray | None:
+        """f32[K, d]: the models at the end; None unless they were kept (`--keep models`)."""
+        return self.arrays.get("models")
+
+    @property
+    def diag(self) -> dict[str, np.ndarray]:
+        """`<method>/<name>` -> the method's own diagnostics."""
+        return {name.removeprefix("diag/"): a for name, a in self.arrays.items() if name.startswith("diag/")}
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The history as a frame: a row per evaluation."""
+        import pandas as pd
+
+        return pd.DataFrame(frames.curves(self.history))
+
+    def __repr__(self) -> str:
+        return f"Result({', '.join(f'{k}={v}' for k, v in self._facts().items())})"
+
+    def _repr_html_(self) -> str:
+        from cfljax.results.sparkline import plots
+
+        rows = self._facts() | {k: frames.short(v) for k, v in self.summary.items() if k in _HEADLINES}
+        cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(str(v))}</td></tr>" for k, v in rows.items())
+        return f"<table>{cells}</table>{plots({'': self.history})}"
+
+    def _facts(self) -> dict[str, str]:
+        facts = {"method": self.method, "seed": str(self.seed), "status": self.status}
+        facts |= {name: show(value) for name, value in self.record.get("varies", {}).items()}
+        for name in ("accuracy_max", "accuracy_last", "rounds"):
+            if name in self.summary:
+                facts[name] = frames.short(self.summary[name])
+        return facts
+
+
+class Results:
+    """The finished runs of a results folder. Records are read at once, arrays when they are asked for.
+
+    The runs are those of the folder's plan, in its order; runs of an earlier spec are left out unless `everything`. What they are
+    called and what varies is what the plan's spec says, whatever an earlier start has recorded. `target`: an accuracy to count the
+    rounds and bytes to. `sweep`: what a start has asked for (`Spec.shown`); the plan may be that of another one since."""
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        everything: bool = False,
+        target: float | None = None,
+        sweep: dict[str, Any] | None = None,
+    ):
+        self.store = Store(folder, read_only=True)
+        found = self.store.records()
+        self.target = target
+        self.named: dict[str, dict[str, Any]] = {}
+        self.sweep = table = sweep or self.store.read_plan() or {}
+        plan = table.get("units") or []
+        order = [name for name in plan if name in found]
+        rest = [name for name in found if name not in set(order)]
+        keep_rest = everything or not plan
+        (self.records,) = by_contents({name: found[name] for name in order + (rest if keep_rest else [])})
+        self._count_to_target()
+        self.rows = rows(self.records, table.get("labels"))
+        """The records as tables show them: with the labels of the plan's spec and what differs between its runs; a run that two
+        rows of the table share is there twice."""
+        first = {record["id"]: record for record in reversed(self.rows)}
+        self.named = {run: {key: first[run][key] for key in ("label", "varies")} for run in self.records}
+        """Label and what varies of each run, as tables show them."""
+        self.left_out = 0 if keep_rest else len(rest)
+        if line := older.shown(self.store, self.records):
+            warnings.warn(line, OlderWarning, stacklevel=2)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[Result]:
+        return self.results()
+
+    def __getitem__(self, run: str) -> Result:
+        """The run of that id."""
+        if run not in self.records:
+            raise StoreError(f"{self.store.folder}: there is no run {run!r} among its {len(self)}; see to_pandas()['run']")
+        return self._result(run, *self.store.read(run))
+
+    def results(self) -> Iterator[Result]:
+        """Every run with its arrays, one after the other; a damaged one is left out with a warning."""
+        for _, result in self._each(("",)):
+            yield result
+
+    def _each(self, prefixes: tuple[str, ...]) -> Iterator[tuple[str, Result]]:
+        for run in self.records:
+            try:
+                unit = self.store.read(run, prefixes)
+            except StoreError as error:
+                warnings.warn(str(error), DamagedWarning, stacklevel=3)
+                continue
+            yield run, self._result(run, *unit)
+
+    def _result(self, run: str, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Result:
+        counted = {name: self.records[run]["summary"].get(name) for name in _TO_TARGET}
+        return Result(record | {"summary": record["summary"] | counted} | self.named.get(run, {}), arrays)
+
+    def _count_to_target(self) -> None:
+        """Rounds and bytes to the target are counted when they are asked for: what a start has recorded may be for another one."""
+        self.records = {
+            run: record | {"summary": {k: v for k, v in record["summary"].items() if k not in _TO_TARGET}}
+            for run, record in self.records.items()
+        }
+        if self.target is None:
+            return
+        for run, result in self._each(("history/",)):
+            found = summarise(result.history, target=self.target)
+            self.records[run]["summary"] |= {name: found[name] for name in _TO_TARGET}
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row per run: run, method, seed, the label where the spec gives some, every option that varies, status, the summary
+        quantities, the seconds."""
+        return frames.summaries(self.rows)
+
+    def varying(self) -> list[str]:
+        """Dotted names of the options that vary, in the order of the spec."""
+        return frames.varying(self.rows)
+
+    def history(self) -> pandas.DataFrame:
+        """The curves of all runs in one tidy frame: run, round, accuracy, … with a row per evaluation."""
+        return frames.histories((run, result.history) for run, result in self._each(("history/",)))
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """The summary frame as a CSV file."""
+        write_bytes(Path(path), self.to_pandas().to_csv(index=False, lineterminator="\n").encode())
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> None:
+        """The summary frame as a Parquet file."""
+        with storing(Path(path)):
+            write_bytes(Path(path), self.to_pandas().to_parquet(index=False, engine="pyarrow"))
+
+    def __repr__(self) -> str:
+        return f"{self._title()}\n{frames.overview(self.rows).to_string(index=False)}" if len(self) else self._title()
+
+    def _repr_html_(self) -> str:
+        from cfljax.results.sparkline import plots
+
+        table = frames.overview(self.rows).to_html(index=False) if len(self) else ""
+        curves: dict[str, dict[str, np.ndarray]] = {}
+        for number, (_, result) in enumerate(self._each(("history/",))):
+            if number < _DRAWN and result.status == "done":  # one run of each method stands for it
+                curves.setdefault(result.label, result.history)
+        return f"<p>{html.escape(self._title())}</p>{table}{plots(curves)}"
+
+    def _title(self) -> str:
+        left = f", {self.left_out} of an earlier spec left out" if self.left_out else ""
+        return f"Results({str(self.store.folder)!r}): {len(self)} run{'' if len(self) == 1 else 's'}{left}"

@@ -1,5 +1,0 @@
-"""`python -m cfljax.sweep`; `cfljax.sweep(...)` works, too, whether or not this package has been imported."""
-
-from cfljax.callable_module import make_callable
-
-make_callable(__name__)

@@ -1,0 +1,37 @@
+"""Figure 14: the same clients in another order."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from drills import common
+from drills.common import Figure, Tally
+
+FIGURE = Figure("order", "14", "clients reordered", "labels move along exactly, models within 1e-6", 100)
+CLOSE = 1e-6
+METHODS = ("ifca", "fesem", "fedavg", "cfl_mgd")
+
+
+def drill(tally: Tally, count: int, seed: int) -> None:
+    """Random federations in random orders."""
+    from cfljax.federation.pack import reorder
+    from drills.play import play, random_federation
+
+    for number in tally.trials(count):
+        rng = np.random.default_rng([seed, number])
+        federation = random_federation(rng)
+        order, method = rng.permutation(9), METHODS[number % len(METHODS)]
+        a, b = (play(method, f, rounds=3, seeds=[number])[0] for f in (federation, reorder(federation, order)))
+        apart = float(np.max(np.abs(a.models - b.models)))
+        tally.most("weights apart", apart)
+        problems = [] if np.array_equal(a.labels[:, order], b.labels) else ["labels do not move along"]
+        problems += [f"weights {apart:.2g} apart"] if not apart <= CLOSE else []
+        moved = np.array_equal(a.client_accuracy[order], b.client_accuracy, equal_nan=True)
+        problems += [] if moved else ["accuracies do not move along"]
+        tally.check([f"{number}, {method}: {p}" for p in problems])
+
+
+if __name__ == "__main__":
+    sys.exit(common.main(FIGURE, drill))

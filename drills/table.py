@@ -1,0 +1,82 @@
+"""The tables of docs/reliability.md and README.md, from the JSON files that the drills have written:
+`python -m drills.table`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from drills.common import RESULTS, ROOT
+
+PAGE, README = ROOT / "docs" / "reliability.md", ROOT / "README.md"
+BEGIN, END = "<!-- measured: python -m drills.table -->", "<!-- end -->"
+
+
+def rows(folder: Path = RESULTS) -> list[dict[str, Any]]:
+    """The results there are, in the order of the figures."""
+    found = [json.loads(path.read_text()) | {"name": path.stem} for path in sorted(folder.glob("*.json"))]
+    return sorted(found, key=lambda row: (int(re.sub(r"\D", "", row["figure"]) or 99), row["name"]))
+
+
+def measured(row: dict[str, Any]) -> str:
+    """What came out, failures first."""
+    text = f"{row['tried']:,} tried, {row['failed']} failed"
+    facts = [f"{name} {value:.2g}" for name, value in sorted(row["worst"].items())]
+    facts += [f"{name} {value:,}" for name, value in sorted(row["counts"].items())] if len(row["counts"]) <= 6 else []
+    return text + ("; " + ", ".join(facts) if facts else "")
+
+
+def short(command: str) -> str:
+    """The first command, and that there were more."""
+    first, *more = command.split("; ")
+    return f"`{first}`" + (f" and {len(more)} more seeds or parts" if more else "")
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """Markdown."""
+    lines = ["| # | what is tried | what must hold | measured | command |", "| --- | --- | --- | --- | --- |"]
+    lines += [f"| {r['figure']} | {r['what']} | {r['bar']} | {measured(r)} | {short(r['command'])} |" for r in found]
+    lines += ["", *failures(found), *machines(found)]
+    return "\n".join(lines)
+
+
+def brief(found: list[dict[str, Any]]) -> str:
+    """Markdown: what was tried, how often, and with which program."""
+    lines = ["| # | what is tried | tried | failed | command |", "| --- | --- | --- | --- | --- |"]
+    for r in found:
+        program = r["command"].split(" --")[0]
+        lines.append(f"| {r['figure']} | {r['what']} | {r['tried']:,} | {r['failed']} | `{program}` |")
+    return "\n".join(lines)
+
+
+def failures(found: list[dict[str, Any]]) -> list[str]:
+    """What failed, in words."""
+    bad = [row for row in found if row["failed"]]
+    return [f"Figure {row['figure']}, for example: {row['failures'][0][:300]}" for row in bad] + ([""] if bad else [])
+
+
+def machines(found: list[dict[str, Any]]) -> list[str]:
+    """What all was measured on."""
+    texts = []
+    for row in found:
+        m = row["machine"]
+        software = f"{m['system']}, Python {m['python']}, JAX {m['jax']}, NumPy {m['numpy']}"
+        texts.append(f"{m['processor']}, {m['cores']} cores, {software}")
+    return ["Measured on " + "; ".join(dict.fromkeys(texts)) + "."] if texts else []
+
+
+def main() -> int:
+    """Write the tables into the pages, between their two marks."""
+    for page, text in ((PAGE, table(rows())), (README, brief(rows()))):
+        head, _, rest = page.read_text().partition(BEGIN)
+        _, _, tail = rest.partition(END)
+        page.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}")
+        print(f"{len(rows())} figures in {page.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
