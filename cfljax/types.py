@@ -6,15 +6,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
 
-Array = Any
-"""A jax.Array; on the host, before the engine puts things on the device, a numpy array."""
-Hyper = dict[str, Any]
+Array = jax.Array
+"""On the host, before the engine puts things on the device, a numpy array stands in its place (`on_host`)."""
+Tree = Any
+"""A tree of arrays (JAX's pytree) whose form depends on the model, the method or the caller."""
+Hyper = dict[str, Array]
 """Traced numbers of a run (`lr`, `mu`, `beta`, …): f32[] each, so that a grid over them is one compiled program."""
+
+
+def on_host(array: np.ndarray) -> Array:
+    """HOST. The numpy array itself, where the type says jax.Array: JAX takes either."""
+    return cast(Array, array)
 
 
 class Source(NamedTuple):
@@ -121,6 +128,11 @@ class Split:
     grams: Grams | None = None
     """Made beforehand (local.products); None: made in each client's turn."""
 
+    def take(self, clients: Array) -> Split:
+        """The same rows, held by these clients alone, i32[n] in this order."""
+        grams = None if self.grams is None else self.grams._replace(start=self.grams.start[clients])
+        return dataclasses.replace(self, start=self.start[clients], count=self.count[clients], grams=grams)
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +159,30 @@ class Federation:
     def clients(self) -> int:
         """C, dummies included."""
         return self.uid.shape[0]
+
+    @property
+    def real(self) -> Array:
+        """bool[C]: clients that are not dummies."""
+        return self.uid >= 0
+
+    @property
+    def trains(self) -> Array:
+        """bool[C]: real clients that hold training data, late ones included."""
+        return self.real & (self.train.count > 0)
+
+    def take(self, clients: Array) -> Federation:
+        """These clients alone, i32[n] in this order. They keep their identities, rows and groups."""
+        view, owner = self.view, self.owner
+        return dataclasses.replace(
+            self,
+            train=self.train.take(clients),
+            test=self.test.take(clients),
+            uid=self.uid[clients],
+            group=self.group[clients],
+            arrive=self.arrive[clients],
+            view=None if view is None else view._replace(of=view.of[clients]),
+            owner=None if owner is None else owner[clients],
+        )
 
 
 class Cohort(NamedTuple):
@@ -222,6 +258,16 @@ class Jobs(NamedTuple):
     """i32[S] into `anchor`; None: as `which`."""
     velocity: Array | None = None
     """f32[K, d]: momentum buffers to start from; None: zero (reset at each local start)."""
+
+    def take(self, which: Array) -> Jobs:
+        """These of the jobs, i32[n]; −1 is a free place, whose job is masked."""
+        of_each = {name: each[which] for name, each in self._of_each().items()}
+        return self._replace(**of_each | {"mask": of_each["mask"] & (which >= 0)})
+
+    def _of_each(self) -> dict[str, Array]:
+        """The fields with an entry for each job."""
+        fields = {name: getattr(self, name) for name in ("client", "mask", "work", "which", "anchor_of")}
+        return {name: each for name, each in fields.items() if each is not None}
 
 
 class Updates(NamedTuple):

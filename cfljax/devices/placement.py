@@ -15,7 +15,7 @@ import numpy as np
 
 from cfljax.devices.mesh import CLIENTS
 from cfljax.devices.spread import by_runs, everywhere
-from cfljax.types import Federation, Split
+from cfljax.types import Federation, Split, on_host
 
 
 class _Place(NamedTuple):
@@ -66,14 +66,14 @@ def sharded(federation: Federation, mesh: jax.sharding.Mesh) -> Federation:
     def split(of: Split, rows: list[np.ndarray]) -> Split:
         local = [np.searchsorted(pool, mine).astype(np.int32) for pool, mine in zip(pools, rows, strict=True)]
         start = np.zeros_like(owner) if of.shared else _starts(of, owner)
-        return dataclasses.replace(of, rows=_dealt(local, lambda part: part, mesh), start=start)
+        return dataclasses.replace(of, rows=_dealt(local, lambda part: part, mesh), start=on_host(start))
 
     new = dataclasses.replace(
         federation,
         pool=federation.pool._replace(x=_dealt(pools, lambda rows: x[rows], mesh), y=_dealt(pools, lambda rows: y[rows], mesh)),
         train=split(federation.train, train),
         test=split(federation.test, test),
-        owner=owner,
+        owner=on_host(owner),
     )
     return jax.tree.map(lambda a: a if isinstance(a, jax.Array) and not a.is_fully_replicated else placed(a, mesh), new)
 

@@ -200,7 +200,7 @@ def _evaluate(
     ids: Any = slice(None)
     if settings.eval_clients is not None and settings.eval_clients < federation.clients:
         ids = _sample(federation, settings.eval_clients)  # from here on, these are all clients there are: the work is theirs
-        federation, labels = _seen(federation, ids), labels[ids]
+        federation, labels = federation.take(ids), labels[ids]
         whole = dataclasses.replace(whole, uid=jnp.full_like(whole.uid, -1).at[ids].set(whole.uid[ids]))
     scoring = jnp.maximum(labels if guess is None else guess(carry.state, whole, _decayed(hyper, t))[ids], 0)
     scoring, test = _test_only(method, model, settings, federation, models, in_use, scoring)
@@ -249,22 +249,3 @@ def _sample(federation: Federation, number: int) -> jax.Array:
     """i32[number]: the clients that stand for all at evaluations, the same ones each time."""
     drawn = (keys.scores(keys.root(0), "eval_clients", federation.uid) >> 1).astype(jnp.int32)
     return cohort.highest(jnp.where(federation.uid >= 0, drawn, -1), number)
-
-
-def _seen(federation: Federation, ids: jax.Array) -> Federation:
-    """The federation of these clients alone; they keep their identities and rows."""
-
-    def split(of: Split) -> Split:
-        return dataclasses.replace(of, start=of.start[ids], count=of.count[ids], grams=None)
-
-    view = federation.view
-    return dataclasses.replace(
-        federation,
-        train=split(federation.train),
-        test=split(federation.test),
-        uid=federation.uid[ids],
-        group=federation.group[ids],
-        arrive=federation.arrive[ids],
-        view=None if view is None else view._replace(of=view.of[ids]),
-        owner=None if federation.owner is None else federation.owner[ids],
-    )

@@ -170,8 +170,8 @@ def _setups(
         return {}
     each = []
     for r, hyper in enumerate(hypers):
-        seen = as_trained_on(sending, hyper, federation)
-        each.append(method.setup(run_keys[r], seen, {k: jnp.float32(v) for k, v in hyper.items()}))
+        numbers: Hyper = {name: jnp.float32(value) for name, value in hyper.items()}
+        each.append(method.setup(run_keys[r], as_trained_on(sending, numbers, federation), numbers))
     return jax.tree.map(_stack, *each)
 
 

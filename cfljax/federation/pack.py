@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from cfljax.errors import DataError
-from cfljax.types import Federation, Parts, Pool, Source, Split, View
+from cfljax.types import Array, Federation, Parts, Pool, Source, Split, View, on_host
 
 WORTHWHILE = 0.1
 """Unused rows leave the pool when they are more than this share of it."""
@@ -27,16 +27,16 @@ def pack(parts: Parts, source: Source, normalise: str = "unit", arrive: np.ndarr
     train = _split([rows[:edge]], np.array([len(r) for r in parts.train]))
     if shared:
         count = np.full(clients, len(parts.test), np.int32)
-        test = Split(_rows([rows[edge:]]), np.zeros(clients, np.int32), count, max(1, len(parts.test)), shared=True)
+        test = _packed(_rows([rows[edge:]]), np.zeros(clients, np.int32), count, max(1, len(parts.test)), shared=True)
     else:
         test = _split([rows[edge:]], np.array([len(r) for r in parts.test]))
     return Federation(
         pool=pool,
         train=train,
         test=test,
-        uid=np.arange(clients, dtype=np.int32),
-        group=np.asarray(parts.group, np.int32),
-        arrive=np.zeros(clients, np.int32) if arrive is None else np.asarray(arrive, np.int32),
+        uid=on_host(np.arange(clients, dtype=np.int32)),
+        group=on_host(np.asarray(parts.group, np.int32)),
+        arrive=on_host(np.zeros(clients, np.int32) if arrive is None else np.asarray(arrive, np.int32)),
         view=_view(parts),
         classes=source.classes,
         groups=int(np.max(parts.group, initial=-1)) + 1,
@@ -64,7 +64,11 @@ def _rows(pieces: list[np.ndarray]) -> np.ndarray:
 
 def _split(pieces: list[np.ndarray], count: np.ndarray) -> Split:
     start = np.cumsum(count) - count
-    return Split(_rows(pieces), start.astype(np.int32), count.astype(np.int32), max(1, int(count.max(initial=0))))
+    return _packed(_rows(pieces), start.astype(np.int32), count.astype(np.int32), max(1, int(count.max(initial=0))))
+
+
+def _packed(rows: np.ndarray, start: np.ndarray, count: np.ndarray, longest: int, shared: bool = False) -> Split:
+    return Split(on_host(rows), on_host(start), on_host(count), longest, shared)
 
 
 def _compact(parts: Parts, source: Source, normalise: str) -> tuple[np.ndarray, Pool]:
@@ -81,7 +85,9 @@ def _compact(parts: Parts, source: Source, normalise: str) -> tuple[np.ndarray, 
     place[order] = np.arange(len(order))
     if 0 < used < (1 - WORTHWHILE) * len(y):
         order = order[:used]
-    return place[rows], Pool(x[order], y[order].astype(np.int32), mean, scale, source.table)
+    table = None if source.table is None else on_host(source.table)
+    pool = Pool(on_host(x[order]), on_host(y[order].astype(np.int32)), on_host(mean), on_host(scale), table)
+    return place[rows], pool
 
 
 def _as_held(rows: np.ndarray, number: int) -> tuple[np.ndarray, int]:
@@ -118,7 +124,8 @@ def _per_pixel(x: np.ndarray, rows: np.ndarray, chunk: int = 4096) -> tuple[np.n
 def _view(parts: Parts) -> View | None:
     if parts.view is None:
         return None
-    return View(np.asarray(parts.view, np.int32), parts.pixels, parts.labels, parts.gain, parts.offset)
+    tables = (parts.pixels, parts.labels, parts.gain, parts.offset)
+    return View(on_host(np.asarray(parts.view, np.int32)), *(None if table is None else on_host(table) for table in tables))
 
 
 def learners(federation: Federation) -> np.ndarray:
@@ -154,8 +161,8 @@ def pad(federation: Federation, clients: int = 0, samples: int = 0, rng: np.rand
     )
 
 
-def _append(values: np.ndarray | jax.Array, number: int, value: int) -> np.ndarray:
-    return np.concatenate([np.asarray(values), np.full(number, value, np.int32)])
+def _append(values: Array, number: int, value: int) -> Array:
+    return on_host(np.concatenate([np.asarray(values), np.full(number, value, np.int32)]))
 
 
 def _pad_split(split: Split, clients: int, samples: int, pool: int, rng: np.random.Generator) -> Split:
@@ -166,23 +173,5 @@ def _pad_split(split: Split, clients: int, samples: int, pool: int, rng: np.rand
         garbage = rng.integers(pool, size=(len(start), samples), dtype=np.int32)
         pieces = [p for a, n, more in zip(start, count, garbage, strict=True) for p in (rows[a : a + n], more)]
         rows, start = _rows(pieces), (np.cumsum(count + samples) - count - samples).astype(np.int32)
-    return Split(rows, _append(start, clients, 0), _append(count, clients, 0), split.longest + samples, split.shared)
-
-
-def reorder(federation: Federation, order: np.ndarray) -> Federation:
-    """The same clients in another order: position i holds what `order[i]` held."""
-    order = np.asarray(order)
-
-    def moved(split: Split) -> Split:
-        return dataclasses.replace(split, start=np.asarray(split.start)[order], count=np.asarray(split.count)[order])
-
-    view = federation.view
-    return dataclasses.replace(
-        federation,
-        train=moved(federation.train),
-        test=moved(federation.test),
-        uid=np.asarray(federation.uid)[order],
-        group=np.asarray(federation.group)[order],
-        arrive=np.asarray(federation.arrive)[order],
-        view=None if view is None else view._replace(of=np.asarray(view.of)[order]),
-    )
+    start, count = (np.concatenate([each, np.zeros(clients, np.int32)]) for each in (start, count))
+    return _packed(rows, start, count, split.longest + samples, split.shared)

@@ -9,6 +9,7 @@ matrix. Momentum is a second A. The same numbers as `train`, up to rounding.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -188,7 +189,7 @@ def _pull(hyper: Hyper, kernel: jax.Array, anchor: jax.Array | None) -> jax.Arra
         parts.append(hyper["mu"] * (kernel - anchor))
     if "weight_decay" in hyper:
         parts.append(hyper["weight_decay"] * kernel)
-    return sum(parts) if parts else None
+    return functools.reduce(jnp.add, parts) if parts else None
 
 
 def _sum(amounts: jax.Array | None, *matrices: jax.Array | None) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfljax.federation.gather import samples
 from cfljax.local.data import take
-from cfljax.types import Federation, Grams
+from cfljax.types import Federation, Grams, on_host
 
 BLOCK, WHOLE = 64, 240
 """Samples whose products with as many others are computed in one go; up to WHOLE, those of all."""
@@ -91,7 +91,7 @@ def grams_of(federation: Federation, sizes: tuple[int, ...]) -> Grams:
     for client, x in _samples_of_each(federation, np.flatnonzero(which >= 0)):
         at = start[client]
         rows[which[client]][at : at + len(x), : len(x)] = x @ x.T
-    return Grams(start, rows)
+    return Grams(on_host(start), tuple(map(on_host, rows)))
 
 
 def _laid_out(counts: np.ndarray, sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, list[int]]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.local.data import shuffle
-from cfljax.types import Federation, Jobs
+from cfljax.types import Array, Federation, Jobs
 
 SHUFFLED = 1 << 17
 """Numbers up to which all of a client's epochs are shuffled at once."""
@@ -87,8 +87,11 @@ def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> jax.Ar
     """i32[] the optimiser steps that this client does: none when masked or without data, at least one as a straggler; i32[S] of
     the clients of all jobs."""
     count = federation.train.count[task.client]
-    full: Any = work.steps
-    if full is None:
+    full: int | Array
+    if work.steps is not None:
+        full = work.steps
+    else:
+        assert work.epochs is not None
         full = work.epochs if work.batch is None else -(-count // batch_of(federation, work)) * work.epochs
     wanted = jnp.maximum(1, jnp.ceil(task.work * full - 1e-3)).astype(jnp.int32)
     return jnp.where(task.mask & (count > 0), wanted, 0)

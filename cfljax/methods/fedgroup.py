@@ -53,7 +53,7 @@ from cfljax.methods.shared.pretrain import CHUNK, all_updates, pretrain, pretrai
 from cfljax.methods.shared.similarity import compared_size, similarity
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic, on_host
 
 PAPER = "Duan et al. 2021, “FedGroup: efficient clustered federated learning via decomposed data-driven measure”"
 
@@ -197,7 +197,7 @@ def _found(
     founder, labels = np.zeros(federation.clients, bool), np.full(federation.clients, -1, np.int32)
     founder[ids], labels[ids] = True, found
     parts = [(ids, delta)] if config.similarity == "exact" else train(ids)
-    compass = Compass(start, *directions(parts, found, config.clusters, solver.rule(key, hyper)))
+    compass = Compass(*map(on_host, (start, *directions(parts, found, config.clusters, solver.rule(key, hyper)))))
     guess, others = labels.copy(), np.flatnonzero(learners(federation) & (labels < 0))
     if not config.by_direction:
         guess[others] = np.asarray(_random_groups(keys.fold(key, "rac"), uid, compass.active))[others]

@@ -13,6 +13,11 @@ from typing import Any
 
 from cfljax.errors import SpecError, suggest
 
+Value = Any
+"""Whatever TOML or JSON can say: a word, a number, true or false, a date, a list, a table."""
+Table = dict[str, Value]
+"""A table of a spec or of a record, as it was read."""
+
 
 def option(
     default: Any = dataclasses.MISSING,

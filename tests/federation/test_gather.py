@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cfljax.federation import gather
-from cfljax.federation.pack import pack, pad, reorder
+from cfljax.federation.pack import pack, pad
 from cfljax.federation.views import even_angles, rotation, rotations
 from cfljax.types import Parts, View
 from tests.federation.helpers import fake, parts
@@ -102,7 +102,7 @@ def test_owners_are_found_whatever_lies_between_the_clients(seed):
     rng = np.random.default_rng(seed)
     source = fake()
     federation = pad(pack(parts("quantity", source, clients=9), source), clients=2, samples=int(rng.integers(0, 4)), rng=rng)
-    split = reorder(federation, rng.permutation(11)).train
+    split = federation.take(rng.permutation(11)).train
     expected = np.full(len(split.rows), -1)
     for c in range(11):
         expected[split.start[c] : split.start[c] + split.count[c]] = c

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cfljax.errors import DataError
 from cfljax.federation.common import cut, deal, evenly, group_blocks, mirror, proportional
-from cfljax.federation.pack import nbytes, pack, pad, reorder, sizes
+from cfljax.federation.pack import nbytes, pack, pad, sizes
 from cfljax.types import Parts
 from tests.federation.helpers import fake, parts, real, with_users
 
@@ -160,7 +160,7 @@ def test_reordering_moves_clients_with_all_they_have(options):
     source = fake()
     plain = pack(parts("rotated", source, clients=8, **options), source, arrive=np.arange(8))
     order = np.random.default_rng(0).permutation(8)
-    moved = reorder(plain, order)
+    moved = plain.take(order)
     same_clients(moved, plain, order)
     for name in ("uid", "group", "arrive"):
         assert np.array_equal(getattr(moved, name), np.asarray(getattr(plain, name))[order])

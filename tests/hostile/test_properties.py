@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from cfljax.errors import CfljaxError
 from cfljax.federation import PARTITIONS
-from cfljax.federation.pack import pack, pad, reorder
+from cfljax.federation.pack import pack, pad
 from cfljax.store import arrays, records
 from cfljax.types import Parts
 from tests.federation.helpers import fake
@@ -77,7 +77,7 @@ def test_packing_keeps_who_holds_what(clients, seed, data):
     parts = Parts(train, test, rng.integers(-1, 3, clients).astype(np.int32))
     federation = pack(parts, source, "none")
     order = rng.permutation(clients)
-    wide = reorder(pad(federation, samples=int(rng.integers(0, 4)), rng=rng), order)
+    wide = pad(federation, samples=int(rng.integers(0, 4)), rng=rng).take(order)
     padded = pad(federation, clients=2, rng=rng)
     x, y = np.concatenate([source.x_train, source.x_test]), np.concatenate([source.y_train, source.y_test])
     for made, who in ((federation, range(clients)), (wide, order), (padded, range(clients))):

@@ -11,7 +11,6 @@ from cfljax.config import Train
 from cfljax.engine.program import Settings
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
-from cfljax.federation.pack import reorder
 from cfljax.kernels import host
 from cfljax.kernels.angles import angle_matrix
 from cfljax.methods import METHODS, cfl_sattler, pacfl
@@ -141,7 +140,7 @@ def test_sattler_leaves_small_clusters_whole():
 
 def test_sattler_reordered_clients_take_their_labels_along():
     order = np.array([5, 2, 7, 0, 6, 1, 4, 3])
-    out = sattler(jax.device_put(reorder(federation(), order)))
+    out = sattler(jax.device_put(federation().take(order)))
     assert np.array_equal(out.labels(), sattler().labels()[order])
 
 
