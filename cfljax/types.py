@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import jax
 import numpy as np
@@ -17,6 +17,11 @@ Tree = Any
 """A tree of arrays (JAX's pytree) whose form depends on the model, the method or the caller."""
 Hyper = dict[str, Array]
 """Traced numbers of a run (`lr`, `mu`, `beta`, …): f32[] each, so that a grid over them is one compiled program."""
+
+
+State = TypeVar("State")
+State_co = TypeVar("State_co", covariant=True)
+State_contra = TypeVar("State_contra", contravariant=True)
 
 
 def on_host(array: np.ndarray) -> Array:
@@ -239,6 +244,23 @@ class Plan(NamedTuple):
         return self.lanes == 1
 
 
+class LocalStep(NamedTuple):
+    """The numbers of a step of local SGD: traced f32[].
+
+    g ← gradient + weight_decay · w + mu · (w − anchor); u ← momentum · u + g; w ← w − lr · u. What is None is left out."""
+
+    lr: Array
+    momentum: Array | None = None
+    weight_decay: Array | None = None
+    mu: Array | None = None
+    """Strength of the pull to the anchor (`Jobs.anchor`): a proximal term mu/2 · ‖w − anchor‖² in the local loss."""
+
+    @classmethod
+    def of(cls, hyper: Hyper) -> LocalStep:
+        """The step that the table `train` asks for."""
+        return cls(hyper["lr"], hyper.get("momentum"), hyper.get("weight_decay"))
+
+
 class Jobs(NamedTuple):
     """Local training to do: participant s starts from `start[which[s]]`."""
 
@@ -258,6 +280,9 @@ class Jobs(NamedTuple):
     """i32[S] into `anchor`; None: as `which`."""
     velocity: Array | None = None
     """f32[K, d]: momentum buffers to start from; None: zero (reset at each local start)."""
+    weights: Array | None = None
+    """f32[S, N]: by which the loss of each sample of a participant is multiplied, in the order of its samples; N is at least
+    `Split.longest`. The loss of a batch is the mean of these products over its samples. None: all weights are 1."""
 
     def take(self, which: Array) -> Jobs:
         """These of the jobs, i32[n]; −1 is a free place, whose job is masked."""
@@ -266,7 +291,7 @@ class Jobs(NamedTuple):
 
     def _of_each(self) -> dict[str, Array]:
         """The fields with an entry for each job."""
-        fields = {name: getattr(self, name) for name in ("client", "mask", "work", "which", "anchor_of")}
+        fields = {name: getattr(self, name) for name in ("client", "mask", "work", "which", "anchor_of", "weights")}
         return {name: each for name, each in fields.items() if each is not None}
 
 
@@ -313,31 +338,78 @@ class Info(NamedTuple):
     """The method's own diagnostics, constant shapes."""
 
 
-class Method(NamedTuple):
+class Init(Protocol[State_co]):
+    """Makes the state that a run starts with. Pure."""
+
+    def __call__(self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State_co:
+        """`setup` is what the method's own `setup` returned, as arrays; an empty table where the method has none."""
+
+
+class Round(Protocol[State]):
+    """One communication round. Pure: it is compiled, looped over rounds and batched over runs."""
+
+    def __call__(self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        """The state after the round, and what the round reports. `key` is the round's own."""
+
+
+class Models(Protocol[State_contra]):
+    """Which models there are, and whose they are."""
+
+    def __call__(self, state: State_contra, /) -> tuple[Array, Array]:
+        """(f32[K, d] models, i32[C] the model that each client belongs to; −1: none yet)."""
+
+
+class Setup(Protocol):
+    """HOST. What is found before the first round: it may train, and may call scikit-learn."""
+
+    def __call__(self, key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
+        """Arrays for `init`. `hyper` has concrete numbers; `hyper["participants"]` is how many clients a round draws."""
+
+
+class Regroup(Protocol[State]):
+    """HOST. A step between two rounds that may call scikit-learn."""
+
+    def __call__(self, key: Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
+        """The state to go on with after `round` rounds."""
+
+
+class Score(Protocol[State_contra]):
+    """Which model scores each client."""
+
+    def __call__(self, state: State_contra, federation: Federation, hyper: Hyper) -> Array:
+        """i32[C]: a client's label; for a client without one, the model that the method would choose for it. `hyper` is that of
+        the next round."""
+
+
+class Mixture(Protocol[State_contra]):
+    """With which weights each client mixes the models."""
+
+    def __call__(self, state: State_contra, federation: Federation, hyper: Hyper) -> Array:
+        """f32[C, K]: each row is non-negative and sums to one. A client is scored by the weighted mean of the probabilities that
+        the models give to its labels."""
+
+
+class Method(NamedTuple, Generic[State]):
     """A method as pure functions; made by `make(config, model, solver)` of its file."""
 
-    init: Callable[..., Any]
-    """(key, federation, hyper, setup) -> State."""
-    round: Callable[..., tuple[Any, Info]]
-    """(key, state, federation, cohort, hyper) -> (State, Info); pure: jitted, looped over rounds, batched over runs."""
-    models: Callable[[Any], tuple[Array, Array]]
-    """(state) -> (f32[K, d], i32[C]): the models, and which one each client belongs to (−1: none yet)."""
-    setup: Callable[..., dict[str, Any]] | None = None
-    """(key, federation, hyper) -> arrays; HOST, once per run before the rounds, with concrete numbers; `hyper["participants"]`:
-    how many clients a round draws."""
-    regroup: Callable[..., Any] | None = None
-    """(key, state, federation, hyper, round) -> State; HOST, between chunks, after the rounds in `regroup_after`."""
+    init: Init[State]
+    round: Round[State]
+    models: Models[State]
+    setup: Setup | None = None
+    regroup: Regroup[State] | None = None
+    """Called after the rounds in `regroup_after`."""
     regroup_after: Callable[[int], tuple[int, ...]] | None = None
-    """(rounds) -> numbers of rounds done at which `regroup` is called."""
-    score: Callable[..., Array] | None = None
-    """(state, federation, hyper) -> i32[C]: which model scores each client: its label, or for a client without one what the
-    method would choose (for scoring only), hyper being what the next round would get; None: model 0 scores those."""
-    extras: Callable[[Any], dict[str, Array]] | None = None
-    """(state) -> arrays kept once, after the last round (a similarity matrix, an embedding); any shapes."""
-    also: Callable[[Any], dict[str, tuple[Array, Array]]] | None = None
+    """(number of rounds of the run) -> after which rounds `regroup` is called."""
+    score: Score[State] | None = None
+    """None: model 0 scores clients without a label."""
+    mixture: Mixture[State] | None = None
+    """None: each client is scored by one model, the one of `score`."""
+    extras: Callable[[State], dict[str, Array]] | None = None
+    """(state) -> arrays that are kept once, after the last round (a similarity matrix, an embedding); any shapes."""
+    also: Callable[[State], dict[str, tuple[Array, Array]]] | None = None
     """(state) -> name → (f32[K, d], i32[C]): other models that clients have besides the one that counts (a personal model, a
     global one). Their accuracy on the clients that hold training data is recorded at each evaluation as the diagnostic
     `accuracy_<name>`."""
     chooses: bool = True
-    """Whether a client that holds no training data takes the model in use with the smallest loss on its test data; False: `models`
+    """Whether a client that holds no training data takes the model in use with the smallest loss on its test data. False: `models`
     and `score` say which it has (the method knows its group, or its clients have models of their own)."""

@@ -8,8 +8,9 @@ import numpy as np
 from cfljax import data, models
 from cfljax.federation import PARTITIONS
 from cfljax.federation.pack import pack
-from cfljax.local.solver import Work, make_solver
-from cfljax.types import Federation, Plan
+from cfljax.local.schedule import Work
+from cfljax.local.solver import Solver
+from cfljax.types import Federation, LocalStep, Plan
 
 
 def federation(partition="quantity", seed=0, source=None, normalise="none", **options) -> Federation:
@@ -26,9 +27,11 @@ def model(hidden=None, features=6, classes=4):
     return models.build(name, options, (features,), classes)
 
 
-def solver(model, epochs=1, steps=None, batch=5, sequential=True, gram=0, stream=0, lanes=None, **more):
-    work = Work(None if steps is not None else epochs, steps, None if batch == "full" else batch)
-    return make_solver(model, work, plan=Plan(int(sequential) if lanes is None else lanes, gram, stream), **more)
+def solver(model, epochs=1, steps=None, batch=5, sequential=True, gram=0, stream=0, lanes=None, summed=False, **more):
+    """With a proximal term where the numbers of the run have "mu"."""
+    work = Work(None if steps is not None else epochs, steps, None if batch == "full" else batch, summed=summed)
+    solver = Solver(model, work, plan=Plan(int(sequential) if lanes is None else lanes, gram, stream), **more)
+    return solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper.get("mu")))
 
 
 def replace(federation, **fields):

@@ -23,7 +23,7 @@ from cfljax.federation.pack import learners, nbytes, pack
 from cfljax.local.products import grams_of
 from cfljax.local.send import Sending
 from cfljax.local.sizes import gram_sizes
-from cfljax.local.solver import make_solver
+from cfljax.local.solver import Solver
 from cfljax.methods import METHODS
 from cfljax.registry import when_replaced
 from cfljax.registry.options import static
@@ -238,7 +238,7 @@ def _made(
     devices: Any,  # noqa: ARG001 (what its set-up compiles is traced for these devices)
 ) -> Method:
     """The same object for runs that differ in seed and traced numbers only, so that what its set-up compiles is kept."""
-    return METHODS.entry(name).make(options, how[0], make_solver(*how))
+    return METHODS.entry(name).make(options, how[0], Solver(*how))
 
 
 @when_replaced

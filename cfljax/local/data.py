@@ -27,17 +27,17 @@ def take(
 
 
 def shuffle(
-    key: jax.Array, count: jax.Array, longest: int, batch: int, one_by_one: bool, rungs: tuple[int, ...] = RUNGS
+    key: jax.Array, count: jax.Array, longest: int, batch: int, sequential: bool, rungs: tuple[int, ...] = RUNGS
 ) -> jax.Array:
     """i32[..., longest rounded up to whole batches]: a shuffle of 0 … count − 1, then the rest, for each of key[...].
 
-    `one_by_one` sorts only as much as this client needs (the next of the rungs, else all), which is a real saving where clients
+    `sequential` sorts only as much as this client needs (the next of the rungs, else all), which is a real saving where clients
     are trained in sequence; the shuffle is the same.
     """
     length = -(-longest // batch) * batch
     if key.ndim == 0:
-        return shuffle(key[None], count, longest, batch, one_by_one, rungs)[0]
-    if not one_by_one:
+        return shuffle(key[None], count, longest, batch, sequential, rungs)[0]
+    if not sequential:
         return jax.vmap(lambda one: keys.permutation(one, count, length))(key)
     power = 1 << (length.bit_length() - 1)  # sorted faster than what is filled up to whole batches
     sizes = [size for size in rungs if size < longest] + [power if longest <= power else length]

@@ -2,59 +2,83 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.local.data import TILE, take
-from cfljax.types import Federation, Model
+from cfljax.types import Array, Federation, Model, Tree
 
-Batch = tuple[jax.Array, jax.Array, jax.Array]
-"""(x f32[B, ...], y i32[B], mask bool[B])."""
-Gradient = tuple[jax.Array, jax.Array, Any]
-"""(mean loss f32[], samples f32[], gradient of the mean loss, or of the summed one, and of the model's penalty)."""
+
+class Batch(NamedTuple):
+    """Samples of one client."""
+
+    x: Array
+    """f32[B, ...]."""
+    y: Array
+    """i32[B]."""
+    mask: Array
+    """bool[B]: False for padding."""
+    weight: Array | None = None
+    """f32[B]: by which the loss of each sample is multiplied; None: by 1."""
+
+
+class Gradient(NamedTuple):
+    """What a step of local training goes by."""
+
+    loss: Array
+    """f32[]: mean over the samples."""
+    samples: Array
+    """f32[]: how many samples the batch has."""
+    grads: Tree
+    """Of the mean loss, or of the summed one; with the gradient of the model's penalty."""
+
+
+def batch_of_client(federation: Federation, client: Array, positions: Array, mask: Array, weights: Array | None = None) -> Batch:
+    """The training samples of a client at these positions of its list, i32[B]; weights f32[N] are those of its list."""
+    x, y = take(federation, federation.train, client, positions, mask)
+    return Batch(x, y, mask, None if weights is None else weights[positions])
 
 
 def batch_gradient(
-    model: Model, params: Any, batch: Batch, key: jax.Array | None, count: jax.Array | None = None, summed: bool = False
+    model: Model, params: Tree, batch: Batch, key: Array | None, count: Array | None = None, summed: bool = False
 ) -> Gradient:
-    """Over the samples of the batch that are there: a short batch is averaged over its true size, i32[] count where known.
-    `summed`: the gradient of the sum of their losses; the penalty is the model's, not a sample's, and counts once."""
-    count = (jnp.sum(batch[2]) if count is None else count).astype(jnp.float32)
+    """Over the samples of the batch: a short batch is averaged over its true size, which is `count` i32[] where the caller knows
+    it. `summed`: the gradient of the sum of their losses. The model's penalty is counted once either way."""
+    count = (jnp.sum(batch.mask) if count is None else count).astype(jnp.float32)
     loss, grads = jax.value_and_grad(_loss_sum, 1)(model, params, batch, key)
     return _gradient(model, params, loss, grads, count, summed)
 
 
-def whole_batch(federation: Federation, client: jax.Array) -> Batch | None:
+def whole_batch(federation: Federation, client: Array, weights: Array | None = None) -> Batch | None:
     """All samples of a client at once, or None where clients may hold more than a tile."""
     longest = federation.train.longest
     if longest > TILE:
         return None
-    where = jnp.arange(longest)
-    mask = where < federation.train.count[client]
-    return *take(federation, federation.train, client, where, mask), mask
+    positions = jnp.arange(longest)
+    return batch_of_client(federation, client, positions, positions < federation.train.count[client], weights)
 
 
 def full_gradient(
     model: Model,
     federation: Federation,
-    client: jax.Array,
-    params: Any,
+    client: Array,
+    params: Tree,
     whole: Batch | None,
-    key: jax.Array | None = None,
+    key: Array | None = None,
     summed: bool = False,
+    weights: Array | None = None,
 ) -> Gradient:
-    """Over all samples of a client: `whole` from `whole_batch`, or summed tile by tile, as many as the client has."""
+    """Over all samples of a client: `whole` from `whole_batch`, or tile by tile, as many tiles as the client has samples for."""
     if whole is not None:
         return batch_gradient(model, params, whole, key, summed=summed)
     count = federation.train.count[client]
 
-    def tile(i: jax.Array, total: Any) -> Any:
-        where = i * TILE + jnp.arange(TILE)
-        mask = where < count
-        batch = (*take(federation, federation.train, client, where, mask), mask)
+    def tile(i: Array, total: Tree) -> Tree:
+        positions = i * TILE + jnp.arange(TILE)
+        batch = batch_of_client(federation, client, positions, positions < count, weights)
         part = jax.value_and_grad(_loss_sum, 1)(model, params, batch, None if key is None else keys.fold(key, "tile", i))
         return jax.tree.map(jnp.add, total, part)
 
@@ -63,16 +87,18 @@ def full_gradient(
     return _gradient(model, params, loss, grads, count.astype(jnp.float32), summed)
 
 
-def _loss_sum(model: Model, params: Any, batch: Batch, key: jax.Array | None) -> jax.Array:
-    x, y, mask = batch
-    return jnp.sum(jnp.where(mask, model.loss(model.forward(params, x, key), y), 0.0))
+def _loss_sum(model: Model, params: Tree, batch: Batch, key: Array | None) -> Array:
+    losses = model.loss(model.forward(params, batch.x, key), batch.y)
+    if batch.weight is not None:
+        losses = batch.weight * losses
+    return jnp.sum(jnp.where(batch.mask, losses, 0.0))
 
 
-def _gradient(model: Model, params: Any, loss: jax.Array, grads: Any, count: jax.Array, summed: bool) -> Gradient:
-    """Of the summed loss and its gradients."""
+def _gradient(model: Model, params: Tree, loss: Array, grads: Tree, count: Array, summed: bool) -> Gradient:
+    """From the summed loss and its gradients."""
     divisor = jnp.maximum(count, 1.0)
     if not summed:
         grads = jax.tree.map(lambda g: g / divisor, grads)
     if model.penalty is not None:
         grads = jax.tree.map(jnp.add, grads, jax.grad(model.penalty)(params))
-    return loss / divisor, count, grads
+    return Gradient(loss / divisor, count, grads)

@@ -5,253 +5,283 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from cfljax.devices.spread import AXIS, Dealt, alone, deal_out, in_own_blocks
-from cfljax.kernels.mix import Mixed, move_by, replace_by, sum_by, weights_by, with_noise
+from cfljax.kernels.mix import Mixed, Rule, move_by, replace_by, sum_by, usable, weights_by, with_noise
 from cfljax.kernels.sketch import sketch
-from cfljax.local.solver import Solver, Work, owners_of
-from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Plan, Traffic, Updates
+from cfljax.local.solver import Solver, owners_of
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Plan, Traffic, Updates
 
 SHORT = 256
-"""Numbers that a participant's update is kept as while they stream: the discrepancy is then known to about 4 % (1/√512)."""
+"""Numbers that a participant's update is kept as while blocks pass: the discrepancy is then known to about 4 % (1/√512)."""
 
 
-class Each(NamedTuple):
-    """What is left of participants' updates."""
+class Kept(NamedTuple):
+    """What is kept of each participant's update."""
 
-    loss: jax.Array
-    """f32[S]."""
-    finite: jax.Array
+    loss: Array
+    """f32[S]: mean training loss."""
+    finite: Array
     """bool[S]."""
-    norm: jax.Array
+    norm: Array
     """f32[S]."""
-    moves: jax.Array
-    """f32[S, d] the updates, or f32[S, SHORT] sketches of them; of several devices' participants only one's own."""
+    moves: Array
+    """f32[S, d] the updates, or f32[S, SHORT] sketches of them. Of several devices, each has those of its own participants."""
 
 
-class Together(NamedTuple):
+class Mixing(NamedTuple):
+    """How the updates of a round move the clusters' models."""
+
+    mix: Array
+    """f32[K, S]: the models move by `mix @ updates`."""
+    models: Array
+    """f32[K, d]: the models that move."""
+    members: Array | None = None
+    """f32[K, S]: how the participants' momentum buffers are averaged; None: clusters have no buffers."""
+    velocity: Array | None = None
+    """f32[K, d]: the clusters' buffers."""
+
+    def take(self, which: Array) -> Mixing:
+        """The columns of these participants i32[n]; zeros where −1 stands for a free place."""
+        columns = lambda matrix: jnp.where(which >= 0, matrix[:, which], 0.0)  # noqa: E731
+        return self._replace(mix=columns(self.mix), members=None if self.members is None else columns(self.members))
+
+
+class Trained(NamedTuple):
     """A round of training."""
 
     mixed: Mixed
     """The clusters' models, moved."""
-    velocity: jax.Array | None
-    """f32[K, d]: the members' mean momentum buffers, where such were asked for."""
-    each: Each
+    velocity: Array | None
+    """f32[K, d]: the clusters' momentum buffers, where they have such."""
+    kept: Kept
     dealt: Dealt | None
-    """Whose moves are here; None: everybody's."""
+    """To which devices the participants were dealt, whose moves are kept there; None: all moves are here."""
     plan: Plan
 
 
-def jobs_from(cohort: Cohort, start: jax.Array, which: jax.Array | None, **more: Any) -> Jobs:
-    """Local training of the cohort, participant s from `start[which[s]]`, or from the one that it picks."""
-    return Jobs(cohort.ids, cohort.mask, cohort.work, start, which, **more)
+Sums = tuple[Array, Array | None]
+"""(mix @ updates f32[K, d], members @ buffers f32[K, d] or None) over a part of the participants."""
+Part = Callable[[Jobs, Mixing], tuple[Sums, Kept]]
+"""Trains a part of the participants."""
 
 
-def sizes(federation: Federation, cohort: Cohort) -> jax.Array:
+def jobs_from(
+    cohort: Cohort,
+    start: Array,
+    which: Array | None,
+    anchor: Array | None = None,
+    anchor_of: Array | None = None,
+    velocity: Array | None = None,
+    weights: Array | None = None,
+) -> Jobs:
+    """Local training of the cohort: participant s starts from `start[which[s]]`, or from the model that it picks (None)."""
+    return Jobs(cohort.ids, cohort.mask, cohort.work, start, which, anchor, anchor_of, velocity, weights)
+
+
+def sizes(federation: Federation, cohort: Cohort) -> Array:
     """f32[S]: n_i of the participants."""
     return federation.train.count[cohort.ids].astype(jnp.float32)
 
 
-Sums = tuple[jax.Array, jax.Array | None]
-"""(mix @ updates f32[K, d], members @ buffers f32[K, d] or None) over some participants."""
-
-
-def train_together(
-    solver: Solver,
-    key: jax.Array,
-    federation: Federation,
-    jobs: Jobs,
-    hyper: Hyper,
-    mix: jax.Array,
-    old: jax.Array,
-    work: Work | None = None,
-    members: jax.Array | None = None,
-    velocity: jax.Array | None = None,
-    short: int | None = None,
-) -> Together:
-    """Local training of the jobs, and `old + mix @ updates`; mix f32[K, S], old f32[K, d]. `members` f32[K, S]: how momentum
-    buffers are averaged, where a cluster has one, velocity f32[K, d]. `short`: keep sketches of that many numbers of the updates,
+def train_and_mix(
+    solver: Solver, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper, mixing: Mixing, short: int | None = None
+) -> Trained:
+    """Local training of the jobs, and the clusters' models moved by it. `short`: keep sketches of that many numbers of the updates,
     for methods that compare them."""
-    rule, amount = solver.rule(key, hyper), solver.work if work is None else work
-    whole, stream = bool(rule.statistic), solver.plan.stream
-    if whole and stream:
+    rule, stream = solver.rule(key, hyper), solver.plan.stream
+    if rule.statistic and stream:
         raise ValueError("a robust rule needs all updates at once: no Plan.stream")
-    costs = solver.costs(federation, jobs, amount)
-    dealt = None if whole else deal_out(costs, solver.plan, owners_of(federation, jobs))
+    costs = solver.costs(federation, jobs)
+    dealt = None if rule.statistic else deal_out(costs, solver.plan, owners_of(federation, jobs))
     order = None  # of blocks whose clients wait for each other: those of about equal work together
     if dealt is None and 0 < stream < jobs.client.shape[0] and not solver.sequential:
         order = jnp.argsort(-costs)
-    mine = order if dealt is None else dealt.mine
-    some, shares, parts = (jobs, mix, members) if mine is None else _mine(mine, jobs, mix, members)
-    number = some.client.shape[0]
+    here = order if dealt is None else dealt.mine
+    some, shares = (jobs, mixing) if here is None else (jobs.take(here), mixing.take(here))
+    in_blocks = 0 < stream < some.client.shape[0]
+    size = short or (SHORT if in_blocks else None)
 
-    def part(jobs: Jobs, mix: jax.Array, members: jax.Array | None) -> tuple[Sums, Each]:
-        updates: Updates = solver.fit(key, federation, jobs, hyper, amount)
-        delta = jnp.asarray(updates.delta)
-        norm = jnp.linalg.norm(delta, axis=1)
-        moved, finite = sum_by(rule._replace(noise=None), mix, delta)  # noise comes once, on the sum of the parts
-        buffers = None
-        if members is not None:  # a broken client is left out of both
-            there = jnp.where(finite[:, None], jnp.asarray(updates.velocity), jnp.nan)
-            buffers = sum_by(rule._replace(noise=None), members, there)[0]
-        moves = delta if short is None and not 0 < stream < number else sketch(delta, short or SHORT)
-        return (moved, buffers), Each(jnp.asarray(updates.loss), finite, norm, moves)
+    def part(jobs: Jobs, mixing: Mixing) -> tuple[Sums, Kept]:
+        return _part(rule, solver.fit(key, federation, jobs, hyper), mixing, size)
 
-    with contextlib.nullcontext() if whole else alone():
+    with contextlib.nullcontext() if rule.statistic else alone():
         if dealt is not None and dealt.own is not None:
-            blocks = dealt._replace(block=stream) if 0 < stream < number else dealt
-            (moved, buffers), each = in_own_blocks(lambda mine: part(*_mine(mine, jobs, mix, members)), blocks)
+            blocks = dealt._replace(block=stream) if in_blocks else dealt
+            sums, kept = in_own_blocks(lambda which: part(jobs.take(which), mixing.take(which)), blocks)
         else:
-            (moved, buffers), each = (_in_blocks if 0 < stream < number else _at_once)(part, some, shares, parts, stream)
+            sums, kept = _in_blocks(part, some, shares, stream) if in_blocks else part(some, shares)
     if dealt is not None:
-        moved, buffers = jax.lax.psum((moved, buffers), AXIS)
-        loss, finite, norm = dealt.collect((each.loss, each.finite, each.norm))
-        each = Each(loss, finite, norm, each.moves)
+        sums = jax.lax.psum(sums, AXIS)
+        loss, finite, norm = dealt.collect((kept.loss, kept.finite, kept.norm))
+        kept = Kept(loss, finite, norm, kept.moves)
     if order is not None:
-        each = jax.tree.map(lambda a: a[jnp.argsort(order)], each)
-    moved = with_noise(rule, mix, moved)
-    if members is not None and buffers is not None and velocity is not None:
-        beside = solver.rule(key, hyper, hyper["lr"])
-        velocity = replace_by(members, with_noise(beside, members, buffers), each.finite, velocity, beside).new
-    return Together(move_by(mix, moved, each.finite, old, rule), velocity, each, dealt, solver.plan)
+        kept = jax.tree.map(lambda each: each[jnp.argsort(order)], kept)
+    beside = None if mixing.members is None else solver.rule(key, hyper, solver.step_of(hyper).lr)
+    return Trained(*_moved(rule, beside, mixing, sums, kept.finite), kept, dealt, solver.plan)
+
+
+def _part(rule: Rule, updates: Updates, mixing: Mixing, size: int | None) -> tuple[Sums, Kept]:
+    """The sums over a part of the participants, and what is kept of their updates: sketches of `size` numbers, or all of them."""
+    delta = jnp.asarray(updates.delta)
+    norm = jnp.linalg.norm(delta, axis=1)
+    without_noise = rule._replace(noise=None)  # noise comes once, on the sum of all parts
+    moved, finite = sum_by(without_noise, mixing.mix, delta)
+    buffers = None
+    if mixing.members is not None:  # a broken client is left out of both sums
+        rows = jnp.where(finite[:, None], jnp.asarray(updates.velocity), jnp.nan)
+        buffers = sum_by(without_noise, mixing.members, rows)[0]
+    return (moved, buffers), Kept(updates.loss, finite, norm, delta if size is None else sketch(delta, size))
+
+
+def _moved(rule: Rule, beside: Rule | None, mixing: Mixing, sums: Sums, finite: Array) -> tuple[Mixed, Array | None]:
+    """The clusters' models and momentum buffers after the sums over all participants. `beside`: the rule of the buffers."""
+    mix, models, members, velocity = mixing
+    moved, buffers = with_noise(rule, mix, sums[0]), sums[1]
+    if beside is not None and members is not None and buffers is not None and velocity is not None:
+        velocity = replace_by(members, with_noise(beside, members, buffers), finite, velocity, beside).new
+    return move_by(mix, moved, finite, models, rule), velocity
 
 
 def choose_and_train(
     solver: Solver,
-    key: jax.Array,
+    key: Array,
     federation: Federation,
     jobs: Jobs,
     hyper: Hyper,
-    mix_of: Callable[[jax.Array], jax.Array],
-    old: jax.Array,
-) -> tuple[Together, jax.Array]:
-    """As `train_together`, of participants who pick their own start (`solver.chooses`); also i32[S] which they picked, from
+    mix_of: Callable[[Array], Array],
+    models: Array,
+) -> tuple[Trained, Array]:
+    """As `train_and_mix`, of participants who pick their own start (`solver.chooses`); also i32[S] which they picked, from
     which `mix_of` makes the mixing matrix."""
     rule = solver.rule(key, hyper)
     dealt = deal_out(solver.costs(federation, jobs), solver.plan)
-    mine = jnp.arange(jobs.client.shape[0]) if dealt is None else dealt.mine
+    here = jnp.arange(jobs.client.shape[0]) if dealt is None else dealt.mine
     with alone():
-        updates: Updates = solver.fit(key, federation, _some(mine, jobs), hyper)
-    delta, loss, which = (jnp.asarray(part) for part in (updates.delta, updates.loss, updates.which))
-    which = which if dealt is None else dealt.collect(which)
-    mix, norm = mix_of(which), jnp.linalg.norm(delta, axis=1)
-    moved, finite = sum_by(rule._replace(noise=None), _columns(mine, mix), delta)
+        updates = solver.fit(key, federation, jobs.take(here), hyper)
+    assert updates.which is not None
+    which = updates.which if dealt is None else dealt.collect(updates.which)
+    mixing = Mixing(mix_of(which), models)
+    sums, kept = _part(rule, updates, mixing.take(here), None)
     if dealt is not None:
-        moved = jax.lax.psum(moved, AXIS)
-        loss, finite, norm = dealt.collect((loss, finite, norm))
-    mixed = move_by(mix, with_noise(rule, mix, moved), finite, old, rule)
-    return Together(mixed, None, Each(loss, finite, norm, delta), dealt, solver.plan), which
+        sums = jax.lax.psum(sums, AXIS)
+        loss, finite, norm = dealt.collect((kept.loss, kept.finite, kept.norm))
+        kept = Kept(loss, finite, norm, kept.moves)
+    return Trained(*_moved(rule, None, mixing, sums, kept.finite), kept, dealt, solver.plan), which
 
 
-def _mine(mine: jax.Array, jobs: Jobs, mix: jax.Array, members: jax.Array | None) -> tuple[Jobs, jax.Array, jax.Array | None]:
-    """This device's jobs, and their columns of the matrices."""
-    return _some(mine, jobs), _columns(mine, mix), None if members is None else _columns(mine, members)
+def _in_blocks(part: Part, jobs: Jobs, mixing: Mixing, block: int) -> tuple[Sums, Kept]:
+    """The sums of `part` over blocks of participants, and what it keeps of each of them."""
+    number = jobs.client.shape[0]
+    places = jnp.arange(-(-number // block) * block).reshape(-1, block)
+    nothing = jnp.zeros_like(mixing.models)
+    begin: Sums = (nothing, None if mixing.members is None else nothing)
+
+    def one(total: Sums, which: Array) -> tuple[Sums, Kept]:
+        which = jnp.where(which < number, which, -1)
+        sums, kept = part(jobs.take(which), mixing.take(which))
+        return jax.tree.map(jnp.add, total, sums), kept
+
+    sums, kept = jax.lax.scan(one, begin, places)
+    return sums, jax.tree.map(lambda each: each.reshape(places.size, *each.shape[2:])[:number], kept)
 
 
-def _some(mine: jax.Array, jobs: Jobs) -> Jobs:
-    """Those of the jobs; free places (−1) are masked."""
-    which, anchor_of = (None if each is None else each[mine] for each in (jobs.which, jobs.anchor_of))
-    mask = jobs.mask[mine] & (mine >= 0)
-    return jobs._replace(client=jobs.client[mine], mask=mask, work=jobs.work[mine], which=which, anchor_of=anchor_of)
+def train_clusters(
+    solver: Solver,
+    key: Array,
+    federation: Federation,
+    cohort: Cohort,
+    models: Array,
+    which: Array,
+    hyper: Hyper,
+    average: str,
+    traffic: Traffic,
+) -> tuple[Array, Info]:
+    """(models f32[K, d], Info) after FedAvg inside each cluster; which i32[S] is each participant's cluster."""
+    mix = weights_by(which, cohort.mask, sizes(federation, cohort), models.shape[0], average)
+    trained = train_and_mix(solver, key, federation, jobs_from(cohort, models, which), hyper, Mixing(mix, models))
+    return trained.mixed.new, report_trained(federation, cohort, trained, which, trained.mixed.new - models, traffic)
 
 
-def _columns(mine: jax.Array, matrix: jax.Array) -> jax.Array:
-    return jnp.where(mine >= 0, matrix[:, mine], 0.0)
+def report(
+    federation: Federation,
+    cohort: Cohort,
+    updates: Updates,
+    start: Array,
+    end: Array,
+    mixed: Mixed,
+    traffic: Traffic,
+    **diag: Array,
+) -> Info:
+    """The Info of a round; start, end f32[S, d] are each participant's model before the round and after aggregation."""
+    finite, norm = usable(updates.delta), jnp.linalg.norm(updates.delta, axis=1)
+    distance = jnp.linalg.norm(start + updates.delta - end, axis=1)
+    return _info(federation, cohort, (updates.loss, finite, norm, distance), mixed.nonfinite, traffic, diag)
 
 
-def _at_once(part: Any, jobs: Jobs, mix: jax.Array, members: jax.Array | None, _: int) -> tuple[Sums, Each]:
-    return part(jobs, mix, members)
+def report_trained(
+    federation: Federation,
+    cohort: Cohort,
+    trained: Trained,
+    which: Array,
+    moved: Array,
+    traffic: Traffic,
+    **diag: Array,
+) -> Info:
+    """As `report`, of participants whose updates may no longer be here. which i32[S] is each participant's cluster, moved f32[K, d]
+    how far the clusters' models went from the start of the round to its end."""
+    kept, size = trained.kept, trained.kept.moves.shape[1]
+    distance = _distances(trained, which, moved if size == moved.shape[1] else sketch(moved, size))
+    each = (kept.loss, kept.finite, kept.norm, distance)
+    return _info(federation, cohort, each, trained.mixed.nonfinite, traffic, diag)
 
 
-def _in_blocks(part: Any, jobs: Jobs, mix: jax.Array, members: jax.Array | None, block: int) -> tuple[Sums, Each]:
-    """The sums of `part` over blocks of participants, and what it tells of each of them."""
-    number, clusters = jobs.client.shape[0], mix.shape[0]
-    blocks = -(-number // block)
-    cut = lambda a: None if a is None else jnp.pad(a, (0, blocks * block - number)).reshape(blocks, block)  # noqa: E731
-
-    def columns(m: jax.Array | None) -> jax.Array | None:
-        if m is None:
-            return None
-        return jnp.pad(m, ((0, 0), (0, blocks * block - number))).reshape(clusters, blocks, block).swapaxes(0, 1)
-
-    def one(total: Sums, at: Any) -> tuple[Sums, Each]:
-        client, mask, work, which, anchor_of, mix, members = at
-        some = jobs._replace(client=client, mask=mask, work=work, which=which, anchor_of=anchor_of)
-        sums, each = part(some, mix, members)
-        return jax.tree.map(jnp.add, total, sums), each
-
-    nothing = jnp.zeros((clusters, jobs.start.shape[1]))
-    begin = (nothing, None if members is None else nothing)
-    fields = (cut(jobs.client), cut(jobs.mask), cut(jobs.work), cut(jobs.which), cut(jobs.anchor_of))
-    sums, each = jax.lax.scan(one, begin, (*fields, columns(mix), columns(members)))
-    return sums, jax.tree.map(lambda a: a.reshape(blocks * block, *a.shape[2:])[:number], each)
+def _info(
+    federation: Federation,
+    cohort: Cohort,
+    each: tuple[Array, Array, Array, Array],
+    nonfinite: Array,
+    traffic: Traffic,
+    diag: dict[str, Array],
+) -> Info:
+    """`each`: of every participant the loss, whether its update is finite, its norm, and its distance from the model after the
+    round."""
+    loss, finite, norm, distance = each
+    counted = cohort.mask & finite
+    discrepancy, drift = mean_over(cohort, counted, distance), mean_over(cohort, counted, norm)
+    lost = jnp.any(cohort.mask) & ~jnp.any(counted)
+    return Info(traffic, mean_loss(federation, cohort, loss), discrepancy, drift, nonfinite, lost, diag)
 
 
-def mean_over(cohort: Cohort, who: jax.Array, each: jax.Array) -> jax.Array:
+def mean_over(cohort: Cohort, who: Array, each: Array) -> Array:
     """f32[]: the mean of each f32[S] over the participants who bool[S]; NaN in a round without participants."""
     mean = jnp.sum(jnp.where(who, each, 0.0)) / jnp.maximum(jnp.sum(who), 1)
     return jnp.where(jnp.any(cohort.mask), mean, jnp.nan)
 
 
-def mean_loss(federation: Federation, cohort: Cohort, loss: jax.Array) -> jax.Array:
-    """f32[]: the mean training loss of a sample, of losses f32[S]; NaN in a round without participants."""
+def mean_loss(federation: Federation, cohort: Cohort, loss: Array) -> Array:
+    """f32[]: the mean training loss of a sample, of the participants' losses f32[S]; NaN in a round without participants."""
     weight = jnp.where(cohort.mask, sizes(federation, cohort), 0.0)
     total = jnp.sum(jnp.where(weight > 0, weight * loss, 0.0))
     return jnp.where(jnp.any(cohort.mask), total / jnp.maximum(jnp.sum(weight), 1.0), jnp.nan)
 
 
-def tell(
-    federation: Federation,
-    cohort: Cohort,
-    trained: Together,
-    which: jax.Array,
-    moved: jax.Array,
-    traffic: Traffic,
-    **diag: jax.Array,
-) -> Info:
-    """The Info of a round; moved f32[K, d] is how far the clusters' models went from the start of the round to its end."""
-    each = trained.each
-    ok = cohort.mask & each.finite
-    whole = each.moves.shape[1] == moved.shape[1]
-    loss = mean_loss(federation, cohort, each.loss)
-    lost = jnp.any(cohort.mask) & ~jnp.any(ok)
-    apart = _distances(trained, which, moved if whole else sketch(moved, each.moves.shape[1]))
-    discrepancy, drift = mean_over(cohort, ok, apart), mean_over(cohort, ok, each.norm)
-    return Info(traffic, loss, discrepancy, drift, trained.mixed.nonfinite, lost, diag)
-
-
-def _distances(trained: Together, which: jax.Array, moved: jax.Array) -> jax.Array:
+def _distances(trained: Trained, which: Array, moved: Array) -> Array:
     """f32[S]: how far each participant's update is from how its cluster moved."""
-    own = which if trained.dealt is None else which[trained.dealt.mine]
-    pairs = (trained.each.moves, own)
+    dealt = trained.dealt
+    cluster = which if dealt is None else which[dealt.mine]
+    pairs = (trained.kept.moves, cluster)
     distance = lambda pair: jnp.linalg.norm(pair[0] - moved[pair[1]])  # noqa: E731
     # one after another on a CPU: the gathered rows of `moved` would be another copy of all updates
     if not trained.plan.sequential:
         found = jax.vmap(distance)(pairs)
-    elif trained.dealt is None or trained.dealt.own is None:
+    elif dealt is None or dealt.own is None:
         found = jax.lax.map(distance, pairs)
     else:  # as many as are this device's
-        one = lambda i, out: out.at[i].set(distance((pairs[0][i], own[i])))  # noqa: E731
-        found = jax.lax.fori_loop(0, trained.dealt.own, one, jnp.zeros(own.shape))
-    return found if trained.dealt is None else trained.dealt.collect(found)
-
-
-def train_clusters(
-    solver: Solver,
-    key: jax.Array,
-    federation: Federation,
-    cohort: Cohort,
-    models: jax.Array,
-    which: jax.Array,
-    hyper: Hyper,
-    average: str,
-    sent: Traffic,
-) -> tuple[jax.Array, Info]:
-    """(models f32[K, d], Info) after FedAvg inside each cluster; which i32[S] is each participant's cluster."""
-    mix = weights_by(which, cohort.mask, sizes(federation, cohort), models.shape[0], average)
-    trained = train_together(solver, key, federation, jobs_from(cohort, models, which), hyper, mix, models)
-    return trained.mixed.new, tell(federation, cohort, trained, which, trained.mixed.new - models, sent)
+        one = lambda i, out: out.at[i].set(distance((pairs[0][i], cluster[i])))  # noqa: E731
+        found = jax.lax.fori_loop(0, dealt.own, one, jnp.zeros(cluster.shape))
+    return found if dealt is None else dealt.collect(found)

@@ -4,7 +4,7 @@ samples only."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,8 @@ class Work(NamedTuple):
     """Samples per step; None: all of them, and an epoch is one step."""
     one_vector: bool = False
     """One step whose buffer is all that is sent: the update is −lr times it."""
+    summed: bool = False
+    """A step goes along the gradient of a batch's summed loss, not of its mean."""
 
 
 class Task(NamedTuple):
@@ -41,6 +43,8 @@ class Task(NamedTuple):
     """f32[d]."""
     anchor: jax.Array | None
     velocity: jax.Array | None
+    weights: jax.Array | None = None
+    """f32[N] of its samples' losses; None: all 1."""
 
 
 class Course(NamedTuple):
@@ -75,12 +79,13 @@ class Seen(NamedTuple):
     """i32[B] of the client's list."""
     mask: jax.Array
     """bool[B]."""
-    there: jax.Array
-    """i32[] how many there are: the sum of the mask, which would be a reduction in every step."""
+    samples: jax.Array
+    """i32[] how many samples these are: the sum of the mask, which would be a reduction in every step."""
 
 
-Visit = Callable[..., Any]
-"""(carry, Seen or None for all of the client's samples, i32[] number of the step) -> carry."""
+Carry = TypeVar("Carry")
+Visit = Callable[[Carry, Seen | None, Array], Carry]
+"""(carry, the samples of the step, None for all of the client's, i32[] number of the step) -> carry."""
 
 
 def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> jax.Array:
@@ -118,31 +123,31 @@ def course_of(federation: Federation, task: Task, work: Work) -> Course:
 
 
 def orders_of(
-    federation: Federation, task: Task, course: Course, work: Work, one_by_one: bool, longest: int, rungs: tuple[int, ...]
+    federation: Federation, task: Task, course: Course, work: Work, sequential: bool, longest: int, rungs: tuple[int, ...]
 ) -> Orders | None:
     """The shuffles of a client of at most `longest` samples; None where a step sees all of them."""
     if work.batch is None:
         return None
     batch = batch_of(federation, work)
-    sort = lambda key: shuffle(key, course.samples, longest, batch, one_by_one, rungs)  # noqa: E731
+    sort = lambda key: shuffle(key, course.samples, longest, batch, sequential, rungs)  # noqa: E731
     at_once = course.epochs is not None and course.epochs.shape[0] * longest <= SHUFFLED
     return Orders(batch, lambda number: sort(keys.fold(task.key, "epoch", number)), sort(course.epochs) if at_once else None)
 
 
-def follow(course: Course, orders: Orders | None, visit: Visit, begin: Any) -> Any:
+def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Carry) -> Carry:
     """`begin` after all the client's steps: whole batches, or epochs of reshuffled batches, the last one short, cut after the
     client's number of steps."""
     if orders is None:
         return jax.lax.fori_loop(0, course.total, lambda i, carry: visit(carry, None, i), begin)
     batch, count, total, per_epoch = orders.batch, course.samples, course.total, course.per_epoch
 
-    def step(line: jax.Array, start: jax.Array, in_epoch: jax.Array, number: jax.Array, carry: Any) -> Any:
+    def step(line: jax.Array, start: jax.Array, in_epoch: jax.Array, number: jax.Array, carry: Carry) -> Carry:
         """The step `number`, whose epoch is laid out from `start` on the line."""
-        there = count - in_epoch * batch
+        left = count - in_epoch * batch
         positions = jax.lax.dynamic_slice(line, (start + in_epoch * batch,), (batch,))
-        return visit(carry, Seen(positions, jnp.arange(batch) < there, jnp.minimum(there, batch)), number)
+        return visit(carry, Seen(positions, jnp.arange(batch) < left, jnp.minimum(left, batch)), number)
 
-    def epoch(at: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
+    def epoch(at: tuple[Carry, jax.Array, jax.Array]) -> tuple[Carry, jax.Array, jax.Array]:
         carry, number, done = at
         order, steps = orders.draw(number), jnp.minimum(per_epoch, total - done)
         step_of_epoch = lambda i, carry: step(order, jnp.int32(0), i, done + i, carry)  # noqa: E731
@@ -152,7 +157,7 @@ def follow(course: Course, orders: Orders | None, visit: Visit, begin: Any) -> A
         return jax.lax.while_loop(lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0)))[0]
     width, line = orders.all.shape[1], orders.all.reshape(-1)
 
-    def step_of_all(number: jax.Array, carry: Any) -> Any:
+    def step_of_all(number: jax.Array, carry: Carry) -> Carry:
         before = jax.lax.div(number, per_epoch)
         return step(line, before * width, number - before * per_epoch, number, carry)
 

@@ -78,7 +78,7 @@ def compressed(sending: Sending, key: jax.Array, row: jax.Array) -> jax.Array:
     return (low + (jax.random.uniform(key, row.shape) < parts - low)) * step
 
 
-def rule(sending: Sending, key: jax.Array, hyper: Hyper, unit: jax.Array | float | None = None) -> Rule:
+def server_rule(sending: Sending, key: jax.Array, hyper: Hyper, unit: jax.Array | float | None = None) -> Rule:
     """How the server adds up what arrives. `key`: of the round; `unit` as in `arrived`, for what is sent beside the update."""
     made = PLAIN
     if sending.robust:

@@ -36,20 +36,21 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.cover import ccs_threshold, cover
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import mix_updates, usable, weights_by
-from cfljax.local.rounds import jobs_from, sizes, tell, train_together
+from cfljax.local.rounds import Mixing, jobs_from, report, report_trained, sizes, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.local.stream import client_losses
-from cfljax.methods.shared.common import first_model, report, traffic
+from cfljax.methods.shared.common import first_model, traffic
+from cfljax.methods.shared.config import MethodConfig
 from cfljax.methods.shared.similarity import compared_size, similarity, train_and_compare
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model, Updates
+from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model, Updates
 
 PAPER = "Wang, Zhang and Tao, “Adaptive clustering-based model aggregation for federated learning with imbalanced data”"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(MethodConfig):
     """Options of CCS + RFedAvg."""
 
     local: str = option("gradient", "participants send a full-batch gradient, or a local update", choices=("gradient", "update"))
@@ -143,7 +144,7 @@ class Weighed(NamedTuple):
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """CCS + RFedAvg: gradient clusters of each round, weighted towards class balance."""
 
-    local = _by_gradient(solver) if config.local == "gradient" else solver
+    local = OneGradient(**vars(solver)) if config.local == "gradient" else solver
 
     def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
         clients = int(np.sum(np.asarray(federation.uid) >= 0))
@@ -183,10 +184,10 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         decided = decide(key, state, federation, cohort, heard, hyper)
         missing = lambda finite: jnp.sum(cohort.mask & ~(heard.there & finite), dtype=jnp.int32)  # noqa: E731
         if updates is None:  # once more, now that each one's weight is known
-            trained = train_together(local, key, federation, jobs, hyper, decided.mix, state.models)
-            trained = trained._replace(mixed=trained.mixed._replace(nonfinite=missing(trained.each.finite)))
+            trained = train_and_mix(local, key, federation, jobs, hyper, Mixing(decided.mix, state.models))
+            trained = trained._replace(mixed=trained.mixed._replace(nonfinite=missing(trained.kept.finite)))
             new = trained.mixed.new
-            info = tell(federation, cohort, trained, everyone, new - state.models, bill, **decided.diag)
+            info = report_trained(federation, cohort, trained, everyone, new - state.models, bill, **decided.diag)
         else:
             mixed = mix_updates(decided.mix, updates.delta, state.models, solver.rule(key, hyper))  # w ← w − η Σ p_n g_n
             mixed, new = mixed._replace(nonfinite=missing(usable(updates.delta))), mixed.new
@@ -214,14 +215,15 @@ def _hear(
 ) -> tuple[Heard, Updates | None]:
     """What the server gets to know, and the steps −η g_k as updates; None where they came and went in blocks."""
     by_gradient = config.local == "gradient"
-    unit = hyper | {"lr": jnp.float32(1), "unit": hyper["lr"]} if by_gradient else hyper
+    if by_gradient:  # the gradients themselves
+        local = local.with_step(lambda _: LocalStep(jnp.float32(1)))
     updates = None
     if config.similarity == "sketch":
         nothing = jnp.zeros((1, cohort.ids.shape[0]))
-        trained, moves = train_and_compare("sketch", local, key, federation, jobs, unit, nothing, jobs.start)
-        loss, finite = trained.each.loss, trained.each.finite
+        trained, moves = train_and_compare("sketch", local, key, federation, jobs, hyper, Mixing(nothing, jobs.start))
+        loss, finite = trained.kept.loss, trained.kept.finite
     else:
-        updates = local.fit(key, federation, jobs, unit)
+        updates = local.fit(key, federation, jobs, hyper)
         loss, moves, finite = updates.loss, updates.delta, usable(updates.delta)
         updates = updates._replace(delta=hyper["lr"] * moves) if by_gradient else updates
     if not by_gradient:
@@ -229,15 +231,14 @@ def _hear(
     return Heard(-moves, loss, cohort.mask & finite & jnp.isfinite(loss)), updates  # −Δ/η: the factor 1/η changes no cosine
 
 
-def _by_gradient(solver: Solver) -> Solver:
-    """The solver, with one step along the gradient on all local data as local training."""
+class OneGradient(Solver):
+    """A solver whose local training is one step along the gradient on all local data."""
 
-    def fit(key: jax.Array, federation: Federation, jobs: Jobs, hyper: Hyper, work: Any = None) -> Updates:  # noqa: ARG001
-        gradient, loss = solver.gradient(federation, jobs)
-        gradient = solver.send(key, federation, jobs, gradient, hyper, hyper.get("unit", hyper["lr"]))
-        return Updates(-hyper["lr"] * gradient, loss, jnp.asarray(jobs.mask).astype(jnp.int32))
-
-    return solver._replace(fit=fit)
+    def fit(self, key: jax.Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
+        """The updates −lr · gradient."""
+        gradient, loss = self.gradient(federation, jobs)
+        gradient = self.send(key, federation, jobs, gradient, hyper, hyper["lr"])
+        return Updates(-self.step_of(hyper).lr * gradient, loss, jnp.asarray(jobs.mask).astype(jnp.int32))
 
 
 def _cluster(

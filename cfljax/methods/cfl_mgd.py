@@ -33,7 +33,7 @@ import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.kernels.choose import least_loss
-from cfljax.local.rounds import jobs_from, tell, train_together
+from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.choice import (
     DIVISORS,
@@ -47,15 +47,16 @@ from cfljax.methods.shared.choice import (
     shared_out,
 )
 from cfljax.methods.shared.common import first_models, traffic
+from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model
+from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model
 
 PAPER = "“Clustered federated learning based on momentum gradient descent for heterogeneous data”"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(MethodConfig):
     """Options of CFL-MGD."""
 
     clusters: int = option(4, "number of models", low=1)
@@ -100,6 +101,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     k = config.clusters
     model_averaging = config.aggregate == "model"
     work = solver.work if model_averaging else gradient_work(solver.work, config.estimate)
+    trainer = solver.with_work(work).with_step(lambda hyper: LocalStep.of(hyper)._replace(momentum=hyper["beta"]))
     divisor = "members" if model_averaging else config.divisor
 
     def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:  # noqa: ARG001
@@ -122,18 +124,17 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         batch = solver.work.batch if config.estimate == "batch" else None
         looked = first_batches(key, looked, cohort, batch, solver.sequential)
         which = least_loss(losses_of(model, looked, cohort, state.models))
-        momentum = hyper | {"momentum": hyper["beta"]}
         mix = shared_out(which, federation, cohort, k, "uniform", divisor)
         members = shared_out(which, federation, cohort, k, "uniform", "members")
-        shares = (mix, state.models, work, members, state.velocity)
-        done = train_together(solver, key, trained, jobs(state, cohort, which), momentum, *shares)  # eq. 4 to 6; option I: −η u_i
+        mixing = Mixing(mix, state.models, members, state.velocity)
+        done = train_and_mix(trainer, key, trained, jobs(state, cohort, which), hyper, mixing)  # eq. 4 to 6; option I: −η u_i
         velocity = jnp.asarray(done.velocity)
         sent = None
         if state.sent is not None:
-            there = jnp.where(cohort.mask, cohort.ids, federation.clients)
-            sent = state.sent.at[there].set(velocity[which], mode="drop")
-        told = traffic(cohort, vectors_down=k + 1, vectors_up=2 if model_averaging else 1)
-        info = tell(federation, cohort, done, which, done.mixed.new - state.models, told)
+            participants = jnp.where(cohort.mask, cohort.ids, federation.clients)
+            sent = state.sent.at[participants].set(velocity[which], mode="drop")
+        bill = traffic(cohort, vectors_down=k + 1, vectors_up=2 if model_averaging else 1)
+        info = report_trained(federation, cohort, done, which, done.mixed.new - state.models, bill)
         return State(done.mixed.new, velocity, join(state.labels, cohort, which), sent), info
 
     def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:  # noqa: ARG001

@@ -36,7 +36,7 @@ from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.mix import weights_by
-from cfljax.local.rounds import jobs_from, sizes, tell
+from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model, traffic
@@ -119,17 +119,17 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         labels, which = settle(model, federation, cohort, state.found)
         mix = weights_by(which, cohort.mask, sizes(federation, cohort), old.shape[0], config.average)
         jobs = jobs_from(cohort, old, which)
-        trained, moves = train_and_compare(config.similarity, solver, key, federation, jobs, hyper, mix, old)
+        trained, moves = train_and_compare(config.similarity, solver, key, federation, jobs, hyper, Mixing(mix, old))
         new = trained.mixed.new
         steps = jnp.linalg.norm(new - old, axis=1)
-        norms = _norms(trained.each.norm, cohort, federation.clients)
+        norms = _norms(trained.kept.norm, cohort, federation.clients)
         cosines = cosine_matrix(moves, mask=cohort.mask)
         similarity = jnp.zeros_like(state.similarity).at[cohort.ids[:, None], cohort.ids[None, :]].set(cosines)
         member = (labels[None, :] == jnp.arange(old.shape[0])[:, None]) & (norms >= 0)
         largest = jnp.where(member, norms, 0.0).max(axis=1)
         diag = {"mean_norm": steps, "largest_norm": largest}
         sent = with_joining(traffic(cohort), cohort, state.found)
-        info = tell(federation, cohort, trained, which, new - old, sent, **diag)
+        info = report_trained(federation, cohort, trained, which, new - old, sent, **diag)
         found = state.found._replace(models=new, labels=labels)
         return state._replace(found=found, similarity=similarity, norms=norms, steps=steps), info
 

@@ -22,13 +22,13 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.kernels.mix import mix_updates, usable, weights_by
-from cfljax.local.rounds import jobs_from, mean_over, sizes
+from cfljax.local.rounds import jobs_from, mean_over, report, sizes
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
-from cfljax.methods.shared.common import first_model, keep_own, report, traffic
+from cfljax.methods.shared.common import first_model, keep_own, traffic
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+from cfljax.types import Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 PAPER = "Li et al. 2021"
 
@@ -60,6 +60,7 @@ class State(NamedTuple):
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """Ditto: FedAvg, and personal models pulled towards it."""
+    pulling = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["lam"]))
 
     def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
         w = first_model(key, model)[None]
@@ -71,7 +72,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         w, own = state.w, state.personal[cohort.ids]
         updates = solver.fit(key, federation, jobs_from(cohort, w, everyone), hyper)
         pulled = jobs_from(cohort, own, mine, anchor=w, anchor_of=everyone)
-        personal = solver.train(key, federation, pulled, hyper | {"mu": hyper["lam"]})
+        personal = pulling.train(key, federation, pulled, hyper)
         mix = weights_by(everyone, cohort.mask, sizes(federation, cohort), 1, config.average)
         mixed = mix_updates(mix, updates.delta, w, solver.rule(key, hyper))
         kept = keep_own(cohort, personal.delta, own)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import Clusters, first_model, traffic
+from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
@@ -24,7 +25,7 @@ PAPER = "McMahan et al. 2017"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(MethodConfig):
     """Options of FedAvg."""
 
     average: str = option("samples", "weights of the participants", choices=("samples", "uniform"))

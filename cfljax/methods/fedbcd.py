@@ -25,18 +25,20 @@ import jax.numpy as jnp
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import sum_by, with_noise
-from cfljax.local.rounds import jobs_from
-from cfljax.local.solver import Solver, Work
-from cfljax.methods.shared.common import first_model, keep_own, report, traffic
+from cfljax.local.rounds import jobs_from, report
+from cfljax.local.schedule import Work
+from cfljax.local.solver import Solver
+from cfljax.methods.shared.common import first_model, keep_own, traffic
+from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+from cfljax.types import Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 PAPER = "baseline of the CFL-MGD paper"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(MethodConfig):
     """Options of FedBCD."""
 
     rho: float = option(1.0, "strength of the pull between personal and global model", low=0.0, traced=True)
@@ -75,7 +77,7 @@ class State(NamedTuple):
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """FedBCD: personal models pulled to a global one, which follows their mean."""
-    work = Work(None, config.max_steps, config.local_batch)
+    working = solver.with_work(Work(None, config.max_steps, config.local_batch))
 
     def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
         first = first_model(key, model)[None]
@@ -88,7 +90,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         steps = step_counts(key, federation.uid[cohort.ids], config.max_steps)
         jobs = jobs_from(cohort, start, mine, anchor=state.z, anchor_of=jnp.zeros_like(mine))
         jobs = jobs._replace(work=cohort.work * steps / config.max_steps)
-        updates = solver.fit(key, federation, jobs, _own(hyper, cohort), work)
+        trainer = working.with_step(lambda hyper: local_step(hyper, cohort))
+        updates = trainer.fit(key, federation, jobs, hyper)
         mixed = keep_own(cohort, updates.delta, start)
         personal = state.personal.at[cohort.ids].set(mixed.new)
         there = (federation.uid >= 0) & (federation.train.count > 0) & (federation.arrive <= cohort.round)
@@ -118,16 +121,10 @@ def step_counts(key: jax.Array, uid: jax.Array, most: int) -> jax.Array:
     return 1 + jnp.floor(drawn * most).astype(jnp.int32)
 
 
-def _own(hyper: Hyper, cohort: Cohort) -> Hyper:
-    """The numbers of local training; the gradient of ρ ‖x − z‖² is 2 ρ (x − z)."""
+def local_step(hyper: Hyper, cohort: Cohort) -> LocalStep:
+    """The numbers of local training in this round; the gradient of ρ ‖x − z‖² is 2 ρ (x − z)."""
     decay = hyper.get("lr_decay", 1.0) ** cohort.round.astype(jnp.float32)
-    sending = {name: number for name, number in hyper.items() if "." in name}  # of train.privacy, attack and robust
-    return sending | {
-        "lr": hyper["local_lr"] * decay,
-        "momentum": hyper["local_momentum"],
-        "weight_decay": hyper["local_weight_decay"],
-        "mu": 2 * hyper["rho"],
-    }
+    return LocalStep(hyper["local_lr"] * decay, hyper["local_momentum"], hyper["local_weight_decay"], 2 * hyper["rho"])
 
 
 fedbcd = Entry(Config, make)

@@ -45,11 +45,12 @@ from cfljax.errors import SpecError
 from cfljax.federation.pack import learners
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.kernels.mix import weights_by
-from cfljax.local.rounds import jobs_from, sizes, tell, train_together
-from cfljax.local.solver import Solver, Work
+from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes, train_and_mix
+from cfljax.local.solver import Solver
 from cfljax.methods.shared.cold_start import COLD_STARTS, directions, first_groups, founders
 from cfljax.methods.shared.common import first_model, traffic
-from cfljax.methods.shared.pretrain import CHUNK, all_updates, pretrain, pretrainer, work_before
+from cfljax.methods.shared.config import MethodConfig
+from cfljax.methods.shared.pretrain import CHUNK, Pretrainer, all_updates, pretrain, pretrainer, solver_before
 from cfljax.methods.shared.similarity import compared_size, similarity
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -61,7 +62,7 @@ NEWCOMER = ("initial", "latest", "auxiliary")
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(MethodConfig):
     """Options of FedGroup."""
 
     clusters: int = option(3, "number of groups", low=1)
@@ -136,7 +137,7 @@ class State(NamedTuple):
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """FedGroup: groups from the directions of first updates; FedGrouProx with mu."""
-    before = work_before(solver, config.pretrain_epochs, None if config.pretrain_epochs else config.pretrain_steps)
+    before = solver_before(solver, config.pretrain_epochs, None if config.pretrain_epochs else config.pretrain_steps)
     by_direction, moving = config.by_direction, config.moving
 
     def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, Any]) -> State:
@@ -149,7 +150,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         own, known = state.labels[cohort.ids], state.guess[cohort.ids]
         if moving:
             new = cohort.mask & (own < 0)
-            known = _closest(solver, before, key, federation, hyper, state.compass, cohort.ids, new)
+            known = _closest(before, key, federation, hyper, state.compass, cohort.ids, new)
         if not by_direction and config.rac == "always":
             drawn = _random_groups(keys.fold(key, "rac"), federation.uid[cohort.ids], state.compass.active)
             return jnp.where(state.founder[cohort.ids] & (own >= 0), own, drawn)
@@ -161,30 +162,30 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         work = _first_work(config, solver, cohort.work, new) if by_direction else cohort.work
         mix = weights_by(which, cohort.mask, sizes(federation, cohort), config.clusters, config.average)
         jobs = jobs_from(cohort._replace(work=work), state.models, which)
-        trained = train_together(solver, key, federation, jobs, hyper, mix, state.models)
+        trained = train_and_mix(solver, key, federation, jobs, hyper, Mixing(mix, state.models))
         after = inter_group(trained.mixed.new, hyper["eta_g"], config.inter_group, state.compass.active)
         labels = state.labels.at[cohort.ids].set(jnp.where(cohort.mask, which, state.labels[cohort.ids]))
         moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
         compass = _turned(state, after, moved, config.newcomer) if moving else state.compass
         sent = _traffic(state, cohort, new & by_direction)
         diag = {"newcomers": jnp.sum(new, dtype=jnp.int32), "members": _members(labels, config.clusters)}
-        info = tell(federation, cohort, trained, which, after - state.models, sent, **diag)
+        info = report_trained(federation, cohort, trained, which, after - state.models, sent, **diag)
         return state._replace(models=after, labels=labels, compass=compass), info
 
     def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
         found = state.guess
         if moving:
             who = (federation.uid >= 0) & (federation.train.count > 0) & (state.labels < 0)
-            found = _place(solver, before, keys.root(0), federation, hyper, state.compass, who)
+            found = _place(before, keys.root(0), federation, hyper, state.compass, who)
         return jnp.where(state.labels >= 0, state.labels, found)
 
     models = lambda state: (state.models, state.labels)  # noqa: E731
-    setup = functools.partial(_found, config, model, solver, pretrainer(solver, before))
+    setup = functools.partial(_found, config, model, solver, pretrainer(before))
     return Method(init, round, models, setup, score=score, extras=lambda state: state.snapshot)
 
 
 def _found(
-    config: Config, model: Model, solver: Solver, train_before: Any, key: jax.Array, federation: Federation, hyper: Hyper
+    config: Config, model: Model, solver: Solver, train_before: Pretrainer, key: jax.Array, federation: Federation, hyper: Hyper
 ) -> dict[str, Any]:
     """HOST. The cold start, and the groups of all others where these do not depend on the round."""
     _check_epochs(config, solver)
@@ -230,10 +231,10 @@ def _first_work(config: Config, solver: Solver, work: Array, new: jax.Array) -> 
 
 
 def _closest(
-    solver: Solver, before: Work, key: jax.Array, federation: Federation, hyper: Hyper, compass: Compass, ids: Array, mask: Array
+    before: Solver, key: jax.Array, federation: Federation, hyper: Hyper, compass: Compass, ids: Array, mask: Array
 ) -> jax.Array:
     """i32[n]: client cold start, the group that each of ids i32[n] joins."""
-    return _joined(compass, pretrain(solver, before, key, federation, hyper, compass.start, ids, mask))
+    return _joined(compass, pretrain(before, key, federation, hyper, compass.start, ids, mask))
 
 
 @jax.jit
@@ -242,16 +243,14 @@ def _joined(compass: Compass, delta: jax.Array) -> jax.Array:
     return newcomer_group(compass.directions, delta, compass.active)  # eq. 9
 
 
-def _place(
-    solver: Solver, before: Work, key: jax.Array, federation: Federation, hyper: Hyper, compass: Compass, who: jax.Array
-) -> jax.Array:
+def _place(before: Solver, key: jax.Array, federation: Federation, hyper: Hyper, compass: Compass, who: jax.Array) -> jax.Array:
     """i32[C]: the same for all clients where who bool[C], a few at a time; −1 elsewhere."""
     clients = federation.clients
     size = min(CHUNK, clients)
     ids = jnp.arange(-(-clients // size) * size)
     mask = jnp.pad(who, (0, ids.size - clients))
     parts = (jnp.minimum(ids, clients - 1).reshape(-1, size), mask.reshape(-1, size))
-    found = jax.lax.map(lambda part: _closest(solver, before, key, federation, hyper, compass, *part), parts)
+    found = jax.lax.map(lambda part: _closest(before, key, federation, hyper, compass, *part), parts)
     return jnp.where(who, found.reshape(-1)[:clients], -1)
 
 

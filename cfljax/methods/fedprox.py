@@ -16,7 +16,7 @@ from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Method, Model
+from cfljax.types import LocalStep, Method, Model
 
 PAPER = "Li et al. 2020"
 
@@ -30,7 +30,7 @@ class Config(fedavg.Config):
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """FedProx: FedAvg with a proximal term in the local objective."""
-    return fedavg.make(config, model, solver)  # the local solver adds the term because `hyper` has "mu"
+    return fedavg.make(config, model, solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["mu"])))
 
 
 fedprox = Entry(Config, make)

@@ -34,10 +34,12 @@ import numpy as np
 from cfljax import keys
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.mix import mix_updates, usable, weights_by
-from cfljax.local.rounds import jobs_from, sizes
-from cfljax.local.solver import Solver, Work
+from cfljax.local.rounds import jobs_from, report, sizes
+from cfljax.local.schedule import Work
+from cfljax.local.solver import Solver
 from cfljax.methods.shared.choice import join, need_clients
-from cfljax.methods.shared.common import first_model, first_models, report, traffic
+from cfljax.methods.shared.common import first_model, first_models, traffic
+from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model, Traffic
@@ -46,7 +48,7 @@ PAPER = "Xie et al. 2020"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(MethodConfig):
     """Options of FeSEM."""
 
     clusters: int = option(4, "number of centres", low=1)
@@ -76,7 +78,7 @@ class State(NamedTuple):
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """FeSEM: clients belong to the centre nearest to their last weights."""
-    k = config.clusters
+    k, one_epoch = config.clusters, solver.with_work(Work(1, None, solver.work.batch))
 
     def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:  # noqa: ARG001
         need_clients(federation, k, "fesem")
@@ -87,7 +89,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         own = jnp.tile(start, (federation.clients, 1))
         if config.fesem_init == "own":
             jobs = Jobs(everyone, trains(federation), jnp.ones(everyone.shape), start[None], jnp.zeros_like(everyone))
-            delta = solver.fit(keys.fold(key, "own"), federation, jobs, hyper, Work(1, None, solver.work.batch)).delta
+            delta = one_epoch.fit(keys.fold(key, "own"), federation, jobs, hyper).delta
             own = own + jnp.where(usable(delta)[:, None], delta, 0.0)
         return State(first_centres(key, model, k), own, jnp.full(federation.clients, -1, jnp.int32))
 

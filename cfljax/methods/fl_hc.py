@@ -91,7 +91,7 @@ class State(NamedTuple):
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """FL+HC: a few rounds of FedAvg, then hierarchical clustering of the clients' updates."""
 
-    train_everyone = pretrainer(solver, solver.work)
+    train_everyone = pretrainer(solver)
 
     def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
         k, c = config.max_clusters, federation.clients if config.snapshots else 0

@@ -36,7 +36,7 @@ from cfljax.devices.placement import from_host
 from cfljax.errors import SpecError
 from cfljax.federation.cohort import draw
 from cfljax.kernels.choose import least_loss
-from cfljax.local.rounds import choose_and_train, jobs_from, tell, train_together
+from cfljax.local.rounds import Mixing, choose_and_train, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.choice import (
     DIVISORS,
@@ -50,6 +50,7 @@ from cfljax.methods.shared.choice import (
     shared_out,
 )
 from cfljax.methods.shared.common import Clusters, first_models, traffic
+from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
@@ -60,7 +61,7 @@ DRAWS = 300
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(MethodConfig):
     """Options of IFCA."""
 
     clusters: int = option(4, "number of models", low=1)
@@ -93,7 +94,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     """IFCA: each client joins the model with the smallest loss on its data."""
     k = config.clusters
     model_averaging = config.aggregate == "model"
-    work = solver.work if model_averaging else gradient_work(solver.work, config.estimate)
+    trainer = solver if model_averaging else solver.with_work(gradient_work(solver.work, config.estimate))
     divisor = "members" if model_averaging else config.divisor
     at_once = model_averaging and config.estimate == "full" and config.reseed == "never"
 
@@ -126,9 +127,9 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         else:
             which = choice(key, state.models, federation, cohort)
             jobs = jobs_from(cohort, state.models, which)
-            trained = train_together(solver, key, federation, jobs, hyper, mix_of(which), state.models, work)
+            trained = train_and_mix(trainer, key, federation, jobs, hyper, Mixing(mix_of(which), state.models))
         sent = traffic(cohort, vectors_down=k)
-        info = tell(federation, cohort, trained, which, trained.mixed.new - state.models, sent)
+        info = report_trained(federation, cohort, trained, which, trained.mixed.new - state.models, sent)
         return Clusters(trained.mixed.new, join(state.labels, cohort, which)), info
 
     def score(state: Clusters, federation: Federation, hyper: Hyper) -> jax.Array:

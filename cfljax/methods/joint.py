@@ -36,10 +36,12 @@ import numpy as np
 from cfljax import keys
 from cfljax.kernels.choose import RESEED, SIMILARITIES, joint_choice, move_similarity
 from cfljax.kernels.mix import weights_by
-from cfljax.local.rounds import jobs_from, sizes, tell, train_together
-from cfljax.local.solver import Solver, Work
+from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes, train_and_mix
+from cfljax.local.schedule import Work
+from cfljax.local.solver import Solver
 from cfljax.methods.shared.choice import join, need_clients, reseeded
 from cfljax.methods.shared.common import first_models, traffic
+from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model
@@ -50,7 +52,7 @@ BLOCK = 1 << 21, 1 << 26
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(MethodConfig):
     """Options of joint clustering."""
 
     clusters: int = option(4, "number of models", low=1)
@@ -77,7 +79,7 @@ class State(NamedTuple):
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """Joint: each client joins by the loss and by how its gradient points."""
     k, summed = config.clusters, config.loss_reduction == "sum"
-    work = Work(None, config.local_steps, config.batch)
+    trainer = solver.with_work(Work(None, config.local_steps, config.batch, summed=summed))
 
     def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:  # noqa: ARG001
         need_clients(federation, k, "joint")
@@ -111,14 +113,13 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         which = choose(key, state, federation, jnp.asarray(cohort.ids), jnp.asarray(cohort.mask), hyper)
         which = reseeded(key, which, federation, cohort, k, config.reseed)
-        stepping = hyper | {"loss_sum": jnp.float32(1)} if summed else hyper
         mix = weights_by(which, jnp.asarray(cohort.mask), sizes(federation, cohort), k, config.average)
         jobs = jobs_from(cohort, state.models, which)
-        trained = train_together(solver, key, federation, jobs, stepping, mix, state.models, work)  # eq. 5, 6
+        trained = train_and_mix(trainer, key, federation, jobs, hyper, Mixing(mix, state.models))  # eq. 5, 6
         last = trained.mixed.new - state.models  # eq. 2
         sent = traffic(cohort, vectors_down=k)
         sent = sent._replace(vectors_down=sent.vectors_down + k * jnp.sum(missed(federation, cohort, hyper), dtype=jnp.int32))
-        info = tell(federation, cohort, trained, which, last, sent)
+        info = report_trained(federation, cohort, trained, which, last, sent)
         return State(trained.mixed.new, last, join(state.labels, cohort, which)), info
 
     def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:

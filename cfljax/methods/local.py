@@ -11,15 +11,16 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from cfljax.local.rounds import jobs_from
+from cfljax.local.rounds import jobs_from, report
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.common import Clusters, first_model, keep_own, report, traffic
+from cfljax.methods.shared.common import Clusters, first_model, keep_own, traffic
+from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import Entry
 from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(MethodConfig):
     """Local training takes no options."""
 
     def releases(self, rounds: int) -> tuple[int, int]:

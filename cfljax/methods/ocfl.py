@@ -43,6 +43,7 @@ from cfljax.kernels.mix import PLAIN, Rule
 from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import first_model, traffic
+from cfljax.methods.shared.config import MethodConfig
 from cfljax.methods.shared.pretrain import (
     Parts,
     all_updates,
@@ -51,8 +52,8 @@ from cfljax.methods.shared.pretrain import (
     pretrainer,
     ready,
     settled,
+    solver_before,
     with_pretraining,
-    work_before,
 )
 from cfljax.methods.shared.similarity import compared_size, shortened, similarity
 from cfljax.registry import Entry
@@ -65,7 +66,7 @@ ROUND_UP = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(MethodConfig):
     """Options of OCFL."""
 
     pretrain_epochs: int = option(1, "local epochs before the clustering", low=1)
@@ -112,7 +113,7 @@ class Found(NamedTuple):
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """OCFL: clusters found once by OPTICS on the weights after one local epoch."""
-    train_before = pretrainer(solver, work_before(solver, config.pretrain_epochs))
+    train_before = pretrainer(solver_before(solver, config.pretrain_epochs))
 
     def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, Any]:
         first, later = ready(federation, "ocfl"), late(federation)

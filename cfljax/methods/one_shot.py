@@ -31,7 +31,8 @@ from cfljax.kernels.kmeans import kmeans
 from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import first_model, traffic
-from cfljax.methods.shared.pretrain import all_updates, late, means, pretrainer, ready, settled, with_pretraining, work_before
+from cfljax.methods.shared.config import MethodConfig
+from cfljax.methods.shared.pretrain import all_updates, late, means, pretrainer, ready, settled, solver_before, with_pretraining
 from cfljax.methods.shared.similarity import compared_size, similarity
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -41,7 +42,7 @@ PAPER = "Ghosh et al. 2019"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(MethodConfig):
     """Options of one-shot K-means."""
 
     clusters: int = option(3, "number of clusters", low=1)
@@ -72,7 +73,7 @@ class State(NamedTuple):
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """One-shot K-means: clusters found once by K-means on locally trained weights."""
-    train_before = pretrainer(solver, work_before(solver, config.pretrain_epochs))
+    train_before = pretrainer(solver_before(solver, config.pretrain_epochs))
 
     def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, Any]:
         first, later = ready(federation, "one_shot", config.clusters), late(federation)

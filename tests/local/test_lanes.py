@@ -1,5 +1,7 @@
 """So many clients at a time: the same results, those of like work together, and how many suit a federation."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,8 @@ from cfljax.devices import spread
 from cfljax.errors import SpecError
 from cfljax.experiment import assemble, execution
 from cfljax.local import lanes
-from cfljax.local.rounds import train_together
+from cfljax.local.rounds import Mixing, train_and_mix
+from cfljax.local.solver import Solver
 from cfljax.types import Jobs, Plan
 from tests import toy
 from tests.methods import contract
@@ -158,14 +161,14 @@ def test_blocks_of_participants_who_wait_for_each_other_are_of_about_equal_work(
     jobs = Jobs(clients, clients >= 0, jnp.ones(len(clients)), jnp.zeros((1, model.size)), jnp.zeros(len(clients), jnp.int32))
     mix = jnp.full((1, len(clients)), 1 / len(clients))
     for width in (0, 1):
-        solver = toy.solver(model, lanes=width, stream=3)
 
-        def noted(key, federation, jobs, hyper, work, solver=solver):
-            jax.debug.callback(lambda c: together.append(np.asarray(c).tolist()), jobs.client, ordered=True)
-            return solver.fit(key, federation, jobs, hyper, work)
+        class Noting(Solver):
+            def fit(self, key, federation, jobs, hyper):
+                jax.debug.callback(lambda c: together.append(np.asarray(c).tolist()), jobs.client, ordered=True)
+                return super().fit(key, federation, jobs, hyper)
 
-        noting = solver._replace(fit=noted)
-        train = jax.jit(lambda noting=noting: train_together(noting, keys.root(0), federation, jobs, {"lr": 0.1}, mix, jobs.start))
+        noting, mixing = Noting(**vars(toy.solver(model, lanes=width, stream=3))), Mixing(mix, jobs.start)
+        train = jax.jit(functools.partial(train_and_mix, noting, keys.root(0), federation, jobs, {"lr": 0.1}, mixing))
         jax.block_until_ready(train())
         jax.effects_barrier()
     sizes = np.asarray(federation.train.count)

@@ -13,7 +13,7 @@ import pytest
 from cfljax import data, keys, models
 from cfljax.local import gram, speed
 from cfljax.local import products as inner_products
-from cfljax.local.rounds import train_together
+from cfljax.local.rounds import Mixing, train_and_mix
 from cfljax.local.schedule import Work
 from cfljax.local.sizes import LADDER, gram_sizes
 from cfljax.types import Jobs, Plan
@@ -25,7 +25,7 @@ PULLS = {
     "all pulls and momentum": ({"momentum": 0.9, "mu": 0.3, "weight_decay": 0.1}, True, False),
     "a velocity to begin with": ({"momentum": 0.9, "weight_decay": 0.1}, False, True),
     "a velocity and both pulls": ({"momentum": 0.5, "mu": 0.3, "weight_decay": 0.1}, True, True),
-    "summed losses": ({"loss_sum": 1.0, "mu": 0.2}, False, False),
+    "summed losses": ({"mu": 0.2}, False, False),
 }
 
 
@@ -57,6 +57,7 @@ def test_on_the_gram_matrix_as_step_by_step(case, work, hidden):
     assert 64 < federation.train.longest < 256
     jobs = jobs_of(federation, model, anchored, moving)
     hyper = {"lr": jnp.float32(0.05)} | {name: jnp.float32(v) for name, v in numbers.items()}
+    work = work | {"summed": case == "summed losses"}
     plain, *others = [
         jax.jit(toy.solver(model, gram=most, **work).fit)(keys.root(5), there, jobs, hyper)
         for most, there in ((0, federation), (64, federation), (4096, federation), (64, kept(federation, model, 64, work)))
@@ -139,7 +140,7 @@ def test_participants_in_blocks_as_all_at_once(name):
 
 
 def test_the_discrepancy_of_sketched_updates_is_near():
-    from cfljax.local.rounds import tell, train_together
+    from cfljax.local.rounds import Mixing, report_trained, train_and_mix
     from cfljax.types import Cohort, Traffic
 
     federation, model = toy.federation(clients=40), toy.model(200)
@@ -151,9 +152,9 @@ def test_the_discrepancy_of_sketched_updates_is_near():
     found = []
     for stream in (0, 7):
         solver, hyper = toy.solver(model, stream=stream), {"lr": jnp.float32(0.1)}
-        trained = train_together(solver, keys.root(2), federation, jobs, hyper, mix, old)
-        assert trained.each.moves.shape[1] == (256 if stream else model.size)
-        info = tell(federation, cohort, trained, jobs.which, trained.mixed.new - old, Traffic(*(jnp.int32(0),) * 4))
+        trained = train_and_mix(solver, keys.root(2), federation, jobs, hyper, Mixing(mix, old))
+        assert trained.kept.moves.shape[1] == (256 if stream else model.size)
+        info = report_trained(federation, cohort, trained, jobs.which, trained.mixed.new - old, Traffic(*(jnp.int32(0),) * 4))
         found.append((float(info.discrepancy), float(info.drift), np.asarray(trained.mixed.new)))
     assert abs(found[1][0] / found[0][0] - 1) < 0.12
     assert abs(found[1][1] / found[0][1] - 1) < 1e-5
@@ -216,7 +217,7 @@ def test_clients_are_dealt_by_what_their_way_of_training_costs(monkeypatch):
     given = []
     monkeypatch.setattr("cfljax.local.rounds.deal_out", lambda costs, *_: given.append(costs))
     hyper, nothing = {"lr": jnp.float32(0.05)}, jnp.zeros((3, model.size))
-    train_together(solver, keys.root(2), federation, jobs, hyper, jnp.zeros((3, federation.clients)), nothing)
+    train_and_mix(solver, keys.root(2), federation, jobs, hyper, Mixing(jnp.zeros((3, federation.clients)), nothing))
     assert np.array_equal(given[0], found)
     side_by_side = toy.solver(model, gram=64, epochs=3, sequential=False)
     assert np.allclose(side_by_side.costs(federation, jobs), np.where(jobs.mask, counts * jobs.work, 0))

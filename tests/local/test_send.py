@@ -6,7 +6,7 @@ import pytest
 
 from cfljax import keys
 from cfljax.federation.gather import samples
-from cfljax.local.send import Sending, arrived, as_trained_on, compressed, exact_share, liars, rule, touched
+from cfljax.local.send import Sending, arrived, as_trained_on, compressed, exact_share, liars, server_rule, touched
 from cfljax.types import Jobs
 from tests import toy
 
@@ -110,11 +110,11 @@ def test_flipped_labels_are_those_of_the_liars(partition):
 
 def test_the_noise_of_a_rule():
     hyper = {"privacy.clip": 2.0, "privacy.noise": 0.5}
-    assert rule(Sending(), KEY, hyper).noise == 1.0
-    assert rule(Sending(), KEY, hyper, 0.1).noise == pytest.approx(10.0)
-    assert rule(Sending(), KEY, hyper, 0.0).noise == 0.0
-    assert rule(Sending(), KEY, {}).noise is None and rule(Sending(), KEY, {}).statistic == ""
-    assert rule(Sending(robust="krum"), KEY, {"robust.liars": 0.3}).number == 0.3
+    assert server_rule(Sending(), KEY, hyper).noise == 1.0
+    assert server_rule(Sending(), KEY, hyper, 0.1).noise == pytest.approx(10.0)
+    assert server_rule(Sending(), KEY, hyper, 0.0).noise == 0.0
+    assert server_rule(Sending(), KEY, {}).noise is None and server_rule(Sending(), KEY, {}).statistic == ""
+    assert server_rule(Sending(robust="krum"), KEY, {"robust.liars": 0.3}).number == 0.3
 
 
 def test_noise_in_place_of_an_update_is_each_clients_and_each_rounds_own():

@@ -16,7 +16,7 @@ from cfljax.kernels.choose import least_loss, reseed_empty
 from cfljax.kernels.mix import weights_by
 from cfljax.local.data import shuffle
 from cfljax.local.rounds import sizes
-from cfljax.local.solver import Work
+from cfljax.local.schedule import Work
 from cfljax.local.stream import client_losses
 from cfljax.types import Array, Cohort, Federation, Model, Split
 

@@ -1,4 +1,4 @@
-"""What methods share: first models, a round of training inside clusters, and its bookkeeping."""
+"""What methods share: the state of clusters, first models, communication, and personal models."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.kernels.mix import Mixed, usable
-from cfljax.local.rounds import mean_loss, mean_over
-from cfljax.types import Cohort, Federation, Info, Model, Traffic, Updates
+from cfljax.types import Cohort, Model, Traffic
 
 
 class Clusters(NamedTuple):
@@ -36,24 +35,6 @@ def traffic(cohort: Cohort, vectors_down: Any = 1, vectors_up: Any = 1, floats_d
     """Communication of a round from what each participant receives and sends."""
     n = jnp.sum(cohort.mask, dtype=jnp.int32)
     return Traffic(*(jnp.asarray(each, jnp.int32) * n for each in (vectors_down, vectors_up, floats_down, floats_up)))
-
-
-def report(
-    federation: Federation,
-    cohort: Cohort,
-    updates: Updates,
-    start: jax.Array,
-    end: jax.Array,
-    mixed: Mixed,
-    traffic: Traffic,
-    **diag: jax.Array,
-) -> Info:
-    """The Info of a round; start, end f32[S, d] are each participant's model before the round and after aggregation."""
-    ok = cohort.mask & usable(updates.delta)
-    drift = mean_over(cohort, ok, jnp.linalg.norm(updates.delta, axis=1))
-    discrepancy = mean_over(cohort, ok, jnp.linalg.norm(start + updates.delta - end, axis=1))
-    loss = mean_loss(federation, cohort, updates.loss)
-    return Info(traffic, loss, discrepancy, drift, mixed.nonfinite, jnp.any(cohort.mask) & ~jnp.any(ok), diag)
 
 
 def keep_own(cohort: Cohort, delta: jax.Array, start: jax.Array) -> Mixed:

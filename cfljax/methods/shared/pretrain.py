@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,8 @@ from cfljax.errors import SpecError
 from cfljax.federation.pack import learners
 from cfljax.kernels.mix import PLAIN, Rule, with_noise
 from cfljax.kernels.robust import robust_sum
-from cfljax.local.solver import Solver, Work
+from cfljax.local.schedule import Work
+from cfljax.local.solver import Solver
 from cfljax.methods.shared.similarity import shortened
 from cfljax.types import Array, Federation, Hyper, Jobs, Traffic
 
@@ -52,25 +54,34 @@ def with_pretraining(sent: Traffic, federation: Federation, round: jax.Array) ->
     return sent._replace(vectors_down=sent.vectors_down + n, vectors_up=sent.vectors_up + n)
 
 
-def work_before(solver: Solver, epochs: int | None, steps: int | None = None) -> Work:
-    """That number of epochs or steps of the run's batches."""
-    return Work(epochs, steps, solver.work.batch)
+def solver_before(solver: Solver, epochs: int | None, steps: int | None = None) -> Solver:
+    """The solver of pre-training: that number of epochs or steps of the run's batches."""
+    return solver.with_work(Work(epochs, steps, solver.work.batch))
 
 
 def pretrain(
-    solver: Solver, work: Work, key: jax.Array, federation: Federation, hyper: Hyper, start: jax.Array, ids: Array, mask: Array
+    solver: Solver, key: jax.Array, federation: Federation, hyper: Hyper, start: jax.Array, ids: Array, mask: Array
 ) -> jax.Array:
-    """f32[n, d]: the updates of the clients ids i32[n] from start f32[d]; zero where mask bool[n] is False. `key` is the
-    run's or the round's; the draws are not those of the round's own training."""
+    """f32[n, d]: the updates of the clients ids i32[n] from start f32[d]; zero where mask bool[n] is False. `solver`: of
+    `solver_before`. `key` is the run's or the round's; the draws are not those of the round's own training."""
     n = ids.shape[0]
     jobs = Jobs(ids, mask, jnp.ones(n), start[None], jnp.zeros(n, jnp.int32))
-    return solver.fit(keys.fold(key, "pretrain"), federation, jobs, hyper, work).delta
+    return solver.fit(keys.fold(key, "pretrain"), federation, jobs, hyper).delta
 
 
-def pretrainer(solver: Solver, work: Work) -> Callable[..., Iterator[tuple[np.ndarray, np.ndarray]]]:
-    """HOST. (key, federation, hyper, start f32[d], ids i32[n]) -> parts (ids i32[m], updates f32[m, d]) of at most CHUNK
-    clients: one compiled program whatever n, and bounded memory where the parts are not kept."""
-    program = from_host(functools.partial(pretrain, solver, work))
+class Pretrainer(Protocol):
+    """HOST. Trains clients before they have a cluster."""
+
+    def __call__(
+        self, key: jax.Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Of the clients ids i32[n], all from start f32[d], parts of at most CHUNK clients: (ids i32[m], updates f32[m, d])."""
+
+
+def pretrainer(solver: Solver) -> Pretrainer:
+    """HOST. With the solver of `solver_before`: one compiled program for any number of clients, and bounded memory where the parts
+    are not kept."""
+    program = from_host(functools.partial(pretrain, solver))
 
     def train(
         key: jax.Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray

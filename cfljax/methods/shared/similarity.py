@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
 import numpy as np
 
 from cfljax.kernels.sketch import SIZE, sketch
-from cfljax.local.rounds import Together, train_together
+from cfljax.local.rounds import Mixing, Trained, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.registry.options import option
 from cfljax.types import Federation, Hyper, Jobs
@@ -34,13 +35,12 @@ _sketch = jax.jit(sketch)
 
 
 def train_and_compare(
-    how: str, solver: Solver, key: jax.Array, federation: Federation, jobs: Jobs, hyper: Hyper, mix: jax.Array, old: jax.Array
-) -> tuple[Together, jax.Array]:
-    """A round of training, `old + mix @ updates` (mix f32[K, S], old f32[K, d]), and the updates as they are compared: f32[S, d],
-    or f32[S, 4096] while the updates themselves come and go in blocks."""
+    how: str, solver: Solver, key: jax.Array, federation: Federation, jobs: Jobs, hyper: Hyper, mixing: Mixing
+) -> tuple[Trained, jax.Array]:
+    """A round of training, and the updates as they are compared: f32[S, d], or f32[S, 4096] while the updates themselves come
+    and go in blocks."""
     if how == "exact":
-        solver = solver._replace(plan=solver.plan._replace(stream=0))
-    short = SIZE if how == "sketch" else None
-    trained = train_together(solver, key, federation, jobs, hyper, mix, old, short=short)
-    moves = trained.each.moves
+        solver = dataclasses.replace(solver, plan=solver.plan._replace(stream=0))
+    trained = train_and_mix(solver, key, federation, jobs, hyper, mixing, SIZE if how == "sketch" else None)
+    moves = trained.kept.moves
     return trained, moves if trained.dealt is None else trained.dealt.collect(moves)
