@@ -21,7 +21,7 @@ def accuracies(name: str, files: dict[str, Path], place: Path | None) -> dict[st
     import jax.numpy as jnp
 
     from cfljax.engine import metrics
-    from cfljax.engine.evaluate import score
+    from cfljax.engine.scoring import score
     from cfljax.experiment import assemble
     from cfljax.kernels.choose import least_loss
     from cfljax.local.stream import client_losses

@@ -26,7 +26,7 @@ MOVED = {
     "local.spread": "devices.spread",
     "resume": "engine.checkpoint",
     "clock": "engine.clock",
-    "evaluate": "engine.evaluate",
+    "evaluate": "engine.scoring",
     "metrics": "engine.metrics",
     "simulate": "engine.simulate",
     "assemble": "experiment.assemble",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from cfljax.types import Plan
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cfljax.types import Plan
 
 WHOLE = 1 << 28
 """Bytes of updates up to which all participants' are held at once."""

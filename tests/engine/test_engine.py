@@ -10,8 +10,9 @@ import pytest
 from cfljax import data, keys
 from cfljax.engine import simulate as simulation
 from cfljax.engine.checkpoint import CheckpointMismatch, Spent
-from cfljax.engine.evaluate import score
-from cfljax.engine.program import Settings, _sample, _test_only
+from cfljax.engine.evaluation import _sample, _test_only
+from cfljax.engine.program import Settings
+from cfljax.engine.scoring import score
 from cfljax.engine.simulate import simulate
 from cfljax.launch import keeper
 from cfljax.methods import METHODS

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cfljax import data
-from cfljax.engine import evaluate
+from cfljax.engine import scoring
 from cfljax.federation.pack import pad
 from cfljax.local import stream
 from tests import toy
@@ -35,11 +35,11 @@ def by_hand(federation, models, labels):
 @pytest.mark.parametrize(("tile", "block"), [(4, None), (32, None), (None, 16), (None, 4096)])
 def test_scores(case, sequential, tile, block, monkeypatch):
     federation, model, models, labels = case
-    monkeypatch.setattr(evaluate, "_cheaper_all_at_once", lambda *_: tile is None)
-    monkeypatch.setattr(evaluate, "block_size", lambda *_: block)
-    monkeypatch.setattr(evaluate, "TILE", tile)
+    monkeypatch.setattr(scoring, "_cheaper_all_at_once", lambda *_: tile is None)
+    monkeypatch.setattr(scoring, "block_size", lambda *_: block)
+    monkeypatch.setattr(scoring, "TILE", tile)
     who = jnp.ones(9, bool).at[4].set(False)
-    found = evaluate.score(model, federation, federation.test, models, labels, who, sequential)
+    found = scoring.score(model, federation, federation.test, models, labels, who, sequential)
     correct, loss, count = by_hand(federation, models, labels)
     keep = np.arange(9) != 4
     assert np.array_equal(found.correct, correct * keep) and np.array_equal(found.samples, count * keep)
@@ -51,10 +51,10 @@ def test_clients_meet_their_own_model_only_where_that_is_less_work(case, monkeyp
     many = toy.replace(federation.test, rows=jnp.zeros(400 * 9, jnp.int32), longest=400)
     few = toy.replace(federation.test, rows=jnp.zeros(7 * 9, jnp.int32), longest=40)
     large, small = model._replace(size=10_000_000), model
-    monkeypatch.setattr(evaluate, "block_size", lambda *_: 64)
+    monkeypatch.setattr(scoring, "block_size", lambda *_: 64)
 
     def together(split, models, model=large, sequential=True, federation=federation):
-        return evaluate._cheaper_all_at_once(model, federation, split, models, sequential)
+        return scoring._cheaper_all_at_once(model, federation, split, models, sequential)
 
     assert together(many, 1) and not together(many, 2)  # 400 samples are 13 tiles
     assert together(few, 5) and not together(few, 6)  # 63 samples are a block; nine tiles of 32 and they are 351
@@ -62,23 +62,23 @@ def test_clients_meet_their_own_model_only_where_that_is_less_work(case, monkeyp
     side_by_side = [together(many, models, sequential=False) for models in (32, 33)]
     assert side_by_side == [True, False]  # there all wait for the largest
     sharded = toy.replace(federation, owner=jnp.zeros(9, jnp.int32))
-    monkeypatch.setattr(evaluate, "devices", lambda: 4)  # each has a fourth of the rows
+    monkeypatch.setattr(scoring, "devices", lambda: 4)  # each has a fourth of the rows
     quarter = toy.replace(many, rows=many.rows[:900])
     assert not together(quarter, 2, federation=sharded)
 
     def product(*_):
         raise AssertionError("all models on all samples")
 
-    monkeypatch.setattr(evaluate, "_product", product)
-    evaluate.score(model, federation, federation.test, models.repeat(20, 0), labels, jnp.ones(9, bool))
+    monkeypatch.setattr(scoring, "_product", product)
+    scoring.score(model, federation, federation.test, models.repeat(20, 0), labels, jnp.ones(9, bool))
     with pytest.raises(AssertionError, match="all models"):
-        evaluate.score(model, federation, federation.test, models[:1], 0 * labels, jnp.ones(9, bool))
+        scoring.score(model, federation, federation.test, models[:1], 0 * labels, jnp.ones(9, bool))
 
 
 def test_dummies_are_not_scored(case):
     federation, model, models, labels = case
     padded = jax.device_put(pad(federation, clients=2, samples=3, rng=np.random.default_rng(0)))
-    found = evaluate.score(model, padded, padded.test, models, jnp.pad(labels, (0, 2)), jnp.ones(11, bool))
+    found = scoring.score(model, padded, padded.test, models, jnp.pad(labels, (0, 2)), jnp.ones(11, bool))
     correct, _, _ = by_hand(federation, models, labels)
     assert np.array_equal(found.correct[:9], correct) and not np.any(found.samples[9:])
 
@@ -88,7 +88,7 @@ def test_a_shared_test_set_is_scored_once_per_model():
     assert federation.test.shared
     models = jax.vmap(model.init)(jax.random.split(jax.random.key(1), 2))
     labels = jnp.array([0, 1, 1, 0])
-    found = evaluate.score(model, federation, federation.test, models, labels, jnp.ones(4, bool))
+    found = scoring.score(model, federation, federation.test, models, labels, jnp.ones(4, bool))
     correct, loss, count = by_hand(federation, models, labels)
     assert np.array_equal(found.correct, correct) and np.array_equal(found.samples, count)
     assert np.allclose(found.loss, loss, rtol=1e-5)
@@ -108,13 +108,13 @@ def test_a_shared_test_set_is_scored_as_each_client_sees_it(partition):
     padded = jax.device_put(pad(federation, clients=2, samples=3, rng=np.random.default_rng(0)))
     correct, loss, count = by_hand(federation, models, labels)
     for some, more in ((federation, 0), (padded, 2)):
-        found = evaluate.score(model, some, some.test, models, jnp.pad(labels, (0, more)), jnp.pad(who, (0, more)))
+        found = scoring.score(model, some, some.test, models, jnp.pad(labels, (0, more)), jnp.pad(who, (0, more)))
         assert np.array_equal(found.correct[:6], correct * who) and np.array_equal(found.samples[:6], count * who)
         assert np.allclose(found.loss[:6], loss * who, rtol=1e-5) and not np.any(found.samples[6:])
     assert len(set(correct[[0, 1, 3]])) == 2  # 0 and 1 are one group, 3 the other
     losses = np.stack([by_hand(federation, models, jnp.full(6, k))[1] for k in range(5)])
     for among in ([0, 1, 2, 3, 4], [1, 3], [1]):
-        seen = evaluate.least_loss_among(model, federation, half, models, jnp.zeros(5, bool).at[jnp.array(among)].set(True), who)
+        seen = scoring.least_loss_among(model, federation, half, models, jnp.zeros(5, bool).at[jnp.array(among)].set(True), who)
         wanted = [min(among, key=lambda k, c=c: np.nan_to_num(losses[k, c], nan=np.inf)) for c in range(6)]
         assert [seen[c] for c in (0, 1, 2, 3, 5)] == [wanted[c] for c in (0, 1, 2, 3, 5)]
 

@@ -11,11 +11,11 @@ from cfljax.devices.spread import devices, mine, share
 from cfljax.kernels.choose import least_loss
 from cfljax.local.data import take
 from cfljax.local.stream import block_size, client_losses, fold_blocks
-from cfljax.types import Federation, Model, Split
+from cfljax.types import Array, Federation, Model, Split
 
 MANY_MODELS = 32
-"""So many models are tried at a time by clients that choose; and up to here all models score all samples in one product where
-clients are computed side by side."""
+"""Clients that choose a model try this many at a time. With at most this many models, all of them score all samples in one product
+where clients are computed side by side."""
 TILE = 32
 """Samples of a client that its own model scores at once."""
 BY_ITSELF, SMALL = 300_000, 750
@@ -23,14 +23,18 @@ BY_ITSELF, SMALL = 300_000, 750
 and 27 ps more for each parameter)."""
 
 
+Pair = tuple[Array, Array]
+"""(correct, loss)."""
+
+
 class Scores(NamedTuple):
     """Sums over each client's samples."""
 
-    correct: jax.Array
+    correct: Array
     """f32[C]."""
-    loss: jax.Array
+    loss: Array
     """f32[C]."""
-    samples: jax.Array
+    samples: Array
     """i32[C]; 0 for clients that are not scored."""
 
 
@@ -38,13 +42,13 @@ def score(
     model: Model,
     federation: Federation,
     split: Split,
-    models: jax.Array,
-    labels: jax.Array,
-    who: jax.Array,
+    models: Array,
+    labels: Array,
+    who: Array,
     sequential: bool = True,
 ) -> Scores:
     """Scores of the clients where `who` is True, each with `models[labels]`."""
-    who = who & (federation.uid >= 0)
+    who = who & (federation.real)
     if split.shared:
         kinds, number = _kinds(federation)
         wanted = jnp.zeros((models.shape[0], number), bool).at[labels, jnp.where(who, kinds, number)].set(True, mode="drop")
@@ -59,11 +63,26 @@ def score(
     return Scores(jnp.where(who, correct, 0.0), jnp.where(who, loss, 0.0), jnp.where(who, count, 0))
 
 
-def least_loss_among(
-    model: Model, federation: Federation, split: Split, models: jax.Array, candidates: jax.Array, who: jax.Array
-) -> jax.Array:
+def score_mixtures(model: Model, federation: Federation, split: Split, models: Array, weights: Array, who: Array) -> Scores:
+    """As `score`, where each client mixes the models with weights f32[C, K]: its probabilities are the weighted mean of those that
+    the models give. All K models pass over the samples of all clients."""
+    who = who & federation.real
+    block = block_size(model, federation, models.shape[0], _most(federation, split))
+    params, log_weights = jax.vmap(model.unravel)(models), jnp.log(weights).T[..., None]
+
+    def visit(carry: Pair, x: Array, y: Array, owner: Array, valid: Array) -> Pair:
+        logits = jax.vmap(lambda p: model.forward(p, x))(params)
+        mixed = jax.nn.logsumexp(jax.nn.log_softmax(logits) + log_weights[:, owner], axis=0)
+        return _add_scores(model, carry, owner, mixed, y, valid)
+
+    zero = (jnp.zeros(federation.clients), jnp.zeros(federation.clients))
+    correct, loss = fold_blocks(federation, split, jnp.arange(federation.clients), who, block, visit, zero)
+    return Scores(correct, loss, jnp.where(who, split.count, 0))
+
+
+def least_loss_among(model: Model, federation: Federation, split: Split, models: Array, candidates: Array, who: Array) -> Array:
     """i32[C]: of the candidates (bool[K]; at least one) the model with the smallest loss on a client's samples, ties to the lowest,
-    for the clients where `who` bool[C] is True. Only so many models are passed as there are candidates, MANY_MODELS at a time."""
+    for the clients where `who` bool[C] is True. Only the candidates are computed, MANY_MODELS at a time."""
     if split.shared:
         kinds, many = _kinds(federation)
         wanted = candidates[:, None] & jnp.zeros(many, bool).at[jnp.where(who, kinds, many)].set(True, mode="drop")
@@ -74,7 +93,7 @@ def least_loss_among(
     first = jnp.argsort(~candidates, stable=True)  # the candidates, then the others
     number = jnp.sum(candidates, dtype=jnp.int32)
 
-    def visit(b: jax.Array, best: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def visit(b: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
         place = b * width + jnp.arange(width)
         which = first[jnp.minimum(place, models.shape[0] - 1)].astype(jnp.int32)
         losses = client_losses(model, federation, split, models[which], clients, who)
@@ -100,33 +119,31 @@ def _cheaper_all_at_once(model: Model, federation: Federation, split: Split, mod
 
 
 def _most(federation: Federation, split: Split) -> int:
-    """How many samples there are, at most."""
+    """An upper bound of the number of samples of all clients."""
     here = split.rows.shape[0] * (1 if federation.owner is None else devices())
     return max(1, min(here, split.count.shape[0] * split.longest))
 
 
-def _kinds(federation: Federation) -> tuple[jax.Array, int]:
-    """(i32[C], how many there may be): clients of one kind have the same samples of a test set that everybody shares. They see
-    it alike, and all of them train or none does."""
+def _kinds(federation: Federation) -> tuple[Array, int]:
+    """(i32[C] the kind of each client, the number of kinds). Clients of one kind see a shared test set in the same way, and are
+    scored on the same samples of it: all of them train, or none does."""
     view, alone = federation.view, (federation.train.count == 0).astype(jnp.int32)
     views = [] if view is None else [len(each) for each in view[1:] if each is not None]
     return (2 * view.of + alone, 2 * views[0]) if view is not None and views else (alone, 2)
 
 
-def _shared(
-    model: Model, federation: Federation, split: Split, models: jax.Array, wanted: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def _shared(model: Model, federation: Federation, split: Split, models: Array, wanted: Array) -> tuple[Array, Array]:
     """(correct f32[K, kinds], loss f32[K, kinds]) on the test set that everybody shares, as each kind of clients sees it; zeros
     where it is not wanted (bool[K, kinds])."""
     block = block_size(model, federation, 1, split.rows.shape[0])
     kinds, number = _kinds(federation)
-    places = jnp.where(federation.uid >= 0, kinds, number)
+    places = jnp.where(federation.real, kinds, number)
     member = jnp.zeros(number, jnp.int32).at[places].max(jnp.arange(federation.clients), mode="drop")
 
-    def one(at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def one(at: tuple[Array, Array]) -> tuple[Array, Array]:
         params, row = model.unravel(at[0]), at[1]
 
-        def visit(carry, x, y, _, valid):  # type: ignore[no-untyped-def]
+        def visit(carry: Pair, x: Array, y: Array, _: Array, valid: Array) -> Pair:
             logits = model.forward(params, x)
             hits, losses = model.correct(logits, y), model.loss(logits, y)
             return carry[0] + jnp.sum(valid & hits), carry[1] + jnp.sum(jnp.where(valid, losses, 0.0))
@@ -138,35 +155,39 @@ def _shared(
     return jax.lax.map(one, (models, wanted))
 
 
-def _product(
-    model: Model, federation: Federation, split: Split, models: jax.Array, labels: jax.Array, who: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def _product(model: Model, federation: Federation, split: Split, models: Array, labels: Array, who: Array) -> tuple[Array, Array]:
     """(correct f32[C], loss f32[C]): the K models side by side over all samples, then each sample's own is kept."""
     block = block_size(model, federation, models.shape[0], _most(federation, split))
     params = jax.vmap(model.unravel)(models)
     everyone = jnp.arange(federation.clients)
 
-    def visit(carry, x, y, owner, valid):  # type: ignore[no-untyped-def]
+    def visit(carry: Pair, x: Array, y: Array, owner: Array, valid: Array) -> Pair:
         logits = jax.vmap(lambda p: model.forward(p, x))(params)
-        own = jnp.take_along_axis(logits, labels[owner][None, :, None], 0)[0]
-        hits = jnp.where(valid, model.correct(own, y), False).astype(jnp.float32)
-        losses = jnp.where(valid, model.loss(own, y), 0.0)
-        return carry[0].at[owner].add(hits), carry[1].at[owner].add(losses)
+        chosen = jnp.take_along_axis(logits, labels[owner][None, :, None], 0)[0]
+        return _add_scores(model, carry, owner, chosen, y, valid)
 
     zero = (jnp.zeros(federation.clients), jnp.zeros(federation.clients))
     return fold_blocks(federation, split, everyone, who, block, visit, zero)
 
 
+def _add_scores(model: Model, sums: Pair, owner: Array, logits: Array, y: Array, valid: Array) -> Pair:
+    """The sums of (correct, loss) of each client with those of a block of samples."""
+    hits = jnp.where(valid, model.correct(logits, y), False).astype(jnp.float32)
+    losses = jnp.where(valid, model.loss(logits, y), 0.0)
+    return sums[0].at[owner].add(hits), sums[1].at[owner].add(losses)
+
+
 def _one_by_one(
-    model: Model, federation: Federation, split: Split, models: jax.Array, labels: jax.Array, who: jax.Array, sequential: bool
-) -> tuple[jax.Array, jax.Array]:
-    """The same, client by client in small tiles. Devices share the clients, or each scores those whose samples it alone has."""
+    model: Model, federation: Federation, split: Split, models: Array, labels: Array, who: Array, sequential: bool
+) -> tuple[Array, Array]:
+    """As `_product`, client by client in small tiles. Devices share the clients; where the samples lie on different devices, each
+    device scores its own clients."""
     tile, clients = min(TILE, max(split.longest, 1)), jnp.arange(federation.clients)
 
-    def scored(client: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def scored(client: Array, count: Array) -> tuple[Array, Array]:
         params = model.unravel(models[labels[client]])
 
-        def visit(i, carry):  # type: ignore[no-untyped-def]
+        def visit(i: Array, carry: Pair) -> Pair:
             where = i * tile + jnp.arange(tile)
             valid = where < count
             x, y = take(federation, split, client, where, valid)
@@ -176,10 +197,10 @@ def _one_by_one(
 
         return jax.lax.fori_loop(0, -(-count // tile), visit, (jnp.float32(0), jnp.float32(0)))
 
-    def part(device: jax.Array, width: int) -> tuple[jax.Array, jax.Array]:
+    def part(device: Array, width: int) -> tuple[Array, Array]:
         here = mine(federation.owner, who) if federation.owner is not None else who & (clients % width == device)
         count = jnp.where(here, split.count, 0)
-        nothing = lambda *_: (jnp.float32(0), jnp.float32(0))  # noqa: E731 (not even a copy of the model)
+        nothing = lambda *_: (jnp.float32(0), jnp.float32(0))  # noqa: E731 (does not even copy the model)
         one = lambda client: jax.lax.cond(count[client] > 0, scored, nothing, client, count[client])  # noqa: E731
         return jax.lax.map(one, clients, batch_size=None if sequential else 64)
 
