@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 Array = jax.Array
@@ -201,6 +202,10 @@ class Cohort(NamedTuple):
     """f32[S] in (0, 1]: the share of its local steps that a straggler manages."""
     round: Array
     """i32[] the number of the round, from 0."""
+
+    def repeat(self, times: int) -> Cohort:
+        """Each participant `times` times in a row, for methods in which it trains several models."""
+        return Cohort(*(jnp.repeat(each, times) for each in (self.ids, self.mask, self.work)), self.round)
 
 
 class Model(NamedTuple):

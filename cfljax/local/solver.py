@@ -101,6 +101,21 @@ class Solver:
         is False."""
         return client_losses(self.model, federation, federation.train, models, clients, mask)
 
+    def sample_losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
+        """f32[S, K, N]: the loss of each model f32[K, d] on each training sample of each client i32[S], in the order of its samples;
+        N is `Split.longest`. 0 where a client has no such sample, or its mask bool[S] is False."""
+        model, longest, number = self.model, federation.train.longest, clients.shape[0]
+        jobs = Jobs(clients, mask, jnp.ones(number), models[:1], jnp.zeros(number, jnp.int32))
+
+        def one(task: Task) -> Array:
+            positions = jnp.arange(longest)
+            here = task.mask & (positions < federation.train.count[task.client])
+            batch = batch_of_client(federation, task.client, positions, here)
+            losses = jax.lax.map(lambda w: model.loss(model.forward(model.unravel(w), batch.x, None), batch.y), models)
+            return jnp.where(here, losses, 0.0)
+
+        return self._for_each(one, keys.root(0), federation, jobs, samples_of(federation, jobs))
+
     def gradient(self, federation: Federation, jobs: Jobs) -> tuple[Array, Array]:
         """(f32[S, d], f32[S]): the gradient of the mean loss on all local data at the start of each job, and that loss."""
         model = self.model

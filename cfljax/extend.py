@@ -1,0 +1,98 @@
+"""What plug-ins are written with: everything that methods, models, partitions, data sets and metrics of your own may import.
+
+The names here stay. All other modules of cfljax are the program's own and may change. `docs/own.md` shows how they are used; the
+decorators `cfljax.register_method`, `register_model`, `register_partition`, `register_data`, `register_metric` and the function
+`cfljax.option` belong to them.
+"""
+
+from cfljax.engine.metrics import Seen
+from cfljax.engine.scoring import Scores, score, score_mixtures
+from cfljax.federation.gather import client_rows, samples
+from cfljax.kernels.choose import least_loss, nearest
+from cfljax.kernels.mix import Mixed, Rule, mix_updates, usable, weights_by
+from cfljax.local.rounds import (
+    Mixing,
+    Trained,
+    jobs_from,
+    mean_over,
+    report,
+    report_trained,
+    sizes,
+    train_and_mix,
+    train_clusters,
+)
+from cfljax.local.schedule import Work
+from cfljax.local.solver import Solver
+from cfljax.methods.shared.choice import by_loss, join
+from cfljax.methods.shared.common import Clusters, first_model, first_models, keep_own, traffic
+from cfljax.methods.shared.config import MethodConfig
+from cfljax.registry import Entry, option
+from cfljax.types import (
+    Array,
+    Cohort,
+    Federation,
+    Hyper,
+    Info,
+    Jobs,
+    LocalStep,
+    Method,
+    Model,
+    Parts,
+    Source,
+    Split,
+    Traffic,
+    Tree,
+    Updates,
+)
+
+__all__ = [
+    "Array",
+    "Clusters",
+    "Cohort",
+    "Entry",
+    "Federation",
+    "Hyper",
+    "Info",
+    "Jobs",
+    "LocalStep",
+    "Method",
+    "MethodConfig",
+    "Mixed",
+    "Mixing",
+    "Model",
+    "Parts",
+    "Rule",
+    "Scores",
+    "Seen",
+    "Solver",
+    "Source",
+    "Split",
+    "Traffic",
+    "Trained",
+    "Tree",
+    "Updates",
+    "Work",
+    "by_loss",
+    "client_rows",
+    "first_model",
+    "first_models",
+    "jobs_from",
+    "join",
+    "keep_own",
+    "least_loss",
+    "mean_over",
+    "mix_updates",
+    "nearest",
+    "option",
+    "report",
+    "report_trained",
+    "samples",
+    "score",
+    "score_mixtures",
+    "sizes",
+    "traffic",
+    "train_and_mix",
+    "train_clusters",
+    "usable",
+    "weights_by",
+]
