@@ -12,7 +12,8 @@ from types import ModuleType
 MOVED = {
     "callable_module": "commands.callable_module",
     "cli": "commands.cli",
-    "command": "commands.command",
+    "command": "commands.process",
+    "commands.command": "commands.process",
     "completion": "commands.completion",
     "data.describe": "commands.describe",
     "methods.listing": "commands.listing",

@@ -111,7 +111,7 @@ def refused(said: Said) -> list[str]:
     """Why the parser of a command does not take a line that stands in a page."""
     if said.module == "cfljax.commands.completion":
         return []
-    parser = importlib.import_module(f"{said.module}.__main__").parser()
+    parser = importlib.import_module(said.module.replace("cfljax.", "cfljax.commands.")).parser()
     try:
         parser.parse_args(shlex.split(said.rest, comments=True))
     except SystemExit as end:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from cfljax.commands import command
+from cfljax.commands import process
 from cfljax.commands.report import parser, run
 from cfljax.errors import SpecError
 from cfljax.report.against import against
@@ -167,7 +167,7 @@ WRONG = [
 def test_a_mistake_in_a_file_is_one_line_that_names_file_and_key(place, capsys, old, new, key):
     assert FILE.count(old) >= 1
     (place / "published.toml").write_text(FILE.replace(old, new, 1))
-    assert command.main(run, parser(), [str(place / "runs"), "--against", str(place / "published.toml")]) == 2
+    assert process.main(run, parser(), [str(place / "runs"), "--against", str(place / "published.toml")]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "published.toml" in said and (key in said or key == "line")
 
@@ -186,9 +186,9 @@ def test_a_folder_is_read_in_the_order_of_its_page(place):
 
 def test_the_page_that_is_printed_is_the_page_that_is_written(place, capsys):
     words = [str(place / "runs"), "--against", str(place / "published.toml")]
-    assert command.main(run, parser(), words) == 0
+    assert process.main(run, parser(), words) == 0
     printed = capsys.readouterr().out
-    assert command.main(run, parser(), [*words, "--out", str(place / "page.md")]) == 0
+    assert process.main(run, parser(), [*words, "--out", str(place / "page.md")]) == 0
     assert (place / "page.md").read_text() == printed
 
 
