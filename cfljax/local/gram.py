@@ -21,7 +21,7 @@ from cfljax.local.products import Gram, all_samples, kept, made
 from cfljax.local.schedule import Course, Orders, Seen, Task, follow
 from cfljax.local.train import Progress, start_of, stepper
 from cfljax.local.turned import turns
-from cfljax.models.flat import FirstDense, Forward
+from cfljax.models.flat import FirstDense, NetForward
 from cfljax.types import Federation, Grams, Hyper, Model, Updates
 
 THIN = 32
@@ -82,7 +82,7 @@ def among(model: Model, models: jax.Array) -> Among:
 
 def first_layer(model: Model) -> FirstDense | None:
     """The model's first layer if training it this way is exact: dense, fed with the samples as they are, without a penalty."""
-    if not isinstance(model.forward, Forward) or model.penalty is not None:
+    if not isinstance(model.forward, NetForward) or model.penalty is not None:
         return None
     net = model.forward.net
     return net.first if net.training is None and net.evaluation is None else None
