@@ -2,19 +2,14 @@ import jax
 import numpy as np
 import pytest
 
-from cfljax.kernels.mix import PLAIN, Rule, mix_updates, replace_by, sum_by, usable, weights_by, with_noise
-from tests.kernels.compiled import compiled
+from cfljax.kernels.mix import Rule, mix_updates, usable, weights_by, with_noise
+from tests.kernels.compiled import compiled, mix_models
 
 rng = np.random.default_rng(0)
 MIX = np.array([[0.5, 0.5, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0], [0.25, 0, 0, 0.75]], np.float32)
 DELTA = rng.normal(size=(4, 7)).astype(np.float32)
 OLD = rng.normal(size=(4, 7)).astype(np.float32)
 OLD[2, 0] = -0.0
-
-
-def mix_models(mix, models, old):
-    """As methods do it whose participants started from different models."""
-    return replace_by(mix, *sum_by(PLAIN, mix, models), old)
 
 
 def test_updates_are_added_by_weight():
