@@ -36,7 +36,7 @@ def run(flags: argparse.Namespace) -> int:
     if flags.against:
         return _against(flags)
     from cfljax.report import tables
-    from cfljax.report.content import read
+    from cfljax.report.report_data import read
     from cfljax.report.write import default_folder, write
 
     content = read(flags.folders, flags.target)
@@ -57,13 +57,13 @@ def _against(flags: argparse.Namespace) -> int:
     import warnings
     from pathlib import Path
 
-    from cfljax.report.against import against
+    from cfljax.report.replication.page import replication_page
     from cfljax.store import OlderWarning
     from cfljax.store.atomic import write_bytes
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", OlderWarning)
-        page = against(flags.folders, flags.against)
+        page = replication_page(flags.folders, flags.against)
     older = [str(w.message) for w in caught if issubclass(w.category, OlderWarning)]
     for other in (w for w in caught if not issubclass(w.category, OlderWarning)):
         warnings.showwarning(other.message, other.category, other.filename, other.lineno)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cfljax.report import figures, write
-from cfljax.report.content import read
 from cfljax.report.curves import MOST_CURVES, Band
-from cfljax.report.embed import COLOURS, DASHES, styles
+from cfljax.report.page_data import COLOURS, DASHES, styles
+from cfljax.report.report_data import read
 from cfljax.store import Store
 from tests.report import synthetic
 
