@@ -204,7 +204,7 @@ def test_a_snapshot_of_some_clients_is_ordered_by_their_clusters(tmp_path):
     founders = np.array([4, 2, 0, 1], np.int32)
     square = np.arange(16, dtype=np.float32).reshape(4, 4)
     synthetic.add(Store(tmp_path), "a", 0, own={"edc": square, "founders": founders})
-    matrix = read([tmp_path]).details[0].matrices[0]  # groups 1, 2, 0, 1
+    matrix = read([tmp_path]).pictures[0].matrices[0]  # groups 1, 2, 0, 1
     assert matrix.values.tolist() == square[np.ix_([2, 3, 0, 1], [2, 3, 0, 1])].tolist()
     assert matrix.colours.tolist() == [0, 1, 1, 2]
 
