@@ -1,10 +1,5 @@
 """`python -m cfljax.run`; `cfljax.run(...)` works as well, whether or not this module has been imported."""
 
-import runpy
+from cfljax.commands.callable_module import command_or_function
 
-from cfljax.commands.callable_module import make_callable
-
-if __name__ == "__main__":
-    runpy.run_module("cfljax.commands.run", run_name="__main__")
-else:
-    make_callable(__name__)
+command_or_function(__name__, "run")

@@ -208,6 +208,20 @@ class Cohort(NamedTuple):
         return Cohort(*(jnp.repeat(each, times) for each in (self.ids, self.mask, self.work)), self.round)
 
 
+class Forward(Protocol):
+    """The network of a model."""
+
+    def __call__(self, params: Tree, x: Array, /, key: Array | None = None) -> Array:
+        """Logits f32[B, outputs] of the samples x f32[B, ...]. A key means training: it draws crops, flips and dropout."""
+
+
+class OfLogits(Protocol):
+    """A number for each sample, from the outputs of the network and the label."""
+
+    def __call__(self, logits: Array, y: Array, /) -> Array:
+        """f32[B] or bool[B] of logits f32[B, outputs] and labels y i32[B]."""
+
+
 class Model(NamedTuple):
     """A model as functions of flat parameter vectors. `forward` takes the unravelled parameters, so that a local solver
     unravels once and not once a step."""
@@ -215,19 +229,18 @@ class Model(NamedTuple):
     name: str
     size: int
     """d."""
-    init: Callable[[jax.Array], jax.Array]
-    """key -> f32[d]."""
-    unravel: Callable[[jax.Array], Any]
-    """f32[d] -> params."""
-    ravel: Callable[[Any], jax.Array]
+    init: Callable[[Array], Array]
+    """key -> f32[d]: the initial parameters."""
+    unravel: Callable[[Array], Tree]
+    """f32[d] -> params: the flat vector as the network's tree of parameters."""
+    ravel: Callable[[Tree], Array]
     """params -> f32[d]."""
-    forward: Callable[..., jax.Array]
-    """(params, x f32[B, ...], key=None) -> logits f32[B, outputs]; a key means training (crops, flips, dropout)."""
-    loss: Callable[[jax.Array, jax.Array], jax.Array]
-    """(logits f32[B, outputs], y i32[B]) -> f32[B]."""
-    correct: Callable[[jax.Array, jax.Array], jax.Array]
-    """(logits f32[B, outputs], y i32[B]) -> bool[B]."""
-    penalty: Callable[[Any], jax.Array] | None = None
+    forward: Forward
+    loss: OfLogits
+    """f32[B]: the loss of each sample."""
+    correct: OfLogits
+    """bool[B]: whether each sample is classified correctly."""
+    penalty: Callable[[Tree], Array] | None = None
     """params -> f32[]: regularisation that belongs to the model (weight decay on some layers)."""
 
 

@@ -112,17 +112,17 @@ def directions(tally: Tally, rng: Rng) -> list[str]:
 
 
 def angles(tally: Tally, rng: Rng) -> list[str]:
-    """Principal angles against scipy, relative to 90 degrees."""
+    """The sum of the principal angles against scipy, relative to 90 degrees."""
     from scipy.linalg import subspace_angles
 
-    from cfljax.kernels.angles import principal_angles
+    from cfljax.methods.pacfl import angles
 
     base = np.linalg.qr(rng.normal(size=(40, 3)))[0]
     other = np.linalg.qr(base + 10.0 ** rng.uniform(-6, 1.5) * rng.normal(size=(40, 3)))[0]
     if rng.random() < 0.1:
         other = base
-    found = compiled(principal_angles, base.T.astype(np.float32), other.T.astype(np.float32))
-    return _reals(tally, "principal angles", found, np.degrees(subspace_angles(base, other)), 90.0)
+    found = angles(np.stack([base.T, other.T]), "sum")[0, 1]
+    return _reals(tally, "principal angles", found, np.degrees(subspace_angles(base, other)).sum(), 90.0)
 
 
 def kmeans(tally: Tally, rng: Rng) -> list[str]:

@@ -322,7 +322,7 @@ def _process(arguments: list[str]) -> tuple[int, str, str]:
 
 
 def _forked(arguments: list[str]) -> tuple[int, str, str]:
-    from cfljax.commands import command
+    from cfljax.commands import process
     from cfljax.commands.sweep import parser, run
 
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
@@ -331,7 +331,7 @@ def _forked(arguments: list[str]) -> tuple[int, str, str]:
             os.dup2(out.fileno(), 1)
             os.dup2(errors.fileno(), 2)
             try:
-                code = command.main(run, parser(), arguments)
+                code = process.main(run, parser(), arguments)
             except SystemExit as end:
                 code = end.code
             except BaseException:

@@ -46,7 +46,6 @@ WHOLE = {
 }
 """Part → its tests, for files that TESTS does not name."""
 TESTS = {
-    "kernels/angles.py": ("tests/kernels/test_spectral.py", KERNELS),
     "kernels/blocks.py": ("tests/kernels/test_cosine_cover.py", "tests/kernels/test_choose.py", KERNELS),
     "kernels/choose.py": ("tests/kernels/test_choose.py", KERNELS),
     "kernels/cosine.py": ("tests/kernels/test_cosine_cover.py", KERNELS),

@@ -1,19 +1,23 @@
-"""Packages that are commands and functions at once: `python -m cfljax.sweep` and `cfljax.sweep(...)`."""
+"""Modules that are a command and a function: `python -m cfljax.sweep` and `cfljax.sweep(...)`."""
 
 from __future__ import annotations
 
+import runpy
 import sys
 import types
-from typing import Any
 
 
 class _CallableModule(types.ModuleType):
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         from cfljax import api
 
         return getattr(api, self.__name__.rpartition(".")[2])(*args, **kwargs)
 
 
-def make_callable(name: str) -> None:
-    """Let the module of this name be called like the function of the same name in `cfljax.api`."""
-    sys.modules[name].__class__ = _CallableModule
+def command_or_function(name: str, command: str) -> None:
+    """Make the module `name` what it is imported as: run the command if it is `__main__`, else let it be called like the
+    function of `cfljax.api` that has its name."""
+    if name == "__main__":
+        runpy.run_module(f"cfljax.commands.{command}", run_name="__main__")
+    else:
+        sys.modules[name].__class__ = _CallableModule

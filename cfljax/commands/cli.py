@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from cfljax.commands import command
+from cfljax.commands import process
 from cfljax.commands.names import COMMANDS
 
 _HELP = f"""usage: cfljax COMMAND …
@@ -25,10 +25,10 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code of `cfljax …`."""
+    """Run the command that the first argument names, and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = words[0] if words else "--help"
-    command.take_any_terminal()
+    process.replace_unknown_characters()
     if name in ("--help", "-h"):
         print(_HELP)
         return 0
@@ -45,11 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cfljax: {name}: there is no such command{suggest(name, [*COMMANDS, 'completion'])}", file=sys.stderr)
         return 2
     module = importlib.import_module(f"cfljax.commands.{name}")
-    if name == "data":
-        return int(module.main(words[1:], "cfljax data"))
-    parser = module.parser()
-    parser.prog = f"cfljax {name}"
-    return command.main(module.run, parser, words[1:])
+    return process.main(module.run, module.parser(f"cfljax {name}"), words[1:])
 
 
 def _completion(words: list[str]) -> int:

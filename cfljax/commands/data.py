@@ -1,17 +1,17 @@
-"""`python -m cfljax.data`: what data there is, how a partition looks, and getting more."""
+"""`python -m cfljax.data`: list, download, import and describe data sets."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from typing import Any, NoReturn
 
-from cfljax.commands import command
+from cfljax.commands import process
+from cfljax.commands.arguments import command_parser
 from cfljax.errors import SpecError
 
-_EXAMPLES = """examples:
-  python -m cfljax.data list
+ABOUT = "List data sets, download one, import your own data, or describe how a partition divides a data set."
+EXAMPLES = """  python -m cfljax.data list
   python -m cfljax.data prepare mnist                     into $CFLJAX_DATA, else the cache
   python -m cfljax.data prepare emnist/balanced --dir ~/tfds
   python -m cfljax.data import photos/ --shape 32x32                  a folder per class
@@ -21,37 +21,35 @@ _EXAMPLES = """examples:
   python -m cfljax.data describe mnist --set data.partition=dirichlet --png who-holds-what.png
 
 Data sets are looked for in $CFLJAX_DATA (NAME.npz, or a folder NAME/: imported, or IDX, CIFAR or LEAF files), in $CFLJAX_CACHE, and
-among what tensorflow-datasets has prepared."""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise SpecError(f"{message} (see python -m cfljax.data --help)")
+among the data sets that tensorflow-datasets has prepared."""
 
 
 def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
-    """The flags."""
-    form: Any = argparse.RawDescriptionHelpFormatter
-    made = _Parser(prog, description=__doc__, epilog=_EXAMPLES, formatter_class=form)
-    commands = made.add_subparsers(dest="command", required=True, metavar="list | prepare | import | describe")
-    commands.add_parser("list", help="data sets that are here, and some that can be had", epilog=_EXAMPLES, formatter_class=form)
-    prepare = commands.add_parser("prepare", help="download a data set", epilog=_EXAMPLES, formatter_class=form)
+    """The flags of the data command and of its four actions."""
+    whole = command_parser(prog, ABOUT, EXAMPLES)
+    actions = whole.add_subparsers(dest="action", required=True, metavar="list | prepare | import | describe")
+
+    def action(name: str, about: str) -> argparse.ArgumentParser:
+        return actions.add_parser(name, help=about, epilog=whole.epilog, formatter_class=whole.formatter_class)
+
+    action("list", "data sets that are on this machine, and some that can be downloaded")
+    prepare = action("prepare", "download a data set")
     prepare.add_argument("name", help="mnist, cifar10, … or any image classification set of tensorflow-datasets")
     prepare.add_argument("--dir", help="where to keep it (then set data.path to it)")
-    _import_parser(commands.add_parser("import", help="take over your own data", epilog=_EXAMPLES, formatter_class=form))
-    describe = commands.add_parser("describe", help="how a partition looks", epilog=_EXAMPLES, formatter_class=form)
+    _add_import_flags(action("import", "import your own data"))
+    describe = action("describe", "how a partition divides a data set")
     describe.add_argument("name")
     describe.add_argument("--set", action="append", default=[], metavar="data.KEY=VALUE", help="as in a sweep")
     describe.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own sources and partitions")
     describe.add_argument("--png", metavar="FILE", help="draw who holds which classes")
-    return made
+    return whole
 
 
-def _import_parser(parser: argparse.ArgumentParser) -> None:
+def _add_import_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("source", help="images in folders by class, CSV, Parquet, LEAF, NumPy, or a saved Hugging Face data set")
     add("--name", help="what specs call it (default: the name of the file or folder)")
-    add("--kind", choices=("images", "csv", "parquet", "leaf", "numpy", "datasets"), help="if it cannot be told from the source")
+    add("--kind", choices=("images", "csv", "parquet", "leaf", "numpy", "datasets"), help="where the source leaves it open")
     add("--label", metavar="COLUMN", help="column of the labels (default: label, class, target or y)")
     add("--user", metavar="COLUMN", help="column that says who owns a sample: one client each (default: user or client)")
     add("--x", metavar="COLUMNS", default="", help="columns of the samples, with commas (default: all others)")
@@ -61,19 +59,14 @@ def _import_parser(parser: argparse.ArgumentParser) -> None:
     add("--grey", action="store_true", help="one channel for all images")
     add("--by-user", action="store_true", help="images: folders are USER/CLASS/image.png")
     add("--test", metavar="PLACE", help="where the test samples are (default: a test folder or split, else a share of each owner)")
-    add("--test-fraction", type=float, default=0.2, metavar="SHARE", help="without test samples, so many are set apart (0.2)")
+    add("--test-fraction", type=float, default=0.2, metavar="SHARE", help="without test samples, this share is set apart (0.2)")
     add("--dir", help="where to keep it (default: $CFLJAX_DATA, else the cache)")
-    add("--replace", action="store_true", help="over an earlier one of that name")
-
-
-def main(argv: list[str] | None = None, prog: str = "python -m cfljax.data") -> int:
-    """Run the command; the exit code."""
-    return command.main(run, parser(prog), argv)
+    add("--replace", action="store_true", help="replace an earlier import of that name")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out what the flags ask for."""
-    _COMMANDS[arguments.command](arguments)
+    _ACTIONS[arguments.action](arguments)
     sys.stdout.flush()
     return 0
 
@@ -89,7 +82,7 @@ def _list(_: argparse.Namespace) -> None:
     local, prepared = local_names(), prepared_names()
     print(f"files in {', '.join(map(str, folders(None)))}" + ("" if os.environ.get("CFLJAX_DATA") else "; CFLJAX_DATA is not set"))
     for name, place in local.items():
-        print(f"  {name:<18} {place}" + ("" if reads_files(name) else " (out of reach: the built-in set has this name; rename it)"))
+        print(f"  {name:<18} {place}" + ("" if reads_files(name) else " (hidden by the built-in data set of this name; rename it)"))
     if not local:
         print("  none")
     print("tensorflow-datasets")
@@ -153,7 +146,7 @@ def _describe(arguments: argparse.Namespace) -> None:
     print(describe(arguments.name, arguments.set, arguments.png))
 
 
-_COMMANDS = {"list": _list, "prepare": _prepare, "import": _import, "describe": _describe}
+_ACTIONS = {"list": _list, "prepare": _prepare, "import": _import, "describe": _describe}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(process.main(run, parser()))

@@ -6,7 +6,8 @@ import argparse
 import sys
 from typing import Any
 
-from cfljax.commands import command
+from cfljax.commands import process
+from cfljax.commands.arguments import command_parser
 
 ABOUT = "Print the summary frame of a results folder, or its state, or write its frames to files."
 EXAMPLES = """  python -m cfljax.load results/quickstart
@@ -17,18 +18,18 @@ EXAMPLES = """  python -m cfljax.load results/quickstart
   python -m cfljax.load results/quickstart --export records/quickstart"""
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = "python -m cfljax.load") -> argparse.ArgumentParser:
     """The flags."""
-    made = command.parser("load", ABOUT, EXAMPLES)
-    made.add_argument("folder", metavar="DIR", help="a results folder")
-    made.add_argument("--status", action="store_true", help="one line: how many runs are done, failed, left")
-    made.add_argument("--verify", action="store_true", help="check every file to the last bit")
-    made.add_argument("--csv", metavar="FILE", help="write a row per run")
-    made.add_argument("--parquet", metavar="FILE", help="the same as Parquet")
-    made.add_argument("--history", metavar="FILE", help="write a row per run and evaluation, as CSV")
-    made.add_argument("--export", metavar="OUT", help="a small copy of the folder: no models, the last labels, short diagnostics")
-    made.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
-    return made
+    flags = command_parser(prog, ABOUT, EXAMPLES)
+    flags.add_argument("folder", metavar="DIR", help="a results folder")
+    flags.add_argument("--status", action="store_true", help="one line: how many runs are done, failed, left")
+    flags.add_argument("--verify", action="store_true", help="check every file to the last bit")
+    flags.add_argument("--csv", metavar="FILE", help="write a row per run")
+    flags.add_argument("--parquet", metavar="FILE", help="the same as Parquet")
+    flags.add_argument("--history", metavar="FILE", help="write a row per run and evaluation, as CSV")
+    flags.add_argument("--export", metavar="OUT", help="a small copy of the folder: no models, the last labels, short diagnostics")
+    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
+    return flags
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -79,4 +80,4 @@ def _log(flags: argparse.Namespace, named: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(command.main(run, parser()))
+    sys.exit(process.main(run, parser()))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from cfljax.commands import command
+from cfljax.commands import process
+from cfljax.commands.arguments import command_parser
 
 ABOUT = "List the methods, a line each; with a name, all about one: its paper, options, defaults and communication."
 EXAMPLES = """  python -m cfljax.methods
@@ -13,13 +14,13 @@ EXAMPLES = """  python -m cfljax.methods
   python -m cfljax.methods --plugin my_method.py"""
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = "python -m cfljax.methods") -> argparse.ArgumentParser:
     """The flags."""
-    made = command.parser("methods", ABOUT, EXAMPLES)
-    made.add_argument("name", nargs="?", help="a method")
-    made.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="list what this file registers, too")
-    made.add_argument("--markdown", action="store_true", help="the table of the README")
-    return made
+    flags = command_parser(prog, ABOUT, EXAMPLES)
+    flags.add_argument("name", nargs="?", help="a method")
+    flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="list what this file registers, too")
+    flags.add_argument("--markdown", action="store_true", help="the table of the README")
+    return flags
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -36,4 +37,4 @@ def run(flags: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(command.main(run, parser()))
+    sys.exit(process.main(run, parser()))

@@ -6,7 +6,8 @@ import argparse
 import shutil
 import sys
 
-from cfljax.commands import command
+from cfljax.commands import process
+from cfljax.commands.arguments import accuracy, command_parser
 
 ABOUT = """Show what a sweep found: a comparison table (terminal, Markdown, LaTeX, CSV), one self-contained HTML page, and
 figures for papers (PNG and SVG). Several folders are compared with each other. With --against: one Markdown page of ours
@@ -18,18 +19,16 @@ EXAMPLES = """  python -m cfljax.report results/quickstart
   python -m cfljax.report experiments/records/* --against experiments/published --out experiments/README.md"""
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
     """The flags of the report command."""
-    made = command.parser("report", ABOUT, EXAMPLES)
-    made.add_argument("folders", nargs="+", metavar="DIR", help="results folders, as a sweep wrote them")
+    flags = command_parser(prog, ABOUT, EXAMPLES)
+    flags.add_argument("folders", nargs="+", metavar="DIR", help="results folders, as a sweep wrote them")
     where = "where to write (default: DIR/report; of several folders: report); with --against: the file"
-    made.add_argument("--out", metavar="DIR", help=where)
-    made.add_argument(
-        "--target", type=command.fraction, metavar="ACCURACY", help="count rounds and bytes to this accuracy (a fraction)"
-    )
-    made.add_argument("--against", nargs="+", metavar="FILE", help="files of published numbers (TOML), or folders of them")
-    made.add_argument("--no-figures", action="store_true", help="tables and page only, no PNG and SVG files")
-    return made
+    flags.add_argument("--out", metavar="DIR", help=where)
+    flags.add_argument("--target", type=accuracy, metavar="ACCURACY", help="count rounds and bytes to this accuracy (a fraction)")
+    flags.add_argument("--against", nargs="+", metavar="FILE", help="files of published numbers (TOML), or folders of them")
+    flags.add_argument("--no-figures", action="store_true", help="tables and page only, no PNG and SVG files")
+    return flags
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -37,7 +36,7 @@ def run(flags: argparse.Namespace) -> int:
     if flags.against:
         return _against(flags)
     from cfljax.report import tables
-    from cfljax.report.content import read
+    from cfljax.report.report_data import read
     from cfljax.report.write import default_folder, write
 
     content = read(flags.folders, flags.target)
@@ -58,13 +57,13 @@ def _against(flags: argparse.Namespace) -> int:
     import warnings
     from pathlib import Path
 
-    from cfljax.report.against import against
+    from cfljax.report.replication.page import replication_page
     from cfljax.store import OlderWarning
     from cfljax.store.atomic import write_bytes
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", OlderWarning)
-        page = against(flags.folders, flags.against)
+        page = replication_page(flags.folders, flags.against)
     older = [str(w.message) for w in caught if issubclass(w.category, OlderWarning)]
     for other in (w for w in caught if not issubclass(w.category, OlderWarning)):
         warnings.showwarning(other.message, other.category, other.filename, other.lineno)
@@ -87,4 +86,4 @@ def _troubles(collected: object) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(command.main(run, parser()))
+    sys.exit(process.main(run, parser()))

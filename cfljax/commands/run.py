@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from cfljax.commands import command
+from cfljax.commands import process
+from cfljax.commands.arguments import command_parser
 from cfljax.files import use_compilation_cache
 
 ABOUT = "Run one method once and print how it went. For more than one run, use python -m cfljax.sweep."
@@ -13,17 +14,17 @@ EXAMPLES = """  python -m cfljax.run fedavg
   python -m cfljax.run fedprox --set method.mu=0.1 --set data.partition=rotated --set train.rounds=50 --seed 1"""
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = "python -m cfljax.run") -> argparse.ArgumentParser:
     """The flags."""
-    made = command.parser("run", ABOUT, EXAMPLES)
-    made.add_argument("method", help="a method; python -m cfljax.methods lists them")
-    made.add_argument("--data", default="digits", help="a data set (digits)")
-    made.add_argument("--model", default="mlp", help="a model (mlp)")
-    made.add_argument("--seed", type=int, default=0)
-    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option, as train.lr=0.1 or method.mu=1")
-    made.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models … of a file")
-    made.add_argument("--quiet", action="store_true", help="no progress")
-    return made
+    flags = command_parser(prog, ABOUT, EXAMPLES)
+    flags.add_argument("method", help="a method; python -m cfljax.methods lists them")
+    flags.add_argument("--data", default="digits", help="a data set (digits)")
+    flags.add_argument("--model", default="mlp", help="a model (mlp)")
+    flags.add_argument("--seed", type=int, default=0)
+    flags.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option, as train.lr=0.1 or method.mu=1")
+    flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models … of a file")
+    flags.add_argument("--quiet", action="store_true", help="no progress")
+    return flags
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -53,4 +54,4 @@ def _of_method(flag: str, method: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(command.main(run, parser()))
+    sys.exit(process.main(run, parser()))

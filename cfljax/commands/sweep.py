@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cfljax.commands import command
+from cfljax.commands import process
+from cfljax.commands.arguments import accuracy, command_parser
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
@@ -22,39 +23,39 @@ EXAMPLES = """  python -m cfljax.sweep
   python -m cfljax.sweep spec.toml --launcher ray --address auto --gpus-per-task 1"""
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
     """The flags of the sweep command."""
-    made = command.parser("sweep", ABOUT, EXAMPLES)
-    made.add_argument("spec", nargs="?", metavar="SPEC.toml", help="the sweep; left out: the quickstart")
-    made.add_argument("--out", metavar="DIR", help="results folder (default: results/<name of the sweep>)")
-    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override; lists and ranges are grid axes")
-    made.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models … of a file")
-    made.add_argument("--dry-run", action="store_true", help="say what would run; nothing is trained")
-    made.add_argument("--explain", action="store_true", help="say how training would be carried out, and what each way would cost")
-    made.add_argument("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps besides curves")
-    made.add_argument("--retry-failed", action="store_true", help="run again what failed")
-    made.add_argument(
-        "--target", type=command.fraction, metavar="ACCURACY", help="report the rounds and bytes to this accuracy (a fraction)"
+    flags = command_parser(prog, ABOUT, EXAMPLES)
+    flags.add_argument("spec", nargs="?", metavar="SPEC.toml", help="the sweep; left out: the quickstart")
+    flags.add_argument("--out", metavar="DIR", help="results folder (default: results/<name of the sweep>)")
+    flags.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override; lists and ranges are grid axes")
+    flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models … of a file")
+    flags.add_argument("--dry-run", action="store_true", help="say what would run; nothing is trained")
+    flags.add_argument("--explain", action="store_true", help="say how training would be carried out, and what each way would cost")
+    flags.add_argument("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps besides curves")
+    flags.add_argument("--retry-failed", action="store_true", help="run again what failed")
+    flags.add_argument(
+        "--target", type=accuracy, metavar="ACCURACY", help="report the rounds and bytes to this accuracy (a fraction)"
     )
-    made.add_argument("--no-report", action="store_true", help="do not write the page DIR/report/index.html at the end")
-    made.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
-    made.add_argument("--shard", metavar="I/N", help="only this part of the runs, 0/4 to 3/4: job arrays with a shared folder")
-    made.add_argument("--quiet", action="store_true", help="no progress")
-    made.add_argument("--launcher", default="local", metavar="NAME", help="where runs are computed (default: local)")
-    made.add_argument("--workers", type=int, metavar="N", help="processes (default: a core each on a CPU, else one)")
-    made.add_argument("--mesh", metavar="SHAPE", help="one process, many devices: auto, or such as runs=2,clients=4")
-    made.add_argument("--distributed", action="store_true", help="one run over several processes, this command in each of them")
-    made.add_argument("--coordinator", metavar="HOST:PORT", help="--distributed: where process 0 is, if nothing else says it")
-    made.add_argument("--process-id", type=int, metavar="N", help="--distributed: the number of this process, from 0")
-    made.add_argument("--num-processes", type=int, metavar="N", help="--distributed: how many there are")
-    made.add_argument("--address", help='--launcher ray: of a running cluster, or "auto" (default: a Ray of its own)')
-    made.add_argument("--gpus-per-task", type=float, metavar="N", help="--launcher ray: GPUs, or a share of one, per batch")
-    made.add_argument("--cpus-per-task", type=int, metavar="N", help="--launcher ray: threads per batch (default: 1)")
-    made.add_argument("--retries", type=int, metavar="N", help="--launcher ray: runs of a batch whose worker died (default: 3)")
-    made.add_argument("--as-worker", help=argparse.SUPPRESS)
-    made.add_argument("--processors", help=argparse.SUPPRESS)
-    made.add_argument("--no-cache", action="store_true", help="do not keep compiled programs between starts")
-    return made
+    flags.add_argument("--no-report", action="store_true", help="do not write the page DIR/report/index.html at the end")
+    flags.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
+    flags.add_argument("--shard", metavar="I/N", help="only this part of the runs, 0/4 to 3/4: job arrays with a shared folder")
+    flags.add_argument("--quiet", action="store_true", help="no progress")
+    flags.add_argument("--launcher", default="local", metavar="NAME", help="where runs are computed (default: local)")
+    flags.add_argument("--workers", type=int, metavar="N", help="processes (default: a core each on a CPU, else one)")
+    flags.add_argument("--mesh", metavar="SHAPE", help="one process, many devices: auto, or such as runs=2,clients=4")
+    flags.add_argument("--distributed", action="store_true", help="one run over several processes, this command in each of them")
+    flags.add_argument("--coordinator", metavar="HOST:PORT", help="--distributed: where process 0 is, if nothing else says it")
+    flags.add_argument("--process-id", type=int, metavar="N", help="--distributed: the number of this process, from 0")
+    flags.add_argument("--num-processes", type=int, metavar="N", help="--distributed: how many there are")
+    flags.add_argument("--address", help='--launcher ray: of a running cluster, or "auto" (default: a Ray of its own)')
+    flags.add_argument("--gpus-per-task", type=float, metavar="N", help="--launcher ray: GPUs, or a share of one, per batch")
+    flags.add_argument("--cpus-per-task", type=int, metavar="N", help="--launcher ray: threads per batch (default: 1)")
+    flags.add_argument("--retries", type=int, metavar="N", help="--launcher ray: runs of a batch whose worker died (default: 3)")
+    flags.add_argument("--as-worker", help=argparse.SUPPRESS)
+    flags.add_argument("--processors", help=argparse.SUPPRESS)
+    flags.add_argument("--no-cache", action="store_true", help="do not keep compiled programs between starts")
+    return flags
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -238,4 +239,4 @@ def _dry_run(spec: object) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(command.main(run, parser()))
+    sys.exit(process.main(run, parser()))

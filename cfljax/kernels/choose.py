@@ -25,18 +25,10 @@ def least_loss(losses: jax.Array) -> jax.Array:
     return jnp.where(chosen_known, least, jnp.argmax(known, axis=0)).astype(jnp.int32)
 
 
-def joint_similarity(gradients: jax.Array, last: jax.Array, how: str = "descent", lr: jax.Array | float = 1.0) -> jax.Array:
-    """f32[K, S] S_ik of gradients f32[K, S, d] (of participant s at model k) with the clusters' last moves f32[K, d]:
-    `"descent"` cos(−∇L, Δw), `"literal"` cos(∇L, Δw), `"euclidean"` −‖−lr ∇L − Δw‖. 0 before the first move."""
-    chex.assert_rank([gradients, last], [3, 2])
-    chex.assert_equal_shape_prefix([gradients, last], 1)
-    similarity = jax.lax.map(lambda pair: move_similarity(pair[0], pair[1], how, lr), (gradients, last))
-    return jnp.where(jnp.any(last != 0), similarity, 0.0)
-
-
 def move_similarity(gradient: jax.Array, last: jax.Array, how: str = "descent", lr: jax.Array | float = 1.0) -> jax.Array:
-    """f32[S] the same for one cluster: gradient f32[S, d], last f32[d]. For `"euclidean"` a zero move is a point like
-    any other. Always finite."""
+    """f32[S] similarity of the participants' gradients f32[S, d] at a cluster's model with the last move Δw f32[d] of that cluster:
+    `"descent"` cos(−∇L, Δw), `"literal"` cos(∇L, Δw), `"euclidean"` −‖−lr ∇L − Δw‖. Always finite. After a zero move the cosines
+    are 0."""
     chex.assert_rank([gradient, last], [2, 1])
     chex.assert_equal_shape_suffix([gradient, last], 1)
     if how == "descent":

@@ -1,9 +1,9 @@
-"""Aggregation. Every method's rule is a mixing matrix f32[K, S]; applying it, with empty clusters and broken updates
-handled, happens here and nowhere else."""
+"""Aggregation. A method says by a mixing matrix f32[K, S] how participants are averaged; only this module applies such a matrix,
+and only here empty clusters and non-finite updates are handled."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import chex
 import jax
@@ -15,27 +15,27 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 
 class Mixed(NamedTuple):
-    """Aggregated models, and what had to be left out."""
+    """Aggregated models, and the updates that were left out."""
 
     new: jax.Array
     """f32[K, d]."""
     nonfinite: jax.Array
-    """i32[]: participants with weight in some cluster whose update was NaN or Inf; they count as "no change"."""
+    """i32[]: participants with weight in some cluster whose update was NaN or Inf; it counts as a zero update."""
     lost: jax.Array
-    """bool[K]: clusters that had weight, but not one finite update; they keep their old model."""
+    """bool[K]: clusters whose participants had no finite update; they keep their old model."""
 
 
 class Rule(NamedTuple):
-    """How a server adds up what participants send, if not as a weighted sum; `Solver.rule` makes the run's."""
+    """How the server combines the updates of a cluster, if not by a weighted sum; `Solver.rule` makes it for a run."""
 
     statistic: str = ""
-    """Static: one of kernels/robust.py in place of the mean."""
-    number: Any = 0.0
-    """f32[]: the statistic's own share."""
-    noise: Any = None
-    """f32[]: deviation of Gaussian noise on the sum of a cluster, over the largest weight in it; None: no noise."""
-    key: Any = None
-    """Of the noise."""
+    """Static: a statistic of kernels/robust.py in place of the mean."""
+    number: jax.Array | float = 0.0
+    """f32[]: the share that the statistic needs (trimmed samples, or attackers)."""
+    noise: jax.Array | None = None
+    """f32[]: standard deviation of Gaussian noise on the sum of a cluster, over the largest weight in it; None: no noise."""
+    key: jax.Array | None = None
+    """The random key of the noise."""
 
 
 PLAIN = Rule()
@@ -50,7 +50,7 @@ def mix_updates(mix: jax.Array, delta: jax.Array, old: jax.Array, rule: Rule = P
 
 
 def sum_by(rule: Rule, mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`weighted_sum` by a rule: its statistic in place of the mean, its noise added."""
+    """`weighted_sum` with the rule's statistic in place of the mean, or with the rule's noise added."""
     if rule.statistic:
         finite = jnp.isfinite(rows).all(axis=1)
         return robust_sum(mix, rows, finite, rule.statistic, rule.number), finite
@@ -65,35 +65,29 @@ def usable(rows: jax.Array) -> jax.Array:
 
 def with_noise(rule: Rule, mix: jax.Array, moved: jax.Array) -> jax.Array:
     """The weighted sums f32[K, d] with the rule's noise; those of clusters without weight stay as they are."""
-    if rule.noise is None:
+    if rule.noise is None or rule.key is None:
         return moved
     drawn = jax.random.normal(rule.key, moved.shape, moved.dtype)
     return moved + rule.noise * jnp.max(jnp.abs(mix), axis=1, keepdims=True) * drawn
 
 
 def weighted_sum(mix: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(mix @ rows f32[K, d] without the rows that are not finite, bool[S] which are). Sums of parts of the participants add up."""
+    """(f32[K, d] mix @ rows over the finite rows, bool[S] which rows are finite). The sums of disjoint parts of the rows add up."""
     finite = usable(rows)
     cleaned = lambda: jnp.matmul(mix, jnp.where(finite[:, None], rows, 0.0), precision=HIGHEST)  # noqa: E731 (0 · NaN would spread)
-    as_they_are = lambda: jnp.matmul(mix, rows, precision=HIGHEST)  # noqa: E731 (the rule, and a copy of all rows less)
+    as_they_are = lambda: jnp.matmul(mix, rows, precision=HIGHEST)  # noqa: E731 (the usual case, without a copy of all rows)
     return jax.lax.cond(jnp.all(finite), as_they_are, cleaned), finite
 
 
 def move_by(mix: jax.Array, moved: jax.Array, finite: jax.Array, old: jax.Array, rule: Rule = PLAIN) -> Mixed:
-    """`mix_updates` from the weighted sum of the finite updates, to which the rule's noise has been added."""
+    """What `mix_updates` returns, from the weighted sum `moved` of the finite updates, with the rule's noise."""
     return _mixed(old + moved, old, mix, finite, rule)
 
 
-def mix_models(mix: jax.Array, models: jax.Array, old: jax.Array, rule: Rule = PLAIN) -> Mixed:
-    """`mix @ models`, for participants that started from different models. Rows without weight keep their old model to
-    the bit; a non-finite model is replaced by the cluster's old one, which is what a zero update would have been."""
-    _check(mix, models, old)
-    mean, finite = sum_by(rule, mix, models)
-    return replace_by(mix, mean, finite, old, rule)
-
-
 def replace_by(mix: jax.Array, mean: jax.Array, finite: jax.Array, old: jax.Array, rule: Rule = PLAIN) -> Mixed:
-    """`mix_models` from the weighted sum of the finite models, to which the rule's noise has been added."""
+    """The new models of participants that started from different ones: `mean` is the weighted sum of their finite models, with the
+    rule's noise. Rows without weight keep their old model to the bit; a non-finite model counts as the cluster's old one, which is
+    what a zero update would have been."""
     missing = jnp.where(finite, 0.0, mix).sum(axis=1, keepdims=True)
     stay = jnp.where(missing != 0, missing * old, 0.0)  # a model that is not used must not spread its NaN
     return _mixed(mean + stay, old, mix, finite, rule)
@@ -123,5 +117,5 @@ def _mixed(new: jax.Array, old: jax.Array, mix: jax.Array, finite: jax.Array, ru
     used = mix != 0
     kept = (used & finite).any(axis=1)
     nonfinite = jnp.sum(used.any(axis=0) & ~finite, dtype=jnp.int32)
-    moves = kept if rule.noise is None else used.any(axis=1)  # with noise, to stay would tell that all updates were broken
+    moves = kept if rule.noise is None else used.any(axis=1)  # a model without noise would reveal that no update was finite
     return Mixed(jnp.where(moves[:, None], new, old), nonfinite, used.any(axis=1) & ~kept)

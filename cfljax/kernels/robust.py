@@ -1,8 +1,8 @@
-"""Statistics of the members' rows that a few liars cannot move far: coordinate-wise median and trimmed mean (Yin et al. 2018),
-and Krum (Blanchard et al. 2017), the row nearest to its neighbours.
+"""Robust means of a cluster's updates, which a few attackers cannot move far: the coordinate-wise median and trimmed mean (Yin et
+al. 2018), and Krum (Blanchard et al. 2017), the update nearest to its neighbours.
 
-A row of `mix` says by its entries that are not 0 who the members are; their weights do not count, only their sum does. Rows that
-are not finite are nobody's members.
+The members of a cluster are the participants whose entry in its row of `mix` is not 0 and whose update is finite. The statistic
+does not use their weights; it is multiplied by the sum of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Number = jax.Array | float
 
 def robust_sum(mix: jax.Array, rows: jax.Array, finite: jax.Array, statistic: str, number: Number = 0.0) -> jax.Array:
     """f32[K, d]: for each cluster, the weight of its members times the statistic of their rows f32[S, d] where finite bool[S];
-    0 where there is none. `number`: the share that is cut off at either end ("trimmed_mean"), or that of the liars among the
+    0 without members. `number`: the share that is cut off at either end ("trimmed_mean"), or the share of attackers among the
     members ("krum")."""
     find = STATISTICS[statistic]
     clean = jnp.where(finite[:, None], rows, 0.0)
@@ -33,7 +33,7 @@ def robust_sum(mix: jax.Array, rows: jax.Array, finite: jax.Array, statistic: st
 
 
 def median(rows: jax.Array, member: jax.Array, _: Number, __: jax.Array) -> jax.Array:
-    """f32[d]: of an even number the mean of the two in the middle."""
+    """f32[d]: the median of each coordinate; for an even number of members the mean of the two in the middle."""
 
     def of(ordered: jax.Array, n: jax.Array) -> jax.Array:
         middle = jnp.stack([jnp.maximum(n - 1, 0) // 2, n // 2])
@@ -43,7 +43,7 @@ def median(rows: jax.Array, member: jax.Array, _: Number, __: jax.Array) -> jax.
 
 
 def trimmed_mean(rows: jax.Array, member: jax.Array, share: Number, _: jax.Array) -> jax.Array:
-    """f32[d]: without the ⌊share · n⌋ smallest and as many of the largest numbers."""
+    """f32[d]: the mean of each coordinate without its ⌊share · n⌋ smallest and ⌊share · n⌋ largest numbers."""
 
     def of(ordered: jax.Array, n: jax.Array) -> jax.Array:
         cut = jnp.minimum(_part(share, n), jnp.maximum(n - 1, 0) // 2)
@@ -55,8 +55,8 @@ def trimmed_mean(rows: jax.Array, member: jax.Array, share: Number, _: jax.Array
 
 
 def krum(rows: jax.Array, member: jax.Array, share: Number, apart: jax.Array) -> jax.Array:
-    """f32[d]: the member with the smallest sum of squared distances to its n − f − 2 nearest ones, f = ⌊share · n⌋; of equals,
-    the shortest."""
+    """f32[d]: the member with the smallest sum of squared distances to its n − f − 2 nearest ones, f = ⌊share · n⌋; if
+    several have it, the shortest of them."""
     n = jnp.sum(member, dtype=jnp.int32)
     others = member[None, :] & ~jnp.eye(rows.shape[0], dtype=bool)
     near = jnp.maximum(n - _part(share, n) - 2, 1)
@@ -71,20 +71,20 @@ STATISTICS: dict[str, Callable[..., jax.Array]] = {"median": median, "trimmed_me
 
 
 def _part(share: Number, n: jax.Array) -> jax.Array:
-    """i32[]: ⌊share · n⌋, where 0.3 · 10 is 3."""
+    """i32[]: ⌊share · n⌋, with a tolerance: float32 has 0.3 · 10 just below 3."""
     return jnp.floor(share * n + 1e-4).astype(jnp.int32)
 
 
 def _ordered(rows: jax.Array, member: jax.Array, of: Callable[[jax.Array, jax.Array], jax.Array]) -> jax.Array:
-    """f32[d]: `of` the members' numbers in order, f32[d, S'] with infinity behind them, and of how many they are. S' is 8, 16,
-    32, …: as sorting is slow, a small cluster of a large round is not sorted with all the others."""
+    """f32[d]: `of(ordered, n)` for the n members' numbers in ascending order, f32[d, S'] with infinity behind them. S' is the
+    smallest of 8, 16, 32, … that holds the members: sorting all S participants for a small cluster would be slow."""
     n, first = jnp.sum(member, dtype=jnp.int32), jnp.argsort(~member, stable=True)
     sizes = [size for k in range(3, 24) if (size := 1 << k) < rows.shape[0]] + [rows.shape[0]]
 
     def sort(size: int) -> jax.Array:
-        some = first[:size]
-        there = jnp.where(member[some][:, None], rows[some], jnp.inf)
-        return of(jnp.sort(there.T, axis=1, stable=False), n)
+        chosen = first[:size]
+        numbers = jnp.where(member[chosen][:, None], rows[chosen], jnp.inf)
+        return of(jnp.sort(numbers.T, axis=1, stable=False), n)
 
     which = sum(jnp.asarray(n > size, jnp.int32) for size in sizes[:-1])
     return jax.lax.switch(which, [lambda size=size: sort(size) for size in sizes]) if len(sizes) > 1 else sort(sizes[0])  # type: ignore[misc]

@@ -22,7 +22,7 @@ from cfljax.local.products import Gram, all_samples, kept, made
 from cfljax.local.schedule import Course, Orders, Seen, Task, follow
 from cfljax.local.train import Position, start_of, stepper
 from cfljax.local.turned import turns
-from cfljax.models.flat import FirstDense, Forward
+from cfljax.models.flat import FirstDense, NetForward
 from cfljax.types import Array, Federation, Grams, LocalStep, Model, Tree, Updates
 
 THIN = 32
@@ -85,7 +85,7 @@ def among(model: Model, models: Array) -> Among:
 
 def first_layer(model: Model) -> FirstDense | None:
     """The model's first layer if training it this way is exact: dense, fed with the samples as they are, without a penalty."""
-    if not isinstance(model.forward, Forward) or model.penalty is not None:
+    if not isinstance(model.forward, NetForward) or model.penalty is not None:
         return None
     net = model.forward.net
     return net.first if net.training is None and net.evaluation is None else None

@@ -1,14 +1,12 @@
-"""Models, as functions of flat parameter vectors. flax and optax are imported when one is built, not before."""
+"""Models as functions of flat parameter vectors. flax and optax are imported when a model is built, not before."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from cfljax.models.flat import FirstDense, Net, as_model, first_dense, from_module
+from cfljax.models.flat import FirstDense, Net, as_model, from_module
 from cfljax.registry import Registry
 from cfljax.types import Model
 
-__all__ = ["MODELS", "FirstDense", "Net", "as_model", "build", "first_dense", "from_module"]
+__all__ = ["MODELS", "FirstDense", "Net", "as_model", "build", "from_module"]
 
 MODELS = Registry(
     "model",
@@ -23,9 +21,9 @@ MODELS = Registry(
 )
 
 
-def build(name: str, options: Any, sample_shape: tuple[int, ...], classes: int) -> Model:
-    """The model of that name for samples of that shape. `options`: its Options instance, a table to check, or None for the
-    defaults. Nothing of the model's size is allocated before `init` is called."""
+def build(name: str, options: object, sample_shape: tuple[int, ...], classes: int) -> Model:
+    """The model of this name for samples of this shape. `options` is an instance of its Options class, a table to check, or None
+    for the defaults. No parameters are allocated before `init` is called."""
     if options is None or isinstance(options, dict):
         options = MODELS.check(name, options or {}, "model")
     return as_model(name, MODELS.entry(name).make(options, sample_shape, classes), sample_shape, classes)

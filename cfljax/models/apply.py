@@ -1,29 +1,42 @@
-"""Networks of every kind as two functions: init(key) -> params, apply(params, x, key or None) -> logits."""
+"""A network of any kind (flax.linen, flax.nnx or a pair of functions) as two functions: `init` and `apply`."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
 
 from cfljax.errors import SpecError
 from cfljax.keys import fold
+from cfljax.types import Array, Tree
+
+if TYPE_CHECKING:
+    from flax import linen, nnx
+
+    Network = linen.Module | Callable[[nnx.Rngs], nnx.Module] | tuple[Callable[[Array], Tree], Callable[..., Array]]
+    """A linen module, a class or factory of nnx modules, or a pair `init(key) -> params`, `apply(params, x[, key]) -> logits`."""
+
+
+class Apply(Protocol):
+    """A network as a function of its parameters."""
+
+    def __call__(self, params: Tree, x: Array, key: Array | None, /) -> Array:
+        """Logits f32[B, outputs] of x f32[B, ...]. The key draws dropout; None outside of training."""
 
 
 class Functions(NamedTuple):
-    """A network without state besides its parameters."""
+    """A network that has no state besides its parameters."""
 
-    init: Callable[[jax.Array], Any]
+    init: Callable[[Array], Tree]
     """key -> params."""
-    apply: Callable[[Any, jax.Array, jax.Array | None], jax.Array]
-    """(params, x f32[B, ...], key or None) -> logits f32[B, outputs]."""
+    apply: Apply
 
 
-def functions_of(network: Any, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
-    """The functions of a linen module, an nnx factory or a pair; `sample`: the shape of a batch of one."""
+def functions_of(network: Network, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
+    """The functions of a network. `sample` has the shape of a batch with one sample; `name` is for errors."""
     if isinstance(network, tuple) and len(network) == 2 and all(callable(part) for part in network):
         return _pair(*network)
     from flax import linen
@@ -31,48 +44,51 @@ def functions_of(network: Any, sample: jax.ShapeDtypeStruct, name: str) -> Funct
     if isinstance(network, linen.Module):
         return _linen(network, sample, name)
     if callable(network) and not (isinstance(network, type) and issubclass(network, linen.Module)):
-        return _nnx(network, name)
+        return _nnx(cast("Callable[[nnx.Rngs], nnx.Module]", network), name)
     wanted = "a flax.linen module, a class or factory of flax.nnx modules, or a pair (init, apply)"
     raise SpecError(f'model "{name}": {network!r:.60}: must be {wanted}')
 
 
-def _pair(init: Callable, apply: Callable) -> Functions:
+def _pair(init: Callable[[Array], Tree], apply: Callable[..., Array]) -> Functions:
     takes_key = len(inspect.signature(apply).parameters) > 2
     return Functions(init, apply if takes_key else lambda params, x, key: apply(params, x))  # noqa: ARG005
 
 
-def _training_words(call: Callable, training: bool) -> dict[str, bool]:
-    """The argument by which a module learns whether it trains, if it has one."""
+def _training_argument(call: Callable[..., object], training: bool) -> dict[str, bool]:
+    """The keyword argument that tells a module whether it trains (`deterministic`, `train` or `training`); {} if it has none."""
     names = inspect.signature(call).parameters
     if "deterministic" in names:
         return {"deterministic": not training}
     return {word: training for word in ("train", "training") if word in names}
 
 
-def _linen(module: Any, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
-    words = {training: _training_words(type(module).__call__, training) for training in (False, True)}
+def _linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
+    arguments = {training: _training_argument(type(module).__call__, training) for training in (False, True)}
 
-    def variables(key: jax.Array) -> Any:
-        return module.init({"params": key, "dropout": key}, jnp.zeros(sample.shape, sample.dtype), **words[False])
+    draw: Callable[..., Tree] = module.init
+    compute: Callable[..., Tree] = module.apply
+
+    def variables(key: Array) -> Tree:
+        return draw({"params": key, "dropout": key}, jnp.zeros(sample.shape, sample.dtype), **arguments[False])
 
     shapes = jax.eval_shape(variables, jax.random.key(0))
     extra = [kind for kind in shapes if kind != "params"]
     if extra:
         raise SpecError(f'model "{name}" keeps state besides its parameters ({", ".join(extra)}): use GroupNorm or LayerNorm')
 
-    def apply(params: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
+    def apply(params: Tree, x: Array, key: Array | None) -> Array:
         if key is None:
-            return module.apply({"params": params}, x, **words[False])
-        with jax.threefry_partitionable(True):  # else the masks of real samples would change with the batch's padding
-            return module.apply({"params": params}, x, rngs={"dropout": fold(key, "dropout")}, **words[True])
+            return compute({"params": params}, x, **arguments[False])
+        with jax.threefry_partitionable(True):  # otherwise the padding of a batch would change the masks of its samples
+            return compute({"params": params}, x, rngs={"dropout": fold(key, "dropout")}, **arguments[True])
 
     return Functions(lambda key: variables(key).get("params", {}), apply)
 
 
-def _nnx(factory: Callable, name: str) -> Functions:
+def _nnx(factory: Callable[[nnx.Rngs], nnx.Module], name: str) -> Functions:
     from flax import nnx
 
-    def parts(key: jax.Array) -> Any:
+    def parts(key: Array) -> Tree:
         module = factory(nnx.Rngs(key))
         if not isinstance(module, nnx.Module):
             raise TypeError(f"it returned {module!r:.40}")
@@ -86,18 +102,18 @@ def _nnx(factory: Callable, name: str) -> Functions:
     if jax.tree.leaves(extra):
         raise SpecError(f'model "{name}" keeps state besides its parameters (batch statistics?): use GroupNorm or LayerNorm')
 
-    def apply(params: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
+    def apply(params: Tree, x: Array, key: Array | None) -> Array:
         training = key is not None
         module = nnx.merge(graph, params, _streams(streams, key), copy=True)  # a copy: variables belong to one trace
         module.set_attributes(deterministic=not training, use_running_average=not training, raise_if_not_found=False)
         with jax.threefry_partitionable(True):  # as above
-            return module(x, **_training_words(type(module).__call__, training))
+            return module(x, **_training_argument(type(module).__call__, training))
 
     return Functions(lambda key: parts(key)[1], apply)
 
 
-def _streams(shapes: Any, key: jax.Array | None) -> Any:
-    """The random streams of an nnx module, each with a key of its own."""
+def _streams(shapes: Tree, key: Array | None) -> Tree:
+    """The states of the random streams of an nnx module, each with a different key."""
     leaves, tree = jax.tree.flatten(shapes)
     key = jax.random.key(0) if key is None else key
     fresh = [

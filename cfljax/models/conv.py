@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +14,7 @@ from cfljax.models.layers import CONVOLUTIONS
 from cfljax.models.starts import HELP, STARTS, start
 from cfljax.registry import Entry
 from cfljax.registry.options import option
+from cfljax.types import Tree
 
 FORM = "how convolutions are computed: patches (a matrix product), native (XLA's), auto (patches on a CPU, else native)"
 
@@ -73,7 +73,7 @@ def make_cifar(options: CifarOptions, sample_shape: tuple[int, ...], classes: in
 
     hidden = options.dense if options.size == "ifca" else options.dense[:1]
 
-    def penalty(params: Any) -> jax.Array:
+    def penalty(params: Tree) -> jax.Array:
         squares = [jnp.sum(params[f"dense_{number}"]["kernel"] ** 2) for number in range(len(hidden))]
         return options.decay * 0.5 * jnp.sum(jnp.stack(squares))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 
@@ -11,6 +10,7 @@ from cfljax.models.flat import FirstDense, Net
 from cfljax.models.starts import HELP, STARTS, start
 from cfljax.registry import Entry
 from cfljax.registry.options import option
+from cfljax.types import Tree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ def make_mlp(options: MLPOptions, sample_shape: tuple[int, ...], classes: int) -
 def _net(hidden: tuple[int, ...], init: str, classes: int) -> Net:
     from cfljax.models.nets import Dense
 
-    def rest(params: Any, z: jax.Array) -> jax.Array:
+    def rest(params: Tree, z: jax.Array) -> jax.Array:
         for number in range(1, len(hidden) + 1):
             layer = params[f"dense_{number}"]
             z = jax.nn.relu(z) @ layer["kernel"] + layer["bias"]

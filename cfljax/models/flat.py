@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from cfljax.errors import SpecError
-from cfljax.models.apply import Functions, functions_of
-from cfljax.types import Model
+from cfljax.errors import SpecError, suggest
+from cfljax.models.apply import Apply, Functions, functions_of
+from cfljax.types import Array, Model, OfLogits, Tree
+
+if TYPE_CHECKING:
+    from cfljax.models.apply import Network
 
 
 class FirstDense(NamedTuple):
@@ -22,37 +26,44 @@ class FirstDense(NamedTuple):
     """Keys that lead to the kernel f32[inputs, h] in the unravelled parameters."""
     bias: tuple[str, ...]
     """Keys that lead to the bias f32[h]."""
-    rest: Callable[[Any, jax.Array], jax.Array]
-    """(params, f32[B, h] what the first layer gives) -> logits f32[B, outputs]."""
+    rest: Callable[[Tree, Array], Array]
+    """(params, f32[B, h] the outputs of the first layer) -> logits f32[B, outputs]."""
 
 
 class Net(NamedTuple):
-    """What a registry entry may return in place of a bare network: the network, and what belongs to it."""
+    """A network with its loss, its initial parameters, its augmentation and its regularisation."""
 
-    network: Any
-    """A flax.linen module, a factory of flax.nnx modules, or a pair of functions (init, apply)."""
-    start: Callable[[jax.Array, Any], Any] | None = None
-    """(key, tree of shapes) -> params; None: as the network draws them."""
+    network: Network
+    """A flax.linen module, a class or factory of flax.nnx modules, or a pair of functions (init, apply)."""
+    start: Callable[[Array, Tree], Tree] | None = None
+    """(key, tree of shapes) -> initial params; None: the network's initialisers draw them."""
     loss: str = "softmax"
     """"softmax": one logit per class; "sigmoid": one logit, two classes."""
-    training: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+    training: Callable[[Array, Array], Array] | None = None
     """(key, x f32[B, ...]) -> x as the network sees it in training (crops, flips)."""
-    evaluation: Callable[[jax.Array], jax.Array] | None = None
+    evaluation: Callable[[Array], Array] | None = None
     """x f32[B, ...] -> x as the network sees it outside of training, of the same shape."""
-    penalty: Callable[[Any], jax.Array] | None = None
-    """params -> f32[]."""
+    penalty: Callable[[Tree], Array] | None = None
+    """params -> f32[]: regularisation that is added to the loss."""
     first: FirstDense | None = None
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Forward:
-    """`Model.forward`: prepares x, and applies the network. A key means training."""
+class MakeModel(Protocol):
+    """The function that a registry entry for a model has."""
 
-    apply: Callable[[Any, jax.Array, jax.Array | None], jax.Array]
+    def __call__(self, options: Any, sample_shape: tuple[int, ...], classes: int, /) -> Network | Net:
+        """The network for samples of this shape and this number of classes; `options` is an instance of its Options class."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NetForward:
+    """The `Model.forward` of a Net: augments x and applies the network."""
+
+    apply: Apply
     net: Net
 
-    def __call__(self, params: Any, x: jax.Array, key: jax.Array | None = None) -> jax.Array:
-        """(params, x f32[B, ...], key=None) -> logits f32[B, outputs]."""
+    def __call__(self, params: Tree, x: Array, key: Array | None = None) -> Array:
+        """Logits f32[B, outputs] of x f32[B, ...]; a key means training."""
         if key is not None and self.net.training is not None:
             x = self.net.training(key, x)
         elif key is None and self.net.evaluation is not None:
@@ -60,16 +71,15 @@ class Forward:
         return self.apply(params, x, key)
 
 
-def from_module(module: Any, sample_shape: tuple[int, ...], classes: int, *, loss: str = "softmax", name: str = "own") -> Model:
+def from_module(module: Network, sample_shape: tuple[int, ...], classes: int, *, loss: str = "softmax", name: str = "own") -> Model:
     """A model of the user's own: a flax.linen module, a flax.nnx module class or factory (called with an `nnx.Rngs`), or a
     pair of functions `init(key) -> params`, `apply(params, x f32[B, ...][, key]) -> logits f32[B, outputs]`, whose key is
-    None outside of training. A module is told that it trains through the argument `train`, `training` or
-    `deterministic` if it has one."""
+    None outside of training. If a module has an argument `train`, `training` or `deterministic`, that says whether it trains."""
     return as_model(name, Net(module, loss=loss), sample_shape, classes)
 
 
-def as_model(name: str, network: Any, sample_shape: tuple[int, ...], classes: int) -> Model:
-    """The network (or Net) as functions of flat vectors. Shapes are evaluated, nothing is allocated."""
+def as_model(name: str, network: Network | Net, sample_shape: tuple[int, ...], classes: int) -> Model:
+    """The network (or Net) as functions of flat vectors. Only shapes are evaluated: no parameters are allocated."""
     net = network if isinstance(network, Net) else Net(network)
     if net.loss not in ("softmax", "sigmoid"):
         raise SpecError(f'model "{name}": loss = "{net.loss}": must be "softmax" or "sigmoid"')
@@ -88,21 +98,29 @@ def as_model(name: str, network: Any, sample_shape: tuple[int, ...], classes: in
         init=jax.jit(lambda key: ravel(draw(key))),
         unravel=unravel,
         ravel=ravel,
-        forward=Forward(functions.apply, net),
+        forward=NetForward(functions.apply, net),
         loss=loss,
         correct=correct,
         penalty=net.penalty,
     )
 
 
-def first_dense(model: Model) -> FirstDense | None:
-    """The model's first layer where it is dense, for solvers that work on its Gram matrix; else None."""
-    return model.forward.net.first if isinstance(model.forward, Forward) else None
+def part_of(model: Model, prefix: str) -> np.ndarray:
+    """bool[d]: which numbers of the flat vector belong to the parameters whose path is `prefix` or begins with it. Such a path is
+    the name of a layer, as "dense_0", or longer, as "head/dense_0/kernel"; flax's "params/" before it may be left out."""
+    shapes = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
+    leaves = jax.tree_util.tree_flatten_with_path(shapes)[0]
+    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
+    begin = prefix.rstrip("/") + "/"
+    chosen = [f"{name}/".startswith(begin) or f"params/{name}/".startswith(begin) for name in names]
+    if not any(chosen):
+        raise SpecError(f'model "{model.name}": has no parameters "{prefix}"' + suggest(prefix, names))
+    return np.repeat(chosen, [math.prod(leaf.shape) for _, leaf in leaves])
 
 
-def flattening(name: str, shapes: Any) -> tuple[int, Callable[[Any], jax.Array], Callable[[jax.Array], Any]]:
-    """d, ravel (params -> f32[d]) and unravel (f32[d] -> params) for a tree of shapes, in `ravel_pytree`'s order. Unlike
-    that function's, this unravel needs no parameters to be made from and takes float64, too."""
+def flattening(name: str, shapes: Tree) -> tuple[int, Callable[[Tree], Array], Callable[[Array], Tree]]:
+    """(d, ravel: params -> f32[d], unravel: f32[d] -> params) for a tree of shapes, in the order of JAX's `ravel_pytree`. Unlike
+    that function's `unravel`, this one is made without any parameters, and takes float64, too."""
     paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
     for path, leaf in paths:
         if leaf.dtype != jnp.float32:
@@ -112,21 +130,20 @@ def flattening(name: str, shapes: Any) -> tuple[int, Callable[[Any], jax.Array],
     sizes = [math.prod(form) for form in forms]
     if not sum(sizes):
         raise SpecError(f'model "{name}" has no parameters: give it at least one layer to train')
-
     if sum(sizes) >= 2**31:
         raise SpecError(f'model "{name}" has {sum(sizes):,} parameters; at most 2,147,483,647')
 
-    def ravel(params: Any) -> jax.Array:
+    def ravel(params: Tree) -> Array:
         return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(params)])
 
-    def unravel(flat: jax.Array) -> Any:
+    def unravel(flat: Array) -> Tree:
         parts = jax.lax.split(flat, sizes)  # its transpose is one concatenation, not a sum of padded vectors
         return jax.tree.unflatten(tree, [part.reshape(form) for part, form in zip(parts, forms, strict=True)])
 
     return sum(sizes), ravel, unravel
 
 
-def _shapes(name: str, network: Any, sample: jax.ShapeDtypeStruct) -> tuple[Functions, Any, Any]:
+def _shapes(name: str, network: Network, sample: jax.ShapeDtypeStruct) -> tuple[Functions, Tree, object]:
     """The network's functions, and the shapes of its parameters and of its output for one sample."""
     try:
         functions = functions_of(network, sample, name)
@@ -137,7 +154,7 @@ def _shapes(name: str, network: Any, sample: jax.ShapeDtypeStruct) -> tuple[Func
         raise SpecError(f'model "{name}" cannot take samples of shape {sample.shape[1:]}: {reason}') from error
 
 
-def _check_outputs(name: str, logits: Any, classes: int, loss: str) -> None:
+def _check_outputs(name: str, logits: object, classes: int, loss: str) -> None:
     wanted = (1, 1) if loss == "sigmoid" else (1, classes)
     if getattr(logits, "shape", None) != wanted:
         got = getattr(logits, "shape", type(logits).__name__)
@@ -145,10 +162,11 @@ def _check_outputs(name: str, logits: Any, classes: int, loss: str) -> None:
         raise SpecError(f'model "{name}": the output for one sample is {got}: {need}')
 
 
-def _softmax() -> tuple[Callable, Callable]:
+def _softmax() -> tuple[OfLogits, OfLogits]:
+    """(loss, correct) for one logit per class."""
     import optax
 
-    def loss(logits: jax.Array, y: jax.Array) -> jax.Array:
+    def loss(logits: Array, y: Array) -> Array:
         # one-hot labels, not a gather: its gradient is a scatter, and a label out of range would make a NaN
         wanted = jax.nn.one_hot(y, logits.shape[-1], dtype=jnp.float32)
         return optax.softmax_cross_entropy(logits.astype(_real(logits)), wanted)
@@ -156,16 +174,17 @@ def _softmax() -> tuple[Callable, Callable]:
     return loss, lambda logits, y: jnp.argmax(logits, axis=-1) == y
 
 
-def _sigmoid() -> tuple[Callable, Callable]:
+def _sigmoid() -> tuple[OfLogits, OfLogits]:
+    """(loss, correct) for one logit and two classes."""
     import optax
 
-    def loss(logits: jax.Array, y: jax.Array) -> jax.Array:
+    def loss(logits: Array, y: Array) -> Array:
         logit = logits[..., 0].astype(_real(logits))
         return optax.sigmoid_binary_cross_entropy(logit, y.astype(logit.dtype))
 
     return loss, lambda logits, y: (logits[..., 0] > 0) == (y > 0)
 
 
-def _real(logits: jax.Array) -> Any:
-    """float32, or float64 where the caller computes in that."""
+def _real(logits: Array) -> jnp.dtype:
+    """float32, or float64 if the caller computes in float64."""
     return jnp.promote_types(logits.dtype, jnp.float32)

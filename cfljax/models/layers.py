@@ -1,42 +1,45 @@
-"""What convolutional and recurrent networks are made of, as functions of arrays."""
+"""Convolution, pooling, normalisation and LSTM layers as functions of arrays."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 CONVOLUTIONS = ("auto", "patches", "native")
 PATCHES = 1 << 17
-"""Floats of patches that are made at a time, at least one image's: half a megabyte, which products find in the cache (measured: all
-of a batch at once takes 1.4 to 1.6 times as long a step, four times as many at a time up to a tenth longer). As many as the kernel
-has numbers, where those are more: each tile reads and writes all of its gradient."""
+"""Floats of the patches that are held at a time, but at least one image's: half a megabyte, which stays in the cache (measured: a
+whole batch at a time takes 1.4 to 1.6 times as long a step, four times as many patches up to a tenth longer). If the kernel has
+more numbers than that, as many as the kernel: each tile reads and writes all of the kernel's gradient."""
 WIDE = 4
-"""How much wider than the outputs patches must be for the kernel's gradient to be made faster the other way round (measured)."""
+"""From this ratio of a patch's width to the outputs on, the kernel's gradient is computed faster transposed (measured)."""
 
 
 def convolve(x: jax.Array, kernel: jax.Array, form: str, pooled: bool = False) -> jax.Array:
-    """Convolution that keeps the size: f32[B, H, W, inputs], f32[k, k, inputs, outputs] -> f32[B, H, W, outputs]; `pooled`: what
-    `pool_2_2` makes of it. "patches" is a matrix product over the k · k shifted images; "auto" takes it on a CPU, where the weight
-    gradient of XLA's own convolution is some hundred times slower inside a loop."""
+    """Convolution that keeps the size: f32[B, H, W, inputs], f32[k, k, inputs, outputs] -> f32[B, H, W, outputs], followed
+    by `pool_2_2` if `pooled`. "patches" is a matrix product over the k · k shifted images; "auto" takes it on a CPU, where the
+    weight gradient of XLA's own convolution is some hundred times slower inside a loop."""
     if form == "auto":
         form = "patches" if jax.default_backend() == "cpu" else "native"
     if form == "native":
-        made = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-        return pool_2_2(made) if pooled else made
+        outputs = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return pool_2_2(outputs) if pooled else outputs
     return _by_patches(x, kernel, pooled)
+
+
+_Kept = tuple[jax.Array, jax.Array, jax.Array | None]
+"""x, the kernel, and i32: where each maximum was, if pooled."""
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _by_patches(x: jax.Array, kernel: jax.Array, pooled: bool) -> jax.Array:
-    """Some images at a time, so that what is made of them stays in the cache."""
-    return _made(x, kernel, pooled)[0]
+    """The convolution of a few images at a time, so that their patches stay in the cache."""
+    return _convolved(x, kernel, pooled)[0]
 
 
-def _made(x: jax.Array, kernel: jax.Array, pooled: bool) -> tuple[jax.Array, Any]:
-    """(the convolution, what its gradient is made from). Patches are made again for that: it is faster than to keep them."""
+def _convolved(x: jax.Array, kernel: jax.Array, pooled: bool) -> tuple[jax.Array, _Kept]:
+    """(the convolution, what its gradient needs). The gradient computes the patches again, which is faster than to keep them."""
     *side, _, outputs = kernel.shape
 
     def tile(images: jax.Array) -> tuple[jax.Array, jax.Array | None]:
@@ -47,15 +50,15 @@ def _made(x: jax.Array, kernel: jax.Array, pooled: bool) -> tuple[jax.Array, Any
     return made.reshape(-1, *made.shape[2:])[: x.shape[0]], (x, kernel, which)
 
 
-def _gradients(pooled: bool, kept: Any, out: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Those of x and of the kernel."""
+def _gradients(_pooled: bool, kept: _Kept, out: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The gradients of x and of the kernel, from that of the output."""
     x, kernel, which = kept
     *side, _, outputs = kernel.shape
     wide = kernel.size >= WIDE * outputs**2
 
-    def tile(total: jax.Array, of: Any) -> tuple[jax.Array, jax.Array]:
+    def tile(total: jax.Array, of: _Kept) -> tuple[jax.Array, jax.Array]:
         images, change, which = of
-        change = _at_largest(change, which, images.shape[1:3]) if pooled else change
+        change = change if which is None else _at_largest(change, which, images.shape[1:3])
         change = change.reshape(-1, outputs)
         patches, back = jax.vjp(lambda images: _patches(images, *side), images)
         # the barrier keeps XLA from turning the product back
@@ -67,22 +70,22 @@ def _gradients(pooled: bool, kept: Any, out: jax.Array) -> tuple[jax.Array, jax.
     return of_x.reshape(-1, *x.shape[1:])[: x.shape[0]], of_kernel.reshape(kernel.shape)
 
 
-_by_patches.defvjp(_made, _gradients)
+_by_patches.defvjp(_convolved, _gradients)
 
 
 def _tiles(values: jax.Array, images: jax.Array, kernel: jax.Array) -> jax.Array:
-    """[n, m, ...] of [B, ...]: as many of the images at a time as have few enough patches; zeros fill up the last tile."""
+    """[tiles, m, ...] of [B, ...]: m images in each tile, whose patches fit into PATCHES; zeros fill up the last tile."""
     batch, height, width, _ = images.shape
     patches = height * width * kernel.size // kernel.shape[-1]
     least = -(-batch // max(1, max(PATCHES, kernel.size) // patches))
-    number = min(range(least, 3 * least), key=lambda n: -(-batch // n) * n)  # little is to be filled up
+    number = min(range(least, 3 * least), key=lambda n: -(-batch // n) * n)  # the least padding
     missing = -batch % number
     padded = jnp.pad(values, ((0, missing), (0, 0), (0, 0), (0, 0))) if missing else values
     return padded.reshape(number, -(-batch // number), *values.shape[1:])
 
 
 def _patches(x: jax.Array, rows: int, columns: int) -> jax.Array:
-    """f32[B · H · W, rows · columns · inputs]: what each output pixel sees."""
+    """f32[B · H · W, rows · columns · inputs]: the square of pixels around each pixel."""
     _, height, width, inputs = x.shape
     x = jnp.pad(x, ((0, 0), ((rows - 1) // 2, rows // 2), ((columns - 1) // 2, columns // 2), (0, 0)))
     shifted = [x[:, i : i + height, j : j + width] for i in range(rows) for j in range(columns)]
@@ -106,7 +109,7 @@ def _largest(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _at_largest(change: jax.Array, which: jax.Array, size: tuple[int, ...]) -> jax.Array:
-    """f32[B, H, W, c]: each number at its place in its square, zeros elsewhere; (H, W): the size."""
+    """f32[B, H, W, c]: each number at the place `which` in its 2 × 2 square, zeros elsewhere; `size` is (H, W)."""
     batch, rows, columns, channels = change.shape
     squares = lambda of: of[:, :, None, :, None, :]  # noqa: E731
     place = jnp.arange(4).reshape(1, 2, 1, 2, 1)

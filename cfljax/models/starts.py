@@ -1,15 +1,16 @@
-"""Initial weights: one word for the kernels and biases of all layers of the networks here. All of a model's numbers come
-from one draw: a draw per parameter, as flax does it, takes seconds to compile."""
+"""Initial weights of the models of this package. All numbers of a model come from one draw: a draw per parameter, as in flax,
+takes seconds to compile."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+from cfljax.types import Array, Tree
 
 STARTS = ("lecun", "he", "glorot", "torch")
 HELP = "initial weights: lecun and he (truncated normal), glorot (uniform, as Keras), torch (uniform, biases too)"
@@ -23,12 +24,12 @@ _IFCA = {  # layer: spread of the kernel, and the bias
 }
 
 
-def start(word: str) -> Callable[[jax.Array, Any], Any]:
+def start(word: str) -> Callable[[Array, Tree], Tree]:
     """(key, tree of shapes {layer: {"kernel", "bias"[, "recurrent"]}}) -> parameters."""
     return partial(_draw, word)
 
 
-def _draw(word: str, key: jax.Array, shapes: Any) -> Any:
+def _draw(word: str, key: Array, shapes: Tree) -> Tree:
     paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
     sizes = [math.prod(leaf.shape) for _, leaf in paths]
     with jax.threefry_partitionable(True):
@@ -43,13 +44,13 @@ def _draw(word: str, key: jax.Array, shapes: Any) -> Any:
     return jax.tree.unflatten(tree, leaves)
 
 
-def _parameter(word: str, place: str, name: str, layer: Any, drawn: jax.Array) -> jax.Array:
+def _parameter(word: str, place: str, name: str, layer: dict[str, jax.ShapeDtypeStruct], drawn: Array) -> Array:
     """One parameter from numbers that are uniform in [−1, 1)."""
     recurrent = layer.get("recurrent")
     *window, inputs, outputs = layer["kernel"].shape
     inputs, outputs = math.prod(window) * inputs, math.prod(window) * outputs
     if recurrent is not None:
-        outputs //= 4  # each gate is a layer for itself
+        outputs //= 4  # each of the four gates counts as a layer
     if word == "ifca":
         spread, level = _IFCA[place]
         return jnp.full_like(drawn, level) if name == "bias" else spread * _truncated(drawn)
@@ -64,12 +65,12 @@ def _parameter(word: str, place: str, name: str, layer: Any, drawn: jax.Array) -
     return _truncated(drawn) / 0.8796256610342398 * math.sqrt((2 if word == "he" else 1) / inputs)  # to variance 1 first
 
 
-def _truncated(drawn: jax.Array) -> jax.Array:
+def _truncated(drawn: Array) -> Array:
     """Normal, within ±2 standard deviations."""
     return math.sqrt(2) * jax.lax.erf_inv(drawn * math.erf(math.sqrt(2)))
 
 
-def _orthogonal(drawn: jax.Array) -> jax.Array:
+def _orthogonal(drawn: Array) -> Array:
     """f32[h, 4h]: an orthogonal matrix for each gate."""
     width = drawn.shape[0]
     normal = jax.lax.erf_inv(jnp.maximum(drawn, -0.999999)).reshape(width, 4, width)

@@ -1,27 +1,31 @@
-"""What is drawn over rounds: means and standard deviations over the seeds of a configuration."""
+"""Enters: a configuration. Leaves: its curves over rounds, as means and standard deviations over its seeds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cfljax.errors import StoreError
-from cfljax.report.compare import mean_and_deviation
-from cfljax.report.gather import Configuration, Unit
+from cfljax.report.comparison import mean_and_deviation
+from cfljax.report.configurations import Configuration, Unit
 
 MOST_CURVES = 24
-"""Configurations that are drawn; the table has them all."""
+"""The most configurations that figures show; the table has all."""
 MOST_POINTS = 160
-"""Evaluations of a curve that are drawn."""
+"""The most evaluations of a curve that are drawn."""
 MOST_SEEDS = 400
-"""Runs of a configuration that are shown as points of their own."""
+"""The most runs of a configuration that are drawn as points."""
+
+
+_Points = tuple[np.ndarray, np.ndarray]
+"""(rounds, values) of one run, f64[E] each."""
 
 
 class Band(NamedTuple):
-    """A curve with its band: f64[E] each, NaN where nothing is known."""
+    """A mean curve and its deviation: f64[E] each, NaN where no run has a number."""
 
     round: np.ndarray
     mean: np.ndarray
@@ -32,29 +36,30 @@ class Curves(NamedTuple):
     """All curves of one configuration."""
 
     history: dict[str, Band]
-    """By quantity: accuracy, loss, ari, …, and `bytes`, both directions together."""
+    """By quantity: accuracy, loss, ari, …, and `bytes`, the sum of both directions."""
     own: dict[str, Band]
-    """The method's own diagnostics with one number per evaluation."""
+    """By name: the diagnostics of the method that have one number per evaluation."""
     clients: Band
     """Accuracies of the clients in ascending order; `round` is the share of clients in [0, 1]."""
     seconds: float
-    """Training and evaluating a run, without compiling."""
+    """Mean seconds for training and evaluating a run, without compiling."""
     runs: int
+    """The number of runs that are averaged."""
 
     @property
     def clusters(self) -> Band | None:
-        """How many clusters there are: those of the participants, where the method clusters them anew in every round."""
+        """The number of clusters; of methods that cluster their participants anew in every round, that number."""
         return self.own.get("clusters", self.history.get("clusters"))
 
 
 def chosen(configurations: Sequence[Configuration], most: int = MOST_CURVES) -> list[Configuration]:
-    """Those that are drawn: the best of each method (and data) first, then the best of the rest; in the order of the table."""
+    """The configurations that figures show, in the order of the table: the best of each method and data, then of the rest."""
     if len(configurations) <= most:
         return [c for c in configurations if _drawable(c)]
     scores = [_score(c) for c in configurations]
     ranked = sorted(range(len(configurations)), key=lambda i: (-scores[i], i))
     ranked = [i for i in ranked if _drawable(configurations[i])]
-    first: dict[Any, int] = {}
+    first: dict[tuple[str, str, str], int] = {}
     for i in ranked:
         first.setdefault((configurations[i].folder, configurations[i].label, configurations[i].block), i)
     leaders = set(first.values())
@@ -73,12 +78,12 @@ def _score(configuration: Configuration) -> float:
 
 
 def drawn_units(configuration: Configuration) -> list[Unit]:
-    """The runs that ended well, or, where none did, the diverged ones."""
+    """The runs that are done, or if none is, those that diverged."""
     return configuration.by_status("done") or configuration.by_status("diverged")
 
 
 def read(unit: Unit, prefixes: Sequence[str], problems: list[str]) -> dict[str, np.ndarray] | None:
-    """Its arrays; None, with a line in `problems`, when the file is damaged."""
+    """The arrays of a run below these prefixes. If its file is damaged: None, and a line is added to `problems`."""
     try:
         return unit.store.read(unit.id, tuple(prefixes)).arrays
     except StoreError as error:
@@ -87,9 +92,9 @@ def read(unit: Unit, prefixes: Sequence[str], problems: list[str]) -> dict[str, 
 
 
 def curves(configuration: Configuration, problems: list[str]) -> Curves:
-    """All curves of a configuration, read from its units."""
-    history: dict[str, list[Any]] = {}
-    own: dict[str, list[Any]] = {}
+    """All curves of a configuration. Adds a line to `problems` for each damaged file."""
+    history: dict[str, list[_Points]] = {}
+    own: dict[str, list[_Points]] = {}
     clients = []
     units = drawn_units(configuration)
     for unit in units:
@@ -112,22 +117,22 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
 
 
 def _per_evaluation(arrays: Mapping[str, np.ndarray], rounds: np.ndarray, prefix: str) -> dict[str, np.ndarray]:
-    """The arrays below the prefix that have one number per evaluation."""
-    found = {
+    """The arrays below the prefix that have one number per evaluation, by their names without it."""
+    curves = {
         name.removeprefix(prefix): values.astype(np.float64)
         for name, values in arrays.items()
         if name.startswith(prefix) and values.shape == rounds.shape and values.dtype.kind in "biuf" and len(rounds)
     }
-    found.pop("round", None)
+    curves.pop("round", None)
     if prefix != "history/":  # before the first round a method has nothing to report; other models are scored even then
-        found = {name: v if name.startswith("accuracy") else np.where(rounds > 0, v, np.nan) for name, v in found.items()}
-    if prefix == "history/" and "bytes_up" in found and "bytes_down" in found:
-        found["bytes"] = found.pop("bytes_up") + found.pop("bytes_down")
-    return found
+        curves = {name: v if name.startswith("accuracy") else np.where(rounds > 0, v, np.nan) for name, v in curves.items()}
+    if prefix == "history/" and "bytes_up" in curves and "bytes_down" in curves:
+        curves["bytes"] = curves.pop("bytes_up") + curves.pop("bytes_down")
+    return curves
 
 
-def _band(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Band:
-    """Mean and standard deviation at every round that any of the runs evaluated; of what is finite."""
+def _band(parts: Sequence[_Points]) -> Band:
+    """Mean and standard deviation of the finite values at every round that any of the runs evaluated."""
     if not parts:
         return Band(*(np.zeros(0),) * 3)
     rounds = parts[0][0]
@@ -136,15 +141,15 @@ def _band(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Band:
     table = np.full((len(parts), len(rounds)), np.nan)
     for row, (at, values) in zip(table, parts, strict=True):
         row[np.searchsorted(rounds, at)] = values
-    there = np.isfinite(table)
-    n = there.sum(axis=0)
-    mean = np.where(there, table, 0.0).sum(axis=0) / np.maximum(n, 1)
-    square = (np.where(there, table - mean, 0.0) ** 2).sum(axis=0) / np.maximum(n - 1, 1)
+    finite = np.isfinite(table)
+    n = finite.sum(axis=0)
+    mean = np.where(finite, table, 0.0).sum(axis=0) / np.maximum(n, 1)
+    square = (np.where(finite, table - mean, 0.0) ** 2).sum(axis=0) / np.maximum(n - 1, 1)
     return Band(rounds, np.where(n, mean, np.nan), np.where(n > 1, np.sqrt(square), np.nan))
 
 
 def _thin(band: Band) -> Band:
-    """At most MOST_POINTS evaluations, the first and the last among them."""
+    """The band at MOST_POINTS evaluations at most, the first and the last included."""
     if len(band.round) <= MOST_POINTS:
         return band
     keep = np.unique(np.linspace(0, len(band.round) - 1, MOST_POINTS).round().astype(int))

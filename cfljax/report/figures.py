@@ -1,4 +1,4 @@
-"""The figures as PNG and SVG files for papers: fixed sizes, letters as paths, the same bytes every time."""
+"""Enters: ReportData. Leaves: PNG and SVG files of figures for papers, the same bytes every time."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import io
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfljax.report.content import Content
-from cfljax.report.curves import Band
-from cfljax.report.embed import FINAL, PARTS, final, styles, timing
-from cfljax.report.panels import assignment, confusion, embedding, similarity
+from cfljax.report.curves import Band, Curves
+from cfljax.report.figure_panels import COLOURS, assignment, confusion, embedding, similarity
+from cfljax.report.page_data import FINAL, PARTS, final, styles, timing
+from cfljax.report.report_data import ReportData
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c4629b", "#dd9500", "#3fa7e0", "#882255", "#6f7787")
-DASHES: tuple[Any, ...] = ("-", (0, (4, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)))
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = ("-", (0, (4, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)))
 SIZE = (5.5, 3.3)
-"""Inches."""
+"""(width, height) in inches."""
 LINE = 0.15
-"""Inches of a line of the legend."""
-STYLE = {
+"""The height of a line of the legend in inches."""
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 8,
     "axes.spines.top": False,
@@ -44,13 +47,13 @@ STYLE = {
 }
 
 
-def render(content: Content) -> Iterator[tuple[str, bytes]]:
-    """(file name, bytes) of every figure that there is something for, one after the other."""
+def render(content: ReportData) -> Iterator[tuple[str, bytes]]:
+    """(file name, bytes) of every figure, one after the other. Figures without any numbers to draw are left out."""
     import matplotlib
 
-    plain: Any = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith("backend")}  # whatever matplotlibrc says
+    plain = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith("backend")}  # not those of a matplotlibrc
     with matplotlib.rc_context(plain | STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # letters that the font lacks are drawn as boxes
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # characters that the font lacks are drawn as boxes
         for name, draw in FIGURES.items():
             figure = draw(content)
             if figure is None:
@@ -59,28 +62,32 @@ def render(content: Content) -> Iterator[tuple[str, bytes]]:
                 out = io.BytesIO()
                 figure.savefig(out, format=kind, metadata=metadata)
                 yield f"{name}.{kind}", out.getvalue()
-                figure.set_layout_engine("none")  # settled: the second file need not work it out again
+                figure.set_layout_engine("none")  # keeps the layout for the second file
 
 
-def _axes(width: float = SIZE[0], height: float = SIZE[1]) -> tuple[Any, Any]:
+def _axes(width: float = SIZE[0], height: float = SIZE[1]) -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
     return figure, figure.subplots()
 
 
-Pick = Callable[[int], tuple[np.ndarray, Band] | None]
+Draw = Callable[[ReportData], "Figure | None"]
+"""A function that draws a figure, or None where there is nothing to draw."""
+Line = tuple[np.ndarray, Band] | None
+"""f64[E] x and the band over it; None where there is nothing to draw."""
+Pick = Callable[[Curves], Line]
 
 
-def _lines(content: Content, pick: Pick, x: str, y: str, percent: bool = False, ends: bool = False) -> Any:
-    """A curve with its band for each configuration for which `pick` has (x, band)."""
+def _lines(content: ReportData, pick: Pick, x: str, y: str, percent: bool = False, ends: bool = False) -> Figure | None:
+    """The line that `pick` returns for each configuration; None if there is no line. `ends`: mark the last point of each."""
     figure, axes = _axes(height=max(SIZE[1], 0.2 + LINE * len(content.drawn)))
     factor, any_drawn = 100 if percent else 1, False
-    for i, (configuration, (shade, dash)) in enumerate(zip(content.drawn, styles(content), strict=True)):
-        found = pick(i)
-        if found is None or not np.isfinite(found[1].mean).any():
+    for configuration, curves, (shade, dash) in zip(content.drawn, content.curves, styles(content), strict=True):
+        line = pick(curves)
+        if line is None or not np.isfinite(line[1].mean).any():
             continue
-        at, band = found
+        at, band = line
         mean, std = factor * band.mean, factor * np.nan_to_num(band.std)
         axes.plot(at, mean, color=COLOURS[shade], linestyle=DASHES[dash], label=_name(configuration.name))
         axes.fill_between(at, mean - std, mean + std, color=COLOURS[shade], alpha=0.14, linewidth=0)
@@ -96,43 +103,31 @@ def _lines(content: Content, pick: Pick, x: str, y: str, percent: bool = False, 
 
 
 def _name(text: str) -> str:
-    """As a legend shows it: no mathematics, no leading underscore (which would hide it), not too long."""
+    """A name for a legend: shortened, without mathematics, and without a leading underscore, which would hide it."""
     short = text if len(text) <= 44 else text[:43] + "…"
     return short.replace("$", r"\$").replace("_", "\u200b_", 1) if short.startswith("_") else short.replace("$", r"\$")
 
 
-def _over_rounds(name: str, label: str, percent: bool = False) -> Callable[[Content], Any]:
-    def draw(content: Content) -> Any:
-        def pick(i: int) -> tuple[np.ndarray, Band] | None:
-            band = content.curves[i].history.get(name)
-            return None if band is None else (band.round, band)
-
-        return _lines(content, pick, "round", label, percent)
-
-    return draw
+def _over_rounds(band: Band | None) -> Line:
+    return None if band is None else (band.round, band)
 
 
-def _clusters(content: Content) -> Any:
-    def pick(i: int) -> tuple[np.ndarray, Band] | None:
-        band = content.curves[i].clusters
-        return None if band is None else (band.round, band)
-
-    return _lines(content, pick, "round", "clusters")
+def _history(name: str, label: str, percent: bool = False) -> Draw:
+    """The figure of a quantity over the rounds."""
+    return lambda content: _lines(content, lambda each: _over_rounds(each.history.get(name)), "round", label, percent)
 
 
-def _threshold(content: Content) -> Any:
-    def pick(i: int) -> tuple[np.ndarray, Band] | None:
-        own = content.curves[i].own
-        band = own.get("epsilon", own.get("threshold"))
-        return None if band is None else (band.round, band)
-
-    return _lines(content, pick, "round", "threshold")
+def _clusters(content: ReportData) -> Figure | None:
+    return _lines(content, lambda each: _over_rounds(each.clusters), "round", "clusters")
 
 
-def _clients(content: Content) -> Any:
-    def pick(i: int) -> tuple[np.ndarray, Band] | None:
-        band = content.curves[i].clients
-        return (100 * band.round, band) if len(band.round) else None
+def _threshold(content: ReportData) -> Figure | None:
+    return _lines(content, lambda each: _over_rounds(each.own.get("epsilon", each.own.get("threshold"))), "round", "threshold")
+
+
+def _clients(content: ReportData) -> Figure | None:
+    def pick(each: Curves) -> Line:
+        return (100 * each.clients.round, each.clients) if len(each.clients.round) else None
 
     figure = _lines(content, pick, "clients from worst to best, %", "accuracy, %", True)
     if figure is not None:
@@ -140,17 +135,17 @@ def _clients(content: Content) -> Any:
     return figure
 
 
-def _against_bytes(content: Content) -> Any:
-    def pick(i: int) -> tuple[np.ndarray, Band] | None:
-        band, sent = content.curves[i].history.get("accuracy"), content.curves[i].history.get("bytes")
+def _against_bytes(content: ReportData) -> Figure | None:
+    def pick(each: Curves) -> Line:
+        band, sent = each.history.get("accuracy"), each.history.get("bytes")
         return None if band is None or sent is None else (sent.mean / 1e6, band)
 
     return _lines(content, pick, "sent, MB", "accuracy, %", True, ends=True)
 
 
-def _against_seconds(content: Content) -> Any:
-    def pick(i: int) -> tuple[np.ndarray, Band] | None:
-        band, spent = content.curves[i].history.get("accuracy"), content.curves[i].seconds
+def _against_seconds(content: ReportData) -> Figure | None:
+    def pick(each: Curves) -> Line:
+        band, spent = each.history.get("accuracy"), each.seconds
         if band is None or not math.isfinite(spent) or not len(band.round) or band.round[-1] <= 0:
             return None
         return band.round / band.round[-1] * spent, band
@@ -158,7 +153,7 @@ def _against_seconds(content: Content) -> Any:
     return _lines(content, pick, "seconds without compiling", "accuracy, %", True, ends=True)
 
 
-def _methods(content: Content) -> Any:
+def _methods(content: ReportData) -> Figure | None:
     data = [final(configuration, FINAL[0]) for configuration in content.drawn]
     if not any(each["seeds"] for each in data):
         return None
@@ -167,17 +162,17 @@ def _methods(content: Content) -> Any:
         if not each["seeds"]:
             continue
         seeds = 100 * np.array(each["seeds"], float)
-        rings = {"marker": "o", "markersize": 3.5, "markerfacecolor": "none", "linestyle": "none", "alpha": 0.7}
-        axes.plot(seeds, np.full(len(seeds), i), color=COLOURS[shade], **rings)
-        bar = {"marker": "|", "markersize": 9, "markeredgewidth": 2}
-        axes.errorbar(100 * each["mean"], i, xerr=100 * (each["std"] or 0), color=COLOURS[shade], **bar)
+        at = np.full(len(seeds), i)
+        axes.plot(seeds, at, "o", color=COLOURS[shade], markersize=3.5, markerfacecolor="none", alpha=0.7)
+        mean, std = 100 * (each["mean"] or 0), 100 * (each["std"] or 0)
+        axes.errorbar(mean, i, xerr=std, color=COLOURS[shade], marker="|", markersize=9, markeredgewidth=2)
     axes.set_yticks(range(len(data)), [_name(c.name) for c in content.drawn])
     axes.invert_yaxis()
     axes.set_xlabel("accuracy, mean of the last ten evaluations, %")
     return figure
 
 
-def _time(content: Content) -> Any:
+def _time(content: ReportData) -> Figure | None:
     if not content.drawn:
         return None
     figure, axes = _axes(height=0.9 + 0.24 * len(content.drawn))
@@ -194,11 +189,11 @@ def _time(content: Content) -> Any:
     return figure
 
 
-FIGURES: dict[str, Callable[[Content], Any]] = {
-    "accuracy": _over_rounds("accuracy", "accuracy, %", percent=True),
-    "worst_tenth": _over_rounds("accuracy_worst10", "accuracy of the worst tenth, %", percent=True),
-    "loss": _over_rounds("loss", "test loss"),
-    "ari": _over_rounds("ari", "adjusted Rand index"),
+FIGURES: dict[str, Draw] = {
+    "accuracy": _history("accuracy", "accuracy, %", percent=True),
+    "worst_tenth": _history("accuracy_worst10", "accuracy of the worst tenth, %", percent=True),
+    "loss": _history("loss", "test loss"),
+    "ari": _history("ari", "adjusted Rand index"),
     "methods": _methods,
     "clients": _clients,
     "bytes": _against_bytes,

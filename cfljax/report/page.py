@@ -1,4 +1,4 @@
-"""The self-contained page: tables as HTML, figures as numbers for the script, nothing from anywhere else."""
+"""Enters: ReportData. Leaves: one HTML page with the tables, and with scripts that draw the figures; it loads nothing else."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ import math
 import re
 from collections.abc import Iterable
 from importlib.resources import files
-from typing import Any
 
+from cfljax.registry.options import Table, Value
 from cfljax.report import tables
-from cfljax.report.compare import Column, Row, seconds
-from cfljax.report.content import Content
+from cfljax.report.comparison import Column, Row, seconds
+from cfljax.report.configurations import Unit
 from cfljax.report.curves import MOST_CURVES
-from cfljax.report.embed import embed, styles
-from cfljax.report.gather import Unit
+from cfljax.report.page_data import page_json, styles
+from cfljax.report.report_data import ReportData
 from cfljax.store import Store
 
 SCRIPTS = ("draw.js", "charts.js", "pictures.js", "page.js")
 MOST_TROUBLES = 200
-"""Failed and diverged runs that are listed."""
+"""The most failed and diverged runs that are listed."""
 MOST_ROWS = 500
-"""Rows of the table on the page; the files have them all."""
+"""The most rows of the table on the page; the table's files have all."""
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
-def page(content: Content) -> str:
+def page(content: ReportData) -> str:
     """The HTML of the report; the same content gives the same bytes."""
     scripts = [web(name) for name in SCRIPTS]
     parts = {
-        "title": _text(content.collected.title),
-        "about": _text(_about(content)),
+        "title": _escaped(content.collected.title),
+        "about": _escaped(_about(content)),
         "cards": _cards(content),
-        "warnings": "".join(f'<p class="warning">{_text(p)}</p>' for p in _shortened(content.problems, 5)),
+        "warnings": "".join(f'<p class="warning">{_escaped(p)}</p>' for p in _shortened(content.problems, 5)),
         "table": _table(content),
-        "notes": "<br>".join(map(_text, _notes(content))),
-        "drawn": _text(_drawn(content)),
+        "notes": "<br>".join(map(_escaped, _notes(content))),
+        "drawn": _escaped(_drawn(content)),
         "one_seed": "One seed per method." if any(len(c.units) > 1 for c in content.drawn) else "",
         "troubles": _troubles(content.collected.units),
         "origin": _origin(content),
-        "data": embed(content),
+        "data": page_json(content),
         "css": web("page.css"),
         "scripts": "\n".join(f"<script>{text}</script>" for text in scripts),
         "script_hashes": " ".join(map(_hash, scripts)),
@@ -53,16 +53,16 @@ def page(content: Content) -> str:
 
 @functools.cache
 def web(name: str) -> str:
-    """A file of the page, which comes with the package."""
+    """The text of a file in `web/`."""
     return (files("cfljax.report") / "web" / name).read_text(encoding="utf-8")
 
 
 def _hash(script: str) -> str:
-    """What the page's security policy calls a script: no other one runs."""
+    """The hash of a script for the page's security policy, which lets no other script run."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
-def _text(words: object) -> str:
+def _escaped(words: object) -> str:
     return html.escape(tables.printable(str(words)))
 
 
@@ -70,20 +70,21 @@ def _shortened(lines: list[str], most: int) -> list[str]:
     return lines if len(lines) <= most else [*lines[:most], f"and {len(lines) - most} more"]
 
 
-def _about(content: Content) -> str:
+def _about(content: ReportData) -> str:
     facts = [f"{_words('data', content)}", f"model {_words('model', content)}", f"{_words('train.rounds', content)} rounds"]
     return " · ".join(fact for fact in facts if "?" not in fact)
 
 
-def _words(name: str, content: Content) -> str:
+def _words(name: str, content: ReportData) -> str:
     """The values of an option over all configurations: `digits rotated`, `10, 20`."""
     each = content.collected.configurations
-    found = dict.fromkeys(_value(configuration.units[0].record["config"], name) for configuration in each)
-    return ", ".join(_shortened([word for word in found if word], 3)) or "?"
+    values = dict.fromkeys(_value(configuration.units[0].record["config"], name) for configuration in each)
+    return ", ".join(_shortened([word for word in values if word], 3)) or "?"
 
 
-def _value(config: dict[str, Any], name: str) -> str:
-    value: Any = config
+def _value(config: Table, name: str) -> str:
+    """An option of a configuration as words; for the data set its name, partition and number of clients."""
+    value: Value = config
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     if isinstance(value, dict):
@@ -92,7 +93,7 @@ def _value(config: dict[str, Any], name: str) -> str:
     return "" if value is None else str(value)
 
 
-def _cards(content: Content) -> str:
+def _cards(content: ReportData) -> str:
     collected = content.collected
     units = collected.units
     ended = {status: sum(unit.status == status for unit in units) for status in ("done", "diverged", "failed")}
@@ -109,17 +110,17 @@ def _cards(content: Content) -> str:
         cards.append(("Best, mean of the last ten", f"{accuracy} %", best.configuration.name))
     cards.append(("Computing time", _duration(spent), "compiling included"))
     cards.append(("Device", ", ".join(_distinct(_device(unit.record.get("device")) for unit in units)) or "–", ""))
-    return "".join(f"<div><dt>{_text(a)}</dt><dd>{_text(b)}<small>{_text(c)}</small></dd></div>" for a, b, c in cards)
+    return "".join(f"<div><dt>{_escaped(a)}</dt><dd>{_escaped(b)}<small>{_escaped(c)}</small></dd></div>" for a, b, c in cards)
 
 
-def _device(words: Any) -> str:
-    """`cpu, 1` as `cpu`, `gpu NVIDIA H200, 2` as `2 × gpu NVIDIA H200`."""
+def _device(words: object) -> str:
+    """The device of a record in words: `cpu, 1` as `cpu`, `gpu NVIDIA H200, 2` as `2 × gpu NVIDIA H200`."""
     kind, _, count = str(words or "").rpartition(", ")
     return kind if count == "1" else f"{count} × {kind}" if kind else count
 
 
 def _best(table: list[Row]) -> Row | None:
-    """The best of all, where all were trained on the same data."""
+    """The best row, if all were trained on the same data."""
     if len({row.configuration.block for row in table}) != 1:
         return None
     return next((row for row in table if row.cells["accuracy_last10"].best), None)
@@ -131,18 +132,18 @@ def _duration(spent: float) -> str:
     return f"{spent / 60:.0f} min" if spent < 7200 else f"{spent / 3600:.1f} h"
 
 
-def _notes(content: Content) -> list[str]:
-    said = tables.notes(content.table, "Bold:", "≈")
+def _notes(content: ReportData) -> list[str]:
+    lines = tables.notes(content.table, "Bold:", "≈")
     if content.target is not None:
-        said.append(f"target: an accuracy of {100 * content.target:g} %")
+        lines.append(f"target: an accuracy of {100 * content.target:g} %")
     if len(content.table) > MOST_ROWS:
-        said.append(f"the first {MOST_ROWS} of {len(content.table)} rows; table.csv has all")
+        lines.append(f"the first {MOST_ROWS} of {len(content.table)} rows; table.csv has all")
     if content.collected.left_out:
-        said.append(f"{content.collected.left_out} runs of an earlier spec are left out")
-    return [*said, "Click on a head to sort."] if content.table else []
+        lines.append(f"{content.collected.left_out} runs of an earlier spec are left out")
+    return [*lines, "Click on a heading to sort."] if content.table else []
 
 
-def _drawn(content: Content) -> str:
+def _drawn(content: ReportData) -> str:
     total = sum(any(u.status != "failed" for u in c.units) for c in content.collected.configurations)
     if not content.drawn:
         return "There are no finished runs to draw."
@@ -154,7 +155,7 @@ def _drawn(content: Content) -> str:
     )
 
 
-def _table(content: Content) -> str:
+def _table(content: ReportData) -> str:
     table = content.table[:MOST_ROWS]
     if not table:
         return '<p class="nothing">No finished runs yet.</p>'
@@ -162,13 +163,13 @@ def _table(content: Content) -> str:
     folders = any(row.configuration.folder for row in table)
     heads = ["method", *(["folder"] if folders else []), "runs", *(c.heading for c in columns)]
     words = 2 if folders else 1
-    cells = "".join(f'<th{_word(i < words)}><button type="button">{_text(head)}</button></th>' for i, head in enumerate(heads))
+    cells = "".join(f'<th{_word(i < words)}><button type="button">{_escaped(head)}</button></th>' for i, head in enumerate(heads))
     shades = {id(c): f"var(--c{s[0]})" for c, s in zip(content.drawn, styles(content), strict=True)}
     bodies, block = [], object()
     for row in table:
         each = row.configuration
         if each.block != block:
-            title = f'<tr><th class="block" colspan="{len(heads)}">{_text(each.heading)}</th></tr>' if each.heading else ""
+            title = f'<tr><th class="block" colspan="{len(heads)}">{_escaped(each.heading)}</th></tr>' if each.heading else ""
             bodies.append(title)
             block = each.block
         bodies[-1] += _row(row, columns, folders, shades.get(id(each), ""))
@@ -182,16 +183,16 @@ def _word(yes: bool) -> str:
 def _row(row: Row, columns: list[Column], folders: bool, shade: str) -> str:
     each = row.configuration
     swatch = f'<i class="swatch" style="background:{shade}"></i>' if shade else '<i class="swatch"></i>'
-    cells = [f'<th title="{_text(each.name)}">{swatch}{_text(each.short)}</th>']
+    cells = [f'<th title="{_escaped(each.name)}">{swatch}{_escaped(each.short)}</th>']
     if folders:
-        cells.append(f'<td class="word">{_text(each.folder)}</td>')
-    cells.append(f'<td data-value="{len(each.units)}">{_text(each.runs)}</td>')
+        cells.append(f'<td class="word">{_escaped(each.folder)}</td>')
+    cells.append(f'<td data-value="{len(each.units)}">{_escaped(each.runs)}</td>')
     for column in columns:
         cell = row.cells[column.key]
         value = f"{cell.mean:.9g}" if cell.n else ""
         mark = "&thinsp;≈" if cell.tied else ""
         best = " class=best" if cell.best else ""
-        cells.append(f'<td data-value="{value}"{best}>{_text(tables.number(column, cell))}{mark}</td>')
+        cells.append(f'<td data-value="{value}"{best}>{_escaped(tables.number(column, cell))}{mark}</td>')
     return f"<tr>{''.join(cells)}</tr>"
 
 
@@ -206,20 +207,20 @@ def _troubles(units: list[Unit]) -> str:
         options = " ".join(f"{k}={v}" for k, v in record["varies"].items())
         why = record.get("error") if unit.status == "failed" else _diverged(record)
         lines.append(
-            f'<tr><th>{_text(name)}</th><td class="word">{_text(options)}</td><td>{unit.seed}</td>'
-            f'<td class="word">{_text(unit.status)}</td><td class="error">{_text(why or "")}</td></tr>'
+            f'<tr><th>{_escaped(name)}</th><td class="word">{_escaped(options)}</td><td>{unit.seed}</td>'
+            f'<td class="word">{_escaped(unit.status)}</td><td class="error">{_escaped(why or "")}</td></tr>'
         )
     more = f'<p class="notes">and {len(bad) - MOST_TROUBLES} more</p>' if len(bad) > MOST_TROUBLES else ""
     head = '<tr><th>method</th><th class="word">options</th><th>seed</th><th class="word">status</th><th class="word">why</th></tr>'
     return f'<div class="scroll"><table><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
 
 
-def _diverged(record: dict[str, Any]) -> str:
+def _diverged(record: Table) -> str:
     at = record.get("diverged_at")
     return "a number stopped being finite" + ("" if at is None else f" in round {at}")
 
 
-def _origin(content: Content) -> str:
+def _origin(content: ReportData) -> str:
     units = content.collected.units
     facts = {
         "versions": _distinct(_pairs(unit.record.get("versions")) for unit in units),
@@ -227,7 +228,7 @@ def _origin(content: Content) -> str:
         "git": _distinct(_commit(unit.record.get("git")) for unit in units),
         "plan": _distinct(unit.record.get("plan") for unit in units),
     }
-    listed = "".join(f"<dt>{name}</dt><dd>{'<br>'.join(map(_text, _shortened(v, 5)))}</dd>" for name, v in facts.items() if v)
+    listed = "".join(f"<dt>{name}</dt><dd>{'<br>'.join(map(_escaped, _shortened(v, 5)))}</dd>" for name, v in facts.items() if v)
     specs = [_spec(store, f"Spec of {store.folder.absolute().name}") for store in content.collected.stores]
     if not any(specs) and units:
         example = json.dumps(units[0].record["config"], indent=1, ensure_ascii=False, default=str)
@@ -237,22 +238,22 @@ def _origin(content: Content) -> str:
 
 def _spec(store: Store, title: str) -> str:
     text = store.read_spec()
-    return f"<details open><summary>{_text(title)}</summary><pre>{_lines(text)}</pre></details>" if text else ""
+    return f"<details open><summary>{_escaped(title)}</summary><pre>{_lines(text)}</pre></details>" if text else ""
 
 
 def _lines(text: str) -> str:
-    return "\n".join(map(_text, text.splitlines()))
+    return "\n".join(map(_escaped, text.splitlines()))
 
 
-def _pairs(table: Any) -> str | None:
+def _pairs(table: object) -> str | None:
     return ", ".join(f"{k} {v}" for k, v in table.items()) if isinstance(table, dict) else None
 
 
-def _commit(git: Any) -> str | None:
+def _commit(git: object) -> str | None:
     if not isinstance(git, dict):
         return None
     return f"{git.get('commit')}{', with uncommitted changes' if git.get('dirty') else ''}"
 
 
-def _distinct(values: Iterable[Any]) -> list[str]:
+def _distinct(values: Iterable[object]) -> list[str]:
     return list(dict.fromkeys(str(value) for value in values if value))

@@ -1,4 +1,4 @@
-"""The comparison table in four forms: terminal, Markdown, LaTeX, CSV."""
+"""Enters: the rows of the comparison table. Leaves: its text for a terminal, as Markdown, LaTeX or CSV."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from cfljax.report.compare import APART, COLUMNS, FEWEST, LEVEL, TARGETS, Cell, Column, Row, rows
-from cfljax.report.gather import Configuration, combine
+from cfljax.report.comparison import APART, COLUMNS, FEWEST, LEVEL, TARGETS, Cell, Column, Row, rows
+from cfljax.report.configurations import Configuration, combine
 from cfljax.results.result import Results
 
 SHORT = ("accuracy_max", "accuracy_last10", "accuracy_worst10", *APART, "ari_last", "clusters_last", "round_to_target", "seconds")
 """Columns of the table at the end of a sweep."""
 FIRST_TO_GO = ("bytes_to_target", "nmi_last", "bytes", "seconds", "accuracy_last", "accuracy_max", "clusters_last")
-"""Columns that a narrow terminal does without, in this order."""
+"""The columns that are left out first, in this order, if a terminal is narrow."""
 TEST = f"two-sided paired t-test over shared seeds, Holm-corrected within the column, {LEVEL:.0%} level"
 
 
 def comparison(results: Results) -> str:
-    """The table at the end of a sweep, as text."""
+    """The table that a sweep prints at its end."""
     return terminal(rows(combine([results]).configurations, [c for c in COLUMNS if c.key in SHORT]))
 
 
@@ -29,7 +29,7 @@ def columns_of(table: Sequence[Row]) -> list[Column]:
 
 
 def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
-    """What the marks mean, as far as there are any."""
+    """Sentences that explain the marks of the table: `best` and `tied` are these marks. Unused marks are left out."""
     cells = [cell for row in table for cell in row.cells.values()]
     said = ["mean ± standard deviation over the seeds of runs that ended well; accuracies in per cent"]
     if any(_one_draw(row.configuration) for row in table):
@@ -51,7 +51,7 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
 
 
 def _one_draw(configuration: Configuration) -> bool:
-    """Whether its seeds share the draw of the partition: a spec may say `data.seed = "run"`."""
+    """Whether its seeds share the draw of the partition, as they do unless the spec says `data.seed = "run"`."""
     data = configuration.units[0].record["config"].get("data") or {}
     return len(configuration.units) > 1 and data.get("seed") != "run"
 
@@ -61,7 +61,7 @@ def _marked(key: str) -> bool:
 
 
 def number(column: Column, cell: Cell) -> str:
-    """`93.1 ± 0.4`, or `–` where there is nothing."""
+    """A cell as text: `93.1 ± 0.4`, or `–` if no run has the quantity."""
     if not cell.n:
         return "–"
     text = quantity(column.kind, cell.mean)
@@ -73,7 +73,7 @@ def number(column: Column, cell: Cell) -> str:
 
 
 def quantity(kind: str, value: float) -> str:
-    """One number as it is written in all tables."""
+    """A number as text; `kind` is that of a Column."""
     if not math.isfinite(value):
         return "–"
     if kind == "percent":
@@ -86,7 +86,7 @@ def quantity(kind: str, value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes, with decimal prefixes."""
+    """A number of bytes as text, with decimal prefixes: `1.5 MB`."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if abs(value) < 999.5 or unit == "TB":
             return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 99.95 else f"{value:.1f} {unit}"
@@ -95,8 +95,8 @@ def size(value: float) -> str:
 
 
 def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False) -> str:
-    """Aligned columns; the best is starred (and bold), what cannot be told from it has a ≈. `width`: the terminal's, which
-    the least important columns make way for."""
+    """The table in aligned columns. The best has a star (and is bold), cells that do not differ significantly from it a ≈.
+    `width`: that of the terminal; the least important columns are left out if the table is wider."""
     if not table:
         return "no finished runs"
     columns, left_out = columns_of(table), []
@@ -118,7 +118,7 @@ def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False)
 
 def _terminal(table: Sequence[Row], columns: list[Column]) -> list[str]:
     folders = any(row.configuration.folder for row in table)
-    head = ["", *(["folder"] if folders else []), "runs", *(f"{c.heading} " for c in columns)]  # a place for the mark
+    head = ["", *(["folder"] if folders else []), "runs", *(f"{c.heading} " for c in columns)]  # the space is for the mark
     grid, titles, block = [head], {}, None
     for row in table:
         each = row.configuration
@@ -144,7 +144,7 @@ def _mark(cell: Cell, best: str, tied: str, none: str = "") -> str:
 
 
 def align(grid: Sequence[Sequence[str]], lefts: int = 1) -> list[str]:
-    """Columns under each other, the first to the left, the rest to the right."""
+    """The lines of a grid in aligned columns: the first `lefts` columns flush left, the others flush right."""
     widths = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
     lines = []
     for line in grid:
@@ -154,18 +154,18 @@ def align(grid: Sequence[Sequence[str]], lefts: int = 1) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Without control characters, which a terminal would obey."""
+    """The text without control characters, which could change a terminal's state."""
     return "".join(c if c.isprintable() else "�" for c in text)
 
 
 def markdown(table: Sequence[Row]) -> str:
-    """A GitHub table; the best in bold."""
+    """The table in GitHub's Markdown; the best in bold."""
     if not table:
         return "No finished runs.\n"
 
-    def cell(column: Column, found: Cell) -> str:
-        text = number(column, found)
-        return f"**{text}**" if found.best else text + (" ≈" if found.tied else "")
+    def cell(column: Column, value: Cell) -> str:
+        text = number(column, value)
+        return f"**{text}**" if value.best else text + (" ≈" if value.tied else "")
 
     head, body = _grid(table, _markdown_text, cell)
     lines = [f"| {' | '.join(head)} |", f"|{'|'.join(' --- ' if i < _texts(table) else ' ---: ' for i in range(len(head)))}|"]
@@ -174,13 +174,13 @@ def markdown(table: Sequence[Row]) -> str:
 
 
 def latex(table: Sequence[Row]) -> str:
-    r"""A booktabs tabular, to be used with \input; the best in bold."""
+    r"""The table as a booktabs tabular, to be used with \input; the best in bold."""
     if not table:
         return "% no finished runs\n"
 
-    def cell(column: Column, found: Cell) -> str:
-        text = number(column, found).replace(" ± ", r" $\pm$ ").replace("–", "--")
-        return rf"\textbf{{{text}}}" if found.best else text + (r"\textsuperscript{$\approx$}" if found.tied else "")
+    def cell(column: Column, value: Cell) -> str:
+        text = number(column, value).replace(" ± ", r" $\pm$ ").replace("–", "--")
+        return rf"\textbf{{{text}}}" if value.best else text + (r"\textsuperscript{$\approx$}" if value.tied else "")
 
     head, body = _grid(table, latex_text, cell)
     kinds = "l" * _texts(table) + "r" * (len(head) - _texts(table))
@@ -199,7 +199,7 @@ def latex(table: Sequence[Row]) -> str:
 def _grid(
     table: Sequence[Row], escape: Callable[[str], str], cell: Callable[[Column, Cell], str]
 ) -> tuple[list[str], list[list[str]]]:
-    """(heads, body) with the options that vary in columns of their own."""
+    """(headings, lines) of the table with a column for each option that varies."""
     columns, options = columns_of(table), option_names(row.configuration for row in table)
     folders = ["folder"] if any(row.configuration.folder for row in table) else []
     head = [escape(word) for word in [*folders, "method", *options, "runs", *(c.heading for c in columns)]]
@@ -213,7 +213,7 @@ def _grid(
 
 
 def _texts(table: Sequence[Row]) -> int:
-    """How many columns of the grid are words."""
+    """The number of columns of the grid that have words and not numbers."""
     return 1 + len(option_names(row.configuration for row in table)) + any(row.configuration.folder for row in table)
 
 
@@ -228,7 +228,7 @@ def _markdown_text(text: str) -> str:
 
 
 def latex_text(text: str) -> str:
-    """Text that LaTeX prints as it is."""
+    """The text, escaped for LaTeX."""
     special = {
         "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
         "<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "≈": r"$\approx$", "–": "--", "|": r"\textbar{}", '"': "''",
@@ -237,13 +237,13 @@ def latex_text(text: str) -> str:
 
 
 def to_csv(table: Sequence[Row]) -> str:
-    """All numbers as they are (fractions), a row per configuration: mean, std, n, best, and p against the best."""
+    """A row per configuration with unrounded numbers (accuracies as fractions): mean, std, n, best, and p against the best."""
     columns, options = columns_of(table), option_names(row.configuration for row in table)
     parts = ("mean", "std", "n", "best", "p")
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    own = [f"{c.key}_{p}" for c in columns for p in (parts if c.better else parts[:3])]
-    writer.writerow(["folder", "method", "label", *options, "done", "diverged", "failed", *own])
+    heads = [f"{c.key}_{p}" for c in columns for p in (parts if c.better else parts[:3])]
+    writer.writerow(["folder", "method", "label", *options, "done", "diverged", "failed", *heads])
     for row in table:
         each = row.configuration
         chosen = dict(each.options)

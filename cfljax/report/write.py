@@ -1,4 +1,4 @@
-"""The files of a report."""
+"""Enters: ReportData, or a results folder. Leaves: the files of its report."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cfljax.report import tables
-from cfljax.report.content import Content, of, read
 from cfljax.report.page import page
+from cfljax.report.report_data import ReportData, of, read
 from cfljax.results.result import Results
 from cfljax.store.atomic import storing, write_bytes
 
@@ -16,13 +16,13 @@ PAGE = "index.html"
 
 
 def default_folder(folders: Sequence[str | os.PathLike[str]]) -> Path:
-    """`DIR/report`; `report` here when several folders are compared, as it belongs to none of them."""
+    """`DIR/report` for one folder; `report` in the current folder for several, as it belongs to none of them."""
     return Path(folders[0]) / "report" if len(folders) == 1 else Path("report")
 
 
-def write(content: Content, out: str | os.PathLike[str], figures: bool = True) -> Path:
-    """Write the tables, the page and, if asked, the figures; the path of the page. Figures that an earlier report left and
-    that there is nothing for now are removed."""
+def write(content: ReportData, out: str | os.PathLike[str], figures: bool = True) -> Path:
+    """Write the tables, the page and, if asked, the figures; return the path of the page. Figures of an earlier report
+    that have no numbers now are removed."""
     folder = Path(out)
     with storing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def write(content: Content, out: str | os.PathLike[str], figures: bool = True) -
     return folder / PAGE
 
 
-def _write_figures(content: Content, folder: Path) -> None:
+def _write_figures(content: ReportData, folder: Path) -> None:
     from cfljax.report.figures import FIGURES, render
 
     with storing(folder):
@@ -53,8 +53,8 @@ def _write_figures(content: Content, folder: Path) -> None:
 
 
 def report(results: str | os.PathLike[str] | Results, figures: bool = False) -> Path:
-    """The report of one results folder, or of what of it is read already, in DIR/report, without figures for papers unless asked;
-    the path of the page."""
+    """Write the report of a results folder DIR, or of its results if they are read already, into DIR/report; return the path of
+    the page. `figures`: with figures for papers."""
     if isinstance(results, Results):
         return write(of(results), default_folder([results.store.folder]), figures)
     return write(read([results]), default_folder([results]), figures)

@@ -21,8 +21,8 @@ from cfljax.engine.clock import Clock
 from cfljax.launch.keeper import Keeper
 from cfljax.launch.sweep import Options, carry_out
 from cfljax.report import tables
-from cfljax.report.compare import COLUMNS, rows
-from cfljax.report.gather import combine
+from cfljax.report.comparison import COLUMNS, rows
+from cfljax.report.configurations import combine
 from cfljax.results.result import Results
 from cfljax.store import SECONDS, DamagedWarning, OlderWarning, Store
 from drills.common import Tally

@@ -19,7 +19,7 @@ from cfljax.data import files, mapped, npz, prepared
 from cfljax.errors import DataError, SpecError
 from cfljax.registry import checksums
 from cfljax.registry.options import option
-from cfljax.report.gather import collect
+from cfljax.report.configurations import collect
 from cfljax.types import Parts
 from tests.data.test_files import idx_folder
 from tests.data.test_tweets import glove, tweets

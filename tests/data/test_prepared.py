@@ -61,9 +61,9 @@ class EmnistToy(Toy, tfds.core.GeneratorBasedBuilder):
     classes = 27
     BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=c, version="1.2.0") for c in ("letters", "digits")]
 
-from cfljax.commands.data import main
+from cfljax.commands.cli import main
 names = ("toy_shapes", "emnist_toy/letters", "toy_shapes", "toy_arrays", "toy_deep")
-codes = [main(["prepare", name, "--dir", sys.argv[1]]) for name in names]
+codes = [main(["data", "prepare", name, "--dir", sys.argv[1]]) for name in names]
 from cfljax import data
 assert data.load("toy_shapes", path=sys.argv[1]).classes == 3
 print(codes)

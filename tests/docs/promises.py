@@ -75,14 +75,14 @@ def flags(module: str) -> frozenset[str] | None:
     path = path if path.exists() else path.with_suffix("") / "__main__.py"
     if not path.exists():
         return None
-    more = (ROOT / "tests" / "drills" / "common.py").read_text() if first == "tests" else ""
+    more = (ROOT / "drills" / "common.py").read_text() if first == "drills" else ""
     return frozenset(re.findall(r'add_argument\("(--[a-z-]+)"', path.read_text() + more)) | {"--help"}
 
 
 @cache
 def all_flags() -> frozenset[str]:
     """The flags of everything that has some."""
-    drills = [f"drills.{path.stem}" for path in (ROOT / "tests" / "drills").glob("*.py")]
+    drills = [f"drills.{path.stem}" for path in (ROOT / "drills").glob("*.py")]
     benchmarks = [f"benchmarks.{path.stem}" for path in (ROOT / "benchmarks").glob("*.py")]
     return frozenset().union(*(flags(each) or () for each in [*(f"cfljax.{name}" for name in COMMANDS), *drills, *benchmarks]))
 
@@ -111,7 +111,7 @@ def refused(said: Said) -> list[str]:
     """Why the parser of a command does not take a line that stands in a page."""
     if said.module == "cfljax.commands.completion":
         return []
-    parser = importlib.import_module(f"{said.module}.__main__").parser()
+    parser = importlib.import_module(said.module.replace("cfljax.", "cfljax.commands.")).parser()
     try:
         parser.parse_args(shlex.split(said.rest, comments=True))
     except SystemExit as end:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from cfljax.config import read_spec
-from cfljax.report.against import against
-from cfljax.report.measure import fits
-from cfljax.report.published import read_published
+from cfljax.report.replication.measured import fits
+from cfljax.report.replication.page import replication_page
+from cfljax.report.replication.published import read_published
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 PUBLISHED = read_published([EXPERIMENTS / "published"])[1]
@@ -39,4 +39,4 @@ def test_each_cell_selects_one_configuration_of_its_spec(published):
 
 def test_the_committed_page_is_that_of_the_committed_records():
     records = sorted(path for path in (EXPERIMENTS / "records").iterdir() if path.is_dir())
-    assert (EXPERIMENTS / "README.md").read_text() == against(records, [EXPERIMENTS / "published"])
+    assert (EXPERIMENTS / "README.md").read_text() == replication_page(records, [EXPERIMENTS / "published"])

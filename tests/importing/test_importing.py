@@ -11,11 +11,10 @@ from PIL import Image
 
 import cfljax
 from cfljax import data
-from cfljax.commands.data import main
 from cfljax.data import mapped
 from cfljax.data.prepare import prepare
 from cfljax.errors import DataError
-from tests.importing.helpers import RNG, imported, pictures, refused, table
+from tests.importing.helpers import RNG, imported, main, pictures, refused, table
 
 
 def test_images_in_folders_by_class(home):
@@ -202,7 +201,7 @@ def test_a_built_in_name_never_stands_for_other_data(home, capsys):
     (home / "home").mkdir(exist_ok=True)
     (home / "a.npz").rename(home / "home" / "digits.npz")
     assert main(["list"]) == 0
-    assert "digits.npz (out of reach" in capsys.readouterr().out
+    assert "digits.npz (hidden" in capsys.readouterr().out
 
 
 def test_a_file_of_that_name_never_stands_for_what_is_imported(home, capsys):

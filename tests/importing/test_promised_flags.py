@@ -4,7 +4,7 @@ import numpy as np
 from PIL import Image
 
 from cfljax import data
-from cfljax.commands.data import main
+from tests.importing.helpers import main
 
 
 def imported(*flags):

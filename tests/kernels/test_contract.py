@@ -9,7 +9,7 @@ import pytest
 
 from cfljax import keys
 from cfljax.engine import metrics
-from cfljax.kernels import angles, choose, cosine, cover, dissimilarity, inter_group, kmeans, mix, simplex, sketch, spectral
+from cfljax.kernels import choose, cosine, cover, dissimilarity, inter_group, kmeans, mix, simplex, sketch, spectral
 
 rng = np.random.default_rng(0)
 
@@ -22,10 +22,10 @@ labels, mask = jnp.array([0, 1, -1, 1]), jnp.array([True, True, True, False])
 sizes, shares = jnp.array([3.0, 2.0, 5.0, 1.0]), jnp.array([[0.9, 0.1], [0.0, 1.0], [0.5, 0.5]])
 KERNELS = {
     "mix_updates": (mix.mix_updates, real(3, 4), real(4, 5), real(3, 5)),
-    "mix_models": (mix.mix_models, real(3, 4), real(4, 5), real(3, 5)),
     "weights_by": (functools.partial(mix.weights_by, clusters=3), labels, mask, sizes),
     "least_loss": (choose.least_loss, real(3, 4)),
-    "joint": (lambda a, b, c: choose.joint_choice(c, choose.joint_similarity(a, b), 0.2), real(3, 4, 5), real(3, 5), real(3, 4)),
+    "joint": (functools.partial(choose.joint_choice, lam=0.2), real(3, 4), real(3, 4)),
+    "move_similarity": (choose.move_similarity, real(4, 5), real(5)),
     "nearest": (choose.nearest, real(4, 5), real(3, 5)),
     "reseed_empty": (lambda a, b: choose.reseed_empty(keys.root(0), a, b, 2, jnp.arange(4)), labels, mask),
     "cosine_matrix": (cosine.cosine_matrix, real(4, 5)),
@@ -39,7 +39,6 @@ KERNELS = {
     "rfedavg_weights": (functools.partial(simplex.rfedavg_weights, clusters=3), labels, sizes + 9, sizes),
     "inter_group": (functools.partial(inter_group.inter_group, eta=0.1), real(3, 5)),
     "newcomer_group": (inter_group.newcomer_group, real(3, 5), real(4, 5)),
-    "angle_matrix": (angles.angle_matrix, jnp.linalg.qr(real(2, 5, 2))[0].transpose(0, 2, 1)),
     "clustering": (functools.partial(metrics.clustering, clusters=3, groups=3), labels, labels),
     "fairness": (metrics.fairness, sizes - 1, sizes),
 }

@@ -2,8 +2,8 @@ import jax
 import numpy as np
 import pytest
 
-from cfljax.kernels.mix import Rule, mix_models, mix_updates, usable, weights_by, with_noise
-from tests.kernels.compiled import compiled
+from cfljax.kernels.mix import Rule, mix_updates, usable, weights_by, with_noise
+from tests.kernels.compiled import compiled, mix_models
 
 rng = np.random.default_rng(0)
 MIX = np.array([[0.5, 0.5, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0], [0.25, 0, 0, 0.75]], np.float32)

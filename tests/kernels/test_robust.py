@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.kernels.mix import Rule, mix_models, mix_updates, sum_by
+from cfljax.kernels.mix import Rule, mix_updates, sum_by
 from cfljax.kernels.robust import STATISTICS, robust_sum
-from tests.kernels.compiled import compiled
+from tests.kernels.compiled import compiled, mix_models
 
 rng = np.random.default_rng(0)
 ROWS = rng.normal(size=(21, 5)).astype(np.float32)

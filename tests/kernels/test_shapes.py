@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from cfljax import keys
-from cfljax.kernels import angles, blocks, choose, cosine, cover, dissimilarity, inter_group, kmeans, mix, simplex, sketch, spectral
+from cfljax.kernels import blocks, choose, cosine, cover, dissimilarity, inter_group, kmeans, mix, simplex, sketch, spectral
 
 KEY = keys.root(0)
 
@@ -23,17 +23,12 @@ def true(*shape):
 
 
 CASES = [
-    (angles.principal_angles, real(4), real(4)),
-    (angles.principal_angles, real(2, 4), real(1, 4)),
-    (angles.angle_matrix, real(3, 4)),
     (blocks.product, real(4), real(4), real(), real()),
     (blocks.product, real(3, 4), real(2, 1), real(3), real(2)),
     (blocks.combine, real(3), real(3, 2), real(3)),
     (blocks.squared_distances, real(4), real(4)),
     (blocks.squared_distances, real(3, 4), real(2, 1)),
     (choose.least_loss, real(3)),
-    (choose.joint_similarity, real(3, 4), real(3, 4)),
-    (choose.joint_similarity, real(3, 2, 4), real(1, 4)),
     (choose.move_similarity, real(4), real(4)),
     (choose.move_similarity, real(3, 4), real(1)),
     (choose.joint_score, real(3), real(3), 0.5),
@@ -56,7 +51,6 @@ CASES = [
     (mix.mix_updates, real(3), real(3), real(3)),
     (mix.mix_updates, real(2, 1), real(3, 4), real(2, 4)),
     (mix.mix_updates, real(2, 3), real(3, 1), real(2, 4)),
-    (mix.mix_models, real(2, 3), real(3, 1), real(2, 4)),
     (simplex.balance, real(3), true(3)),
     (simplex.balance, real(3, 4), true(1)),
     (lambda *arrays: simplex.class_shares(*arrays, 2), whole(3, 1), real(3, 4)),

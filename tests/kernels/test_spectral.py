@@ -1,8 +1,6 @@
 import numpy as np
 import pytest
-from scipy.linalg import subspace_angles
 
-from cfljax.kernels.angles import angle_matrix, data_subspace, principal_angles
 from cfljax.kernels.blocks import squared_distances
 from cfljax.kernels.dissimilarity import madc
 from cfljax.kernels.spectral import edc, edc_embedding, leading_directions
@@ -118,42 +116,3 @@ def test_shapes_that_do_not_fit_are_refused():
             kernel(np.eye(4, dtype=np.float32), np.ones(1, bool))
     with pytest.raises(AssertionError):
         squared_distances(np.ones((3, 4), np.float32), np.ones((2, 1), np.float32))
-    for a, b in ((np.ones(4), np.ones(4)), (np.ones((2, 4)), np.ones((1, 4)))):
-        with pytest.raises(AssertionError):
-            principal_angles(a.astype(np.float32), b.astype(np.float32))
-
-
-def test_principal_angles_are_scipys_also_tiny_ones():
-    base = np.linalg.qr(rng.normal(size=(40, 3)))[0]
-    for shift in (0, 1e-5, 1e-2, 1.0, 30.0):
-        other = np.linalg.qr(base + shift * rng.normal(size=(40, 3)))[0]
-        wanted = np.degrees(subspace_angles(base, other))
-        out = compiled(principal_angles, base.T.astype(np.float32), other.T.astype(np.float32))
-        np.testing.assert_allclose(out, wanted, atol=3e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize(("how", "reduce"), [("sum", np.sum), ("smallest", np.min)])
-def test_angle_matrix_of_client_data(how, reduce):
-    data = rng.random((4, 9, 12)).astype(np.float32)
-    data[3] = data[0]
-    bases = np.stack([compiled(data_subspace, x, p=2) for x in data])
-    exact = [np.linalg.svd(x.astype(np.float64).T)[0][:, :2] for x in data]
-    wanted = [[reduce(np.degrees(subspace_angles(a, b))) for b in exact] for a in exact]
-    out = compiled(angle_matrix, bases, how=how)
-    np.testing.assert_allclose(out, wanted, atol=2e-3)
-    bases[1] = np.nan
-    masked = compiled(angle_matrix, bases, how=how, mask=np.array([True, False, True, True]))
-    assert not masked[1].any() and masked[0, 2] == pytest.approx(out[0, 2], abs=1e-4)
-
-
-def test_masked_clients_have_no_angle_in_either_direction():
-    bases = np.linalg.qr(rng.normal(size=(3, 6, 2)))[0].transpose(0, 2, 1).astype(np.float32)
-    out = compiled(angle_matrix, bases, mask=np.array([True, False, True]))
-    assert not out[1].any() and not out[:, 1].any() and (out == out.T).all() and out[0, 2] > 0
-
-
-def test_masked_samples_do_not_turn_the_subspace():
-    data = rng.normal(size=(9, 12)).astype(np.float32)
-    wide = np.concatenate([data, 100 * rng.normal(size=(4, 12)).astype(np.float32)])
-    plain, masked = compiled(data_subspace, data, p=2), compiled(data_subspace, wide, p=2, mask=np.arange(13) < 9)
-    assert np.asarray(principal_angles(plain, masked)).max() < 0.1

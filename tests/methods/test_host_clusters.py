@@ -12,7 +12,6 @@ from cfljax.engine.program import Settings
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.kernels import host
-from cfljax.kernels.angles import angle_matrix
 from cfljax.methods import METHODS, cfl_sattler, pacfl
 from cfljax.methods import fl_hc as fl_hc_module
 from cfljax.methods.shared import host_clusters
@@ -316,12 +315,6 @@ def test_pacfl_vectors_have_no_sign():
     signs = np.random.default_rng(0).choice([-1.0, 1.0], sent.bases.shape[:3])[..., None]
     for how in ("smallest", "sum", "trace", "vectors"):
         assert np.allclose(pacfl.distances(sent._replace(bases=sent.bases * signs), how), pacfl.distances(sent, how), atol=1e-6)
-
-
-def test_pacfl_angles_are_those_of_the_kernel():
-    sent = pacfl.subspaces(classes(), np.arange(6), 3, False)
-    for how in ("smallest", "sum"):
-        assert np.allclose(pacfl.angles(sent.bases[:, 0], how), angle_matrix(jnp.asarray(sent.bases[:, 0]), how), atol=1e-2)
 
 
 @pytest.mark.parametrize("linkage", ["average", "complete", "single"])

@@ -14,12 +14,13 @@ from cfljax.config import read_spec
 from cfljax.experiment import assemble, privacy
 from cfljax.experiment.privacy import Draw
 from cfljax.federation import cohort
-from cfljax.kernels.mix import mix_models, mix_updates, weights_by
+from cfljax.kernels.mix import mix_updates, weights_by
 from cfljax.local.send import Sending, rule
 from cfljax.methods import METHODS
 from cfljax.methods.fedbcd import State
 from cfljax.registry.options import static, traced
 from tests import toy
+from tests.kernels.compiled import mix_models
 from tests.methods import contract
 
 CLIENTS, DRAWN, NOISE, DELTA = 20, 2, 2.0, 1e-3

@@ -21,7 +21,7 @@ from tests import toy
 from tests.methods import contract
 
 METHOD_FILES = sorted(Path(cfljax.__file__).parent.joinpath("methods").glob("*.py"))
-SUMS = {"mix_updates": 4, "mix_models": 4, "sum_by": 3, "with_noise": 3}
+SUMS = {"mix_updates": 4, "sum_by": 3, "with_noise": 3}
 NOTHING = {"attack.share": 0.0, "attack.factor": 5.0, "privacy.clip": 1e9, "privacy.noise": 0.0}
 LIES = Sending(attack="sign_flip")
 GUARDED = Sending(attack="sign_flip", robust="trimmed_mean")

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from cfljax.errors import SpecError
-from cfljax.models import MODELS, build, first_dense
+from cfljax.models import MODELS, build
+from cfljax.models.flat import part_of
 
 SMALL = {
     "mclr": ({}, (5, 5), 3),
@@ -149,11 +150,11 @@ def test_the_first_dense_layer_and_the_rest_make_the_whole(name):
     model, shape, classes = small(name)
     x, _ = batch(shape, classes)
     params = model.unravel(weights(model))
-    first = first_dense(model)
+    first = model.forward.net.first
     (layer, kernel), (_, bias) = first.kernel, first.bias
     z = x.reshape(len(x), -1) @ params[layer][kernel] + params[layer][bias]
     np.testing.assert_allclose(first.rest(params, z), model.forward(params, x), atol=1e-5)
-    assert first_dense(small("lstm")[0]) is None
+    assert small("lstm")[0].forward.net.first is None
 
 
 def test_building_allocates_nothing_and_flax_waits_until_then():
@@ -213,3 +214,18 @@ def test_every_model_takes_every_start(name):
 def test_a_model_of_more_parameters_than_an_index_reaches_is_refused():
     with pytest.raises(SpecError, match="parameters; at most"):
         build("mlp", {"hidden": [100_000, 100_000]}, (5, 5), 3)
+
+
+@pytest.mark.parametrize("prefix", ["dense_0", "params/dense_0", "dense_0/"])
+def test_part_of_says_which_numbers_belong_to_a_layer(prefix):
+    model = small("mlp")[0]
+    params = jax.tree.map(jnp.zeros_like, model.unravel(weights(model)))
+    params["dense_0"] = jax.tree.map(jnp.ones_like, params["dense_0"])
+    np.testing.assert_array_equal(part_of(model, prefix), np.asarray(model.ravel(params)) == 1)
+
+
+def test_part_of_takes_a_path_and_refuses_what_is_no_parameter():
+    model = small("cnn")[0]
+    assert part_of(model, "params").all() and part_of(model, "head/dense_1/bias").sum() == small("cnn")[2]
+    with pytest.raises(SpecError, match='"dense_0"'):
+        part_of(model, "dense_0")

@@ -17,7 +17,7 @@ from tests.packaging.own import forgotten
 @pytest.fixture(autouse=True)
 def signals(monkeypatch):
     """Commands take over the signals of their process; here that is pytest's."""
-    monkeypatch.setattr("cfljax.commands.command._end_soon_after_signals", lambda: None)
+    monkeypatch.setattr("cfljax.commands.process._end_soon_after_signals", lambda: None)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():

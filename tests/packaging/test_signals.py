@@ -8,7 +8,7 @@ import pytest
 
 PROGRAM = """
 import argparse, os, signal, sys, time
-from cfljax import command
+from cfljax.commands import process
 
 def kill():
     os.kill(os.getpid(), signal.{name})
@@ -26,7 +26,7 @@ def run(flags):
     return 7
 
 sys.path.insert(0, sys.argv.pop())
-sys.exit(command.main(run, argparse.ArgumentParser()))
+sys.exit(process.main(run, argparse.ArgumentParser()))
 """
 WAYS = {
     "in a destructor": "thing = Dying(); del thing",
@@ -48,9 +48,9 @@ def test_a_command_ends_at_once_in_one_line(tmp_path, way, name, code):
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_while_a_command_ends_is_no_traceback(name):
-    program = "import argparse, os, signal, sys\nfrom cfljax import command, errors\n"
+    program = "import argparse, os, signal, sys\nfrom cfljax import errors\nfrom cfljax.commands import process\n"
     program += f"class Refused(errors.CfljaxError):\n    def __str__(self):\n        os.kill(os.getpid(), signal.{name})\n"
-    program += "def run(flags):\n    raise Refused\nsys.exit(command.main(run, argparse.ArgumentParser()))\n"
+    program += "def run(flags):\n    raise Refused\nsys.exit(process.main(run, argparse.ArgumentParser()))\n"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 128 + getattr(signal, name) and done.stderr == ""
 
@@ -58,7 +58,7 @@ def test_a_signal_while_a_command_ends_is_no_traceback(name):
 def test_what_a_machine_lacks_is_no_traceback(tmp_path):
     (tmp_path / "program.py").write_text(
         "import argparse, sys, warnings\n"
-        "from cfljax import command\n"
+        "from cfljax.commands import process\n"
         "from cfljax.store import DamagedWarning\n\n"
         "def run(flags):\n"
         "    warnings.warn('a: damaged', DamagedWarning)\n"
@@ -66,7 +66,7 @@ def test_what_a_machine_lacks_is_no_traceback(tmp_path):
         "    warnings.warn('Error writing persistent compilation cache entry for g: OSError: full')\n"
         "    print(chr(0x2013))\n"
         "    raise RuntimeError('Unable to initialize backend')\n\n"
-        "sys.exit(command.main(run, argparse.ArgumentParser()))\n"
+        "sys.exit(process.main(run, argparse.ArgumentParser()))\n"
     )
     bare = {"PYTHONIOENCODING": "ascii", "JAX_PLATFORMS": "abacus", "PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, tmp_path / "program.py"], capture_output=True, text=True, env=bare, timeout=60)
@@ -77,7 +77,7 @@ def test_what_a_machine_lacks_is_no_traceback(tmp_path):
 
 
 def test_a_signal_after_the_end_of_a_command_says_nothing():
-    program = "import argparse, os, signal; from cfljax import command\n"
-    program += "command.main(lambda flags: 0, argparse.ArgumentParser())\nos.kill(os.getpid(), signal.SIGTERM)"
+    program = "import argparse, os, signal; from cfljax.commands import process\n"
+    program += "process.main(lambda flags: 0, argparse.ArgumentParser())\nos.kill(os.getpid(), signal.SIGTERM)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == -signal.SIGTERM and done.stderr == ""

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from cfljax.commands import command
+from cfljax.commands import process
 from cfljax.commands.report import parser, run
 from cfljax.errors import SpecError
-from cfljax.report.against import against
-from cfljax.report.claims import Measured, interval, verdict
-from cfljax.report.published import Cell, Claim, Published, read_published
-from cfljax.report.take import Take, read_take
+from cfljax.report.replication.claims import Measured, interval, verdict
+from cfljax.report.replication.page import replication_page
+from cfljax.report.replication.published import Cell, Claim, Published, read_published
+from cfljax.report.replication.quantity import Quantity, read_quantity
 from cfljax.results.result import Result
 from cfljax.store import Store
 from tests.report import synthetic
@@ -54,7 +54,7 @@ def row_of(page, name):
 
 
 def test_a_cell_has_maximum_and_last_ten_over_seeds_beside_what_was_published(place):
-    page = against([place / "runs"], [place / "published.toml"])
+    page = replication_page([place / "runs"], [place / "published.toml"])
     records = Store(place / "runs", read_only=True).records().values()
     of = {q: [100 * r["summary"][q] for r in records if r["method"] == "ifca"] for q in ("accuracy_max", "accuracy_last10")}
     name, published, most, last, seeds = row_of(page, "IFCA")
@@ -65,7 +65,7 @@ def test_a_cell_has_maximum_and_last_ten_over_seeds_beside_what_was_published(pl
 
 
 def test_what_was_not_run_says_so_and_claims_about_it_have_no_verdict(place):
-    page = against([place / "runs"], [place / "published.toml"])
+    page = replication_page([place / "runs"], [place / "published.toml"])
     assert row_of(page, "FeSEM")[1:4] == ["70.0", "not run", "not run"]
     assert row_of(page, "FeSEM is between them")[1:] == ["**not run**", "not run: FeSEM – Nobody ran it."]
     _, word, found = row_of(page, "IFCA beats FedAvg, by 30 points")
@@ -74,7 +74,7 @@ def test_what_was_not_run_says_so_and_claims_about_it_have_no_verdict(place):
 
 
 def test_the_command_says_the_flags_that_its_runs_had(place):
-    page = against([place / "runs"], [place / "published.toml"])
+    page = replication_page([place / "runs"], [place / "published.toml"])
     assert "`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/small.toml --set size=small`" in page
     assert "Size small: `seeds = [0, 1]`" in page and "6 runs" in page
 
@@ -85,7 +85,7 @@ def test_how_the_runs_were_made_is_told(place):
         train = record["config"]["train"] | {"rounds": 23, "eval_every": 2}
         made = {"config": record["config"] | {"train": train}, "git": git[number % 3], "versions": {"jax": f"0.1{number % 2}.0"}}
         store.write(name, record | made, store.read(name).arrays)
-    page = against([place / "runs"], [place / "published.toml"])
+    page = replication_page([place / "runs"], [place / "published.toml"])
     assert "Last ten: rounds 6 to 23." in page  # 6, 8, … 22 and 23
     assert "JAX 0.10.0 and 0.11.0, cfljax unknown, started in a folder at " in page
     assert "aaaaaaa, bbbbbbb with changes, no commit" in page
@@ -102,40 +102,40 @@ def test_how_the_runs_were_made_is_told(place):
 )
 def test_the_overview_says_what_size_was_run_and_counts_only_claims_of_the_paper(place, flags, said):
     Store(place / "runs").write_spec(f"# --set {flags}\n[size.small]\nseeds = [0, 1]\n")
-    assert f"| {said} | 1 |  |  |  |  |  | 1 |" in against([place / "runs"], [place / "published.toml"])
+    assert f"| {said} | 1 |  |  |  |  |  | 1 |" in replication_page([place / "runs"], [place / "published.toml"])
     text = FILE.replace('text = "IFCA beats', 'ours = true\ntext = "IFCA beats')
     (place / "published.toml").write_text(text)
-    assert f"| {said} |  |  |  |  |  |  | 1 |" in against([place / "runs"], [place / "published.toml"])
+    assert f"| {said} |  |  |  |  |  |  | 1 |" in replication_page([place / "runs"], [place / "published.toml"])
 
 
 def test_each_folder_of_a_table_has_its_command(place):
     store = Store(place / "more")
     store.write_spec('# --set model={name="cnn"}\n')
     store.write_plan({"name": "a small sweep", "units": []})
-    page = against([place / "runs", place / "more"], [place / "published.toml"])
+    page = replication_page([place / "runs", place / "more"], [place / "published.toml"])
     first = "experiments/small.toml --set size=small`  \nSize small: `seeds = [0, 1]`.  \n"
     assert first + "`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/small.toml --set 'model={name=\"cnn\"}'`  \n" in page
 
 
 def test_a_page_without_any_run_has_every_cell(place):
     (place / "published.toml").write_text(FILE.replace("a small sweep", "another"))
-    page = against([place / "runs"], [place / "published.toml"])
+    page = replication_page([place / "runs"], [place / "published.toml"])
     assert page.count("| not run | not run |") == 3 and "Not run: `CFLJAX_DATA=DATA python -m cfljax.sweep" in page
 
 
 def test_runs_that_did_not_end_well_are_counted_and_in_no_mean(place):
     store = Store(place / "runs")
-    before = row_of(against([place / "runs"], [place / "published.toml"]), "FedAvg")
+    before = row_of(replication_page([place / "runs"], [place / "published.toml"]), "FedAvg")
     synthetic.add(store, "bad", 7, method="fedavg", status="diverged")
     store.write_plan({"name": "a small sweep", "units": store.ids()})
-    after = row_of(against([place / "runs"], [place / "published.toml"]), "FedAvg")
+    after = row_of(replication_page([place / "runs"], [place / "published.toml"]), "FedAvg")
     assert after == [*before[:-1], "3 (1 diverged or failed)"]
 
 
 def test_a_grid_has_a_column_for_what_stands_before_the_colon(place):
     text = FILE.split("[[claim]]")[0].replace("FedAvg", "a: x").replace('"IFCA"', '"b: x"').replace("FeSEM", "b: y")
     (place / "published.toml").write_text("grid = true\n" + text)
-    page = against([place / "runs"], [place / "published.toml"])
+    page = replication_page([place / "runs"], [place / "published.toml"])
     assert "|  | a | b |" in page and row_of(page, "y") == ["y", "", "not run (70.0)"]
     assert row_of(page, "x")[1].endswith("(50.0)") and row_of(page, "x")[2].endswith("(80.0 ± 0.5)")
 
@@ -143,7 +143,7 @@ def test_a_grid_has_a_column_for_what_stands_before_the_colon(place):
 def test_two_runs_of_a_seed_for_one_cell_are_an_error(place):
     (place / "published.toml").write_text(FILE.replace('{ label = "fedavg" }', '{ "model.name" = "mlp" }'))
     with pytest.raises(SpecError, match=r'^published.toml: cell "FedAvg": selects \d runs of seed 0; narrow `where`$'):
-        against([place / "runs"], [place / "published.toml"])
+        replication_page([place / "runs"], [place / "published.toml"])
 
 
 WRONG = [
@@ -167,7 +167,7 @@ WRONG = [
 def test_a_mistake_in_a_file_is_one_line_that_names_file_and_key(place, capsys, old, new, key):
     assert FILE.count(old) >= 1
     (place / "published.toml").write_text(FILE.replace(old, new, 1))
-    assert command.main(run, parser(), [str(place / "runs"), "--against", str(place / "published.toml")]) == 2
+    assert process.main(run, parser(), [str(place / "runs"), "--against", str(place / "published.toml")]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "published.toml" in said and (key in said or key == "line")
 
@@ -186,9 +186,9 @@ def test_a_folder_is_read_in_the_order_of_its_page(place):
 
 def test_the_page_that_is_printed_is_the_page_that_is_written(place, capsys):
     words = [str(place / "runs"), "--against", str(place / "published.toml")]
-    assert command.main(run, parser(), words) == 0
+    assert process.main(run, parser(), words) == 0
     printed = capsys.readouterr().out
-    assert command.main(run, parser(), [*words, "--out", str(place / "page.md")]) == 0
+    assert process.main(run, parser(), [*words, "--out", str(place / "page.md")]) == 0
     assert (place / "page.md").read_text() == printed
 
 
@@ -224,14 +224,14 @@ def test_a_number_of_a_run(take, value):
     more = {"diag/ocfl/found": np.array(10.0), "diag/ocfl/one": one, "diag/ocfl/other": 1 - 2 * one}
     client = np.array([0.2, 0.3, 0.9, 0.1, np.nan], np.float32)
     other = result(client_accuracy=np.array([0.8, 0.6, 0.5, 1.0, 0.9]), labels=np.array([[1, 1, 0, -1, 1]]))
-    assert read_take(take, "take").of(result(client_accuracy=client, **more), other) == pytest.approx(value, nan_ok=True)
+    assert read_quantity(take, "take").of(result(client_accuracy=client, **more), other) == pytest.approx(value, nan_ok=True)
 
 
 # --- verdicts -------------------------------------------------------------------------------------------------------------
 
 
 def decided(kind, cells, published=None, tolerance=1.0, theirs=(), **values):
-    take = Take(history="purity", reaches=0.9) if kind in ("reduction", "order") else Take(summary="accuracy_max")
+    take = Quantity(history="purity", reaches=0.9) if kind in ("reduction", "order") else Quantity(summary="accuracy_max")
     table = tuple(Cell(name, {"label": name}, take, dict(theirs).get(name)) for name in values)
     of = Published("f", "p", "t", "s", "", "%", False, "", table, ())
     measured = {name: Measured(dict(enumerate(v)), dict.fromkeys(range(len(v)), 60)) for name, v in values.items()}
@@ -302,7 +302,7 @@ def test_the_interval_is_students(n):
 
 
 def test_what_small_runs_do_not_confirm_is_not_run_at_size():
-    take = Take(summary="accuracy_max")
+    take = Quantity(summary="accuracy_max")
     of = Published("f", "p", "t", "s", "", "%", False, "", tuple(Cell(name, {}, take) for name in "ab"), ())
     claim = Claim("c", "difference", ("a", "b"), 5.0, 1.0)
     for values, word, larger in (
@@ -318,13 +318,15 @@ def test_what_small_runs_do_not_confirm_is_not_run_at_size():
 
 @pytest.mark.parametrize("kind", ["difference", "reduction", "order"])
 def test_cells_without_a_seed_in_common_have_no_verdict(kind):
-    of = Published("f", "p", "t", "s", "", "%", False, "", tuple(Cell(n, {}, Take(summary="accuracy_last10")) for n in "ab"), ())
+    of = Published(
+        "f", "p", "t", "s", "", "%", False, "", tuple(Cell(n, {}, Quantity(summary="accuracy_last10")) for n in "ab"), ()
+    )
     measured = {"a": Measured({0: 75.0}), "b": Measured({1: 94.0})}
     assert verdict(Claim("c", kind, ("a", "b"), 0.2), of, measured)[:2] == ("not run", "no seed in common (one seed)")
 
 
 def test_a_number_that_is_not_of_rounds_may_be_reduced_too():
-    cells = (Cell("a", {}, Take(summary="accuracy_last10")), Cell("b", {}, Take(summary="accuracy_last10")))
+    cells = (Cell("a", {}, Quantity(summary="accuracy_last10")), Cell("b", {}, Quantity(summary="accuracy_last10")))
     of = Published("f", "p", "t", "s", "", "%", False, "", cells, ())
     found = verdict(Claim("c", "reduction", ("a", "b"), 0.2, 0.05), of, {"a": Measured({0: 75.0}), "b": Measured({0: 94.0})})
     assert found == ("reproduces", "20 % less in the median (1 of 1 seeds less); published 20 % less (one seed)")
@@ -351,13 +353,13 @@ def test_a_row_of_which_less_than_half_was_run_has_no_verdict():
 
 
 def test_cells_select_by_the_labels_of_the_plan(place):
-    before = row_of(against([place / "runs"], [place / "published.toml"]), "FedAvg")
+    before = row_of(replication_page([place / "runs"], [place / "published.toml"]), "FedAvg")
     store = Store(place / "runs")
     runs = {method: [run for run, record in store.records().items() if record["method"] == method] for method in ("fedavg", "ifca")}
     pairs = (("fedavg", "ifca"), ("fesem", "fedavg"), ("b", "fedavg"))
     labels = [{"label": label, "units": runs[method]} for label, method in pairs]
     store.write_plan({"name": "a small sweep", "units": [*runs["ifca"], *runs["fedavg"]], "labels": labels})
-    page = against([place / "runs"], [place / "published.toml"])
+    page = replication_page([place / "runs"], [place / "published.toml"])
     assert row_of(page, "FeSEM")[2:] == before[2:] and row_of(page, "FedAvg")[2:] == row_of(page, "IFCA")[2:]
 
 
@@ -374,7 +376,7 @@ def test_cells_select_by_the_labels_of_the_plan(place):
 )
 def test_what_was_never_reached_or_hardly_run_or_is_nothing_has_a_verdict(kind, values, published, word):
     names = tuple("abc"[: len(values)])
-    take = Take(summary="accuracy_max") if kind in ("at_least", "reduction") else Take(history="accuracy", reaches=0.9)
+    take = Quantity(summary="accuracy_max") if kind in ("at_least", "reduction") else Quantity(history="accuracy", reaches=0.9)
     cells = tuple(Cell(name, {"label": name}, take, None, None, None) for name in names)
     of = Published("f", "p", "t", "s", "", "", False, "", cells, ())
     measured = {name: Measured(own, dict.fromkeys(own, 20)) for name, own in zip(names, values, strict=True)}
@@ -398,4 +400,4 @@ def test_claims_that_nothing_could_decide_are_refused(tmp_path, claim, said):
 
 def test_rounds_to_a_target_are_taken_from_a_curve():
     with pytest.raises(SpecError, match="unknown"):
-        read_take("round_to_target", "take")
+        read_quantity("round_to_target", "take")

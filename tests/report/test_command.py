@@ -3,14 +3,14 @@ import sys
 
 import pytest
 
-from cfljax.commands import command
+from cfljax.commands import process
 from cfljax.commands.report import parser, run
 from cfljax.store import Store
 from tests.report import synthetic
 
 
 def call(*words):
-    return command.main(run, parser(), [str(w) for w in words])
+    return process.main(run, parser(), [str(w) for w in words])
 
 
 def test_the_table_is_printed_and_the_files_are_written(tmp_path, capsys):

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import ttest_rel
 
 from cfljax.report import tables
-from cfljax.report.compare import COLUMNS, holm, paired_t, rows
-from cfljax.report.gather import collect
+from cfljax.report.comparison import COLUMNS, holm, paired_t, rows
+from cfljax.report.configurations import collect
 from cfljax.store import Store
 from tests.report import synthetic
 

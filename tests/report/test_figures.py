@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cfljax.report import figures, write
-from cfljax.report.content import read
 from cfljax.report.curves import MOST_CURVES, Band
-from cfljax.report.embed import COLOURS, DASHES, styles
+from cfljax.report.page_data import COLOURS, DASHES, styles
+from cfljax.report.report_data import read
 from cfljax.store import Store
 from tests.report import synthetic
 
@@ -77,7 +77,7 @@ def test_a_legend_of_many_curves_has_room():
     band = Band(*(np.arange(3.0) for _ in Band._fields))
     each = SimpleNamespace(history={"accuracy": band})
     with matplotlib.rc_context(figures.STYLE):
-        figure = figures._over_rounds("accuracy", "accuracy")(SimpleNamespace(drawn=drawn, curves=[each] * MOST_CURVES))
+        figure = figures._history("accuracy", "accuracy")(SimpleNamespace(drawn=drawn, curves=[each] * MOST_CURVES))
         figure.canvas.draw()
     box = figure.legends[0].get_window_extent()
     assert [text.get_text() for text in figure.legends[0].get_texts()] == names

@@ -8,11 +8,11 @@ import re
 import numpy as np
 import pytest
 
-from cfljax.report import detail, write
 from cfljax.report import page as page_module
-from cfljax.report.content import read
+from cfljax.report import run_pictures, write
 from cfljax.report.curves import MOST_CURVES
 from cfljax.report.page import page
+from cfljax.report.report_data import read
 from cfljax.store import Store
 from tests.report import synthetic
 
@@ -167,9 +167,9 @@ def test_a_target_is_counted_anew(tmp_path):
 def test_clusters_have_the_colour_of_their_group(tmp_path):
     labels = np.array([[7, 7, 7, 2, 2, 2, 2, -1]])
     group = np.array([1, 1, 0, 0, 0, 0, 1, 1])
-    colour = detail._colours(labels, group)
+    colour = run_pictures._colours(labels, group)
     assert colour == {2: 0, 7: 1}
-    table, clusters, groups = detail.contingency(labels[0], group)
+    table, clusters, groups = run_pictures.contingency(labels[0], group)
     assert table.tolist() == [[3, 1], [1, 2]] and clusters.tolist() == [2, 7] and groups.tolist() == [0, 1]
 
 
@@ -197,14 +197,14 @@ def test_pictures_know_the_order_of_the_clients(tmp_path):
 )
 def test_what_a_matrix_is(name, shape, evaluations, wanted):
     values = np.random.default_rng(0).standard_normal(shape)
-    assert detail.is_matrix(name, values, evaluations) == wanted
+    assert run_pictures.is_matrix(name, values, evaluations) == wanted
 
 
 def test_a_snapshot_of_some_clients_is_ordered_by_their_clusters(tmp_path):
     founders = np.array([4, 2, 0, 1], np.int32)
     square = np.arange(16, dtype=np.float32).reshape(4, 4)
     synthetic.add(Store(tmp_path), "a", 0, own={"edc": square, "founders": founders})
-    matrix = read([tmp_path]).details[0].matrices[0]  # groups 1, 2, 0, 1
+    matrix = read([tmp_path]).pictures[0].matrices[0]  # groups 1, 2, 0, 1
     assert matrix.values.tolist() == square[np.ix_([2, 3, 0, 1], [2, 3, 0, 1])].tolist()
     assert matrix.colours.tolist() == [0, 1, 1, 2]
 
@@ -213,10 +213,10 @@ def test_the_plane_of_an_embedding():
     rng = np.random.default_rng(0)
     flat = rng.standard_normal((20, 2)) * [5, 1]
     turned, _ = np.linalg.qr(rng.standard_normal((4, 4)))
-    found = detail.plane(flat @ turned[:2])
+    found = run_pictures.plane(flat @ turned[:2])
     distances = lambda points: np.linalg.norm(points[:, None] - points[None], axis=-1)  # noqa: E731
     np.testing.assert_allclose(distances(found), distances(flat), atol=1e-9)
-    assert detail.plane(np.zeros((3, 1))).shape == detail.plane(np.full((3, 5), np.nan)).shape == (3, 2)
+    assert run_pictures.plane(np.zeros((3, 1))).shape == run_pictures.plane(np.full((3, 5), np.nan)).shape == (3, 2)
 
 
 def test_the_files_of_a_report(tmp_path):

@@ -5,8 +5,8 @@ import re
 import numpy as np
 
 from cfljax.report import tables
-from cfljax.report.compare import rows
-from cfljax.report.gather import collect
+from cfljax.report.comparison import rows
+from cfljax.report.configurations import collect
 from cfljax.results.result import Results
 from cfljax.store import Store
 from tests.report import synthetic

@@ -9,7 +9,7 @@ import time
 import pytest
 
 import cfljax
-from cfljax.commands import command
+from cfljax.commands import process
 from cfljax.commands.load import parser as load_parser
 from cfljax.commands.load import run as load_command
 from cfljax.commands.sweep import parser as sweep_parser
@@ -54,7 +54,7 @@ def test_runs_of_an_earlier_spec_are_not_logged_under_the_name_of_this_one(folde
     made = Feed(folder, ["jsonl"], {"name": "now", "units": ["run1"]}, say=pytest.fail)
     assert made.feed() == 1 and {(line["sweep"], line["run"]) for line in lines(folder)} == {("now", "run1")}
     Store(folder).write_plan({"name": "then", "units": ["run1"]})
-    assert command.main(load_command, load_parser(), [str(folder), "--log", "jsonl"]) == 0 and len(lines(folder)) == 4
+    assert process.main(load_command, load_parser(), [str(folder), "--log", "jsonl"]) == 0 and len(lines(folder)) == 4
 
 
 def test_runs_are_logged_with_what_varies_in_the_sweep_that_logs_them(tmp_path):
@@ -64,11 +64,11 @@ def test_runs_are_logged_with_what_varies_in_the_sweep_that_logs_them(tmp_path):
     for rates, flags in (("0.1", []), ("0.1,0.2", ["--log", "jsonl"])):
         spec = [f"--set=train.lr={rates}", "--set=train.rounds=1", *flags, "--workers=1", "--quiet", "--no-report"]
         (tmp_path / "spec.toml").write_text("".join(f"{key} = {show(value)}\n" for key, value in small.items()))
-        assert command.main(sweep_command, sweep_parser(), [str(tmp_path / "spec.toml"), "--out", str(tmp_path / "r"), *spec]) == 0
+        assert process.main(sweep_command, sweep_parser(), [str(tmp_path / "spec.toml"), "--out", str(tmp_path / "r"), *spec]) == 0
     logged = {line["run"]: line.get("train.lr") for line in lines(tmp_path / "r")}
     assert sorted(logged.values()) == [0.1, 0.2]
     shutil.rmtree(tmp_path / "r" / "logs")
-    assert command.main(load_command, load_parser(), [str(tmp_path / "r"), "--log", "jsonl"]) == 0
+    assert process.main(load_command, load_parser(), [str(tmp_path / "r"), "--log", "jsonl"]) == 0
     assert {line["run"]: line.get("train.lr") for line in lines(tmp_path / "r")} == logged
 
 

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from cfljax.commands import command
+from cfljax.commands import process
 from cfljax.commands.load import parser, run
 from cfljax.results.result import Results
 from cfljax.store import Store
@@ -20,7 +20,7 @@ def folder(tmp_path):
 
 
 def load(folder, *flags):
-    return command.main(run, parser(), [str(folder), *map(str, flags)])
+    return process.main(run, parser(), [str(folder), *map(str, flags)])
 
 
 def test_a_row_per_run_as_csv_and_as_parquet(folder, tmp_path):

@@ -11,8 +11,8 @@ from cfljax.config import identity, read_spec
 from cfljax.config.identity import Change
 from cfljax.data import SOURCES, reads_files
 from cfljax.models import MODELS
-from cfljax.report.content import read
 from cfljax.report.page import page
+from cfljax.report.report_data import read
 from cfljax.results.result import Results
 from cfljax.store import OlderWarning, Store, older
 from tests.store.helpers import make_arrays, make_record

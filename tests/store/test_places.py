@@ -2,7 +2,7 @@
 
 import pytest
 
-from cfljax.report.gather import collect
+from cfljax.report.configurations import collect
 from cfljax.results.result import Results
 from cfljax.store import Store
 from cfljax.store.places import by_contents

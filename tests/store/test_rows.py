@@ -10,8 +10,8 @@ import cfljax
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.report import tables
-from cfljax.report.compare import rows as table_of
-from cfljax.report.gather import collect
+from cfljax.report.comparison import rows as table_of
+from cfljax.report.configurations import collect
 from cfljax.results.result import Results
 from cfljax.store import Store
 from tests.report import synthetic

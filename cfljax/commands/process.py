@@ -1,4 +1,4 @@
-"""What all commands share: exit codes, one-line errors, signals."""
+"""How every command runs as a process: its exit code, its errors in one line, its answer to signals."""
 
 from __future__ import annotations
 
@@ -13,34 +13,33 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import NoReturn, TextIO
 
 from cfljax.errors import CfljaxError
 
 INTERRUPTED, TERMINATED = 130, 143
 PATIENCE = 4.0
-"""Seconds between a signal and the end of the process, whatever it is doing."""
-
-
-MOMENT = 0.05
-"""Seconds until a signal that came at a bad moment is answered."""
+"""Seconds after which a signal ends the process even in the middle of a computation."""
+RETRY_AFTER = 0.05
+"""Seconds until a signal is tried again that arrived while an exception could not be raised."""
 
 
 class Terminated(BaseException):
-    """SIGTERM, raised where the program stands so that files are left whole."""
+    """The process received SIGTERM. Raised where the program stands, so that open files are closed on the way out."""
 
 
-_told: list[str] = []
+_warned_of_cache: list[str] = []
+"""The warning about the compilation cache, once it has been printed."""
 RAISED: dict[int, type[BaseException]] = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
 
 
 def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
-    """The exit code of a command: parsed, run, and its mistakes told in one line on standard error."""
-    before = {number: signal.signal(number, _answer) for number in RAISED}  # also where a shell starts us in the background
+    """Parse the arguments, run the command, and return its exit code. An error is one line on standard error."""
+    before = {number: signal.signal(number, _answer) for number in RAISED}  # replaces SIG_IGN, too, as in background jobs
     _end_soon_after_signals()
-    others, sys.unraisablehook = sys.unraisablehook, _once_more
-    plain, warnings.showwarning = warnings.showwarning, _warn
-    take_any_terminal()
+    unraisablehook, sys.unraisablehook = sys.unraisablehook, _raise_again
+    showwarning, warnings.showwarning = warnings.showwarning, _warn
+    replace_unknown_characters()
     try:
         return _carry_out(run, parser, arguments)
     except CfljaxError as error:
@@ -51,7 +50,7 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
         _end("stopped; start the same command again to go on", INTERRUPTED)
     except Terminated:
         _end("terminated; start the same command again to go on", TERMINATED)
-    except BrokenPipeError:  # the reader of our output has gone: not our mistake
+    except BrokenPipeError:  # the program that reads the output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except MemoryError:
@@ -65,20 +64,20 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
             raise
         return _say(f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {' '.join(str(error).split())}", 2)
     finally:
-        sys.unraisablehook, warnings.showwarning = others, plain
-        for number, handler in before.items():  # what is raised while Python ends would only be shown
+        sys.unraisablehook, warnings.showwarning = unraisablehook, showwarning
+        for number, handler in before.items():  # an exception while Python shuts down would only print a traceback
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-def take_any_terminal() -> None:
-    """One that knows no dashes, or no other alphabet, gets question marks."""
+def replace_unknown_characters() -> None:
+    """Print question marks for characters that the encoding of the terminal lacks, in place of an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 def _carry_out(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
-    """What a signal may break off: `main` around it catches what is raised here."""
+    """The part of `main` that a signal may interrupt: `main` catches the exceptions that `_answer` raises in here."""
     return run(parser.parse_args(arguments))
 
 
@@ -90,13 +89,13 @@ def _warn(
     file: TextIO | None = None,  # noqa: ARG001 (as in the module warnings)
     line: str | None = None,
 ) -> None:
-    """Our warnings in one line; those of libraries as Python shows them, but for what JAX says of each program it cannot keep."""
+    """Print warnings of cfljax in one line, JAX's warnings about its compilation cache once, and others as Python does."""
     if "persistent compilation cache" in str(message):
         why = str(message).partition(": ")[2]
         line = f"cfljax: $CFLJAX_CACHE holds compiled programs that cannot be read or written, which are compiled again: {why}"
-        if not _told:
+        if not _warned_of_cache:
             print(line, file=sys.stderr, flush=True)
-        _told.append(line)
+        _warned_of_cache.append(line)
     elif category.__module__.startswith("cfljax"):
         print(f"cfljax: {message}", file=sys.stderr, flush=True)
     else:
@@ -104,10 +103,10 @@ def _warn(
 
 
 def _end(message: str, code: int) -> NoReturn:
-    """End at once: an orderly exit would wait for what the device is still computing. Files have been closed on the way here."""
+    """Exit at once. An orderly exit would wait for the computation on the device; files have been closed on the way here."""
     if threading.current_thread() is threading.main_thread():
         for number in (*RAISED, *([signal.SIGALRM] if hasattr(signal, "SIGALRM") else [])):
-            signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C has nothing to add
+            signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C changes nothing
     if "CFLJAX_WORKER" not in os.environ:
         _say(message, code)
     with contextlib.suppress(OSError):
@@ -116,10 +115,10 @@ def _end(message: str, code: int) -> NoReturn:
 
 
 def _answer(number: int, frame: FrameType | None) -> None:
-    """Raise where the program stands, but not inside an import: modules in C abort when their initialisation is broken off.
-    Before and after what the command does, nobody would catch it: then end at once."""
+    """Handle a signal: raise its exception where the program stands. Inside an import it is postponed, as modules written in C
+    abort when their initialisation is interrupted. Outside of `_carry_out` nobody would catch it, so the process exits."""
     while frame is not None and frame.f_code is not _carry_out.__code__:
-        if frame.f_code.co_filename.startswith("<frozen importlib") and _again(number):
+        if frame.f_code.co_filename.startswith("<frozen importlib") and _retry(number):
             return
         frame = frame.f_back
     if frame is None:
@@ -127,26 +126,26 @@ def _answer(number: int, frame: FrameType | None) -> None:
     raise RAISED[number]
 
 
-def _again(number: int) -> bool:
-    """Answer the signal a moment later, where the system has timers."""
+def _retry(number: int) -> bool:
+    """Handle the signal again in RETRY_AFTER seconds; False where the system has no timers."""
     if not hasattr(signal, "setitimer"):
         return False
     signal.signal(signal.SIGALRM, lambda _, frame: _answer(number, frame))
-    signal.setitimer(signal.ITIMER_REAL, MOMENT)
+    signal.setitimer(signal.ITIMER_REAL, RETRY_AFTER)
     return True
 
 
-def _once_more(lost: sys.UnraisableHookArgs) -> None:
-    """What is raised inside a callback of the garbage collector or a destructor is lost there, without effect."""
+def _raise_again(lost: sys.UnraisableHookArgs) -> None:
+    """Handle a signal again whose exception was lost: Python drops what is raised in a destructor or a garbage collection."""
     for number, kind in RAISED.items():
-        if lost.exc_type is kind and _again(number):
+        if lost.exc_type is kind and _retry(number):
             return
     sys.__unraisablehook__(lost)
 
 
 def _end_soon_after_signals() -> None:
-    """Python answers a signal when the compiled program it waits for returns. Where that takes too long, a thread ends the
-    process: nothing that was committed can be lost by it."""
+    """Start a thread that ends the process PATIENCE seconds after a signal. Python itself handles a signal only when the
+    compiled program that it waits for returns. Committed results are not lost."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
@@ -165,23 +164,3 @@ def _end_soon_after_signals() -> None:
 def _say(message: str, code: int) -> int:
     print(f"cfljax: {message}", file=sys.stderr, flush=True)
     return code
-
-
-def parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
-    """An argument parser whose help ends in examples; wrong flags exit with 2, in one line."""
-    made = _Parser(prog=f"python -m cfljax.{name}", description=about, epilog=f"examples:\n{examples}", add_help=True)
-    made.formatter_class = argparse.RawDescriptionHelpFormatter
-    return made
-
-
-def fraction(text: str) -> float:
-    """The type of a flag that takes an accuracy."""
-    value = float(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text}: an accuracy is a fraction above 0 and up to 1, as in 0.9")
-    return value
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> Any:
-        self.exit(2, f"{self.prog}: {message}; see --help\n")

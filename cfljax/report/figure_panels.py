@@ -1,35 +1,42 @@
-"""Figures for papers that have a small panel per configuration."""
+"""Enters: ReportData. Leaves: the matplotlib figures that have a small panel for each configuration."""
 
 from __future__ import annotations
 
 import colorsys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from cfljax.report.content import Content
-from cfljax.report.detail import Confusion, Detail, Matrix, Picture, Scatter
+from cfljax.report.report_data import ReportData
+from cfljax.report.run_pictures import Confusion, Matrix, Picture, RunPictures, Scatter
 
-GROUPS = ("#0072b2", "#d55e00", "#009e73", "#c4629b", "#dd9500", "#3fa7e0", "#882255", "#6f7787")
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Panel = TypeVar("Panel", Confusion, Matrix, Picture, Scatter)
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c4629b", "#dd9500", "#3fa7e0", "#882255", "#6f7787")
 NONE = "#c9ced8"
 MARKS = "os^Dvx"
 ACROSS = 4
+"""The most panels beside each other."""
 MOST_PANELS = 12
 
 
 def shade(number: int) -> str:
-    """The colour of a cluster or group: the page's, as far as those go, then others around the circle."""
+    """The colour of a cluster or group: one of COLOURS, then others around the colour circle; grey for −1."""
     if number < 0:
         return NONE
-    if number < len(GROUPS):
-        return GROUPS[number]
+    if number < len(COLOURS):
+        return COLOURS[number]
     red, green, blue = colorsys.hls_to_rgb(round(number * 137.508) % 360 / 360, (0.48, 0.62, 0.38)[number % 3], 0.55)
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
 
 
 def _coloured(numbers: np.ndarray) -> np.ndarray:
-    """Numbers of colours [...] as RGB [..., 3]."""
+    """f64[..., 3]: numbers of colours i32[...] as RGB."""
     from matplotlib.colors import to_rgb
 
     known, at = np.unique(numbers, return_inverse=True)
@@ -37,41 +44,44 @@ def _coloured(numbers: np.ndarray) -> np.ndarray:
 
 
 def _grid(
-    content: Content, pick: Callable[[Detail], Sequence[Any]], draw: Callable[[Any, Any], None], side: tuple[float, float]
-) -> Any:
-    """The first MOST_PANELS pictures of a kind beside each other; None when there are none."""
+    content: ReportData,
+    kind: Callable[[RunPictures], Sequence[Panel | None]],
+    draw: Callable[[Axes, Panel], None],
+    side: tuple[float, float],
+) -> Figure | None:
+    """The first MOST_PANELS pictures of a kind beside each other, each of `side` inches; None when there are none."""
     from matplotlib.figure import Figure
 
-    found = [
+    chosen = [
         (configuration.name, each)
-        for configuration, detail in zip(content.drawn, content.details, strict=True)
-        if detail is not None
-        for each in pick(detail)
+        for configuration, pictures in zip(content.drawn, content.pictures, strict=True)
+        if pictures is not None
+        for each in kind(pictures)
         if each is not None
     ][:MOST_PANELS]
-    if not found:
+    if not chosen:
         return None
-    across = min(ACROSS, len(found))
-    down = -(-len(found) // across)
+    across = min(ACROSS, len(chosen))
+    down = -(-len(chosen) // across)
     figure = Figure(figsize=(max(2.4, side[0] * across), side[1] * down))
     panels = figure.subplots(down, across, squeeze=False).ravel()
-    for axes, (name, each) in zip(panels, found, strict=False):
+    for axes, (name, each) in zip(panels, chosen, strict=False):
         own = getattr(each, "name", "")
         title = f"{name}, {own}" if own else name
         axes.set_title((title if len(title) <= 30 else title[:29] + "…").replace("$", r"\$"))
         axes.grid(False)
         draw(axes, each)
-    for axes in panels[len(found) :]:
+    for axes in panels[len(chosen) :]:
         axes.set_axis_off()
     return figure
 
 
-def assignment(content: Content) -> Any:
+def assignment(content: ReportData) -> Figure | None:
     """Clusters over rounds, a row per client, with the true groups as a strip."""
     return _grid(content, lambda d: [d.picture], _assignment, (1.8, 1.9))
 
 
-def _assignment(axes: Any, p: Picture) -> None:
+def _assignment(axes: Axes, p: Picture) -> None:
     rows, columns = p.colours.shape
     axes.imshow(_coloured(p.colours), aspect="auto", extent=(-0.5, columns - 0.5, rows, 0))
     strip = max(columns * 0.05, 0.2)
@@ -83,12 +93,12 @@ def _assignment(axes: Any, p: Picture) -> None:
     axes.set_xlabel("round")
 
 
-def confusion(content: Content) -> Any:
-    """Found clusters (rows) and true groups (columns)."""
+def confusion(content: ReportData) -> Figure | None:
+    """The number of clients in each cluster (rows) and true group (columns)."""
     return _grid(content, lambda d: [d.confusion], _confusion, (1.8, 1.8))
 
 
-def _confusion(axes: Any, p: Confusion) -> None:
+def _confusion(axes: Axes, p: Confusion) -> None:
     axes.imshow(p.table, cmap="Blues", vmin=0, aspect="auto")
     axes.set_xticks(range(len(p.groups)), p.groups)
     axes.set_yticks(range(len(p.clusters)), p.clusters)
@@ -100,15 +110,13 @@ def _confusion(axes: Any, p: Confusion) -> None:
                 axes.text(g, k, str(count), ha="center", va="center", fontsize=7, color="white" if count > half else "black")
 
 
-def similarity(content: Content) -> Any:
-    """Matrices between clients, in the order of the found clusters."""
+def similarity(content: ReportData) -> Figure | None:
+    """Matrices between clients, in the order of the clusters."""
     return _grid(content, lambda d: d.matrices, _similarity, (2.1, 1.9))
 
 
-def _similarity(axes: Any, p: Matrix) -> None:
-    beside = p.values[~np.eye(len(p.values), dtype=bool)]
-    finite = beside[np.isfinite(beside)]
-    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+def _similarity(axes: Axes, p: Matrix) -> None:
+    low, high = p.range
     image = axes.imshow(p.values, vmin=low, vmax=high if high > low else low + 1, cmap="viridis")
     axes.figure.colorbar(image, ax=axes, shrink=0.8)
     for edge in np.flatnonzero(np.diff(p.colours)):
@@ -117,13 +125,15 @@ def _similarity(axes: Any, p: Matrix) -> None:
     axes.set(xticks=[], yticks=[])
 
 
-def embedding(content: Content) -> Any:
-    """Clients as points: colour by true group, shape by found cluster."""
+def embedding(content: ReportData) -> Figure | None:
+    """Clients as points: colour by true group, shape by cluster."""
     return _grid(content, lambda d: d.scatters, _embedding, (2.4, 2.2))
 
 
-def _embedding(axes: Any, p: Scatter) -> None:
+def _embedding(axes: Axes, p: Scatter) -> None:
     for colour in np.unique(p.colours):
         here = p.colours == colour
         mark = MARKS[max(int(colour), 0) % len(MARKS)]
-        axes.scatter(*p.points[here].T, c=_coloured(p.groups[here]), marker=mark, s=14, linewidths=0.8, alpha=0.8)
+        axes.scatter(
+            p.points[here, 0], p.points[here, 1], c=_coloured(p.groups[here]), marker=mark, s=14, linewidths=0.8, alpha=0.8
+        )

@@ -1,20 +1,21 @@
-"""Means over seeds, the best of each column, and which rows cannot be told from it."""
+"""Enters: configurations. Leaves: the rows of the comparison table: means over seeds, the best of each column, and its tests."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from cfljax.report.gather import Configuration, Unit
+from cfljax.registry.options import Value
+from cfljax.report.configurations import Configuration, Unit
 
 LEVEL = 0.05
-"""Of the test."""
+"""The significance level of the tests."""
 FEWEST = 3
-"""Seeds in common with the best below which nothing is tested."""
+"""The fewest seeds in common with the best row for a test."""
 
 
 class Column(NamedTuple):
@@ -23,9 +24,9 @@ class Column(NamedTuple):
     key: str
     heading: str
     value: Callable[[Unit], float]
-    """NaN where the run has none."""
+    """The quantity of a run; NaN where the run has none."""
     kind: str = "percent"
-    """How it is written: percent, score, count, bytes or seconds."""
+    """How it is printed: percent, score, count, bytes or seconds."""
     better: int = 1
     """1: the higher the better, −1: the lower, 0: neither is marked."""
 
@@ -35,13 +36,13 @@ class Cell(NamedTuple):
 
     mean: float
     std: float | None
-    """Of a sample; None of fewer than two runs."""
+    """Standard deviation of a sample; None for fewer than two runs."""
     n: int
     total: int
-    """Runs that ended well, of which `n` have the quantity."""
+    """The number of runs that are done; `n` of them have the quantity."""
     best: bool = False
     p: float | None = None
-    """Against the best, corrected; None: not tested."""
+    """The corrected p value of the test against the best; None: not tested."""
 
     @property
     def tied(self) -> bool:
@@ -50,10 +51,11 @@ class Cell(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One configuration."""
+    """The quantities of one configuration."""
 
     configuration: Configuration
     cells: dict[str, Cell]
+    """By the key of the column."""
 
 
 def _summary(name: str) -> Callable[[Unit], float]:
@@ -65,11 +67,11 @@ def _bytes(unit: Unit) -> float:
 
 
 def seconds(unit: Unit) -> float:
-    """Compiling, training and evaluating."""
+    """The seconds that a run took: compiling, training and evaluating; NaN if they are not recorded."""
     return math.fsum(_number(v) for v in unit.record["timings"].values()) if unit.record["timings"] else math.nan
 
 
-def _number(value: Any) -> float:
+def _number(value: Value) -> float:
     return math.nan if value is None else float(value)
 
 
@@ -90,35 +92,35 @@ COLUMNS = (
 )
 TARGETS = ("round_to_target", "bytes_to_target")
 APART = ("accuracy_train_clients_last", "accuracy_test_clients_last")
-"""Where some clients never train."""
+"""Columns for data sets in which some clients never train."""
 
 
 def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = COLUMNS) -> list[Row]:
-    """A row per configuration, with the best of each block marked and the others tested against it. The columns about a
-    target are there when a run has reached one, those of clients that never train when there are such clients."""
-    made = [Row(configuration, {}) for configuration in configurations]
+    """A row per configuration, with the best of each block marked and the others tested against it. Columns about a
+    target are left out if no run has reached one, and those of APART if all clients train."""
+    table = [Row(configuration, {}) for configuration in configurations]
     blocks: dict[str, list[Row]] = {}
-    for row in made:
+    for row in table:
         blocks.setdefault(row.configuration.block, []).append(row)
     for column in columns:
-        if column.key in (*TARGETS, *APART) and not _any(made, column):
+        if column.key in (*TARGETS, *APART) and not _any(table, column):
             continue
         for block in blocks.values():
             _fill(block, column)
-    return made
+    return table
 
 
-def _any(made: list[Row], column: Column) -> bool:
-    return any(math.isfinite(column.value(unit)) for row in made for unit in row.configuration.by_status("done"))
+def _any(table: list[Row], column: Column) -> bool:
+    return any(math.isfinite(column.value(unit)) for row in table for unit in row.configuration.by_status("done"))
 
 
 def _fill(block: list[Row], column: Column) -> None:
-    """The cells of one column in the rows of one block."""
-    found = []
+    """Set the cells of one column in the rows of one block."""
+    by_seed = []
     for row in block:
         done = row.configuration.by_status("done")
         values = {key: v for key, unit in _keyed(done) if math.isfinite(v := column.value(unit))}
-        found.append(values)
+        by_seed.append(values)
         row.cells[column.key] = Cell(*mean_and_deviation(values.values()), len(values), len(done))
     cells = [row.cells[column.key] for row in block]
     whole = [i for i, cell in enumerate(cells) if cell.n and cell.n == cell.total]
@@ -126,14 +128,14 @@ def _fill(block: list[Row], column: Column) -> None:
         return
     best = max(whole, key=lambda i: column.better * cells[i].mean)
     others = [i for i in whole if cells[i].mean != cells[best].mean]
-    tested = {i: p for i in others if (p := _paired(found[i], found[best])) is not None}
+    tested = {i: p for i in others if (p := _paired(by_seed[i], by_seed[best])) is not None}
     corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
     for i in whole:
         block[i].cells[column.key] = cells[i]._replace(best=i not in others, p=corrected.get(i))
 
 
 def _keyed(units: Iterable[Unit]) -> Iterator[tuple[tuple[int, int], Unit]]:
-    """Each with its seed, and how many with that seed came before: no run takes another's place."""
+    """((seed, number of earlier runs with this seed), run): the key distinguishes runs that share a seed."""
     often: Counter[int] = Counter()
     for unit in units:
         yield (unit.seed, often[unit.seed]), unit
@@ -148,7 +150,7 @@ def _paired(one: dict[tuple[int, int], float], other: dict[tuple[int, int], floa
 
 
 def paired_t(one: Sequence[float], other: Sequence[float]) -> float:
-    """Two-sided p of a paired t-test. Differences that are all the same leave no doubt: 1 where they are zero, else 0."""
+    """Two-sided p of a paired t-test. If all differences are equal, p is 1 where they are zero, else 0."""
     from scipy.special import stdtr  # scipy.stats takes half a second to import
 
     difference = np.asarray(one, np.float64) - np.asarray(other, np.float64)
@@ -168,7 +170,7 @@ def holm(values: Sequence[float]) -> list[float]:
 
 
 def mean_and_deviation(values: Iterable[float]) -> tuple[float, float | None]:
-    """Mean, and the standard deviation of a sample (None of fewer than two)."""
+    """(mean, standard deviation of a sample): NaN for no values, None for fewer than two."""
     values = list(values)
     if not values:
         return math.nan, None

@@ -1,4 +1,4 @@
-"""What becomes of a paper's claims: each is decided from the measured cells alone.
+"""Enters: a claim and the measured cells. Leaves: a verdict on the claim. The kinds of claims are decided in these ways:
 
 - `within`: every cell is within `tolerance` of its published number; in direction where at least half of them are and their order
   is much the same (Spearman's rank correlation of at least 0.8 over three cells or more).
@@ -7,9 +7,9 @@
   differences of paired seeds) on that side of 0. An interval with 0 in it decides nothing unless all of it is below a tenth of
   the effect; one seed has none. A published 0 says that the two are equal: the whole interval is within `tolerance`. Without a
   published number only the sign is claimed.
-- `reduction = [a, b]`: a needs so much less than b (a fraction, 1 − a/b, the median over seeds), and less for every seed; in
+- `reduction = [a, b]`: a needs less than b by this fraction (1 − a/b, the median over seeds), and less for every seed; in
   direction where the median is at least half of it, "less than half of the effect" from a tenth of it on. Where b never gets there
-  it counts with the rounds that were run: the reduction is then at least so much. Where neither gets there nothing was reduced.
+  it counts with the rounds that were run: the reduction is then a lower bound. Where neither gets there nothing was reduced.
 - `order`: the cells from best to worst, what never gets there with the rounds that were run: the 95 % interval of each difference
   of neighbours is above 0; in direction where that of the first and the last is. An interval of these two that has 0 in it decides
   nothing.
@@ -23,47 +23,47 @@ Runs of a small size decide what they confirm; what else they would say is "not 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from cfljax.report.published import Claim, Published
+from cfljax.report.replication.published import Claim, Published
 
 REPRODUCES, DIRECTION, PART = "reproduces", "reproduces in direction", "less than half of the effect"
 UNDECIDED, FAILS, AT_SIZE, NOT_RUN = "not decided", "does not reproduce", "not run at size", "not run"
 WORDS = (REPRODUCES, DIRECTION, PART, UNDECIDED, FAILS, AT_SIZE, NOT_RUN)
 ALIKE = 0.8
-"""Rank correlation from which two orders are much the same."""
+"""The rank correlation from which on two orders count as much the same."""
 LEVEL = 0.95
-"""Of the intervals."""
+"""The level of the confidence intervals."""
 LEAST = 0.1
-"""The share of a published effect below which it is not there."""
+"""Below this share of the published effect there is no effect."""
 
 
 class Verdict(NamedTuple):
-    """One of the words, and the numbers that it rests on."""
+    """One of WORDS, and the numbers that it rests on."""
 
     word: str
     found: str
 
 
 class Measured(NamedTuple):
-    """Of a cell."""
+    """The numbers of a cell."""
 
     values: dict[int, float]
     """Seed → number, in the published unit; inf: never reached."""
     rounds: dict[int, int] = {}
-    """Seed → how many were run, where the number is one of rounds."""
+    """Seed → the number of rounds that were run, if the quantity is a round."""
 
     @property
     def mean(self) -> float:
-        """Over seeds; NaN of none."""
+        """The mean over seeds; NaN without any."""
         return float(np.mean(list(self.values.values()))) if self.values else math.nan
 
     @property
     def deviation(self) -> float:
-        """Of a sample; NaN of fewer than two."""
+        """The standard deviation of a sample; NaN for fewer than two seeds."""
         known = list(self.values.values())
         return float(np.std(known, ddof=1)) if len(known) > 1 and np.isfinite(known).all() else math.nan
 
@@ -84,26 +84,26 @@ def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured], small
 
 def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
     known = [name for name in claim.cells if of.cell(name).published is not None]
-    there = [name for name in known if measured[name].values]
-    if 2 * len(there) < len(known):
-        return Verdict(NOT_RUN, f"{len(there)} of {len(known)} cells were run")
-    ours = np.array([measured[name].mean for name in there])
-    theirs = np.array([of.cell(name).published for name in there], np.float64)
+    run = [name for name in known if measured[name].values]
+    if 2 * len(run) < len(known):
+        return Verdict(NOT_RUN, f"{len(run)} of {len(known)} cells were run")
+    ours = np.array([measured[name].mean for name in run])
+    theirs = np.array([of.cell(name).published for name in run], np.float64)
     off = ours - theirs
     good = np.abs(off) <= claim.tolerance + 1e-9
     worst = int(np.argmax(np.abs(off)))
     if len(known) == 1:
         return Verdict(REPRODUCES if good.all() else FAILS, f"{_plain(ours[0])}; published {_plain(theirs[0])}")
-    found = f"{good.sum()} of {len(there)} within {_plain(claim.tolerance)}; farthest: {there[worst]} {_signed(off[worst])}"
-    alike = _rank_correlation(ours, theirs) if len(there) >= 3 else math.nan
+    found = f"{good.sum()} of {len(run)} within {_plain(claim.tolerance)}; farthest: {run[worst]} {_signed(off[worst])}"
+    alike = _rank_correlation(ours, theirs) if len(run) >= 3 else math.nan
     found += f"; rank correlation {alike:.2f}" if math.isfinite(alike) else ""
-    found += f"; {len(known) - len(there)} not run" if len(there) < len(known) else ""
-    word = REPRODUCES if good.all() else DIRECTION if alike >= ALIKE and 2 * good.sum() >= len(there) else FAILS
+    found += f"; {len(known) - len(run)} not run" if len(run) < len(known) else ""
+    word = REPRODUCES if good.all() else DIRECTION if alike >= ALIKE and 2 * good.sum() >= len(run) else FAILS
     return Verdict(word, found)
 
 
 def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001
-    apart = _paired(claim, measured, lambda a, b: a - b)
+    apart = _differences(claim, measured)
     if not apart:
         return Verdict(NOT_RUN, "no seed in common")
     if never := sum(not math.isfinite(value) for value in apart):
@@ -128,7 +128,7 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """Student's t interval of the mean; without an end of fewer than two values."""
+    """(low, high) of Student's t interval of the mean; infinite for fewer than two values."""
     from scipy.special import stdtrit  # scipy.stats takes half a second to import
 
     if len(values) < 2:
@@ -138,8 +138,8 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 
 def signed_difference(claim: Claim, measured: Mapping[str, Measured]) -> str:
-    """The mean over seeds of a − b, as a verdict writes it."""
-    apart = _paired(claim, measured, lambda a, b: a - b)
+    """The mean over seeds of a − b as text, with its sign."""
+    apart = _differences(claim, measured)
     return _signed(float(np.mean(apart))) if apart else "unknown"
 
 
@@ -167,7 +167,7 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
 
 
 def _share_less(a: float, b: float, ran: float) -> float:
-    """1 − a/b, where b counts with the rounds that were run if it never gets there."""
+    """1 − a/b; if b is never reached, b is the number of rounds that were run."""
     if not math.isfinite(a) or b == 0:
         return 0.0 if a == b else -math.inf
     return 1 - a / min(b, ran)
@@ -208,10 +208,10 @@ def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> 
 DECIDERS = {"within": _within, "difference": _difference, "reduction": _reduction, "order": _order, "at_least": _at_least}
 
 
-def _paired(claim: Claim, measured: Mapping[str, Measured], how: Callable[[float, float], float]) -> list[float]:
-    """`how` of the two cells, for every seed that both have."""
+def _differences(claim: Claim, measured: Mapping[str, Measured]) -> list[float]:
+    """a − b of the two cells, for every seed that both have."""
     one, other = (measured[name].values for name in claim.cells)
-    return [how(one[seed], other[seed]) for seed in one if seed in other]
+    return [one[seed] - other[seed] for seed in one if seed in other]
 
 
 def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""From results folders to configurations: the runs that differ in nothing but their seed."""
+"""Enters: results folders. Leaves: configurations, each with the runs that differ in nothing but their seed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from cfljax.registry.options import show
+from cfljax.registry.options import Table, Value, show
 from cfljax.results.frames import label_of
 from cfljax.results.result import Results
 from cfljax.store import Store
@@ -18,10 +18,10 @@ from cfljax.store.rows import rows
 
 
 class Unit(NamedTuple):
-    """A run on record, and where its arrays are."""
+    """The record of a run, and the store that has its arrays."""
 
     id: str
-    record: dict[str, Any]
+    record: Table
     store: Store
 
     @property
@@ -36,7 +36,7 @@ class Unit(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """What a row of the table, a curve and a panel stand for: one method with its options, over its seeds."""
+    """One method with its options, and its runs with different seeds: a row of the table, a curve, a panel."""
 
     folder: str
     """Name of its results folder among those of the report; "" where there is only one."""
@@ -45,48 +45,48 @@ class Configuration(NamedTuple):
     options: tuple[tuple[str, str], ...]
     """(name, value) of the options that vary, as they are shown."""
     data: tuple[tuple[str, str], ...]
-    """Those of them that belong to the data."""
+    """The options among them that belong to the data."""
     block: str
     """Equal for configurations that were trained on the same data: only those are compared."""
     units: list[Unit]
 
     @property
     def name(self) -> str:
-        """How legends call it."""
+        """The name in legends."""
         folder = (f"{self.folder}:",) if self.folder else ()
         return " ".join([*folder, self.label, *(f"{k}={v}" for k, v in self.options)])
 
     @property
     def short(self) -> str:
-        """How the rows of a block call it: without the folder and the data, which stand beside and above them."""
+        """The name in the rows of a block, where folder and data stand beside and above."""
         return " ".join([self.label, *(f"{k}={v}" for k, v in self.options if (k, v) not in self.data)])
 
     @property
     def heading(self) -> str:
-        """How its block is called; "" where the data do not vary."""
+        """The title of its block; "" where the data do not vary."""
         return " ".join(f"{k}={v}" for k, v in self.data)
 
     def by_status(self, status: str) -> list[Unit]:
-        """Its runs that ended in that way."""
+        """Its runs with this status: `done`, `diverged` or `failed`."""
         return [unit for unit in self.units if unit.status == status]
 
     @property
     def runs(self) -> str:
-        """`5`, or `5 (1 diverged)`."""
-        troubles = [f"{n} {s}" for s in ("diverged", "failed") if (n := len(self.by_status(s)))]
-        return f"{len(self.units)} ({', '.join(troubles)})" if troubles else str(len(self.units))
+        """The number of runs: `5`, or `5 (1 diverged)`."""
+        bad = [f"{n} {s}" for s in ("diverged", "failed") if (n := len(self.by_status(s)))]
+        return f"{len(self.units)} ({', '.join(bad)})" if bad else str(len(self.units))
 
 
 class Collected(NamedTuple):
-    """All that a report is about."""
+    """The configurations of all folders of a report."""
 
     title: str
     stores: list[Store]
     configurations: list[Configuration]
     planned: int
-    """Runs that the plans list, or that are there where there is no plan."""
+    """The number of runs that the plans list; of a folder without a plan, the runs that it has."""
     left_out: int
-    """Runs of earlier specs."""
+    """The number of runs of earlier specs, which no configuration has."""
 
     @property
     def units(self) -> list[Unit]:
@@ -96,16 +96,16 @@ class Collected(NamedTuple):
 
 
 def collect(folders: Sequence[str | os.PathLike[str]], target: float | None = None) -> Collected:
-    """The configurations of all folders, in the order of their plans; StoreError when one is no results folder. `target`: an
-    accuracy to count rounds and bytes to."""
+    """The configurations of all folders, in the order of their plans; StoreError if one is no results folder. `target`: the
+    accuracy to which rounds and bytes are counted."""
     distinct = list({os.path.realpath(folder): folder for folder in folders}.values())
     return combine([Results(folder, target=target) for folder in distinct])
 
 
 def combine(each: list[Results]) -> Collected:
-    """As `collect`, of results that are read already."""
+    """The configurations of results that are read already, as `collect` returns them."""
     names = _names([results.store.folder for results in each])
-    found: dict[Any, Configuration] = {}
+    configurations: dict[tuple[object, ...], Configuration] = {}
     titles: dict[str, None] = {}
     planned = 0
     shown_records = by_contents(*(results.records for results in each))
@@ -113,16 +113,16 @@ def combine(each: list[Results]) -> Collected:
         plan = results.sweep
         titles.setdefault(str(plan.get("name") or results.store.folder.absolute().name))
         planned += len(plan.get("units") or results.records)
-        asked = rows(records, plan.get("labels"))
-        shown = _shown_names(asked)
-        for record in asked:
-            made = _configuration(folder, record, shown)
-            found.setdefault(made[:-1], made).units.append(Unit(record["id"], record, results.store))
+        table = rows(records, plan.get("labels"))
+        shown = _shown_names(table)
+        for record in table:
+            new = _configuration(folder, record, shown)
+            configurations.setdefault(new[:-1], new).units.append(Unit(record["id"], record, results.store))
     left_out = sum(results.left_out for results in each)
-    return Collected(", ".join(titles), [r.store for r in each], list(found.values()), planned, left_out)
+    return Collected(", ".join(titles), [r.store for r in each], list(configurations.values()), planned, left_out)
 
 
-def _configuration(folder: str, record: dict[str, Any], shown: dict[str, str]) -> Configuration:
+def _configuration(folder: str, record: Table, shown: dict[str, str]) -> Configuration:
     options = {name: (shown[name], _plain(value)) for name, value in record["varies"].items()}
     data = tuple(pair for name, pair in options.items() if name.startswith("data."))
     table = record["config"].get("data", {})
@@ -132,20 +132,20 @@ def _configuration(folder: str, record: dict[str, Any], shown: dict[str, str]) -
 
 
 def _names(folders: list[Path]) -> list[str]:
-    """What tells the folders apart: their own names, or their whole paths where two are called the same."""
+    """Names that distinguish the folders: their last parts, or whole paths if two have the same last part; "" for only one."""
     if len(folders) == 1:
         return [""]
-    own = [folder.absolute().name for folder in folders]
-    return own if len(set(own)) == len(own) else [str(folder) for folder in folders]
+    last = [folder.absolute().name for folder in folders]
+    return last if len(set(last)) == len(last) else [str(folder) for folder in folders]
 
 
-def _shown_names(records: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Dotted name -> the last word of it, or all of it where two options end alike; `data.name` -> `data`."""
+def _shown_names(records: Iterable[Table]) -> dict[str, str]:
+    """Dotted name of an option -> its last word, or the whole name if two options share that word; `data.name` -> `data`."""
     dotted = dict.fromkeys(name for record in records for name in record["varies"])
     short = {name: name.removesuffix(".name") if name.endswith(".name") else name.split(".", 1)[-1] for name in dotted}
     often = Counter(short.values())
     return {name: word if often[word] == 1 else name for name, word in short.items()}
 
 
-def _plain(value: Any) -> str:
+def _plain(value: Value) -> str:
     return value if isinstance(value, str) else show(value)

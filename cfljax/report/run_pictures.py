@@ -1,29 +1,28 @@
-"""Pictures of one run of a configuration: who was in which cluster, and what the method measured between clients."""
+"""Enters: a configuration. Leaves: pictures of its first run: clusters of clients, and matrices and embeddings of clients."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from cfljax.report.configurations import Configuration
 from cfljax.report.curves import drawn_units, read
-from cfljax.report.gather import Configuration
 
 MOST_CLIENTS = 200
-"""Rows of the picture of clusters over rounds."""
+"""The most rows (clients) of the picture of clusters over rounds."""
 MOST_ROUNDS = 128
-"""Its columns."""
+"""The most columns (rounds) of that picture."""
 MOST_SIDE = 150
-"""Clients of a drawn matrix."""
+"""The most clients of a drawn matrix."""
 MOST_DOTS = 600
-"""Of an embedding."""
+"""The most points of a drawn embedding."""
 MOST_CLUSTERS = 24
-"""Rows and columns of a drawn confusion table; the rest is summed up."""
+"""The most rows and columns of a drawn confusion table; the last one sums up the rest."""
 MATRICES = ("similarity", "edc", "madc", "distances", "distance", "dissimilarity", "cosine", "relation")
 EMBEDDINGS = ("embedding", "points")
-WHO = ("founders", "participants", "clients", "ids")
-"""What methods call the clients that a snapshot is about."""
+CLIENT_LISTS = ("founders", "participants", "clients", "ids")
+"""Names of diagnostics that list the clients of a method's matrices and embeddings."""
 
 
 class Picture(NamedTuple):
@@ -32,11 +31,11 @@ class Picture(NamedTuple):
     rounds: np.ndarray
     """i64[E]."""
     colours: np.ndarray
-    """i32[rows, E]: number of a colour, −1 unassigned."""
+    """i32[rows, E]: the number of a colour, −1 unassigned."""
     groups: np.ndarray
     """i32[rows]: the true group, −1 unknown."""
     clients: int
-    """All there are, of which `rows` are drawn."""
+    """The number of all clients, of which `rows` are drawn."""
 
 
 class Matrix(NamedTuple):
@@ -48,8 +47,16 @@ class Matrix(NamedTuple):
     colours: np.ndarray
     """i32[n]: colours of the clients' clusters, −1 unknown."""
     ordered: bool
-    """Whether the clients are known, and so ordered by cluster."""
+    """Whether it is known which clients these are: then they are ordered by cluster."""
     clients: int
+    """The number of all clients of the matrix, of which n are drawn."""
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """(lowest, highest) finite value beside the diagonal, which has the same value for all clients."""
+        beside = self.values[~np.eye(len(self.values), dtype=bool)]
+        finite = beside[np.isfinite(beside)].astype(np.float64)
+        return (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
 
 
 class Scatter(NamedTuple):
@@ -61,7 +68,7 @@ class Scatter(NamedTuple):
     colours: np.ndarray
     groups: np.ndarray
     columns: int
-    """Of the embedding; beyond two, the points are its two principal components."""
+    """The number of columns of the embedding; above two, the points are its two principal components."""
 
 
 class Confusion(NamedTuple):
@@ -75,8 +82,8 @@ class Confusion(NamedTuple):
     """i32[K]."""
 
 
-class Detail(NamedTuple):
-    """All pictures of a configuration; None or empty where the run has nothing of the kind."""
+class RunPictures(NamedTuple):
+    """The pictures of a run; None or empty where the run has nothing of the kind."""
 
     seed: int
     picture: Picture | None
@@ -88,47 +95,47 @@ class Detail(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """Who is in which cluster in the end."""
+    """The clusters of the clients at the end."""
 
     final: np.ndarray | None
-    """i32[C], None when labels were not kept."""
+    """i32[C] clusters; None if labels were not kept."""
     group: np.ndarray | None
-    """i32[C]."""
+    """i32[C] true groups."""
     colour: dict[int, int]
     """Cluster -> number of its colour."""
 
 
-def detail(configuration: Configuration, problems: list[str]) -> Detail | None:
-    """The pictures of the first run that ended well; None when no run can be read."""
+def run_pictures(configuration: Configuration, problems: list[str]) -> RunPictures | None:
+    """The pictures of the first run that is done; None when no run can be read. Adds a line to `problems` for each damaged file."""
     for unit in drawn_units(configuration):
         arrays = read(unit, ("history/round", "diag/", "labels", "group"), problems)
         if arrays is not None:
-            return _detail(unit.seed, arrays, f"diag/{unit.record['method']}/")
+            return _pictures(unit.seed, arrays, f"diag/{unit.record['method']}/")
     return None
 
 
-def _detail(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> Detail:
-    own = {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
+def _pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> RunPictures:
+    diagnostics = {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
     rounds = arrays.get("history/round", np.zeros(0, np.int64)).astype(np.int64)
     labels = _labels(arrays.get("labels"))
     group = arrays.get("group")
     if labels is None or not labels.size:
-        return Detail(seed, None, "labels were not kept", None, *_between(own, len(rounds), Assigned(None, None, {})))
+        return RunPictures(seed, None, "labels were not kept", None, *_between(diagnostics, len(rounds), Assigned(None, None, {})))
     group = group if group is not None and group.shape == labels.shape[1:] else np.full(labels.shape[1], -1, np.int32)
     final, colour = labels[-1], _colours(labels, group)
     trivial = _trivial(labels)
     picture = None if trivial else _picture(rounds, labels, group, colour)
     confusion = None if trivial else _confusion(final, group, colour)
-    return Detail(seed, picture, trivial, confusion, *_between(own, len(rounds), Assigned(final, group, colour)))
+    return RunPictures(seed, picture, trivial, confusion, *_between(diagnostics, len(rounds), Assigned(final, group, colour)))
 
 
 def _labels(kept: np.ndarray | None) -> np.ndarray | None:
-    """i32[E, C]."""
+    """i32[E, C] clusters at each evaluation that was kept."""
     return None if kept is None else np.atleast_2d(kept).astype(np.int32)
 
 
 def _trivial(labels: np.ndarray) -> str:
-    """Why nobody wants to see these labels, or ""."""
+    """Why a picture of these labels would show nothing; "" if it shows something."""
     known = np.unique(labels[labels >= 0])
     if len(known) <= 1:
         return "one model for all" if len(known) else "nobody was assigned"
@@ -138,7 +145,7 @@ def _trivial(labels: np.ndarray) -> str:
 
 
 def contingency(labels: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(i64[K, G] clients per cluster and true group, names of the clusters, of the groups); −1 counts nowhere."""
+    """(i64[K, G] clients per cluster and true group, names of the clusters, names of the groups), without clients of label −1."""
     counted = (labels >= 0) & (group >= 0)
     clusters, row = np.unique(labels[counted], return_inverse=True)
     groups, column = np.unique(group[counted], return_inverse=True)
@@ -148,8 +155,8 @@ def contingency(labels: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _colours(labels: np.ndarray, group: np.ndarray) -> dict[int, int]:
-    """Cluster -> number of its colour: that of the true group which it mostly consists of in the end, so that a cluster and
-    its group look alike; the rest in the order of their sizes."""
+    """Cluster -> number of its colour. A cluster gets the colour of the true group that most of its final clients belong to, if no
+    other cluster has it; the other clusters get unused colours in the order of their sizes."""
     table, clusters, groups = contingency(labels[-1], group)
     colour: dict[int, int] = {}
     taken: set[int] = set()
@@ -159,10 +166,10 @@ def _colours(labels: np.ndarray, group: np.ndarray) -> dict[int, int]:
             colour[int(clusters[k])] = int(groups[g])
             taken.add(int(groups[g]))
     known, sizes = np.unique(labels[labels >= 0], return_counts=True)
-    spare = iter(number for number in range(len(known) + len(groups) + 1) if number not in taken | set(groups.tolist()))
+    unused = iter(number for number in range(len(known) + len(groups) + 1) if number not in taken | set(groups.tolist()))
     for k in known[np.argsort(-sizes, kind="stable")]:
         if int(k) not in colour:
-            colour[int(k)] = next(spare)
+            colour[int(k)] = next(unused)
     return colour
 
 
@@ -177,12 +184,12 @@ def _paint(labels: np.ndarray, colour: dict[int, int]) -> np.ndarray:
 
 
 def spaced(n: int, most: int) -> np.ndarray:
-    """At most so many of 0 … n − 1, evenly spaced, the first and the last among them."""
+    """At most `most` of the numbers 0 … n − 1, evenly spaced, the first and the last included."""
     return np.arange(n) if n <= most else np.unique(np.linspace(0, n - 1, most).round().astype(np.int64))
 
 
 def _picture(rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> Picture:
-    if len(rounds) != len(labels):  # only the last were kept
+    if len(rounds) != len(labels):  # only the last labels were kept
         rounds = rounds[-1:] if len(rounds) else np.zeros(1, np.int64)
         labels = labels[-1:]
     unknown = np.where(group < 0, group.max(initial=0) + 1, group)
@@ -215,23 +222,23 @@ def _summed_up(table: np.ndarray, names: list[str]) -> tuple[np.ndarray, list[st
     return np.concatenate([table[: MOST_CLUSTERS - 1], rest]), [*kept, f"{len(names) - len(kept)} more"]
 
 
-def _between(own: dict[str, np.ndarray], evaluations: int, assigned: Assigned) -> tuple[list[Matrix], list[Scatter]]:
+def _between(diagnostics: dict[str, np.ndarray], evaluations: int, assigned: Assigned) -> tuple[list[Matrix], list[Scatter]]:
     """The matrices and embeddings among a method's diagnostics."""
     matrices, scatters = [], []
-    for name, values in own.items():
+    for name, values in diagnostics.items():
         if values.dtype.kind != "f" or not values.size:
             continue
         if is_matrix(name, values, evaluations):
             square = (values if values.ndim == 2 else values[-1]).astype(np.float64)
-            matrices.append(_matrix(name, square, _who(own, len(square), assigned.final), assigned))
+            matrices.append(_matrix(name, square, _clients(diagnostics, len(square), assigned.final), assigned))
         elif values.ndim == 2 and any(word in name for word in EMBEDDINGS):
-            scatters.append(_scatter(name, values.astype(np.float64), _who(own, len(values), assigned.final), assigned))
+            scatters.append(_scatter(name, values.astype(np.float64), _clients(diagnostics, len(values), assigned.final), assigned))
     return matrices, scatters
 
 
 def is_matrix(name: str, values: np.ndarray, evaluations: int) -> bool:
-    """Whether it holds a number for each pair of clients: square, and called so or symmetric. (Numbers per evaluation and
-    cluster are square when there are as many clusters as evaluations.) Of several, [times, n, n], the last is drawn."""
+    """Whether a diagnostic holds a number for each pair of clients: it is square, and has a known name or is symmetric. (Numbers
+    per evaluation and cluster are square, too, if both are equally many.) Of several matrices [times, n, n] the last is drawn."""
     square = values.shape[-2:] if values.ndim in (2, 3) else (0, 1)
     if square[0] != square[1] or square[0] < 2:
         return False
@@ -240,12 +247,12 @@ def is_matrix(name: str, values: np.ndarray, evaluations: int) -> bool:
     return len(values) != evaluations or np.allclose(values, values.T, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
-def _who(own: dict[str, np.ndarray], n: int, final: np.ndarray | None) -> np.ndarray | None:
-    """Positions on the client axis of the n clients of a snapshot; None when they are not known."""
+def _clients(diagnostics: dict[str, np.ndarray], n: int, final: np.ndarray | None) -> np.ndarray | None:
+    """i64[n]: positions on the client axis of the n clients of a matrix or embedding; None if they are not known."""
     if final is None:
         return None
-    for name in WHO:
-        values = own.get(name)
+    for name in CLIENT_LISTS:
+        values = diagnostics.get(name)
         if values is not None and values.shape == (n,) and values.dtype.kind in "iu" and values.size:
             return values if values.min() >= 0 and values.max() < len(final) else None
     return np.arange(n) if n == len(final) else None
@@ -259,7 +266,7 @@ def _matrix(name: str, values: np.ndarray, who: np.ndarray | None, assigned: Ass
 
 
 def _marks(n: int, who: np.ndarray | None, assigned: Assigned) -> tuple[np.ndarray, np.ndarray]:
-    """(colours of their clusters, true groups) of the clients of a snapshot; −1 where unknown."""
+    """(i32[n] colours of the clusters, i32[n] true groups) of the clients of a matrix or embedding; −1 where unknown."""
     if who is None or assigned.final is None or assigned.group is None:
         return np.full(n, -1, np.int32), np.full(n, -1, np.int32)
     return _paint(assigned.final[who], assigned.colour), assigned.group[who].astype(np.int32)
@@ -272,7 +279,7 @@ def _scatter(name: str, values: np.ndarray, who: np.ndarray | None, assigned: As
 
 
 def plane(values: np.ndarray) -> np.ndarray:
-    """f64[n, 2]: the embedding itself, one column against the number of the client, or two principal components."""
+    """f64[n, 2]: the points to draw for an embedding of two columns, of one (beside the client's number), or of more (PCA)."""
     values = np.where(np.isfinite(values), values, 0.0)
     if values.shape[1] == 1:
         return np.column_stack([values[:, 0], np.arange(len(values))])
@@ -281,10 +288,5 @@ def plane(values: np.ndarray) -> np.ndarray:
     centred = values - values.mean(axis=0)
     left, size, right = np.linalg.svd(centred, full_matrices=False)
     signs = [1.0 if row[np.argmax(np.abs(row))] >= 0 else -1.0 for row in right[:2]]
-    found = left[:, :2] * size[:2] * signs
-    return found if found.shape[1] == 2 else np.column_stack([found, np.zeros(len(values))])
-
-
-def shown(details: Sequence[Detail | None]) -> list[Detail]:
-    """Those there are."""
-    return [each for each in details if each is not None]
+    points = left[:, :2] * size[:2] * signs
+    return points if points.shape[1] == 2 else np.column_stack([points, np.zeros(len(values))])

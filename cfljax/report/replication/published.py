@@ -1,19 +1,18 @@
-"""Published numbers: TOML files, one per table or figure, that say what was published, which runs answer it, and what was
-claimed.
+"""Enters: TOML files. Leaves: Published, one per table or figure: its numbers, the runs that measure them, and its claims.
 
     paper = "FedGroup (Duan et al. 2021)"
     title = "Table 3, MNIST-MCLR"
     sweep = "FedGroup Table 3, MNIST-MCLR"     # the name of the sweep whose runs these are
     spec = "fedgroup_table3_mnist_mclr.toml"
-    take = "accuracy_max"                      # or a table, see cfljax.report.take; a cell may have its own
+    take = "accuracy_max"                      # or a table, see cfljax.report.replication.quantity; a cell may override it
     unit = "%"                                 # published in per cent; "" as it is
-    grid = false                               # true: cells are called "column: row" and shown so
+    grid = false                               # true: cells are named "column: row" and shown as such a table
     notes = "Written by hand."
     cells = [{ name = "FedAvg", where = { label = "fedavg", "train.lr" = 0.03 }, published = 89.8, spread = 0.3 }]
 
     [[claim]]
     text = "FG-EDC beats FeSEM by 6.9 points"
-    difference = ["FG-EDC", "FeSEM"]           # or one of the kinds of cfljax.report.claims
+    difference = ["FG-EDC", "FeSEM"]           # or one of the kinds of cfljax.report.replication.claims
     published = 6.9
     tolerance = 2.0
     why = "Written by hand, where it does not reproduce."
@@ -26,35 +25,37 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from cfljax.config.read import load, one_line
 from cfljax.errors import SpecError, suggest
-from cfljax.registry.options import show
-from cfljax.report.take import Take, read_take
+from cfljax.registry.options import Table, show
+from cfljax.report.replication.quantity import Quantity, read_quantity
 
 PAGE = "page.toml"
+T = TypeVar("T")
 KINDS = ("within", "difference", "reduction", "order", "at_least")
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A number of a published table, or one of ours beside it."""
+    """A number of a published table, or a number of ours without a published one."""
 
     name: str
-    where: dict[str, Any]
-    take: Take
+    where: Table
+    """What selects its runs: `method`, `label` or the dotted name of an option -> value."""
+    take: Quantity
     published: float | None = None
     spread: float | None = None
-    labels_of: dict[str, Any] | None = None
-    """Whose clusters `take.cluster` means: the run with the same seed and data that these select."""
+    labels_of: Table | None = None
+    """What selects the run whose clusters `take.cluster` means, among those with the same seed and data."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """What a paper says about its cells."""
+    """A claim of a paper about cells of its table."""
 
     text: str
     kind: str
@@ -63,12 +64,12 @@ class Claim:
     tolerance: float = 1.0
     why: str = ""
     ours: bool = False
-    """No paper makes it."""
+    """True for a claim that no paper makes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """One table or figure."""
+    """A published table or figure."""
 
     file: str
     paper: str
@@ -77,14 +78,14 @@ class Published:
     spec: str
     unit: str
     grid: bool
-    """Show cells called `column: row` as a table of that shape."""
+    """Whether cells are named `column: row`, and shown as a table of that shape."""
     notes: str
     cells: tuple[Cell, ...]
     claims: tuple[Claim, ...]
 
     @property
     def scale(self) -> float:
-        """From our fractions to the published unit."""
+        """The factor from fractions to the published unit."""
         return 100.0 if self.unit == "%" else 1.0
 
     def cell(self, name: str) -> Cell:
@@ -94,19 +95,19 @@ class Published:
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """What stands above the tables."""
+    """The title and the text above the tables."""
 
     title: str
     text: str
 
 
 def read_published(paths: Sequence[str | os.PathLike[str]]) -> tuple[Page, list[Published]]:
-    """The files named, and those in the folders named, each once; a folder's in the order of its page.toml."""
+    """Read these files, and the files in these folders, each once; those of a folder in the order of its page.toml."""
     page, files = Page("Ours against published", ""), []
     for path in map(Path, paths):
         if path.is_dir():
-            found, listed = _folder(path)
-            page = found or page
+            head, listed = _folder(path)
+            page = head or page
             files += listed
         else:
             files.append(path)
@@ -135,7 +136,8 @@ def _folder(folder: Path) -> tuple[Page | None, list[Path]]:
     return _checked(head, read)
 
 
-def _checked(path: Path, read: Any) -> Any:
+def _checked(path: Path, read: Callable[[Path], T]) -> T:
+    """What `read` returns; the file is named in its errors."""
     try:
         return read(path)
     except SpecError as error:
@@ -148,12 +150,12 @@ def _file(path: Path) -> Published:
     unit = table.get("unit", "%")
     if unit not in ("%", ""):
         raise SpecError(f'unit = {show(unit)}: must be "%" or ""')
-    take = read_take(table.get("take", "accuracy_max"), "take")
+    take = read_quantity(table.get("take", "accuracy_max"), "take")
     cells = tuple(_cell(c, f"cells[{i}]", take) for i, c in enumerate(_tables(table, "cells")))
     names = [cell.name for cell in cells]
     for name in names:
         if names.count(name) > 1:
-            raise SpecError(f"cells: two are called {show(name)}")
+            raise SpecError(f"cells: two are named {show(name)}")
     claims = tuple(_claim(c, f"claim[{i}]", names) for i, c in enumerate(_tables(table, "claim")))
     without = {cell.name for cell in cells if cell.published is None}
     for i, claim in enumerate(claims):
@@ -164,19 +166,20 @@ def _file(path: Path) -> Published:
     return Published(path.name, paper, title, sweep, spec, unit, grid, notes, cells, claims)
 
 
-def _cell(table: dict[str, Any], where: str, take: Take) -> Cell:
+def _cell(table: Table, where: str, take: Quantity) -> Cell:
     _known(table, ("name", "where", "take", "published", "spread", "labels_of"), where)
     chosen = table.get("where")
     if not isinstance(chosen, dict) or not chosen:
         raise SpecError(f'{where}.where: must be a table that selects runs, as in {{ label = "fedavg" }}')
-    own = read_take(table["take"], f"{where}.take") if "take" in table else take
-    if own.cluster and not isinstance(table.get("labels_of"), dict):
+    if "take" in table:
+        take = read_quantity(table["take"], f"{where}.take")
+    if take.cluster and not isinstance(table.get("labels_of"), dict):
         raise SpecError(f"{where}.labels_of: must be a table that selects the runs whose clusters are meant")
     published, spread = (_number(table, key, where) for key in ("published", "spread"))
-    return Cell(_text(table, "name", where), chosen, own, published, spread, table.get("labels_of"))
+    return Cell(_text(table, "name", where), chosen, take, published, spread, table.get("labels_of"))
 
 
-def _claim(table: dict[str, Any], where: str, names: list[str]) -> Claim:
+def _claim(table: Table, where: str, names: list[str]) -> Claim:
     _known(table, ("text", "published", "tolerance", "why", "ours", *KINDS), where)
     kinds = [kind for kind in KINDS if kind in table]
     if len(kinds) != 1:
@@ -202,27 +205,27 @@ def _claim(table: dict[str, Any], where: str, names: list[str]) -> Claim:
     return Claim(text, kind, tuple(cells), published, 1.0 if tolerance is None else tolerance, why, ours)
 
 
-def _tables(table: dict[str, Any], key: str) -> list[dict[str, Any]]:
+def _tables(table: Table, key: str) -> list[Table]:
     value = table.get(key, [])
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise SpecError(f"{key} = {show(value)[:60]}: must be a list of tables")
     return value
 
 
-def _known(table: dict[str, Any], keys: Sequence[str], where: str) -> None:
+def _known(table: Table, keys: Sequence[str], where: str) -> None:
     for key in table:
         if key not in keys:
             raise SpecError(f"{where}{'.' if where else ''}{key}: there is no such key" + suggest(key, keys))
 
 
-def _text(table: dict[str, Any], key: str, where: str) -> str:
+def _text(table: Table, key: str, where: str) -> str:
     value = table.get(key)
     if not isinstance(value, str) or not value.strip():
-        raise SpecError(f"{where}{'.' if where else ''}{key}: must be a text")
+        raise SpecError(f"{where}{'.' if where else ''}{key}: must be a string")
     return value
 
 
-def _number(table: dict[str, Any], key: str, where: str) -> float | None:
+def _number(table: Table, key: str, where: str) -> float | None:
     value = table.get(key)
     if value is None:
         return None

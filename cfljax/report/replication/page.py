@@ -1,4 +1,4 @@
-"""Ours against published: from results folders and files of published numbers to one Markdown page."""
+"""Enters: results folders and files of published numbers. Leaves: a Markdown page with our numbers beside the published ones."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 import re
 from collections.abc import Sequence
 
-from cfljax.report.claims import WORDS, Measured, Verdict
-from cfljax.report.how import how, size
-from cfljax.report.measure import Section, section
-from cfljax.report.published import Cell, Claim, Page, Published, read_published
+from cfljax.report.replication.claims import WORDS, Measured, Verdict
+from cfljax.report.replication.measured import Section, section
+from cfljax.report.replication.provenance import provenance, size
+from cfljax.report.replication.published import Cell, Claim, Page, Published, read_published
 from cfljax.results.result import Results
 
 WORDED = {"accuracy_max": "maximum", "accuracy_last": "last round", "accuracy_last10": "mean of the last ten evaluations"}
-"""Quantities as the head of a table calls them."""
+"""Names of quantities in the headings of tables."""
 
 SPREAD = (
     "± is the standard deviation over seeds. It leaves out what all seeds share: the draw of who holds which data, unless the "
@@ -22,15 +22,15 @@ SPREAD = (
 )
 
 
-def against(folders: Sequence[str | os.PathLike[str]], published: Sequence[str | os.PathLike[str]]) -> str:
-    """The page, as Markdown."""
+def replication_page(folders: Sequence[str | os.PathLike[str]], published: Sequence[str | os.PathLike[str]]) -> str:
+    """The page for these results folders and these files (or folders of files) of published numbers."""
     page, files = read_published(published)
-    found: dict[str, list[Results]] = {}
+    by_sweep: dict[str, list[Results]] = {}
     for folder in folders:
         results = Results(folder)
         name = (results.store.read_plan() or {}).get("name") or results.store.folder.absolute().name
-        found.setdefault(str(name), []).append(results)
-    return render(page, [section(file, found.get(file.sweep, [])) for file in files])
+        by_sweep.setdefault(str(name), []).append(results)
+    return render(page, [section(file, by_sweep.get(file.sweep, [])) for file in files])
 
 
 def render(page: Page, sections: list[Section]) -> str:
@@ -46,7 +46,7 @@ def render(page: Page, sections: list[Section]) -> str:
 
 
 def _overview(sections: list[Section]) -> str:
-    """A row per table: how many of its paper's claims came out how. Claims of our own are not counted."""
+    """A row for each table: the number of its paper's claims with each verdict. Claims that no paper makes are not counted."""
     rows = []
     for each in sections:
         both = zip(each.published.claims, each.verdicts, strict=True)
@@ -58,13 +58,13 @@ def _overview(sections: list[Section]) -> str:
 
 
 def _anchor(heading: str) -> str:
-    """As GitHub makes it of a heading."""
+    """The anchor that GitHub gives a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _section(each: Section) -> str:
     published = each.published
-    parts = [f"### {published.title}", how(each)]
+    parts = [f"### {published.title}", provenance(each)]
     if each.units or _any_published(each):
         parts.append(_cells(each))
     if published.claims:
@@ -97,20 +97,20 @@ def _cells(each: Section) -> str:
 
 
 def _grid(each: Section) -> str:
-    """Cells called `column: row`, as a table of that shape."""
+    """Cells named `column: row`, as a table of that shape."""
     names = [cell.name.partition(": ")[::2] for cell in each.published.cells]
     columns, rows = list(dict.fromkeys(c for c, _ in names)), list(dict.fromkeys(r for _, r in names))
-    there = {cell.name: cell for cell in each.published.cells}
-    filled = [[row, *(_in_grid(each, there.get(f"{column}: {row}")) for column in columns)] for row in rows]
+    cells = {cell.name: cell for cell in each.published.cells}
+    filled = [[row, *(_in_grid(each, cells.get(f"{column}: {row}")) for column in columns)] for row in rows]
     seeds = sorted({len(measured.values) for measured in each.measured.values() if measured.values})
     about = ["maximum, last ten" if each.last_ten else _ours_is(each), *(["published in brackets"] if _any_published(each) else [])]
     unit = ["in %"] if each.published.unit == "%" else []
-    said = f"{'; '.join([*about, *unit])}; {' or '.join(map(str, seeds)) or 'no'} seed{'' if seeds == [1] else 's'}."
-    return f"{said[0].upper()}{said[1:]}\n\n" + _table(["", *columns], filled)
+    caption = f"{'; '.join([*about, *unit])}; {' or '.join(map(str, seeds)) or 'no'} seed{'' if seeds == [1] else 's'}."
+    return f"{caption[0].upper()}{caption[1:]}\n\n" + _table(["", *columns], filled)
 
 
 def _ours_is(each: Section) -> str:
-    """What our numbers are, where all accuracies are the same quantity."""
+    """The heading of our numbers; it names the quantity if all accuracies are the same one."""
     kinds = {cell.take.summary for cell in each.published.cells if cell.take.summary.startswith("accuracy")}
     return f"ours, {WORDED[kinds.pop()]}" if len(kinds) == 1 and kinds <= WORDED.keys() else "ours"
 
@@ -139,11 +139,11 @@ def _ours(measured: Measured, cell: Cell, published: Published) -> str:
 
 
 def _published(cell: Cell, of: Published) -> str:
-    """As it was published, to the last digit."""
+    """The published number with all its digits."""
     if cell.published is None:
         return "–"
-    there = [number for number in (cell.published, cell.spread) if number is not None]
-    return " ± ".join(str(number) if of.unit == "%" else f"{number:g}" for number in there)
+    numbers = [number for number in (cell.published, cell.spread) if number is not None]
+    return " ± ".join(str(number) if of.unit == "%" else f"{number:g}" for number in numbers)
 
 
 def _number(value: float, cell: Cell, published: Published, spread: float | None = None) -> str:

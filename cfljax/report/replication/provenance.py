@@ -1,4 +1,4 @@
-"""How the runs of a published table were made: the command, its size, the rounds that count, time, device and versions."""
+"""Enters: a Section. Leaves: sentences on how its runs were made: command, size, rounds that count, time, device and versions."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import shlex
 import tomllib
 
 from cfljax.registry.options import show
-from cfljax.report.compare import seconds
-from cfljax.report.measure import Section, flags_of
+from cfljax.report.comparison import seconds
+from cfljax.report.replication.measured import Section, flags_of
 from cfljax.results.result import Results
 
 SHOWN = 3
-"""Commits that are named; of more, how many there are."""
+"""The most commits that are named; of more, only their number is."""
 
 
-def how(each: Section) -> str:
-    """The command, what it ran on, and for how long."""
+def provenance(each: Section) -> str:
+    """How the runs of a section were made, in Markdown."""
     spec = each.published.spec
     if not each.units:
         return f"Not run: {_command(spec, ['size=small'])}" if spec else "Not run."
@@ -44,7 +44,7 @@ def _command(spec: str, sets: list[str]) -> str:
 
 
 def _sets(results: Results) -> tuple[list[str], str]:
-    """The flags that were laid over the spec, and what its size changes."""
+    """(the flags that the sweep was started with, what its size changes in the spec)."""
     text = results.store.read_spec() or ""
     flags = flags_of(results)
     try:
@@ -52,25 +52,25 @@ def _sets(results: Results) -> tuple[list[str], str]:
     except tomllib.TOMLDecodeError:
         sizes = {}
     chosen = [name for flag in flags if flag.startswith("size=") and (name := flag.removeprefix("size=")) in sizes]
-    said = [f"Size {name}: " + "; ".join(f"`{k} = {show(v)}`" for k, v in sizes[name].items()) for name in chosen]
-    return flags, "; ".join(said)
+    changes = [f"Size {name}: " + "; ".join(f"`{k} = {show(v)}`" for k, v in sizes[name].items()) for name in chosen]
+    return flags, "; ".join(changes)
 
 
 def size(each: Section) -> str:
-    """`small`, `full`, or `full but for seeds, train.rounds`: what the flags of the runs made of the spec."""
+    """The size of the runs and the options that flags changed: `small`, `full`, or `full but for seeds, train.rounds`."""
     if not each.units:
         return "not run"
-    found: dict[str, None] = {}
+    sizes: dict[str, None] = {}
     for results in each.folders:
         flags = _sets(results)[0]
         name = next((flag.removeprefix("size=") for flag in flags if flag.startswith("size=")), "full")
         other = [flag.partition("=")[0] for flag in flags if not flag.startswith(("size=", "method="))]
-        found[name + (f" but for {', '.join(other)}" if other else "")] = None
-    return "; ".join(found)
+        sizes[name + (f" but for {', '.join(other)}" if other else "")] = None
+    return "; ".join(sizes)
 
 
 def _last_ten(each: Section) -> str:
-    """The rounds that the mean of the last ten evaluations is over: `rounds 55 to 100`."""
+    """The rounds of the last ten evaluations: `rounds 55 to 100`; "" if no cell is a mean over them."""
     if not each.last_ten and not any(cell.take.summary == "accuracy_last10" for cell in each.published.cells):
         return ""
     spans = set()
@@ -83,12 +83,12 @@ def _last_ten(each: Section) -> str:
 
 
 def _made_by(each: Section) -> str:
-    """The versions and commits that the runs' records name; a commit is that of the folder in which the sweep was started."""
+    """The versions and commits of the runs; a commit is that of the folder in which the sweep was started."""
     known = [unit.record.get("versions", {}) for unit in each.units]
-    jax, own = (sorted({str(versions[name]) for versions in known if name in versions}) for name in ("jax", "cfljax"))
+    jax, cfljax = (sorted({str(versions[name]) for versions in known if name in versions}) for name in ("jax", "cfljax"))
     commits = list(dict.fromkeys(_commit(unit.record.get("git")) for unit in each.units))
     named = ", ".join(commits[:SHOWN]) if len(commits) <= SHOWN else f"{len(commits)} commits"
-    return f"JAX {' and '.join(jax) or 'unknown'}, cfljax {' and '.join(own) or 'unknown'}, started in a folder at {named}"
+    return f"JAX {' and '.join(jax) or 'unknown'}, cfljax {' and '.join(cfljax) or 'unknown'}, started in a folder at {named}"
 
 
 def _commit(git: dict[str, object] | None) -> str:

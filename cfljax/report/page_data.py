@@ -1,53 +1,65 @@
-"""The numbers of the figures as JSON for the page's script: rounded, bounded, and harmless inside HTML."""
+"""Enters: ReportData. Leaves: the numbers of the page's figures as JSON for its script, rounded and bounded."""
 
 from __future__ import annotations
 
 import base64
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypedDict, TypeVar
 
 import numpy as np
 
-from cfljax.report.compare import COLUMNS, mean_and_deviation
-from cfljax.report.content import Content
+from cfljax.report.comparison import COLUMNS, mean_and_deviation
+from cfljax.report.configurations import Configuration
 from cfljax.report.curves import MOST_SEEDS, Band, Curves
-from cfljax.report.detail import Matrix, shown
-from cfljax.report.gather import Configuration
+from cfljax.report.report_data import ReportData
+from cfljax.report.run_pictures import Matrix, RunPictures
 
 COLOURS, DASHES = 8, 4
+"""The number of colours, and of ways to dash a line."""
 PARTS = ("setup", "compile", "train", "eval")
-"""Of a run's seconds."""
+"""Parts of the seconds of a run."""
 FIRST = ("accuracy", "accuracy_worst10", "loss", "ari", "nmi", "purity", "clusters", "bytes")
-"""Quantities in the order in which they are offered; the rest follows."""
+"""The first quantities of the page's menu, in this order; the others follow."""
 FINAL = ("accuracy_last10", "accuracy_max", "accuracy_last", "accuracy_worst10")
 
+Picture = TypeVar("Picture")
 
-def embed(content: Content) -> str:
-    """JSON in which nothing can end the script element that it stands in."""
+
+class Final(TypedDict):
+    """A quantity over the runs of a configuration."""
+
+    mean: float | None
+    std: float | None
+    seeds: list[float | None]
+    """The number of each run."""
+
+
+def page_json(content: ReportData) -> str:
+    """The page's JSON, in which no text can end the script element that it stands in."""
     text = json.dumps(page_data(content), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def styles(content: Content) -> list[tuple[int, int]]:
-    """(colour, dash) of every drawn configuration, no two alike: a colour per method, and dashes where colours come again."""
+def styles(content: ReportData) -> list[tuple[int, int]]:
+    """(colour, dash) of every drawn configuration. Each method has a colour; equal colours are dashed differently."""
     labels = list(dict.fromkeys((c.folder, c.label) for c in content.drawn))
     every = [(colour, dash) for dash in range(DASHES) for colour in range(COLOURS)]
     free: list[tuple[int, int]] = []
-    made = []
-    for each in content.drawn:  # one method with many options: these have the colours
+    chosen = []
+    for each in content.drawn:
         free = free or list(every)
-        own = labels.index((each.folder, each.label)) % COLOURS
-        mine = [style for style in free if style[0] == own]
-        nobodys = [style for style in free if style[0] >= len(labels)]
-        made.append(((mine or nobodys or free) if len(labels) > 1 else free)[0])
-        free.remove(made[-1])
-    return made
+        colour = labels.index((each.folder, each.label)) % COLOURS
+        of_method = [style for style in free if style[0] == colour]
+        of_no_method = [style for style in free if style[0] >= len(labels)]
+        chosen.append(((of_method or of_no_method or free) if len(labels) > 1 else free)[0])  # one method: colours for its options
+        free.remove(chosen[-1])
+    return chosen
 
 
-def page_data(content: Content) -> dict[str, Any]:
-    """Plain lists and dicts; None where there is no number."""
+def page_data(content: ReportData) -> dict[str, object]:
+    """The numbers of all figures of the page; None for a number that is missing."""
     drawn = content.drawn
     return {
         "configs": [{"name": c.name, "colour": s[0], "dash": s[1]} for c, s in zip(drawn, styles(content), strict=True)],
@@ -63,52 +75,55 @@ def page_data(content: Content) -> dict[str, Any]:
                 "rounds": p.rounds.tolist(), "cells": _codes(p.colours), "groups": _codes(p.groups),
                 "about": _of(len(p.groups), p.clients), **who,
             }
-            for who, p in _each(content, lambda d: [d.picture])
+            for who, p in _pictures(content, lambda d: [d.picture])
         ],
-        "trivial": [f"{c.name} ({d.trivial})" for c, d in zip(drawn, content.details, strict=True) if d is not None and d.trivial],
+        "trivial": [f"{c.name} ({d.trivial})" for c, d in zip(drawn, content.pictures, strict=True) if d is not None and d.trivial],
         "confusions": [
             {"table": p.table.tolist(), "clusters": p.clusters, "groups": p.groups, "colours": p.colours.tolist(), **who}
-            for who, p in _each(content, lambda d: [d.confusion])
+            for who, p in _pictures(content, lambda d: [d.confusion])
         ],
-        "matrices": [{**_matrix(p), **who} for who, p in _each(content, lambda d: d.matrices)],
+        "matrices": [{**_matrix(p), **who} for who, p in _pictures(content, lambda d: d.matrices)],
         "scatters": [
             {
                 "name": p.name, "x": _numbers(p.points[:, 0]), "y": _numbers(p.points[:, 1]),
                 "colours": _codes(p.colours), "groups": _codes(p.groups), **who,
             }
-            for who, p in _each(content, lambda d: d.scatters)
+            for who, p in _pictures(content, lambda d: d.scatters)
         ],
     }  # fmt: skip
 
 
-def _each(content: Content, parts: Callable[[Any], Sequence[Any]]) -> Iterable[tuple[dict[str, int], Any]]:
-    """({config, seed}, picture) of every picture of a kind."""
-    for i, found in enumerate(content.details):
-        for each in shown([found]):
-            for part in parts(each):
-                if part is not None:
-                    yield {"config": i, "seed": each.seed}, part
+def _pictures(
+    content: ReportData, kind: Callable[[RunPictures], Sequence[Picture | None]]
+) -> Iterator[tuple[dict[str, object], Picture]]:
+    """({config: number, seed}, picture) for every picture of a kind."""
+    for number_of_config, each in enumerate(content.pictures):
+        if each is None:
+            continue
+        for picture in kind(each):
+            if picture is not None:
+                yield {"config": number_of_config, "seed": each.seed}, picture
 
 
 def _of(drawn: int, all_of_them: int) -> str:
     return f"{drawn} of {all_of_them} clients" if drawn < all_of_them else ""
 
 
-def _bands(each: Sequence[Curves], pick: Callable[[Curves], dict[str, Band]], first: Sequence[str]) -> dict[str, list[Any]]:
-    """name -> a band per configuration, or None; quantities without a finite number are left out."""
+def _bands(each: Sequence[Curves], pick: Callable[[Curves], dict[str, Band]], first: Sequence[str]) -> dict[str, list[object]]:
+    """Quantity -> a band for each configuration, None where it has none. Quantities without any finite number are left out."""
     names = dict.fromkeys(name for c in each for name, band in pick(c).items() if np.isfinite(band.mean).any())
     order = [name for name in first if name in names] + [name for name in names if name not in first]
     return {name: [_band(pick(c).get(name)) for c in each] for name in order}
 
 
-def _band(band: Band | None) -> dict[str, Any] | None:
+def _band(band: Band | None) -> dict[str, list[float | None]] | None:
     if band is None or not np.isfinite(band.mean).any():
         return None
     return {"x": _numbers(band.round), "m": _numbers(band.mean), "s": _numbers(band.std)}
 
 
-def final(configuration: Configuration, name: str) -> dict[str, Any]:
-    """{mean, std, seeds}: a quantity of the summaries at the end of the runs."""
+def final(configuration: Configuration, name: str) -> Final:
+    """A quantity of the summaries at the end of the runs."""
     column = next(c for c in COLUMNS if c.key == name)
     values = [v for unit in configuration.by_status("done") if math.isfinite(v := column.value(unit))]
     mean, std = mean_and_deviation(values)
@@ -116,32 +131,29 @@ def final(configuration: Configuration, name: str) -> dict[str, Any]:
 
 
 def timing(configuration: Configuration, part: str) -> float | None:
-    """Mean seconds of a run on one of PARTS."""
+    """The mean seconds that a run spent on one of PARTS."""
     values = [float(unit.record["timings"].get(part) or 0) for unit in configuration.units if unit.status != "failed"]
     return number(mean_and_deviation(values)[0])
 
 
-def _matrix(p: Matrix) -> dict[str, Any]:
-    codes, low, high = quantised(p.values)
+def _matrix(p: Matrix) -> dict[str, object]:
+    codes, (low, high) = quantised(p), p.range
     return {
         "name": p.name, "cells": _base64(codes), "low": number(low), "high": number(high), "colours": _codes(p.colours),
         "about": _of(len(p.values), p.clients) or ("" if p.ordered else "in the order of drawing"), "ordered": p.ordered,
     }  # fmt: skip
 
 
-def quantised(values: np.ndarray) -> tuple[np.ndarray, float, float]:
-    """(u8[n, n] with 255 for what is not finite, lowest, highest). The range is that beside the diagonal, which is the same
-    for all clients."""
-    beside = values[~np.eye(len(values), dtype=bool)]
-    finite = beside[np.isfinite(beside)].astype(np.float64)
-    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-    share = (values.astype(np.float64) - low) / (high - low or 1.0)
+def quantised(matrix: Matrix) -> np.ndarray:
+    """u8[n, n]: 0 … 254 for the values from the lowest to the highest of the matrix's range, 255 for what is not finite."""
+    low, high = matrix.range
+    share = (matrix.values.astype(np.float64) - low) / (high - low or 1.0)
     codes = np.where(np.isfinite(share), np.clip(np.nan_to_num(share), 0, 1) * 254, 255)
-    return codes.round().astype(np.uint8), low, high
+    return codes.round().astype(np.uint8)
 
 
 def _codes(colours: np.ndarray) -> str:
-    """Numbers of colours as bytes, 255 for none; there are but 250 colours."""
+    """Numbers of colours as bytes in base64: 255 for none, and the numbers modulo 250 for the others."""
     return _base64(np.where(colours < 0, 255, colours % 250).astype(np.uint8))
 
 
@@ -150,7 +162,7 @@ def _base64(values: np.ndarray) -> str:
 
 
 def number(value: float | None) -> float | None:
-    """Five digits, or None."""
+    """The number with five digits; None if it is missing or not finite."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
 
 

@@ -1,4 +1,4 @@
-"""The cells of a published table measured on the runs that they select, and its claims decided."""
+"""Enters: a published table and results folders. Leaves: a Section: each cell measured on its runs, and each claim decided."""
 
 from __future__ import annotations
 
@@ -6,44 +6,45 @@ import dataclasses
 import math
 import re
 from collections import Counter
-from typing import Any
 
 from cfljax.errors import SpecError
-from cfljax.registry.options import show
-from cfljax.report.claims import Measured, Verdict, signed_difference, verdict
-from cfljax.report.gather import Unit
-from cfljax.report.published import Cell, Claim, Published
-from cfljax.report.take import Take
+from cfljax.registry.options import Table, Value, show
+from cfljax.report.configurations import Unit
+from cfljax.report.replication.claims import Measured, Verdict, signed_difference, verdict
+from cfljax.report.replication.published import Cell, Claim, Published
+from cfljax.report.replication.quantity import Quantity
 from cfljax.results.result import Result, Results
 
-LAST = Take(summary="accuracy_last10")
+LAST_TEN = Quantity(summary="accuracy_last10")
 
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A published table with what the runs make of it."""
+    """A published table, measured."""
 
     published: Published
     folders: list[Results]
-    """Those that hold some of its runs, or none of any."""
+    """The folders that have runs of the table, and those that have no runs at all."""
     units: list[Unit]
-    """The runs that its cells use."""
+    """The runs that measure its cells."""
     measured: dict[str, Measured]
+    """By the name of the cell."""
     last_ten: dict[str, Measured]
-    """Of cells that are a maximum over rounds."""
+    """By the name of the cell, for cells that are a maximum over rounds: the mean of the last ten evaluations."""
     lost: dict[str, int]
-    """Runs of a cell that diverged or failed: they are in no mean."""
+    """By the name of the cell: the number of its runs that diverged or failed, which no mean includes."""
     verdicts: list[Verdict]
+    """On the claims of the table, in their order."""
 
     def seeds(self, name: str) -> str:
-        """How many a cell has: `3`, or `2 (1 diverged or failed)`."""
-        there, lost = len(self.measured[name].values), self.lost[name]
-        return (str(there) if there else "") + (f" ({lost} diverged or failed)" if lost else "")
+        """The number of seeds of a cell: `3`, or `2 (1 diverged or failed)`."""
+        seeds, lost = len(self.measured[name].values), self.lost[name]
+        return (str(seeds) if seeds else "") + (f" ({lost} diverged or failed)" if lost else "")
 
 
 def section(published: Published, folders: list[Results]) -> Section:
-    """Every cell measured, every claim decided."""
-    units = [unit for results in folders for unit in _called(results)]
+    """Measure every cell of the table and decide every claim."""
+    units = [unit for results in folders for unit in _labelled(results)]
     measured, last_ten, lost = {}, {}, {}
     used: dict[str, Unit] = {}
     for cell in published.cells:
@@ -53,42 +54,42 @@ def section(published: Published, folders: list[Results]) -> Section:
         used |= {unit.id: unit for unit in chosen}
         measured[cell.name] = _measured(cell, cell.take, chosen, units, published)
         if cell.take.summary == "accuracy_max":
-            last_ten[cell.name] = _measured(cell, LAST, chosen, units, published)
+            last_ten[cell.name] = _measured(cell, LAST_TEN, chosen, units, published)
     asked = [results for results in folders if not results.records or used.keys() & results.records.keys()]
     small = any(below_size(results) for results in asked if results.records)
     verdicts = [_with_last_ten(verdict(claim, published, measured, small), claim, last_ten) for claim in published.claims]
     return Section(published, asked, list(used.values()), measured, last_ten, lost, verdicts)
 
 
-def _called(results: Results) -> list[Unit]:
-    """The runs with the labels of the plan's spec: one that two rows of it share is there with the label of each."""
+def _labelled(results: Results) -> list[Unit]:
+    """The runs with the labels of the plan's spec. A run that two rows of the plan share is listed with the label of each."""
     return [Unit(row["id"], results.records[row["id"]] | {"label": row["label"]}, results.store) for row in results.rows]
 
 
-def _fitting(units: list[Unit], where: dict[str, Any]) -> list[Unit]:
-    """Those that `where` selects, each run of a folder once."""
+def _fitting(units: list[Unit], where: Table) -> list[Unit]:
+    """The runs that `where` selects, each run of a folder once."""
     return list({(unit.store.folder, unit.id): unit for unit in units if fits(unit.record, where)}.values())
 
 
 def flags_of(results: Results) -> list[str]:
-    """The flags that were laid over a folder's spec."""
+    """The `--set` flags that the sweep of a folder was started with."""
     return list(dict.fromkeys(re.findall(r"^# --set (.*)$", results.store.read_spec() or "", re.MULTILINE)))
 
 
 def below_size(results: Results) -> bool:
-    """Whether the flags make the runs smaller than the spec, which is as large as the paper's: another size, or fewer rounds."""
+    """Whether flags make the runs smaller than the spec, which is as large as the paper's: by another size or fewer rounds."""
     return any(re.match(r"size=(?!full$)|train\.(rounds|epochs|steps)=", flag) for flag in flags_of(results))
 
 
 def _with_last_ten(decided: Verdict, claim: Claim, last_ten: dict[str, Measured]) -> Verdict:
-    """A difference of two maxima says, too, what it is over the last ten evaluations."""
+    """Add to the verdict on a difference of two maxima what the difference is over the last ten evaluations."""
     if claim.kind != "difference" or not all(name in last_ten and last_ten[name].values for name in claim.cells):
         return decided
     return decided._replace(found=f"{decided.found}; last ten {signed_difference(claim, last_ten)}")
 
 
 def _finished(published: Published, name: str, fitting: list[Unit]) -> list[Unit]:
-    """Those that ended well, one per seed."""
+    """The runs that are done; SpecError if several have the same seed."""
     chosen = [unit for unit in fitting if unit.status == "done"]
     for seed, often in Counter(unit.seed for unit in chosen).items():
         if often > 1:
@@ -96,27 +97,27 @@ def _finished(published: Published, name: str, fitting: list[Unit]) -> list[Unit
     return chosen
 
 
-def fits(record: dict[str, Any], where: dict[str, Any]) -> bool:
-    """Whether a record is one of those that `where` selects."""
+def fits(record: Table, where: Table) -> bool:
+    """Whether `where` selects this record."""
     return all(_value(record, key) == wanted for key, wanted in where.items())
 
 
-def _value(record: dict[str, Any], key: str) -> Any:
-    """`method` and `label` are the record's own; a dotted key is looked up in the configuration."""
+def _value(record: Table, key: str) -> Value:
+    """The method or label of a record, or an option of its configuration by its dotted name."""
     if key in ("method", "label"):
         return record.get(key)
-    value: Any = record["config"]
+    value: Value = record["config"]
     for part in key.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value
 
 
-def _measured(cell: Cell, take: Take, chosen: list[Unit], units: list[Unit], published: Published) -> Measured:
+def _measured(cell: Cell, take: Quantity, chosen: list[Unit], units: list[Unit], published: Published) -> Measured:
     scale = published.scale if take.reaches is None else 1.0
     values = {}
     rounds = {unit.seed: unit.record["config"]["train"]["rounds"] for unit in chosen} if take.reaches is not None else {}
     for unit in sorted(chosen, key=lambda u: u.seed):
-        if take.summary:  # the record has it: its arrays are not needed
+        if take.summary:  # the record has it, so that no arrays are read
             value = take.of(Result(unit.record, {}))
         else:
             value = take.of(Result(*unit.store.read(unit.id)), _clusters_of(cell, unit, units, published))
@@ -134,5 +135,5 @@ def _clusters_of(cell: Cell, unit: Unit, units: list[Unit], published: Published
 
 
 def _same_setting(unit: Unit, units: list[Unit]) -> list[Unit]:
-    mine = unit.record["config"]
-    return [u for u in units if all(u.record["config"].get(key) == mine.get(key) for key in ("data", "model"))]
+    config = unit.record["config"]
+    return [u for u in units if all(u.record["config"].get(key) == config.get(key) for key in ("data", "model"))]

@@ -1,21 +1,21 @@
-"""What a cell of a published table stands for, taken from one run: a summary number, a point of a curve, the round in which a
-curve reaches a value, a statistic over rounds, a diagnostic, how two diagnostics are related, or a cluster's accuracy."""
+"""Enters: one run. Leaves: the number that a cell of a published table stands for: a summary quantity, a point of a curve, the
+round in which a curve reaches a value, a statistic over rounds, a diagnostic, the correlation of two diagnostics, or the accuracy
+of a cluster."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
 
 import numpy as np
 
 from cfljax.errors import SpecError, suggest
-from cfljax.registry.options import show
+from cfljax.registry.options import Table, Value, show
 from cfljax.results.result import Result
 from cfljax.store import QUANTITIES
 
-OVER: dict[str, Callable[[np.ndarray], Any]] = {
+OVER: dict[str, Callable[[np.ndarray], np.floating]] = {
     "mean": np.mean,
     "variance": np.var,
     "median": np.median,
@@ -23,12 +23,12 @@ OVER: dict[str, Callable[[np.ndarray], Any]] = {
     "min": np.min,
     "last": lambda values: values[-1],
 }
-WHICH: dict[str, Callable[..., Any]] = {"best": max, "worst": min}
+WHICH = {"best": np.argmax, "worst": np.argmin}
 
 
 @dataclasses.dataclass(frozen=True)
-class Take:
-    """One of `summary`, `history` with `at`, `over` or `reaches`, `diag`, a `correlation` of two diagnostics, or `cluster`."""
+class Quantity:
+    """One of `summary`, `history` (with `at`, `over` or `reaches`), `diag`, `correlation` (of two diagnostics) and `cluster`."""
 
     summary: str = ""
     history: str = ""
@@ -41,12 +41,12 @@ class Take:
 
     @property
     def lower_is_better(self) -> bool:
-        """Rounds until something is reached."""
+        """True for the round in which a curve reaches a value."""
         return self.reaches is not None
 
     def of(self, run: Result, clusters_of: Result | None = None) -> float:
-        """The number of a run, NaN where it has none; inf where a curve never reaches the value. `clusters_of`: the run whose
-        best or worst cluster `cluster` means."""
+        """The number of a run; NaN if it has none, inf if its curve never reaches the value. `clusters_of`: the run whose best or
+        worst cluster is meant by `cluster`."""
         if self.summary:
             value = run.summary.get(self.summary)
             return math.nan if value is None else float(value)
@@ -56,7 +56,7 @@ class Take:
             return _mean(run.diag.get(f"{run.method}/{self.diag}"))
         if self.correlation:
             return _correlation(*(run.diag.get(f"{run.method}/{name}") for name in self.correlation))
-        return _cluster_accuracy(run.client_accuracy, clusters_of, WHICH[self.cluster])
+        return _cluster_accuracy(run.client_accuracy, clusters_of, self.cluster)
 
     def _of_curve(self, history: dict[str, np.ndarray]) -> float:
         rounds, curve = history.get("round"), history.get(self.history)
@@ -78,38 +78,41 @@ def _mean(values: np.ndarray | None) -> float:
 
 
 def _correlation(one: np.ndarray | None, other: np.ndarray | None) -> float:
-    """Pearson's, over the pairs of different clients of two matrices [n, n]."""
+    """Pearson's correlation of two matrices f32[n, n], over the pairs of different clients."""
     if one is None or other is None or one.shape != other.shape or one.ndim != 2:
         return math.nan
     pairs = np.triu_indices(len(one), 1)
     return float(np.corrcoef(one[pairs], other[pairs])[0, 1])
 
 
-def _cluster_accuracy(accuracy: np.ndarray | None, of: Result | None, which: Callable[..., Any]) -> float:
-    """The mean accuracy of the clients of a cluster of the run `of`: its best or its worst, by its own clients' mean. Two runs
-    asked about it speak of the same clients."""
-    own, labels = (None, None) if of is None else (of.client_accuracy, of.labels)
-    if accuracy is None or own is None or labels is None or not accuracy.shape == own.shape == labels.shape:
+def _cluster_accuracy(accuracy: np.ndarray | None, of: Result | None, which: str) -> float:
+    """The mean of accuracy f32[C] over the clients of the best or worst cluster of the run `of`. Which cluster that is
+    depends on the accuracies in the run `of` alone, so that different runs are measured on the same clients."""
+    other, labels = (None, None) if of is None else (of.client_accuracy, of.labels)
+    if accuracy is None or other is None or labels is None or not accuracy.shape == other.shape == labels.shape:
         return math.nan
-    known = np.isfinite(accuracy) & np.isfinite(own) & (labels >= 0)
+    known = np.isfinite(accuracy) & np.isfinite(other) & (labels >= 0)
     members = [known & (labels == k) for k in np.unique(labels[known])]
-    return float(np.mean(accuracy[which(members, key=lambda chosen: np.mean(own[chosen]))])) if members else math.nan
+    if not members:
+        return math.nan
+    return float(np.mean(accuracy[members[WHICH[which]([np.mean(other[chosen]) for chosen in members])]]))
 
 
-def read_take(value: Any, where: str) -> Take:
-    """A summary quantity's name, or a table of `Take`'s fields; SpecError for anything else."""
+def read_quantity(value: Value, where: str) -> Quantity:
+    """The quantity that a file means by the name of a summary quantity, or by a table of the fields of `Quantity`. SpecError for
+    anything else; `where` is its key in the file."""
     if isinstance(value, str):
         value = {"summary": value}
     if not isinstance(value, dict):
         raise SpecError(f"{where} = {show(value)}: must be a quantity or a table")
-    known = {field.name for field in dataclasses.fields(Take)}
+    known = {field.name for field in dataclasses.fields(Quantity)}
     for key in value:
         if key not in known:
             raise SpecError(f"{where}.{key}: there is no such key" + suggest(key, known))
     kinds = [key for key in ("summary", "history", "diag", "correlation", "cluster") if key in value]
     if len(kinds) != 1:
         raise SpecError(f"{where}: give one of summary, history, diag, correlation and cluster")
-    _word(value, "summary", [name for name in QUANTITIES if name != "round_to_target"], where)  # that is history, with reaches
+    _word(value, "summary", [name for name in QUANTITIES if name != "round_to_target"], where)  # a history with `reaches` gives it
     _word(value, "over", OVER, where)
     _word(value, "cluster", WHICH, where)
     if kinds == ["history"] and sum(key in value for key in ("at", "over", "reaches")) != 1:
@@ -117,9 +120,9 @@ def read_take(value: Any, where: str) -> Take:
     pair = value.get("correlation", ())
     if kinds == ["correlation"] and (not isinstance(pair, list) or len(pair) != 2):
         raise SpecError(f"{where}.correlation = {show(pair)}: must be the names of two diagnostics")
-    return Take(**{**value, "correlation": tuple(pair)})
+    return Quantity(**{**value, "correlation": tuple(pair)})
 
 
-def _word(table: dict[str, Any], key: str, words: Any, where: str) -> None:
+def _word(table: Table, key: str, words: Collection[str], where: str) -> None:
     if key in table and table[key] not in words:
         raise SpecError(f"{where}.{key} = {show(table[key])}: unknown" + suggest(str(table[key]), words))

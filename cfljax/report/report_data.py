@@ -1,0 +1,59 @@
+"""Enters: results folders. Leaves: ReportData, all that the tables, the page and the figures show, read once."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from cfljax.report.comparison import Row, rows
+from cfljax.report.configurations import Collected, Configuration, collect, combine
+from cfljax.report.curves import Curves, chosen, curves
+from cfljax.report.run_pictures import RunPictures, run_pictures
+from cfljax.results.result import Results
+from cfljax.store import DamagedWarning, OlderWarning
+
+_SHOWN = (DamagedWarning, OlderWarning)
+"""Warnings about the folders that the report shows."""
+
+
+class ReportData(NamedTuple):
+    """The data of a report."""
+
+    collected: Collected
+    table: list[Row]
+    """One for each configuration."""
+    drawn: list[Configuration]
+    """The configurations that figures show."""
+    curves: list[Curves]
+    """For each of `drawn`."""
+    pictures: list[RunPictures | None]
+    """For each of `drawn`; None where no run can be read."""
+    problems: list[str]
+    """A line for each file that could not be read, and for each folder with results of older versions."""
+    target: float | None
+    """The accuracy to which rounds and bytes are counted."""
+
+
+def read(folders: Sequence[str | os.PathLike[str]], target: float | None = None) -> ReportData:
+    """The data of a report on these folders; StoreError if one of them is no results folder."""
+    return _report_data(lambda: collect(folders, target), target)
+
+
+def of(results: Results) -> ReportData:
+    """The data of a report on results that are read already."""
+    return _report_data(lambda: combine([results]), results.target)
+
+
+def _report_data(collecting: Callable[[], Collected], target: float | None) -> ReportData:
+    problems: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        for kind in _SHOWN:
+            warnings.simplefilter("always", kind)
+        collected = collecting()
+        drawn = chosen(collected.configurations)
+        lines = [curves(configuration, problems) for configuration in drawn]
+        pictures = [run_pictures(configuration, problems) for configuration in drawn]
+    said = [str(w.message) for w in caught if issubclass(w.category, _SHOWN)] + problems
+    return ReportData(collected, rows(collected.configurations), drawn, lines, pictures, list(dict.fromkeys(said)), target)
