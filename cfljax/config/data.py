@@ -177,7 +177,7 @@ class Data:
         """Who holds what of it; a DataError where that is not what `contents` says."""
         parts = self._parts(source)
         if (wanted := self.contents.get("partition")) is not None and sum_of_parts(parts) != wanted:
-            raise DataError(f'data.partition = "{self.partition}": is not what it was when the runs were planned; start again')
+            raise DataError(f'data.partition = "{self.partition}": has changed since the runs were planned; start again')
         return parts
 
     def _parts(self, source: Source) -> Parts:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cfljax.errors import SpecError, suggest
-from cfljax.registry.options import _alternatives, check_value, show
+from cfljax.registry.options import alternatives, check_value, show
 
 MAX_RUNS = 1_000_000
 _RANGE = re.compile(r"\s*(-?\d{1,18})\s*:\s*(-?\d{1,18})\s*(?::\s*(-?\d{1,18})\s*)?")
@@ -51,7 +51,7 @@ class Field(NamedTuple):
     @property
     def kinds(self) -> tuple[Any, ...]:
         """The types it may have."""
-        return _alternatives(self.hint)
+        return alternatives(self.hint)
 
     @property
     def depth(self) -> int:

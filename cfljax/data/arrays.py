@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from cfljax.errors import DataError
@@ -38,6 +40,17 @@ def source(
     if users is not None:
         user_train, user_test, population = _people(where, (len(y_train), len(y_test)), users, populations)
     return Source(name, x_train, y_train, x_test, y_test, classes, user_train, user_test, population, table)
+
+
+def source_of(name: str, where: str, named: Mapping[str, np.ndarray], classes: int | None = None) -> Source:
+    """A checked Source of arrays by their names: x_train, y_train, x_test, y_test, and where they are given user_train, user_test,
+    population_train, population_test (a number per sample) and table. `where` names the file in errors."""
+    people = {
+        what: (named[f"{what}_train"], named.get(f"{what}_test")) for what in ("user", "population") if f"{what}_train" in named
+    }
+    train, test = (named["x_train"], named["y_train"]), (named["x_test"], named["y_test"])
+    users, populations = people.get("user"), people.get("population")
+    return source(name, where, train, test, classes=classes, users=users, populations=populations, table=named.get("table"))
 
 
 def _form(x: np.ndarray) -> str:

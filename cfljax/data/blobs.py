@@ -8,6 +8,7 @@ import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.digits import stratified
+from cfljax.data.sources import DrawSource
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Source
@@ -33,4 +34,4 @@ def make(options: Options, rng: np.random.Generator) -> Source:
     return arrays.source("blobs", "blobs", (x[~test], y[~test]), (x[test], y[test]), classes=options.classes)
 
 
-ENTRY = Entry(Options, make)
+ENTRY = Entry[DrawSource](Options, make)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cfljax.data import arrays
+from cfljax.data.sources import DrawSource
 from cfljax.registry import Entry
 from cfljax.registry.options import NoOptions
 from cfljax.types import Source
@@ -32,4 +33,4 @@ def stratified(y: np.ndarray, share: float, rng: np.random.Generator) -> np.ndar
     return test
 
 
-ENTRY = Entry(NoOptions, make)
+ENTRY = Entry[DrawSource](NoOptions, make)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import os
 import re
@@ -12,19 +11,11 @@ from pathlib import Path
 from cfljax.data import cifar, idx, leaf, mapped, npz, prepared
 from cfljax.data.bounded import PUBLISHED_MD5
 from cfljax.data.reader import Reader
+from cfljax.data.sources import SOURCES
 from cfljax.errors import DataError, SpecError
 from cfljax.files import cache_folder
-from cfljax.registry.options import option
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+:-]*(/[A-Za-z0-9][\w.+:-]*)*")
-
-
-@dataclasses.dataclass(frozen=True)
-class FileOptions:
-    """Options of data sets that are read from files."""
-
-    classes: int | None = option(None, "number of classes; default: the largest label + 1", low=1)
-    checksums: bool = option(True, "compare files of well-known data sets with their published checksums")
 
 
 def folders(path: str | None) -> list[Path]:
@@ -98,8 +89,6 @@ def prepared_names(path: str | None = None) -> dict[str, Path]:
 
 
 def _near(name: str) -> str:
-    from cfljax.data import SOURCES
-
     near = difflib.get_close_matches(name, {*SOURCES, *PUBLISHED_MD5, *local_names()}, n=1, cutoff=0.75)
     return f'did you mean "{near[0]}"?' if near and near[0] != name else ""
 

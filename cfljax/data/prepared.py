@@ -6,20 +6,17 @@ import json
 import math
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.bounded import check_size, reason
 from cfljax.data.decoded import decoded
-from cfljax.data.reader import Reader
+from cfljax.data.reader import FileOptions, Reader
 from cfljax.errors import DataError
 from cfljax.registry.checksums import sum_of_files
 from cfljax.types import Source
-
-if TYPE_CHECKING:
-    from cfljax.data.files import FileOptions
 
 _INFO = "dataset_info.json"
 

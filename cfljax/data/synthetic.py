@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from cfljax.data import arrays
+from cfljax.data.sources import DrawSource
 from cfljax.errors import DataError
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -80,4 +81,4 @@ def _sizes(options: Options, rng: np.random.Generator) -> np.ndarray:
     )
 
 
-ENTRY = Entry(Options, make)
+ENTRY = Entry[DrawSource](Options, make)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.data import arrays, leaf, npz, words
+from cfljax.data.sources import ReadSource
 from cfljax.errors import DataError
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -160,4 +161,4 @@ def time_slices(y: np.ndarray, row: np.ndarray, slices: int, rng: np.random.Gene
     return user, test
 
 
-ENTRY = Entry(Options, make, files)
+ENTRY = Entry[ReadSource](Options, make, files)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from cfljax.errors import SpecError
-from cfljax.registry.options import option, show
-from cfljax.types import Source
+from cfljax.registry.options import Value, option, show
+from cfljax.types import Parts, Source
 
 Rng = np.random.Generator
 TEST_HELP = '"own": a client\'s test samples are spread as its training samples; "global": one test set, as each client sees it'
+
+
+class Partition(Protocol):
+    """A partition: a function that decides which client holds which samples of a data set."""
+
+    def __call__(self, options: Any, source: Source, rng: Rng, /) -> Parts:
+        """The parts for an instance of the partition's Options class. All randomness comes from `rng`, which is seeded by
+        `data.seed`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +38,7 @@ class Sized(Common):
     samples_per_client: int | None = option(None, "training samples per client; left out: all there are, divided up", low=1)
 
 
-def wrong(name: str, value: Any, why: str) -> SpecError:
+def wrong(name: str, value: Value, why: str) -> SpecError:
     """The one-line error about an option of the `data` table."""
     return SpecError(f"data.{name} = {show(value)}: {why}")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cfljax.federation.common import Rng, Sized, cut, evenly, group_blocks, test_rows, wrong
+from cfljax.federation.common import Partition, Rng, Sized, cut, evenly, group_blocks, test_rows, wrong
 from cfljax.federation.views import even_angles, rotations
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -150,7 +150,7 @@ def feature_shift(options: FeatureShift, source: Source, rng: Rng) -> Parts:
     return grouped(options, source, rng, offset=(options.strength * steps).astype(np.float32))
 
 
-LABEL_SWAP = Entry(LabelSwap, label_swap)
-LABEL_PERMUTATION = Entry(LabelPermutation, label_permutation)
-FEATURE_SHIFT = Entry(FeatureShift, feature_shift)
-ROTATED = Entry(Rotated, rotated)
+LABEL_SWAP = Entry[Partition](LabelSwap, label_swap)
+LABEL_PERMUTATION = Entry[Partition](LabelPermutation, label_permutation)
+FEATURE_SHIFT = Entry[Partition](FeatureShift, feature_shift)
+ROTATED = Entry[Partition](Rotated, rotated)

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from cfljax.federation.common import (
+    Partition,
     Rng,
     Sized,
     class_counts,
@@ -197,6 +198,6 @@ def _dirichlet_counts(options: Dirichlet, labels: np.ndarray, number: int, rng: 
     raise wrong("min_samples", options.min_samples, why)
 
 
-SHARDS = Entry(Shards, shards)
-CLASSES = Entry(Classes, classes)
-DIRICHLET = Entry(Dirichlet, dirichlet)
+SHARDS = Entry[Partition](Shards, shards)
+CLASSES = Entry[Partition](Classes, classes)
+DIRICHLET = Entry[Partition](Dirichlet, dirichlet)

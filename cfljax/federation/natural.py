@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from cfljax.federation.common import Common, Rng, no_group, test_rows, wrong
+from cfljax.federation.common import Common, Partition, Rng, no_group, test_rows, wrong
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
@@ -76,4 +76,4 @@ def _cut_test(options: User, mine: np.ndarray, own: np.ndarray, rng: Rng) -> tup
     return mine[: options.samples_per_client], own
 
 
-USER = Entry(User, user)
+USER = Entry[Partition](User, user)

@@ -8,6 +8,7 @@ import numpy as np
 
 from cfljax.federation.common import (
     Common,
+    Partition,
     Rng,
     Sized,
     class_counts,
@@ -137,5 +138,5 @@ def _device_counts(options: Imbalance, number: int, rng: Rng) -> tuple[np.ndarra
     return majority, counts
 
 
-OVERLAP = Entry(Overlap, overlap)
-IMBALANCE = Entry(Imbalance, imbalance)
+OVERLAP = Entry[Partition](Overlap, overlap)
+IMBALANCE = Entry[Partition](Imbalance, imbalance)

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from cfljax.federation.common import Common, Rng, label_of, wrong
+from cfljax.federation.common import Common, Partition, Rng, label_of, wrong
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
@@ -95,7 +95,7 @@ def fedprox(options: FedProx, source: Source, rng: Rng) -> Parts:
     return Parts(train, test, (np.arange(options.clients) % classes).astype(np.int32))
 
 
-FEDPROX = Entry(FedProx, fedprox)
+FEDPROX = Entry[Partition](FedProx, fedprox)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,4 +186,4 @@ def _white_letters(source: Source, rows: np.ndarray, labels: np.ndarray) -> Sour
     return Source(f"{source.name}, letters a to j", x, labels.astype(np.int32), x[:0], labels[:0].astype(np.int32), 26)
 
 
-FEMNIST_FEDGROUP = Entry(Femnist, femnist_fedgroup)
+FEMNIST_FEDGROUP = Entry[Partition](Femnist, femnist_fedgroup)

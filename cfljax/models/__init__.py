@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from cfljax.models.flat import FirstDense, Net, as_model, first_dense, from_module
@@ -10,7 +11,7 @@ from cfljax.types import Model
 
 __all__ = ["MODELS", "FirstDense", "Net", "as_model", "build", "first_dense", "from_module"]
 
-MODELS = Registry(
+MODELS: Registry[Callable[..., object]] = Registry(
     "model",
     {
         "mclr": "cfljax.models.dense:MCLR",
