@@ -217,9 +217,7 @@ CHANGES: tuple[Change, ...] = (
     ),
     Change(
         "models to choose from",
-        lambda config: (
-            config["method"]["name"] in ("cfl_sattler", "fl_hc", "pacfl") and config["data"].get("arrive") is not None
-        ),
+        lambda config: config["method"]["name"] in ("cfl_sattler", "fl_hc", "pacfl") and config["data"].get("arrive") is not None,
         "bytes_down lacked the models of all clusters that a client gets that comes late and joins the one with the least loss",
     ),
     Change(

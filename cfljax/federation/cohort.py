@@ -43,7 +43,7 @@ def highest(scores: jax.Array, number: int) -> jax.Array:
 
 def present(federation: Federation, round: jax.Array) -> jax.Array:
     """bool[C]: real clients that have arrived and hold training data."""
-    return (federation.uid >= 0) & (federation.train.count > 0) & (federation.arrive <= round)
+    return federation.trains & (federation.arrive <= round)
 
 
 def gather(key: jax.Array, federation: Federation, ids: jax.Array, mask: jax.Array, round: jax.Array, hyper: Hyper) -> Cohort:

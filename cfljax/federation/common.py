@@ -90,12 +90,17 @@ def group_blocks(clients: int, groups: int) -> np.ndarray:
     return (np.arange(clients) * groups // max(clients, 1)).astype(np.int32)
 
 
-def class_counts(rows: list[np.ndarray], source: Source) -> np.ndarray:
-    """i64[C, classes]: how many samples of each class every client holds."""
+def class_counts(rows: list[np.ndarray], source: Source, seen: np.ndarray | None = None) -> np.ndarray:
+    """i64[C, classes]: how many samples of each class every client holds; with `seen` i32[C, classes], of each label as the client
+    sees it."""
     owner = np.repeat(np.arange(len(rows)), [len(r) for r in rows])
     labels = label_of(source, np.concatenate(rows)) if rows else np.zeros(0, np.int64)
-    flat = np.bincount(owner * source.classes + labels, minlength=len(rows) * source.classes)
-    return flat.reshape(len(rows), source.classes)
+    return count_labels(owner, labels if seen is None else seen[owner, labels], len(rows), source.classes)
+
+
+def count_labels(owner: np.ndarray, labels: np.ndarray, clients: int, classes: int) -> np.ndarray:
+    """i64[clients, classes]: samples by owner i64[n] and label i64[n]."""
+    return np.bincount(owner * classes + labels, minlength=clients * classes).reshape(clients, classes)
 
 
 def commonest(rows: list[np.ndarray], source: Source) -> np.ndarray:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from cfljax.errors import DataError
-from cfljax.types import Array, Federation, Parts, Pool, Source, Split, View, on_host
+from cfljax.types import Federation, Parts, Pool, Source, Split, View, on_host
 
 WORTHWHILE = 0.1
 """Unused rows leave the pool when they are more than this share of it."""
@@ -128,50 +128,6 @@ def _view(parts: Parts) -> View | None:
     return View(on_host(np.asarray(parts.view, np.int32)), *(None if table is None else on_host(table) for table in tables))
 
 
-def learners(federation: Federation) -> np.ndarray:
-    """bool[C]: real clients that hold training data, late ones included."""
-    return (np.asarray(federation.uid) >= 0) & (np.asarray(federation.train.count) > 0)
-
-
 def nbytes(federation: Federation) -> int:
     """Bytes of all arrays."""
     return sum(leaf.nbytes for leaf in jax.tree.leaves(federation))
-
-
-def sizes(federation: Federation) -> dict[str, int]:
-    """Bytes by part: what a dry run prints."""
-    parts = {name: getattr(federation, name) for name in ("pool", "train", "test", "view")}
-    return {name: sum(leaf.nbytes for leaf in jax.tree.leaves(part)) for name, part in parts.items()}
-
-
-def pad(federation: Federation, clients: int = 0, samples: int = 0, rng: np.random.Generator | None = None) -> Federation:
-    """The same federation with `clients` dummies at the end (uid −1, nothing in their splits) and `samples` garbage rows
-    behind every client's rows, with `longest` raised by as many. Changes no result beyond rounding."""
-    rng = rng or np.random.default_rng(0)
-    rows = len(federation.pool.y)
-    view = federation.view
-    return dataclasses.replace(
-        federation,
-        train=_pad_split(federation.train, clients, samples, rows, rng),
-        test=_pad_split(federation.test, clients, samples, rows, rng),
-        uid=_append(federation.uid, clients, -1),
-        group=_append(federation.group, clients, -1),
-        arrive=_append(federation.arrive, clients, 0),
-        view=None if view is None else view._replace(of=_append(view.of, clients, 0)),
-    )
-
-
-def _append(values: Array, number: int, value: int) -> Array:
-    return on_host(np.concatenate([np.asarray(values), np.full(number, value, np.int32)]))
-
-
-def _pad_split(split: Split, clients: int, samples: int, pool: int, rng: np.random.Generator) -> Split:
-    rows, start, count = np.asarray(split.rows), np.asarray(split.start), np.asarray(split.count)
-    if split.shared:
-        rows = np.concatenate([rows, rng.integers(pool, size=samples, dtype=np.int32)])
-    elif samples:
-        garbage = rng.integers(pool, size=(len(start), samples), dtype=np.int32)
-        pieces = [p for a, n, more in zip(start, count, garbage, strict=True) for p in (rows[a : a + n], more)]
-        rows, start = _rows(pieces), (np.cumsum(count + samples) - count - samples).astype(np.int32)
-    start, count = (np.concatenate([each, np.zeros(clients, np.int32)]) for each in (start, count))
-    return _packed(rows, start, count, split.longest + samples, split.shared)

@@ -11,13 +11,12 @@ from cfljax.federation.common import (
     Partition,
     Rng,
     Sized,
-    class_counts,
     cut,
     deal,
     evenly,
     group_blocks,
     label_of,
-    mirror,
+    own_or_global,
     test_rows,
     wrong,
 )
@@ -119,8 +118,7 @@ def imbalance(options: Imbalance, source: Source, rng: Rng) -> Parts:
         why = f"class {int(np.argmax(needed - have))} of {source.name} has too few samples in each of 200 draws; about {fits} fit"
         raise wrong("clients", clients, why)
     train = deal(counts, rng.permutation(len(source.y_train)), source, rng)
-    test = test_rows(source) if options.test == "global" else mirror(class_counts(train, source), test_rows(source), source, rng)
-    return Parts(train, test, majority.astype(np.int32))
+    return Parts(train, own_or_global(options, train, source, rng), majority.astype(np.int32))
 
 
 def _device_counts(options: Imbalance, number: int, rng: Rng) -> tuple[np.ndarray, np.ndarray]:

@@ -160,5 +160,3 @@ def test_a_spec_that_would_take_forever(what, tmp_path):
 
 def test_a_flag_that_would_take_forever(tmp_path):
     refused(lambda: read_spec({"data": "digits", "method": "fedavg"}, ["train.lr=a" + ".a" * 60_000]), SpecError, memory=200 << 20)
-
-
