@@ -1,4 +1,4 @@
-"""Arrays of any origin checked and brought to the form that `Source` promises."""
+"""From arrays of any origin to a checked `Source`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cfljax.errors import DataError
 from cfljax.types import Source
 
 MOST_CLASSES = 100_000
-"""A larger label is taken for a mistake, not for a class."""
+"""A label of this size or more is an error, as data sets have fewer classes."""
 _LAST = "images are [samples, height, width, channels], channels last"
 
 

@@ -1,4 +1,4 @@
-"""Gaussian blobs: the smallest data set that a classifier can be right or wrong about."""
+"""Gaussian blobs: a small data set for fast tests."""
 
 from __future__ import annotations
 

@@ -11,9 +11,10 @@ from cfljax.registry.options import NoOptions
 from cfljax.types import Source
 
 _CUT = 0
+"""Seed of the division into training and test samples."""
 
 
-def make(options: NoOptions, rng: np.random.Generator) -> Source:  # noqa: ARG001 - the cut is the same for every seed
+def make(options: NoOptions, rng: np.random.Generator) -> Source:  # noqa: ARG001 - the division is the same for every seed
     """scikit-learn's 1,797 handwritten digits, 8 × 8 pixels, ten classes; no download."""
     from sklearn.datasets import load_digits
 

@@ -1,5 +1,5 @@
-"""The form in which imported data is kept: a folder of `.npy` files and `cfljax.json`, which says what they are. It is read by
-memory map, so that several processes share one copy; nothing in it can run code."""
+"""Imported data: a folder of `.npy` files and a manifest `cfljax.json`, which lists them. They are read by memory map, so that
+several processes share one copy. Nothing in the folder can run code."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ def detect(name: str, folder: Path) -> Reader | None:
 
 
 def _files(folder: Path) -> list[tuple[str, Path]]:
-    """Of the manifest, the number of classes decides what is read; the rest of it says where the data came from."""
+    """(role, file) of the arrays. The number of classes is part of the role, as nothing else in the manifest changes what is
+    read."""
     manifest = _manifest(folder / MANIFEST)
     return [(f"{key} of {manifest['classes']} classes", folder / f"{key}.npy") for key in manifest["arrays"]]
 
 
 def read(name: str, folder: Path, classes: int | None = None, checksums: bool = True) -> Source:
-    """The data set in the folder; every file is compared with the manifest, to the last bit unless `checksums` is off."""
+    """The data set in the folder; every file is compared with the manifest, by its SHA-256 unless `checksums` is off."""
     manifest = _manifest(folder / MANIFEST)
     z = {key: _array(folder, key, entry, checksums) for key, entry in manifest["arrays"].items()}
     return arrays.source_of(name, str(folder), z, classes or manifest["classes"])
@@ -65,7 +66,7 @@ def _manifest(file: Path) -> Table:
 
 
 def _array(folder: Path, key: str, entry: Value, checksums: bool) -> np.ndarray:
-    """One array by memory map, after its file has been compared with what the manifest says."""
+    """One array by memory map, after its file has been compared with its entry in the manifest."""
     file = folder / f"{key}.npy"
     says = entry if isinstance(entry, dict) else {}
     try:
@@ -86,18 +87,18 @@ def _array(folder: Path, key: str, entry: Value, checksums: bool) -> np.ndarray:
 
 
 def write(source: Source, folder: Path, class_names: list[str], origin: str, replace: bool = False) -> None:
-    """Keep a data set in a folder, whole or not at all."""
+    """Write a data set to a folder. The folder appears when it is complete."""
     if folder.exists() and not replace:
-        raise DataError(f"{folder}: exists already; choose another --name, or say --replace")
+        raise DataError(f"{folder}: exists already; choose another --name, or give --replace")
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     try:
         part.mkdir(parents=True)
         entries = {key: _write_array(part, key, value) for key, value in _arrays(source).items()}
-        text = {
+        manifest = {
             "format": FORMAT, "classes": source.classes, "class_names": class_names, "origin": origin, "arrays": entries
         }  # fmt: skip
         with written_whole(part / MANIFEST) as file:
-            file.write_text(json.dumps(text, indent=1), "utf-8")
+            file.write_text(json.dumps(manifest, indent=1), "utf-8")
         if folder.exists():
             old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
             folder.replace(old)

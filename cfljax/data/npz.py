@@ -1,4 +1,4 @@
-"""`.npz` files read with suspicion: what a header claims is compared with what the file holds before memory is taken."""
+"""From an `.npz` file to a data set. The sizes that headers claim are compared with that of the file before memory is taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synthetic(α, β): a linear model per client, drawn around a mean of its own."""
+"""Synthetic(α, β): samples of a different linear model for each client."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def make(options: Options, rng: np.random.Generator) -> Source:
 
 
 def _sizes(options: Options, rng: np.random.Generator) -> np.ndarray:
-    """i64[clients]; drawn again as a whole until the sum is near `total`: changing single sizes would bend the law."""
+    """i64[clients]; drawn again as a whole until the sum is near `total`: redrawing single sizes would change the distribution."""
     if options.total is None:
         return rng.lognormal(4, 2, options.clients).astype(np.int64) + 50
     batch, least = max(1, 1_000_000 // options.clients), np.inf

@@ -90,7 +90,7 @@ def sample_shape(federation: Federation) -> tuple[int, ...]:
 
 def sending_of(run: Run) -> Sending:
     """What becomes of updates on their way."""
-    _, way, attack, robust = run.train.touches
+    _, way, attack, robust = run.train.transit
     made = Sending(robust="" if robust is None else robust.name)
     if way is not None:
         made = made._replace(compress=way.name, kept=way.keep or 0.0, nearest=way.rounding == "nearest")

@@ -51,7 +51,7 @@ def choose(run: Run, model: Model, federation: Federation, in_turn: bool, device
     participants = run.train.places(int(federation.trains.sum()), federation.clients)
     updates = 4 * participants * model.size
     stream = 0  # a robust rule needs all updates at once
-    if run.train.touches.robust is None:
+    if run.train.transit.robust is None:
         stream = block_of(participants, model.size) if forced.stream is None else forced.stream
     layer = speed.layer_of(model) if run.train.optimizer == "sgd" else None
     counts, longest = np.asarray(federation.train.count), federation.train.longest

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.config import Run
-from cfljax.config.touches import INSTALL
+from cfljax.config.transit import INSTALL
 from cfljax.errors import SpecError
 from cfljax.types import Federation
 
@@ -67,7 +67,7 @@ def draws(run: Run, crowd: Crowd, rounds: int) -> tuple[Draw, ...]:
 
 def epsilon(run: Run, crowd: Crowd) -> float:
     """ε for the run's δ; infinity where it adds no noise."""
-    privacy = run.train.touches.privacy
+    privacy = run.train.transit.privacy
     if privacy is None:
         return math.inf
     drawn, everybody = releases(run)

@@ -1,4 +1,4 @@
-"""What partitions share: the common options, and dealing rows to clients by numbers of samples per class."""
+"""What partitions share: their protocol, the common options, and dealing rows to clients by numbers of samples per class."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Common:
 class Sized(Common):
     """Options of partitions whose clients can be kept small."""
 
-    samples_per_client: int | None = option(None, "training samples per client; left out: all there are, divided up", low=1)
+    samples_per_client: int | None = option(None, "training samples per client; left out: all samples are divided", low=1)
 
 
 def wrong(name: str, value: Value, why: str) -> SpecError:
-    """The one-line error about an option of the `data` table."""
+    """The error, of one line, about an option of the `data` table."""
     return SpecError(f"data.{name} = {show(value)}: {why}")
 
 
@@ -69,7 +69,7 @@ def label_of(source: Source, rows: np.ndarray) -> np.ndarray:
 
 
 def cut(rows: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
-    """Consecutive pieces of these sizes; what is left over is dropped."""
+    """Consecutive pieces of these sizes. Rows behind the last piece are dropped."""
     edges = np.concatenate([[0], np.cumsum(sizes)])
     return [rows[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
 
@@ -86,7 +86,7 @@ def proportional(total: int, shares: np.ndarray) -> np.ndarray:
 
 
 def group_blocks(clients: int, groups: int) -> np.ndarray:
-    """i32[C]: the clients in `groups` blocks, as equal as can be."""
+    """i32[C]: the block of each client, in `groups` consecutive blocks whose sizes differ by at most one."""
     return (np.arange(clients) * groups // max(clients, 1)).astype(np.int32)
 
 
@@ -124,8 +124,8 @@ def deal(counts: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list
 
 
 def mirror(train: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list[np.ndarray]:
-    """Test rows for clients with training counts `train` [C, classes]: the same class mix for everybody, each of `rows` at
-    most once, as many as there are. A client too small for a share gets one sample of its commonest class of which one is left."""
+    """Test rows for clients with training counts `train` [C, classes]: the same class mix for everybody, each of `rows` at most
+    once, and as many of them as possible. A client whose share is below one sample gets one of its commonest class that is left."""
     have = np.bincount(label_of(source, rows), minlength=source.classes)
     held = train.sum(0)
     usable = (held > 0) & (have > 0)
@@ -145,7 +145,7 @@ def mirror(train: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> lis
 
 
 def own_or_global(options: Common, train: list[np.ndarray], source: Source, rng: Rng) -> list[np.ndarray] | np.ndarray:
-    """The test part of a partition without views of its own: everybody's mix again, or the source's test set for all."""
+    """The test part of a partition without views: test samples in each client's class mix, or the whole test set for all."""
     if options.test == "global":
         return test_rows(source)
     return mirror(class_counts(train, source), test_rows(source), source, rng)

@@ -1,4 +1,5 @@
-"""Partitions of two papers: groups that lack classes (joint gradient and loss clustering), devices of measured imbalance (CCS)."""
+"""Partitions of two papers: groups that lack classes (joint gradient and loss clustering), clients with imbalanced classes
+(CCS)."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
 LACKED = ((7, 9), (5, 8), (0, 1), (2, 3))
-"""What the four groups of the ten-class experiments lack."""
+"""The classes that each of the four groups lacks in the experiments with ten classes."""
 LOWER_CASE = {"a": 36, "b": 37, "d": 38, "e": 39, "f": 40, "g": 41, "h": 42, "n": 43, "q": 44, "r": 45, "t": 46}
-"""Lower-case letters that EMNIST's 47 merged classes tell from capitals."""
+"""Lower-case letters that have a class of their own among EMNIST's 47 merged classes, and that class."""
 
 
 @dataclasses.dataclass(frozen=True)

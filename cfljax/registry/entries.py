@@ -1,7 +1,6 @@
-"""Registries: a name, and where its maker lives. Modules are imported when an entry is first used.
+"""From names in specs to entries. An entry's module is imported when the entry is first used.
 
-A name that the package does not know is looked for among what users have registered and what installed packages offer as entry
-points."""
+A name may be registered by the package, by the user, or by an installed package that offers it as an entry point."""
 
 from __future__ import annotations
 
@@ -64,7 +63,8 @@ def adopt(files: Collection[str], origin: Origin) -> None:
 
 
 class Registry(Generic[Make]):
-    """`name -> "module:attribute"`, the attribute being an Entry. `group`: the entry points that add to it."""
+    """The entries of one kind by name. `lines`: name -> "module:attribute" of an Entry. `group`: the group of entry points that add
+    to it."""
 
     def __init__(self, kind: str, lines: dict[str, str], group: str | None = None):
         self.kind = kind

@@ -10,7 +10,7 @@ import types
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 from cfljax.errors import SpecError, suggest
 
@@ -29,9 +29,16 @@ class Options(Protocol):
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
+    def __hash__(self) -> int:
+        """Equal for equal options, as they are frozen."""
 
-T = TypeVar("T")
-O = TypeVar("O", bound=Options)  # noqa: E741
+
+def is_options(value: object) -> TypeGuard[Options]:
+    """Whether the value is an Options instance."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+T = TypeVar("T", bound=Options)
 
 
 def option(
@@ -46,10 +53,10 @@ def option(
     later: bool = False,
     file: bool = False,
 ) -> Any:
-    """A field of an Options class. `low ≤ value ≤ high`, `value > above`; `choices` lists the words it may be.
-    `traced`: a number that a sweep may vary without compiling again; it reaches the method through `hyper`.
-    `file`: the name of a file, whose contents are part of a run's id in place of the name.
-    `later`: came after the first release, so at its default it is no part of a run's id, and old results are found."""
+    """A field of an Options class. `low ≤ value ≤ high`, `value > above`; `choices` lists the words that the value may be.
+    `traced`: a number that a sweep may vary without compiling again; it reaches the method through `hyper`. `file`: the name of a
+    file, whose contents are part of a run's id in place of the name. `later`: an option that came after the first release; at its
+    default it is not part of a run's id, so that old results are found."""
     bounds = {"low": low, "high": high, "above": above, "choices": choices}
     meta = {"help": help, "traced": traced, "later": later, "file": file} | bounds
     if isinstance(default, (list, dict)):
@@ -70,11 +77,11 @@ def _hints(cls: type) -> dict[str, Hint]:
 def check(cls: type[T], table: Table, where: str) -> T:
     """`cls(**table)`, or a SpecError that names the key (`where` is the table's dotted name), the bad value and the
     nearest valid one."""
-    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    fields = {f.name: f for f in dataclasses.fields(cls)}
     for key in table:
         if key not in fields:
             raise SpecError(f"{where}.{key}: there is no such option" + suggest(key, fields))
-    hints = _hints(cls)  # type: ignore[arg-type]
+    hints = _hints(cls)
     values = {}
     for name, field in fields.items():
         if name in table:
@@ -82,7 +89,7 @@ def check(cls: type[T], table: Table, where: str) -> T:
         elif field.default is dataclasses.MISSING:
             raise SpecError(f"{where}.{name}: missing" + (f" ({field.metadata['help']})" if field.metadata.get("help") else ""))
     made = cls(**values)
-    if hasattr(made, "check"):  # combinations; raises SpecError
+    if hasattr(made, "check"):  # a SpecError for options that cannot be combined
         made.check(where)
     return made
 
@@ -185,7 +192,7 @@ def traced(options: Options) -> dict[str, float]:
     return found
 
 
-def static(options: O) -> O:
+def static(options: T) -> T:
     """The same options with every traced number at its default: equal for runs that share one compiled program."""
     fields = [f for f in dataclasses.fields(options) if f.metadata.get("traced")]
     numbers = {f.name: 0.0 if f.default is dataclasses.MISSING else f.default for f in fields}
@@ -196,4 +203,4 @@ def static(options: O) -> O:
 def _tables(options: Options) -> dict[str, Options]:
     """The options that are Options instances themselves."""
     pairs = ((f.name, getattr(options, f.name)) for f in dataclasses.fields(options))
-    return {name: value for name, value in pairs if dataclasses.is_dataclass(value) and not isinstance(value, type)}
+    return {name: value for name, value in pairs if is_options(value)}

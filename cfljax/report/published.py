@@ -30,7 +30,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cfljax.config.read import load, one_line
+from cfljax.config.read import one_line
+from cfljax.config.toml import load
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import show
 from cfljax.report.take import Take, read_take

@@ -14,7 +14,7 @@ import pytest
 
 import cfljax
 from cfljax.config import read_spec
-from cfljax.config.identity import changes_of
+from cfljax.config.changes import changes_of
 from cfljax.data import files, mapped, npz, prepared
 from cfljax.errors import DataError, SpecError
 from cfljax.registry import checksums
@@ -273,7 +273,7 @@ def test_a_file_that_is_being_written_is_refused(tmp_path, monkeypatch):
         return real(f, name)
 
     monkeypatch.setattr(hashlib, "file_digest", grows)
-    with pytest.raises(DataError, match="growing: is being written; start again when it is whole"):
+    with pytest.raises(DataError, match="growing: changes while it is read; start again when it is complete"):
         checksums.sum_of_file(file)
 
 
