@@ -126,16 +126,8 @@ def _may_have_an_empty_round(config: Config) -> bool:
 
 
 CHANGES: tuple[Change, ...] = (
-    Change(
-        "contents of data",
-        _reads,
-        "which contents their data files had was not on record",
-    ),
-    Change(
-        "sources of one's own",
-        _from_elsewhere,
-        "of one's own packages and notebooks, not all that they use was on record",
-    ),
+    Change("contents of data", _reads, "which contents their data files had was not on record"),
+    Change("sources of one's own", _from_elsewhere, "of one's own packages and notebooks, not all that they use was on record"),
     Change(
         "FeSEM's centres",
         lambda config: config["method"]["name"] == "fesem",
@@ -168,11 +160,7 @@ CHANGES: tuple[Change, ...] = (
         lambda config: config["data"].get("test") == "global" and (config["data"].get("clients") or 0) >= 20_000,
         "with more than 2³¹ test samples in all, of clients that share a test set, the mean loss was wrong",
     ),
-    Change(
-        "sums of very much traffic",
-        _sends_very_much,
-        "bytes_up and bytes_down were wrong from 2³¹ models on",
-    ),
+    Change("sums of very much traffic", _sends_very_much, "bytes_up and bytes_down were wrong from 2³¹ models on"),
     Change(
         "shares of the clients that train",
         lambda config: may_have_test_only_clients(config) and _takes_a_share(config),

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from cfljax.config import toml
-from cfljax.config.layers import (
-    EITHER,
-    SETTABLE,
-    called,
-    lay,
-    names_of,
-    need_table,
-    options_over,
-)
+from cfljax.config.layers import EITHER, SETTABLE, called, lay, names_of, need_table, options_over
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table, Value, show
 

@@ -54,12 +54,7 @@ def make(options: Options, rng: np.random.Generator) -> Source:
         y[rows] = np.argmax(x[rows] @ weight[u] + bias[u], axis=1)
     test = np.arange(len(user)) - start[user] >= (0.9 * size).astype(int)[user]
     return arrays.source(
-        "synthetic",
-        "synthetic",
-        (x[~test], y[~test]),
-        (x[test], y[test]),
-        classes=classes,
-        users=(user[~test], user[test]),
+        "synthetic", "synthetic", (x[~test], y[~test]), (x[test], y[test]), classes=classes, users=(user[~test], user[test])
     )
 
 

@@ -32,9 +32,7 @@ def _of_user(users: np.ndarray, first: int, number: int) -> list[np.ndarray]:
 def user(options: User, source: Source, rng: Rng) -> Parts:
     """Each user of the source is a client; the true group is its population, where the source knows it."""
     if source.user_train is None:
-        raise wrong(
-            "partition", "user", f"{source.name} does not name the users of its samples; choose another, such as iid"
-        )
+        raise wrong("partition", "user", f"{source.name} does not name the users of its samples; choose another, such as iid")
     number = 1 + int(source.user_train.max())
     if source.user_test is not None and len(source.user_test):
         number = max(number, 1 + int(source.user_test.max()))
