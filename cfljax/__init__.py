@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cfljax.moved import find_moved_modules
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 find_moved_modules()
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     for module, names in _HOME.items():
         if name in names:
             return getattr(importlib.import_module(f"cfljax.{module}"), name)

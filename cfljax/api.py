@@ -1,4 +1,4 @@
-"""The functions of the package: `run`, `sweep` and `load`."""
+"""The functions `run`, `sweep` and `load`: from options or specs to results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from cfljax.registry.options import Table, Value
 
 if TYPE_CHECKING:
     from cfljax.results.result import Result, Results
@@ -16,14 +18,14 @@ QUICKSTART = Path(__file__).parent / "config" / "quickstart.toml"
 
 
 def run(
-    method: str | dict[str, Any] = "fedavg",
-    data: str | dict[str, Any] = "digits",
-    model: str | dict[str, Any] | Any = "mlp",
+    method: str | Table = "fedavg",
+    data: str | Table = "digits",
+    model: object = "mlp",
     *,
     seed: int = 0,
     progress: bool = False,
-    train: dict[str, Any] | None = None,
-    **options: Any,
+    train: Table | None = None,
+    **options: Value,
 ) -> Result:
     """One run: `cfljax.run(method="fedgroup", data="digits", rounds=30, seed=0, clusters=4)`.
 
@@ -55,7 +57,7 @@ def run(
     return one_run(table, progress=progress)
 
 
-def one_run(table: dict[str, Any], sets: Iterable[str] = (), progress: bool = False) -> Result:
+def one_run(table: Table, sets: Iterable[str] = (), progress: bool = False) -> Result:
     """The result of a spec that describes a single run."""
     from cfljax.config import read_spec
     from cfljax.devices.cores import use_cores
@@ -83,7 +85,7 @@ def one_run(table: dict[str, Any], sets: Iterable[str] = (), progress: bool = Fa
 
 
 def sweep(
-    spec: str | os.PathLike[str] | dict[str, Any] | None = None,
+    spec: str | os.PathLike[str] | Table | None = None,
     out: str | os.PathLike[str] | None = None,
     sets: Iterable[str] = (),
     *,
@@ -92,8 +94,8 @@ def sweep(
     retry_failed: bool = False,
     target: float | None = None,
 ) -> Results:
-    """Carry out a sweep (a TOML file or a table; the quickstart when left out) and return its results. Started again on the
-    same folder, it goes on where it stopped. `target`: as in `load`."""
+    """Carry out a sweep (a TOML file or a table; the quickstart when left out) and return its results. When it is called again with
+    the same folder, it goes on where it stopped. `target`: as in `load`."""
     from cfljax.config import read_spec
     from cfljax.devices.cores import cores, use_cores, use_threads
     from cfljax.errors import SpecError, suggest
@@ -136,19 +138,20 @@ def _check_target(target: float | None) -> None:
         raise SpecError(f"target = {target}: an accuracy is a fraction above 0 and up to 1, as in 0.9")
 
 
-def _own_model(model: Any) -> str:
-    """The name under which a network of the user's own is used in this process."""
+def _own_model(model: object) -> str:
+    """Register a user's network for this process; the name of its entry."""
     from cfljax.models import MODELS
 
     MODELS.add("own", lambda options, sample_shape, classes: model)  # noqa: ARG005
     return "own"
 
 
-def _table(key: str, what: str | dict[str, Any]) -> dict[str, Any]:
+def _table(key: str, what: object) -> Table:
+    """The table for an argument of `run`: a name stands for a table with that name alone."""
     from cfljax.errors import SpecError
 
     if isinstance(what, str):
         return {"name": what}
     if not isinstance(what, dict):
-        raise SpecError(f"{key}: must be a name or a table with a name, and is {what!r:.80}; for several use cfljax.sweep")
+        raise SpecError(f"{key}: must be a name or a table with a name, not {what!r:.80}; for several use cfljax.sweep")
     return dict(what)

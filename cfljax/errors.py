@@ -1,4 +1,4 @@
-"""Errors that a user can cause. Each carries the exit code of the command that meets it, and one line that says what to do."""
+"""Errors that a user can cause. Each has one line that says what to do, and the exit code of the command that meets it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class CfljaxError(Exception):
-    """A mistake with a one-line explanation; commands print it without a traceback."""
+    """An error with an explanation of one line, which commands print without a traceback."""
 
     exit_code = 1
 
@@ -31,11 +31,11 @@ class DataError(CfljaxError):
 
 
 class SpecWarning(UserWarning):
-    """Something in a spec that is allowed and may not be what was meant."""
+    """Something in a spec is allowed, but may not be what the user meant."""
 
 
 class DataWarning(UserWarning):
-    """Something in people's data that is left out."""
+    """Something in a user's data is left out."""
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Where cfljax keeps what it may lose, and files that are written whole or not at all."""
+"""The cache folder, and files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """`$CFLJAX_CACHE`, or cfljax's place in the user's cache folder."""
+    """`$CFLJAX_CACHE`, or the folder of cfljax in the user's cache folder. Everything in it can be made again."""
     if named := os.environ.get("CFLJAX_CACHE"):
         return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "cfljax"
@@ -18,8 +18,8 @@ def cache_folder() -> Path:
 
 @contextlib.contextmanager
 def written_whole(file: Path) -> Iterator[Path]:
-    """`with written_whole(file) as part`: what is written to `part` is then safely on disk as `file`; nothing where it fails.
-    For files that can be made again; those of a results folder go through `store.atomic`."""
+    """`with written_whole(file) as part`: what is written to `part` becomes `file` at the end, safely on disk; after an error,
+    `file` is unchanged. It is for files that can be made again; files of a results folder go through `store.atomic`."""
     part = file.with_name(f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
         yield part
@@ -31,7 +31,7 @@ def written_whole(file: Path) -> Iterator[Path]:
 
 
 def use_compilation_cache() -> None:
-    """Keep compiled programs between processes, unless the user has chosen a cache of their own."""
+    """Keep compiled programs between processes in the cache folder, unless the user has chosen another one."""
     import jax
 
     if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:

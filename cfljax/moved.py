@@ -1,4 +1,4 @@
-"""Modules that have moved: what imports one by its earlier name gets the module at its new place."""
+"""Earlier names of modules: importing a module by its earlier name gives the module under its name of today."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ MOVED = {
     "methods.listing": "commands.listing",
     "beside": "config.plugin_modules",
     "plugins": "config.plugins",
+    "config.identity": "config.changes",
+    "config.touches": "config.transit",
     "npy": "data.npy",
     "launch.devices": "devices.cores",
     "distributed": "devices.distributed",
@@ -67,32 +69,32 @@ MOVED = {
     "result": "results.result",
     "sparkline": "results.sparkline",
 }
-"""Earlier name → name today, both inside the package."""
+"""Earlier name → name of today, both without `cfljax.`"""
 
 
 class _Finder(MetaPathFinder):
-    """Asked last, when no module has the name."""
+    """A finder of modules for their earlier names. Python asks it last, when no module has the name."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
-        """For the earlier names alone."""
+        """The module spec for an earlier name; None for any other name."""
         package, _, name = fullname.partition(".")
         return ModuleSpec(fullname, _Moved("cfljax." + MOVED[name])) if package == "cfljax" and name in MOVED else None
 
 
 class _Moved(Loader):
-    """The module at its new place, under the earlier name as well."""
+    """A loader that gives the module of today for its earlier name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:  # noqa: ARG002
-        """The module of today; its own spec is kept, as Python gives it the one of the earlier name."""
+        """Import the module of today. Its spec is kept aside, because Python replaces it by that of the earlier name."""
         module = importlib.import_module(self.name)
         self.spec = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """It has been executed."""
+        """Restore the spec; the module has been executed already."""
         module.__spec__ = self.spec
 
 

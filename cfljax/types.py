@@ -205,7 +205,8 @@ class Cohort(NamedTuple):
 
     def repeat(self, times: int) -> Cohort:
         """Each participant `times` times in a row, for methods in which it trains several models."""
-        return Cohort(*(jnp.repeat(each, times) for each in (self.ids, self.mask, self.work)), self.round)
+        ids, mask, work = (jnp.repeat(each, times) for each in (self.ids, self.mask, self.work))
+        return Cohort(ids, mask, work, self.round)
 
 
 class Forward(Protocol):

@@ -13,7 +13,6 @@ import numpy as np  # noqa: E402
 
 from cfljax.engine.program import Settings  # noqa: E402
 from cfljax.engine.simulate import Output, simulate  # noqa: E402
-from cfljax.federation.pack import pad  # noqa: E402
 from cfljax.local.send import Sending  # noqa: E402
 from cfljax.methods import METHODS  # noqa: E402
 from cfljax.registry.options import static, traced  # noqa: E402
@@ -21,6 +20,7 @@ from cfljax.types import Federation  # noqa: E402
 from drills.common import CACHE, FRESH  # noqa: E402
 from tests import toy  # noqa: E402
 from tests.methods import contract  # noqa: E402
+from tests.padding import pad  # noqa: E402
 
 if not os.environ.get(FRESH):
     jax.config.update("jax_compilation_cache_dir", str(CACHE / "compiled"))

@@ -70,6 +70,26 @@ def test_imports_go_one_way(path):
             assert rank(name.split(".")[1]) <= rank(part(path)), f"{path.name} imports {name}"
 
 
+def reached(module, names):
+    """The modules of the package among these imports. `from cfljax.data import arrays` reaches the module, not the package."""
+    for node in ast.walk(ast.parse(names[module].read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            places = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (place if place in names else node.module for place in places if {place, node.module} & names.keys())
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    dotted = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
+    names = {name.removesuffix(".__init__"): path for name, path in dotted.items()}
+    left = {module: set(reached(module, names)) - {module} for module in names}
+    while free := [module for module, needs in left.items() if not needs & left.keys()]:
+        for module in free:
+            del left[module]
+    assert list(left) == [], "each of these imports another of them, at its top or in a function"
+
+
 def python(code, *flags):
     return subprocess.run([sys.executable, *flags, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 

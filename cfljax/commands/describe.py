@@ -9,6 +9,7 @@ import numpy as np
 
 from cfljax.data import SOURCES, load
 from cfljax.errors import SpecError, StoreError
+from cfljax.federation.common import class_counts
 from cfljax.files import written_whole
 from cfljax.types import Parts, Source
 
@@ -23,7 +24,7 @@ def describe(name: str, sets: list[str] | None = None, png: str | None = None) -
     source = load(name, config.source, config.path, seed=seed if name in SOURCES else 0)
     parts = _parts(config, source, seed)
     source = parts.source or source
-    counts = class_counts(parts, source)
+    counts = seen_counts(parts, source)
     lines = [*_about_source(source), *_about_parts(config.partition, parts, counts)]
     if png:
         draw(Path(png), f"{name}, {config.partition}", counts, parts.group)
@@ -50,17 +51,12 @@ def _parts(config: Any, source: Source, seed: int) -> Parts:
     return PARTITIONS.entry(config.partition).make(config.parts, source, np.random.default_rng(seed))
 
 
-def class_counts(parts: Parts, source: Source) -> np.ndarray:
+def seen_counts(parts: Parts, source: Source) -> np.ndarray:
     """i64[C, classes]: training samples per client and label, as the client sees the label (test samples where it never
     trains)."""
-    y = np.concatenate([source.y_train, source.y_test])
-    counts = np.zeros((len(parts.train), source.classes), np.int64)
-    for c, rows in enumerate(parts.train):
-        if not len(rows) and not isinstance(parts.test, np.ndarray):
-            rows = parts.test[c]
-        seen = y[rows] if parts.labels is None or parts.view is None else parts.labels[parts.view[c]][y[rows]]
-        counts[c] = np.bincount(seen, minlength=source.classes)
-    return counts
+    tests = parts.train if isinstance(parts.test, np.ndarray) else parts.test
+    rows = [train if len(train) else test for train, test in zip(parts.train, tests, strict=True)]
+    return class_counts(rows, source, None if parts.labels is None or parts.view is None else parts.labels[parts.view])
 
 
 def _about_source(source: Source) -> list[tuple[str, str]]:

@@ -217,7 +217,7 @@ def _explain(spec: object) -> int:
 def _dry_run(spec: object) -> int:
     from cfljax.experiment import assemble, batching
     from cfljax.experiment.privacy import Crowd, crowd_of
-    from cfljax.federation.pack import learners, nbytes
+    from cfljax.federation.pack import nbytes
 
     made = batching.batches(spec.runs(), 1)  # type: ignore[attr-defined]
 
@@ -225,7 +225,7 @@ def _dry_run(spec: object) -> int:
         federation = assemble.host_federation(batch.first)
         model = assemble.model_of(batch.first, federation)
         size = {"clients": federation.clients, "pool_bytes": nbytes(federation), "parameters": model.size}
-        return size | {"learners": int(learners(federation).sum())}
+        return size | {"learners": int(federation.trains.sum())}
 
     def crowd(batch: batching.Batch) -> Crowd:
         return crowd_of(assemble.host_federation(batch.first))

@@ -1,4 +1,4 @@
-"""The `data` table: a source, a partition, and what both share."""
+"""The `data` table: from its values to checked options of a source, a partition and what both share, and to the data themselves."""
 
 from __future__ import annotations
 
@@ -7,47 +7,47 @@ import os
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cfljax.config.changes import may_have_test_only_clients
 from cfljax.config.frozen import canonical, essential, plain
-from cfljax.config.identity import may_have_test_only_clients
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.registry.checksums import sum_of_file, sum_of_parts, sum_or_failure
-from cfljax.registry.options import check, files_of, option, show
+from cfljax.registry.options import Options, T, Table, check, files_of, option, show
 
 if TYPE_CHECKING:
     from cfljax.types import Parts, Source
 
 SIDES = ("source", "parts")
 _ARRIVE = ("clients", "rate", "round", "from", "until")
-_NOT_IN_ID = ("checksums",)  # what decides how the data is read, not what is read
+_NOT_IN_ID = ("checksums",)  # decides how the data are read, not which
 
 
 @dataclasses.dataclass(frozen=True)
 class Arrive:
-    """Clients that come late: `{ clients = 20, round = 30 }`, all at once, or `{ rate = 0.1, from = 10, until = 50 }`, one
-    after another; the rest is there from round 0."""
+    """Clients that come late: `{ clients = 20, round = 30 }`, all at once, or `{ rate = 0.1, from = 10, until = 50 }`, one after
+    another. All others can take part from round 0."""
 
     clients: int = 0
-    """How many come late; 0 where `rate` says it."""
+    """How many clients come late; 0 if `rate` says it."""
     rate: float = 0.0
-    """The fraction of all clients that comes late."""
+    """The fraction of the clients that train which comes late; 0 if `clients` says it."""
     first: int = 0
-    """The first round in which one of them can take part …"""
+    """The earliest round in which a late client arrives."""
     last: int = 0
-    """… and the last; a client's own is drawn evenly between them."""
+    """The latest; the round of each client is drawn uniformly from `first` to `last`."""
 
-    def written(self) -> dict[str, Any]:
-        """As a spec has it."""
+    def written(self) -> Table:
+        """The table `arrive` as a spec writes it."""
         count = {"clients": self.clients} if self.clients else {"rate": self.rate}
         return {**count, "from": self.first, "until": self.last}
 
 
 @dataclasses.dataclass(frozen=True)
 class _Late:
-    """How `arrive` is written."""
+    """The keys of the table `arrive` (`start` stands for `from`)."""
 
     clients: int | None = option(None, "how many clients come late", low=1)
     rate: float | None = option(None, "which fraction of the clients comes late", above=0, high=1)
@@ -78,42 +78,42 @@ class DataOptions:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Which data, and who holds what."""
+    """A data set, and how it is divided among clients."""
 
     name: str
     partition: str
-    source: Any
-    """Options instance of the source."""
-    parts: Any
-    """Options instance of the partition."""
+    source: Options
+    """Options of the data set."""
+    parts: Options
+    """Options of the partition."""
     path: str | None = None
     seed: int | str = 0
     normalise: str = "unit"
     arrive: Arrive | None = None
 
     @cached_property
-    def may_rest(self) -> bool:
+    def may_have_test_only_clients(self) -> bool:
         """Whether there may be clients that never train."""
         return may_have_test_only_clients({"data": self.flat()})
 
     def drawn_for(self, seed: int) -> Data:
-        """The same data with the seed that a run with this seed draws it from."""
+        """The same options, with the seed of the run in place of `seed = "run"`."""
         if self.seed != "run":
             return self
-        made = dataclasses.replace(self, seed=seed)
-        vars(made)["_undrawn"] = self  # the same files
-        return made
+        drawn = dataclasses.replace(self, seed=seed)
+        vars(drawn)["_undrawn"] = self  # it reads the same files
+        return drawn
 
-    def flat(self, plain: Callable[[Any], dict[str, Any]] = plain) -> dict[str, Any]:
+    def flat(self, plain: Callable[[Options], Table] = plain) -> Table:
         """One table, as in a spec. Options that source and partition both have, with different values, are in the tables
         `source` and `parts` (see `sides`)."""
         table = {key: value for key, value in plain(self).items() if key not in SIDES}
         if self.arrive is not None:
             table["arrive"] = self.arrive.written()
         for side in SIDES:
-            own = plain(getattr(self, side))
-            table |= {key: value for key, value in own.items() if key not in self.apart}
-            if kept := {key: value for key, value in own.items() if key in self.apart}:
+            options = plain(getattr(self, side))
+            table |= {key: value for key, value in options.items() if key not in self.apart}
+            if kept := {key: value for key, value in options.items() if key in self.apart}:
                 table[side] = kept
         return table
 
@@ -125,12 +125,12 @@ class Data:
 
     @cached_property
     def identity(self) -> str:
-        """All that decides what the clients hold: canonical JSON of the options, and sums of what is read."""
+        """Everything that decides which samples the clients hold: canonical JSON of the options, and sums of what is read."""
         return " ".join([self._options, *self.contents.values()])
 
     @cached_property
     def spelled(self) -> str:
-        """The same without a look at the data: equal for what is written alike, up to the names of one file."""
+        """The same without a look at the data: files count by their place in place of their contents."""
         named = [("path", self.path)] if self.path is not None else []
         named += [(f"{side}.{name}", str(file)) for side in SIDES for name, file in files_of(getattr(self, side)).items()]
         return " ".join([self._options, *(f"{name}={_place(file)}" for name, file in named)])
@@ -142,30 +142,30 @@ class Data:
 
     @cached_property
     def contents(self) -> dict[str, str]:
-        """Sums of what is read: `data` of files and of a user's own source, `data.glove` of a file that an option names,
-        `partition` of a user's own. They are taken when they are first asked for; `load` and `divide` give what they say or
-        nothing."""
+        """SHA-256 of what is read: `data` for files and for a user's data set, `data.glove` for a file that the option `glove`
+        names, `partition` for a user's partition. They are computed when they are first needed; `load` and `divide` raise a
+        DataError if the contents have changed since."""
         from cfljax.data import SOURCES, contents
         from cfljax.federation import PARTITIONS
 
-        own_parts = PARTITIONS.origin(self.partition) is not None
-        if "_undrawn" in vars(self) and not own_parts and SOURCES.origin(self.name) is None:
+        users_partition = PARTITIONS.origin(self.partition) is not None
+        if "_undrawn" in vars(self) and not users_partition and SOURCES.origin(self.name) is None:
             return dict(vars(self)["_undrawn"].contents)
         found = {"data": contents(self.name, self.source, self.path, seed=self._drawn)}
         found |= {f"data.{name}": sum_of_file(file) for name, file in files_of(self.source).items()}
-        if own_parts:
+        if users_partition:
             found["partition"] = sum_or_failure(lambda: sum_of_parts(self._parts(self._load(found["data"]))))
         return {what: value for what, value in found.items() if value}
 
     @property
     def _drawn(self) -> int:
-        """The seed of the source; files are what they are."""
+        """The seed of the data set; 0 for files."""
         from cfljax.data import SOURCES
 
         return int(self.seed) if self.name in SOURCES and self.seed != "run" else 0
 
     def load(self) -> Source:
-        """The data set; a DataError where it is not what `contents` says."""
+        """The data set; a DataError if it has changed since `contents` was computed."""
         return self._load(self.contents.get("data", ""))
 
     def _load(self, wanted: str) -> Source:
@@ -174,24 +174,23 @@ class Data:
         return loaded(self.name, self.source, self.path, self._drawn, wanted)
 
     def divide(self, source: Source) -> Parts:
-        """Who holds what of it; a DataError where that is not what `contents` says."""
+        """Which client holds which samples; a DataError if that has changed since `contents` was computed."""
         parts = self._parts(source)
         if (wanted := self.contents.get("partition")) is not None and sum_of_parts(parts) != wanted:
-            raise DataError(f'data.partition = "{self.partition}": is not what it was when the runs were planned; start again')
+            raise DataError(f'data.partition = "{self.partition}": has changed since the runs were planned; start again')
         return parts
 
     def _parts(self, source: Source) -> Parts:
         from cfljax.federation import PARTITIONS
 
-        made: Parts = PARTITIONS.entry(self.partition).make(self.parts, source, np.random.default_rng(int(self.seed)))
-        return made
+        return PARTITIONS.entry(self.partition).make(self.parts, source, np.random.default_rng(int(self.seed)))
 
 
 def _place(file: str) -> str:
     return os.path.realpath(Path(file).expanduser())
 
 
-def sides(table: dict[str, Any], where: str) -> dict[str, Any]:
+def sides(table: Table, where: str) -> Table:
     """The `data` table with its tables `source` and `parts` as dotted keys: options for the source or the partition alone,
     where both have one of that name."""
     flat = {key: value for key, value in table.items() if key not in SIDES}
@@ -203,21 +202,22 @@ def sides(table: dict[str, Any], where: str) -> dict[str, Any]:
     return flat
 
 
-def make_data(names: dict[str, str], values: dict[str, Any], classes: tuple[type, ...], where: str) -> Data:
-    """The checked Data of a table whose options are spread over source, partition and the common ones."""
+def make_data(names: dict[str, str], values: Table, classes: tuple[type, ...], where: str) -> Data:
+    """The checked Data of a table. `classes`: the Options classes of the source, of the partition, and DataOptions."""
 
-    def mine(cls: type, side: str = "") -> Any:
+    def checked(cls: type[T], side: str = "") -> T:
         known = [f.name for f in dataclasses.fields(cls)]
-        own = {k: values[k] for k in known if k in values}
-        return check(cls, own | {k: values[f"{side}.{k}"] for k in known if f"{side}.{k}" in values}, where)
+        shared = {k: values[k] for k in known if k in values}
+        return check(cls, shared | {k: values[f"{side}.{k}"] for k in known if f"{side}.{k}" in values}, where)
 
-    source, parts = mine(classes[0], "source"), mine(classes[1], "parts")
-    common = mine(classes[2])
+    source: Options = checked(classes[0], "source")
+    parts: Options = checked(classes[1], "parts")
+    common = checked(DataOptions)
     late = None if common.arrive is None else read_arrive(common.arrive, f"{where}.arrive")
     return Data(names["name"], names["partition"], source, parts, common.path, common.seed, common.normalise, late)
 
 
-def read_arrive(table: dict[str, Any], where: str) -> Arrive:
+def read_arrive(table: Table, where: str) -> Arrive:
     """The checked form of an `arrive` table."""
     for key in table:
         if key not in _ARRIVE:
@@ -239,16 +239,16 @@ def read_arrive(table: dict[str, Any], where: str) -> Arrive:
 
 
 def arrivals(arrive: Arrive | None, trains: np.ndarray, seed: int) -> np.ndarray:
-    """i32[C]: the first round in which each client can take part. Late are clients that train (bool[C]); the others do not
-    take part, and are there from the start."""
+    """i32[C]: the first round in which each client can take part. Only clients that train (bool[C]) come late; it is 0 for the
+    others, which take part in no round."""
     rounds = np.zeros(len(trains), np.int32)
     if arrive is None:
         return rounds
-    able = np.flatnonzero(trains)
-    count = arrive.clients or round(arrive.rate * len(able))
-    if count > len(able):
-        raise SpecError(f"data.arrive.clients = {count}: there are only {len(able)} clients that train")
+    training = np.flatnonzero(trains)
+    count = arrive.clients or round(arrive.rate * len(training))
+    if count > len(training):
+        raise SpecError(f"data.arrive.clients = {count}: there are only {len(training)} clients that train")
     rng = np.random.default_rng([seed, 0x61727276])
-    late = able[rng.permutation(len(able))[:count]]
+    late = training[rng.permutation(len(training))[:count]]
     rounds[late] = rng.integers(arrive.first, arrive.last, size=count, endpoint=True)
     return rounds

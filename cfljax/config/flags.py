@@ -1,31 +1,23 @@
-"""`--set key=value` and the choice of a size."""
+"""From `--set key=value` flags to the spec with their values laid over it, and which of its sizes is chosen."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from cfljax.config import toml
-from cfljax.config.layers import (
-    EITHER,
-    SETTABLE,
-    Raw,
-    called,
-    lay,
-    names_of,
-    need_table,
-    options_over,
-)
+from cfljax.config.layers import EITHER, SETTABLE, called, lay, names_of, need_table, options_over
 from cfljax.errors import SpecError, suggest
-from cfljax.registry.options import show
+from cfljax.registry.options import Table, Value, show
 
 _OPENING, _CLOSING = "([{", ")]}"
 _MANY = 10_000
 
+Flag = tuple[list[str], Value]
+"""The path of a key and its new value: (["train", "lr"], 0.1)."""
 
-def parse_set(text: str) -> tuple[list[str], Any]:
+
+def parse_set(text: str) -> Flag:
     """`a.b=value` as (["a", "b"], value)."""
     if not isinstance(text, str):
-        raise SpecError(f"--set {text!r}: must be text, as in train.lr=0.1")
+        raise SpecError(f"--set {text!r}: must be a string, as in train.lr=0.1")
     key, equals, value = text.partition("=")
     path = [part.strip() for part in key.split(".")]
     if not equals or not all(path):
@@ -37,25 +29,26 @@ def parse_set(text: str) -> tuple[list[str], Any]:
     return path, parse_value(value, f"--set {text}")
 
 
-def parse_value(text: str, where: str) -> Any:
-    """A TOML value; a bare word is a string; commas make a list."""
+def parse_value(text: str, where: str) -> Value:
+    """The value that a flag writes: TOML, a word without quotes, or several of them with commas between them (a list)."""
     text = text.strip()
-    found, value = _toml(text)
-    if found:
+    is_toml, value = _toml(text)
+    if is_toml:
         return value
     parts = split(text)
     if len(parts) > 1:
         if not all(part.strip() for part in parts):
-            raise SpecError(f"{where}: an empty place between commas")
+            raise SpecError(f"{where}: a value is missing between two commas")
         if len(parts) > _MANY:
             raise SpecError(f"{where}: more than {_MANY:,} values")
         return [parse_value(part, where) for part in parts]
     if text[0] in "[{\"'" or any(ord(c) < 32 for c in text):
-        raise SpecError(f"{where}: {show(text)} is no TOML value")
+        raise SpecError(f"{where}: {show(text)} is not a TOML value")
     return text
 
 
-def _toml(text: str) -> tuple[bool, Any]:
+def _toml(text: str) -> tuple[bool, Value]:
+    """(Whether the text is one TOML value, the value.)"""
     try:
         table = toml.loads(f"x = {text}")
     except (ValueError, RecursionError):
@@ -82,7 +75,7 @@ def split(text: str) -> list[str]:
     return [*parts, text[last:]]
 
 
-def apply_sets(raw: Raw, sets: list[tuple[list[str], Any]]) -> Raw:
+def apply_sets(raw: Table, sets: list[Flag]) -> Table:
     """The tidy spec with the flags laid over it: whole tables first, then options, in the order given."""
     for path, value in sorted(sets, key=lambda s: len(s[0]) > 1):
         where = ".".join(path)
@@ -99,7 +92,7 @@ def apply_sets(raw: Raw, sets: list[tuple[list[str], Any]]) -> Raw:
     return raw
 
 
-def _set_method(methods: list[Raw], path: list[str], value: Any, where: str) -> list[Raw]:
+def _set_method(methods: list[Table], path: list[str], value: Value, where: str) -> list[Table]:
     name, rest = path[0], path[1:]
     if not rest:
         near = suggest(name, names_of(methods))
@@ -109,20 +102,20 @@ def _set_method(methods: list[Raw], path: list[str], value: Any, where: str) -> 
     return [set_in(table, rest, value, where) if called(table, name) else table for table in methods]
 
 
-def set_in(table: Raw, path: list[str], value: Any, where: str) -> Raw:
+def set_in(table: Table, path: list[str], value: Value, where: str) -> Table:
     """A copy of the table with the value at that path; a name on the way becomes a table with that name."""
     key, rest = path[0], path[1:]
     if not rest:
         return options_over(table, {key: value}) if key in EITHER else {**table, key: value}
-    inner: Any = table.get(key, {})
+    inner = table.get(key, {})
     if isinstance(inner, str):
         inner = {"name": inner}
     return {**table, key: set_in(need_table(inner, where), rest, value, where)}
 
 
-def choose_size(raw: Raw, sets: list[tuple[list[str], Any]]) -> tuple[str, Raw, list[tuple[list[str], Any]]]:
+def choose_size(raw: Table, sets: list[Flag]) -> tuple[str, Table, list[Flag]]:
     """The chosen size, the table to lay over the spec for it, and the flags that are left."""
-    written: Any = raw.get("size", {})
+    written = raw.get("size", {})
     chosen = written if isinstance(written, str) else "full"
     sizes = {} if isinstance(written, str) else need_table(written, "size")
     rest = []
@@ -135,7 +128,7 @@ def choose_size(raw: Raw, sets: list[tuple[list[str], Any]]) -> tuple[str, Raw, 
             chosen = value
     for name, table in sizes.items():
         if name == "full":
-            raise SpecError("size.full: is the name of the spec as it stands; call the table otherwise")
+            raise SpecError("size.full: full means the spec without a size; give the table another name")
         need_table(table, f"size.{name}")
     if chosen != "full" and chosen not in sizes:
         raise SpecError(f'size = "{chosen}": unknown size' + suggest(chosen, [*sizes, "full"]))

@@ -1,46 +1,46 @@
-"""Plain, hashable and canonical forms of options: what ids and keys are made of."""
+"""From options to the forms that ids are made of: hashable tables, plain tables, and canonical JSON."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from cfljax.registry.checksums import sum_of_file
-from cfljax.registry.options import files_of
+from cfljax.registry.options import Options, Table, Value, files_of, is_options
 
 
-class Table(dict[str, Any]):
+class FrozenTable(dict[str, Value]):
     """A table as the value of an option (`optimizer = { name = "adam", b1 = 0.8 }`): read-only and hashable."""
 
-    def __init__(self, items: dict[str, Any]):
+    def __init__(self, items: Table):
         super().__init__({key: freeze(items[key]) for key in sorted(items)})
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(self.items()))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Table, (dict(self),)
+    def __reduce__(self) -> tuple[type[FrozenTable], tuple[Table]]:
+        return FrozenTable, (dict(self),)
 
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("an option's table is read-only")
 
     __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = __ior__ = _refuse  # type: ignore[assignment]
 
 
-def freeze(value: Any) -> Any:
-    """Dicts as `Table`, lists as tuples, all the way down."""
+def freeze(value: Value) -> Value:
+    """The value with dicts as `FrozenTable` and lists as tuples, at every depth."""
     if isinstance(value, dict):
-        return Table(value)
+        return FrozenTable(value)
     if isinstance(value, (list, tuple)):
         return tuple(freeze(v) for v in value)
     return value
 
 
-def plain(value: Any) -> Any:
-    """Dataclasses and tables as dicts, tuples as lists; options that are left out (None) are left out."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+def plain(value: Options | Value) -> Value:
+    """The value with dataclasses and tables as dicts, and tuples as lists. What is None is left out."""
+    if is_options(value):
         pairs = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
         return {name: plain(v) for name, v in pairs if v is not None}
     if isinstance(value, dict):
@@ -50,10 +50,10 @@ def plain(value: Any) -> Any:
     return value
 
 
-def canonical(value: Any, unread: bool = False) -> str:
-    """JSON that is equal exactly when the options mean the same. Files that options name count by their contents; `unread`: by
-    their place. An immutable options object remembers its own."""
-    memory = getattr(value, "__dict__", None) if dataclasses.is_dataclass(value) else None
+def canonical(value: Options | Value, unread: bool = False) -> str:
+    """JSON that is equal exactly when the options mean the same. Files that options name count by the sum of their contents, with
+    `unread` by their place. The JSON is kept in the options object, which is immutable."""
+    memory = getattr(value, "__dict__", None) if is_options(value) else None
     if memory is None:
         return _dump(value)
     key = "_spelled" if unread else "_canonical"
@@ -63,25 +63,26 @@ def canonical(value: Any, unread: bool = False) -> str:
     return str(memory[key])
 
 
-def essential(value: Any) -> dict[str, Any]:
-    """`plain` options without those that came later and are at their default, and without the names of files."""
+def essential(value: Options) -> Table:
+    """The plain options without names of files, and without options that came after the first release and are at their default."""
     skipped = {f.name for f in dataclasses.fields(value) if f.metadata.get("file") or _unsaid(f, getattr(value, f.name))}
     return {name: each for name, each in plain(value).items() if name not in skipped}
 
 
-def _unsaid(field: Any, value: Any) -> bool:
+def _unsaid(field: dataclasses.Field[Value], value: Value) -> bool:
+    """Whether the option came after the first release and has its default."""
     return bool(field.metadata.get("later")) and value == field.default
 
 
-def _dump(value: Any, files: dict[str, str] | None = None) -> str:
+def _dump(value: Value, files: dict[str, str] | None = None) -> str:
     exact = _exact(value)
     return json.dumps(exact | files if files else exact, sort_keys=True, separators=(",", ":"))
 
 
-def _exact(value: Any, loose: bool = False) -> Any:
-    """`plain`, with −0.0 as 0.0, without options that came later and are at their default. Inside tables, which have no declared
-    types, 1.0 is written as 1."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+def _exact(value: Value, loose: bool = False) -> Value:
+    """The value as `plain` has it, with −0.0 as 0.0, and without options that came after the first release and are at their
+    default. Inside tables (`loose`), which declare no types, 1.0 is written as 1."""
+    if is_options(value):
         pairs = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
         return {f.name: _exact(v, loose) for f, v in pairs if v is not None and not _unsaid(f, v)}
     if isinstance(value, dict):

@@ -1,21 +1,21 @@
-"""From the tables of a spec to its runs."""
+"""From a tidy spec to its runs: the grid of all combinations, without those that rules exclude, each checked and once."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cfljax.config.data import Data
-from cfljax.config.layers import EITHER, SIBLINGS, Raw, need_table, options_over
+from cfljax.config.layers import EITHER, SIBLINGS, need_table, options_over
 from cfljax.config.rules import Combination, Rule
 from cfljax.config.run import Run, with_varies
 from cfljax.config.tables import RESERVED, Draft, Known, data_drafts, method_draft, model_drafts, train_drafts
 from cfljax.config.train import Train
 from cfljax.config.values import MAX_RUNS, Field, axis, fields_of
 from cfljax.errors import SpecError, suggest
-from cfljax.registry.options import check_value, show
+from cfljax.registry.options import Table, Value, check_value, show
 
 _SEEDS = Field(int, {"low": 0, "high": 2**31 - 1}, None)
 
@@ -29,7 +29,7 @@ class Entrant(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """All drafts of one layer of a spec: every data × model × method × training × seed."""
+    """All drafts of one layer of a spec. Its runs are every combination of data, model, method, training and seed."""
 
     data: list[Draft]
     models: list[Draft]
@@ -39,7 +39,7 @@ class Grid(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many runs it has before rules."""
+        """The number of its runs before rules exclude some."""
 
         def both(drafts: list[Draft]) -> tuple[int, int]:
             return sum(d.count for d in drafts if not d.random), sum(d.count for d in drafts)
@@ -52,14 +52,14 @@ class Grid(NamedTuple):
         return total * len(self.seeds)
 
 
-def make_grid(raw: Raw, has: Known) -> Grid:
+def make_grid(raw: Table, has: Known) -> Grid:
     """The grid of a tidy spec; names, types and ranges are checked here."""
     search_seed = check_value(raw.get("search_seed", 0), int, {"low": 0, "high": 2**31 - 1}, "search_seed")
     samples = raw.get("samples")
     if samples is not None:
         samples = check_value(samples, int, {"low": 1, "high": MAX_RUNS}, "samples")
 
-    def numbered(kind: str) -> Iterator[tuple[dict[str, Any], str]]:
+    def numbered(kind: str) -> Iterator[tuple[Table, str]]:
         many = len(raw[kind]) > 1
         return ((table, f"{kind}[{i}]" if many else kind) for i, table in enumerate(raw[kind]))
 
@@ -75,17 +75,17 @@ def make_grid(raw: Raw, has: Known) -> Grid:
     for draft in [*data, *models, *trains, *(d for e in entrants for d in (e.draft, *e.trains))]:
         if draft.random and samples is None:
             key = next(k for k, values in draft.axes.items() if hasattr(values[0], "draw"))
-            raise SpecError(f"{draft.where}.{key}: is a range to draw from at random; say how often with samples = 50")
+            raise SpecError(f"{draft.where}.{key}: is a range to draw from at random; give the number of draws, as in samples = 50")
     return grid
 
 
-def _entrant(table: Raw, tables: list[Raw], trains: list[Draft], defaults: Raw, has: Known, search_seed: int) -> Entrant:
+def _entrant(table: Table, tables: list[Table], trains: list[Draft], defaults: Table, has: Known, search_seed: int) -> Entrant:
     name = table["name"]
     if not isinstance(name, str):
         raise SpecError(f"method.name = {show(name)}: must be a name, or a list of names")
     label = table.get("label", name)
     if not isinstance(label, str) or not label.strip():
-        raise SpecError(f"method.{name}.label = {show(label)}: must be a text")
+        raise SpecError(f"method.{name}.label = {show(label)}: must be a string that is not empty")
     where = f"method.{label}"
     shared = frozenset(table) - {SIBLINGS} if SIBLINGS in table else frozenset()
     options = {key: value for key, value in table.items() if key != SIBLINGS}
@@ -98,8 +98,8 @@ def _entrant(table: Raw, tables: list[Raw], trains: list[Draft], defaults: Raw, 
     return Entrant(label, draft, trains)
 
 
-def read_seeds(value: Any) -> list[int]:
-    """The seeds, each once."""
+def read_seeds(value: Value) -> list[int]:
+    """The seeds of a spec; a SpecError if one is given twice."""
     if isinstance(value, int) and not isinstance(value, bool):
         many = max(value, 1)
         raise SpecError(f'seeds = {value}: must be a list or a range: [{value}] is seed {value}, "0:{many}" makes {many}')
@@ -111,12 +111,12 @@ def read_seeds(value: Any) -> list[int]:
     seen: set[int] = set()
     for seed in seeds:
         if seed in seen:
-            raise SpecError(f"seeds = {show(value)}: {seed} is there twice")
+            raise SpecError(f"seeds = {show(value)}: {seed} is given twice")
         seen.add(seed)
     return seeds
 
 
-def _check_siblings(methods: list[Raw], has: Known) -> None:
+def _check_siblings(methods: list[Table], has: Known) -> None:
     """An option of a table for several methods must belong to one of them."""
     for table in methods:
         if SIBLINGS in table:
@@ -127,11 +127,11 @@ def _check_siblings(methods: list[Raw], has: Known) -> None:
                     raise SpecError(f"method.{key}: none of {names} has such an option" + suggest(key, options))
 
 
-def _check_defaults(defaults: Raw, entrants: list[Entrant], has: Known) -> None:
+def _check_defaults(defaults: Table, entrants: list[Entrant], has: Known) -> None:
     """An option in `[defaults]` must belong to some method, be it one that this sweep leaves out, and to nothing else."""
     for key in sorted(set(defaults) & set(fields_of(Train))):
         shown = f"defaults.{key} = {show(defaults[key])}"
-        raise SpecError(f"{shown}: could mean train.{key}, too; write it there, or in a [[method]] table")
+        raise SpecError(f"{shown}: train has an option of this name, too; write train.{key}, or give it in a [[method]] table")
     left = set(defaults) - {key for e in entrants for key in e.draft.fields}
     if left:
         everything = {key for name in has.methods for key in fields_of(has.methods.entry(name).options)}
@@ -139,17 +139,17 @@ def _check_defaults(defaults: Raw, entrants: list[Entrant], has: Known) -> None:
             raise SpecError(f"defaults.{key} = {show(defaults[key])}: no method has such an option" + suggest(key, everything))
 
 
-def _check_labels(methods: list[Raw], entrants: list[Entrant]) -> None:
+def _check_labels(methods: list[Table], entrants: list[Entrant]) -> None:
     owners: dict[str, str] = {}
     for table, entrant in zip(methods, entrants, strict=True):
         name = entrant.draft.names["name"]
         if entrant.label in owners and ("label" in table or owners[entrant.label] != name):
-            raise SpecError(f'method.{name}.label = "{entrant.label}": another method is called so already')
+            raise SpecError(f'method.{name}.label = "{entrant.label}": another method has this label already')
         owners[entrant.label] = name
 
 
 def make_runs(grids: list[Grid], rules: list[Rule], has: Known, warn: list[str]) -> list[Run]:
-    """The runs of all grids, each once, in the order of the spec."""
+    """The runs of all grids, each once, in the order of the spec. Warnings are added to `warn`."""
     total = sum(grid.size for grid in grids)
     if total > MAX_RUNS:
         raise SpecError(f"the spec makes {total:,} runs; at most {MAX_RUNS:,}")
@@ -161,7 +161,7 @@ def make_runs(grids: list[Grid], rules: list[Rule], has: Known, warn: list[str])
     for combination in itertools.chain.from_iterable(combinations(grid) for grid in grids):
         if rules:
             seen.add(combination)
-            hits = [rule.matches(combination) for rule in rules]  # all of them: each notes which of its keys exist
+            hits = [rule.matches(combination) for rule in rules]  # every rule is asked, as each notes which of its keys exist
             if any(hits):
                 continue
         run = _make_run(combination, checked)
@@ -182,7 +182,7 @@ def make_runs(grids: list[Grid], rules: list[Rule], has: Known, warn: list[str])
 
 
 class _Seen:
-    """One combination per set of drafts: enough to know which options there are."""
+    """One combination for each set of drafts: enough to know all options of the sweep."""
 
     def __init__(self) -> None:
         self.kept: list[Combination] = []
@@ -217,7 +217,7 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         _check_together(data, train)
         if hasattr(method.options, "check_run"):
             method.options.check_run(f"method.{c.label}", train, data, model)
-    counts = train if data.may_rest else train.without_choice
+    counts = train if data.may_have_test_only_clients else train.without_choice
     return Run(method.name, c.label, method.options, data, model, counts, c.seed)
 
 

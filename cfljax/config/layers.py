@@ -1,4 +1,4 @@
-"""Laying tables over tables: `[[include]]`, `[size.NAME]` and `--set` all change a spec by the same rules.
+"""From a spec and the tables that change it to one tidy spec: `[[include]]`, `[size.NAME]` and `--set` follow the same rules.
 
 - A `data` or `model` table with a name replaces the one before; without, its options are laid over.
 - `train` and `defaults` are laid over, option by option. Giving one of epochs and steps takes the other away.
@@ -9,12 +9,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from cfljax.errors import SpecError, suggest
-from cfljax.registry.options import show
+from cfljax.registry.options import Table, Value, show
 
-Raw = dict[str, Any]
 EITHER = ("epochs", "steps")
 DEFAULT_MODEL = "mlp"
 SIBLINGS = "\0names"
@@ -23,7 +20,7 @@ SETTABLE = ("name", "seeds", "data", "model", "train", "method", "defaults", "sa
 TOP = (*SETTABLE, "include", "exclude", "size", "plugins")
 
 
-def tidy(raw: Raw) -> Raw:
+def tidy(raw: Table) -> Table:
     """The spec with `data`, `model`, `train` and `method` as lists of tables, names in place of tables written out."""
     for key in raw:
         if key not in TOP:
@@ -41,12 +38,13 @@ def tidy(raw: Raw) -> Raw:
     return done
 
 
-def tables(value: Any, where: str, named: bool = True) -> list[Raw]:
-    """A table, a list of tables or, where tables have names, names: as a list of tables."""
+def tables(value: Value, where: str, named: bool = True) -> list[Table]:
+    """A list of tables from one table or a list of them. Where tables have names, a name stands for a table with that name
+    alone."""
     items = value if isinstance(value, list) else [value]
     if not items:
         raise SpecError(f"{where} = []: an empty list leaves nothing to run")
-    found: list[Raw] = []
+    found: list[Table] = []
     for item in items:
         if isinstance(item, str) and named:
             item = {"name": item}
@@ -58,7 +56,7 @@ def tables(value: Any, where: str, named: bool = True) -> list[Raw]:
     return found
 
 
-def lay(base: Raw, over: Raw, where: str) -> Raw:
+def lay(base: Table, over: Table, where: str) -> Table:
     """The tidy spec with a table laid over it."""
     done = dict(base)
     for key, value in undotted(over, where).items():
@@ -78,7 +76,7 @@ def lay(base: Raw, over: Raw, where: str) -> Raw:
     return done
 
 
-def lay_methods(methods: list[Raw], value: Any, where: str) -> list[Raw]:
+def lay_methods(methods: list[Table], value: Value, where: str) -> list[Table]:
     """Methods selected by name, replaced by tables, or changed by a table of tables."""
     if isinstance(value, dict) and "name" not in value:
         for name, options in value.items():
@@ -89,7 +87,7 @@ def lay_methods(methods: list[Raw], value: Any, where: str) -> list[Raw]:
         raise SpecError(f"{where} = []: an empty list leaves nothing to run")
     if any(isinstance(item, dict) for item in items):
         return tables(value, where)
-    chosen: list[Raw] = []
+    chosen: list[Table] = []
     for item in items:
         if not isinstance(item, str):
             raise SpecError(f"{where} = {show(item)}: must be a method's name or table")
@@ -98,7 +96,7 @@ def lay_methods(methods: list[Raw], value: Any, where: str) -> list[Raw]:
     return chosen
 
 
-def change_method(methods: list[Raw], name: str, options: Raw, where: str) -> list[Raw]:
+def change_method(methods: list[Table], name: str, options: Table, where: str) -> list[Table]:
     """The methods with options laid over those of that name or label."""
     if not any(called(table, name) for table in methods):
         raise SpecError(f"{where}.{name}: the spec has no such method" + suggest(name, names_of(methods)))
@@ -114,7 +112,7 @@ def change_method(methods: list[Raw], name: str, options: Raw, where: str) -> li
     return done
 
 
-def each_name(table: Raw) -> list[Raw]:
+def each_name(table: Table) -> list[Table]:
     """A method table for a list of names as one table per name; each remembers the list, as an option in it counts for
     the methods that have it."""
     name = table["name"]
@@ -127,17 +125,17 @@ def each_name(table: Raw) -> list[Raw]:
     return [{**table, "name": n, SIBLINGS: name} for n in name]
 
 
-def called(table: Raw, name: str) -> bool:
+def called(table: Table, name: str) -> bool:
     """Whether the method table goes by that name or label."""
     return name in (table["name"], table.get("label"))
 
 
-def names_of(methods: list[Raw]) -> list[str]:
+def names_of(methods: list[Table]) -> list[str]:
     """Names and labels of the methods."""
     return sorted({n for table in methods for n in (table["name"], table.get("label")) if isinstance(n, str)})
 
 
-def options_over(table: Raw, over: Raw) -> Raw:
+def options_over(table: Table, over: Table) -> Table:
     """Options laid over options; of epochs and steps the one given last stays."""
     done = dict(table)
     if sum(key in over for key in EITHER) == 1:
@@ -146,9 +144,9 @@ def options_over(table: Raw, over: Raw) -> Raw:
     return {**done, **over}
 
 
-def undotted(table: Raw, where: str) -> Raw:
+def undotted(table: Table, where: str) -> Table:
     """Quoted dotted keys (`"train.lr" = 0.1`) as nested tables."""
-    done: Raw = {}
+    done: Table = {}
     for key, value in table.items():
         head, dot, rest = key.partition(".")
         if not dot:
@@ -158,12 +156,12 @@ def undotted(table: Raw, where: str) -> Raw:
             continue
         inner = done.setdefault(head, {})
         if not isinstance(inner, dict):
-            raise SpecError(f"{where}.{key}: {head} is given twice")
+            raise SpecError(f"{where}.{key}: {head} is given twice, once as a value")
         done[head] = undotted({**inner, rest: value}, f"{where}.{head}")
     return done
 
 
-def need_table(value: Any, where: str) -> Raw:
+def need_table(value: Value, where: str) -> Table:
     """The value, if it is a table."""
     if not isinstance(value, dict):
         raise SpecError(f"{where} = {show(value)}: must be a table")

@@ -1,4 +1,4 @@
-"""Modules that stand beside a plugin: each folder's are kept apart from another's and from everything else of the same name.
+"""From a plugin's file to its module. Modules beside a plugin are kept apart from modules of the same name in other folders.
 
 The files of a folder are imported as modules of a package that stands for the folder, and their import statements look there
 first. Python's path and the names of other modules stay as they are."""
@@ -15,7 +15,6 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
 
 from cfljax.registry.sources import beside
 
@@ -46,10 +45,10 @@ def _package(folder: Path) -> str:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of such packages."""
+    """Finds the modules of packages that stand for folders of plugins."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """As Python's own, with a loader whose modules look beside them first."""
+        """The module spec that Python finds, with a loader whose modules look in their folder first."""
         if fullname.partition(".")[0] not in _folders:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
@@ -59,27 +58,27 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
-    """Of a module of such a package."""
+    """Loads a module of a package that stands for a folder of plugins."""
 
     def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002
-        """Of the source as it is now: a kept compilation may be older by less than a file's clock tells."""
+        """The code of the source as it is now. A cached compilation may be outdated within one tick of the file system's clock."""
         return self.source_to_code(self.get_data(self.path), self.path)  # type: ignore[no-any-return]
 
     def exec_module(self, module: ModuleType) -> None:
-        """With an import of its own."""
+        """Execute the module with an import statement that looks in the folder first."""
         root = module.__name__.partition(".")[0]
         vars(module)["__builtins__"] = vars(builtins) | {"__import__": _import_in(root)}
         super().exec_module(module)
 
 
-def _import_in(root: str) -> Callable[..., Any]:
-    """What an import statement in a module of this package does."""
+def _import_in(root: str) -> Callable[..., ModuleType]:
+    """The function that import statements in modules of this package call."""
     folder = _folders[root]
 
     def find(
         name: str,
-        globals: Mapping[str, Any] | None = None,
-        locals: Mapping[str, Any] | None = None,
+        globals: Mapping[str, object] | None = None,
+        locals: Mapping[str, object] | None = None,
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:

@@ -15,30 +15,41 @@ import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cfljax.config.plugin_modules import execute
 from cfljax.errors import CfljaxError, SpecError, suggest
 from cfljax.registry import Registry, adopt
+from cfljax.registry.entries import Make
 from cfljax.registry.options import NoOptions, show
 from cfljax.registry.origin import Origin, loading, sum_of
 from cfljax.registry.sources import program, program_of
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from cfljax.data.sources import MakeSource
+    from cfljax.engine.metrics import Seen
+    from cfljax.federation.common import Partition
+    from cfljax.types import Array, Method
+
+M = TypeVar("M", bound="Callable[..., Method]")
+N = TypeVar("N", bound=Callable[..., object])
+P = TypeVar("P", bound="Partition")
+S = TypeVar("S", bound="MakeSource")
+Q = TypeVar("Q", bound="Callable[[Seen], Array]")
 _loaded: dict[str, str] = {}
-"""Plugin -> the sum of its source when it was loaded."""
+"""Plugin -> the SHA-256 of its source when it was loaded."""
 _BEGAN = time.time()
-"""When this process began to use plugins, or before."""
+"""A time before this process loaded its first plugin."""
 
 
-def register_method(name: str, options: type = NoOptions) -> Callable[[F], F]:
+def register_method(name: str, options: type = NoOptions) -> Callable[[M], M]:
     """Register `make(config, model, solver) -> Method` under a name; `config` is an instance of `options`."""
     from cfljax.methods import METHODS
 
     return _register(METHODS, name, options)
 
 
-def register_model(name: str, options: type = NoOptions) -> Callable[[F], F]:
+def register_model(name: str, options: type = NoOptions) -> Callable[[N], N]:
     """Register `make(options, sample_shape, classes)`, which returns a flax.linen module, a class or factory of flax.nnx
     modules, or a pair `(init, apply)`."""
     from cfljax.models import MODELS
@@ -46,14 +57,15 @@ def register_model(name: str, options: type = NoOptions) -> Callable[[F], F]:
     return _register(MODELS, name, options)
 
 
-def register_partition(name: str, options: type = NoOptions) -> Callable[[F], F]:
-    """Register `make(options, source, rng) -> Parts`: who holds which rows."""
+def register_partition(name: str, options: type = NoOptions) -> Callable[[P], P]:
+    """Register `make(options, source, rng) -> Parts`: which client holds which rows of the data set (a
+    `cfljax.federation.common.Partition`)."""
     from cfljax.federation import PARTITIONS
 
     return _register(PARTITIONS, name, options)
 
 
-def register_data(name: str, options: type = NoOptions) -> Callable[[F], F]:
+def register_data(name: str, options: type = NoOptions) -> Callable[[S], S]:
     """Register `make(options, rng)`, which returns a dict of arrays `x_train, y_train, x_test, y_test` (and `user_train,
     user_test` where samples have owners), or a `cfljax.types.Source`."""
     from cfljax.data import SOURCES
@@ -61,16 +73,16 @@ def register_data(name: str, options: type = NoOptions) -> Callable[[F], F]:
     return _register(SOURCES, name, options)
 
 
-def register_metric(name: str) -> Callable[[F], F]:
+def register_metric(name: str) -> Callable[[Q], Q]:
     """Register `metric(seen) -> f32[]`, computed at each evaluation inside the compiled program; `seen` is a
-    `cfljax.metrics.Seen`. A run asks for it by `train.metrics = ["name"]`."""
+    `cfljax.engine.metrics.Seen`. A run asks for it by `train.metrics = ["name"]`."""
     from cfljax.engine.metrics import METRICS
 
     return _register(METRICS, name, NoOptions)
 
 
-def _register(registry: Registry, name: str, options: type) -> Callable[[F], F]:
-    def add(make: F) -> F:
+def _register(registry: Registry[Make], name: str, options: type) -> Callable[[Any], Any]:
+    def add(make: Make) -> Make:
         registry.add(name, make, options)
         return make
 
@@ -78,24 +90,24 @@ def _register(registry: Registry, name: str, options: type) -> Callable[[F], F]:
 
 
 def load(names: Iterable[str], beside: Path | None = None, where: str = "--plugin") -> list[str]:
-    """Load plugins: files (`my_method.py`, relative ones beside the spec, else in the current
-    folder) or modules (`my_package.methods`); their names as they
-    are found from any folder. One that is loaded already is left alone, unless its source has changed."""
+    """Load plugins: files (`my_method.py`; a relative name is looked for beside the spec, then in the current folder) or modules
+    (`my_package.methods`). A plugin that is loaded already is loaded again only if its source has changed. Returns the names under
+    which another process finds them from any folder. `where` is the key or flag that errors name."""
     found = []
     for name in names:
         if not isinstance(name, str) or not name.strip():
             raise SpecError(f"{where} = {show(name)}: must be the name of a Python file or module")
         if name.endswith(".py"):
             path = Path(name).expanduser()
-            there = (beside or Path()) / path
-            found.append(_load_file(path if path.is_file() and not there.is_file() else there, where))
+            beside_spec = (beside or Path()) / path
+            found.append(_load_file(path if path.is_file() and not beside_spec.is_file() else beside_spec, where))
         else:
             found.append(_load_module(name, where))
     return found
 
 
 def loaded() -> dict[str, str]:
-    """Plugin -> the sum of its source when it was loaded."""
+    """Plugin -> the SHA-256 of its source when it was loaded."""
     return dict(_loaded)
 
 
@@ -136,7 +148,7 @@ def _load_module(name: str, where: str) -> str:
 
 
 def _forget(files: list[Path], again: bool) -> None:
-    """Modules of these files that were imported before are imported anew, where a file has changed since this process began."""
+    """Let the next import execute the modules of these files anew: if they are loaded `again`, or a file changed after `_BEGAN`."""
     if not again and all(max(file.stat().st_mtime, file.stat().st_ctime) < _BEGAN for file in files):
         return
     for name in [n for n, m in sys.modules.items() if getattr(m, "__file__", None) in set(map(str, files))]:

@@ -1,34 +1,27 @@
-"""Reading a spec: a TOML file or a dict, and flags. Whatever is wrong with them ends in one SpecError of one line."""
+"""From a TOML file or a dict, and flags, to a checked Spec with its runs. Any mistake in them is one SpecError of one line."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import datetime
-import math
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from cfljax.config import toml
-from cfljax.config.flags import apply_sets, choose_size, parse_set
+from cfljax.config.flags import Flag, apply_sets, choose_size, parse_set
 from cfljax.config.grid import make_grid, make_runs
-from cfljax.config.layers import Raw, lay, need_table, tidy
+from cfljax.config.layers import lay, need_table, tidy
 from cfljax.config.plugins import load as load_plugins
 from cfljax.config.rules import Rule
 from cfljax.config.run import Run
 from cfljax.config.tables import Known, known
-from cfljax.errors import SpecError, suggest
-from cfljax.registry.options import show
+from cfljax.config.toml import load, sanitised
+from cfljax.errors import SpecError
+from cfljax.registry.options import Table, Value, show
 from cfljax.registry.origin import look_again
 
-_BYTES = 4_000_000
-_DEEP = 12
 _LONG = 240
-_ENTRIES = 1_000_000
-_INTEGER = 2**63
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +31,7 @@ class Spec:
     name: str
     file: str
     """Where it was read from; "" for a dict."""
-    table: dict[str, Any]
+    table: Table
     """The spec as written, before flags."""
     sets: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -55,9 +48,9 @@ class Spec:
             found.setdefault(run.id, run)
         return list(found.values())
 
-    def shown(self) -> dict[str, Any]:
-        """What of the sweep a results folder's plan keeps for those who show it: its name, the ids of its runs in order, and what
-        they are called: a run that two rows of the table share is in both of their lists."""
+    def shown(self) -> Table:
+        """What a results folder's plan keeps of the sweep for its tables and pages: its name, the ids of its runs in order, and the
+        rows of its table with the ids of their runs. A run that two rows share is in both of their lists."""
         called: dict[tuple[str, bool], dict[str, None]] = {}
         for run in self._runs:
             for name in run.called:
@@ -68,23 +61,24 @@ class Spec:
         ]
         return {"name": self.name, "units": list(dict.fromkeys(run.id for run in self._runs)), "labels": labels}
 
-    def named(self) -> dict[str, dict[str, Any]]:
-        """Label and what varies of each run, by id: the record of a run that an earlier spec has computed may have others."""
+    def named(self) -> dict[str, Table]:
+        """Label and varying options of each run, by id. The record of a run that an earlier spec has computed may say other
+        ones."""
         return {run.id: {"label": run.label, "varies": dict(run.varies)} for run in self._runs}
 
 
 def read_spec(
-    source: str | os.PathLike[str] | Raw, sets: Iterable[str] = (), has: Known | None = None, plugins: Iterable[str] = ()
+    source: str | os.PathLike[str] | Table, sets: Iterable[str] = (), has: Known | None = None, plugins: Iterable[str] = ()
 ) -> Spec:
-    """The spec in a TOML file or a dict, with `--set` flags laid over it, checked to the last option. `has`: what can be
-    named; by default the registries of the package, and what `plugins` and the spec's own add to them."""
+    """The spec in a TOML file or a dict, with `--set` flags laid over it, checked to the last option. `has`: the names that it may
+    use; by default those in the registries of the package, to which `plugins` and the spec's `plugins` add theirs."""
     look_again()
     file = "" if isinstance(source, dict) else os.fspath(source)
     flags: tuple[str, ...] = ()
     try:
         flags = tuple(sets)
         table = load(Path(file)) if not isinstance(source, dict) else source
-        clean: Raw = sanitised(table)
+        clean: Table = sanitised(table)
         loaded = load_plugins(plugins)
         if "plugins" in clean:
             loaded += load_plugins(_plugins(clean["plugins"]), Path(file).parent, "plugins")
@@ -100,8 +94,8 @@ def read_spec(
     return Spec(name, file, copy.deepcopy(clean), flags, tuple(dict.fromkeys(warn)), tuple(runs))
 
 
-def build(raw: Raw, sets: list[tuple[list[str], Any]], has: Known, warn: list[str]) -> list[Run]:
-    """The runs of a spec with flags: base and includes, the chosen size over both, the flags over all."""
+def build(raw: Table, sets: list[Flag], has: Known, warn: list[str]) -> list[Run]:
+    """The runs of a spec with flags. The chosen size is laid over the base and over each include, the flags over the result."""
     chosen, size, sets = choose_size(raw, sets)
     whole = {path[0]: value for path, value in sets if len(path) == 1}
     base = tidy({**{key: whole[key] for key in ("data", "method") if key in whole}, **raw})
@@ -113,97 +107,25 @@ def build(raw: Raw, sets: list[tuple[list[str], Any]], has: Known, warn: list[st
     return make_runs([make_grid(layer, has) for layer in layers], rules, has, warn)
 
 
-def _plugins(value: Any) -> list[Any]:
+def _plugins(value: Value) -> list[Value]:
     """The plugins that a spec names."""
     return value if isinstance(value, list) else [value]
 
 
-def _list_of_tables(raw: Raw, key: str) -> list[Raw]:
+def _list_of_tables(raw: Table, key: str) -> list[Table]:
     value = raw.get(key, [])
     return [need_table(item, key) for item in (value if isinstance(value, list) else [value])]
 
 
-def _name(raw: Raw, sets: list[tuple[list[str], Any]], file: str) -> str:
+def _name(raw: Table, sets: list[Flag], file: str) -> str:
     name = dict([("name", raw.get("name", Path(file).stem or "sweep"))] + [(p[0], v) for p, v in sets if p == ["name"]])["name"]
     if not isinstance(name, str) or not name.strip():
-        raise SpecError(f"name = {show(name)}: must be a text")
+        raise SpecError(f"name = {show(name)}: must be a string that is not empty")
     return name
 
 
-def load(path: Path) -> Raw:
-    """The tables of a TOML file."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(_BYTES + 1)
-    except FileNotFoundError:
-        near = suggest(path.name, _toml_files(path.parent)) if path.parent.is_dir() else ""
-        raise SpecError("there is no such file" + near) from None
-    except (OSError, ValueError) as error:
-        raise SpecError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(content) > _BYTES:
-        raise SpecError(f"has more than {_BYTES:,} bytes; a spec is a small TOML file")
-    try:
-        return toml.loads(content.decode("utf-8-sig"))  # some editors begin a file with a mark
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise SpecError(f"line {line}: is no UTF-8 text") from None
-    except RecursionError:
-        raise SpecError("tables and lists are nested too deeply") from None
-    except ValueError as error:  # TOMLDecodeError, and Python's own for numbers of thousands of digits
-        raise SpecError(_with_line(str(error))) from None
-
-
-def _toml_files(folder: Path) -> list[str]:
-    try:
-        return [p.name for p in folder.glob("*.toml")][:1000]
-    except OSError:
-        return []
-
-
-def _with_line(message: str) -> str:
-    match = re.search(r"\s*\(at line (\d+), column \d+\)", message)
-    if match:
-        return f"line {match[1]}: {message[: match.start()]}"
-    return f"last line: {message.removesuffix(' (at end of document)')}"
-
-
-def sanitised(value: Any, where: str = "", depth: int = 0, left: list[int] | None = None) -> Any:
-    """The value as plain tables, lists, texts, numbers and booleans; bounded in depth and size."""
-    left = left if left is not None else [_ENTRIES]
-    left[0] -= 1
-    if left[0] < 0:
-        raise SpecError(f"{where}: the spec has more than {_ENTRIES:,} entries")
-    if depth > _DEEP:
-        raise SpecError(f"{where[:60]}: nested more than {_DEEP} deep")
-    if isinstance(value, dict):
-        return {_key(k, where): sanitised(v, f"{where}.{k}" if where else str(k), depth + 1, left) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [sanitised(v, where, depth + 1, left) for v in value]
-    if hasattr(value, "item") and not getattr(value, "shape", (1,)):  # a numpy number
-        value = value.item()
-    if isinstance(value, int) and not isinstance(value, bool) and not -_INTEGER <= value < _INTEGER:
-        raise SpecError(f"{where[:60]}: an integer has at most 64 bits")
-    if isinstance(value, (datetime.date, datetime.time)):
-        raise SpecError(f"{where} = {value}: is a date or time; write a text in quotes")
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        raise SpecError(f"{where} = {value}: must be a finite number")
-    if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):  # a flag's bytes that Python could not read
-        raise SpecError(f"{where} = {value!r}: is no UTF-8 text")
-    if not isinstance(value, (bool, int, float, str)):
-        raise SpecError(f"{where}: {type(value).__name__} is nothing that a spec can hold")
-    return value
-
-
-def _key(key: Any, where: str) -> str:
-    if not isinstance(key, str) or not key or not key.isprintable():
-        raise SpecError(f"{where + ': ' if where else ''}{key!r} is no key; a key is a printable text")
-    return key
-
-
 def one_line(message: str, file: str, flags: Iterable[str]) -> str:
-    """The message on one line, bounded, after the file or flag that it is about."""
+    """The message on one line of bounded length, with the file or the flag that it is about in front of it."""
     text = " ".join(message.split())
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     if len(text) > 2 * _LONG:

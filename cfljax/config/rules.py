@@ -1,4 +1,4 @@
-"""`[[exclude]]`: a combination is left out when every key of a rule matches it.
+"""From `[[exclude]]` tables to rules, which say whether a combination of options is left out: every key of the rule must match it.
 
 Keys are dotted (`train.lr`, `data.partition`, `method.clusters`, `method.ifca.clusters` for one method only), nested tables
 mean the same; `method`, `data` and `model` alone are the name, `seed` is the seed. A list matches any of its values, and so
@@ -7,19 +7,19 @@ does an integer range such as "0:3". Options that a combination leaves at their 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cfljax.config.tables import Known, Point
 from cfljax.config.values import range_of
 from cfljax.errors import SpecError, suggest
-from cfljax.registry.options import show
+from cfljax.registry.options import Table, Value, show
 
 _PARTS = ("data", "model", "train", "method", "seed")
 _ABSENT = object()
 
 
 class Combination(NamedTuple):
-    """A run before it is checked."""
+    """The options of a run before they are checked as a whole."""
 
     data: Point
     model: Point
@@ -33,7 +33,7 @@ class Combination(NamedTuple):
 class Rule:
     """One `[[exclude]]` table."""
 
-    def __init__(self, table: Any, where: str):
+    def __init__(self, table: Table, where: str):
         if not isinstance(table, dict) or not table:
             raise SpecError(f'{where}: must be a table of dotted keys and values, as in {{ method = "ifca", "train.lr" = 0.5 }}')
         self.where = where
@@ -41,12 +41,12 @@ class Rule:
         for key in self.wanted:
             head = key.split(".")[0]
             if head not in (*_PARTS, "seeds"):
-                raise SpecError(f"{where}.{key}: a rule speaks of {', '.join(_PARTS)}" + suggest(head, _PARTS))
+                raise SpecError(f"{where}.{key}: the keys of a rule begin with {', '.join(_PARTS)}" + suggest(head, _PARTS))
         self.found: set[str] = set()
         self.used = False
 
     def matches(self, combination: Combination) -> bool:
-        """Whether every key has one of its values."""
+        """Whether the combination has one of the rule's values for every key."""
         hit = True
         for key, wanted in self.wanted.items():
             value = look_up(combination, key.split("."))
@@ -68,9 +68,9 @@ class Rule:
             raise SpecError(f"{self.where}.{key}: there is no such option" + suggest(key, known))
 
 
-def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(table: Table, prefix: str = "") -> Table:
     """Nested tables as one table of dotted keys."""
-    flat: dict[str, Any] = {}
+    flat: Table = {}
     for key, value in table.items():
         if isinstance(value, dict) and value:
             flat |= flatten(value, f"{prefix}{key}.")
@@ -79,25 +79,25 @@ def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def look_up(c: Combination, path: list[str]) -> Any:
-    """The value at a dotted path, names as a set of spellings, or `_ABSENT`."""
+def look_up(c: Combination, path: list[str]) -> Value:
+    """The value at a dotted path, or `_ABSENT`. For `method` it is the set of the method's label and name."""
     head, rest = path[0], path[1:]
     if head in ("seed", "seeds"):
         return c.seed if not rest else _ABSENT
     if head == "method":
-        mine = {c.label, c.method.draft.names["name"]}
+        names = {c.label, c.method.draft.names["name"]}
         if not rest or rest == ["name"]:
-            return mine
+            return names
         if rest == ["label"]:
             return c.label
-        if rest[0] in mine:
+        if rest[0] in names:
             return look_up(c, ["train", *rest[2:]]) if rest[1:2] == ["train"] else _option(c.method, rest[1:], c.sample)
         return _option(c.method, rest, c.sample)
     point = getattr(c, head)
     return _option(point, rest or ["name"], c.sample)
 
 
-def _option(point: Point, path: list[str], sample: int) -> Any:
+def _option(point: Point, path: list[str], sample: int) -> Value:
     if not path:
         return _ABSENT
     if path[0] in point.draft.names:
@@ -112,7 +112,8 @@ def _option(point: Point, path: list[str], sample: int) -> Any:
     return value
 
 
-def _alternatives(value: Any, where: str) -> list[Any]:
+def _alternatives(value: Value, where: str) -> list[Value]:
+    """The values that a key of a rule matches."""
     if value == [] or value == {}:
         raise SpecError(f"{where} = {show(value)}: matches nothing")
     alternatives = [value]  # a list may be the value itself, or the values
@@ -124,11 +125,11 @@ def _alternatives(value: Any, where: str) -> list[Any]:
     return alternatives
 
 
-def _names(value: Any) -> list[Any]:
+def _names(value: Value) -> list[Value]:
     return list(value) if isinstance(value, set) else [value]
 
 
-def _same(value: Any, wanted: Any) -> bool:
+def _same(value: Value, wanted: Value) -> bool:
     if isinstance(value, (list, tuple)) and isinstance(wanted, (list, tuple)):
         return len(value) == len(wanted) and all(_same(v, w) for v, w in zip(value, wanted, strict=True))
     if isinstance(value, bool) != isinstance(wanted, bool):

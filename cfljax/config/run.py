@@ -1,30 +1,29 @@
-"""A run: everything that decides its result, resolved, and an id made of nothing else."""
+"""A run: the checked options that decide its result, and the id that is made of them and of nothing else."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 from functools import cached_property
-from typing import Any
 
+from cfljax.config.changes import changes_of
 from cfljax.config.data import SIDES, Data
 from cfljax.config.frozen import canonical, plain
-from cfljax.config.identity import changes_of
 from cfljax.config.train import Train
 from cfljax.registry import origins
 from cfljax.registry.checksums import sum_of_file
-from cfljax.registry.options import files_of
+from cfljax.registry.options import Options, Table, Value, files_of
 from cfljax.registry.origin import Origin
 
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """A name of a registry, and its options."""
+    """A name that the spec chooses from a registry, and its options."""
 
     name: str
-    options: Any
+    options: Options
 
-    def flat(self) -> dict[str, Any]:
+    def flat(self) -> Table:
         """One table, as in a spec."""
         return {"name": self.name, **plain(self.options)}
 
@@ -36,17 +35,17 @@ class Run:
     method: str
     """Its name in the registry."""
     label: str
-    """How tables and figures call it; not part of what is computed."""
-    options: Any
+    """Its name in tables and figures; not part of the id."""
+    options: Options
     """The method's Options instance."""
     data: Data
     model: Chosen
     train: Train
     seed: int
-    varies: dict[str, Any] = dataclasses.field(default_factory=dict, compare=False, hash=False)
+    varies: Table = dataclasses.field(default_factory=dict, compare=False, hash=False)
     """Dotted name → value of the options that differ between the runs of a sweep (method and seed are not listed)."""
     called: tuple[tuple[str, bool], ...] = dataclasses.field(default=(), compare=False, hash=False)
-    """(Label, whether the data are drawn from the run's seed) of each place of the spec that asks for this run."""
+    """(label, whether the data are drawn from the run's seed) of each place in the spec that asks for this run."""
 
     @cached_property
     def _drawn(self) -> Data:
@@ -59,29 +58,29 @@ class Run:
 
     @cached_property
     def origins(self) -> tuple[Origin, ...]:
-        """Where the user's own things that the run names come from."""
+        """The origins of the users' data sets, partitions, models, methods and metrics that the run names."""
         data = [("data set", self.data.name), ("partition", self.data.partition)]
         metrics = [("metric", name) for name in self.train.metrics or ()]
         return origins([*data, ("model", self.model.name), ("method", self.method), *metrics])
 
     @property
     def foreign(self) -> tuple[str, ...]:
-        """What an identity says about them: nothing, where all is the package's."""
+        """The part of the id that stands for the origins: their sums. It is empty for a run that uses the package alone."""
         return tuple(sorted({origin.code for origin in self.origins}))
 
     @cached_property
     def contents(self) -> dict[str, str]:
-        """Sums of what the run reads: what is read → 64 hexadecimal digits."""
+        """SHA-256 of the files and data that the run reads, by what they are for."""
         parts = (("model", self.model.options), ("method", self.options))
         named = {f"{what}.{name}": sum_of_file(file) for what, options in parts for name, file in files_of(options).items()}
         return self._drawn.contents | named
 
     @cached_property
     def changes(self) -> tuple[str, ...]:
-        """Names of the changes since version 0.1 that concern this run (see `identity`)."""
+        """Names of the changes since version 0.1 that concern this run (see `config.changes`)."""
         return changes_of(self.resolved())
 
-    def resolved(self) -> dict[str, Any]:
+    def resolved(self) -> Table:
         """Every option with its value, as plain nested tables; None is left out. `seeds`, `method` and `plugins` as a spec has
         them."""
         plugins = sorted({origin.plugin for origin in self.origins if origin.plugin})
@@ -110,7 +109,7 @@ class Run:
 
     @cached_property
     def spelled(self) -> str:
-        """Equal for runs that are written alike, without a look at the data."""
+        """A string that is equal for runs with the same options. It takes no look at the data, so that paths count as they are."""
         options = (canonical(options, unread=True) for options in (self.model.options, self.options))
         return "\n".join([self._drawn.spelled, self.model.name, self.method, *options, canonical(self.train), str(self.seed)])
 
@@ -119,7 +118,7 @@ def with_varies(runs: list[Run]) -> list[Run]:
     """The same runs, each with the options that differ between them. Options of a data set, a partition, a model or a
     method are compared with those of the same name: the name itself tells the rest apart."""
     values: dict[tuple[str, str], set[str]] = {}
-    views: dict[int, list[tuple[tuple[str, str], Any]]] = {}
+    views: dict[int, list[tuple[tuple[str, str], Value]]] = {}
     apart = {f"{data.name}/{data.partition} {name}" for data in {id(r.data): r.data for r in runs}.values() for name in data.apart}
     for run in runs:  # runs share their parts: each is looked at once
         for part in (run.data, run.model, run.train, run.options):
@@ -132,14 +131,14 @@ def with_varies(runs: list[Run]) -> list[Run]:
     return [_varied(run, shown) for run in runs]
 
 
-def _varied(run: Run, shown: dict[int, dict[str, Any]]) -> Run:
+def _varied(run: Run, shown: dict[int, Table]) -> Run:
     varies = {name: v for part in (run.data, run.model, run.train, run.options) for name, v in shown[id(part)].items()}
     made = dataclasses.replace(run, varies=varies)
     vars(made)["_drawn"] = run._drawn  # which knows its spelling
     return made
 
 
-def _view(run: Run, part: Any, apart: set[str]) -> list[tuple[tuple[str, str], Any]]:
+def _view(run: Run, part: Value, apart: set[str]) -> list[tuple[tuple[str, str], Value]]:
     """(group, dotted name) → value of a part's options: compared within the group. `apart`: options that the sources and partitions
     of a group both have, with different values."""
     if part is run.data:
@@ -155,9 +154,9 @@ def _view(run: Run, part: Any, apart: set[str]) -> list[tuple[tuple[str, str], A
     return [((run.method, f"method.{k}"), v) for k, v in _pairs(part)]
 
 
-def _pairs(options: Any) -> list[tuple[str, Any]]:
+def _pairs(options: Options) -> list[tuple[str, Value]]:
     return [(f.name, _plain_or_none(getattr(options, f.name))) for f in dataclasses.fields(options)]
 
 
-def _plain_or_none(value: Any) -> Any:
+def _plain_or_none(value: Value) -> Value:
     return None if value is None else plain(value)

@@ -1,4 +1,4 @@
-"""The tables of a spec as drafts: names are settled, each option has the values of its axis, nothing is combined yet."""
+"""From the tables of a tidy spec to drafts: in a draft the names are settled, and each option has the list of its values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cfljax.config.data import SIDES, DataOptions, make_data, sides
 from cfljax.config.run import Chosen
@@ -14,22 +14,27 @@ from cfljax.config.train import Train
 from cfljax.config.values import Field, Range, axis, fields_of
 from cfljax.errors import CfljaxError, SpecError, suggest
 from cfljax.registry import Registry
-from cfljax.registry.options import check, show
+from cfljax.registry.options import Table, Value, check, show
+
+if TYPE_CHECKING:
+    from cfljax.data.sources import MakeSource
+    from cfljax.federation.common import Partition
+    from cfljax.types import Method
 
 RESERVED = ("name", "label", "train")
 
 
 class Known(NamedTuple):
-    """What can be named in a spec."""
+    """The names that a spec may use."""
 
-    sources: Registry
+    sources: Registry[MakeSource]
     source_options: Callable[[str], type]
-    """Options class of a data set, registered or not."""
-    find: Callable[..., Any]
+    """(name) -> the Options class of a data set, registered or not."""
+    find: Callable[[str, str | None], object]
     """(name, path): finds a data set's files without reading them, or raises."""
-    partitions: Registry
-    models: Registry
-    methods: Registry
+    partitions: Registry[Partition]
+    models: Registry[Callable[..., object]]
+    methods: Registry[Callable[..., Method]]
 
 
 def known() -> Known:
@@ -46,20 +51,20 @@ class Point:
     """One choice of values for one table. It is checked as a whole when first used, so that combinations which a rule
     excludes need not be valid."""
 
-    def __init__(self, draft: Draft, values: dict[str, Any]):
+    def __init__(self, draft: Draft, values: Table):
         self.draft, self.values = draft, values
         self.random = any(isinstance(v, Range) for v in values.values())
         self._made: dict[int, Any] = {}
 
-    def at(self, sample: int) -> dict[str, Any]:
-        """The values with random ranges drawn."""
+    def at(self, sample: int) -> Table:
+        """The values of the options, with random ranges drawn for that sample."""
         if not self.random:
             return self.values
         seed, kind = self.draft.search_seed, self.draft.kind
         return {k: v.draw(f"{kind}.{k}", seed, sample) if isinstance(v, Range) else v for k, v in self.values.items()}
 
     def made(self, sample: int) -> Any:
-        """The checked options; the same object each time."""
+        """The checked options (a Data, Train or Chosen); the same object each time."""
         sample = sample if self.random else 0
         if sample not in self._made:
             self._made[sample] = self.draft.build(self.at(sample))
@@ -68,19 +73,19 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Draft:
-    """A table with its names settled."""
+    """A table of the spec for one choice of names."""
 
     kind: str
     where: str
     names: dict[str, str]
     fields: dict[str, Field]
-    axes: dict[str, list[Any]]
-    build: Callable[[dict[str, Any]], Any]
+    axes: dict[str, list[Value]]
+    build: Callable[[Table], object]
     search_seed: int = 0
 
     @property
     def count(self) -> int:
-        """How many points it has."""
+        """The number of its points."""
         total = 1
         for values in self.axes.values():
             total *= len(values)
@@ -92,7 +97,7 @@ class Draft:
         return any(isinstance(values[0], Range) for values in self.axes.values())
 
     def points(self) -> Iterator[Point]:
-        """Every combination of its axes."""
+        """Every combination of the values of its options."""
         for values in itertools.product(*self.axes.values()):
             yield Point(self, dict(zip(self.axes, values, strict=True)))
 
@@ -104,7 +109,7 @@ class Variant(NamedTuple):
     classes: tuple[type, ...]
 
     def fields(self) -> dict[str, Field]:
-        """Its options."""
+        """The options by name; for a data table, also those for one side alone (`source.clients`)."""
         found = {key: field for cls in self.classes for key, field in fields_of(cls).items()}
         if "partition" in self.names:  # a data table: an option for one side alone
             for side, cls in zip(SIDES, self.classes, strict=False):
@@ -113,7 +118,7 @@ class Variant(NamedTuple):
 
 
 def drafts(
-    kind: str, where: str, table: dict[str, Any], variants: list[Variant], build: Callable[..., Any], search_seed: int,
+    kind: str, where: str, table: Table, variants: list[Variant], build: Callable[..., object], search_seed: int,
     elsewhere: Callable[[str], str] = lambda _: "",
 ) -> list[Draft]:  # fmt: skip
     """A draft per variant. With several variants (a list of names) an option counts for those that have it."""
@@ -126,7 +131,7 @@ def drafts(
     for variant, fields in zip(variants, own, strict=True):
         axes = {key: axis(value, fields[key], f"{where}.{key}") for key, value in table.items() if key in fields}
 
-        def make(values: dict[str, Any], variant: Variant = variant) -> Any:
+        def make(values: Table, variant: Variant = variant) -> object:
             return build(variant.names, values, variant.classes, where)
 
         found.append(Draft(kind, where, variant.names, fields, axes, make, search_seed))
@@ -139,7 +144,7 @@ def _unknown(kind: str, shown: str, key: str, options: set[str], elsewhere: str)
     return SpecError(f"{shown}: there is no such option" + (elsewhere or suggest(key, plain | set(reserved))))
 
 
-def data_drafts(table: dict[str, Any], where: str, has: Known, search_seed: int) -> list[Draft]:
+def data_drafts(table: Table, where: str, has: Known, search_seed: int) -> list[Draft]:
     """The `data` table: every name with every partition."""
     variants = []
     for name in names_in(table, "name", where):
@@ -159,8 +164,8 @@ def data_drafts(table: dict[str, Any], where: str, has: Known, search_seed: int)
     return drafts("data", where, rest, variants, make_data, search_seed, elsewhere)
 
 
-def _check_source(name: str, path: Any, where: str, has: Known) -> None:
-    """A name that is nearly a registered one is a slip, unless there is a file of that name."""
+def _check_source(name: str, path: Value, where: str, has: Known) -> None:
+    """Raise a SpecError for a name that is almost a registered one, unless there are data files of that name."""
     near = difflib.get_close_matches(name, list(has.sources), n=1, cutoff=0.75)
     if name in has.sources or not near or not isinstance(path, (str, type(None))):
         return
@@ -171,30 +176,29 @@ def _check_source(name: str, path: Any, where: str, has: Known) -> None:
 
 
 def default_partition(name: str, source: type) -> str:
-    """`user` for data that comes in clients' shares (the source's Options class may say `partition = "…"`), else `iid`."""
+    """The `default_partition` of the source's Options class, if it has one; else "iid" (for "synthetic": "user")."""
     said = getattr(source, "default_partition", None)
     return str(said) if said else "user" if name == "synthetic" else "iid"
 
 
-def model_drafts(table: dict[str, Any], where: str, has: Known, search_seed: int) -> list[Draft]:
+def model_drafts(table: Table, where: str, has: Known, search_seed: int) -> list[Draft]:
     """The `model` table."""
     names = names_in(table, "name", where)
     variants = [Variant({"name": n}, (has.models.entry(n, f"{where}.name").options,)) for n in names]
     return drafts("model", where, {k: v for k, v in table.items() if k != "name"}, variants, _chosen, search_seed)
 
 
-def train_drafts(table: dict[str, Any], where: str, search_seed: int) -> list[Draft]:
+def train_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
     """The `train` table."""
 
-    def build(names: dict[str, str], values: dict[str, Any], classes: tuple[type, ...], where: str) -> Train:  # noqa: ARG001
-        made: Train = check(Train, values, where)
-        return made
+    def build(names: dict[str, str], values: Table, classes: tuple[type, ...], where: str) -> Train:  # noqa: ARG001
+        return check(Train, values, where)
 
     return drafts("train", where, table, [Variant({}, (Train,))], build, search_seed)
 
 
 def method_draft(
-    table: dict[str, Any], where: str, has: Known, defaults: dict[str, Any], search_seed: int, shared: frozenset[str] = frozenset()
+    table: Table, where: str, has: Known, defaults: Table, search_seed: int, shared: frozenset[str] = frozenset()
 ) -> Draft:
     """A `[[method]]` table whose name is settled; `shared` keys come from a table for several names and count where the
     method has them."""
@@ -206,11 +210,11 @@ def method_draft(
     return drafts("method", where, {**inherited, **given}, [Variant({"name": name}, (cls,))], _chosen, search_seed)[0]
 
 
-def _chosen(names: dict[str, str], values: dict[str, Any], classes: tuple[type, ...], where: str) -> Chosen:
+def _chosen(names: dict[str, str], values: Table, classes: tuple[type, ...], where: str) -> Chosen:
     return Chosen(names["name"], check(classes[0], values, where))
 
 
-def names_in(table: dict[str, Any], key: str, where: str) -> list[str]:
+def names_in(table: Table, key: str, where: str) -> list[str]:
     """The names under a key: one, or a list of them."""
     if key not in table:
         raise SpecError(f"{where}.{key}: missing")

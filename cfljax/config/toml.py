@@ -1,18 +1,103 @@
-"""TOML that ends soon: Python's parser takes time that grows with the square of the number of dots in a key."""
+"""From a TOML file, a flag's text or a dict to plain tables: bounded in size and depth, with nothing in them that a spec cannot
+hold."""
 
 from __future__ import annotations
 
+import datetime
+import math
+import os
 import re
 import tomllib
-from typing import Any
+from pathlib import Path
+
+from cfljax.errors import SpecError, suggest
+from cfljax.registry.options import Table, Value
 
 _DOTS = 200
 _BETWEEN = re.compile(r"[,=\[\]{}#]+")
+_BYTES = 4_000_000
+_DEEP = 12
+_ENTRIES = 1_000_000
+_INTEGER = 2**63
 
 
-def loads(text: str) -> dict[str, Any]:
-    """The tables of a TOML text; ValueError for what is none, and for keys of hundreds of parts."""
+def loads(text: str) -> Table:
+    """The tables of a TOML text. A ValueError for what is not TOML, and for a key of hundreds of parts: Python's parser takes time
+    that grows with the square of the number of dots in a key."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.count(".") > _DOTS and max(piece.count(".") for piece in _BETWEEN.split(line)) > _DOTS:
-            raise ValueError(f"a key or text has more than {_DOTS} dots (at line {number}, column 1)")
+            raise ValueError(f"a key or value has more than {_DOTS} dots (at line {number}, column 1)")
     return tomllib.loads(text)
+
+
+def load(path: Path) -> Table:
+    """The tables of a TOML file."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_BYTES + 1)
+    except FileNotFoundError:
+        near = suggest(path.name, _toml_files(path.parent)) if path.parent.is_dir() else ""
+        raise SpecError("there is no such file" + near) from None
+    except (OSError, ValueError) as error:
+        raise SpecError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > _BYTES:
+        raise SpecError(f"has more than {_BYTES:,} bytes; a spec is a small TOML file")
+    try:
+        return loads(content.decode("utf-8-sig"))  # some editors begin a file with a byte order mark
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise SpecError(f"line {line}: is not valid UTF-8") from None
+    except RecursionError:
+        raise SpecError("tables and lists are nested too deeply") from None
+    except ValueError as error:  # TOMLDecodeError, and Python's own for numbers of thousands of digits
+        raise SpecError(_with_line(str(error))) from None
+
+
+def _toml_files(folder: Path) -> list[str]:
+    try:
+        return [p.name for p in folder.glob("*.toml")][:1000]
+    except OSError:
+        return []
+
+
+def _with_line(message: str) -> str:
+    match = re.search(r"\s*\(at line (\d+), column \d+\)", message)
+    if match:
+        return f"line {match[1]}: {message[: match.start()]}"
+    return f"last line: {message.removesuffix(' (at end of document)')}"
+
+
+def sanitised(value: Value, where: str = "", depth: int = 0, left: list[int] | None = None) -> Value:
+    """The value as plain tables, lists, strings, numbers and booleans; a SpecError where it is too deep, too large or holds
+    anything else. `where` is its key; `left` counts down the entries that the whole spec may still have."""
+    left = left if left is not None else [_ENTRIES]
+    left[0] -= 1
+    if left[0] < 0:
+        raise SpecError(f"{where}: the spec has more than {_ENTRIES:,} entries")
+    if depth > _DEEP:
+        raise SpecError(f"{where[:60]}: nested more than {_DEEP} deep")
+    if isinstance(value, dict):
+        return {_key(k, where): sanitised(v, f"{where}.{k}" if where else str(k), depth + 1, left) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [sanitised(v, where, depth + 1, left) for v in value]
+    if hasattr(value, "item") and not getattr(value, "shape", (1,)):  # a numpy number
+        value = value.item()
+    if isinstance(value, int) and not isinstance(value, bool) and not -_INTEGER <= value < _INTEGER:
+        raise SpecError(f"{where[:60]}: an integer can have at most 64 bits")
+    if isinstance(value, (datetime.date, datetime.time)):
+        raise SpecError(f"{where} = {value}: is a date or time; write a string in quotes")
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SpecError(f"{where} = {value}: must be a finite number")
+    if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):  # a flag's bytes that Python could not read
+        raise SpecError(f"{where} = {value!r}: is not valid UTF-8")
+    if not isinstance(value, (bool, int, float, str)):
+        raise SpecError(f"{where}: a spec cannot hold a value of type {type(value).__name__}")
+    return value
+
+
+def _key(key: object, where: str) -> str:
+    if not isinstance(key, str) or not key or not key.isprintable():
+        raise SpecError(f"{where + ': ' if where else ''}{key!r} is not a key; a key is a printable string")
+    return key

@@ -1,31 +1,31 @@
-"""The options of the training loop and of local training, common to all methods."""
+"""The `train` table: from its values to checked options of the training loop and of local training, common to all methods."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 from functools import cached_property
-from typing import Any
 
-from cfljax.config import touches
-from cfljax.config.frozen import Table
+from cfljax.config import transit
+from cfljax.config.frozen import FrozenTable
 from cfljax.errors import SpecError, suggest
-from cfljax.registry.options import check, option, show
+from cfljax.registry.options import Table, Value, check, option, show
 
-_NEED_MORE = ("lbfgs", "polyak_sgd")  # their update wants losses that the local solver does not hand over
+_NEED_MORE = ("lbfgs", "polyak_sgd")  # their update needs losses that the local solver does not pass on
 
 
 @dataclasses.dataclass(frozen=True)
 class Forced:
-    """The table `train.plan`: choices that are not left to the machine's measured speed. Results differ in their last bits."""
+    """The table `train.plan`: choices that the spec makes in place of the measured speed of the machine. They change results in the
+    last bits."""
 
-    gram: int | None = option(None, "clients of up to so many samples train on their Gram matrix (0: none)", low=0)
+    gram: int | None = option(None, "clients of up to this many samples train on their Gram matrix (0: none)", low=0)
     keep: bool | None = option(None, "make the Gram matrices of all clients once, before the first round")
     lanes: int | None = option(None, "clients side by side at a time (1: one after another, 0: all at once)", low=0)
     side_by_side: bool | None = option(None, "true is lanes = 0, false is lanes = 1")
-    stream: int | None = option(None, "methods that only need sums take participants in blocks of so many (0: all at once)", low=0)
-    devices: int | None = option(None, "devices that a round's participants are dealt to", low=1)
-    pool: str | None = option(None, "every device has all samples, or each its clients' own", choices=("copied", "sharded"))
+    stream: int | None = option(None, "participants that methods which need only sums take at a time (0: all at once)", low=0)
+    devices: int | None = option(None, "devices that share a round's participants", low=1)
+    pool: str | None = option(None, "every device holds all samples, or only those of its clients", choices=("copied", "sharded"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,13 +52,13 @@ class Train:
         "clients that never train choose a model on half of their test samples and are scored on the rest, or both on all",
         choices=("holdout", "test_loss"),
     )
-    eval_clients: int | None = option(None, "score only so many clients", low=1)
+    eval_clients: int | None = option(None, "score only this many clients, drawn at random", low=1)
     precision: str = option("highest", "of matrix products on accelerators", choices=("highest", "high", "default"))
     metrics: tuple[str, ...] | None = option(None, "metrics of your own to record at each evaluation")
     discrepancy: str = option("after", "from the model after or at the start of the round", choices=("after", "start"))
     privacy: str | dict | None = option(None, "clip updates and add noise: { clip = 1.0, noise = 0.8 }", later=True)  # type: ignore[type-arg]
     compress: str | dict | None = option(None, 'send less: "sign", "int8", or { name = "topk", keep = 0.01 }', later=True)  # type: ignore[type-arg]
-    attack: str | dict | None = option(None, 'clients that lie: { name = "sign_flip", share = 0.2 }', later=True)  # type: ignore[type-arg]
+    attack: str | dict | None = option(None, 'clients that send false updates: { name = "sign_flip", share = 0.2 }', later=True)  # type: ignore[type-arg]
     robust: str | dict | None = option(None, 'in place of means: "median", "krum", or a table', later=True)  # type: ignore[type-arg]
     plan: str | dict | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")  # type: ignore[type-arg]
 
@@ -68,21 +68,22 @@ class Train:
         if self.plan == "auto":
             object.__setattr__(self, "plan", None)
         elif isinstance(self.plan, dict):
-            object.__setattr__(self, "plan", Table(self.plan))
-        for name in touches.KINDS:
-            object.__setattr__(self, name, touches.read(getattr(self, name), name))
+            object.__setattr__(self, "plan", FrozenTable(self.plan))
+        for name in transit.KINDS:
+            object.__setattr__(self, name, transit.read(getattr(self, name), name))
         if isinstance(self.optimizer, dict):
-            table = Table(self.optimizer)
+            table = FrozenTable(self.optimizer)
             alone = set(table) == {"name"} and isinstance(table["name"], str)
             object.__setattr__(self, "optimizer", table["name"] if alone else table)
 
     @cached_property
     def without_choice(self) -> Train:
-        """Of runs without clients that never train: how they choose says nothing, and is what it was when ids were made of it."""
+        """The options for data in which all clients train. How others choose a model has no effect then, and has the value that ids
+        of such runs have always been made of."""
         return dataclasses.replace(self, test_clients_choose="test_loss")
 
     @property
-    def optimizer_pair(self) -> tuple[str, dict[str, Any]]:
+    def optimizer_pair(self) -> tuple[str, Table]:
         """The optimiser's name in optax, and its arguments."""
         if isinstance(self.optimizer, str):
             return self.optimizer, {}
@@ -90,32 +91,32 @@ class Train:
 
     @property
     def forced(self) -> Forced:
-        """What the plan leaves to no choice."""
+        """The choices about the execution plan that the spec makes."""
         return check(Forced, dict(self.plan) if isinstance(self.plan, dict) else {}, "train.plan")
 
     @property
-    def touches(self) -> touches.Touches:
-        """What happens to updates on their way."""
-        return touches.Touches(*(getattr(self, name) for name in touches.Touches._fields))
+    def transit(self) -> transit.Transit:
+        """What happens to updates between participants and server."""
+        return transit.Transit(*(getattr(self, name) for name in transit.Transit._fields))
 
     def vector_bytes(self, d: int) -> int:
-        """Bytes of an update of d numbers on its way up."""
-        return 4 * d if (way := self.touches.compress) is None else way.bytes(d)
+        """Bytes of an update of d numbers as a participant sends it."""
+        return 4 * d if (compress := self.transit.compress) is None else compress.bytes(d)
 
-    def places(self, able: int, clients: int) -> int:
-        """How many places a round has for participants, if so many of the clients train: where all of these take part, one for
-        each client, so that they keep their order."""
-        drawn = self.participants(able)
-        return drawn if drawn < able else clients
+    def places(self, training: int, clients: int) -> int:
+        """The size S of the cohort axis, if `training` of all clients train: the number of participants. If all of those take part,
+        it is the number of all clients, so that the cohort keeps their order."""
+        drawn = self.participants(training)
+        return drawn if drawn < training else clients
 
-    def participants(self, clients: int) -> int:
-        """How many of so many clients that train take part in a round."""
+    def participants(self, training: int) -> int:
+        """How many clients take part in a round, if `training` clients train."""
         if isinstance(self.participation, int):
-            return min(self.participation, clients)
-        return max(1, round(self.participation * clients))
+            return min(self.participation, training)
+        return max(1, round(self.participation * training))
 
     def check(self, where: str) -> None:
-        """Combinations; raises SpecError."""
+        """Raise a SpecError for options that cannot be combined."""
         if self.epochs is not None and self.steps is not None:
             raise SpecError(f"{where}.steps = {self.steps}: give epochs or steps, not both (epochs = {self.epochs})")
         if isinstance(self.participation, float) and not self.participation <= 1:
@@ -128,8 +129,8 @@ class Train:
         if isinstance(self.plan, str):
             raise SpecError(f'{where}.plan = "{self.plan}": must be "auto" or a table such as {{ gram = 512, devices = 2 }}')
         if self.forced.lanes is not None and self.forced.side_by_side is not None:
-            raise SpecError(f"{where}.plan.side_by_side: lanes = {self.forced.lanes} says that; leave out one")
-        _together(self, where)
+            raise SpecError(f"{where}.plan.side_by_side: lanes = {self.forced.lanes} says the same or the opposite; leave out one")
+        _check_robust(self, where)
         if self.metrics:
             from cfljax.engine.metrics import METRICS
 
@@ -139,9 +140,10 @@ class Train:
             check_optimizer(self.optimizer, self.momentum, where)
 
 
-def _together(train: Train, where: str) -> None:
-    """A robust rule needs all updates as they are."""
-    privacy, _, _, robust = train.touches
+def _check_robust(train: Train, where: str) -> None:
+    """Raise a SpecError for options that cannot be combined with a robust rule, which needs all updates at once and without
+    noise."""
+    privacy, _, _, robust = train.transit
     if robust is None:
         return
     if privacy is not None and privacy.noise > 0:
@@ -150,8 +152,8 @@ def _together(train: Train, where: str) -> None:
         raise SpecError(f"{where}.plan.stream = {train.forced.stream}: {where}.robust needs all updates at once; leave out one")
 
 
-def check_optimizer(optimizer: str | dict[str, Any], momentum: float, where: str) -> None:
-    """The optimiser and its arguments, against optax."""
+def check_optimizer(optimizer: str | Table, momentum: float, where: str) -> None:
+    """Raise a SpecError for an optimiser that optax does not have, or arguments that it does not take."""
     where = f"{where}.optimizer"
     name = optimizer if isinstance(optimizer, str) else optimizer.get("name")
     arguments = {} if isinstance(optimizer, str) else {k: v for k, v in optimizer.items() if k != "name"}
@@ -174,20 +176,20 @@ def check_optimizer(optimizer: str | dict[str, Any], momentum: float, where: str
     _try(name, arguments, where)
 
 
-def _try(name: str, arguments: dict[str, Any], where: str) -> None:
+def _try(name: str, arguments: Table, where: str) -> None:
     import optax
 
     try:
         getattr(optax, name)(0.1, **arguments)
-    except Exception as error:  # whatever optax makes of a wrong argument
+    except Exception as error:  # optax raises many kinds of errors for wrong arguments
         raise SpecError(f"{where} = {show(arguments)}: optax.{name} refuses it ({error})") from None
 
 
-def optimizers() -> dict[str, dict[str, Any]]:
+def optimizers() -> dict[str, dict[str, Value]]:
     """The optimisers of optax by name, with the arguments that they take beside the learning rate and their defaults."""
     import optax
 
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, Value]] = {}
     for name in dir(optax):
         thing = getattr(optax, name)
         if name.startswith("_") or name in _NEED_MORE or not inspect.isfunction(thing):

@@ -1,4 +1,4 @@
-"""From what a spec writes for an option to the values that the option takes: lists, `0:10`, `log(a, b, n)`, ranges."""
+"""From what a spec writes for an option (a value, a list, `0:10`, `log(a, b, n)`, a range) to the list of values that it takes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import math
 import re
 import typing
 import zlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cfljax.errors import SpecError, suggest
-from cfljax.registry.options import _alternatives, check_value, show
+from cfljax.registry.options import Hint, Meta, Table, Value, alternatives, check_value, show
 
 MAX_RUNS = 1_000_000
 _RANGE = re.compile(r"\s*(-?\d{1,18})\s*:\s*(-?\d{1,18})\s*(?::\s*(-?\d{1,18})\s*)?")
@@ -21,7 +21,7 @@ _SPACED = re.compile(r"\s*(log|lin)\s*\(([^()]*)\)\s*")
 
 
 class Range(NamedTuple):
-    """A range to draw from at random."""
+    """A range from which the value of an option is drawn at random."""
 
     low: float
     high: float
@@ -29,7 +29,8 @@ class Range(NamedTuple):
     integer: bool
 
     def draw(self, key: str, search_seed: int, sample: int) -> float | int:
-        """The value of that option in that sample: it depends on nothing else, so one more range changes no other draw."""
+        """The value of the option `key` in that sample of the search. It depends on nothing else, so that another range in the spec
+        changes no draw."""
         share = np.random.default_rng([search_seed, zlib.crc32(key.encode()), sample]).random()
         high = self.high + 1 if self.integer else self.high
         if self.log:
@@ -42,16 +43,16 @@ class Range(NamedTuple):
 
 
 class Field(NamedTuple):
-    """What an option accepts."""
+    """What an option accepts, and its default."""
 
-    hint: Any
-    meta: Any
-    default: Any
+    hint: Hint
+    meta: Meta
+    default: Value
 
     @property
-    def kinds(self) -> tuple[Any, ...]:
-        """The types it may have."""
-        return _alternatives(self.hint)
+    def kinds(self) -> tuple[Hint, ...]:
+        """The types that its value may have."""
+        return alternatives(self.hint)
 
     @property
     def depth(self) -> int:
@@ -76,19 +77,19 @@ def fields_of(cls: type) -> dict[str, Field]:
     }
 
 
-def axis(value: Any, field: Field, where: str) -> list[Any]:
-    """The values to run: one, or many where a list or a range is given. A random range is one `Range`."""
+def axis(value: Value, field: Field, where: str) -> list[Value]:
+    """The values to run: several for a list or a range, else one. A range to draw from at random is one `Range`."""
     if isinstance(value, list) and _depth(value) > field.depth:
         if not value:
             raise SpecError(f"{where} = []: an empty list leaves nothing to run")
         return _list_axis(value, field, where)
-    return one(value, field, where)
+    return values_of(value, field, where)
 
 
-def _list_axis(value: list[Any], field: Field, where: str) -> list[Any]:
-    found: list[Any] = []
+def _list_axis(value: list[Value], field: Field, where: str) -> list[Value]:
+    found: list[Value] = []
     for item in value:
-        values = one(item, field, where)
+        values = values_of(item, field, where)
         if isinstance(values[0], Range):
             raise SpecError(f"{where} = {show(value)}: a random range stands alone, not in a list")
         found += values
@@ -97,8 +98,8 @@ def _list_axis(value: list[Any], field: Field, where: str) -> list[Any]:
     return found
 
 
-def one(value: Any, field: Field, where: str) -> list[Any]:
-    """The values of one entry: itself, or what the range it writes stands for."""
+def values_of(value: Value, field: Field, where: str) -> list[Value]:
+    """The values that one entry of an axis stands for: those of the range that it writes, else itself alone."""
     if isinstance(value, str):
         if int in field.kinds and (match := _RANGE.fullmatch(value)):
             return [check_value(v, field.hint, field.meta, where) for v in integers(match, value, where)]
@@ -126,19 +127,19 @@ def integers(match: re.Match[str], text: str, where: str) -> range:
 
 
 def range_of(text: str, where: str) -> list[int] | None:
-    """The integers that the text writes as a range, if it does."""
+    """The integers of the range that the text writes; None if it is not a range."""
     match = _RANGE.fullmatch(text)
     return list(integers(match, text, where)) if match else None
 
 
-def spaced(kind: str, inside: str, field: Field, shown: str, where: str) -> list[Any]:
+def spaced(kind: str, inside: str, field: Field, shown: str, where: str) -> list[Value]:
     """`lin(a, b, n)` and `log(a, b, n)`: n values from a to b; without n, a random range."""
     try:
         numbers = [float(part) for part in inside.split(",")]
     except ValueError:
         numbers = []
     if len(numbers) not in (2, 3) or not all(math.isfinite(n) for n in numbers):
-        raise SpecError(f"{shown}: write {kind}(from, to, how many), or {kind}(from, to) for a random search")
+        raise SpecError(f"{shown}: write {kind}(from, to, number of values), or {kind}(from, to) for a random search")
     low, high = numbers[:2]
     if kind == "log" and min(low, high) <= 0:
         raise SpecError(f"{shown}: a logarithmic range needs numbers above 0")
@@ -146,7 +147,7 @@ def spaced(kind: str, inside: str, field: Field, shown: str, where: str) -> list
         return [_random(low, high, kind == "log", field, shown, where)]
     count = numbers[2]
     if count != int(count) or not 1 <= count <= MAX_RUNS:
-        raise SpecError(f"{shown}: how many must be an integer from 1 to {MAX_RUNS:,}")
+        raise SpecError(f"{shown}: the number of values must be an integer from 1 to {MAX_RUNS:,}")
     if int(count) == 1:
         steps = np.array([low])
     else:
@@ -157,7 +158,7 @@ def spaced(kind: str, inside: str, field: Field, shown: str, where: str) -> list
     return [check_value(float(f"{v:.12g}"), field.hint, field.meta, where) for v in steps]
 
 
-def _random_table(table: dict[str, Any], field: Field, where: str) -> Range:
+def _random_table(table: Table, field: Field, where: str) -> Range:
     shown = f"{where} = {show(table)}"
     for key in table:
         if key not in ("low", "high", "log"):
@@ -186,24 +187,24 @@ def _random(low: float, high: float, log: bool, field: Field, shown: str, where:
     return Range(low, high, log, integer)
 
 
-def _inner_axes(table: dict[str, Any], where: str) -> list[Any]:
-    """Lists inside an option's table are axes, too."""
-    found: list[dict[str, Any]] = [{}]
+def _inner_axes(table: Table, where: str) -> list[Table]:
+    """The tables that an option's table stands for: one for each combination of the values in its lists."""
+    found: list[Table] = [{}]
     for key, value in table.items():
         if value == []:
             raise SpecError(f"{where}.{key} = []: an empty list leaves nothing to run")
         values = value if isinstance(value, list) else [value]
         if len(found) * len(values) > MAX_RUNS:
             raise SpecError(f"{where}: more than {MAX_RUNS:,} values")
-        found = [{**done, key: v} for done in found for v in values]
+        found = [{**table, key: v} for table in found for v in values]
     return found
 
 
-def _depth(value: Any) -> int:
+def _depth(value: Value) -> int:
     return 1 + max((_depth(v) for v in value), default=0) if isinstance(value, list) else 0
 
 
-def _depth_of_hint(kind: Any) -> int:
+def _depth_of_hint(kind: Hint) -> int:
     if typing.get_origin(kind) is not tuple:
         return 0
     return 1 + max((_depth_of_hint(k) for k in typing.get_args(kind) if k is not Ellipsis), default=0)

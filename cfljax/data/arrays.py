@@ -1,6 +1,8 @@
-"""Arrays of any origin checked and brought to the form that `Source` promises."""
+"""From arrays of any origin to a checked `Source`."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -8,7 +10,7 @@ from cfljax.errors import DataError
 from cfljax.types import Source
 
 MOST_CLASSES = 100_000
-"""A larger label is taken for a mistake, not for a class."""
+"""A label of this size or more is an error, as data sets have fewer classes."""
 _LAST = "images are [samples, height, width, channels], channels last"
 
 
@@ -38,6 +40,17 @@ def source(
     if users is not None:
         user_train, user_test, population = _people(where, (len(y_train), len(y_test)), users, populations)
     return Source(name, x_train, y_train, x_test, y_test, classes, user_train, user_test, population, table)
+
+
+def source_of(name: str, where: str, named: Mapping[str, np.ndarray], classes: int | None = None) -> Source:
+    """A checked Source of arrays by their names: x_train, y_train, x_test, y_test, and where they are given user_train, user_test,
+    population_train, population_test (a number per sample) and table. `where` names the file in errors."""
+    people = {
+        what: (named[f"{what}_train"], named.get(f"{what}_test")) for what in ("user", "population") if f"{what}_train" in named
+    }
+    train, test = (named["x_train"], named["y_train"]), (named["x_test"], named["y_test"])
+    users, populations = people.get("user"), people.get("population")
+    return source(name, where, train, test, classes=classes, users=users, populations=populations, table=named.get("table"))
 
 
 def _form(x: np.ndarray) -> str:

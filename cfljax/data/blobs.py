@@ -1,4 +1,4 @@
-"""Gaussian blobs: the smallest data set that a classifier can be right or wrong about."""
+"""Gaussian blobs: a small data set for fast tests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.digits import stratified
+from cfljax.data.sources import DrawSource
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Source
@@ -33,4 +34,4 @@ def make(options: Options, rng: np.random.Generator) -> Source:
     return arrays.source("blobs", "blobs", (x[~test], y[~test]), (x[test], y[test]), classes=options.classes)
 
 
-ENTRY = Entry(Options, make)
+ENTRY = Entry[DrawSource](Options, make)

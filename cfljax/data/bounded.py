@@ -1,18 +1,24 @@
-"""Reading files that may lie: sizes are compared before memory is taken, and published checksums are verified."""
+"""Reading files that may be damaged or hostile: sizes are compared before memory is taken, and published checksums are verified."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import json
 import zlib
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
 from cfljax.errors import DataError
+from cfljax.registry.options import Value
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 _FREE = 64 << 20
+"""Bytes that any file may claim to hold, however small it is."""
 _RATIO = 200
-"""Arrays may be this many times larger than the file that holds them (real images: 2 to 20); small files are exempt."""
+"""Arrays may be this many times larger than the file that holds them (real images: 2 to 20)."""
 
 PUBLISHED_MD5 = {
     "mnist": {
@@ -36,7 +42,7 @@ PUBLISHED_MD5 = {
     "cifar10": {"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
     "cifar100": {"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
 }
-"""As the data sets' home pages and torchvision publish them."""
+"""MD5 of the files, as the data sets' home pages and torchvision publish them."""
 
 
 def check_size(claimed: int, file: Path, *more: Path) -> None:
@@ -47,7 +53,7 @@ def check_size(claimed: int, file: Path, *more: Path) -> None:
 
 
 def check_md5(name: str, file: Path, file_name: str = "") -> None:
-    """A DataError where a file of a well-known data set is not the published one; files without a checksum pass."""
+    """A DataError where a file of a well-known data set is not the published one. Files without a published checksum pass."""
     published = PUBLISHED_MD5.get(name, {}).get(file_name or file.name)
     if published is None:
         return
@@ -69,7 +75,7 @@ def opened(file: Path) -> IO[bytes]:
 
 
 def read_exactly(f: IO[bytes], size: int, where: str) -> bytearray:
-    """The next `size` bytes; memory grows with what is really there, not with what was claimed."""
+    """The next `size` bytes. Memory is taken as bytes arrive, so that a file which claims too much costs none."""
     content = bytearray()
     try:
         while len(content) < size:
@@ -83,7 +89,7 @@ def read_exactly(f: IO[bytes], size: int, where: str) -> bytearray:
 
 
 def at_end(f: IO[bytes], where: str) -> None:
-    """A DataError where bytes follow. Reading to the end is also what makes gzip compare its checksum."""
+    """A DataError if more bytes follow. Reading to the end also makes gzip compare its checksum."""
     try:
         more = f.read(1)
     except (OSError, EOFError, zlib.error) as e:
@@ -93,24 +99,35 @@ def at_end(f: IO[bytes], where: str) -> None:
 
 
 class Unfolding(io.RawIOBase):
-    """A compressed stream that ends in a DataError where it unfolds to far more than its file can honestly hold."""
+    """A compressed stream that raises a DataError where it decompresses to far more than a real file of its size would."""
 
     def __init__(self, stream: IO[bytes], file: Path, ratio: int = 20):
         self._stream, self._file = stream, file
         self._left = max(_FREE, ratio * file.stat().st_size)
 
     def readable(self) -> bool:
-        """It is."""
+        """True: the stream can be read."""
         return True
 
-    def readinto(self, buffer: Any) -> int:
-        """The next bytes."""
-        piece = self._stream.read(min(len(buffer), 1 << 20))
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Write the next bytes into the buffer; how many there were."""
+        view = memoryview(buffer)
+        piece = self._stream.read(min(len(view), 1 << 20))
         self._left -= len(piece)
         if self._left < 0:
-            raise DataError(f"{self._file}: unfolds to far more than a file of {self._file.stat().st_size} bytes holds; not read")
-        buffer[: len(piece)] = piece
+            raise DataError(
+                f"{self._file}: its {self._file.stat().st_size} bytes decompress to far more than they should; not read"
+            )
+        view[: len(piece)] = piece
         return len(piece)
+
+
+def read_json(file: Path) -> Value:
+    """The content of a JSON file; a DataError where it cannot be read."""
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as e:
+        raise DataError(f"{file}: cannot be read as JSON ({reason(e)})") from e
 
 
 def reason(error: BaseException) -> str:

@@ -6,18 +6,15 @@ import gzip
 import tarfile
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple, cast
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.bounded import Unfolding, check_md5, check_size, opened, read_exactly, reason
-from cfljax.data.reader import Reader
+from cfljax.data.reader import FileOptions, Reader
 from cfljax.errors import DataError
 from cfljax.types import Source
-
-if TYPE_CHECKING:
-    from cfljax.data.files import FileOptions
 
 
 class _Form(NamedTuple):
@@ -98,7 +95,7 @@ def _records(f: IO[bytes], size: int, form: _Form, where: str) -> tuple[np.ndarr
     return x, arrays.labels(rows[:, form.labels - 1], where, form.classes)
 
 
-def _source(name: str, where: str, parts: dict, form: _Form, options: FileOptions) -> Source:
+def _source(name: str, where: str, parts: dict[str, tuple[np.ndarray, np.ndarray]], form: _Form, options: FileOptions) -> Source:
     x = np.concatenate([parts[n][0] for n in form.train])
     y = np.concatenate([parts[n][1] for n in form.train])
     test = (np.ascontiguousarray(parts[form.test][0]), parts[form.test][1])

@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from cfljax.data import arrays
+from cfljax.data.sources import DrawSource
 from cfljax.registry import Entry
 from cfljax.registry.options import NoOptions
 from cfljax.types import Source
 
 _CUT = 0
+"""Seed of the division into training and test samples."""
 
 
-def make(options: NoOptions, rng: np.random.Generator) -> Source:  # noqa: ARG001 - the cut is the same for every seed
+def make(options: NoOptions, rng: np.random.Generator) -> Source:  # noqa: ARG001 - the division is the same for every seed
     """scikit-learn's 1,797 handwritten digits, 8 × 8 pixels, ten classes; no download."""
     from sklearn.datasets import load_digits
 
@@ -32,4 +34,4 @@ def stratified(y: np.ndarray, share: float, rng: np.random.Generator) -> np.ndar
     return test
 
 
-ENTRY = Entry(NoOptions, make)
+ENTRY = Entry[DrawSource](NoOptions, make)

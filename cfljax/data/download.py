@@ -1,4 +1,4 @@
-"""One file from the network: with progress, going on where an earlier try was interrupted, and whole or not at all."""
+"""Downloading one file: with a progress bar, from where an earlier try was interrupted. The file appears when it is complete."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ from typing import IO
 from cfljax.errors import DataError
 
 _PATIENCE = 30.0
+"""Seconds to wait for the server."""
 
 
 def fetch(url: str, file: Path, check: Callable[[Path], None]) -> None:
-    """The file under its name, once `check` has found nothing wrong with it; what has arrived of it stays as FILE.part."""
+    """Download the file and give it its name once `check` has found nothing wrong with it. Until then, the part that has arrived is
+    FILE.part."""
     part = file.with_name(f"{file.name}.part")
-    mine = False
+    locked = False
     try:
         with part.open("ab") as f:
             _alone(f, part)
-            mine = True
+            locked = True
             with contextlib.suppress(_AlreadyWhole):
                 _append(url, f, file.name)
             f.flush()
             os.fsync(f.fileno())
     finally:
-        if mine and not part.stat().st_size:
+        if locked and not part.stat().st_size:
             part.unlink()  # nothing has arrived
     try:
         check(part)
     except DataError:
-        part.unlink(missing_ok=True)  # no use going on with it
+        part.unlink(missing_ok=True)  # a wrong file is not completed
         raise
     part.replace(file)
 
 
 class _AlreadyWhole(Exception):
-    """There is nothing after what has arrived."""
+    """The server has no bytes beyond those that have arrived."""
 
 
 def _append(url: str, f: IO[bytes], name: str) -> None:
@@ -68,7 +70,7 @@ def _append(url: str, f: IO[bytes], name: str) -> None:
 
 
 def _alone(f: IO[bytes], part: Path) -> None:
-    """A DataError where another process is downloading the same file; where there are no locks, trust."""
+    """A DataError if another process is downloading the same file. Without file locks (Windows) that is not checked."""
     try:
         import fcntl
 

@@ -1,8 +1,7 @@
-"""Where data sets lie on disk: the folders that are searched, and which reader takes what is found there."""
+"""From the name of a data set to its files: the folders that are searched, and the reader for what is found there."""
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import os
 import re
@@ -12,19 +11,11 @@ from pathlib import Path
 from cfljax.data import cifar, idx, leaf, mapped, npz, prepared
 from cfljax.data.bounded import PUBLISHED_MD5
 from cfljax.data.reader import Reader
+from cfljax.data.sources import SOURCES
 from cfljax.errors import DataError, SpecError
 from cfljax.files import cache_folder
-from cfljax.registry.options import option
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+:-]*(/[A-Za-z0-9][\w.+:-]*)*")
-
-
-@dataclasses.dataclass(frozen=True)
-class FileOptions:
-    """Options of data sets that are read from files."""
-
-    classes: int | None = option(None, "number of classes; default: the largest label + 1", low=1)
-    checksums: bool = option(True, "compare files of well-known data sets with their published checksums")
 
 
 def folders(path: str | None) -> list[Path]:
@@ -43,12 +34,12 @@ def prepared_folders(path: str | None) -> list[Path]:
     folder, and $CFLJAX_DATA."""
     if path is not None:
         return folders(path)
-    own = Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
-    return [cache_folder() / "tfds", own, *folders(None)[:-1]]
+    theirs = Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+    return [cache_folder() / "tfds", theirs, *folders(None)[:-1]]
 
 
 def find(name: str, path: str | None = None) -> Reader:
-    """Something that reads the data set of that name, found without reading it; a DataError says what was tried."""
+    """The reader of the data set of that name, found without reading the data; a DataError names the folders that were searched."""
     if not _NAME.fullmatch(name):
         raise SpecError(f'data.name = "{name}": a name has letters, digits, "_", "-", "." and "/"')
     for folder in folders(path):
@@ -70,14 +61,14 @@ def find(name: str, path: str | None = None) -> Reader:
 
 
 def check_free(name: str, places: list[Path], what: str) -> None:
-    """A DataError where a file NAME.npz in these folders would be read in place of `what`."""
+    """A DataError if one of these folders has a file NAME.npz, which would be read in place of `what`."""
     for file in (folder / f"{name}.npz" for folder in places):
         if file.is_file():
-            raise DataError(f"{file}: has this name already and would be read in place of {what}; rename or remove it")
+            raise DataError(f"{file}: would be read in place of {what}, as it has the same name; rename or remove it")
 
 
 def local_names(path: str | None = None) -> dict[str, Path]:
-    """The data sets that `find` finds in the folders it searches, and where; prepared ones are `prepared_names`."""
+    """The names and places of the data sets that `find` finds, without those of tensorflow-datasets (see `prepared_names`)."""
     found: dict[str, Path] = {}
     for folder in folders(path):
         for item in sorted(folder.iterdir()) if folder.is_dir() else []:
@@ -88,7 +79,7 @@ def local_names(path: str | None = None) -> dict[str, Path]:
 
 
 def prepared_names(path: str | None = None) -> dict[str, Path]:
-    """The sets that tensorflow-datasets has prepared in the folders that `find` searches."""
+    """The names and places of the data sets that tensorflow-datasets has prepared in the folders that `find` searches."""
     found: dict[str, Path] = {}
     for folder in prepared_folders(path):
         for info in sorted([*folder.glob("*/*/dataset_info.json"), *folder.glob("*/*/*/dataset_info.json")]):
@@ -98,8 +89,6 @@ def prepared_names(path: str | None = None) -> dict[str, Path]:
 
 
 def _near(name: str) -> str:
-    from cfljax.data import SOURCES
-
     near = difflib.get_close_matches(name, {*SOURCES, *PUBLISHED_MD5, *local_names()}, n=1, cutoff=0.75)
     return f'did you mean "{near[0]}"?' if near and near[0] != name else ""
 

@@ -9,18 +9,15 @@ import gzip
 import struct
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 
 import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.bounded import at_end, check_md5, check_size, opened, read_exactly
-from cfljax.data.reader import Reader
+from cfljax.data.reader import FileOptions, Reader
 from cfljax.errors import DataError
 from cfljax.types import Source
-
-if TYPE_CHECKING:
-    from cfljax.data.files import FileOptions
 
 _PARTS = {"train": ("train",), "test": ("t10k", "test")}
 _KINDS = ("images-idx3", "labels-idx1")

@@ -1,4 +1,4 @@
-"""`python -m cfljax.data import`: from what people have (folders of images, tables, LEAF, NumPy, Hugging Face) to imported data."""
+"""`python -m cfljax.data import`: from users' files (folders of images, tables, LEAF, NumPy, Hugging Face) to imported data."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import dataclasses
 import re
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from cfljax.data import SOURCES, arrays, leaf, mapped, npz
-from cfljax.data.files import FileOptions, check_free, folders
+from cfljax.data.files import check_free, folders
 from cfljax.data.parts import Part, Wanted
+from cfljax.data.reader import FileOptions
 from cfljax.errors import DataError, DataWarning, SpecError
 from cfljax.types import Source
 
 KINDS = ("images", "csv", "parquet", "leaf", "numpy", "datasets")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 _SEED = 0
-_OWNERS = "the {} samples have owners and the {} samples none; say whose they all are"
+_OWNERS = "the {} samples have owners and the {} samples have none; give an owner for each sample or for none"
 
 
 def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, folder: str | None, replace: bool) -> Path:
-    """Import what is at `place`; the folder in which it is kept, under a name that specs may use."""
+    """Import the file or folder `place` and return the folder of the imported data. Its name, in specs too, is `name` or else that
+    of `place`."""
     where = Path(place).expanduser()
     if not where.exists():
         raise DataError(f"{place}: there is no such file or folder")
@@ -31,14 +32,14 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
     if not _NAME.fullmatch(name):
         raise SpecError(f'--name "{name}": a name begins with a letter or digit and has letters, digits, "_", "-", "+" and "."')
     if name in SOURCES:
-        raise SpecError(f'--name "{name}": a built-in data set has this name and would be taken in place of yours; choose another')
+        raise SpecError(f'--name "{name}": a built-in data set has this name and would be used in place of yours; choose another')
     if not 0 < wanted.test_fraction < 1:
         raise SpecError(f"--test-fraction {wanted.test_fraction}: must be between 0 and 1")
     place_for = Path(folder).expanduser() if folder else folders(None)[0]
     check_free(name, [place_for], "what is imported; or choose another --name")
     target = place_for / name
     if target.exists() and not replace:
-        raise DataError(f"{target}: exists already; choose another --name, or say --replace")
+        raise DataError(f"{target}: exists already; choose another --name, or give --replace")
     source, class_names = read(name, where, kind or kind_of(where), wanted)
     mapped.write(source, target, class_names, where.name, replace)
     return target
@@ -53,23 +54,23 @@ _USED = {
     "numpy": ("shape", "test"),
     "leaf": (),
 }
-"""The flags that mean something, by kind."""
+"""The flags that each kind uses."""
 
 
 def check_flags(kind: str, wanted: Wanted) -> None:
-    """A SpecError for a flag that would do nothing."""
+    """A SpecError for a flag that this kind does not use."""
     for field in dataclasses.fields(Wanted):
         if field.name not in (*_USED[kind], "test_fraction") and getattr(wanted, field.name) != field.default:
-            raise SpecError(f"--{field.name.replace('_', '-')}: means nothing where {kind} is imported; leave it out")
+            raise SpecError(f"--{field.name.replace('_', '-')}: has no effect on an import of {kind}; leave it out")
 
 
 def kind_of(where: Path) -> str:
-    """What a file or folder seems to hold."""
+    """The kind of data in a file or folder, from its name and contents."""
     if where.is_file():
         by_ending = {".csv": "csv", ".tsv": "csv", ".gz": "csv", ".parquet": "parquet", ".npz": "numpy"}
         if where.suffix.lower() in by_ending:
             return by_ending[where.suffix.lower()]
-        raise DataError(f"{where}: what it is cannot be told from its name; say --kind {'|'.join(KINDS)}")
+        raise DataError(f"{where}: the kind of data is not clear from the name; give --kind {'|'.join(KINDS)}")
     if (where / "dataset_dict.json").is_file() or (where / "state.json").is_file():
         return "datasets"
     if any((where / "train").glob("*.json")):
@@ -80,11 +81,11 @@ def kind_of(where: Path) -> str:
         return "parquet"
     if any(item.is_dir() for item in where.iterdir()):
         return "images"
-    raise DataError(f"{where}: holds nothing that can be imported; say --kind {'|'.join(KINDS)}")
+    raise DataError(f"{where}: nothing in it can be imported; give --kind {'|'.join(KINDS)}")
 
 
 def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, list[str]]:
-    """(the data set, names of its classes)."""
+    """(The data set, the names of its classes.)"""
     check_flags(kind, wanted)
     if kind == "leaf":
         source = leaf.read(name, where, FileOptions())
@@ -94,9 +95,8 @@ def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, lis
         if source.user_train is not None and source.user_test is None:
             raise DataError(f"{where}: {_OWNERS.format('training', 'test')}")
         if wanted.shape or wanted.test:
-            raise SpecError(
-                f"{'--shape' if wanted.shape else '--test'}: {where} has training and test samples in their form; leave it out"
-            )
+            flag = "--shape" if wanted.shape else "--test"
+            raise SpecError(f"{flag}: the training and test samples of {where} are used as they are; leave it out")
         return source, list(map(str, range(source.classes)))
     from cfljax.data.importing_tables import KIND
 
@@ -104,7 +104,7 @@ def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, lis
     train, test = reader(where, wanted)
     if wanted.test is not None:
         if test is not None:
-            raise SpecError(f"--test {wanted.test}: {where} has a test part of its own; leave one of the two out")
+            raise SpecError(f"--test {wanted.test}: {where} has a test part already; leave one of the two out")
         other = Path(wanted.test).expanduser()
         if not other.exists():
             raise DataError(f"--test {wanted.test}: there is no such file or folder")
@@ -113,13 +113,14 @@ def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, lis
 
 
 def assembled(name: str, where: str, train: Part, test: Part | None, share: float) -> tuple[Source, list[str]]:
-    """A Source from what was read; without a test part, a share of each owner's samples (else of each class) is for testing."""
+    """(A Source, the names of its classes) from the parts that were read. Without a test part, a share of each owner's samples, or
+    without owners of each class, becomes the test part."""
     if test is None:
         train, test = split(train, share)
     names, (y_train, y_test) = numbered(where, train, test)
     if not len(y_test):
         each = "class" if train.user is None else "owner"
-        line = f"{where}: no sample is left to test on, as there are few of each {each}; take a larger --test-fraction, or --test"
+        line = f"{where}: no test samples, as each {each} has few samples; give a larger --test-fraction, or --test"
         warnings.warn(line, DataWarning, stacklevel=2)
     users = None
     if train.user is not None and test.user is not None:
@@ -133,7 +134,8 @@ def assembled(name: str, where: str, train: Part, test: Part | None, share: floa
 
 
 def split(part: Part, share: float) -> tuple[Part, Part]:
-    """(train, test): at least one sample of every owner, or of every class, stays for training."""
+    """(Training part, test part): the test part is `share` of the samples of every owner, or without owners of every class, at most
+    all but one."""
     by = part.y if part.user is None else part.user
     rng, test = np.random.default_rng(_SEED), np.zeros(len(part.y), bool)
     _, group = np.unique(by.astype(str), return_inverse=True)
@@ -146,17 +148,17 @@ def split(part: Part, share: float) -> tuple[Part, Part]:
 
 
 def numbered(where: str, train: Part, test: Part) -> tuple[list[str], tuple[np.ndarray, np.ndarray]]:
-    """(names of the classes, labels 0 … classes − 1 of both parts)."""
+    """(Names of the classes, (labels of the training part, of the test part)); labels are 0 … classes − 1."""
     if train.class_names is not None and test.class_names is not None:
         if train.class_names != test.class_names:
             raise DataError(f"{where}: the classes of the training and the test part differ")
         return train.class_names, (train.y, test.y)
-    both: Any = np.concatenate([train.y, test.y])
+    both = np.concatenate([train.y, test.y])
     if both.dtype.kind == "f" and not (np.isfinite(both) & (both == np.round(both))).all():
-        raise DataError(f"{where}: the labels are numbers that are not whole (or missing); labels are classes")
+        raise DataError(f"{where}: labels are classes, and must be integers or names; some are fractions or missing")
     if both.dtype.kind == "f":
         both = both.astype(np.int64)
     names, labels = np.unique(both if both.dtype.kind in "iub" else both.astype(str), return_inverse=True)
     if len(names) > arrays.MOST_CLASSES or (len(names) > 100 and len(names) > len(both) / 2):
-        raise DataError(f"{where}: has {len(names)} different labels in {len(both)} samples; labels are classes")
+        raise DataError(f"{where}: has {len(names)} different labels in {len(both)} samples; labels must be classes")
     return [str(n) for n in names], (labels[: len(train.y)], labels[len(train.y) :])

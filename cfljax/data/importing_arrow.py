@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import io
-import json
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cfljax.data.bounded import reason
+from cfljax.data.bounded import read_json, reason
 from cfljax.data.importing_images import Picture, decoded
-from cfljax.data.parts import Table, Wanted
+from cfljax.data.parts import Columns, Wanted
 from cfljax.errors import DataError, DataWarning
+from cfljax.registry.options import Table, Value
 
-Tables = tuple[Table, Table | None]
+if TYPE_CHECKING:
+    import pyarrow as arrow
+
+Tables = tuple[Columns, Columns | None]
 
 
 def read_parquet(where: Path, wanted: Wanted) -> Tables:
-    """A Parquet file, or a folder of them whose names begin with the part that they are: train, test (else validation). Without
-    such names all are the training part."""
+    """The tables (training, test) of a Parquet file or a folder of Parquet files. Names that begin with train, test or val say to
+    which part a file belongs; without such names all files are the training part."""
     files = [where] if where.is_file() else sorted(f for f in where.glob("*.parquet") if not f.name.startswith("."))
     parts = {name: [f for f in files if f.name.lower().startswith(name)] for name in ("train", "test", "val")}
     if where.is_file() or not any(parts.values()):
@@ -37,7 +40,7 @@ def read_parquet(where: Path, wanted: Wanted) -> Tables:
     return _parquet(where, parts["train"], wanted), _parquet(where, parts[test], wanted) if parts[test] else None
 
 
-def _parquet(where: Path, files: list[Path], wanted: Wanted) -> Table:
+def _parquet(where: Path, files: list[Path], wanted: Wanted) -> Columns:
     import pyarrow as arrow
     import pyarrow.parquet
 
@@ -49,7 +52,8 @@ def _parquet(where: Path, files: list[Path], wanted: Wanted) -> Table:
 
 
 def read_datasets(folder: Path, wanted: Wanted) -> Tables:
-    """What `datasets.Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote; read without that package."""
+    """The tables (training, test) that `datasets.Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote, read without that
+    package."""
     if not (folder / "dataset_dict.json").is_file():
         return _saved(folder, wanted), None
     splits = _json(folder / "dataset_dict.json").get("splits")
@@ -60,16 +64,13 @@ def read_datasets(folder: Path, wanted: Wanted) -> Tables:
     return _saved(folder / "train", wanted), None if test is None else _saved(folder / test, wanted)
 
 
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as e:
-        raise DataError(f"{file}: cannot be read as JSON ({reason(e)})") from e
-    return found if isinstance(found, dict) else {}
+def _json(file: Path) -> Table:
+    content = read_json(file)
+    return content if isinstance(content, dict) else {}
 
 
-def _saved(folder: Path, wanted: Wanted) -> Table:
-    """One saved Dataset: Arrow streams, and what its columns mean."""
+def _saved(folder: Path, wanted: Wanted) -> Columns:
+    """The table of one saved Dataset: Arrow streams, and a JSON file about its columns."""
     import pyarrow as arrow
 
     state = _json(folder / "state.json")
@@ -90,18 +91,18 @@ def _saved(folder: Path, wanted: Wanted) -> Table:
     return _from_arrow(str(folder), table, wanted, features)
 
 
-def _from_arrow(where: str, table: Any, wanted: Wanted, features: dict[str, Any]) -> Table:
+def _from_arrow(where: str, table: arrow.Table, wanted: Wanted, features: Table) -> Columns:
     kinds = {c: f for c, f in features.items() if isinstance(f, dict) and f.get("_type") == "ClassLabel"}
     names = {c: list(map(str, f["names"])) for c, f in kinds.items() if f.get("names")}
 
     def column(name: str) -> np.ndarray:
         return _arrow_column(f"{where}: column {name}", table.column(name).combine_chunks(), wanted)
 
-    return Table(where, list(table.column_names), len(table), column, names)
+    return Columns(where, list(table.column_names), len(table), column, names)
 
 
-def _arrow_column(where: str, column: Any, wanted: Wanted) -> np.ndarray:
-    """Numbers and texts [n], lists of numbers [n, …], images u8[n, height, width, channels]."""
+def _arrow_column(where: str, column: arrow.Array, wanted: Wanted) -> np.ndarray:
+    """The values of a column: numbers or strings [n], lists of numbers [n, …], images u8[n, height, width, channels]."""
     import pyarrow as arrow
 
     kind = column.type
@@ -125,13 +126,15 @@ def _arrow_column(where: str, column: Any, wanted: Wanted) -> np.ndarray:
     if not shape:
         return values
     if values.dtype.kind not in "biuf":
-        raise DataError(f"{where} holds lists of {kind}, which are no numbers: --drop it")
+        raise DataError(f"{where} holds lists of {kind}, which are not numbers: --drop it")
     return values.reshape(-1, *shape)
 
 
-def _images(where: str, contents: list[Any], wanted: Wanted) -> np.ndarray:
+def _images(where: str, contents: list[Value], wanted: Wanted) -> np.ndarray:
     for i, content in enumerate(contents):
         if not isinstance(content, bytes):
-            raise DataError(f"{where} names files in place of their contents in row {i + 1}; embed them before save_to_disk")
+            raise DataError(
+                f"{where} row {i + 1} holds the name of an image file, not the image; embed the files before save_to_disk"
+            )
     pictures = [Picture(f"{where}: the image in row {i + 1}", io.BytesIO(content)) for i, content in enumerate(contents)]
     return decoded(where, pictures, wanted)

@@ -1,39 +1,40 @@
-"""Columns of a training table and of a test table into samples, labels and owners: by name, and the same for both."""
+"""From the columns of a training table and of a test table to samples, labels and owners. Columns go by name, alike in both
+tables."""
 
 from __future__ import annotations
 
 import math
 import re
 import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from cfljax.data.parts import Part, Table, Wanted
+from cfljax.data.parts import Columns, Part, Wanted
 from cfljax.errors import DataError, DataWarning, suggest
 
 LABELS = ("label", "labels", "class", "target", "y", "fine_label")
 USERS = ("user", "user_id", "client", "client_id")
 _GAPS = {"NA", "N/A", "nan", "NaN", "null", "NULL", "None"}
-"""Words for a value that is missing, among numbers; among names they are names."""
+"""Words that mean a missing value in a column of numbers; in a column of names they are names."""
 _INDEX = re.compile(r"Unnamed: \d+(\.\d+)*|__index_level_\d+__")
-"""What pandas calls a column without a name, and the row numbers that it writes."""
+"""Names that pandas gives to columns without a name and to row numbers."""
 
 
 class Chosen(NamedTuple):
-    """Which column is what."""
+    """The columns of labels, owners and samples."""
 
     label: str
     user: str | None
     x: list[str]
 
 
-def parts_of(train: Table, test: Table | None, wanted: Wanted) -> tuple[Part, Part | None]:
-    """Both parts; what a column is, its kinds, and whether numbers are bytes, is settled once for the two."""
+def parts_of(train: Columns, test: Columns | None, wanted: Wanted) -> tuple[Part, Part | None]:
+    """(Training part, test part). The roles of columns, their kinds, and whether numbers are bytes are decided once for both."""
     tables = [train] if test is None else [train, test]
     for table in tables:
         if not table.rows:
-            raise DataError(f"{table.where}: has no rows; a sample is a row")
+            raise DataError(f"{table.where}: has no rows; each sample is a row")
     known = list(dict.fromkeys(name for table in tables for name in table.names))
     for flag, columns in (("--drop", wanted.drop), ("--one-hot", wanted.one_hot), ("--x", wanted.x)):
         for column in columns:
@@ -52,11 +53,11 @@ def parts_of(train: Table, test: Table | None, wanted: Wanted) -> tuple[Part, Pa
     return parts[0], None if test is None else parts[1]
 
 
-def _choose(train: Table, wanted: Wanted) -> Chosen:
+def _choose(train: Columns, wanted: Wanted) -> Chosen:
     left = [c for c in train.names if c not in wanted.drop]
     label = _column(train, left, wanted.label, [*train.class_names, *LABELS], "--label")
     if label is None:
-        raise DataError(f"{train.where}: which column is the label? say --label COLUMN; it has {', '.join(train.names)}")
+        raise DataError(f"{train.where}: which column is the label? give --label COLUMN; the columns are {', '.join(train.names)}")
     user = _column(train, left, wanted.user, list(USERS), "--user")
     said = {label, user, *wanted.one_hot}
     features = wanted.x or [c for c in left if c in said or not _is_index(train, c)]
@@ -66,7 +67,7 @@ def _choose(train: Table, wanted: Wanted) -> Chosen:
     return Chosen(label, user, list(features))
 
 
-def _column(table: Table, left: list[str], name: str | None, otherwise: list[str], flag: str) -> str | None:
+def _column(table: Columns, left: list[str], name: str | None, otherwise: list[str], flag: str) -> str | None:
     if name is None:
         return next((c for c in otherwise if c in left), None)
     return _known(table.where, name, table.names, flag)
@@ -78,8 +79,8 @@ def _known(where: str, name: str, names: list[str], flag: str) -> str:
     return name
 
 
-def _is_index(table: Table, name: str) -> bool:
-    """Whether the column holds the row numbers (or names) that pandas and R write without being asked."""
+def _is_index(table: Columns, name: str) -> bool:
+    """Whether the column holds the row numbers (or names) that pandas and R add to a table."""
     if not _INDEX.fullmatch(name):
         return False
     if not name.startswith("__"):
@@ -90,35 +91,35 @@ def _is_index(table: Table, name: str) -> bool:
     return True
 
 
-def _check_test(train: Table, test: Table, chosen: Chosen, wanted: Wanted) -> None:
-    """The test table has the same columns, in any order."""
+def _check_test(train: Columns, test: Columns, chosen: Chosen, wanted: Wanted) -> None:
+    """A DataError unless the test table has the columns of the training table, in any order."""
     for column in (chosen.label, *chosen.x):
         if column not in test.names:
             raise DataError(f"{test.where}: has no column {column}, which {train.where} has{suggest(column, test.names)}")
     if chosen.user is not None and chosen.user not in test.names:
         raise DataError(
-            f"{test.where}: has no column {chosen.user}, so that nobody owns its samples: add it, or --drop {chosen.user}, or "
-            "leave the test table out, so that a share of each owner's samples is for testing"
+            f"{test.where}: has no column {chosen.user}, so that its samples have no owner: add it, or --drop {chosen.user}, or "
+            "leave out the test table, so that a share of each owner's samples is used for testing"
         )
     for column in [c for c in (chosen.label, chosen.user) if c is not None] + [c for c in wanted.one_hot if c in chosen.x]:
         kinds = [_kind(table.column(column)) for table in (test, train)]
         if kinds[0] != kinds[1]:
             raise DataError(
-                f"{test.where}: column {column} holds {kinds[0]}, in {train.where} {kinds[1]}: write both alike, so that one "
-                "kind does not become two"
+                f"{test.where}: column {column} holds {kinds[0]}, in {train.where} {kinds[1]}: write both in the same "
+                "form, so that one name does not become two"
             )
     more = [c for c in test.names if c not in (chosen.label, chosen.user, *chosen.x, *wanted.drop) and not _INDEX.fullmatch(c)]
     if more and not wanted.x:
-        raise DataError(f"{test.where}: has a column {more[0]}, which {train.where} has not: --drop {more[0]}")
+        raise DataError(f"{test.where}: has a column {more[0]}, which {train.where} does not have: --drop {more[0]}")
 
 
 def _kind(values: np.ndarray) -> str:
-    """What the names in a column are: 1 and 1.0 are one name, 1 and 01 are not."""
-    return "True and False" if values.dtype.kind == "b" else "numbers" if values.dtype.kind in "iuf" else "texts"
+    """The form of the names in a column. As numbers 1 and 1.0 are one name; as strings 1 and 01 are two."""
+    return "True and False" if values.dtype.kind == "b" else "numbers" if values.dtype.kind in "iuf" else "strings"
 
 
-def _feature(tables: list[Table], name: str, one_hot: bool) -> np.ndarray:
-    """A column of all tables, one after the other, as [n, …]."""
+def _feature(tables: list[Columns], name: str, one_hot: bool) -> np.ndarray:
+    """A column of all tables, one table after the other, as [n, …]."""
     if one_hot:
         kinds, at = np.unique(np.concatenate([_names(t, "value", name) for t in tables]).astype(str), return_inverse=True)
         return np.eye(len(kinds), dtype=np.float32)[at]
@@ -130,7 +131,7 @@ def _feature(tables: list[Table], name: str, one_hot: bool) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _numbers(table: Table, name: str) -> np.ndarray:
+def _numbers(table: Columns, name: str) -> np.ndarray:
     values = table.column(name)
     if values.ndim > 1:
         return values if values.dtype == np.uint8 else values.astype(np.float32)
@@ -142,23 +143,23 @@ def _numbers(table: Table, name: str) -> np.ndarray:
     cell = values.tolist()[row]
     if plain or _is_gap(cell) or cell in _GAPS:
         raise DataError(f"{table.where}: column {name} is empty or not finite in row {row + 1}: fill it, or --drop {name}")
-    flags = f"--drop {name}, --one-hot {name}, or --user {name} if it says whose the sample is"
-    raise DataError(f"{table.where}: column {name} holds {str(cell)[:30]!r} in row {row + 1}, which is no number: {flags}")
+    flags = f"--drop {name}, --one-hot {name}, or --user {name} if it names the owner of the sample"
+    raise DataError(f"{table.where}: column {name} holds {str(cell)[:30]!r} in row {row + 1}, which is not a number: {flags}")
 
 
-def _is_gap(cell: Any) -> bool:
+def _is_gap(cell: object) -> bool:
     return cell is None or bool(cell != cell)
 
 
-def _is_number(cell: Any) -> bool:
+def _is_number(cell: object) -> bool:
     try:
-        return math.isfinite(float(cell))
+        return math.isfinite(float(cell))  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return False
 
 
-def _names(table: Table, what: str, name: str) -> np.ndarray:
-    """A column of kinds, in which nothing is missing. A kind may be called NA, but not where all others are numbers."""
+def _names(table: Columns, what: str, name: str) -> np.ndarray:
+    """A column of names; a DataError if one is missing. NA is a name, unless all other cells are numbers."""
     values = table.column(name)
     cells = values.tolist()
     missing = [_is_gap(cell) for cell in cells]
@@ -172,7 +173,7 @@ def _names(table: Table, what: str, name: str) -> np.ndarray:
 
 
 def _alike(where: str, features: list[np.ndarray]) -> list[np.ndarray]:
-    """An image, or numbers: not both."""
+    """The columns of the samples; a DataError unless all are numbers or all are images of one shape."""
     shapes = {f.shape[:-1] for f in features}
     if len(shapes) > 1:
         raise DataError(f"{where}: the columns for the samples have different shapes; choose with --x COLUMN or --drop COLUMN")
@@ -180,8 +181,8 @@ def _alike(where: str, features: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def shaped(where: str, parts: list[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray]:
-    """Flat samples in a shape. They are bytes where all parts' values are whole numbers from 0 to 255 and reach above 127, as those
-    of images do: bytes are divided by 255 before training, which 0 and 1, or counts, must not be."""
+    """Flat samples brought into a shape. They become bytes if all values of all parts are integers from 0 to 255 and some are above
+    127, as in images. Bytes are divided by 255 before training; flags of 0 and 1, and counts, must not be."""
     flat = [x.reshape(len(x), -1) for x in parts]
     for x in flat:
         if x.shape[1] != math.prod(shape):

@@ -1,10 +1,11 @@
-"""Images in folders: CLASS/image.png, or train/CLASS/… beside test/CLASS/…, or with --by-user USER/CLASS/…"""
+"""From images in folders to samples: CLASS/image.png, or train/CLASS/… beside test/CLASS/…, or with --by-user USER/CLASS/…"""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -12,6 +13,10 @@ from cfljax.data.bounded import reason
 from cfljax.data.parts import Part, Wanted
 from cfljax.errors import DataError, DataWarning
 
+if TYPE_CHECKING:
+    from PIL.Image import Image as Opened
+
+T = TypeVar("T")
 ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
 _TRAIN = ("train", "training")
 _TEST = ("test", "testing", "val", "validation", "valid")
@@ -19,14 +24,14 @@ _GREY = ("1", "L", "LA", "La")
 
 
 class Picture(NamedTuple):
-    """One image and what it is called in messages."""
+    """One image file (or its contents), and its name in messages."""
 
     name: str
     content: Path | IO[bytes]
 
 
 class Pictures(NamedTuple):
-    """Images that have been found and not read."""
+    """Image files that have been found and not read, with the class and the owner of each."""
 
     where: Path
     files: list[Path]
@@ -35,7 +40,7 @@ class Pictures(NamedTuple):
 
 
 def read_images(folder: Path, wanted: Wanted) -> tuple[Pictures, Pictures | None]:
-    """(train, test where there is a folder for it)."""
+    """(Training images, test images); None for the test images if no folder is named for them."""
     inside = {item.name.lower(): item for item in _folders(folder)}
     train = next((inside[name] for name in _TRAIN if name in inside), None)
     tests = [inside[name] for name in _TEST if name in inside]
@@ -67,12 +72,12 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _hidden(file: Path, folder: Path) -> bool:
-    """What editors and systems keep beside images: .ipynb_checkpoints/x.png, ._x.png."""
+    """Whether the file is hidden, as those that editors and systems keep beside images: .ipynb_checkpoints/x.png, ._x.png."""
     return any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
 def joined(train: Pictures, test: Pictures | None, wanted: Wanted) -> tuple[Part, Part | None]:
-    """Both parts, decoded to one form."""
+    """(Training part, test part): the images of both, decoded to one form."""
     files = [*train.files, *(test.files if test else [])]
     x = decoded(str(train.where), [Picture(str(file), file) for file in files], wanted)
     cut, parts = len(train.files), []
@@ -83,14 +88,14 @@ def joined(train: Pictures, test: Pictures | None, wanted: Wanted) -> tuple[Part
 
 
 def decoded(where: str, pictures: list[Picture], wanted: Wanted) -> np.ndarray:
-    """u8[n, height, width, channels]: one channel where no image has colours."""
+    """u8[n, height, width, channels]; one channel if no image has colours, else three."""
     from tqdm import tqdm
 
     grey = wanted.grey or all(_opened(picture, _is_grey) for picture in pictures)
-    x: Any = None
+    x = np.empty(0)
     for i, picture in enumerate(tqdm(pictures, desc="images", unit="", disable=None)):
         image = _opened(picture, lambda found: _pixels(found, wanted.shape, grey))
-        x = np.empty((len(pictures), *image.shape), image.dtype) if x is None else x
+        x = np.empty((len(pictures), *image.shape), image.dtype) if i == 0 else x
         if image.shape != x.shape[1:]:
             shapes = f"{_size(image.shape)}, the images before it {_size(x.shape[1:])}"
             raise DataError(f"{picture.name}: is {shapes}; bring all to one size with --shape 32x32")
@@ -100,8 +105,8 @@ def decoded(where: str, pictures: list[Picture], wanted: Wanted) -> np.ndarray:
     return _bytes(where, x)
 
 
-def _opened(picture: Picture, act: Any) -> Any:
-    """What `act` makes of the opened image."""
+def _opened(picture: Picture, act: Callable[[Opened], T]) -> T:
+    """What `act` returns for the opened image; a DataError if the image cannot be read."""
     from PIL import Image
 
     if not isinstance(picture.content, Path):
@@ -115,24 +120,24 @@ def _opened(picture: Picture, act: Any) -> Any:
         raise DataError(f"{picture.name}: cannot be read as an image ({reason(e)})") from e
 
 
-def _is_deep(image: Any) -> bool:
-    """16 bits per pixel; in PNG and PGM files Pillow also calls it 32."""
+def _is_deep(image: Opened) -> bool:
+    """Whether an image has 16 bits per pixel; for PNG and PGM files Pillow may call that mode "I"."""
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
 
 
-def _is_grey(image: Any) -> bool:
+def _is_grey(image: Opened) -> bool:
     return image.mode in _GREY or _is_deep(image)
 
 
-def _pixels(image: Any, shape: tuple[int, ...], grey: bool) -> np.ndarray:
-    """u8 or u16[height, width, 1 or 3]. What is transparent is on white paper."""
+def _pixels(image: Opened, shape: tuple[int, ...], grey: bool) -> np.ndarray:
+    """u8 or u16[height, width, 1 or 3]. Transparent pixels become white."""
     from PIL import Image
 
     deep = _is_deep(image)
     if deep:
         image = Image.fromarray(np.asarray(image).astype(np.float32))
     elif image.mode in ("I", "F"):
-        raise ValueError("it has 32 bits per pixel, and nothing says what is white; save it with 8")
+        raise ValueError("it has 32 bits per pixel, so that the value of white is not known; save it with 8")
     else:
         if image.has_transparency_data:
             paper = Image.new("RGBA", image.size, "white")
@@ -146,13 +151,13 @@ def _pixels(image: Any, shape: tuple[int, ...], grey: bool) -> np.ndarray:
 
 
 def _bytes(where: str, x: np.ndarray) -> np.ndarray:
-    """16 bits as 8: 65535 becomes 255."""
+    """u8[...] from 8 or 16 bits per channel: 65535 becomes 255."""
     if x.dtype == np.uint8:
         return x
     if x.max() < 1 << 15:
         raise DataError(
-            f"{where}: the images have 16 bits per pixel, of which they use the lower half (at most {x.max()}), and nothing says "
-            "what is white; save them with 8 bits"
+            f"{where}: the images have 16 bits per pixel, of which they use the lower half (at most {x.max()}), so that the "
+            "value of white is not known; save them with 8 bits"
         )
     for i in range(len(x)):
         x[i] = (x[i].astype(np.uint32) + 128) // 257

@@ -1,4 +1,4 @@
-"""Tables of which a sample is a row: CSV files and NumPy arrays; and which reader takes what."""
+"""From CSV files and NumPy arrays to samples; and the table of readers by kind."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from cfljax.data.bounded import reason
 from cfljax.data.importing_arrow import read_datasets, read_parquet
 from cfljax.data.importing_columns import parts_of, shaped
 from cfljax.data.importing_images import joined, read_images
-from cfljax.data.parts import Part, Table, Wanted
+from cfljax.data.parts import Columns, Part, Wanted
 from cfljax.errors import DataError
 
 
-def read_csv(file: Path, _: Wanted) -> tuple[Table, None]:
-    """A CSV (or TSV) file with a header. Only an empty cell is missing: a class may be called NA."""
+def read_csv(file: Path, _: Wanted) -> tuple[Columns, None]:
+    """(The table, None) of a CSV or TSV file with a header. Only an empty cell counts as missing, as a class may be called NA."""
     import pandas as pd
 
     form: Any = {"sep": "\t" if ".tsv" in file.suffixes else ",", "skipinitialspace": True}
@@ -30,14 +30,14 @@ def read_csv(file: Path, _: Wanted) -> tuple[Table, None]:
         raise DataError(f"{file}: cannot be read as CSV ({reason(e)})") from e
     names = [name for name in head.iloc[0] if name]
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        raise DataError(f"{file}: two columns are called {twice[0]}; give each a name of its own")
+        raise DataError(f"{file}: two columns are called {twice[0]}; give them different names")
     frame.columns = frame.columns.map(str)
-    return Table(str(file), list(frame.columns), len(frame), lambda name: frame[name].to_numpy(), {}), None
+    return Columns(str(file), list(frame.columns), len(frame), lambda name: frame[name].to_numpy(), {}), None
 
 
 def read_numpy(place: Path, _: Wanted) -> tuple[Part, Part | None]:
-    """A folder with x_train.npy, y_train.npy, … or x.npy and y.npy, and user_train.npy or user.npy where samples have owners; or an
-    .npz file with arrays of these names."""
+    """(Training part, test part) of a folder with x_train.npy, y_train.npy, … or x.npy and y.npy, and with user_train.npy or
+    user.npy if samples have owners; or of an .npz file with arrays of these names."""
     held = npz.names(place) if place.is_file() else {file.stem for file in place.glob("*.npy")}
 
     def part(side: str) -> Part | None:
@@ -56,7 +56,7 @@ def read_numpy(place: Path, _: Wanted) -> tuple[Part, Part | None]:
 
 
 def in_shape(train: Part, test: Part | None, wanted: Wanted) -> tuple[Part, Part | None]:
-    """NumPy arrays as they are, or brought into `--shape`, all in the same way."""
+    """Both parts, with samples of the shape `--shape` if it is given."""
     parts = [train] if test is None else [train, test]
     if wanted.shape:
         found = shaped("array x", [p.x for p in parts], wanted.shape)
@@ -82,4 +82,4 @@ KIND: dict[str, tuple[Callable[..., Any], Callable[..., tuple[Part, Part | None]
     "datasets": (read_datasets, parts_of),
     "numpy": (read_numpy, in_shape),
 }
-"""How a kind is read, (train, test or None) of a place; and how these two become samples, labels and owners."""
+"""For each kind: the function that reads a place, and the function that makes (training part, test part) of what it returns."""

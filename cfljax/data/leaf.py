@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.bounded import reason
-from cfljax.data.reader import Reader
+from cfljax.data.reader import FileOptions, Reader
 from cfljax.errors import DataError
+from cfljax.registry.options import Table, Value
 from cfljax.types import Source
-
-if TYPE_CHECKING:
-    from cfljax.data.files import FileOptions
 
 
 class Part(NamedTuple):
     """The samples of `train/` or `test/`, user after user."""
 
-    x: list[Any]
-    y: list[Any]
+    x: list[Value]
+    y: list[Value]
     user: np.ndarray
     """i32[n]."""
 
@@ -41,7 +39,7 @@ def files(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _found(folder: Path) -> list[Path]:
-    """Without what file systems keep beside files (._x.json)."""
+    """The JSON files of a folder by name, without hidden ones (file systems keep some beside files, such as ._x.json)."""
     return sorted(file for file in folder.glob("*.json") if not file.name.startswith("."))
 
 
@@ -70,22 +68,23 @@ def parts(folder: Path) -> tuple[Part, Part]:
 
 
 def _part(folder: Path, number: dict[str, int]) -> Part:
-    x: list[Any] = []
-    y: list[Any] = []
+    x: list[Value] = []
+    y: list[Value] = []
     users: list[int] = []
-    here: set[str] = set()
+    names: set[str] = set()
     for file in _found(folder):
         for name, user_x, user_y in _users(file):
-            if name in here:
-                raise DataError(f"{file}: user {name} is there twice")
-            here.add(name)
+            if name in names:
+                raise DataError(f"{file}: user {name} occurs twice in this folder")
+            names.add(name)
             x += user_x
             y += user_y
             users += [number.setdefault(name, len(number))] * len(user_y)
     return Part(x, y, np.array(users, np.int32))
 
 
-def _users(file: Path) -> list[tuple[str, list, list]]:
+def _users(file: Path) -> list[tuple[str, list[Value], list[Value]]]:
+    """(name, samples, labels) of each user in the file."""
     try:
         content = json.loads(file.read_text("utf-8"), object_pairs_hook=lambda pairs: _table(pairs, file))
     except (ValueError, RecursionError, OSError) as e:
@@ -103,24 +102,24 @@ def _users(file: Path) -> list[tuple[str, list, list]]:
         found.append((name, data["x"], data["y"]))
     sizes = content.get("num_samples")
     if sizes is not None and sizes != [len(y) for _, _, y in found]:
-        raise DataError(f"{file}: num_samples is not how many samples the users have; the file is cut or mixed up")
+        raise DataError(f"{file}: num_samples differs from the users' numbers of samples; the file is incomplete or mixed up")
     return found
 
 
-def _table(pairs: list[tuple[str, Any]], file: Path) -> dict[str, Any]:
-    """A JSON object; Python itself would keep the last of two entries of one name and drop the first."""
+def _table(pairs: list[tuple[str, Value]], file: Path) -> Table:
+    """A JSON object; a DataError where two entries have one name, of which Python would keep the last."""
     table = dict(pairs)
     if len(table) < len(pairs):
         names = [name for name, _ in pairs]
-        raise DataError(f"{file}: {next(n for n in names if names.count(n) > 1)[:60]} is there twice")
+        raise DataError(f"{file}: {next(n for n in names if names.count(n) > 1)[:60]} occurs twice in one object")
     return table
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: Value) -> bool:
     return isinstance(value, str) or (isinstance(value, list) and any(isinstance(v, str) for v in value))
 
 
-def _numbers(x: list, where: Path) -> np.ndarray:
+def _numbers(x: list[Value], where: Path) -> np.ndarray:
     """f32[n, ...]."""
     try:
         return np.array(x, np.float32)
@@ -128,7 +127,7 @@ def _numbers(x: list, where: Path) -> np.ndarray:
         raise DataError(f"{where}: samples must be lists of numbers of one length ({reason(e)})") from e
 
 
-def integers(y: list, where: Path) -> np.ndarray:
+def integers(y: list[Value], where: Path) -> np.ndarray:
     """i64[n] from labels that JSON may hold as 3, 3.0 or "3"."""
     try:
         values = np.array([float(v) for v in y], np.float64)

@@ -1,5 +1,5 @@
-"""The form in which imported data is kept: a folder of `.npy` files and `cfljax.json`, which says what they are. It is read by
-memory map, so that several processes share one copy; nothing in it can run code."""
+"""Imported data: a folder of `.npy` files and a manifest `cfljax.json`, which lists them. They are read by memory map, so that
+several processes share one copy. Nothing in the folder can run code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,8 @@ from cfljax.data import arrays
 from cfljax.data.bounded import reason
 from cfljax.data.reader import Reader
 from cfljax.errors import DataError, StoreError
+from cfljax.files import written_whole
+from cfljax.registry.options import Table, Value
 from cfljax.types import Source
 
 MANIFEST = "cfljax.json"
@@ -34,29 +35,20 @@ def detect(name: str, folder: Path) -> Reader | None:
 
 
 def _files(folder: Path) -> list[tuple[str, Path]]:
-    """Of the manifest, the number of classes decides what is read; the rest of it says where the data came from."""
+    """(role, file) of the arrays. The number of classes is part of the role, as nothing else in the manifest changes what is
+    read."""
     manifest = _manifest(folder / MANIFEST)
     return [(f"{key} of {manifest['classes']} classes", folder / f"{key}.npy") for key in manifest["arrays"]]
 
 
 def read(name: str, folder: Path, classes: int | None = None, checksums: bool = True) -> Source:
-    """The data set in the folder; every file is compared with the manifest, to the last bit unless `checksums` is off."""
+    """The data set in the folder; every file is compared with the manifest, by its SHA-256 unless `checksums` is off."""
     manifest = _manifest(folder / MANIFEST)
     z = {key: _array(folder, key, entry, checksums) for key, entry in manifest["arrays"].items()}
-    pairs = {what: (z[f"{what}_train"], z.get(f"{what}_test")) if f"{what}_train" in z else None for what in ("user", "population")}
-    return arrays.source(
-        name,
-        str(folder),
-        (z["x_train"], z["y_train"]),
-        (z["x_test"], z["y_test"]),
-        classes=classes or manifest["classes"],
-        users=pairs["user"],
-        populations=pairs["population"],
-        table=z.get("table"),
-    )
+    return arrays.source_of(name, str(folder), z, classes or manifest["classes"])
 
 
-def _manifest(file: Path) -> dict[str, Any]:
+def _manifest(file: Path) -> Table:
     try:
         if file.stat().st_size > _MOST:
             raise DataError(f"{file}: has more than {_MOST} bytes; import the data again")
@@ -73,8 +65,8 @@ def _manifest(file: Path) -> dict[str, Any]:
     return found
 
 
-def _array(folder: Path, key: str, entry: Any, checksums: bool) -> np.ndarray:
-    """One array by memory map, after its file has been compared with what the manifest says."""
+def _array(folder: Path, key: str, entry: Value, checksums: bool) -> np.ndarray:
+    """One array by memory map, after its file has been compared with its entry in the manifest."""
     file = folder / f"{key}.npy"
     says = entry if isinstance(entry, dict) else {}
     try:
@@ -95,17 +87,18 @@ def _array(folder: Path, key: str, entry: Any, checksums: bool) -> np.ndarray:
 
 
 def write(source: Source, folder: Path, class_names: list[str], origin: str, replace: bool = False) -> None:
-    """Keep a data set in a folder, whole or not at all."""
+    """Write a data set to a folder. The folder appears when it is complete."""
     if folder.exists() and not replace:
-        raise DataError(f"{folder}: exists already; choose another --name, or say --replace")
+        raise DataError(f"{folder}: exists already; choose another --name, or give --replace")
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     try:
         part.mkdir(parents=True)
         entries = {key: _write_array(part, key, value) for key, value in _arrays(source).items()}
-        text = {
+        manifest = {
             "format": FORMAT, "classes": source.classes, "class_names": class_names, "origin": origin, "arrays": entries
         }  # fmt: skip
-        _write_bytes(part / MANIFEST, json.dumps(text, indent=1).encode())
+        with written_whole(part / MANIFEST) as file:
+            file.write_text(json.dumps(manifest, indent=1), "utf-8")
         if folder.exists():
             old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
             folder.replace(old)
@@ -128,19 +121,10 @@ def _arrays(source: Source) -> dict[str, np.ndarray]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _write_array(folder: Path, key: str, value: np.ndarray) -> dict[str, Any]:
+def _write_array(folder: Path, key: str, value: np.ndarray) -> Table:
     file = folder / f"{key}.npy"
-    with file.open("wb") as f:
+    with written_whole(file) as part, part.open("wb") as f:
         np.save(f, np.ascontiguousarray(value), allow_pickle=False)
-        f.flush()
-        os.fsync(f.fileno())
     with file.open("rb") as f:
         digest = hashlib.file_digest(f, "sha256").hexdigest()
     return {"shape": list(value.shape), "dtype": value.dtype.str, "bytes": file.stat().st_size, "sha256": digest}
-
-
-def _write_bytes(file: Path, content: bytes) -> None:
-    with file.open("wb") as f:
-        f.write(content)
-        f.flush()
-        os.fsync(f.fileno())

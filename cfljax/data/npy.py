@@ -1,5 +1,5 @@
-"""Arrays in npz files that nobody vouches for: no pickles, no objects, and what a header claims is compared with what the file
-holds before memory is taken for it."""
+"""From a member of an npz file, which may be damaged or hostile, to an array: no pickles, no objects, and the size that a header
+claims is compared with the size of the member before memory is taken."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _PIECE = 1 << 22
 
 
 class Damaged(ValueError):
-    """A file is not what was written."""
+    """A file is damaged: it does not hold what was written."""
 
 
 def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, kinds: str, where: str) -> np.ndarray:
-    """One array of an npz file, of one of these kinds of numbers; `where` names it in errors. No more than `member.file_size` bytes
-    are unfolded: whether the file can hold as many is for the caller to check."""
+    """One array of an npz file; Damaged if it is not of one of these `kinds` of numbers. `where` names it in errors. At most
+    `member.file_size` bytes are decompressed: the caller checks that the file can hold as many."""
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise Damaged(f"{where} is compressed in a way that numpy does not write; save it again with numpy.savez")
     try:
@@ -36,10 +36,10 @@ def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, kinds: str, w
 
 
 def _read(file: IO[bytes], size: int, kinds: str, where: str) -> np.ndarray:
-    head = file.read(min(size, _PIECE))  # of most members it is all
+    head = file.read(min(size, _PIECE))  # most members are not larger
     start = 10 + int.from_bytes(head[8:10], "little")
     if len(head) < start or head[:8] != _START or start > MAX_HEADER:
-        raise Damaged(f"{where} is no array of npy version 1; save it again with numpy.savez")
+        raise Damaged(f"{where} is not an array of npy version 1; save it again with numpy.savez")
     shape, fortran, dtype = _header(head[:start])
     if dtype.hasobject or dtype.kind not in kinds or dtype.shape:
         raise Damaged(f"{where} is an array of {str(dtype)[:40]}; only plain numbers are read")
@@ -53,7 +53,7 @@ def _read(file: IO[bytes], size: int, kinds: str, where: str) -> np.ndarray:
             raise Damaged(f"{where} ends early: copy the file again")
         view[done : done + len(piece)] = piece
         done += len(piece)
-        piece = file.read(min(_PIECE, held - done))  # at the end, of nothing, zipfile compares the checksum
+        piece = file.read(min(_PIECE, held - done))  # the last read, of 0 bytes, lets zipfile compare the checksum
     return flat.reshape(shape, order="F" if fortran else "C")
 
 

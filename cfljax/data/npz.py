@@ -1,4 +1,4 @@
-"""`.npz` files read with suspicion: what a header claims is compared with what the file holds before memory is taken."""
+"""From an `.npz` file to a data set. The sizes that headers claim are compared with that of the file before memory is taken."""
 
 from __future__ import annotations
 
@@ -22,37 +22,27 @@ def read(name: str, file: Path, classes: int | None = None) -> Source:
     z = load_arrays(file, ("x_train", "y_train", "x_test", "y_test"), _OPTIONAL)
     if "user_train" not in z and not {"user_test", "population_train", "population_test"}.isdisjoint(z):
         raise DataError(f"{file}: user_test or populations without user_train")
-    pairs = {what: (z[f"{what}_train"], z.get(f"{what}_test")) if f"{what}_train" in z else None for what in ("user", "population")}
-    return arrays.source(
-        name,
-        str(file),
-        (z["x_train"], z["y_train"]),
-        (z["x_test"], z["y_test"]),
-        classes=classes or _classes(z.get("classes"), file),
-        users=pairs["user"],
-        populations=pairs["population"],
-        table=_table(z.get("table"), file),
-    )
+    if classes is None and "classes" in z:
+        classes = _classes(z["classes"], file)
+    if "table" in z:
+        z["table"] = _table(z["table"], file)
+    return arrays.source_of(name, str(file), z, classes)
 
 
-def _classes(value: np.ndarray | None, file: Path) -> int | None:
-    if value is None:
-        return None
+def _classes(value: np.ndarray, file: Path) -> int:
     if value.size != 1 or not np.issubdtype(value.dtype, np.integer) or not 1 <= int(value.reshape(())) <= arrays.MOST_CLASSES:
         raise DataError(f"{file}: classes must be one integer from 1 to {arrays.MOST_CLASSES}")
     return int(value.reshape(()))
 
 
-def _table(value: np.ndarray | None, file: Path) -> np.ndarray | None:
-    if value is None:
-        return None
+def _table(value: np.ndarray, file: Path) -> np.ndarray:
     if value.ndim != 2 or 0 in value.shape or not np.issubdtype(value.dtype, np.floating) or not np.isfinite(value).all():
         raise DataError(f"{file}: table must be finite numbers [vocabulary, width]")
     return value.astype(np.float32, copy=False)
 
 
 def names(file: Path) -> set[str]:
-    """Of the arrays in an npz file."""
+    """The names of the arrays in an npz file."""
     try:
         with zipfile.ZipFile(file) as archive:
             return {name.removesuffix(".npy") for name in archive.namelist()}

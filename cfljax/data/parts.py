@@ -1,4 +1,4 @@
-"""What an import is asked for, and what its readers find."""
+"""The flags of an import, and the forms in which its readers return what they find."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What the command's flags say."""
+    """The flags of the command `data import`."""
 
     label: str | None = None
     """Column of the labels."""
     user: str | None = None
-    """Column of the owners."""
+    """Column of the owners of samples."""
     x: tuple[str, ...] = ()
-    """Columns of the samples; empty: all others."""
+    """Columns of the samples; empty: all columns but label, owner and `drop`."""
     drop: tuple[str, ...] = ()
     one_hot: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
-    """Of one sample: (height, width) for images, any for numbers."""
+    """The shape of one sample: (height, width) for images, any shape for numbers."""
     grey: bool = False
     by_user: bool = False
     """Images: the first folder level is the owner, the second the class."""
@@ -32,22 +32,22 @@ class Wanted:
 
 
 class Part(NamedTuple):
-    """Samples as they are found: labels and owners are still names."""
+    """Training or test samples as they were read: labels and owners are still names."""
 
     x: np.ndarray
     y: np.ndarray
     user: np.ndarray | None = None
     class_names: list[str] | None = None
-    """Where the file has them: then y holds their positions."""
+    """The names of the classes, if the file has them; then y holds positions in this list."""
 
 
-class Table(NamedTuple):
-    """Columns as they are found."""
+class Columns(NamedTuple):
+    """A table whose columns are read when they are needed."""
 
     where: str
     names: list[str]
     rows: int
     column: Callable[[str], np.ndarray]
-    """Reads one, [n, …]; only those that are wanted are read."""
+    """(name) -> the values of a column, [n, …]."""
     class_names: dict[str, list[str]]
-    """Of label columns that hold positions of names."""
+    """For each label column that holds positions: the list of names."""

@@ -1,4 +1,5 @@
-"""Getting data sets: the original files of well-known ones, everything else through tensorflow-datasets."""
+"""From the name of a data set to its files on this machine: downloads of well-known sets, and tensorflow-datasets for all
+others."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cfljax.data import prepared
 from cfljax.data.bounded import PUBLISHED_MD5, check_md5, reason
@@ -17,6 +18,9 @@ from cfljax.data.files import check_free, folders
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.files import cache_folder
 
+if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
+
 ORIGINALS = {
     "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "fashion_mnist": "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
@@ -24,15 +28,15 @@ ORIGINALS = {
     "cifar10": "https://www.cs.toronto.edu/~kriz/",
     "cifar100": "https://www.cs.toronto.edu/~kriz/",
 }
-"""Where the files with published checksums are."""
+"""The addresses of the files with published checksums."""
 
 _EMNIST = ("emnist/balanced", "emnist/byclass", "emnist/letters")
 COMMON = ("mnist", "fashion_mnist", "kmnist", *_EMNIST, "cifar10", "cifar100", "svhn_cropped")
-"""What people ask for; any other image classification set of tensorflow-datasets has its name, too."""
+"""The data sets that `list` offers; any other image classification set of tensorflow-datasets can be prepared by its name."""
 
 
 def prepare(name: str, folder: str | None = None) -> Path:
-    """Download the data set; the folder in which `load` finds it. Well-known sets need no TensorFlow."""
+    """Download the data set and return the folder in which `load` finds it. Well-known sets need no TensorFlow."""
     if name in ORIGINALS:
         place = Path(folder).expanduser() if folder else folders(None)[0]
         check_free(name, [place], "what is prepared")
@@ -42,7 +46,7 @@ def prepare(name: str, folder: str | None = None) -> Path:
 
 
 def download(name: str, folder: Path) -> Path:
-    """The original files of a well-known set, each compared with its published checksum; what is there is kept."""
+    """Download the original files of a well-known set, each compared with its published checksum. Files that exist are kept."""
     place = folder / name
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -62,7 +66,7 @@ def download(name: str, folder: Path) -> Path:
 
 
 def through_tfds(name: str, folder: Path) -> Path:
-    """`download_and_prepare` of tensorflow-datasets, as ArrayRecord files."""
+    """Prepare a data set as ArrayRecord files by `download_and_prepare` of tensorflow-datasets; its folder."""
     import tensorflow_datasets as tfds
 
     ready = prepared.version_folder(folder / name.partition(":")[0], name.partition(":")[2])
@@ -89,7 +93,7 @@ def through_tfds(name: str, folder: Path) -> Path:
 
 
 def _missing(error: BaseException | None) -> str:
-    """The package that could not be imported; tensorflow-datasets raises such errors again without its name."""
+    """The package that could not be imported, from the first error of the chain that names it; else ""."""
     while error is not None:
         if isinstance(error, ModuleNotFoundError) and error.name:
             return error.name.partition(".")[0]
@@ -97,8 +101,8 @@ def _missing(error: BaseException | None) -> str:
     return ""
 
 
-def _reachable(name: str, builder: Any, folder: Path) -> None:
-    """A DataError at once where no host of the downloads can be resolved; tensorflow-datasets would try for minutes."""
+def _reachable(name: str, builder: tfds.core.DatasetBuilder, folder: Path) -> None:
+    """A DataError if no host of the downloads can be resolved. tensorflow-datasets would try for minutes."""
     downloads = folder / "downloads"
     if urllib.request.getproxies() or (downloads.is_dir() and any(f.is_file() for f in downloads.iterdir())):
         return

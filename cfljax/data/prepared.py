@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.data.bounded import check_size, reason
+from cfljax.data.bounded import check_size, read_json, reason
 from cfljax.data.decoded import decoded
-from cfljax.data.reader import Reader
+from cfljax.data.reader import FileOptions, Reader
 from cfljax.errors import DataError
 from cfljax.registry.checksums import sum_of_files
+from cfljax.registry.options import Value
 from cfljax.types import Source
 
 if TYPE_CHECKING:
-    from cfljax.data.files import FileOptions
+    import tensorflow_datasets as tfds
 
 _INFO = "dataset_info.json"
 
@@ -52,7 +52,7 @@ def version_folder(folder: Path, version: str = "") -> Path | None:
 
 
 def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
-    """The data set in one prepared version's folder: its splits `train` and `test` (else `validation`); what was decoded is
+    """The data set in the folder of one prepared version: its splits `train` and `test` (else `validation`). Decoded images are
     kept in `cache`."""
     check_format(name, folder)
     import tensorflow_datasets as tfds
@@ -87,16 +87,17 @@ def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
     return arrays.source(name, str(folder), *pairs, classes=options.classes or classes)
 
 
-def _emnist(name: str, pairs: list[tuple[np.ndarray, np.ndarray]], classes: int) -> tuple[list, int]:
-    """As in the original, rows and columns are exchanged and the letters' labels begin at 1."""
+def _emnist(name: str, pairs: list[tuple[np.ndarray, np.ndarray]], classes: int) -> tuple[list[tuple[np.ndarray, np.ndarray]], int]:
+    """EMNIST upright and with labels from 0: the files have rows and columns exchanged, and letters are labelled from 1."""
     letters = name.partition(":")[0].endswith("letters")
     turned = [(np.ascontiguousarray(x.transpose(0, 2, 1, 3)), y - 1 if letters else y) for x, y in pairs]
     return turned, 26 if letters else classes
 
 
 def check_format(name: str, folder: Path) -> None:
-    """ArrayRecord, and features that tensorflow-datasets itself defines: the file names classes that will be imported."""
-    info, features = (_json(folder / file) for file in (_INFO, "features.json"))
+    """A DataError unless the files are ArrayRecord and have only features that tensorflow-datasets defines: the classes that
+    features.json names are imported, and must not be others."""
+    info, features = (read_json(folder / file) for file in (_INFO, "features.json"))
     form = info.get("fileFormat") if isinstance(info, dict) else None
     if form != "array_record":
         raise DataError(
@@ -108,14 +109,8 @@ def check_format(name: str, folder: Path) -> None:
         raise DataError(f"{folder / 'features.json'}: names the class {foreign[0]}, which is not one of tensorflow-datasets'")
 
 
-def _json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as e:
-        raise DataError(f"{file}: cannot be read as JSON ({reason(e)})") from e
-
-
-def _classes(tree: Any) -> list[Any]:
+def _classes(tree: Value) -> list[Value]:
+    """The names of all classes in features.json."""
     if isinstance(tree, list):
         return [c for item in tree for c in _classes(item)]
     if not isinstance(tree, dict):
@@ -124,7 +119,7 @@ def _classes(tree: Any) -> list[Any]:
     return here + [c for value in tree.values() for c in _classes(value)]
 
 
-def _keys(info: Any, folder: Path) -> tuple[str, str]:
+def _keys(info: tfds.core.DatasetInfo, folder: Path) -> tuple[str, str]:
     """The names of the image and of its label."""
     from tensorflow_datasets import features
 
@@ -135,15 +130,15 @@ def _keys(info: Any, folder: Path) -> tuple[str, str]:
         having = [k for k, f in info.features.items() if isinstance(f, kind)]
         preferred = [k for k in having if k in supervised] or having
         if len(preferred) != 1:
-            raise DataError(f"{folder}: has {len(preferred)} {what} features; one image and one class label are wanted")
+            raise DataError(f"{folder}: has {len(preferred)} {what} features; there must be one image and one class label")
         names.append(preferred[0])
     return names[0], names[1]
 
 
 def _split(
-    builder: Any, split: str, count: int, shape: tuple[int, ...], image: str, label: str, folder: Path
+    builder: tfds.core.DatasetBuilder, split: str, count: int, shape: tuple[int, ...], image: str, label: str, folder: Path
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(u8[n, h, w, c], i64[n])."""
+    """(Images u8[n, h, w, c], labels i64[n]) of a split."""
     x, y = np.empty((count, *shape), np.uint8), np.empty(count, np.int64)
     try:
         examples = builder.as_data_source(split=split)

@@ -1,4 +1,4 @@
-"""Synthetic(α, β): a linear model per client, drawn around a mean of its own."""
+"""Synthetic(α, β): samples of a different linear model for each client."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from cfljax.data import arrays
+from cfljax.data.sources import DrawSource
 from cfljax.errors import DataError
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -53,17 +54,12 @@ def make(options: Options, rng: np.random.Generator) -> Source:
         y[rows] = np.argmax(x[rows] @ weight[u] + bias[u], axis=1)
     test = np.arange(len(user)) - start[user] >= (0.9 * size).astype(int)[user]
     return arrays.source(
-        "synthetic",
-        "synthetic",
-        (x[~test], y[~test]),
-        (x[test], y[test]),
-        classes=classes,
-        users=(user[~test], user[test]),
+        "synthetic", "synthetic", (x[~test], y[~test]), (x[test], y[test]), classes=classes, users=(user[~test], user[test])
     )
 
 
 def _sizes(options: Options, rng: np.random.Generator) -> np.ndarray:
-    """i64[clients]; drawn again as a whole until the sum is near `total`: changing single sizes would bend the law."""
+    """i64[clients]; drawn again as a whole until the sum is near `total`: redrawing single sizes would change the distribution."""
     if options.total is None:
         return rng.lognormal(4, 2, options.clients).astype(np.int64) + 50
     batch, least = max(1, 1_000_000 // options.clients), np.inf
@@ -80,4 +76,4 @@ def _sizes(options: Options, rng: np.random.Generator) -> np.ndarray:
     )
 
 
-ENTRY = Entry(Options, make)
+ENTRY = Entry[DrawSource](Options, make)

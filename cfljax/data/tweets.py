@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.data import arrays, leaf, npz, words
+from cfljax.data.sources import ReadSource
 from cfljax.errors import DataError
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -30,7 +31,7 @@ class Options:
     tokens: int = option(25, "tokens per tweet; shorter tweets are padded at the end", low=1, high=1000)
     lowercase: bool = option(True, "lower-case words first, as GloVe 6B's are (LEAF's own reader does not)")
     vocabulary: int | None = option(None, "keep only this many of the commonest words", low=1)
-    slices: int = option(772, "clients, where the file knows no accounts: that many slices of time", low=1)
+    slices: int = option(772, "clients, if the file has no accounts: this many slices of time", low=1)
 
 
 class _Texts(NamedTuple):
@@ -45,7 +46,7 @@ def make(options: Options, rng: np.random.Generator, where: list[Path]) -> Sourc
     """Tweets and their sentiment from $CFLJAX_DATA: 25 tokens each, frozen word vectors, one user per account.
 
     Read from LEAF's folder `sent140/` (train/*.json, test/*.json), or from `sent140.npz` with the arrays `text` (UTF-8
-    bytes of all tweets), `offset`, `y`, `row` (order in time), which knows no accounts: its users are slices of time, each
+    bytes of all tweets), `offset`, `y`, `row` (order in time), which has no accounts: its users are slices of time, each
     with both labels, and a fifth of each slice and label is for testing. Padding and unknown words are token 0, a zero
     vector. Words are runs of letters, digits and apostrophes, and each of `. , ! ? ;`."""
     texts, place = _find(options, rng, where)
@@ -68,7 +69,7 @@ def make(options: Options, rng: np.random.Generator, where: list[Path]) -> Sourc
 
 
 def _table(lists: list[list[str]], options: Options) -> tuple[list[str], np.ndarray]:
-    """The words that have a vector, commonest first, and f32[1 + words, width]; row 0 is zero."""
+    """(The words that have a vector, the commonest first; their vectors f32[1 + words, width], of which row 0 is zero.)"""
     counts = Counter(word for found in lists for word in found)
     ranked = sorted(counts, key=lambda word: (-counts[word], word))[: options.vocabulary]
     if options.glove is None:
@@ -78,7 +79,7 @@ def _table(lists: list[list[str]], options: Options) -> tuple[list[str], np.ndar
         file = Path(options.glove).expanduser()
         vectors = words.glove(file, ranked, options.width)
         if not vectors:
-            raise DataError(f"{file}: has none of the tweets' words")
+            raise DataError(f"{file}: has a vector for none of the words in the tweets")
     known = [word for word in ranked if word in vectors]
     table = np.zeros((1 + len(known), options.width), np.float32)
     for i, word in enumerate(known, 1):
@@ -92,13 +93,13 @@ def _find(options: Options, rng: np.random.Generator, where: list[Path]) -> tupl
 
 
 def files(options: Options, where: list[Path]) -> list[tuple[str, Path]]:  # noqa: ARG001 (as every source's)
-    """(role, file) of the tweets; GloVe's file is an option."""
+    """(role, file) of the files with tweets. GloVe's file is named by an option and not listed."""
     place = _place(where)
     return leaf.files(place) if place.is_dir() else [("npz", place)]
 
 
 def _place(where: list[Path]) -> Path:
-    """The folder, or the file, that has the tweets."""
+    """The folder or file with the tweets; a DataError if none is found."""
     for folder in where:
         for place in (folder / "sent140", folder):
             if place.is_dir() and leaf.detect("sent140", place):
@@ -122,10 +123,11 @@ def _from_leaf(folder: Path) -> _Texts:
 
 
 def _text(x: object, folder: Path) -> str:
-    """LEAF keeps the corpus's columns (id, date, query, account, text, …); other tools the text alone."""
+    """The text of a sample. LEAF keeps the columns of the corpus (id, date, query, account, text, …), other tools the text
+    alone."""
     fields = [x] if isinstance(x, str) else x
     if not isinstance(fields, list) or not fields or not isinstance(text := fields[4 if len(fields) > 4 else 0], str):
-        raise DataError(f"{folder}: a sample is {str(x)[:60]!r}: must be a text, or LEAF's columns with the text as the fifth")
+        raise DataError(f"{folder}: a sample is {str(x)[:60]!r}: must be a string, or LEAF's columns with the text as the fifth")
     return text
 
 
@@ -134,7 +136,7 @@ def _from_npz(file: Path, slices: int, rng: np.random.Generator) -> _Texts:
     raw, offset, y, row = z["text"], z["offset"].astype(np.int64), arrays.labels(z["y"], f"{file}: y", 2), z["row"]
     n = len(y)
     if raw.dtype != np.uint8 or raw.ndim != 1 or row.shape != (n,) or offset.shape != (n + 1,):
-        raise DataError(f"{file}: must hold text (bytes), offset (one more than y), y and row (one per tweet)")
+        raise DataError(f"{file}: must hold text (bytes), offset (one entry more than y), y and row (one entry per tweet)")
     if offset[0] < 0 or offset[-1] > len(raw) or (np.diff(offset) < 0).any():
         raise DataError(f"{file}: offset must rise from 0 to the length of text, {len(raw)}")
     few = np.bincount(y, minlength=2).min()
@@ -144,7 +146,7 @@ def _from_npz(file: Path, slices: int, rng: np.random.Generator) -> _Texts:
     try:
         text = [content[a:b].decode() for a, b in zip(offset[:-1], offset[1:], strict=True)]
     except UnicodeDecodeError as e:
-        raise DataError(f"{file}: text is not UTF-8 where offset cuts it") from e
+        raise DataError(f"{file}: the bytes between two entries of offset are not valid UTF-8") from e
     user, test = time_slices(y, row, slices, rng)
     return _Texts(text, y, user, test)
 
@@ -160,4 +162,4 @@ def time_slices(y: np.ndarray, row: np.ndarray, slices: int, rng: np.random.Gene
     return user, test
 
 
-ENTRY = Entry(Options, make, files)
+ENTRY = Entry[ReadSource](Options, make, files)

@@ -1,4 +1,4 @@
-"""Words as vectors: GloVe's text format, and fixed random vectors where there is no such file."""
+"""From words to vectors: those of a file in GloVe's text format, or fixed random ones."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from cfljax.errors import DataError
 
 _TOKEN = re.compile(r"[\w']+|[.,!?;]")
 _SCALE = 0.4
-"""Standard deviation of a random vector's entries: about that of GloVe's 300-dimensional ones."""
+"""Standard deviation of the entries of a random vector: about that of GloVe's vectors of 300 numbers."""
 
 
 def tokens(text: str, lowercase: bool) -> list[str]:
-    """Words, and `. , ! ? ;`, in order."""
+    """The words of a text and its marks `. , ! ? ;`, in order."""
     return _TOKEN.findall(text.lower() if lowercase else text)
 
 
@@ -34,7 +34,7 @@ def glove(file: Path, wanted: Iterable[str], width: int) -> dict[str, np.ndarray
             longest = 64 * (width + 4)  # of a line, in characters: a file without line ends is not read into memory
             for number, line in enumerate(iter(lambda: f.readline(longest), ""), 1):
                 if number > 1 and line.partition(" ")[0] not in wanted:
-                    continue  # millions of lines: only the wanted ones are taken apart, and the first, for its width
+                    continue  # of millions of lines only the wanted ones are split, and the first, to check the width
                 fields = line.rstrip("\n").rsplit(" ", width)  # from the right: some of GloVe's words hold spaces
                 if len(fields) != width + 1 or not fields[0]:
                     raise DataError(f"{file}: line {number} is not a word and {width} numbers (data.width = {width})")

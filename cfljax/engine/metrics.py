@@ -4,7 +4,7 @@ remaining sum has terms of one sign."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import chex
@@ -15,7 +15,7 @@ from cfljax.errors import SpecError
 from cfljax.registry import Registry
 from cfljax.types import Federation, Model, Split
 
-METRICS = Registry("metric", {}, "cfljax.metrics")
+METRICS: Registry[Callable[[Seen], jax.Array]] = Registry("metric", {}, "cfljax.metrics")
 """Users' own, computed beside the engine's at each evaluation: `metric(seen) -> f32[]`."""
 
 _TAKEN = ("round", "valid", "labels", "bytes_up", "bytes_down", "run")

@@ -48,7 +48,7 @@ def score(
     sequential: bool = True,
 ) -> Scores:
     """Scores of the clients where `who` is True, each with `models[labels]`."""
-    who = who & (federation.real)
+    who = who & federation.real
     if split.shared:
         kinds, number = _kinds(federation)
         wanted = jnp.zeros((models.shape[0], number), bool).at[labels, jnp.where(who, kinds, number)].set(True, mode="drop")

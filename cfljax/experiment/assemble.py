@@ -19,7 +19,7 @@ from cfljax.engine.program import Settings
 from cfljax.engine.simulate import forget
 from cfljax.errors import SpecError
 from cfljax.experiment.execution import Choice, choose, work_of
-from cfljax.federation.pack import learners, nbytes, pack
+from cfljax.federation.pack import nbytes, pack
 from cfljax.local.products import grams_of
 from cfljax.local.send import Sending
 from cfljax.local.sizes import gram_sizes
@@ -90,7 +90,7 @@ def sample_shape(federation: Federation) -> tuple[int, ...]:
 
 def sending_of(run: Run) -> Sending:
     """What becomes of updates on their way."""
-    _, way, attack, robust = run.train.touches
+    _, way, attack, robust = run.train.transit
     made = Sending(robust="" if robust is None else robust.name)
     if way is not None:
         made = made._replace(compress=way.name, kept=way.keep or 0.0, nearest=way.rounding == "nearest")
@@ -120,7 +120,7 @@ def settings_of(run: Run, federation: Federation, d: int) -> Settings:
 
 def participants_of(run: Run, federation: Federation) -> int:
     """How many places a round has for participants."""
-    return run.train.places(int(np.sum(learners(federation))), federation.clients)
+    return run.train.places(int(federation.trains.sum()), federation.clients)
 
 
 def choice_of(run: Run, model: Model, federation: Federation) -> Choice:

@@ -149,7 +149,7 @@ def memory(batch: Batch, size: Mapping[str, int]) -> int:
 def _at_once(run: Run, size: Mapping[str, int]) -> int:
     """Of how many participants the updates are held at once."""
     participants = run.train.places(_able(size), size["clients"])
-    if not getattr(run.options, "streams", True) or run.train.touches.robust is not None:
+    if not getattr(run.options, "streams", True) or run.train.transit.robust is not None:
         return participants
     forced = run.train.forced.stream
     block = block_of(participants, size["parameters"]) if forced is None else forced
@@ -166,7 +166,7 @@ def held(run: Run, size: Mapping[str, int]) -> dict[str, int]:
     says = getattr(run.options, "held", None)
     participants, d = run.train.places(_able(size), size["clients"]), size["parameters"]
     own = says(size["clients"], participants, d) if says else {}
-    if run.train.touches.robust is not None:
+    if run.train.transit.robust is not None:
         own = own | {"the updates of a round twice, for train.robust": 2 * participants * d}
     return own
 
@@ -232,7 +232,7 @@ def _privacy(batch: Batch, crowd: Callable[[Batch], Crowd]) -> list[str]:
 
     found = []
     for run in batch.runs:
-        if (privacy := run.train.touches.privacy) is not None:
+        if (privacy := run.train.transit.privacy) is not None:
             spent = epsilon(run, crowd(batch))
             found.append(f"  {run.label} with {show(plain(privacy))}: ε = {spent:.4g}")
     return found

@@ -8,7 +8,6 @@ import numpy as np
 
 from cfljax.config import Run
 from cfljax.config.train import Forced
-from cfljax.federation.pack import learners
 from cfljax.local import lanes, speed
 from cfljax.local.products import memory
 from cfljax.local.schedule import Work
@@ -49,10 +48,10 @@ def work_of(run: Run) -> Work:
 def choose(run: Run, model: Model, federation: Federation, in_turn: bool, devices: int = 1) -> Choice:
     """The run's plan: as it says, else as the machine's measured speed and the shapes suggest."""
     forced, work = run.train.forced, work_of(run)
-    participants = run.train.places(int(np.sum(learners(federation))), federation.clients)
+    participants = run.train.places(int(federation.trains.sum()), federation.clients)
     updates = 4 * participants * model.size
     stream = 0  # a robust rule needs all updates at once
-    if run.train.touches.robust is None:
+    if run.train.transit.robust is None:
         stream = block_of(participants, model.size) if forced.stream is None else forced.stream
     layer = speed.layer_of(model) if run.train.optimizer == "sgd" else None
     counts, longest = np.asarray(federation.train.count), federation.train.longest

@@ -20,9 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.config import Run
-from cfljax.config.touches import INSTALL
+from cfljax.config.transit import INSTALL
 from cfljax.errors import SpecError
-from cfljax.federation.pack import learners
 from cfljax.types import Federation
 
 ONE_SUM = ("fedavg", "fedprox", "ditto", "fedbcd")
@@ -52,7 +51,7 @@ class Draw(NamedTuple):
 
 def crowd_of(federation: Federation) -> Crowd:
     """Who trains, and from when on."""
-    able = learners(federation)
+    able = np.asarray(federation.trains)
     rounds, new = np.unique(np.maximum(np.asarray(federation.arrive)[able], 0), return_counts=True)
     there = tuple(zip(rounds.tolist(), np.cumsum(new).tolist(), strict=True))
     return Crowd(int(able.sum()), there, len(np.unique(np.asarray(federation.train.count)[able])) <= 1)
@@ -68,7 +67,7 @@ def draws(run: Run, crowd: Crowd, rounds: int) -> tuple[Draw, ...]:
 
 def epsilon(run: Run, crowd: Crowd) -> float:
     """ε for the run's δ; infinity where it adds no noise."""
-    privacy = run.train.touches.privacy
+    privacy = run.train.transit.privacy
     if privacy is None:
         return math.inf
     drawn, everybody = releases(run)

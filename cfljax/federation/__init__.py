@@ -1,8 +1,15 @@
-"""HOST. Partitions (who holds which samples of a source), and packing into the Federation pytree."""
+"""HOST. From a data set to a federation: partitions say which client holds which samples, packing makes the arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from cfljax.registry import Registry
 
-PARTITIONS = Registry(
+if TYPE_CHECKING:
+    from cfljax.federation.common import Partition
+
+PARTITIONS: Registry[Partition] = Registry(
     "partition",
     {
         "iid": "cfljax.federation.sizes:IID",

@@ -1,4 +1,4 @@
-"""Who takes part in a round: drawn by identity, so that padding and the order of clients change no draw."""
+"""The participants of a round. They are drawn by identity, so that padding and the order of clients change no draw."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def draw(key: jax.Array, federation: Federation, participants: int, round: jax.A
 
 
 def highest(scores: jax.Array, number: int) -> jax.Array:
-    """i32[number]: where the highest of the scores i32[C] are, in their order, the first of equal ones first. The scores are
-    random, uniform in 0 … 2³¹ − 1, and −1 for those out of the question; so a threshold leaves few of a million to sort."""
+    """i32[number]: the positions of the highest scores i32[C], the highest first, the first of equal ones first. Scores are uniform
+    in 0 … 2³¹ − 1, and −1 for clients that cannot be drawn. As they are uniform, a threshold leaves few of a million to sort."""
     clients, room = scores.shape[0], number + 16 * math.isqrt(number) + 64
     if clients <= 4 * room:
         return jax.lax.top_k(scores, number)[1]
@@ -43,12 +43,12 @@ def highest(scores: jax.Array, number: int) -> jax.Array:
 
 def present(federation: Federation, round: jax.Array) -> jax.Array:
     """bool[C]: real clients that have arrived and hold training data."""
-    return (federation.uid >= 0) & (federation.train.count > 0) & (federation.arrive <= round)
+    return federation.trains & (federation.arrive <= round)
 
 
 def gather(key: jax.Array, federation: Federation, ids: jax.Array, mask: jax.Array, round: jax.Array, hyper: Hyper) -> Cohort:
-    """The cohort of the clients ids i32[S] where mask bool[S], after dropout and with stragglers; for methods with a draw of
-    their own. `key` is the round's."""
+    """The cohort of the clients ids i32[S] where mask bool[S], after dropout and with stragglers. Methods that draw participants
+    themselves call it. `key` is that of the round."""
     work, uid = jnp.ones(ids.shape), federation.uid[ids]
     if "dropout" in hyper:
         mask = mask & (_uniform(key, "dropout", uid) >= hyper["dropout"])

@@ -1,18 +1,26 @@
-"""What partitions share: the common options, and dealing rows to clients by numbers of samples per class."""
+"""What partitions share: their protocol, the common options, and dealing rows to clients by numbers of samples per class."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from cfljax.errors import SpecError
-from cfljax.registry.options import option, show
-from cfljax.types import Source
+from cfljax.registry.options import Value, option, show
+from cfljax.types import Parts, Source
 
 Rng = np.random.Generator
 TEST_HELP = '"own": a client\'s test samples are spread as its training samples; "global": one test set, as each client sees it'
+
+
+class Partition(Protocol):
+    """A partition: a function that decides which client holds which samples of a data set."""
+
+    def __call__(self, options: Any, source: Source, rng: Rng, /) -> Parts:
+        """The parts for an instance of the partition's Options class. All randomness comes from `rng`, which is seeded by
+        `data.seed`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,11 +35,11 @@ class Common:
 class Sized(Common):
     """Options of partitions whose clients can be kept small."""
 
-    samples_per_client: int | None = option(None, "training samples per client; left out: all there are, divided up", low=1)
+    samples_per_client: int | None = option(None, "training samples per client; left out: all samples are divided", low=1)
 
 
-def wrong(name: str, value: Any, why: str) -> SpecError:
-    """The one-line error about an option of the `data` table."""
+def wrong(name: str, value: Value, why: str) -> SpecError:
+    """The error, of one line, about an option of the `data` table."""
     return SpecError(f"data.{name} = {show(value)}: {why}")
 
 
@@ -61,7 +69,7 @@ def label_of(source: Source, rows: np.ndarray) -> np.ndarray:
 
 
 def cut(rows: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
-    """Consecutive pieces of these sizes; what is left over is dropped."""
+    """Consecutive pieces of these sizes. Rows behind the last piece are dropped."""
     edges = np.concatenate([[0], np.cumsum(sizes)])
     return [rows[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
 
@@ -78,16 +86,21 @@ def proportional(total: int, shares: np.ndarray) -> np.ndarray:
 
 
 def group_blocks(clients: int, groups: int) -> np.ndarray:
-    """i32[C]: the clients in `groups` blocks, as equal as can be."""
+    """i32[C]: the block of each client, in `groups` consecutive blocks whose sizes differ by at most one."""
     return (np.arange(clients) * groups // max(clients, 1)).astype(np.int32)
 
 
-def class_counts(rows: list[np.ndarray], source: Source) -> np.ndarray:
-    """i64[C, classes]: how many samples of each class every client holds."""
+def class_counts(rows: list[np.ndarray], source: Source, seen: np.ndarray | None = None) -> np.ndarray:
+    """i64[C, classes]: how many samples of each class every client holds; with `seen` i32[C, classes], of each label as the client
+    sees it."""
     owner = np.repeat(np.arange(len(rows)), [len(r) for r in rows])
     labels = label_of(source, np.concatenate(rows)) if rows else np.zeros(0, np.int64)
-    flat = np.bincount(owner * source.classes + labels, minlength=len(rows) * source.classes)
-    return flat.reshape(len(rows), source.classes)
+    return count_labels(owner, labels if seen is None else seen[owner, labels], len(rows), source.classes)
+
+
+def count_labels(owner: np.ndarray, labels: np.ndarray, clients: int, classes: int) -> np.ndarray:
+    """i64[clients, classes]: samples by owner i64[n] and label i64[n]."""
+    return np.bincount(owner * classes + labels, minlength=clients * classes).reshape(clients, classes)
 
 
 def commonest(rows: list[np.ndarray], source: Source) -> np.ndarray:
@@ -111,8 +124,8 @@ def deal(counts: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list
 
 
 def mirror(train: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> list[np.ndarray]:
-    """Test rows for clients with training counts `train` [C, classes]: the same class mix for everybody, each of `rows` at
-    most once, as many as there are. A client too small for a share gets one sample of its commonest class of which one is left."""
+    """Test rows for clients with training counts `train` [C, classes]: the same class mix for everybody, each of `rows` at most
+    once, and as many of them as possible. A client whose share is below one sample gets one of its commonest class that is left."""
     have = np.bincount(label_of(source, rows), minlength=source.classes)
     held = train.sum(0)
     usable = (held > 0) & (have > 0)
@@ -132,7 +145,7 @@ def mirror(train: np.ndarray, rows: np.ndarray, source: Source, rng: Rng) -> lis
 
 
 def own_or_global(options: Common, train: list[np.ndarray], source: Source, rng: Rng) -> list[np.ndarray] | np.ndarray:
-    """The test part of a partition without views of its own: everybody's mix again, or the source's test set for all."""
+    """The test part of a partition without views: test samples in each client's class mix, or the whole test set for all."""
     if options.test == "global":
         return test_rows(source)
     return mirror(class_counts(train, source), test_rows(source), source, rng)

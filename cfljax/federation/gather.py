@@ -1,4 +1,4 @@
-"""DEVICE. Samples as the model sees them: gathered from the pool, through the view of the client that asks."""
+"""DEVICE. From the pool to samples as the model sees them: gathered through the view of the client that holds them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cfljax.types import Array, Federation, Pool, Split, View
 
 def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> tuple[jax.Array, jax.Array]:
     """(x f32[B, ...], y i32[B]) of pool rows i32[B], each as client i32[B] sees it. Where `mask` bool[B] is False, x and y
-    are exact zeros, whatever the rows hold."""
+    are exactly 0."""
     pool, view = federation.pool, federation.view
     of = jnp.zeros_like(client) if view is None else _at(view.of, client)
     y = _at(pool.y, rows)
@@ -24,7 +24,7 @@ def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> 
 
 
 def _at(values: Array, index: Array) -> jax.Array:
-    """`values[index]`, clipped: the index of a masked entry may be anything."""
+    """`values[index]`, with indices clipped into range: those of masked entries may be anything."""
     return jnp.take(jnp.asarray(values), index, axis=0, mode="clip")
 
 

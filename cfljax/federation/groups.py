@@ -1,4 +1,4 @@
-"""Partitions with a known truth: every group sees the same source in its own way."""
+"""Partitions with known true groups: all groups have the same data set, and each sees it in a different view."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cfljax.federation.common import Rng, Sized, cut, evenly, group_blocks, test_rows, wrong
+from cfljax.federation.common import Partition, Rng, Sized, cut, evenly, group_blocks, test_rows, wrong
 from cfljax.federation.views import even_angles, rotations
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -21,14 +21,14 @@ class Grouped(Sized):
     """Options of partitions whose groups see the data differently."""
 
     groups: int = option(4, "number of groups", low=1)
-    test_clients: int = option(0, "clients of their own for testing, which never train (IFCA's layout)", low=0)
+    test_clients: int = option(0, "additional clients that only test and never train (IFCA's layout)", low=0)
     copies: bool = option(True, "every sample appears once in each group's view; false: each sample belongs to one group only")
 
 
 def _take(rows: np.ndarray, clients: int, wanted: int | None, name: str, what: str) -> list[np.ndarray]:
-    """The same number of rows for every client: `wanted`, or all that there are."""
+    """Rows for every client of a group: `wanted` rows each, or all rows evenly."""
     if clients > len(rows):
-        raise wrong(name, clients, f"a group has more clients than there are {what} samples ({len(rows)})")
+        raise wrong(name, clients, f"a group has more clients than {what} samples ({len(rows)})")
     if wanted is None:
         return cut(rows, evenly(len(rows), clients))
     most = len(rows) // max(clients, 1)
@@ -38,14 +38,15 @@ def _take(rows: np.ndarray, clients: int, wanted: int | None, name: str, what: s
 
 
 def _portions(rows: np.ndarray, groups: int, copies: bool, rng: Rng) -> list[np.ndarray]:
-    """What each group divides among its clients: all rows in an order of its own, or its part of them."""
+    """The rows that each group divides among its clients: all rows, in a different order for each group, or a part of them."""
     if copies:
         return [rng.permutation(rows) for _ in range(groups)]
     return cut(rng.permutation(rows), evenly(len(rows), groups))
 
 
 def grouped(options: Grouped, source: Source, rng: Rng, **views: Any) -> Parts:
-    """The clients in equal blocks, one per group; test clients, where there are any, come behind all others."""
+    """The parts of clients in equal blocks, one block for each group. Test clients come after all others. `views`: the fields
+    `pixels`, `labels`, `gain` and `offset` of Parts, by group."""
     groups, clients = options.groups, options.clients
     if groups > clients:
         raise wrong("groups", groups, f"there are {clients} clients; at most {clients}")
@@ -91,7 +92,7 @@ class LabelSwap(Grouped):
 
 
 def label_swap(options: LabelSwap, source: Source, rng: Rng) -> Parts:
-    """Groups that swap pairs of labels, each group other pairs; the first group swaps none."""
+    """Groups that swap pairs of labels, each group different pairs; the first group swaps none."""
     classes, plain = source.classes, np.arange(source.classes)
     if 2 * options.pairs > classes:
         raise wrong("pairs", options.pairs, f"{source.name} has {classes} classes; at most {classes // 2}")
@@ -150,7 +151,7 @@ def feature_shift(options: FeatureShift, source: Source, rng: Rng) -> Parts:
     return grouped(options, source, rng, offset=(options.strength * steps).astype(np.float32))
 
 
-LABEL_SWAP = Entry(LabelSwap, label_swap)
-LABEL_PERMUTATION = Entry(LabelPermutation, label_permutation)
-FEATURE_SHIFT = Entry(FeatureShift, feature_shift)
-ROTATED = Entry(Rotated, rotated)
+LABEL_SWAP = Entry[Partition](LabelSwap, label_swap)
+LABEL_PERMUTATION = Entry[Partition](LabelPermutation, label_permutation)
+FEATURE_SHIFT = Entry[Partition](FeatureShift, feature_shift)
+ROTATED = Entry[Partition](Rotated, rotated)

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from cfljax.federation.common import (
+    Partition,
     Rng,
     Sized,
     class_counts,
@@ -161,7 +162,7 @@ class Dirichlet(Sized):
     """Options of `dirichlet`."""
 
     alpha: float = option(0.5, "concentration: small is one class per client, large is iid", above=0)
-    min_samples: int = option(2, "smallest training set of a client; shares are drawn again until all have so many", low=0)
+    min_samples: int = option(2, "smallest training set of a client; shares are drawn again until all have this many", low=0)
     rotate: int = option(1, "groups of clients that see the images rotated (2: half of the clients by 180 degrees)", low=1)
 
 
@@ -197,6 +198,6 @@ def _dirichlet_counts(options: Dirichlet, labels: np.ndarray, number: int, rng: 
     raise wrong("min_samples", options.min_samples, why)
 
 
-SHARDS = Entry(Shards, shards)
-CLASSES = Entry(Classes, classes)
-DIRICHLET = Entry(Dirichlet, dirichlet)
+SHARDS = Entry[Partition](Shards, shards)
+CLASSES = Entry[Partition](Classes, classes)
+DIRICHLET = Entry[Partition](Dirichlet, dirichlet)

@@ -1,4 +1,4 @@
-"""The natural partition: who made the sample holds it."""
+"""The natural partition: each user of the data set is a client that holds the samples of that user."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from cfljax.federation.common import Common, Rng, no_group, test_rows, wrong
+from cfljax.federation.common import Common, Partition, Rng, no_group, test_rows, wrong
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
@@ -32,7 +32,7 @@ def _of_user(users: np.ndarray, first: int, number: int) -> list[np.ndarray]:
 def user(options: User, source: Source, rng: Rng) -> Parts:
     """Each user of the source is a client; the true group is its population, where the source knows it."""
     if source.user_train is None:
-        raise wrong("partition", "user", f"{source.name} does not say who made its samples; choose another, such as iid")
+        raise wrong("partition", "user", f"{source.name} does not name the users of its samples; choose another, such as iid")
     number = 1 + int(source.user_train.max())
     if source.user_test is not None and len(source.user_test):
         number = max(number, 1 + int(source.user_test.max()))
@@ -44,9 +44,9 @@ def user(options: User, source: Source, rng: Rng) -> Parts:
     chosen = _choose(options, large, held, source, rng)
     train, test = [], []
     for u in chosen:
-        mine, own = _cut_test(options, held[u], tested[u], rng)
-        train.append(mine)
-        test.append(own)
+        train_rows, own_test = _cut_test(options, held[u], tested[u], rng)
+        train.append(train_rows)
+        test.append(own_test)
     if options.test_only == "keep":
         extra = np.array([u for u in range(number) if not len(held[u]) and len(tested[u])], np.int64)
         chosen = np.concatenate([chosen, extra])
@@ -59,7 +59,7 @@ def user(options: User, source: Source, rng: Rng) -> Parts:
 def _choose(options: User, large: np.ndarray, held: list[np.ndarray], source: Source, rng: Rng) -> np.ndarray:
     if not len(large):
         most = max(len(rows) for rows in held)
-        raise wrong("min_samples", options.min_samples, f"no user of {source.name} has so many; at most {most}")
+        raise wrong("min_samples", options.min_samples, f"no user of {source.name} has this many samples; at most {most}")
     if not options.clients:
         return large
     if options.clients > len(large):
@@ -67,13 +67,14 @@ def _choose(options: User, large: np.ndarray, held: list[np.ndarray], source: So
     return np.sort(rng.choice(large, options.clients, replace=False))
 
 
-def _cut_test(options: User, mine: np.ndarray, own: np.ndarray, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
-    """A user's training and test rows; without test samples of its own, some of its training samples (at least one stays)."""
-    mine = rng.permutation(mine)
-    if options.test == "own" and not len(own):
-        edge = max(1, len(mine) - int(round(options.test_fraction * len(mine))))
-        mine, own = mine[:edge], mine[edge:]
-    return mine[: options.samples_per_client], own
+def _cut_test(options: User, train: np.ndarray, test: np.ndarray, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
+    """(Training rows, test rows) of a user. If it has no test rows, some of its training rows become test rows; at least one
+    stays."""
+    train = rng.permutation(train)
+    if options.test == "own" and not len(test):
+        edge = max(1, len(train) - int(round(options.test_fraction * len(train))))
+        train, test = train[:edge], train[edge:]
+    return train[: options.samples_per_client], test
 
 
-USER = Entry(User, user)
+USER = Entry[Partition](User, user)

@@ -1,4 +1,4 @@
-"""HOST. From who-holds-what to the Federation pytree: a pool that holds every sample once, and compact rows."""
+"""HOST. From parts to the Federation pytree: a pool that holds every sample once, and the rows of each client in it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import jax
 import numpy as np
 
 from cfljax.errors import DataError
-from cfljax.types import Array, Federation, Parts, Pool, Source, Split, View, on_host
+from cfljax.types import Federation, Parts, Pool, Source, Split, View, on_host
 
 WORTHWHILE = 0.1
-"""Unused rows leave the pool when they are more than this share of it."""
+"""Share of unused rows above which they are left out of the pool."""
 
 
 def pack(parts: Parts, source: Source, normalise: str = "unit", arrive: np.ndarray | None = None) -> Federation:
@@ -44,8 +44,8 @@ def pack(parts: Parts, source: Source, normalise: str = "unit", arrive: np.ndarr
 
 
 def _in_halves(parts: Parts) -> list[np.ndarray] | np.ndarray:
-    """The test rows, those of clients that never train every other one first: they choose their model on the first half, which
-    must not be the first classes of a file that is sorted."""
+    """The test rows; for clients that never train, every other row comes first. They choose their model on the first half of their
+    test samples, which must not be the first classes of a sorted file."""
     alone = [not len(rows) for rows in parts.train]
 
     def halves(rows: np.ndarray) -> np.ndarray:
@@ -57,7 +57,7 @@ def _in_halves(parts: Parts) -> list[np.ndarray] | np.ndarray:
 
 
 def _rows(pieces: list[np.ndarray]) -> np.ndarray:
-    """i32[T], T at least 1, so that a clipped read finds something."""
+    """i32[T] with T ≥ 1, so that reading at a clipped index is possible."""
     rows = np.concatenate([np.asarray(p, np.int32) for p in pieces]) if pieces else np.zeros(0, np.int32)
     return rows if len(rows) else np.zeros(1, np.int32)
 
@@ -72,7 +72,8 @@ def _packed(rows: np.ndarray, start: np.ndarray, count: np.ndarray, longest: int
 
 
 def _compact(parts: Parts, source: Source, normalise: str) -> tuple[np.ndarray, Pool]:
-    """All rows, training then test, numbered in the pool; and the pool, without rows that nobody holds where that is worth it."""
+    """(Positions in the pool of all training rows, then of all test rows; the pool). Rows that nobody holds are left out of the
+    pool if they are a large enough share of it."""
     x, y = np.concatenate([source.x_train, source.x_test]), np.concatenate([source.y_train, source.y_test])
     tests = [parts.test] if isinstance(parts.test, np.ndarray) else parts.test
     rows = np.concatenate([*parts.train, *tests]).astype(np.int64)
@@ -91,8 +92,8 @@ def _compact(parts: Parts, source: Source, normalise: str) -> tuple[np.ndarray, 
 
 
 def _as_held(rows: np.ndarray, number: int) -> tuple[np.ndarray, int]:
-    """(i64[number]: all rows, in the order in which clients hold them, then the others; how many are held). What a client holds
-    lies together: it is read faster."""
+    """(i64[number]: all rows, first those that clients hold, in the order of the clients, then the others; how many rows are held).
+    The rows of a client lie together, as they are then read faster."""
     held, first = np.unique(rows, return_index=True)
     others = np.ones(number, bool)
     others[held] = False
@@ -100,7 +101,7 @@ def _as_held(rows: np.ndarray, number: int) -> tuple[np.ndarray, int]:
 
 
 def _normalisation(x: np.ndarray, rows: np.ndarray, how: str) -> tuple[np.ndarray, np.ndarray]:
-    """mean and scale with which the model sees (x − mean) · scale; those of pixels by these rows."""
+    """(mean, scale): the model sees (x − mean) · scale. Those of pixels are computed from these rows."""
     if how in ("pixel", "pixel_all"):
         return _per_pixel(x, rows)
     if how not in ("unit", "none"):
@@ -128,50 +129,6 @@ def _view(parts: Parts) -> View | None:
     return View(on_host(np.asarray(parts.view, np.int32)), *(None if table is None else on_host(table) for table in tables))
 
 
-def learners(federation: Federation) -> np.ndarray:
-    """bool[C]: real clients that hold training data, late ones included."""
-    return (np.asarray(federation.uid) >= 0) & (np.asarray(federation.train.count) > 0)
-
-
 def nbytes(federation: Federation) -> int:
     """Bytes of all arrays."""
     return sum(leaf.nbytes for leaf in jax.tree.leaves(federation))
-
-
-def sizes(federation: Federation) -> dict[str, int]:
-    """Bytes by part: what a dry run prints."""
-    parts = {name: getattr(federation, name) for name in ("pool", "train", "test", "view")}
-    return {name: sum(leaf.nbytes for leaf in jax.tree.leaves(part)) for name, part in parts.items()}
-
-
-def pad(federation: Federation, clients: int = 0, samples: int = 0, rng: np.random.Generator | None = None) -> Federation:
-    """The same federation with `clients` dummies at the end (uid −1, nothing in their splits) and `samples` garbage rows
-    behind every client's rows, with `longest` raised by as many. Changes no result beyond rounding."""
-    rng = rng or np.random.default_rng(0)
-    rows = len(federation.pool.y)
-    view = federation.view
-    return dataclasses.replace(
-        federation,
-        train=_pad_split(federation.train, clients, samples, rows, rng),
-        test=_pad_split(federation.test, clients, samples, rows, rng),
-        uid=_append(federation.uid, clients, -1),
-        group=_append(federation.group, clients, -1),
-        arrive=_append(federation.arrive, clients, 0),
-        view=None if view is None else view._replace(of=_append(view.of, clients, 0)),
-    )
-
-
-def _append(values: Array, number: int, value: int) -> Array:
-    return on_host(np.concatenate([np.asarray(values), np.full(number, value, np.int32)]))
-
-
-def _pad_split(split: Split, clients: int, samples: int, pool: int, rng: np.random.Generator) -> Split:
-    rows, start, count = np.asarray(split.rows), np.asarray(split.start), np.asarray(split.count)
-    if split.shared:
-        rows = np.concatenate([rows, rng.integers(pool, size=samples, dtype=np.int32)])
-    elif samples:
-        garbage = rng.integers(pool, size=(len(start), samples), dtype=np.int32)
-        pieces = [p for a, n, more in zip(start, count, garbage, strict=True) for p in (rows[a : a + n], more)]
-        rows, start = _rows(pieces), (np.cumsum(count + samples) - count - samples).astype(np.int32)
-    start, count = (np.concatenate([each, np.zeros(clients, np.int32)]) for each in (start, count))
-    return _packed(rows, start, count, split.longest + samples, split.shared)

@@ -1,4 +1,5 @@
-"""Partitions of two papers: groups that lack classes (joint gradient and loss clustering), devices of measured imbalance (CCS)."""
+"""Partitions of two papers: groups that lack classes (joint gradient and loss clustering), clients with imbalanced classes
+(CCS)."""
 
 from __future__ import annotations
 
@@ -8,15 +9,15 @@ import numpy as np
 
 from cfljax.federation.common import (
     Common,
+    Partition,
     Rng,
     Sized,
-    class_counts,
     cut,
     deal,
     evenly,
     group_blocks,
     label_of,
-    mirror,
+    own_or_global,
     test_rows,
     wrong,
 )
@@ -25,9 +26,9 @@ from cfljax.registry.options import option
 from cfljax.types import Parts, Source
 
 LACKED = ((7, 9), (5, 8), (0, 1), (2, 3))
-"""What the four groups of the ten-class experiments lack."""
+"""The classes that each of the four groups lacks in the experiments with ten classes."""
 LOWER_CASE = {"a": 36, "b": 37, "d": 38, "e": 39, "f": 40, "g": 41, "h": 42, "n": 43, "q": 44, "r": 45, "t": 46}
-"""Lower-case letters that EMNIST's 47 merged classes tell from capitals."""
+"""Lower-case letters that have a class of their own among EMNIST's 47 merged classes, and that class."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,8 +119,7 @@ def imbalance(options: Imbalance, source: Source, rng: Rng) -> Parts:
         why = f"class {int(np.argmax(needed - have))} of {source.name} has too few samples in each of 200 draws; about {fits} fit"
         raise wrong("clients", clients, why)
     train = deal(counts, rng.permutation(len(source.y_train)), source, rng)
-    test = test_rows(source) if options.test == "global" else mirror(class_counts(train, source), test_rows(source), source, rng)
-    return Parts(train, test, majority.astype(np.int32))
+    return Parts(train, own_or_global(options, train, source, rng), majority.astype(np.int32))
 
 
 def _device_counts(options: Imbalance, number: int, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
@@ -137,5 +137,5 @@ def _device_counts(options: Imbalance, number: int, rng: Rng) -> tuple[np.ndarra
     return majority, counts
 
 
-OVERLAP = Entry(Overlap, overlap)
-IMBALANCE = Entry(Imbalance, imbalance)
+OVERLAP = Entry[Partition](Overlap, overlap)
+IMBALANCE = Entry[Partition](Imbalance, imbalance)

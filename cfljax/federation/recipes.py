@@ -1,4 +1,4 @@
-"""The recipes behind FedGroup's data sets, which are those of FedProx, restated from their authors' programs."""
+"""The partitions of FedGroup's and FedProx's experiments, reconstructed from the authors' programs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from cfljax.federation.common import Common, Rng, label_of, wrong
+from cfljax.federation.common import Common, Partition, Rng, label_of, wrong
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
@@ -19,7 +19,7 @@ class FedProx(Common):
     clients: int = option(1000, "number of clients", low=1)
     minimum: int = option(5, "samples of each of its two classes that every client has", low=1)
     sigma: float = option(2.0, "standard deviation of the logarithm of the shares", low=0)
-    total: int | None = option(None, "draw again until there are so many samples (FedProx: 69035)", low=1)
+    total: int | None = option(None, "draw again until the clients hold this many samples in all (FedProx: 69035)", low=1)
 
 
 def _fedprox_sizes(options: FedProx, have: np.ndarray, rng: np.random.Generator | np.random.RandomState) -> np.ndarray:
@@ -47,7 +47,7 @@ def _fedprox_sizes(options: FedProx, have: np.ndarray, rng: np.random.Generator 
 
 
 def _with_total(options: FedProx, have: np.ndarray, rng: Rng, draws: int = 2000) -> np.ndarray:
-    """The same, drawn until the number of all samples is the one asked for."""
+    """The same, drawn again until the number of all samples is `total`."""
     totals = []
     for _ in range(draws):
         taken = _fedprox_sizes(options, have, rng)
@@ -55,7 +55,7 @@ def _with_total(options: FedProx, have: np.ndarray, rng: Rng, draws: int = 2000)
         if options.total in (None, totals[-1]):
             return taken
     nearest = min(totals, key=lambda n: abs(n - (options.total or 0)))
-    raise wrong("total", options.total, f"none of {draws} draws has so many samples; the nearest has {nearest}")
+    raise wrong("total", options.total, f"none of {draws} draws has this many samples; the nearest has {nearest}")
 
 
 def _train_share(rows: np.ndarray, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
@@ -95,7 +95,7 @@ def fedprox(options: FedProx, source: Source, rng: Rng) -> Parts:
     return Parts(train, test, (np.arange(options.clients) % classes).astype(np.int32))
 
 
-FEDPROX = Entry(FedProx, fedprox)
+FEDPROX = Entry[Partition](FedProx, fedprox)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Femnist(Common):
 
     clients: int = option(200, "number of clients", low=1)
     leak: bool = option(False, "true: the published recipe, in which test images of a client are training images of others")
-    per_letter: int = option(4000, "at most so many images of a letter are used", low=10)
+    per_letter: int = option(4000, "images of a letter that are used, at most", low=10)
 
 
 def _letters(source: Source) -> int:
@@ -186,4 +186,4 @@ def _white_letters(source: Source, rows: np.ndarray, labels: np.ndarray) -> Sour
     return Source(f"{source.name}, letters a to j", x, labels.astype(np.int32), x[:0], labels[:0].astype(np.int32), 26)
 
 
-FEMNIST_FEDGROUP = Entry(Femnist, femnist_fedgroup)
+FEMNIST_FEDGROUP = Entry[Partition](Femnist, femnist_fedgroup)

@@ -6,7 +6,19 @@ import dataclasses
 
 import numpy as np
 
-from cfljax.federation.common import Rng, Sized, cut, evenly, no_group, own_or_global, proportional, test_rows, training_rows, wrong
+from cfljax.federation.common import (
+    Partition,
+    Rng,
+    Sized,
+    cut,
+    evenly,
+    no_group,
+    own_or_global,
+    proportional,
+    test_rows,
+    training_rows,
+    wrong,
+)
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
@@ -72,5 +84,5 @@ def quantity(options: Quantity, source: Source, rng: Rng) -> Parts:
     return Parts(train, own_or_global(options, train, source, rng), no_group(options.clients))
 
 
-IID = Entry(Iid, iid)
-QUANTITY = Entry(Quantity, quantity)
+IID = Entry[Partition](Iid, iid)
+QUANTITY = Entry[Partition](Quantity, quantity)

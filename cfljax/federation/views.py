@@ -15,7 +15,7 @@ def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
         return math.isqrt(shape[0]), math.isqrt(shape[0]), 1
     if len(shape) in (2, 3):
         return shape[0], shape[1], shape[2] if len(shape) == 3 else 1
-    raise SpecError(f"data.partition: samples of shape {shape} are no images and cannot be rotated; choose a data set of images")
+    raise SpecError(f"data.partition: samples of shape {shape} are not images and cannot be rotated; choose a data set of images")
 
 
 def rotation(shape: tuple[int, ...], angle: float) -> np.ndarray:

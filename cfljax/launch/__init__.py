@@ -5,6 +5,10 @@ not done computed, and keeps the units; `arguments` is the command line that a p
 are in `options.launcher`.
 """
 
+from collections.abc import Callable
+
 from cfljax.registry import Registry
 
-LAUNCHERS = Registry("launcher", {"local": "cfljax.launch.workers:LOCAL", "ray": "cfljax.launch.ray_cluster:RAY"})
+LAUNCHERS: Registry[Callable[..., object]] = Registry(
+    "launcher", {"local": "cfljax.launch.workers:LOCAL", "ray": "cfljax.launch.ray_cluster:RAY"}
+)

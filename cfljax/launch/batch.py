@@ -22,7 +22,6 @@ from cfljax.errors import CfljaxError, DataError, StoreError
 from cfljax.experiment.assemble import Assembled, assemble, memory_there, sequential
 from cfljax.experiment.batching import Batch, check_memory
 from cfljax.experiment.privacy import crowd_of, epsilon
-from cfljax.federation.pack import learners
 from cfljax.launch import lockstep
 from cfljax.launch.keeper import Keeper
 from cfljax.registry.options import show
@@ -88,7 +87,7 @@ def _whatever_the_user_has_set() -> Iterator[None]:
 def _units(batch: Batch, keep: str, progress: Progress | None, keeper: Keeper | None) -> list[Unit]:
     """The units of a batch that is well."""
     parts = assemble(batch.first, batch.width)
-    size = {"clients": parts.federation.clients, "parameters": parts.model.size, "learners": int(learners(parts.federation).sum())}
+    size = {"clients": parts.federation.clients, "parameters": parts.model.size, "learners": int(parts.federation.trains.sum())}
     check_memory(batch, size, memory_there())
     if distributed.connected():
         lockstep.compare(batch, parts)
@@ -152,7 +151,7 @@ def unit(run: Run, output: Output, keep: str, federation: Federation | None = No
     summary |= {f"accuracy_{part}_last": float(output.history[f"accuracy_{part}"][-1]) for part in parts}
     summary |= {f"{name}_last": float(output.history[name][-1]) for name in run.train.metrics or ()}
     summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
-    if run.train.touches.privacy is not None and federation is not None:
+    if run.train.transit.privacy is not None and federation is not None:
         summary |= {} if math.isinf(spent := epsilon(run, crowd_of(federation))) else {"epsilon": spent}
     diverged = output.diverged_at >= 0
     return (

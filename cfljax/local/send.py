@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
-from cfljax.federation.pack import learners
 from cfljax.kernels.mix import PLAIN, Rule
 from cfljax.types import Federation, Hyper, View
 
@@ -95,8 +94,7 @@ def server_rule(sending: Sending, key: jax.Array, hyper: Hyper, unit: jax.Array 
 
 def liars(sending: Sending, hyper: Hyper, federation: Federation) -> jax.Array:
     """bool[C]: who lies; a client that holds no training data never sends anything."""
-    trains = (federation.uid >= 0) & (federation.train.count > 0)
-    return jax.vmap(lambda uid: _lies(sending, hyper, uid))(jnp.asarray(federation.uid)) & trains
+    return jax.vmap(lambda uid: _lies(sending, hyper, uid))(jnp.asarray(federation.uid)) & federation.trains
 
 
 def _lies(sending: Sending, hyper: Hyper, uid: jax.Array) -> jax.Array:
@@ -112,7 +110,7 @@ def exact_share(sending: Sending, hyper: dict[str, float], federation: Federatio
     """HOST. The numbers with `attack.share` moved to where it makes liars of that share of the clients that train, rounded."""
     if "attack.share" not in hyper:
         return hyper
-    luck = np.sort(np.asarray(_luck(sending.seed, jnp.asarray(federation.uid)))[learners(federation)])
+    luck = np.sort(np.asarray(_luck(sending.seed, jnp.asarray(federation.uid)))[np.asarray(federation.trains)])
     number = int(np.floor(hyper["attack.share"] * len(luck) + 0.5))
     return hyper | {"attack.share": float(luck[number - 1]) + 1 / _UNIT if number else 0.0}
 

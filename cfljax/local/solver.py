@@ -102,8 +102,8 @@ class Solver:
         return client_losses(self.model, federation, federation.train, models, clients, mask)
 
     def sample_losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
-        """f32[S, K, N]: the loss of each model f32[K, d] on each training sample of each client i32[S], in the order of its samples;
-        N is `Split.longest`. 0 where a client has no such sample, or its mask bool[S] is False."""
+        """f32[S, K, N]: the loss of each model f32[K, d] on each training sample of each client i32[S], in the order of its
+        samples; N is `Split.longest`. 0 where a client has no such sample, or its mask bool[S] is False."""
         model, longest, number = self.model, federation.train.longest, clients.shape[0]
         jobs = Jobs(clients, mask, jnp.ones(number), models[:1], jnp.zeros(number, jnp.int32))
 

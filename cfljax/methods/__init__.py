@@ -1,8 +1,16 @@
 """The methods: one file and one line each."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from cfljax.registry import Registry
 
-METHODS = Registry(
+if TYPE_CHECKING:
+    from cfljax.types import Method
+
+METHODS: Registry[Callable[..., Method]] = Registry(
     "method",
     {
         "fedavg": "cfljax.methods.fedavg:fedavg",

@@ -31,6 +31,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.errors import SpecError
+from cfljax.federation.common import count_labels
 from cfljax.kernels import simplex
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.cover import ccs_threshold, cover
@@ -147,7 +148,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     local = OneGradient(**vars(solver)) if config.local == "gradient" else solver
 
     def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
-        clients = int(np.sum(np.asarray(federation.uid) >= 0))
+        clients = int(np.sum(np.asarray(federation.real)))
         if config.clustering == "kmeans" and config.weights != "fedavg" and config.clusters > clients:
             raise SpecError(f"method.ccs_rfedavg.clusters = {config.clusters}: there are {clients} clients; at most {clients}")
         return {"counts": class_counts(federation)}
@@ -206,8 +207,7 @@ def class_counts(federation: Federation) -> np.ndarray:
     labels = np.asarray(federation.pool.y)[rows[place]]
     if view is not None and view.labels is not None:
         labels = np.asarray(view.labels)[np.asarray(view.of)[owner], labels]
-    flat = np.bincount(owner * federation.classes + labels, minlength=federation.clients * federation.classes)
-    return flat.reshape(federation.clients, federation.classes).astype(np.float32)
+    return count_labels(owner, labels, federation.clients, federation.classes).astype(np.float32)
 
 
 def _hear(

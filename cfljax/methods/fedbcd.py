@@ -94,7 +94,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         updates = trainer.fit(key, federation, jobs, hyper)
         mixed = keep_own(cohort, updates.delta, start)
         personal = state.personal.at[cohort.ids].set(mixed.new)
-        there = (federation.uid >= 0) & (federation.train.count > 0) & (federation.arrive <= cohort.round)
+        there = federation.trains & (federation.arrive <= cohort.round)
         share = jnp.where(there, 1.0, 0.0) / jnp.maximum(jnp.sum(there), 1)
         rule = solver.rule(key, hyper)
         mean = sum_by(rule._replace(noise=None), share[None], personal)[0]

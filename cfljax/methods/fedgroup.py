@@ -42,7 +42,6 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.errors import SpecError
-from cfljax.federation.pack import learners
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.kernels.mix import weights_by
 from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes, train_and_mix
@@ -175,7 +174,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
         found = state.guess
         if moving:
-            who = (federation.uid >= 0) & (federation.train.count > 0) & (state.labels < 0)
+            who = federation.trains & (state.labels < 0)
             found = _place(before, keys.root(0), federation, hyper, state.compass, who)
         return jnp.where(state.labels >= 0, state.labels, found)
 
@@ -199,7 +198,7 @@ def _found(
     founder[ids], labels[ids] = True, found
     parts = [(ids, delta)] if config.similarity == "exact" else train(ids)
     compass = Compass(*map(on_host, (start, *directions(parts, found, config.clusters, solver.rule(key, hyper)))))
-    guess, others = labels.copy(), np.flatnonzero(learners(federation) & (labels < 0))
+    guess, others = labels.copy(), np.flatnonzero(np.asarray(federation.trains) & (labels < 0))
     if not config.by_direction:
         guess[others] = np.asarray(_random_groups(keys.fold(key, "rac"), uid, compass.active))[others]
     elif not config.moving:

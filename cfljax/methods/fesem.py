@@ -88,7 +88,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         everyone, start = jnp.arange(federation.clients, dtype=jnp.int32), first_model(key, model)
         own = jnp.tile(start, (federation.clients, 1))
         if config.fesem_init == "own":
-            jobs = Jobs(everyone, trains(federation), jnp.ones(everyone.shape), start[None], jnp.zeros_like(everyone))
+            jobs = Jobs(everyone, jnp.asarray(federation.trains), jnp.ones(everyone.shape), start[None], jnp.zeros_like(everyone))
             delta = one_epoch.fit(keys.fold(key, "own"), federation, jobs, hyper).delta
             own = own + jnp.where(usable(delta)[:, None], delta, 0.0)
         return State(first_centres(key, model, k), own, jnp.full(federation.clients, -1, jnp.int32))
@@ -109,7 +109,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         told = traffic(cohort)
         if config.fesem_init == "shared":
             return told
-        more = jnp.where(cohort.round == 0, jnp.sum(trains(federation), dtype=jnp.int32), 0)
+        more = jnp.where(cohort.round == 0, jnp.sum(federation.trains, dtype=jnp.int32), 0)
         return told._replace(vectors_down=told.vectors_down + more, vectors_up=told.vectors_up + more)
 
     def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:  # noqa: ARG001
@@ -124,11 +124,6 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 def first_centres(key: jax.Array, model: Model, clusters: int) -> jax.Array:
     """f32[K, d] independent initialisations, none of which is `w_0`."""
     return first_models(key, model, clusters + 1)[1:]
-
-
-def trains(federation: Federation) -> jax.Array:
-    """bool[C]: real clients with training data."""
-    return (jnp.asarray(federation.uid) >= 0) & (jnp.asarray(federation.train.count) > 0)
 
 
 fesem = Entry(Config, make)

@@ -123,7 +123,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return State(trained.mixed.new, last, join(state.labels, cohort, which)), info
 
     def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
-        without = (state.labels < 0) & (federation.uid >= 0) & (federation.train.count > 0)
+        without = (state.labels < 0) & federation.trains
         everyone = jnp.arange(federation.clients, dtype=jnp.int32)
         chosen = choose(keys.fold(keys.root(0), "score"), state, federation, everyone, without, hyper)
         return jnp.where(without, chosen, state.labels)
@@ -134,7 +134,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 def missed(federation: Federation, cohort: Cohort, hyper: Hyper) -> jax.Array:
     """bool[S]: participants that do not know the last broadcast: all of them where not everybody takes part in each round, else
     those that come late, in their first."""
-    drawn = cohort.ids.shape[0] < jnp.sum(federation.uid >= 0)
+    drawn = cohort.ids.shape[0] < jnp.sum(federation.real)
     comes = (federation.arrive[cohort.ids] == cohort.round) & (cohort.round > 0)
     return cohort.mask & (comes | drawn | ("dropout" in hyper))
 

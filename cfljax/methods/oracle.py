@@ -22,7 +22,7 @@ def make(config: fedavg.Config, model: Model, solver: Solver) -> Method:
     """Oracle: FedAvg inside each true group."""
 
     def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
-        if federation.groups < 1 or np.any(np.asarray(federation.group)[np.asarray(federation.uid) >= 0] < 0):
+        if federation.groups < 1 or np.any(np.asarray(federation.group)[np.asarray(federation.real)] < 0):
             raise SpecError('method "oracle" needs the true group of every client, which this partition does not define')
         return {}
 

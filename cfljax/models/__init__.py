@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from cfljax.models.flat import FirstDense, Net, as_model, from_module
 from cfljax.registry import Registry
 from cfljax.types import Model
 
 __all__ = ["MODELS", "FirstDense", "Net", "as_model", "build", "from_module"]
 
-MODELS = Registry(
+MODELS: Registry[Callable[..., object]] = Registry(
     "model",
     {
         "mclr": "cfljax.models.dense:MCLR",

@@ -1,5 +1,5 @@
-"""What data holds, as a sum: part of the identity of a run, so that results of two versions of a file never mix, wherever the
-file lies. Large files are summed once: the sum is kept in the cache until a file's size, times or inode are others."""
+"""Sums of the contents of data. They are part of a run's id, so that results of two versions of a file never mix, wherever the file
+lies. Large files are summed once: the sum is kept in the cache until the file's size, times or inode change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from cfljax.types import Parts, Source
 
 LARGE = 1 << 20
-"""Bytes; smaller files are read each time."""
+"""Bytes from which the sum of a file is kept; smaller files are read each time."""
 SETTLED = 2.0
-"""Seconds since the last change after which a file's sum is kept: a clock with coarse ticks may give two versions one time."""
+"""Seconds after a file's last change before its sum is kept: two versions within one tick of a coarse clock have the same time."""
 
 
 def sum_of_files(files: Iterable[tuple[str, Path]]) -> str:
-    """SHA-256 over the contents of (role, file): the same wherever they lie, and whatever they are called."""
+    """SHA-256 over the contents of (role, file). It does not depend on the names and places of the files."""
     digest = hashlib.sha256()
     for role, file in sorted(files):
         digest.update(f"{role} {sum_of_file(file)}\n".encode())
@@ -48,21 +48,21 @@ def sum_of_file(file: Path) -> str:
     except OSError as e:
         raise DataError(f"{file}: cannot be read ({e.strerror or e})") from e
     if after != before:
-        raise DataError(f"{file}: is being written; start again when it is whole")
+        raise DataError(f"{file}: changes while it is read; start again when it is complete")
     if before[1] >= LARGE and time.time() - max(before[2:]) / 1e9 > SETTLED:
         _keep(place, before, found)
     return found
 
 
 def _state(file: Path) -> list[int]:
-    """What changes when the contents do."""
+    """Inode, size and times of a file: they change when its contents do."""
     stat = file.stat()
     return [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
 def _kept(place: Path, state: list[int]) -> str | None:
     try:
-        entry: Any = json.loads(place.read_text("utf-8"))
+        entry = json.loads(place.read_text("utf-8"))
         return str(entry["sha256"]) if entry["state"] == state and len(entry["sha256"]) == 64 else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -76,20 +76,20 @@ def _keep(place: Path, state: list[int], found: str) -> None:
 
 
 def sum_of_source(source: Source) -> str:
-    """SHA-256 over all that a data set holds."""
+    """SHA-256 over everything in a data set but its name."""
     return _sum([(name, value) for name, value in source._asdict().items() if name != "name"])
 
 
 def sum_of_parts(parts: Parts) -> str:
-    """SHA-256 over who holds what."""
+    """SHA-256 over what a partition returned: which client holds which samples."""
     named = {field.name: getattr(parts, field.name) for field in dataclasses.fields(parts)}
     made = named.pop("source")
     return _sum([*named.items(), ("source", "" if made is None else sum_of_source(made))])
 
 
 def sum_or_failure(make: Callable[[], str]) -> str:
-    """What `make` says of a user's own source or partition; where that raises, a sum of how: then its runs fail, too, and are
-    recorded so. A DataError stays one."""
+    """What `make` returns: the sum of a user's data set or partition. If that raises anything but a DataError, the sum of the
+    error: the runs will fail in the same way, and are recorded as failed."""
     try:
         return make()
     except DataError:
@@ -98,7 +98,7 @@ def sum_or_failure(make: Callable[[], str]) -> str:
         return hashlib.sha256(f"{type(error).__name__}: {error}".encode()).hexdigest()
 
 
-def _sum(named: list[tuple[str, Any]]) -> str:
+def _sum(named: list[tuple[str, object]]) -> str:
     digest = hashlib.sha256()
     for name, value in named:
         if isinstance(value, list):

@@ -1,7 +1,6 @@
-"""Registries: a name, and where its maker lives. Modules are imported when an entry is first used.
+"""From names in specs to entries. An entry's module is imported when the entry is first used.
 
-A name that the package does not know is looked for among what users have registered and what installed packages offer as entry
-points."""
+A name may be registered by the package, by the user, or by an installed package that offers it as an entry point."""
 
 from __future__ import annotations
 
@@ -13,58 +12,64 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from cfljax.errors import SpecError, SpecWarning, suggest
-from cfljax.registry.options import NoOptions, check
+from cfljax.registry.options import NoOptions, Table, check
 from cfljax.registry.origin import Live, Origin, loading, origin_of, sum_of
 from cfljax.registry.sources import program_of
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,60}")
 _when_replaced: list[Callable[[], None]] = []
-_of_kind: dict[str, Registry] = {}
+_of_kind: dict[str, Registry[Any]] = {}
 _RETURNED = ("data set", "partition")
-"""Kinds of which what they return is part of the id."""
+"""The kinds whose returned values, and not only their programs, are part of a run's id."""
 
 
-class Entry(NamedTuple):
-    """What a registry holds: the Options class of a thing, and the function that makes it."""
+Make = TypeVar("Make", bound=Callable[..., object])
+"""The kind of function that a registry's entries have, such as `Callable[[Seen], Array]` for metrics."""
+
+
+class Entry(NamedTuple, Generic[Make]):
+    """What a registry holds: the Options class of a thing, and the function that makes the thing."""
 
     options: type
-    make: Callable[..., Any]
-    files: Callable[..., Any] | None = None
-    """Of a data set: (options, folders) -> (role, file) of all that it reads."""
+    make: Make
+    files: Callable[..., list[tuple[str, Path]]] | None = None
+    """For data sets: (options, folders) -> (role, file) of all that is read."""
 
     @property
     def summary(self) -> str:
-        """The first line of the maker's docstring."""
+        """The first line of the docstring of `make`."""
         return (self.make.__doc__ or "").strip().split("\n")[0]
 
 
 def when_replaced(forget: Callable[[], None]) -> None:
-    """Call this whenever a name comes to mean something else: for whoever keeps what entries have made."""
+    """Call `forget` whenever a name comes to mean something else. Caches of what entries have made use it to empty themselves."""
     _when_replaced.append(forget)
 
 
 def origins(named: Iterable[tuple[str, str]]) -> tuple[Origin, ...]:
-    """Where those of (kind, name) come from that are users' own. What no registry of this process knows is nobody's own."""
+    """The origins of the users' entries among these (kind, name), each once. Names of the package have no origin, nor have kinds
+    that no registry of this process knows."""
     found = (_of_kind[kind].origin(name) for kind, name in named if kind in _of_kind)
     return tuple(dict.fromkeys(origin for origin in found if origin is not None))
 
 
 def adopt(files: Collection[str], origin: Origin) -> None:
-    """What the modules of these files have registered comes from there: a plugin may have been imported before it is named."""
+    """Give this origin to all that the modules of these files have registered: a plugin may be imported before it is named."""
     for registry in _of_kind.values():
         registry.adopt(files, origin)
 
 
-class Registry:
-    """`name -> "module:attribute"`, the attribute being an Entry. `group`: the entry points that add to it."""
+class Registry(Generic[Make]):
+    """The entries of one kind by name. `lines`: name -> "module:attribute" of an Entry. `group`: the group of entry points that add
+    to it."""
 
     def __init__(self, kind: str, lines: dict[str, str], group: str | None = None):
         self.kind = kind
         self.group = group
-        self._lines: dict[str, str | Entry] = dict(lines)
+        self._lines: dict[str, str | Entry[Make]] = dict(lines)
         self._own: dict[str, Origin | Live] = {}
         self._offered: dict[str, importlib.metadata.EntryPoint] | None = None
         if group is not None:
@@ -76,9 +81,9 @@ class Registry:
     def __contains__(self, name: object) -> bool:
         return name in self._lines or name in self._entry_points()
 
-    def add(self, name: str, make: Callable[..., Any], options: type = NoOptions) -> None:
-        """Register a user's own. One's own may be registered again (a notebook's cell that is run twice); what comes with the
-        package may not."""
+    def add(self, name: str, make: Make, options: type = NoOptions) -> None:
+        """Register a user's entry. It replaces an earlier one of the user's (a notebook's cell that is run twice); what comes with
+        the package cannot be replaced."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise SpecError(f"{self.kind} {name!r}: a name begins with a letter and has letters, digits, _ and - only")
         if name in self._lines and name not in self._own:
@@ -90,7 +95,7 @@ class Registry:
                 forget()
         self._lines[name], self._own[name] = Entry(options, make), origin_of(make, options)
 
-    def entry(self, name: str, where: str = "") -> Entry:
+    def entry(self, name: str, where: str = "") -> Entry[Make]:
         """The entry of that name, or a SpecError with the nearest one."""
         line = self._lines.get(name)
         if line is None and name in self._entry_points():
@@ -99,7 +104,8 @@ class Registry:
             raise SpecError(f'{where or self.kind} = "{name}": unknown {self.kind}' + suggest(name, self))
         if isinstance(line, str):
             module, _, attribute = line.partition(":")
-            line = self._lines[name] = getattr(importlib.import_module(module), attribute)
+            found: Entry[Make] = getattr(importlib.import_module(module), attribute)
+            line = self._lines[name] = found
         return line
 
     def ours(self, name: str) -> bool:
@@ -107,14 +113,15 @@ class Registry:
         return name in self._lines and name not in self._own
 
     def origin(self, name: str) -> Origin | None:
-        """Where a user's own entry comes from; None for the package's."""
+        """Where a user's entry comes from; None for an entry of the package."""
         if name not in self._lines and name in self._entry_points():
             self._take(name)
         own = self._own.get(name)
         return self._now(name, own) if isinstance(own, Live) else own
 
     def _now(self, name: str, live: Live) -> Origin:
-        """Where an entry comes from that no file stands for: what it means may have changed since anybody asked."""
+        """The origin of an entry that was registered without a file, from what it means now: that may have changed since the last
+        time."""
         before, origin = live.last, live.now()
         if before is not None and before != origin:
             for forget in _when_replaced:
@@ -129,14 +136,14 @@ class Registry:
         return origin
 
     def adopt(self, files: Collection[str], origin: Origin) -> None:
-        """As the function of that name."""
+        """Give this origin to what the modules of these files have registered here."""
         for name in self._own:
             entry = self._lines[name]
             module = sys.modules.get(getattr(entry.make, "__module__", "")) if isinstance(entry, Entry) else None
             if getattr(module, "__file__", None) in files:
                 self._own[name] = origin
 
-    def check(self, name: str, table: dict[str, Any], where: str) -> Any:
+    def check(self, name: str, table: Table, where: str) -> Any:
         """The checked Options instance of that entry."""
         return check(self.entry(name, f"{where}.name").options, table, where)
 
@@ -147,7 +154,7 @@ class Registry:
             self._offered = {point.name: point for point in found if point.name not in self._lines}
         return self._offered
 
-    def _take(self, name: str) -> Entry:
+    def _take(self, name: str) -> Entry[Make]:
         """The entry behind an entry point: an Entry, or a function that its module has registered."""
         point = self._entry_points()[name]
         package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
@@ -169,8 +176,8 @@ class Registry:
 
 
 def _sum_of_package(point: importlib.metadata.EntryPoint, package: str) -> str:
-    """Of a package's version and the source of its Python files: those that are listed, and all where the module lies (a package
-    that is installed to be edited lists none)."""
+    """SHA-256 of a package's version and of the source of its Python files: of those that it lists, and of all that lie beside the
+    module (a package that is installed with `pip install -e` lists none)."""
     listed = [Path(str(file.locate())) for file in (point.dist and point.dist.files) or [] if file.suffix == ".py"]
     files = {file.resolve() for file in listed if file.is_file()} | set(program_of(point.module))
     return hashlib.sha256(f"{package} {sum_of(sorted(files))}".encode()).hexdigest()

@@ -1,5 +1,6 @@
-"""What a function of the user's means, as a sum: its code and all that it refers to, directly or through each other. For what is
-registered in a notebook or script, where no file says it: cells run in any order, and numbers come from anywhere."""
+"""A sum of what a user's function means: of its code and of everything that it refers to, directly or indirectly. It is for
+functions that a notebook or script registers, whose meaning is in no file: cells run in any order, and values come from
+anywhere."""
 
 from __future__ import annotations
 
@@ -10,22 +11,22 @@ import hashlib
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from cfljax.registry.sources import own, program_of
+from cfljax.registry.sources import is_users, program_of
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), range, slice)
 _NAMED = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType)
 _WRITTEN = ("pathlib", "decimal", "fractions", "datetime", "uuid", "re", "enum", "typing", "types")
-"""Modules of Python whose objects say in words all that they are."""
+"""Modules of Python whose objects have a `repr` that says everything about them."""
 _MADE = {"__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__", "__static_attributes__", "__dataclass_params__",
          "__annotate__", "__annotate_func__", "__annotations_cache__", "__parameters__", "__orig_bases__"}  # fmt: skip
-"""Attributes of a class that say nothing about what it does."""
+"""Attributes that Python or `dataclass` adds to a class; they say nothing about what it does."""
 
 
-def meaning(*things: Any) -> tuple[str, list[str]]:
-    """(SHA-256 of what the things mean, the names in it whose contents cannot be told)."""
+def meaning(*things: object) -> tuple[str, list[str]]:
+    """(SHA-256 of what the things mean, the names of values that it refers to and whose contents cannot be summed)."""
     walk = _Walk()
     for thing in things:
         walk.add(thing, getattr(thing, "__name__", "it"))
@@ -33,21 +34,21 @@ def meaning(*things: Any) -> tuple[str, list[str]]:
 
 
 class _Walk:
-    """Through everything once."""
+    """A walk over everything that a value refers to. Each object is visited once."""
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
         self.unknown: list[str] = []
-        self.seen: dict[int, tuple[int, Any]] = {}
-        """By identity: (number, thing); it is kept, so that no other gets the same."""
+        self.seen: dict[int, tuple[int, object]] = {}
+        """id of an object → (its number in the walk, the object). The object is kept, so that no other gets its id."""
         self.inside = 0
-        """How deep in what belongs to a library: nobody there is asked to say what cannot be told."""
+        """How many objects of libraries the walk is inside of. There, values that cannot be summed are not reported."""
 
     def write(self, *words: object) -> None:
         self.digest.update("\x1f".join(map(str, words)).encode() + b"\x1e")
 
-    def add(self, value: Any, name: str) -> None:
-        """One value, by its kind. `name`: what the user calls it."""
+    def add(self, value: object, name: str) -> None:
+        """Add one value in the way of its kind. `name` is what the user calls it."""
         if isinstance(value, _PLAIN):
             return self.write(type(value).__name__, repr(value))
         if id(value) in self.seen:
@@ -58,24 +59,24 @@ class _Walk:
                 return each(self, value, name)
         return self.instance(value, name)
 
-    def items(self, value: Any, name: str) -> None:
+    def items(self, value: Collection[object], name: str) -> None:
         self.write(type(value).__qualname__, len(value))
         for item in value:
             self.add(item, name)
 
-    def table(self, value: Any, name: str) -> None:
+    def table(self, value: Mapping[Any, object], name: str) -> None:
         self.write("table", len(value))
         for key, item in value.items():
             self.add(key, name)
             self.add(item, f"{name}[{key!r:.30}]")
 
-    def set(self, value: Any, name: str) -> None:  # noqa: ARG002
+    def set(self, value: Collection[object], name: str) -> None:  # noqa: ARG002
         sums = sorted(meaning(item)[0] for item in value)
         self.write(type(value).__qualname__, *sums)
 
     def function(self, value: types.FunctionType, name: str) -> None:
-        """A user's by its code and all that it refers to; a library's by its name and what it was made with."""
-        if not _is_own(value):
+        """Add a user's function by its code and all that it refers to, a library's by its name, closure and defaults."""
+        if not _is_users_function(value):
             self.write("function", value.__module__, value.__qualname__)
             with _Inside(self):
                 self.parts(value, name)
@@ -97,7 +98,7 @@ class _Walk:
             with _Inside(self, key != "__wrapped__"):
                 self.add(item, f"{name}.{key}")
 
-    def code(self, code: types.CodeType, around: dict[str, Any]) -> None:
+    def code(self, code: types.CodeType, around: dict[str, object]) -> None:
         counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         self.write(code.co_code.hex(), *counts, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         for constant in code.co_consts:
@@ -124,13 +125,13 @@ class _Walk:
             with _Inside(self, library and not isinstance(item, types.FunctionType)):
                 self.add(item, f"{value.__name__}.{key}")
 
-    def field(self, value: dataclasses.Field[Any], name: str) -> None:
+    def field(self, value: dataclasses.Field[object], name: str) -> None:
         self.write("field", value.name, value.type, value.init, value.kw_only)
         for each in (value.default, value.default_factory, dict(value.metadata)):
             if each is not dataclasses.MISSING:
                 self.add(each, name)
 
-    def descriptor(self, value: Any, name: str) -> None:
+    def descriptor(self, value: object, name: str) -> None:
         self.write(type(value).__name__)
         for part in ("fget", "fset", "__func__", "func"):
             self.add(getattr(value, part, None), name)
@@ -139,27 +140,27 @@ class _Walk:
         self.add(value.__func__, name)
         self.add(value.__self__, name)
 
-    def partial(self, value: functools.partial[Any], name: str) -> None:
+    def partial(self, value: functools.partial[object], name: str) -> None:
         for part in (value.func, value.args, value.keywords):
             self.add(part, name)
 
     def module(self, value: types.ModuleType, name: str) -> None:
-        """A user's with all that it holds, where it is not said which part is meant."""
+        """Add a module: a user's with everything in it, as the code does not say which part it uses; a library's by its name."""
         self.write("module", value.__name__)
-        if own(getattr(value, "__file__", None) or sys.executable):
+        if is_users(getattr(value, "__file__", None) or sys.executable):
             self.table({k: v for k, v in vars(value).items() if not k.startswith("__")}, name)
 
-    def named(self, value: Any, name: str) -> None:
-        """What has a name in a library; a method of an object (`TABLE.get`) with the object."""
+    def named(self, value: object, name: str) -> None:
+        """Add something that has a name in a library; a method of an object (`TABLE.get`) with the object."""
         self.write("named", getattr(value, "__module__", ""), getattr(value, "__qualname__", repr(value)))
         if not isinstance(its := getattr(value, "__self__", None), types.ModuleType | None):
             self.add(its, name)
 
-    def pattern(self, value: re.Pattern[Any], name: str) -> None:  # noqa: ARG002
+    def pattern(self, value: re.Pattern[str], name: str) -> None:  # noqa: ARG002
         self.write("pattern", repr(value.pattern), value.flags)
 
     def instance(self, value: Any, name: str) -> None:
-        """Anything else: arrays, dataclasses, objects of the user's classes, wrappers."""
+        """Add any other object: an array, a dataclass, an object of a user's class, a wrapper such as that of jax.jit."""
         kind = type(value)
         self.write("instance")
         self.add(kind, kind.__name__)
@@ -194,7 +195,7 @@ class _Walk:
         return self.digest.update(array.reshape(-1).view(np.uint8).data)
 
 
-_KINDS: tuple[tuple[Any, Callable[..., None]], ...] = (
+_KINDS: tuple[tuple[type | tuple[type, ...], Callable[..., None]], ...] = (
     (type, _Walk.type),
     (types.FunctionType, _Walk.function),
     (types.MethodType, _Walk.method),
@@ -212,7 +213,7 @@ _KINDS: tuple[tuple[Any, Callable[..., None]], ...] = (
 
 
 class _Inside:
-    """While in what belongs to a library."""
+    """A context in which the walk is inside of an object of a library (where `really` is true)."""
 
     def __init__(self, walk: _Walk, really: bool = True):
         self.walk, self.really = walk, really
@@ -224,9 +225,9 @@ class _Inside:
         self.walk.inside -= self.really
 
 
-def _referred(code: types.CodeType, around: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(name, value) of the globals that the code reads; of a module, of the part that it takes. What it imports itself, by the
-    files of the user's that there are."""
+def _referred(code: types.CodeType, around: dict[str, object]) -> Iterator[tuple[str, object]]:
+    """(name, value) of each global that the code reads; where it takes an attribute of a module, of that attribute alone. For a
+    module that the code imports itself, the value is the sums of the module's files, as far as they are the user's."""
     steps = list(dis.get_instructions(code))
     for step, then in zip(steps, [*steps[1:], None], strict=True):
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in around:
@@ -242,16 +243,16 @@ def _referred(code: types.CodeType, around: dict[str, Any]) -> Iterator[tuple[st
             yield str(step.argval), [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
 
 
-def _is_own(function: types.FunctionType) -> bool:
+def _is_users_function(function: types.FunctionType) -> bool:
     name = function.__code__.co_filename
-    return bool(re.match(r"<(?!frozen)", name)) or own(name)
+    return bool(re.match(r"<(?!frozen)", name)) or is_users(name)
 
 
 def _of_user(kind: type) -> bool:
-    """Whether a class is the user's: made where there is no file, or in one of the user's."""
+    """Whether a class is the user's: its module is a notebook or script, or one of the user's files."""
     name = kind.__module__
     module = sys.modules.get(name)
     if name == "__main__" or module is None:
         return True
     file = getattr(module, "__file__", None)
-    return file is not None and own(file)
+    return file is not None and is_users(file)

@@ -8,8 +8,9 @@ import functools
 import math
 import types
 import typing
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 from cfljax.errors import SpecError, suggest
 
@@ -17,24 +18,45 @@ Value = Any
 """Whatever TOML or JSON can say: a word, a number, true or false, a date, a list, a table."""
 Table = dict[str, Value]
 """A table of a spec or of a record, as it was read."""
+Hint = Any
+"""The type of an option, as its annotation says it: a class, a union of classes, or tuple[…] for a list."""
+Meta = Mapping[str, Value]
+"""What an option accepts: `help`, `low`, `high`, `above`, `choices` and the other arguments of `option`."""
+
+
+class Options(Protocol):
+    """An instance of an Options class: a frozen dataclass whose fields are declared by `option`."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+    def __hash__(self) -> int:
+        """Equal for equal options, as they are frozen."""
+
+
+def is_options(value: object) -> TypeGuard[Options]:
+    """Whether the value is an Options instance."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+T = TypeVar("T", bound=Options)
 
 
 def option(
-    default: Any = dataclasses.MISSING,
+    default: Value = dataclasses.MISSING,
     help: str = "",
     *,
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
-    choices: tuple[Any, ...] | None = None,
+    choices: tuple[str, ...] | None = None,
     traced: bool = False,
     later: bool = False,
     file: bool = False,
 ) -> Any:
-    """A field of an Options class. `low ≤ value ≤ high`, `value > above`; `choices` lists the words it may be.
-    `traced`: a number that a sweep may vary without compiling again; it reaches the method through `hyper`.
-    `file`: the name of a file, whose contents are part of a run's id in place of the name.
-    `later`: came after the first release, so at its default it is no part of a run's id, and old results are found."""
+    """A field of an Options class. `low ≤ value ≤ high`, `value > above`; `choices` lists the words that the value may be.
+    `traced`: a number that a sweep may vary without compiling again; it reaches the method through `hyper`. `file`: the name of a
+    file, whose contents are part of a run's id in place of the name. `later`: an option that came after the first release; at its
+    default it is not part of a run's id, so that old results are found."""
     bounds = {"low": low, "high": high, "above": above, "choices": choices}
     meta = {"help": help, "traced": traced, "later": later, "file": file} | bounds
     if isinstance(default, (list, dict)):
@@ -44,15 +66,15 @@ def option(
 
 @dataclasses.dataclass(frozen=True)
 class NoOptions:
-    """For entries that take none."""
+    """The Options class of entries that take no options."""
 
 
 @functools.cache
-def _hints(cls: type) -> dict[str, Any]:
+def _hints(cls: type) -> dict[str, Hint]:
     return typing.get_type_hints(cls)
 
 
-def check(cls: type, table: dict[str, Any], where: str) -> Any:
+def check(cls: type[T], table: Table, where: str) -> T:
     """`cls(**table)`, or a SpecError that names the key (`where` is the table's dotted name), the bad value and the
     nearest valid one."""
     fields = {f.name: f for f in dataclasses.fields(cls)}
@@ -67,15 +89,15 @@ def check(cls: type, table: dict[str, Any], where: str) -> Any:
         elif field.default is dataclasses.MISSING:
             raise SpecError(f"{where}.{name}: missing" + (f" ({field.metadata['help']})" if field.metadata.get("help") else ""))
     made = cls(**values)
-    if hasattr(made, "check"):  # combinations; raises SpecError
+    if hasattr(made, "check"):  # a SpecError for options that cannot be combined
         made.check(where)
     return made
 
 
-def check_value(value: Any, hint: Any, meta: Any, where: str) -> Any:
+def check_value(value: Value, hint: Hint, meta: Meta, where: str) -> Value:
     """The value converted to its type (a list to a tuple, an int to a float), or a SpecError."""
     choices = meta.get("choices")
-    allowed = _alternatives(hint)
+    allowed = alternatives(hint)
     if choices and isinstance(value, str) and str in allowed:
         if value not in choices:
             raise SpecError(f'{where} = "{value}": unknown' + suggest(value, choices))
@@ -90,13 +112,15 @@ def check_value(value: Any, hint: Any, meta: Any, where: str) -> Any:
     raise SpecError(f"{where} = {show(value)}: must be {' or '.join(w for w in (wanted, words) if w)}")
 
 
-def _alternatives(hint: Any) -> tuple[Any, ...]:
+def alternatives(hint: Hint) -> tuple[Hint, ...]:
+    """The types of a union; of another type, that type alone."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return typing.get_args(hint)
     return (hint,)
 
 
-def _convert(value: Any, kind: Any) -> tuple[bool, Any]:
+def _convert(value: Value, kind: Hint) -> tuple[bool, Value]:
+    """(Whether the value fits the type, the value in that type.)"""
     if kind is Any:
         return True, value
     if typing.get_origin(kind) is tuple:
@@ -118,7 +142,7 @@ def _convert(value: Any, kind: Any) -> tuple[bool, Any]:
     return isinstance(value, kind), value
 
 
-def _check_range(value: Any, meta: Any, where: str) -> None:
+def _check_range(value: Value, meta: Meta, where: str) -> None:
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             continue
@@ -133,13 +157,13 @@ def _check_range(value: Any, meta: Any, where: str) -> None:
             raise SpecError(f"{where} = {show(value)}: must be greater than {above:g}")
 
 
-def files_of(options: Any) -> dict[str, Path]:
+def files_of(options: Options) -> dict[str, Path]:
     """The files that options name, by the options' names."""
     pairs = ((f.name, getattr(options, f.name)) for f in dataclasses.fields(options) if f.metadata.get("file"))
     return {name: Path(value).expanduser() for name, value in pairs if value}
 
 
-def show(value: Any) -> str:
+def show(value: Value) -> str:
     """The value as TOML would write it."""
     if isinstance(value, str):
         return f'"{value}"'
@@ -152,15 +176,15 @@ def show(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def _name(kind: Any) -> str:
+def _name(kind: Hint) -> str:
     if typing.get_origin(kind) is tuple:
         return f"a list of {_name(typing.get_args(kind)[0]).removeprefix('a ').removeprefix('an ')}s"
     names = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "a table", type(None): "left out"}
     return names.get(kind, getattr(kind, "__name__", str(kind)))
 
 
-def traced(options: Any) -> dict[str, float]:
-    """The numbers of an Options instance that reach compiled code through `hyper`; those of a table in it by dotted names."""
+def traced(options: Options) -> dict[str, float]:
+    """The numbers of an Options instance that reach compiled code through `hyper`, by name; those of its tables by dotted names."""
     pairs = ((f.name, getattr(options, f.name)) for f in dataclasses.fields(options) if f.metadata.get("traced"))
     found = {name: value for name, value in pairs if value is not None}
     for name, table in _tables(options).items():
@@ -168,7 +192,7 @@ def traced(options: Any) -> dict[str, float]:
     return found
 
 
-def static(options: Any) -> Any:
+def static(options: T) -> T:
     """The same options with every traced number at its default: equal for runs that share one compiled program."""
     fields = [f for f in dataclasses.fields(options) if f.metadata.get("traced")]
     numbers = {f.name: 0.0 if f.default is dataclasses.MISSING else f.default for f in fields}
@@ -176,7 +200,7 @@ def static(options: Any) -> Any:
     return dataclasses.replace(options, **numbers, **tables)
 
 
-def _tables(options: Any) -> dict[str, Any]:
+def _tables(options: Options) -> dict[str, Options]:
     """The options that are Options instances themselves."""
     pairs = ((f.name, getattr(options, f.name)) for f in dataclasses.fields(options))
-    return {name: value for name, value in pairs if dataclasses.is_dataclass(value) and not isinstance(value, type)}
+    return {name: value for name, value in pairs if is_options(value)}

@@ -1,5 +1,5 @@
-"""Which files a user's program consists of: a file or a package, and every module of the user's own that it imports, directly or
-through each other. Python's own modules, installed packages and cfljax are not followed: their versions are on record."""
+"""Which files a user's program consists of: a file or a package, and every module of the user's that it imports, directly or
+indirectly. Modules of Python, of installed packages and of cfljax are not followed, as their versions are on record."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class _Imported(NamedTuple):
     name: str
     """Its first part."""
     folder: Path | None
-    """Where it must lie: a relative import; None: anywhere."""
+    """The folder that a relative import looks in; None for an absolute import."""
 
 
 def program(files: Iterable[Path], folder: Path | None = None) -> list[Path]:
-    """The files, and those of the modules that they import. `folder`: where modules stand beside them."""
+    """The files, and the files of the user's modules that they import. `folder`: where to look first for imported modules."""
     waiting = [(file.resolve(), folder) for file in files]
     found = dict(waiting)
     while waiting:
@@ -49,13 +49,13 @@ def program(files: Iterable[Path], folder: Path | None = None) -> list[Path]:
 
 
 def program_of(name: str, every: bool = True) -> list[Path]:
-    """The files of a module on Python's path, with all modules of its package, and of the user's modules that they import.
-    `every`: also where the module itself is not the user's."""
+    """The files of a module on Python's path, of all modules of its package, and of the user's modules that these import.
+    `every`: also if the module itself belongs to an installed package."""
     return program(_elsewhere(name.partition(".")[0], every))
 
 
 def imports(file: Path) -> list[_Imported]:
-    """The names that a file imports; none where it is no Python."""
+    """The names that a file imports; no names for a file that is not Python."""
     try:
         return _read(file, file.read_bytes())
     except (SyntaxError, ValueError, OSError):
@@ -108,8 +108,8 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def beside(folder: Path, name: str) -> bool:
-    """Whether a module that stands in the folder is what a file there means by the name. Python's own modules and cfljax are
-    what they are; a folder without `__init__.py` counts where nothing else has the name."""
+    """Whether a file of this folder that imports the name means a module in the folder. It never does for modules of Python and for
+    cfljax; a subfolder without `__init__.py` counts if no other module has its name."""
     if name in sys.stdlib_module_names or name == "cfljax" or not name:
         return False
     if any((folder / f"{name}{ending}").is_file() or (folder / name / f"__init__{ending}").is_file() for ending in ENDINGS):
@@ -119,13 +119,13 @@ def beside(folder: Path, name: str) -> bool:
 
 
 def _elsewhere(name: str, every: bool = False) -> list[Path]:
-    """The files of a module that Python finds on its path, where they are the user's."""
+    """The files of a module that Python finds on its path, if they are the user's (`every`: also if not)."""
     spec = None if name in sys.stdlib_module_names or name in ("cfljax", "") else _spec(name)
     if spec is None:
         return []
     places = [Path(place) for place in spec.submodule_search_locations or ()]
     files = [file for place in places for file in _below(place)] if places else [Path(spec.origin or "")]
-    return [file.resolve() for file in files if file.name.endswith(ENDINGS) and (every or own(file))]
+    return [file.resolve() for file in files if file.name.endswith(ENDINGS) and (every or is_users(file))]
 
 
 def _spec(name: str) -> ModuleSpec | None:
@@ -135,8 +135,8 @@ def _spec(name: str) -> ModuleSpec | None:
         return None
 
 
-def own(file: str | os.PathLike[str]) -> bool:
-    """Whether a file is the user's: neither Python's, nor an installed package's, nor cfljax's."""
+def is_users(file: str | os.PathLike[str]) -> bool:
+    """Whether a file is the user's: not part of Python, of an installed package, or of cfljax."""
     path = os.path.realpath(file)
     return not any(path.startswith(place + os.sep) for place in _installed())
 

@@ -5,9 +5,11 @@ A sink is made by `make(folder, name)` (the results folder and the name of the s
 its `close()` ends it.
 """
 
+from collections.abc import Callable
+
 from cfljax.registry import Registry
 
-SINKS = Registry(
+SINKS: Registry[Callable[..., object]] = Registry(
     "sink",
     {
         "jsonl": "cfljax.sinks.jsonl:JSONL",

@@ -1,13 +1,13 @@
 """A results folder: `units/<id>.npz` and then `units/<id>.json`, whose presence with matching sums means that the unit is done.
 
-    DIR/spec.toml           the sweep as the user wrote it, resolved
-    DIR/plan.json           how runs are batched; settled before the first unit runs
-    DIR/units/<id>.npz      arrays of a run
-    DIR/units/<id>.json     its record, written last
-    DIR/checkpoints/<id>.npz  state of an unfinished run
-    DIR/locks/<name>.lock   who works on what
-    DIR/damaged/            files that were not what was written
-    DIR/log.jsonl           events
+DIR/spec.toml           the sweep as the user wrote it, resolved
+DIR/plan.json           how runs are batched; settled before the first unit runs
+DIR/units/<id>.npz      arrays of a run
+DIR/units/<id>.json     its record, written last
+DIR/checkpoints/<id>.npz  state of an unfinished run
+DIR/locks/<name>.lock   who works on what
+DIR/damaged/            files that were not what was written
+DIR/log.jsonl           events
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cfljax.config import identity
-from cfljax.config.identity import missing
+from cfljax.config import changes
+from cfljax.config.changes import missing
 from cfljax.errors import StoreError
 from cfljax.store.folder import Folder
 
@@ -60,8 +60,8 @@ def again(store: Folder) -> str:
 def _older(records: Iterable[Mapping[str, Any]]) -> tuple[int, str]:
     """(how many records are of older versions, what has changed since)."""
     lacking = [missing(record["config"], record.get("changes", ())) for record in records]
-    names = {change.name for changes in lacking for change in changes}
-    named = [change.what for change in identity.CHANGES if change.name in names]
+    names = {change.name for concerned in lacking for change in concerned}
+    named = [change.what for change in changes.CHANGES if change.name in names]
     more = [f"and {len(named) - NAMED} more change{_s(len(named) - NAMED)}"] if len(named) > NAMED else []
     return sum(map(bool, lacking)), "; ".join([*named[:NAMED], *more])
 

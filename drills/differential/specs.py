@@ -92,10 +92,10 @@ def _train(draw: Random, clients: int) -> Table:
     train |= {name: draw.choice(values) for name, values in some.items() if draw.random() < 0.25}
     if "stragglers" not in train:
         train.pop("straggler_work", None)
-    return train | _touches(draw)
+    return train | _transit(draw)
 
 
-def _touches(draw: Random) -> Table:
+def _transit(draw: Random) -> Table:
     """What happens to updates on their way; noise and robust rules exclude each other."""
     found: Table = {}
     if draw.random() < 0.2:

@@ -9,8 +9,7 @@ import json
 from pathlib import Path
 
 from cfljax.config.train import Train
-from cfljax.data import SOURCES
-from cfljax.data.files import FileOptions
+from cfljax.data import SOURCES, FileOptions
 from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS

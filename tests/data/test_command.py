@@ -62,7 +62,7 @@ def test_classes_are_counted_as_the_client_sees_them():
     test = [np.array([], int), len(source.y_train) + np.flatnonzero(source.y_test == 1)[:2], np.array([], int)]
     swapped = np.array([[0, 1], [1, 0]])
     parts = Parts(rows, test, np.zeros(3, int), view=np.array([0, 0, 1]), labels=swapped)
-    np.testing.assert_array_equal(told.class_counts(parts, source), [[3, 0], [0, 2], [0, 2]])
+    np.testing.assert_array_equal(told.seen_counts(parts, source), [[3, 0], [0, 2], [0, 2]])
 
 
 def test_thousands_of_clients_make_a_picture_of_bounded_size(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 
 import cfljax
 from cfljax.config import read_spec
-from cfljax.config.identity import changes_of
+from cfljax.config.changes import changes_of
 from cfljax.data import files, mapped, npz, prepared
 from cfljax.errors import DataError, SpecError
 from cfljax.registry import checksums
@@ -185,7 +185,7 @@ def test_what_has_changed_since_the_id_was_made_is_refused_in_one_line(tmp_path)
     (run,) = runs("mine", file)
     assert run.id
     write(file, seed=1)
-    with pytest.raises(DataError, match='^data "mine": is not what it was when the runs were planned; start again$'):
+    with pytest.raises(DataError, match='^data "mine": has changed since the runs were planned; start again$'):
         run.data.load()
 
 
@@ -273,7 +273,7 @@ def test_a_file_that_is_being_written_is_refused(tmp_path, monkeypatch):
         return real(f, name)
 
     monkeypatch.setattr(hashlib, "file_digest", grows)
-    with pytest.raises(DataError, match="growing: is being written; start again when it is whole"):
+    with pytest.raises(DataError, match="growing: changes while it is read; start again when it is complete"):
         checksums.sum_of_file(file)
 
 
@@ -308,7 +308,7 @@ def test_a_source_of_ones_own_that_changes_after_the_id_was_made_is_refused():
     first, second = runs("moody")[0], runs("moody")[0]
     assert first.id != second.id
     assert second.data.load().x_train[0, 0] == 1
-    with pytest.raises(DataError, match='data "moody": is not what it was'):
+    with pytest.raises(DataError, match='data "moody": has changed'):
         first.data.load()
 
 
@@ -329,7 +329,7 @@ def test_who_holds_what_by_a_partition_of_ones_own_counts(tmp_path):
     assert set(first.contents) == {"partition"} and first.id == made().id
     file.write_text("3")
     assert made().id != first.id and len(made().data.divide(made().data.load()).train) == 3
-    with pytest.raises(DataError, match='data.partition = "listed": is not what it was'):
+    with pytest.raises(DataError, match='data.partition = "listed": has changed'):
         first.data.divide(first.data.load())
 
 

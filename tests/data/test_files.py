@@ -214,7 +214,7 @@ def test_leaf_numbers_that_are_not_bytes_stay_as_they_are(tmp_path):
 
 
 BAD_LEAF = {
-    "duplicate": ({"users": ["a", "a"], "user_data": {"a": {"x": [[1]], "y": [0]}}}, "user a is there twice"),
+    "duplicate": ({"users": ["a", "a"], "user_data": {"a": {"x": [[1]], "y": [0]}}}, "user a occurs twice"),
     "lengths": ({"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [0, 1]}}}, "user a has 1 samples but 2 labels"),
     "empty user": (
         {"users": ["a", "b"], "user_data": {"a": {"x": [[1]], "y": [0]}, "b": {"x": [], "y": []}}},

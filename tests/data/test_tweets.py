@@ -66,7 +66,7 @@ def test_case_is_kept_where_it_is_wanted(tmp_path):
     tweets(tmp_path)
     s = load(tmp_path, glove=glove(tmp_path / "g.txt", ["Bad 1 0 0 0", "x 1 1 1 1"]), lowercase=False)
     assert s.table.shape == (2, 4)
-    with pytest.raises(DataError, match="g.txt: has none of the tweets' words"):
+    with pytest.raises(DataError, match="g.txt: has a vector for none of the words in the tweets"):
         load(tmp_path, glove=str(tmp_path / "g.txt"))
 
 
@@ -135,7 +135,7 @@ BAD_TWEETS = {
     "offset count": ({"offset": np.arange(50)}, "must hold text"),
     "row": ({"row": np.arange(5)}, "must hold text"),
     "label": ({"labels": np.full(120, 2, np.uint8)}, "has the label 2 in sample 0: labels are 0 … 1"),
-    "bytes": ({"text": np.full(2000, 0xFF, np.uint8)}, "text is not UTF-8"),
+    "bytes": ({"text": np.full(2000, 0xFF, np.uint8)}, "the bytes between two entries of offset are not valid UTF-8"),
     "one label": ({"labels": np.zeros(120, np.uint8)}, "data.slices = 3: .* has 0 tweets of its rarer label"),
 }
 

@@ -8,8 +8,8 @@ from cfljax import keys
 from cfljax.config import read_spec
 from cfljax.experiment import assemble
 from cfljax.federation import cohort
-from cfljax.federation.pack import pad
 from tests import toy
+from tests.padding import pad
 
 KEY = keys.fold(keys.root(0), "round", 0)
 

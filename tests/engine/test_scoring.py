@@ -9,9 +9,9 @@ import pytest
 
 from cfljax import data
 from cfljax.engine import scoring
-from cfljax.federation.pack import pad
 from cfljax.local import stream
 from tests import toy
+from tests.padding import pad
 from tests.reference import plain
 
 

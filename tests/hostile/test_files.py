@@ -108,7 +108,7 @@ ANN = '{"x": [[0.5], [1.0]], "y": [0, 1]}'
 
 def test_a_user_twice_in_one_json_object_is_not_silently_the_last(tmp_path):
     text = f'{{"users": ["ann"], "user_data": {{"ann": {ANN}, "ann": {ANN}}}}}'
-    assert "a.json: ann is there twice" in refused(lambda: leaf_file(tmp_path, text))
+    assert "a.json: ann occurs twice" in refused(lambda: leaf_file(tmp_path, text))
 
 
 def test_fewer_samples_than_num_samples_says_are_noticed(tmp_path):
@@ -160,5 +160,3 @@ def test_a_spec_that_would_take_forever(what, tmp_path):
 
 def test_a_flag_that_would_take_forever(tmp_path):
     refused(lambda: read_spec({"data": "digits", "method": "fedavg"}, ["train.lr=a" + ".a" * 60_000]), SpecError, memory=200 << 20)
-
-

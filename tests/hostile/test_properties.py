@@ -10,10 +10,11 @@ from hypothesis.extra import numpy as hnp
 
 from cfljax.errors import CfljaxError
 from cfljax.federation import PARTITIONS
-from cfljax.federation.pack import pack, pad
+from cfljax.federation.pack import pack
 from cfljax.store import arrays, records
 from cfljax.types import Parts
 from tests.federation.helpers import fake
+from tests.padding import pad
 
 CALM = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 KINDS = st.sampled_from([np.bool_, np.int8, np.uint16, np.int32, np.int64, np.float16, np.float32, np.float64, np.complex64])

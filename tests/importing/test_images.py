@@ -120,5 +120,5 @@ def test_16_bits_in_a_table_of_images_are_scaled(home):
 
 def test_flags_that_mean_nothing_here_are_refused(home, capsys):
     pictures(home / "p")
-    assert "--user: means nothing where images" in refused(capsys, home / "p", "--user", "who")
+    assert "--user: has no effect on an import of images" in refused(capsys, home / "p", "--user", "who")
     assert "--by-user" in refused(capsys, home / "p", "--by-user", "--kind", "numpy")

@@ -172,4 +172,4 @@ def test_a_long_column_has_one_kind_of_names(home):
 
 def test_what_leaves_nothing_to_test_on_is_said(home, capsys):
     imported(frame(home / "one.csv", {"a": [1, 2], "label": [0, 1]}))
-    assert "no sample is left to test on" in capsys.readouterr().err
+    assert "no test samples" in capsys.readouterr().err

@@ -77,7 +77,7 @@ def test_letters_of_any_alphabet_whatever_the_locale(tmp_path):
     (record,) = Store(tmp_path / "r", read_only=True).records().values()
     assert record["label"] == "größer 中"
     bad = sweep(tmp_path / "spec.toml", "--set", b"name=gr\xf6\xdfe".decode("utf-8", "surrogateescape"), env=plain)
-    assert bad.returncode == 2 and bad.stderr.count("\n") == 1 and "is no UTF-8 text" in bad.stderr
+    assert bad.returncode == 2 and bad.stderr.count("\n") == 1 and "is not valid UTF-8" in bad.stderr
     shown = subprocess.run([sys.executable, "-m", "cfljax.commands.cli", "--help"], capture_output=True, env=plain)
     assert shown.returncode == 0 and shown.stderr == b""
 

@@ -8,12 +8,12 @@ import pytest
 
 from cfljax.engine import simulate as simulation
 from cfljax.engine.program import Settings, make_program
-from cfljax.federation.pack import pad
 from cfljax.methods import METHODS
 from cfljax.registry.options import static, traced
 from tests import toy
 from tests.methods import contract
 from tests.methods.contract import ROUNDS, model, run, same_bits
+from tests.padding import pad
 
 NAMES = list(METHODS)
 NOT_FIXED_WITHOUT_STEPS = {

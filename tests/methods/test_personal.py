@@ -11,12 +11,12 @@ from cfljax.config import Train
 from cfljax.engine.program import Settings
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
-from cfljax.federation.pack import pad
 from cfljax.methods import METHODS
 from cfljax.methods.fedbcd import step_counts
 from cfljax.registry.options import traced
 from tests import toy
 from tests.methods.play import broken, play, start
+from tests.padding import pad
 from tests.reference import ditto, fedbcd, plain
 
 SEED, ROUNDS, PARTICIPANTS = 5, 4, 5

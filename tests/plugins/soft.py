@@ -1,8 +1,8 @@
 """FedEM (Marfoq et al. 2021) as a plug-in: K models, and for each client a mixture of them.
 
-Each round a participant finds which model explains each of its samples, q_jk ∝ π_k exp(−ℓ_k(x_j)), takes their mean as its mixture π,
-and trains every model on its samples, weighted by q. The models are averaged by the participants' numbers of samples. A client is
-scored by the π-weighted mean of the models' probabilities.
+Each round a participant finds which model explains each of its samples, q_jk ∝ π_k exp(−ℓ_k(x_j)), takes their mean as its
+mixture π, and trains every model on its samples, weighted by q. The models are averaged by the participants' numbers of samples.
+A client is scored by the π-weighted mean of the models' probabilities.
 
 Communication per participant and round: K models down, K updates up.
 """

@@ -7,8 +7,9 @@ import pytest
 
 import cfljax
 from cfljax.commands import report
-from cfljax.config import identity, read_spec
-from cfljax.config.identity import Change
+from cfljax.config import changes as versions
+from cfljax.config import read_spec
+from cfljax.config.changes import Change
 from cfljax.data import SOURCES, reads_files
 from cfljax.models import MODELS
 from cfljax.report.page import page
@@ -32,7 +33,7 @@ def changed(monkeypatch):
     """Say which changes today's version has."""
 
     def say(*changes):
-        monkeypatch.setattr(identity, "CHANGES", changes)
+        monkeypatch.setattr(versions, "CHANGES", changes)
 
     say()
     return say
@@ -165,9 +166,9 @@ def test_records_on_files_whose_contents_are_not_known_are_older(tmp_path):
 )
 def test_records_of_ones_own_methods_are_older_where_their_sum_says_more_now(older, config):
     plain = {"data": {"name": "digits", "partition": "iid"}, "model": {"name": "mlp"}, "method": {"name": "ifca"}, "train": {}}
-    assert ("sources of one's own" in [change.name for change in identity.missing(plain | config, [])]) is older
+    assert ("sources of one's own" in [change.name for change in versions.missing(plain | config, [])]) is older
 
 
 def test_the_names_that_identities_know_are_those_of_the_registries():
-    assert [name for name in SOURCES if not SOURCES.origin(name) and not reads_files(name)] == list(identity._COMPUTED)
-    assert [name for name in MODELS if MODELS.ours(name)] == list(identity._MODELS)
+    assert [name for name in SOURCES if not SOURCES.origin(name) and not reads_files(name)] == list(versions._COMPUTED)
+    assert [name for name in MODELS if MODELS.ours(name)] == list(versions._MODELS)

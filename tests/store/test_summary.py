@@ -93,7 +93,6 @@ def test_the_best_round_may_be_the_first_and_never_the_start():
     assert found["accuracy_max"] == 0.8 and found["accuracy_last10"] == pytest.approx(0.65)
 
 
-
 def test_the_state_of_the_repository_is_text():
     from cfljax.store.provenance import git
 

@@ -6,12 +6,10 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.federation.gather import client_rows
-from cfljax.federation.pack import learners
 from cfljax.kernels.choose import least_loss, reseed_empty
 from cfljax.kernels.mix import weights_by
 from cfljax.local.data import shuffle
@@ -25,7 +23,7 @@ DIVISORS = ("participants", "clients", "members")
 
 def need_clients(federation: Federation, clusters: int, name: str) -> None:
     """HOST. SpecError if there are more clusters than clients that train."""
-    train = int(np.sum(learners(federation)))
+    train = int(federation.trains.sum())
     if clusters > train:
         raise SpecError(f"method.{name}.clusters = {clusters}: only {train} clients train; give at most {train}")
 
@@ -49,7 +47,7 @@ def losses_of(model: Model, federation: Federation, cohort: Cohort, models: jax.
 
 def by_loss(model: Model, federation: Federation, models: jax.Array, labels: jax.Array) -> jax.Array:
     """i32[C]: the labels, and for real clients without one the model with the smallest loss on their training data."""
-    without = (labels < 0) & (federation.uid >= 0)
+    without = (labels < 0) & federation.real
     losses = client_losses(model, federation, federation.train, models, jnp.arange(federation.clients), without)
     return jnp.where(without, least_loss(losses), labels)
 
@@ -91,7 +89,7 @@ def shared_out(which: jax.Array, federation: Federation, cohort: Cohort, cluster
     if divisor == "members":
         return own
     each = federation.train.count.astype(jnp.float32)
-    real = (federation.uid >= 0) & (each > 0)
+    real = federation.real & (each > 0)
     each = jnp.where(real, each if average == "samples" else 1.0, 0.0)
     present = jnp.where(cohort.mask, each[cohort.ids], 0.0)
     total = jnp.sum(present) if divisor == "participants" else jnp.sum(each)

@@ -33,14 +33,13 @@ class Found(NamedTuple):
 
 def ready_labels(federation: Federation) -> jax.Array:
     """i32[C]: 0 for clients with training data that are there from the start, −1 for the others."""
-    there = (federation.uid >= 0) & (federation.train.count > 0) & (federation.arrive == 0)
-    return jnp.where(there, 0, -1).astype(jnp.int32)
+    return jnp.where(federation.trains & (federation.arrive == 0), 0, -1).astype(jnp.int32)
 
 
 def join_by_loss(model: Model, federation: Federation, found: Found, who: jax.Array) -> jax.Array:
     """i32[C]: the labels, and for the clients who bool[C] without one the active cluster with the least loss on their
     training data. The work is that of the clients without a label."""
-    new = who & (found.labels < 0) & (federation.uid >= 0)
+    new = who & (found.labels < 0) & federation.real
     losses = client_losses(model, federation, federation.train, found.models, jnp.arange(federation.clients), new)
     best = least_loss(jnp.where(found.active[:, None], losses, jnp.nan))
     return jnp.where(new, best, found.labels)

@@ -13,7 +13,6 @@ import numpy as np
 from cfljax import keys
 from cfljax.devices.placement import from_host
 from cfljax.errors import SpecError
-from cfljax.federation.pack import learners
 from cfljax.kernels.mix import PLAIN, Rule, with_noise
 from cfljax.kernels.robust import robust_sum
 from cfljax.local.schedule import Work
@@ -26,9 +25,9 @@ CHUNK = 64
 
 
 def ready(federation: Federation, method: str, clusters: int = 1) -> np.ndarray:
-    """i32[n]: HOST. Positions of the learners that are there from the start, in the order of their identities, so that
-    the order of the clients changes no clustering. A SpecError when there are fewer than `clusters`."""
-    ids = np.flatnonzero(learners(federation) & (np.asarray(federation.arrive) == 0))
+    """i32[n]: HOST. Positions of the clients that train from the start, in the order of their identities, so that the order of the
+    clients changes no clustering. A SpecError when they are fewer than `clusters`."""
+    ids = np.flatnonzero(np.asarray(federation.trains) & (np.asarray(federation.arrive) == 0))
     if len(ids) < max(clusters, 1):
         raise SpecError(
             f'method "{method}": clusters = {clusters}, but only {len(ids)} clients with training data are there from the start; '
@@ -38,8 +37,8 @@ def ready(federation: Federation, method: str, clusters: int = 1) -> np.ndarray:
 
 
 def late(federation: Federation) -> np.ndarray:
-    """i32[n]: HOST. Positions of the learners that come later."""
-    return np.flatnonzero(learners(federation) & (np.asarray(federation.arrive) > 0)).astype(np.int32)
+    """i32[n]: HOST. Positions of the clients that train and arrive later."""
+    return np.flatnonzero(np.asarray(federation.trains) & (np.asarray(federation.arrive) > 0)).astype(np.int32)
 
 
 def settled(labels: jax.Array, guess: jax.Array, federation: Federation, round: jax.Array) -> jax.Array:
@@ -49,7 +48,7 @@ def settled(labels: jax.Array, guess: jax.Array, federation: Federation, round: 
 
 def with_pretraining(sent: Traffic, federation: Federation, round: jax.Array) -> Traffic:
     """The traffic with one model down and one up for each client that pre-trains in this round, which is when it arrives."""
-    now = (federation.uid >= 0) & (federation.train.count > 0) & (federation.arrive == round)
+    now = federation.trains & (federation.arrive == round)
     n = jnp.sum(now, dtype=jnp.int32)
     return sent._replace(vectors_down=sent.vectors_down + n, vectors_up=sent.vectors_up + n)
 

@@ -29,7 +29,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from cfljax.config.read import load, one_line
+from cfljax.config.read import one_line
+from cfljax.config.toml import load
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table, show
 from cfljax.report.replication.quantity import Quantity, read_quantity

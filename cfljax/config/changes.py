@@ -1,44 +1,47 @@
-"""What a newer version computes differently from an older one, and for which runs: those get another id, so that results of
-two versions never mix. All other ids stay, and folders of older versions are found."""
+"""From a resolved configuration to the changes that concern it: what newer versions of cfljax compute differently. Runs that a
+change concerns get another id, so that results of two versions never mix. All other ids stay, and results of older versions are
+found."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Config = Mapping[str, Any]
+from cfljax.registry.options import Value
+
+Config = Mapping[str, Value]
 """A resolved configuration, as `Run.resolved()` makes it and a record keeps it."""
 
 
 class Change(NamedTuple):
-    """Something that is computed differently since some version."""
+    """A change of what some runs compute."""
 
     name: str
-    """Part of the id of the runs that it concerns; never altered once released."""
+    """Part of the ids of the runs that it concerns, and therefore never changed."""
     concerns: Callable[[Config], bool]
-    """Whether runs of this configuration come out differently."""
+    """Whether runs of this configuration have other results than before."""
     what: str
-    """For users: what was computed before, and what now."""
+    """A message to users: what was computed before, and what is computed now."""
 
 
 _COMPUTED = ("digits", "synthetic", "blobs")
-"""Data sets that name, options and seed decide alone."""
+"""Data sets that are decided by name, options and seed alone."""
 _GROUPS = ("rotated", "label_swap", "label_permutation", "feature_shift")
 """Partitions whose groups see the data differently."""
 _MODELS = ("mclr", "mlp", "cnn", "cnn_cifar", "lstm")
-"""The package's. (Their registry needs JAX, and a report does not.)"""
+"""The models of the package. Their registry is not imported here, as it needs JAX, which a report does without."""
 
 
 def _reads(config: Config) -> bool:
-    """Whether data or partition come from somewhere else than the package's own generators."""
+    """Whether the data are read from files, or the data set or the partition is a user's."""
     from cfljax.federation import PARTITIONS
 
     return config["data"]["name"] not in _COMPUTED or not PARTITIONS.ours(config["data"]["partition"])
 
 
 def _from_elsewhere(config: Config) -> bool:
-    """Whether methods, models or metrics come from a module that is named, an installed package, or a notebook; of a file, the sum
-    is what it was."""
+    """Whether a method, model or metric comes from a named module, an installed package, or a notebook. For a plugin file, the sum
+    in the id has not changed."""
     from cfljax.methods import METHODS
 
     own = not METHODS.ours(config["method"]["name"]) or config["model"]["name"] not in _MODELS or config["train"].get("metrics")
@@ -47,14 +50,14 @@ def _from_elsewhere(config: Config) -> bool:
 
 
 def _scored_by_training(config: Config) -> bool:
-    """Whether the learning rate may decide, and decays, which model scores a client without a cluster."""
+    """Whether the learning rate decays and may decide which model scores a client without a cluster."""
     from cfljax.methods import METHODS
 
     method, train = config["method"], config["train"]
     newcomers = method["name"] == "fedgroup" and method["assign"] == "eq9" and method["newcomer"] != "initial"
     steps = method["name"] == "joint" and method["similarity"] == "euclidean"
-    may = newcomers or steps or not METHODS.ours(method["name"])
-    return may and train["lr_decay"] != 1 and train["score"] == "all"
+    may_decide = newcomers or steps or not METHODS.ours(method["name"])
+    return may_decide and train["lr_decay"] != 1 and train["score"] == "all"
 
 
 def may_have_test_only_clients(config: Config) -> bool:
@@ -67,7 +70,7 @@ def may_have_test_only_clients(config: Config) -> bool:
 
 
 def _shares_a_test_set_in_views(config: Config) -> bool:
-    """Whether all clients may have one test set, which not all of them see alike."""
+    """Whether all clients may share one test set that they see in different views."""
     from cfljax.federation import PARTITIONS
 
     data = config["data"]
@@ -76,7 +79,7 @@ def _shares_a_test_set_in_views(config: Config) -> bool:
 
 
 def _may_leave_clients_out(config: Config) -> bool:
-    """Whether there may be clients that have never been drawn when they are scored."""
+    """Whether clients may be scored before they have been drawn for a round."""
     data, train = config["data"], config["train"]
     drawn, clients = train["participation"], data.get("clients") or float("inf")
     everyone = drawn == 1 if isinstance(drawn, float) else drawn >= clients
@@ -84,55 +87,47 @@ def _may_leave_clients_out(config: Config) -> bool:
 
 
 def _sends_very_much(config: Config) -> bool:
-    """Whether 2³¹ models or more may be sent in all rounds, in one direction."""
+    """Whether 2³¹ models or more may be sent in one direction, over all rounds."""
     data, train, method = config["data"], config["train"], config["method"]
     drawn, clients = train["participation"], data.get("clients") or 0
     return train["rounds"] * (drawn * clients if isinstance(drawn, float) else drawn) * 2 * method.get("clusters", 1) >= 2**31
 
 
 def _takes_a_share(config: Config) -> bool:
-    """Whether some of the clients are drawn by their number: a fraction for each round, or those that come late."""
+    """Whether a fraction of the clients is drawn: the participants of a round, or the clients that come late."""
     drawn = config["train"]["participation"]
     return (isinstance(drawn, float) and drawn < 1) or config["data"].get("arrive") is not None
 
 
 def _noised(config: Config) -> bool:
-    """Whether noise is added to what the clusters' models are moved by."""
+    """Whether noise is added to the updates of the clusters' models."""
     privacy = config["train"].get("privacy")
     return isinstance(privacy, Mapping) and privacy.get("noise", 0) > 0 and config["method"]["name"] != "local"
 
 
-def _sends_one_gradient_touched(config: Config) -> bool:
-    """Whether something happens to the one vector of CFL-MGD's option I on its way to the server."""
+def _changes_one_gradient_in_transit(config: Config) -> bool:
+    """Whether the one vector that participants send under CFL-MGD's option I is clipped, noised, compressed or falsified."""
     method, train = config["method"], config["train"]
-    lies = (train.get("attack") or {}).get("name") in ("sign_flip", "noise")
-    touched = lies or any(train.get(name) not in (None, "none") for name in ("privacy", "compress"))
-    return method["name"] == "cfl_mgd" and method.get("aggregate") == "gradient" and touched
+    falsified = (train.get("attack") or {}).get("name") in ("sign_flip", "noise")
+    changed = falsified or any(train.get(name) not in (None, "none") for name in ("privacy", "compress"))
+    return method["name"] == "cfl_mgd" and method.get("aggregate") == "gradient" and changed
 
 
 def _may_have_an_empty_round(config: Config) -> bool:
-    """Whether it is at all likely that nobody takes part in some round."""
+    """Whether the probability of a round without participants is above 1e-9."""
     from cfljax.methods import METHODS
 
     data, train, method = config["data"], config["train"], config["method"]
     known = METHODS.ours(method["name"]) and method["name"] != "ocfl" and not may_have_test_only_clients(config)
     clients, late, drawn = data.get("clients") or 1, data.get("arrive") or {}, train["participation"]
-    there = clients - (late.get("clients") or round(late.get("rate", 0) * clients))
-    fewest = min(max(1, round(drawn * clients)) if isinstance(drawn, float) else drawn, there) if known else min(there, 1)
+    early = clients - (late.get("clients") or round(late.get("rate", 0) * clients))
+    fewest = min(max(1, round(drawn * clients)) if isinstance(drawn, float) else drawn, early) if known else min(early, 1)
     return bool(train["rounds"] * train["dropout"] ** max(fewest, 0) > 1e-9)
 
 
 CHANGES: tuple[Change, ...] = (
-    Change(
-        "contents of data",
-        _reads,
-        "which contents their data files had was not on record",
-    ),
-    Change(
-        "sources of one's own",
-        _from_elsewhere,
-        "of one's own packages and notebooks, not all that they use was on record",
-    ),
+    Change("contents of data", _reads, "which contents their data files had was not on record"),
+    Change("sources of one's own", _from_elsewhere, "of one's own packages and notebooks, not all that they use was on record"),
     Change(
         "FeSEM's centres",
         lambda config: config["method"]["name"] == "fesem",
@@ -165,11 +160,7 @@ CHANGES: tuple[Change, ...] = (
         lambda config: config["data"].get("test") == "global" and (config["data"].get("clients") or 0) >= 20_000,
         "with more than 2³¹ test samples in all, of clients that share a test set, the mean loss was wrong",
     ),
-    Change(
-        "sums of very much traffic",
-        _sends_very_much,
-        "bytes_up and bytes_down were wrong from 2³¹ models on",
-    ),
+    Change("sums of very much traffic", _sends_very_much, "bytes_up and bytes_down were wrong from 2³¹ models on"),
     Change(
         "shares of the clients that train",
         lambda config: may_have_test_only_clients(config) and _takes_a_share(config),
@@ -194,7 +185,7 @@ CHANGES: tuple[Change, ...] = (
     ),
     Change(
         "CFL-MGD's one vector",
-        _sends_one_gradient_touched,
+        _changes_one_gradient_in_transit,
         "of option I two vectors were compressed, clipped or lied about where one is sent; now the step follows from the buffer",
     ),
     Change(
@@ -217,9 +208,7 @@ CHANGES: tuple[Change, ...] = (
     ),
     Change(
         "models to choose from",
-        lambda config: (
-            config["method"]["name"] in ("cfl_sattler", "fl_hc", "pacfl") and config["data"].get("arrive") is not None
-        ),
+        lambda config: config["method"]["name"] in ("cfl_sattler", "fl_hc", "pacfl") and config["data"].get("arrive") is not None,
         "bytes_down lacked the models of all clusters that a client gets that comes late and joins the one with the least loss",
     ),
     Change(
@@ -238,13 +227,14 @@ def changes_of(config: Config) -> tuple[str, ...]:
 
 
 def missing(config: Config, made_with: Collection[str]) -> list[Change]:
-    """The changes that concern a record of this configuration and were not made yet when it was computed; `made_with`: the
-    record's own `changes`."""
+    """The changes that concern a record of this configuration and came after it was computed. `made_with`: the `changes` that are
+    listed in the record."""
     return [change for change in CHANGES if change.name not in made_with and _concerned(change, config)]
 
 
 def _concerned(change: Change, config: Config) -> bool:
-    """Of a record, whose configuration may lack what a resolved one has: what does not say that it is concerned is not."""
+    """Whether the change concerns a record. Its configuration may lack options of today; if it lacks one that the change depends
+    on, the change does not concern it."""
     try:
         return change.concerns(config)
     except (KeyError, TypeError, AttributeError):

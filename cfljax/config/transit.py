@@ -1,5 +1,5 @@
-"""The tables `train.privacy`, `compress`, `attack` and `robust`: what happens to participants' updates on their way into the
-clusters' models. They mean the same for every method."""
+"""The tables `train.privacy`, `compress`, `attack` and `robust`: from what a spec writes to checked options. They say what happens
+to updates in transit from the participants into the clusters' models, and mean the same for every method."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ import math
 from typing import Any, ClassVar, NamedTuple
 
 from cfljax.errors import SpecError
-from cfljax.registry.options import check, option, show
+from cfljax.registry.options import Value, check, option, show
 
 INSTALL = 'pip install "cfljax[privacy]"'
 
 
 @dataclasses.dataclass(frozen=True)
 class Privacy:
-    """The table `train.privacy`: differential privacy of clients, with a server that is trusted."""
+    """The table `train.privacy`: differential privacy of clients, with a trusted server."""
 
     clip: float = option(help="no update is longer than this (l2 norm)", above=0, traced=True)
     noise: float = option(0.0, "deviation of the noise on a sum, over clip · the largest weight in it", low=0, traced=True)
-    delta: float = option(1e-5, "ε is told for this δ", above=0, high=0.5)
+    delta: float = option(1e-5, "ε is computed for this δ", above=0, high=0.5)
 
     def check(self, where: str) -> None:
-        """An ε that nothing could compute; raises SpecError."""
+        """Raise a SpecError if the package that computes ε is not installed."""
         if self.noise > 0 and importlib.util.find_spec("dp_accounting") is None:
-            raise SpecError(f"{where}.noise = {self.noise}: the ε it gives is computed by dp-accounting: {INSTALL}")
+            raise SpecError(f"{where}.noise = {self.noise}: its ε is computed by dp-accounting, which is not installed: {INSTALL}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """A table whose options belong to some of its names: an option of another name is None."""
+    """A table with a name that decides which options it has; the options of other names are None."""
 
-    OWNERS: ClassVar[dict[str, tuple[Any, tuple[str, ...]]]] = {}
+    OWNERS: ClassVar[dict[str, tuple[Value, tuple[str, ...]]]] = {}
     """Name of an option → its default, and the names that have it."""
     name: str
 
@@ -42,7 +42,7 @@ class Named:
                 object.__setattr__(self, name, default)
 
     def check(self, where: str) -> None:
-        """Options of another name; raises SpecError."""
+        """Raise a SpecError for an option that belongs to another name."""
         for key, (_, owners) in self.OWNERS.items():
             if (value := getattr(self, key)) is not None and self.name not in owners:
                 names = " or ".join(f'"{owner}"' for owner in owners)
@@ -51,7 +51,7 @@ class Named:
 
 @dataclasses.dataclass(frozen=True)
 class Compress(Named):
-    """The table `train.compress`: what an update is sent as."""
+    """The table `train.compress`: the form in which an update is sent."""
 
     OWNERS = {"keep": (0.01, ("topk",)), "rounding": ("stochastic", ("int8",))}
     name: str = option(help="how", choices=("topk", "int8", "sign"))
@@ -61,7 +61,7 @@ class Compress(Named):
     )
 
     def bytes(self, d: int) -> int:
-        """Bytes of a vector of d numbers on its way."""
+        """Bytes that a compressed vector of d numbers takes."""
         if self.name == "topk":
             return 8 * kept(self.keep, d)  # a number and its place
         return 4 + (d if self.name == "int8" else -(-d // 8))
@@ -69,13 +69,13 @@ class Compress(Named):
 
 @dataclasses.dataclass(frozen=True)
 class Attack(Named):
-    """The table `train.attack`: clients that lie."""
+    """The table `train.attack`: clients that send false updates."""
 
     OWNERS = {"factor": (1.0, ("sign_flip", "noise"))}
     name: str = option(help="what they do", choices=("sign_flip", "noise", "label_flip"))
     share: float = option(help="the share of the clients", low=0, high=1, traced=True)
-    factor: float | None = option(None, "length of the lie over that of the true update (1.0)", low=0, traced=True)
-    seed: int = option(0, "which clients: the same for all methods and seeds", low=0, high=2**31 - 1)
+    factor: float | None = option(None, "length of the false update over that of the true one (1.0)", low=0, traced=True)
+    seed: int = option(0, "seed that decides which clients attack, for all methods and seeds alike", low=0, high=2**31 - 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,15 +90,15 @@ class Robust(Named):
     liars: float | None = option(None, "krum: the share of members that it guards against (0.2)", low=0, traced=True)
 
     def check(self, where: str) -> None:
-        """Shares that leave nobody; raises SpecError."""
+        """Raise a SpecError for a share that leaves no member."""
         super().check(where)
         for name in ("trim", "liars"):
             if (value := getattr(self, name)) is not None and not value < 0.5:
                 raise SpecError(f"{where}.{name} = {value}: must be less than 0.5")
 
 
-class Touches(NamedTuple):
-    """What a run says about updates; None: nothing."""
+class Transit(NamedTuple):
+    """What happens to a run's updates in transit; None where nothing of the kind does."""
 
     privacy: Privacy | None
     compress: Compress | None
@@ -107,19 +107,20 @@ class Touches(NamedTuple):
 
 
 NOTHING = ("none", "mean")
-"""Words for leaving a table out: in a list of values."""
-KINDS = {"privacy": Privacy, "compress": Compress, "attack": Attack, "robust": Robust}
+"""Words that mean the same as leaving the table out. They are for lists of values."""
+KINDS: dict[str, type[Any]] = {"privacy": Privacy, "compress": Compress, "attack": Attack, "robust": Robust}
 
 
-def read(value: Any, name: str) -> Any:
-    """The checked table `train.<name>`; a name stands for a table with nothing else, "none" (of `robust` also "mean") for none."""
+def read(value: Value, name: str) -> Any:
+    """The checked options of the table `train.<name>`. A word stands for a table with that name and nothing else; "none" (for
+    `robust` also "mean") and None stand for no table."""
     if value in (None, *NOTHING):
         return None
-    if dataclasses.is_dataclass(value):
+    if isinstance(value, tuple(KINDS.values())):
         return value
     return check(KINDS[name], {"name": value} if isinstance(value, str) else dict(value), f"train.{name}")
 
 
 def kept(share: float | None, d: int) -> int:
-    """How many of d numbers that share is."""
+    """How many of d numbers are sent if that share of them is: at least one."""
     return min(d, max(1, math.ceil((share or 0.0) * d - 1e-6)))
