@@ -37,7 +37,7 @@ def _counts(federation: Any, part: str, count: Any) -> Any:
 
 
 def _clients(number: int) -> Callable[[Any], Any]:
-    from drills.play import random_federation
+    from drills.rounds import random_federation
 
     return lambda _: random_federation(np.random.default_rng(7), number)
 
@@ -79,7 +79,7 @@ FORMS: dict[str, Callable[[Any], Any]] = {
 def drill(tally: Tally, count: int, seed: int) -> None:
     """Every form with every method, at most `count` of them, beginning with method number `seed`."""
     from cfljax.methods import METHODS
-    from drills.play import random_federation
+    from drills.rounds import random_federation
 
     base = random_federation(np.random.default_rng(seed))
     pairs = [(name, form) for name in METHODS for form in FORMS]
@@ -91,11 +91,12 @@ def drill(tally: Tally, count: int, seed: int) -> None:
 
 def _problems(tally: Tally, name: str, federation: Any) -> list[str]:
     from cfljax.errors import CfljaxError
-    from drills.play import play
+    from drills.rounds import play
 
-    table = {"clusters": 4} if "clusters" in _options(name) else {}
+    four = {"clusters": 4} if "clusters" in play.options(name) else {}
+    everybody = {"participants": 9} if name in play.EVERYBODY else {}
     try:
-        (output,) = play(name, federation, rounds=4, seeds=[1], table=table, participants=9 if name == "cfl_sattler" else 5)
+        (output,) = play.on_nine(name, federation=federation, seeds=[1], **everybody, **four)
     except CfljaxError as error:
         tally.count("a one-line error")
         return ["an error of several lines"] if "\n" in str(error) else []
@@ -113,12 +114,6 @@ def _problems(tally: Tally, name: str, federation: Any) -> list[str]:
     problems += [] if not tested or np.isfinite(output.history["accuracy"]).all() else ["accuracy that is not finite"]
     problems += [] if tested or np.isnan(output.history["accuracy"]).all() else ["an accuracy without test samples"]
     return problems
-
-
-def _options(name: str) -> dict[str, Any]:
-    from cfljax.methods import METHODS
-
-    return METHODS.entry(name).options.__dataclass_fields__
 
 
 if __name__ == "__main__":

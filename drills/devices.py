@@ -23,13 +23,13 @@ def drill(tally: Tally, count: int, seed: int) -> None:
     import jax
 
     from cfljax.methods import METHODS
-    from drills.play import play
+    from drills.rounds import ten_rounds
 
     mesh = jax.make_mesh((8,), ("clients",), axis_types=(jax.sharding.AxisType.Auto,))
     names = list(METHODS)
     for number in tally.trials(min(count, len(names))):
         name = names[(number + seed) % len(names)]
-        one, eight = (play(name, rounds=3, seeds=[1], **more)[0] for more in ({}, {"mesh": mesh}))
+        one, eight = (ten_rounds(name, rounds=3, seeds=[1], **more)[0] for more in ({}, {"mesh": mesh}))
         apart = float(np.max(np.abs(one.models - eight.models)))
         tally.most("weights apart", apart)
         tally.count("the same bits" if apart == 0 else "other bits")

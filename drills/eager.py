@@ -18,20 +18,15 @@ def drill(tally: Tally, count: int, seed: int) -> None:
     import jax
 
     from cfljax.methods import METHODS
-    from tests.methods import contract
-    from tests.methods.rounds import models_of, run
+    from tests import play
 
     for number in tally.trials(min(count, len(list(METHODS)))):
         name = list(METHODS)[(number + seed) % len(list(METHODS))]
-        options = dict(contract.OPTIONS.get(name, {}))
-        if "clusters" in METHODS.entry(name).options.__dataclass_fields__:
-            options.setdefault("clusters", 2)
-        federation = jax.device_put(contract.host_federation())
-        arguments = {"rounds": 2, "seed": seed, **options}
-        states, _, method = run(name, federation, **arguments)
-        models, labels = models_of(method, states)
+        federation, options = jax.device_put(play.nine_clients()), play.options(name)
+        states, _, method = play.rounds(name, federation, 2, seed=seed, **options)
+        models, labels = play.models_of(method, states)
         with jax.disable_jit():
-            others, other_labels = models_of(method, run(name, federation, **arguments)[0])
+            others, other_labels = play.models_of(method, play.rounds(name, federation, 2, seed=seed, **options).states)
         apart = float(np.max(np.abs(models - others)))
         tally.most("weights apart", apart)
         problems = [] if np.array_equal(labels, other_labels) else ["other labels"]

@@ -8,6 +8,7 @@ writes again.json, chunks.json, diverging.json, broken_client.json and alone.jso
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
@@ -59,7 +60,7 @@ def in_parts(name: str, rounds: int, seed: int, folder: Path) -> object:
     """The run in chunks, each in a call of its own that begins with what the one before has written to the disk."""
     from cfljax.launch.keeper import from_arrays, to_arrays
     from cfljax.store import Store
-    from drills.play import play
+    from drills.rounds import ten_rounds
 
     store = Store(folder)
 
@@ -70,14 +71,14 @@ def in_parts(name: str, rounds: int, seed: int, folder: Path) -> object:
     resume = None
     while True:
         try:
-            return play(name, seeds=[seed], chunk_rounds=rounds, resume=resume, checkpoint=keep)[0]
+            return ten_rounds(name, seeds=[seed], chunk_rounds=rounds, resume=resume, checkpoint=keep)[0]
         except Stop:
             resume = from_arrays(*store.load_checkpoint(name))
 
 
 def chunks(tally: Tally, name: str, seed: int, whole: Any) -> None:
     """Figure 10."""
-    from drills.play import unlike
+    from tests.play import unlike
 
     with tempfile.TemporaryDirectory(prefix="cfljax-drill-") as place:
         for rounds in (1, 2, 5, 10):
@@ -87,13 +88,14 @@ def chunks(tally: Tally, name: str, seed: int, whole: Any) -> None:
 
 def diverging(tally: Tally, name: str, seed: int) -> None:
     """Figure 11."""
-    from drills.play import play, unlike
+    from drills.rounds import ten_rounds
+    from tests.play import unlike
 
     seeds = [seed + i for i in range(WIDE)]
-    good = play(name, hypers=({},) * WIDE, seeds=seeds)
+    good = ten_rounds(name, hypers=({},) * WIDE, seeds=seeds)
     for lr in (float("nan"), 1e30):
         at = (seed + 3) % WIDE
-        mixed = play(name, hypers=tuple({"lr": lr} if i == at else {} for i in range(WIDE)), seeds=seeds)
+        mixed = ten_rounds(name, hypers=tuple({"lr": lr} if i == at else {} for i in range(WIDE)), seeds=seeds)
         problems = [f"run {i}: {field}" for i in range(WIDE) if i != at for field in unlike(good[i], mixed[i])]
         problems += [] if mixed[at].diverged_at >= 0 else ["diverged_at is not recorded"]
         tally.check([f"{name}, lr {lr}: {p}" for p in problems])
@@ -102,22 +104,18 @@ def diverging(tally: Tally, name: str, seed: int) -> None:
 def broken_client(tally: Tally, name: str, seed: int) -> None:
     """Figure 12. `local` sends no updates that could be broken on their way."""
     from cfljax.local.send import Sending, exact_share, liars
-    from drills.play import play
-    from tests import toy
-    from tests.methods import contract
+    from drills.rounds import ten_rounds
+    from tests import play, toy
 
-    federation = contract.host_federation()
+    federation = play.nine_clients()
     for value in (np.nan, np.inf):
         client = (seed + (0 if np.isnan(value) else 4)) % 9
-        x = np.array(federation.pool.x)
-        start, count = int(federation.train.start[client]), int(federation.train.count[client])
-        x[np.asarray(federation.train.rows)[start : start + count]] = value
-        (output,) = play(name, toy.replace(federation, pool=federation.pool._replace(x=x)), seeds=[seed])
+        (output,) = ten_rounds(name, federation=toy.broken(federation, client, value=value), seeds=[seed])
         tally.check([f"{name}, data of client {client} {value}: {p}" for p in _spread(output, client)])
     for value in (np.nan, np.inf) if name != "local" else ():
         sending, numbers = Sending(attack="sign_flip", seed=seed), {"attack.share": 1 / 9, "attack.factor": value}
         (client,) = np.flatnonzero(liars(sending, exact_share(sending, numbers, federation), federation))
-        (output,) = play(name, hypers=(numbers,), seeds=[seed], sending=sending)
+        (output,) = ten_rounds(name, hypers=(numbers,), seeds=[seed], work={"sending": sending})
         tally.check([f"{name}, updates of client {client} {value}: {p}" for p in _spread(output, client)])
 
 
@@ -133,10 +131,11 @@ def _spread(output: Any, client: int) -> list[str]:
 
 def alone(tally: Tally, name: str, seed: int, whole: Any) -> None:
     """Figure 16, without `jax.disable_jit` (see eager.py)."""
-    from drills.play import play
+    from drills.rounds import ten_rounds
 
-    batch = play(name, hypers=({},) * WIDE, seeds=[seed + i for i in range(WIDE)])
-    side_by_side = play(name, hypers=({},) * 3, seeds=[seed, seed + 1, seed + 2], sequential=False)
+    batch = ten_rounds(name, hypers=({},) * WIDE, seeds=[seed + i for i in range(WIDE)])
+    numbers, seeds = ({},) * 3, [seed, seed + 1, seed + 2]
+    side_by_side = ten_rounds(name, numbers, seeds, work={"sequential": False})
     for what, other in (("in a batch of 8", batch[0]), ("side by side", side_by_side[0])):
         rounds = slice(0, 4)  # labels are promised for three rounds: near-ties may flip, and training amplifies them
         problems = [] if np.array_equal(whole.labels[rounds], other.labels[rounds]) else ["other labels in three rounds"]
@@ -148,6 +147,16 @@ def alone(tally: Tally, name: str, seed: int, whole: Any) -> None:
         gap = float(np.max(np.abs(whole.history["accuracy"] - other.history["accuracy"])))
         tally.most(f"{what}: accuracy apart", gap)
         tally.check([f"{name}, {what}: {p}" for p in problems])
+
+
+def digest(output: Any) -> str:
+    """A checksum of all bits of an output but its timings."""
+    from tests.play import fields
+
+    total = hashlib.sha256()
+    for name, value in sorted(fields(output).items()):
+        total.update(f"{name}{value.dtype}{value.shape}".encode() + value.tobytes())
+    return total.hexdigest()
 
 
 def again(tally: Tally, found: dict[str, str], seed: int) -> None:
@@ -162,7 +171,7 @@ def again(tally: Tally, found: dict[str, str], seed: int) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The command."""
     from cfljax.methods import METHODS
-    from drills.play import digest, play
+    from drills.rounds import ten_rounds
 
     made = argparse.ArgumentParser("python -m drills.methods", description=__doc__)
     made.add_argument("--methods", default=",".join(METHODS), help="names, divided by commas")
@@ -174,11 +183,11 @@ def main(arguments: list[str] | None = None) -> int:
     flags = made.parse_args(arguments)
     names = flags.methods.split(",")
     if flags.digests:
-        print(json.dumps({name: digest(play(name, seeds=[flags.seed])[0]) for name in names}))
+        print(json.dumps({name: digest(ten_rounds(name, seeds=[flags.seed])[0]) for name in names}))
         return 0
     tallies, begin, digests = {figure: Tally() for figure in FIGURES}, time.perf_counter(), {}
     for name in names:
-        (whole,) = play(name, seeds=[flags.seed])
+        (whole,) = ten_rounds(name, seeds=[flags.seed])
         digests[name] = digest(whole)
         for figure, drill in (("chunks", chunks), ("diverging", diverging), ("broken_client", broken_client), ("alone", alone)):
             try:

@@ -16,13 +16,13 @@ METHODS = ("ifca", "fesem", "fedavg", "cfl_mgd")
 
 def drill(tally: Tally, count: int, seed: int) -> None:
     """Random federations in random orders."""
-    from drills.play import play, random_federation
+    from drills.rounds import play, random_federation
 
     for number in tally.trials(count):
         rng = np.random.default_rng([seed, number])
         federation = random_federation(rng)
         order, method = rng.permutation(9), METHODS[number % len(METHODS)]
-        a, b = (play(method, f, rounds=3, seeds=[number])[0] for f in (federation, federation.take(order)))
+        a, b = (play.on_nine(method, federation=f, rounds=3, seeds=[number])[0] for f in (federation, federation.take(order)))
         apart = float(np.max(np.abs(a.models - b.models)))
         tally.most("weights apart", apart)
         problems = [] if np.array_equal(a.labels[:, order], b.labels) else ["labels do not move along"]

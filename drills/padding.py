@@ -22,22 +22,23 @@ ROUNDS = 3
 
 def drill(tally: Tally, count: int, seed: int) -> None:
     """Random federations; each is padded in every way."""
-    from drills.play import play, random_federation, spoilt, unlike
+    from drills.rounds import padded_with_nan, play, random_federation
 
     for number in tally.trials(count):
         rng = np.random.default_rng([seed, number])
         federation = random_federation(rng, int(rng.integers(2, 10)))
         method = ("ifca", "fedavg")[number % 2]
-        wide, spare = spoilt(federation, 4, 0, rng), spoilt(federation, 0, 3, rng)
-        shape = {"rounds": ROUNDS, "seeds": [number]}
-        plain, padded = (play(method, f, **shape)[0] for f in (federation, wide))
-        tally.check([f"{number}, {method}, mini-batches, extra samples: {field}" for field in unlike(plain, padded)])
-        full, padded = (play(method, f, batch="full", **shape)[0] for f in (federation, wide))
+        wide, spare = padded_with_nan(federation, 4, 0, rng), padded_with_nan(federation, 0, 3, rng)
+        shape, full_batch = {"rounds": ROUNDS, "seeds": [number]}, {"batch": "full"}
+        plain, padded = (play.on_nine(method, federation=f, **shape)[0] for f in (federation, wide))
+        tally.check([f"{number}, {method}, mini-batches, extra samples: {field}" for field in play.unlike(plain, padded)])
+        full, padded = (play.on_nine(method, federation=f, work=full_batch, **shape)[0] for f in (federation, wide))
         tally.check(_apart(tally, f"{number}, {method}, full batch, extra samples", full, padded))
-        tally.check(_apart(tally, f"{number}, {method}, dummy clients", plain, play(method, spare, **shape)[0]))
-        everybody, more = play(method, federation, participants=9, **shape)[0], play(method, spare, participants=12, **shape)[0]
+        tally.check(_apart(tally, f"{number}, {method}, dummy clients", plain, play.on_nine(method, federation=spare, **shape)[0]))
+        both = ((federation, 9), (spare, 12))
+        everybody, more = (play.on_nine(method, federation=f, participants=n, **shape)[0] for f, n in both)
         tally.check(_apart(tally, f"{number}, {method}, spare participants", everybody, more))
-        few, many = (play("cfl_sattler", federation, table={"max_clusters": k}, **shape)[0] for k in (4, 7))
+        few, many = (play.on_nine("cfl_sattler", federation=federation, participants=9, max_clusters=k, **shape)[0] for k in (4, 7))
         tally.check(_apart(tally, f"{number}, cfl_sattler, spare clusters", few, many))
 
 

@@ -1,15 +1,18 @@
 """Small federations and models for tests."""
 
 import dataclasses
+import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from cfljax import data, models
+from cfljax import data, keys, models
 from cfljax.federation import PARTITIONS
 from cfljax.federation.pack import pack
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
+from cfljax.methods.shared.common import first_model
 from cfljax.types import Federation, LocalStep, Plan
 
 
@@ -22,6 +25,7 @@ def federation(partition="quantity", seed=0, source=None, normalise="none", **op
     return jax.device_put(pack(parts, source, normalise))
 
 
+@functools.cache
 def model(hidden=None, features=6, classes=4):
     name, options = ("mclr", None) if hidden is None else ("mlp", {"hidden": [hidden]})
     return models.build(name, options, (features,), classes)
@@ -36,3 +40,25 @@ def solver(model, epochs=1, steps=None, batch=5, sequential=True, gram=0, stream
 
 def replace(federation, **fields):
     return dataclasses.replace(federation, **fields)
+
+
+def start(seed=0):
+    """f64[d]: the model that a run begins with."""
+    return np.asarray(first_model(keys.root(seed), model()), np.float64)
+
+
+def broken(federation, *clients, value=np.nan):
+    """The same federation, with this value in place of the training samples of these clients, and of others who share them."""
+    x, split = np.array(federation.pool.x), federation.train
+    for client in clients:
+        first = int(split.start[client])
+        x[np.asarray(split.rows)[first : first + int(split.count[client])]] = value
+    return replace(federation, pool=federation.pool._replace(x=jnp.asarray(x)))
+
+
+def identical(federation, client=0):
+    """The same federation, in which everybody has one client's training samples as that client sees them."""
+    split, view = federation.train, federation.view
+    start, count = (jnp.full_like(jnp.asarray(a), a[client]) for a in (split.start, split.count))
+    view = None if view is None else view._replace(of=jnp.full_like(jnp.asarray(view.of), view.of[client]))
+    return replace(federation, train=replace(split, start=start, count=count), view=view)

@@ -19,6 +19,7 @@ from cfljax.registry.options import Table, Value, check, show
 if TYPE_CHECKING:
     from cfljax.data.sources import MakeSource
     from cfljax.federation.common import Partition
+    from cfljax.models import MakeModel
     from cfljax.types import Method
 
 RESERVED = ("name", "label", "train")
@@ -33,7 +34,7 @@ class Known(NamedTuple):
     find: Callable[[str, str | None], object]
     """(name, path): finds a data set's files without reading them, or raises."""
     partitions: Registry[Partition]
-    models: Registry[Callable[..., object]]
+    models: Registry[MakeModel]
     methods: Registry[Callable[..., Method]]
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from cfljax.models.flat import FirstDense, Net, as_model, from_module
+from cfljax.models.flat import FirstDense, MakeModel, Net, as_model, from_module
 from cfljax.registry import Registry
 from cfljax.types import Model
 
-__all__ = ["MODELS", "FirstDense", "Net", "as_model", "build", "from_module"]
+__all__ = ["MODELS", "FirstDense", "MakeModel", "Net", "as_model", "build", "from_module"]
 
-MODELS: Registry[Callable[..., object]] = Registry(
+MODELS: Registry[MakeModel] = Registry(
     "model",
     {
         "mclr": "cfljax.models.dense:MCLR",

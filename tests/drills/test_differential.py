@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cfljax.config import read_spec
-from cfljax.engine import program
+from cfljax.engine import metrics, program
 from cfljax.engine import simulate as simulation
 from cfljax.launch.sweep import Worker
 from cfljax.local import rounds
@@ -68,8 +68,8 @@ def test_plans_that_agree_and_one_that_forgets_a_block(monkeypatch, compiled_ane
     assert plans.problems(table, Random(0), Tally()) == []
     real = rounds._in_blocks
 
-    def forgetful(part, jobs, mix, members, block):
-        return real(part, jobs, mix.at[:, -block:].set(0), members, block)
+    def forgetful(part, jobs, mixing, block):
+        return real(part, jobs, mixing._replace(mix=mixing.mix.at[:, -block:].set(0)), block)
 
     monkeypatch.setattr(rounds, "_in_blocks", forgetful)
     simulation.forget()
@@ -79,7 +79,7 @@ def test_plans_that_agree_and_one_that_forgets_a_block(monkeypatch, compiled_ane
 FAULTS = {
     "a learning rate that decays a round early": (program, "_decayed", lambda real: lambda hyper, t: real(hyper, t + 1), "models"),
     "a client that is not counted": (
-        program.metrics,
+        metrics,
         "fairness",
         lambda real: lambda right, there: real(right, there.at[0].set(0)),
         "accuracy_worst10",

@@ -16,8 +16,7 @@ from cfljax.local import lanes
 from cfljax.local.rounds import Mixing, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.types import Jobs, Plan
-from tests import toy
-from tests.methods import contract
+from tests import play, toy
 
 UNEQUAL = {"name": "blobs", "samples": 30_000, "partition": "quantity", "alpha": 0.3, "clients": 2000}
 EQUAL = {"name": "blobs", "samples": 30_000, "partition": "iid", "clients": 500}
@@ -39,7 +38,7 @@ def choice(*given, in_turn=False, devices=1, **more):
     [("ifca", 2, 0), ("local", 2, 0), ("joint", 2, 3), ("fedgroup", 2, 3), ("cfl_mgd", 0, 2), ("ifca", 3, 4)],
 )
 def test_some_at_a_time_as_one_after_another(name, lanes, stream):
-    (alone,), (some,) = contract.run(name), contract.run(name, plan={"lanes": lanes, "stream": stream})
+    (alone,), (some,) = play.on_nine(name), play.on_nine(name, work={"lanes": lanes, "stream": stream})
     assert np.array_equal(alone.labels, some.labels)
     assert np.abs(alone.models - some.models).max() < 1e-5
     for number in ("accuracy", "train_loss", "discrepancy", "nonfinite"):

@@ -17,8 +17,7 @@ from cfljax.local.rounds import Mixing, train_and_mix
 from cfljax.local.schedule import Work
 from cfljax.local.sizes import LADDER, gram_sizes
 from cfljax.types import Jobs, Plan
-from tests import toy
-from tests.methods import contract
+from tests import play, toy
 
 PULLS = {
     "proximal to another model": ({"mu": 0.5}, True, False),
@@ -132,7 +131,7 @@ def test_the_gram_form_is_for_models_whose_first_layer_it_is_exact_for():
 
 @pytest.mark.parametrize("name", ["fedprox", "ifca", "joint", "cfl_mgd", "fedgroup"])
 def test_participants_in_blocks_as_all_at_once(name):
-    (whole,), (blocks,) = contract.run(name), contract.run(name, plan={"stream": 2})
+    (whole,), (blocks,) = play.on_nine(name), play.on_nine(name, work={"stream": 2})
     assert np.array_equal(whole.labels, blocks.labels)
     assert np.abs(whole.models - blocks.models).max() < 1e-5
     for number in ("accuracy", "train_loss", "discrepancy", "nonfinite"):  # the toy model is shorter than a sketch
@@ -259,11 +258,11 @@ def test_a_measurement_is_plausible():
 
 DEVICES = """
 import jax, numpy as np
-from tests.methods import contract
+from tests import play
 mesh = jax.sharding.Mesh(np.array(jax.devices()), ("clients",))
 assert mesh.size == 3
 for name in ("ifca", "fedgroup"):
-    (one,), (three,), (lanes,) = contract.run(name), contract.run(name, mesh=mesh), contract.run(name, mesh=mesh, plan={"lanes": 2})
+    (one,), (three,), (lanes,) = play.on_nine(name), play.on_nine(name, mesh=mesh), play.on_nine(name, mesh=mesh, work={"lanes": 2})
     for more in (three, lanes):
         assert np.array_equal(one.labels, more.labels), name
         assert np.abs(one.models - more.models).max() < 1e-5, name

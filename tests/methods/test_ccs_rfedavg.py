@@ -7,13 +7,10 @@ import numpy as np
 import pytest
 
 from cfljax.config import Train
-from cfljax.engine.program import Settings
-from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.methods.ccs_rfedavg import class_counts
-from tests import toy
-from tests.methods.play import broken, identical, play, start
+from tests import play, toy
 from tests.reference import ccs_rfedavg as reference
 from tests.reference import plain
 
@@ -27,12 +24,12 @@ def federation():
 
 
 def run(federation_=None, theta=0.1, l_star=0.05, **options):
-    hyper = {"theta": theta, "l_star": l_star}
-    return play("ccs_rfedavg", federation_ or federation(), hyper, ROUNDS, PARTICIPANTS, SEED, **options)
+    numbers = {"theta": theta, "l_star": l_star}
+    return play.rounds("ccs_rfedavg", federation_ or federation(), ROUNDS, PARTICIPANTS, SEED, **numbers, **options)
 
 
 def want(federation_=None, rounds=ROUNDS, **options):
-    return reference.run(NET, federation_ or federation(), start(SEED), SEED, rounds, PARTICIPANTS, **options)
+    return reference.run(NET, federation_ or federation(), toy.start(SEED), SEED, rounds, PARTICIPANTS, **options)
 
 
 def check(out, expected):
@@ -76,7 +73,7 @@ def test_optimal_weights_are_no_worse_than_those_of_a_generic_solver():
 @pytest.mark.parametrize("weights", ["rfedavg", "fedavg"])
 def test_updates_in_place_of_gradients_follow_the_plain_program(weights):
     check(
-        run(local="update", weights=weights, work=(("epochs", 2),)),
+        run(local="update", weights=weights, work={"epochs": 2}),
         want(local="update", weights=weights, epochs=2, batch=5),
     )
 
@@ -92,7 +89,7 @@ def test_kmeans_with_a_cluster_per_participant_weighs_each_by_itself():
 
 
 def test_identical_participants_are_one_cluster_and_take_the_step_of_one():
-    out, w = run(identical(federation())), start(SEED)
+    out, w = run(toy.identical(federation())), toy.start(SEED)
     for _ in range(ROUNDS):
         w = w - 0.1 * NET.gradient(w, *plain.Clients(federation()).train[0])
     assert all(info.diag["clusters"] == 1 for info in out.infos)
@@ -100,7 +97,7 @@ def test_identical_participants_are_one_cluster_and_take_the_step_of_one():
 
 
 def test_a_broken_client_is_left_out_and_counted():
-    out = run(broken(federation(), 2))
+    out = run(toy.broken(federation(), 2))
     there = [np.flatnonzero(plain.cohort(SEED, t, np.arange(9), PARTICIPANTS) == 2) for t in range(ROUNDS)]
     assert any(len(at) for at in there)
     for t, at in enumerate(there):
@@ -121,11 +118,8 @@ def test_class_counts_are_of_the_labels_that_clients_see():
 
 
 def test_the_host_warns_when_the_target_is_reached_at_the_start():
-    config, model = METHODS.check("ccs_rfedavg", {}, "method"), toy.model()
-    method = METHODS.entry("ccs_rfedavg").make(config, model, toy.solver(model))
-    hyper = {"lr": 0.1, "theta": 0.1, "l_star": 50.0}
     with pytest.warns(UserWarning, match="l_star"):
-        out = simulate(method, model, federation(), Settings(1, PARTICIPANTS, evaluations=1), [SEED], [hyper])[0]
+        (out,) = play.batch("ccs_rfedavg", federation(), 1, PARTICIPANTS, [SEED], theta=0.1, l_star=50.0)
     assert out.diag["loss_start"] < 50 and abs(out.diag["epsilon"][-1]) < 1e-6
     assert len(out.history["accuracy"]) == 2
 

@@ -1,18 +1,16 @@
-import dataclasses
 from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cfljax.engine import simulate
-from cfljax.engine.program import Settings
+from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from cfljax.methods.shared.choice import halves
 from cfljax.types import Cohort
-from tests.methods import rounds
+from tests import play, toy
 from tests.methods.test_ifca import close, federation
 from tests.reference import plain
 from tests.reference.cfl_mgd import cfl_mgd
@@ -31,7 +29,7 @@ WORK = {"epochs": 2, "batch": 5}
 def test_agrees_with_a_plain_loop_over_clients(case):
     options = DEFAULTS | CASES[case]
     for seed, beta in ((0, 0.9), (1, 0.5)):  # one program
-        states, _, method = rounds.run("cfl_mgd", federation(), 4, 5, seed, work=WORK, clusters=3, beta=beta, **options)
+        states, _, method = play.rounds("cfl_mgd", federation(), 4, 5, seed, work=WORK, clusters=3, beta=beta, **options)
         net, clients = plain.Net(6, 4), plain.Clients(federation())
         wanted = cfl_mgd(net, clients, states[0].models, seed, 4, 5, 0.1, beta, WORK, **options)
         close(states, method, [w[:2] for w in wanted])
@@ -42,9 +40,9 @@ def test_agrees_with_a_plain_loop_over_clients(case):
 @pytest.mark.parametrize("aggregate", ["model", "gradient"])
 def test_without_momentum_it_is_ifca(aggregate):
     options = DEFAULTS | {"aggregate": aggregate}
-    states, _, method = rounds.run("cfl_mgd", federation(), work=WORK, clusters=3, beta=0.0, **options)
-    theirs, _, ifca = rounds.run("ifca", federation(), work=WORK, clusters=3, aggregate=aggregate)
-    a, b = rounds.models_of(method, states), rounds.models_of(ifca, theirs)
+    states, _, method = play.rounds("cfl_mgd", federation(), work=WORK, clusters=3, beta=0.0, **options)
+    theirs, _, ifca = play.rounds("ifca", federation(), work=WORK, clusters=3, aggregate=aggregate)
+    a, b = play.models_of(method, states), play.models_of(ifca, theirs)
     np.testing.assert_array_equal(a[1], b[1])
     np.testing.assert_allclose(a[0], b[0], rtol=0, atol=2e-7)
 
@@ -52,7 +50,7 @@ def test_without_momentum_it_is_ifca(aggregate):
 def test_the_buffer_goes_down_and_up_too():
     for aggregate, up in (("model", 2), ("gradient", 1)):
         options = DEFAULTS | {"aggregate": aggregate}
-        _, infos, _ = rounds.run("cfl_mgd", federation(), 1, work=WORK, clusters=3, **options)
+        _, infos, _ = play.rounds("cfl_mgd", federation(), 1, work=WORK, clusters=3, **options)
         assert [int(n) for n in infos[0].traffic] == [4 * 5, up * 5, 0, 0]
 
 
@@ -68,7 +66,7 @@ def test_of_option_one_a_single_vector_arrives(way):
     """So a cluster moves by −η times its new buffer (eq. 5), whatever becomes of that vector on its way."""
     sending, hyper = TOUCHED[way]
     options = DEFAULTS | {"aggregate": "gradient", "divisor": "members"}
-    states, *_ = rounds.run("cfl_mgd", federation(), work=WORK | {"sending": sending}, hyper=hyper, clusters=2, **options)
+    states, *_ = play.rounds("cfl_mgd", federation(), work=WORK | {"sending": sending}, hyper=hyper, clusters=2, **options)
     moved = 0
     for before, after in zip(states, states[1:], strict=False):
         step = after.models - before.models
@@ -79,7 +77,7 @@ def test_of_option_one_a_single_vector_arrives(way):
 
 
 def test_a_cluster_without_participants_keeps_its_model_and_buffer():
-    states, _, _ = rounds.run("cfl_mgd", federation(), work=WORK, clusters=3, **DEFAULTS)
+    states, _, _ = play.rounds("cfl_mgd", federation(), work=WORK, clusters=3, **DEFAULTS)
     empty = 0
     for before, after in zip(states[1:-1], states[2:], strict=True):
         for k in range(3):
@@ -90,12 +88,9 @@ def test_a_cluster_without_participants_keeps_its_model_and_buffer():
 
 
 def test_a_broken_client_breaks_no_buffer():
-    whole = federation()
-    start, count = int(whole.train.start[2]), int(whole.train.count[2])
-    mine = np.asarray(whole.train.rows)[start : start + count]
-    broken = dataclasses.replace(whole, pool=whole.pool._replace(x=jnp.asarray(whole.pool.x).at[mine].set(jnp.nan)))
+    broken = toy.broken(federation(), 2)
     for aggregate in ("model", "gradient"):
-        states, infos, _ = rounds.run("cfl_mgd", broken, work=WORK, clusters=3, **DEFAULTS | {"aggregate": aggregate})
+        states, infos, _ = play.rounds("cfl_mgd", broken, work=WORK, clusters=3, **DEFAULTS | {"aggregate": aggregate})
         assert sum(int(info.nonfinite) for info in infos) > 0
         assert np.isfinite(states[-1].models).all() and np.isfinite(states[-1].velocity).all()
 
@@ -103,7 +98,7 @@ def test_a_broken_client_breaks_no_buffer():
 def test_resampling_deals_every_sample_once():
     eight = federation()
     present = Cohort(jnp.array([6, 1, 3]), jnp.array([True, True, False]), jnp.ones(3), jnp.int32(0))
-    first, second = (h.train for h in halves(rounds.keys.root(5), eight, present, True))
+    first, second = (h.train for h in halves(keys.root(5), eight, present, True))
     for c in (6, 1):
         parts = [np.asarray(h.rows)[int(h.start[c]) : int(h.start[c]) + int(h.count[c])] for h in (first, second)]
         begin, n = int(eight.train.start[c]), int(eight.train.count[c])
@@ -113,11 +108,9 @@ def test_resampling_deals_every_sample_once():
 
 
 def test_it_runs_in_the_engine():
-    _, model, method, *_ = rounds.prepared("cfl_mgd", WORK, clusters=3, **DEFAULTS)
-    settings = Settings(rounds=2, participants=2, evaluations=2)
-    (out,) = simulate.simulate(method, model, federation(), settings, [0], [{"lr": 0.1, "beta": 0.9}])
+    (out,) = play.batch("cfl_mgd", federation(), 2, 2, work=WORK, clusters=3, beta=0.9, **DEFAULTS)
     assert out.history["scored"][-1] == 8 and (out.labels[-1] < 0).any()
-    assert out.history["bytes_up"][-1] == 2 * 2 * 2 * 4 * model.size
+    assert out.history["bytes_up"][-1] == 2 * 2 * 2 * 4 * toy.model().size
 
 
 def test_another_momentum_or_optimiser_is_refused():

@@ -1,6 +1,7 @@
 """What every method of the registry must keep to; a method added later is under it without a line here."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -9,17 +10,35 @@ import pytest
 from cfljax.engine import simulate as simulation
 from cfljax.engine.program import Settings, make_program
 from cfljax.methods import METHODS
-from cfljax.registry.options import static, traced
-from tests import toy
-from tests.methods import contract
-from tests.methods.contract import ROUNDS, model, run, same_bits
+from cfljax.registry.options import traced
+from tests import play, toy
 from tests.padding import pad
+from tests.play import ROUNDS, on_nine, unlike
 
 NAMES = list(METHODS)
 NOT_FIXED_WITHOUT_STEPS = {
     "joint": "in each round with an empty cluster random devices are put elsewhere",
 }
 every_method = pytest.mark.parametrize("name", NAMES)
+RUNS = ({}, {}, {})
+"""All tests play three runs, so that a method's program is compiled once for most of them."""
+
+
+@functools.cache
+def three(name):
+    return on_nine(name, RUNS)
+
+
+@functools.cache
+def alone_and_padded(name, seed):
+    """A run that has a program of its own, among twelve clients of which three are dummies, with samples that nobody holds."""
+    padded = pad(play.nine_clients(), clients=3, samples=4, rng=np.random.default_rng(1))
+    return on_nine(name, seeds=[seed], federation=padded)[0]
+
+
+def models_of_nine(padded):
+    """The models of a padded run without those of dummies, where each client has its own."""
+    return padded.models[:9] if len(padded.models) == 12 else padded.models
 
 
 @every_method
@@ -32,7 +51,7 @@ def test_summary_and_docs_exist(name):
 
 @every_method
 def test_history_is_complete_and_finite(name):
-    (output,) = run(name)
+    output = three(name)[0]
     assert output.history["round"].tolist() == list(range(ROUNDS + 1))
     for quantity in ("accuracy", "loss", "accuracy_worst10", "bytes_up", "bytes_down", "clusters"):
         assert np.isfinite(output.history[quantity]).all(), quantity
@@ -44,19 +63,18 @@ def test_history_is_complete_and_finite(name):
 
 @every_method
 def test_it_learns(name):
-    (output,) = run(name)
+    output = three(name)[0]
     assert output.history["loss"][-1] < output.history["loss"][0]
 
 
 @every_method
 def test_state_types_are_constant_and_nothing_calls_the_host(name):
-    config = contract.options(name)
-    method = METHODS.entry(name).make(static(config), model(), toy.solver(model()))
-    federation = jax.device_put(contract.host_federation())
+    config, model, method, *_ = play.prepared(name, **play.options(name))
+    federation = jax.device_put(play.nine_clients())
     hyper = {k: np.float32(v) for k, v in ({"lr": 0.1} | traced(config)).items()}
     key = simulation.keys.root(0)
     setup = simulation._setups(method, federation, key[None], [hyper])
-    program = make_program(method, model(), Settings(3, 5, evaluations=4))
+    program = make_program(method, model, Settings(3, 5, evaluations=4))
     stacked = jax.tree.map(lambda a: np.asarray(a)[None], hyper)
     carry = jax.eval_shape(program.start, key[None], stacked, setup, federation)
     bounds = np.array([0, 3, True], np.int32)
@@ -69,64 +87,58 @@ def test_state_types_are_constant_and_nothing_calls_the_host(name):
 
 @every_method
 def test_chunks_of_any_size_give_the_same_bits_and_compile_once(name):
-    (whole,) = run(name)
+    whole = three(name)
     before = simulation.compilations
-    for rounds in (1, 3):
-        assert same_bits(whole, run(name, chunk_rounds=rounds)[0])
-    assert same_bits(whole, run(name)[0])
+    for rounds in (1, 3, None):
+        assert not any(map(unlike, whole, on_nine(name, RUNS, chunk_rounds=rounds)))
     assert simulation.compilations == before
 
 
 @every_method
 def test_one_diverging_run_leaves_the_others_alone(name):
-    good = run(name, [{}, {}, {}])
-    mixed = run(name, [{}, {"lr": float("nan")}, {}])
-    assert same_bits(good[0], mixed[0]) and same_bits(good[2], mixed[2])
-    assert good[1].diverged_at == -1 and mixed[1].diverged_at >= 0
-    huge = run(name, [{}, {"lr": 1e30}, {}])
-    assert same_bits(good[0], huge[0]) and same_bits(good[2], huge[2])
-    assert huge[1].diverged_at >= 0
+    good = three(name)
+    assert good[1].diverged_at == -1
+    for lr in (float("nan"), 1e30):
+        mixed = on_nine(name, [{}, {"lr": lr}, {}])
+        assert not unlike(good[0], mixed[0]) and not unlike(good[2], mixed[2])
+        assert mixed[1].diverged_at >= 0
 
 
 @every_method
 def test_a_run_alone_is_the_run_in_a_batch(name):
-    batch = run(name, [{}, {}, {}])
-    (alone,) = run(name, seeds=[1])
-    assert np.array_equal(alone.labels, batch[1].labels)
-    assert np.allclose(alone.models, batch[1].models, atol=1e-5)
+    batch, alone = three(name)[1], alone_and_padded(name, 1)
+    assert np.array_equal(alone.labels[:, :9], batch.labels)
+    assert np.allclose(models_of_nine(alone), batch.models, atol=1e-5)
 
 
 @every_method
 def test_nothing_moves_without_a_learning_rate(name):
     if name in NOT_FIXED_WITHOUT_STEPS:
         pytest.skip(NOT_FIXED_WITHOUT_STEPS[name])
-    (still,) = run(name, [{"lr": 0.0}])
+    still = on_nine(name, [{"lr": 0.0}, {}, {}])[0]
     assert np.allclose(still.history["loss"], still.history["loss"][0], atol=1e-6)
 
 
 @every_method
 def test_side_by_side_is_in_sequence(name):
-    for a, b in zip(run(name, [{}, {}, {}]), run(name, [{}, {}, {}], sequential=False), strict=True):
+    for a, b in zip(three(name), on_nine(name, RUNS, work={"sequential": False}), strict=True):
         assert np.array_equal(a.labels, b.labels)
         assert np.allclose(a.models, b.models, atol=1e-5)
 
 
 @every_method
 def test_padding_is_invisible(name):
-    federation = contract.host_federation()
-    padded = pad(federation, clients=3, samples=4, rng=np.random.default_rng(1))
-    (a,), (b,) = run(name), run(name, federation=padded)
+    a, b = three(name)[0], alone_and_padded(name, 0)
     assert np.array_equal(a.labels, b.labels[:, :9]) and (b.labels[:, 9:] == -1).all()
     assert np.allclose(a.history["accuracy"], b.history["accuracy"])
-    per_client = len(a.models) == 9
-    assert np.allclose(a.models, b.models[:9] if per_client else b.models, atol=1e-5)
+    assert np.allclose(a.models, models_of_nine(b), atol=1e-5)
     assert np.array_equal(a.history["bytes_up"], b.history["bytes_up"])
 
 
 @every_method
 def test_the_order_of_clients_does_not_matter(name):
     order = np.array([4, 2, 8, 0, 7, 1, 3, 6, 5])
-    (a,), (b,) = run(name), run(name, federation=contract.host_federation().take(order))
+    a, b = three(name)[0], on_nine(name, RUNS, federation=play.nine_clients().take(order))[0]
     assert np.allclose(a.history["accuracy"], b.history["accuracy"], atol=1e-6)
     personal = np.array_equal(a.labels[-1], np.arange(9))
     moved = a.labels[:, order]
@@ -137,12 +149,7 @@ def test_the_order_of_clients_does_not_matter(name):
 
 @every_method
 def test_a_client_with_broken_data_is_counted_and_kept_out(name):
-    federation = contract.host_federation()
-    x = np.array(federation.pool.x)
-    start, count = int(federation.train.start[3]), int(federation.train.count[3])
-    x[np.asarray(federation.train.rows)[start : start + count]] = np.nan
-    broken = toy.replace(federation, pool=federation.pool._replace(x=x))
-    (output,) = run(name, federation=broken)
+    output = on_nine(name, RUNS, federation=toy.broken(play.nine_clients(), 3))[0]
     healthy = np.arange(9) != 3
     assert output.diverged_at == -1
     assert output.history["nonfinite"][-1] > 0

@@ -2,18 +2,16 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cfljax import keys
 from cfljax.engine.program import Settings
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
-from cfljax.methods.shared.common import first_model
-from tests import toy
-from tests.methods import rounds
+from tests import play, toy
 from tests.reference import plain
 from tests.reference.fedgroup import fedgroup
 
@@ -31,7 +29,7 @@ def federation(groups=2, clients=12):
 
 
 def close(states, method, wanted):
-    models, labels = rounds.models_of(method, states)
+    models, labels = play.models_of(method, states)
     for t, (right, assigned) in enumerate(wanted):
         np.testing.assert_array_equal(labels[t], assigned, err_msg=f"round {t}")
         np.testing.assert_allclose(models[t], right, atol=1e-5 * np.abs(right).max(), err_msg=f"round {t}")
@@ -52,8 +50,8 @@ def close(states, method, wanted):
 )
 def test_agrees_with_a_plain_loop_over_clients(options):
     options = BASE | options
-    states, infos, method = rounds.run("fedgroup", federation(), rounds=4, participants=4, work=WORK, **options)
-    net, clients, w0 = plain.Net(6, 4), plain.Clients(federation()), first_model(rounds.keys.root(0), toy.model())
+    states, infos, method = play.rounds("fedgroup", federation(), rounds=4, participants=4, work=WORK, **options)
+    net, clients, w0 = plain.Net(6, 4), plain.Clients(federation()), toy.start()
     names, options = np.asarray(states[0].labels), {k: v for k, v in options.items() if k != "snapshots"}
     wanted, before = fedgroup(net, clients, np.asarray(w0, np.float64), 0, 4, 4, 0.1, 5, 2, names=names, **options)
     close(states, method, wanted)
@@ -65,9 +63,9 @@ def test_agrees_with_a_plain_loop_over_clients(options):
 
 
 def test_groups_that_start_at_the_initial_model_keep_the_directions_of_the_cold_start():
-    (mean,), _, _ = rounds.run("fedgroup", federation(), rounds=0, work=WORK, **BASE)
-    (same,), _, _ = rounds.run("fedgroup", federation(), rounds=0, work=WORK, group_start="initial", **BASE)  # Algorithm 2, line 2
-    w0 = np.asarray(first_model(rounds.keys.root(0), toy.model()))
+    (mean,), _, _ = play.rounds("fedgroup", federation(), rounds=0, work=WORK, **BASE)
+    (same,), _, _ = play.rounds("fedgroup", federation(), rounds=0, work=WORK, group_start="initial", **BASE)  # Algorithm 2, line 2
+    w0 = toy.start().astype(np.float32)
     np.testing.assert_array_equal(same.models, np.tile(w0, (2, 1)))
     np.testing.assert_allclose(mean.models - w0, mean.compass.directions, atol=1e-6)
     np.testing.assert_array_equal(same.compass.directions, mean.compass.directions)
@@ -75,7 +73,7 @@ def test_groups_that_start_at_the_initial_model_keep_the_directions_of_the_cold_
 
 
 def test_cold_start_finds_the_true_groups():
-    states, _, _ = rounds.run("fedgroup", federation(), rounds=4, participants=4, work=WORK, **BASE)
+    states, _, _ = play.rounds("fedgroup", federation(), rounds=4, participants=4, work=WORK, **BASE)
     guess, group = np.asarray(states[0].guess), np.asarray(federation().group)
     assert np.array_equal(guess == guess[0], group == group[0])
 
@@ -83,7 +81,7 @@ def test_cold_start_finds_the_true_groups():
 @pytest.mark.parametrize("newcomer", ["initial", "latest"])
 def test_clients_without_a_group_are_scored_with_the_one_they_would_join(newcomer):
     options = BASE | ({} if newcomer == "initial" else LATEST)
-    states, _, method = rounds.run("fedgroup", federation(), rounds=1, participants=4, work=WORK, **options)
+    states, _, method = play.rounds("fedgroup", federation(), rounds=1, participants=4, work=WORK, **options)
     labels, chosen = np.asarray(states[1].labels), np.asarray(method.score(states[1], federation(), {"lr": jnp.float32(0.1)}))
     assert (labels < 0).any() and np.array_equal(chosen[labels >= 0], labels[labels >= 0])
     group = np.asarray(federation().group)
@@ -103,50 +101,30 @@ def test_whoever_is_scored_without_a_group_gets_the_learning_rate_of_the_round()
 
 
 def test_one_group_of_everybody_from_the_initial_model_is_fedavg():
-    options = BASE | {"mu": 0.0}
-    _, _, method, _, step = rounds.prepared("fedgroup", WORK, **options)
-    _, _, average, begin, plain_step = rounds.prepared("fedavg", WORK)
-    hyper = {"lr": jnp.float32(0.1)}
-    given = _given(method, federation(), np.zeros(12, np.int32))
-    same = _play(step, given, hyper | {"mu": jnp.float32(0), "eta_g": jnp.float32(0)})
-    other = _play(plain_step, begin(rounds.keys.root(0), federation(), hyper, {}), hyper)
-    np.testing.assert_allclose(method.models(same)[0][0], average.models(other)[0][0], atol=1e-6)
+    same, other = _grouped(np.zeros(12, np.int32)), play.rounds("fedavg", federation(), 3, 4, work=WORK)
+    np.testing.assert_allclose(same.models()[0], other.models()[0], atol=1e-6)
 
 
 def test_the_true_groups_from_the_initial_model_are_the_oracle():
-    _, _, method, _, step = rounds.prepared("fedgroup", WORK, **BASE)
-    _, _, oracle, begin, oracle_step = rounds.prepared("oracle", WORK)
-    hyper = {"lr": jnp.float32(0.1)}
-    given = _given(method, federation(), np.asarray(federation().group))
-    same = _play(step, given, hyper | {"mu": jnp.float32(0), "eta_g": jnp.float32(0)})
-    other = _play(oracle_step, begin(rounds.keys.root(0), federation(), hyper, {}), hyper)
-    np.testing.assert_allclose(method.models(same)[0], oracle.models(other)[0], atol=1e-6)
-    assert np.array_equal(same.labels, other.labels)
+    same, other = _grouped(np.asarray(federation().group)), play.rounds("oracle", federation(), 3, 4, work=WORK)
+    np.testing.assert_allclose(same.models(), other.models(), atol=1e-6)
+    assert np.array_equal(same.labels(), other.labels())
 
 
-def _given(method, federation, labels):
-    """The state in which the clients have these groups, all at w_0, and nobody has pre-trained."""
-    w0 = np.asarray(first_model(rounds.keys.root(0), toy.model()))
+def _grouped(labels):
+    """Three rounds from the state in which the clients have these groups, all at w_0, and nobody has pre-trained."""
+    w0 = toy.start().astype(np.float32)
     setup = {"labels": labels, "guess": labels, "founder": np.zeros(len(labels), bool), "snapshot": {}}
     compass = (w0, np.zeros((2, w0.size), np.float32), np.ones(2, bool))
-    return method.init(rounds.keys.root(0), federation, {}, setup | {"compass": compass})
-
-
-def _play(step, state, hyper, count=3):
-    for t in range(count):
-        key = rounds.keys.fold(rounds.keys.root(0), "round", t)
-        present = rounds.cohort.draw(key, federation(), 4, jnp.int32(t), hyper)
-        state, _ = step(key, state, federation(), present, hyper)
-    return jax.device_get(state)
+    options = BASE | {"mu": 0.0, "eta_g": 0.0}
+    state = play.prepared("fedgroup", WORK, **options).method.init(keys.root(0), federation(), {}, setup | {"compass": compass})
+    return play.rounds("fedgroup", federation(), 3, 4, work=WORK, state=state, **options)
 
 
 def test_a_broken_founder_is_left_out_and_joins_later():
     whole = federation()
-    founders = np.flatnonzero(rounds.run("fedgroup", whole, rounds=0, participants=4, work=WORK, **BASE)[0][0].founder)
-    start, count = int(whole.train.start[founders[0]]), int(whole.train.count[founders[0]])
-    mine = np.asarray(whole.train.rows)[start : start + count]
-    broken = toy.replace(whole, pool=whole.pool._replace(x=jnp.asarray(whole.pool.x).at[mine].set(jnp.nan)))
-    states, infos, _ = rounds.run("fedgroup", broken, rounds=4, participants=4, work=WORK, **BASE)
+    founders = np.flatnonzero(play.rounds("fedgroup", whole, rounds=0, participants=4, work=WORK, **BASE)[0][0].founder)
+    states, infos, _ = play.rounds("fedgroup", toy.broken(whole, founders[0]), rounds=4, participants=4, work=WORK, **BASE)
     assert int(states[0].labels[founders[0]]) == -1 and bool(states[0].founder[founders[0]])
     assert np.isfinite(states[-1].models).all() and all(np.isfinite(i.discrepancy) for i in infos)
 
@@ -156,34 +134,34 @@ def test_late_clients_are_newcomers():
     arrive = np.zeros(12, np.int32)
     arrive[[1, 5]] = 2
     late = toy.replace(whole, arrive=jnp.asarray(arrive))
-    states, _, _ = rounds.run("fedgroup", late, rounds=4, participants=12, work=WORK, **BASE)
-    _, labels = rounds.models_of(rounds.prepared("fedgroup", WORK, **BASE)[2], states)
+    states, _, _ = play.rounds("fedgroup", late, rounds=4, participants=12, work=WORK, **BASE)
+    _, labels = play.models_of(play.prepared("fedgroup", WORK, **BASE).method, states)
     assert (labels[:3, [1, 5]] == -1).all() and (labels[3:, [1, 5]] >= 0).all()
     group = np.asarray(whole.group)
     assert np.array_equal(labels[-1] == labels[-1][0], group == group[0])
 
 
 def test_alike_clients_fill_one_group_and_empty_ones_stay_unused():
-    states, _, _ = rounds.run("fedgroup", federation(), rounds=2, participants=4, lr=0.0, work=WORK, **BASE)
+    states, _, _ = play.rounds("fedgroup", federation(), rounds=2, participants=4, lr=0.0, work=WORK, **BASE)
     assert states[0].compass.active.sum() == 1 and set(np.asarray(states[-1].labels).tolist()) <= {-1, 0}
     assert np.isfinite(states[-1].models).all()
 
 
 def test_snapshots_keep_what_the_cold_start_saw():
-    states, _, method = rounds.run("fedgroup", federation(), rounds=0, work=WORK, **BASE | LATEST)
+    states, _, method = play.rounds("fedgroup", federation(), rounds=0, work=WORK, **BASE | LATEST)
     kept = method.extras(states[0])
     assert kept["edc"].shape == kept["madc"].shape == (6, 6) and kept["embedding"].shape == (6, 2)
     apart = np.linalg.norm(kept["embedding"][:, None] - kept["embedding"][None], axis=2) / 2  # eq. 8
     np.testing.assert_allclose(kept["edc"], apart, atol=1e-6)
     assert sorted(np.asarray(kept["founders"]).tolist()) == np.flatnonzero(states[0].founder).tolist()
-    states, _, method = rounds.run("fedgroup", federation(), rounds=0, work=WORK, **BASE)
+    states, _, method = play.rounds("fedgroup", federation(), rounds=0, work=WORK, **BASE)
     assert method.extras(states[0]) == {}
 
 
 def test_impossible_options_are_one_line_errors():
     with pytest.raises(SpecError, match="clusters = 20, but only 12 clients"):
-        rounds.run("fedgroup", federation(), rounds=0, work=WORK, clusters=20)
+        play.rounds("fedgroup", federation(), rounds=0, work=WORK, clusters=20)
     with pytest.raises(SpecError, match="newcomer_epochs"):
-        rounds.run("fedgroup", federation(), rounds=0, work={"epochs": 1, "batch": 5}, newcomer_epochs="rest")
+        play.rounds("fedgroup", federation(), rounds=0, work={"epochs": 1, "batch": 5}, newcomer_epochs="rest")
     with pytest.raises(SpecError, match="not both"):
         METHODS.check("fedgroup", {"pretrain_steps": 3, "pretrain_epochs": 1}, "method")

@@ -1,11 +1,7 @@
-import dataclasses
-
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests import toy
-from tests.methods import rounds
+from tests import play, toy
 from tests.methods.test_ifca import close, federation
 from tests.reference import plain
 from tests.reference.fesem import fesem, starts
@@ -15,7 +11,8 @@ WORK = {"epochs": 2, "batch": 5}
 
 @pytest.mark.parametrize(("average", "fesem_init"), [("uniform", "shared"), ("samples", "own")])
 def test_agrees_with_a_plain_loop_over_clients(average, fesem_init):
-    states, infos, method = rounds.run("fesem", federation(), lr=1.0, work=WORK, clusters=3, average=average, fesem_init=fesem_init)
+    options = {"clusters": 3, "average": average, "fesem_init": fesem_init}
+    states, infos, method = play.rounds("fesem", federation(), lr=1.0, work=WORK, **options)
     net, clients = plain.Net(6, 4), plain.Clients(federation())
     w0, centres = starts(toy.model().init, 0, 3)
     wanted, own = fesem(net, clients, centres, w0, 0, 4, 5, 1.0, 5, 2, average, fesem_init)
@@ -36,7 +33,7 @@ def test_agrees_with_a_plain_loop_over_clients(average, fesem_init):
 def test_clients_part_where_those_of_the_plain_program_do():
     """They start alike, at w_0, and join the same centre; that centre moves away, and those who come later join another one."""
     whole = toy.federation("classes", clients=12, groups=3, classes_per_client=2, seed=4)
-    states, _, method = rounds.run("fesem", whole, rounds=8, participants=3, lr=1.0, work=WORK, clusters=3)
+    states, _, method = play.rounds("fesem", whole, rounds=8, participants=3, lr=1.0, work=WORK, clusters=3)
     w0, centres = starts(toy.model().init, 0, 3)
     wanted, _ = fesem(plain.Net(6, 4), plain.Clients(whole), centres, w0, 0, 8, 3, 1.0, 5, 2, "uniform", "shared")
     close(states, method, wanted)
@@ -45,7 +42,7 @@ def test_clients_part_where_those_of_the_plain_program_do():
 
 
 def test_no_centre_is_the_model_that_clients_start_at():
-    states, _, _ = rounds.run("fesem", federation(), rounds=0, work=WORK, clusters=3)
+    states, _, _ = play.rounds("fesem", federation(), rounds=0, work=WORK, clusters=3)
     w0, centres = starts(toy.model().init, 0, 3)
     np.testing.assert_allclose(states[0].own, np.tile(w0, (8, 1)))
     np.testing.assert_allclose(states[0].centres, centres)
@@ -54,11 +51,8 @@ def test_no_centre_is_the_model_that_clients_start_at():
 
 
 def test_a_broken_client_keeps_its_last_weights():
-    whole = federation()
-    start, count = int(whole.train.start[2]), int(whole.train.count[2])
-    mine = np.asarray(whole.train.rows)[start : start + count]
-    broken = dataclasses.replace(whole, pool=whole.pool._replace(x=jnp.asarray(whole.pool.x).at[mine].set(jnp.nan)))
-    states, infos, _ = rounds.run("fesem", broken, work=WORK, lr=1.0, clusters=3, average="samples", fesem_init="own")
+    broken = toy.broken(federation(), 2)
+    states, infos, _ = play.rounds("fesem", broken, work=WORK, lr=1.0, clusters=3, average="samples", fesem_init="own")
     assert sum(int(info.nonfinite) for info in infos) > 0
     assert np.isfinite(states[-1].centres).all() and np.isfinite(states[-1].own).all()
     assert np.array_equal(states[-1].own[2], states[0].own[2])

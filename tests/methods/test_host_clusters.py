@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from cfljax.config import Train
-from cfljax.engine.program import Settings
-from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.methods import METHODS, cfl_sattler, pacfl
@@ -17,8 +15,7 @@ from cfljax.methods import fl_hc as fl_hc_module
 from cfljax.methods.shared import host_clusters
 from cfljax.methods.shared.common import traffic
 from cfljax.types import Cohort
-from tests import toy
-from tests.methods.play import broken, identical, play, start
+from tests import play, toy
 from tests.reference import host_clusters as reference
 from tests.reference import plain
 
@@ -46,7 +43,7 @@ def plain_rounds(between, labels=None, ids=None, rounds=ROUNDS):
     clients = plain.Clients(federation())
     labels = np.zeros(CLIENTS, int) if labels is None else labels
     key = functools.partial(plain.round_key, SEED)
-    return reference.rounds(NET, clients, start(SEED), labels, key, ids or (lambda t: ALL), between, rounds)
+    return reference.rounds(NET, clients, toy.start(SEED), labels, key, ids or (lambda t: ALL), between, rounds)
 
 
 def check(out, models, labels):
@@ -62,7 +59,7 @@ SPLIT = {"min_rounds": 1, "max_clusters": 4}
 
 def sattler(federation_=None, eps1=0.6, eps2=0.5, rounds=ROUNDS, hyper=None, **options):
     hyper = {"eps1": eps1, "eps2": eps2, "gamma_max": 0.0} | (hyper or {})
-    return play("cfl_sattler", federation_ or federation(), hyper, rounds, None, SEED, **(SPLIT | options))
+    return play.rounds("cfl_sattler", federation_ or federation(), rounds, None, SEED, hyper=hyper, **(SPLIT | options))
 
 
 @pytest.mark.parametrize(("eps1", "eps2"), [(0.6, 0.5), (9.0, 0.0), (0.6, 9.0), (0.0, 0.5)])
@@ -119,7 +116,7 @@ def test_sattler_finds_the_groups_and_keeps_the_family_tree():
 
 
 def test_without_a_split_sattler_is_fedavg():
-    out, average = sattler(eps1=0.0), play("fedavg", federation(), {}, ROUNDS, None, SEED)
+    out, average = sattler(eps1=0.0), play.rounds("fedavg", federation(), ROUNDS, None, SEED)
     assert np.allclose(out.models()[0], average.models()[0], atol=1e-6)
     assert [tuple(i.traffic) for i in out.infos] == [tuple(i.traffic) for i in average.infos]
 
@@ -149,9 +146,9 @@ def test_sattler_has_no_more_clusters_than_room():
 
 
 def test_sattler_survives_a_broken_client_and_identical_ones():
-    out = sattler(broken(federation(), 1))
+    out = sattler(toy.broken(federation(), 1))
     assert np.isfinite(out.models()).all() and all(i.nonfinite > 0 for i in out.infos)
-    alike = sattler(identical(federation()), eps1=9.0, eps2=0.0, rounds=2)
+    alike = sattler(toy.identical(federation()), eps1=9.0, eps2=0.0, rounds=2)
     assert np.isfinite(alike.models()).all()
 
 
@@ -175,11 +172,9 @@ def test_sattler_wants_everybody_in_each_round():
 
 
 def test_sattler_runs_in_the_engine_between_its_chunks():
-    config, model = METHODS.check("cfl_sattler", SPLIT | {"snapshots": True}, "method"), toy.model()
-    method = METHODS.entry("cfl_sattler").make(config, model, toy.solver(model))
-    hypers = [{"lr": 0.1, "eps1": eps1, "eps2": 0.5, "gamma_max": 0.0} for eps1 in (0.6, 0.0)]
-    settings = Settings(ROUNDS, CLIENTS, evaluations=ROUNDS)
-    split, whole = simulate(method, model, federation(), settings, [SEED, SEED], hypers)
+    hypers = [{"eps1": eps1, "eps2": 0.5, "gamma_max": 0.0} for eps1 in (0.6, 0.0)]
+    seeds, options = [SEED, SEED], SPLIT | {"snapshots": True}
+    split, whole = play.batch("cfl_sattler", federation(), ROUNDS, None, seeds, hypers, settings={"evaluations": ROUNDS}, **options)
     mine = sattler()
     assert np.array_equal(split.labels[-1], mine.labels()) and np.allclose(split.models, mine.models(), atol=1e-6)
     assert split.history["clusters"][-1] == 2 and split.history["ari"][-1] == 1.0 and not whole.labels.any()
@@ -193,7 +188,7 @@ HC = {"warmup_rounds": 2, "max_clusters": CLIENTS - 1}
 
 def fl_hc(federation_=None, threshold=0.9, participants=5, **options):
     hyper = {"threshold": threshold}
-    return play("fl_hc", federation_ or federation(), hyper, ROUNDS, participants, SEED, **(HC | options))
+    return play.rounds("fl_hc", federation_ or federation(), ROUNDS, participants, SEED, hyper=hyper, **(HC | options))
 
 
 def clustering_updates(w, federation_):
@@ -214,7 +209,7 @@ def clustering_updates(w, federation_):
     ],
 )
 def test_fl_hc_clusters_updates_as_scipy_does(metric, linkage, unit, threshold):
-    updates = clustering_updates(start(SEED), federation()).astype(np.float32)
+    updates = clustering_updates(toy.start(SEED), federation()).astype(np.float32)
     config = METHODS.check("fl_hc", {"metric": metric, "linkage": linkage, "unit": unit}, "method")
     labels = fl_hc_module.cluster(updates, host.distance_matrix(updates, fl_hc_module.METRICS[metric]), config, threshold)
     assert np.array_equal(labels, reference.fl_hc_labels(updates, metric, linkage, threshold, unit == "median"))
@@ -249,12 +244,12 @@ def test_fl_hc_finds_the_groups_and_counts_what_is_sent():
 
 def test_with_a_wide_threshold_fl_hc_is_fedavg():
     out = fl_hc(threshold=1e9, participants=CLIENTS)
-    average = play("fedavg", federation(), {}, ROUNDS, None, SEED)
+    average = play.rounds("fedavg", federation(), ROUNDS, None, SEED)
     assert np.allclose(out.models()[0], average.models()[0], atol=1e-6)
 
 
 def test_fl_hc_survives_broken_clients_and_has_no_more_clusters_than_room():
-    out = fl_hc(broken(federation(), 1))
+    out = fl_hc(toy.broken(federation(), 1))
     assert np.isfinite(out.models()).all() and out.labels()[1] >= 0
     with pytest.raises(SpecError, match="max_clusters = 7"):
         fl_hc(threshold=0.0)
@@ -283,7 +278,7 @@ def classes():
 
 
 def run_pacfl(federation_=None, threshold=60.0, rounds=2, participants=6, **options):
-    return play("pacfl", federation_ or classes(), {"threshold": threshold}, rounds, participants, SEED, **options)
+    return play.rounds("pacfl", federation_ or classes(), rounds, participants, SEED, threshold=threshold, **options)
 
 
 @pytest.mark.parametrize("how", ["smallest", "sum", "trace", "vectors"])
@@ -340,7 +335,7 @@ def test_pacfl_clusters_once_and_averages_inside():
     assert same(out.labels(0), np.asarray(classes().group)) and np.array_equal(out.labels(), out.labels(0))
     clients, key = plain.Clients(classes()), functools.partial(plain.round_key, SEED)
     keep = lambda t, models, labels, updates: (models, labels)  # noqa: E731
-    first = np.tile(start(SEED), (3, 1))
+    first = np.tile(toy.start(SEED), (3, 1))
     models, _ = reference.rounds(NET, clients, first, out.labels(0), key, lambda t: np.arange(6), keep, 2)
     check(out, models, out.labels(0))
 
@@ -353,14 +348,14 @@ def test_pacfl_sends_its_vectors_once():
 
 
 def test_a_wide_threshold_is_fedavg_and_a_narrow_one_is_everybody_alone():
-    out, average = run_pacfl(threshold=1e9), play("fedavg", classes(), {}, 2, 6, SEED)
+    out, average = run_pacfl(threshold=1e9), play.rounds("fedavg", classes(), 2, 6, SEED)
     assert np.allclose(out.models()[0], average.models()[0], atol=1e-6)
     assert run_pacfl(threshold=0.0).labels().tolist() == list(range(6))
-    assert not run_pacfl(identical(classes()), threshold=0.0).labels().any()
+    assert not run_pacfl(toy.identical(classes()), threshold=0.0).labels().any()
 
 
 def test_pacfl_survives_a_client_of_broken_samples():
-    out = run_pacfl(broken(classes(), 1))
+    out = run_pacfl(toy.broken(classes(), 1))
     assert np.isfinite(out.models()).all()
 
 

@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.engine import simulate
-from cfljax.engine.program import Settings
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.methods.shared.choice import losses_of, shared_out
 from cfljax.methods.shared.common import first_models
 from cfljax.types import Cohort
-from tests import toy
-from tests.methods import rounds
+from tests import play, toy
 from tests.reference import plain
 from tests.reference.ifca import ifca
 
@@ -33,7 +30,7 @@ def federation(**options):
 
 
 def close(states, method, wanted):
-    models, labels = rounds.models_of(method, states)
+    models, labels = play.models_of(method, states)
     for (m, y), found, where in zip(wanted, models[1:], labels[1:], strict=True):
         np.testing.assert_array_equal(where, y)
         assert np.abs(found - m).max() < 1e-5 * max(1, np.abs(m).max())
@@ -42,7 +39,7 @@ def close(states, method, wanted):
 @pytest.mark.parametrize("case", CASES)
 def test_agrees_with_a_plain_loop_over_clients(case):
     options = DEFAULTS | CASES[case]
-    states, _, method = rounds.run("ifca", federation(), work=WORK, clusters=3, **options)
+    states, _, method = play.rounds("ifca", federation(), work=WORK, clusters=3, **options)
     options["reseeding"] = options.pop("reseed")
     wanted = ifca(plain.Net(6, 4), plain.Clients(federation()), states[0].models, 0, 4, 5, 0.1, **WORK, **options)
     close(states, method, wanted)
@@ -51,20 +48,20 @@ def test_agrees_with_a_plain_loop_over_clients(case):
 def test_choosing_and_training_in_one_go_agrees_with_it_too():
     eight, work = federation(), WORK | {"gram": 4096}
     assert toy.solver(toy.model(), **work).chooses(eight) and not toy.solver(toy.model(), **WORK).chooses(eight)
-    states, infos, method = rounds.run("ifca", eight, work=work, clusters=3, **DEFAULTS)
+    states, infos, method = play.rounds("ifca", eight, work=work, clusters=3, **DEFAULTS)
     options = DEFAULTS | {"reseeding": "never"}
     del options["reseed"]
     close(states, method, ifca(plain.Net(6, 4), plain.Clients(eight), states[0].models, 0, 4, 5, 0.1, **WORK, **options))
-    _, apart, _ = rounds.run("ifca", eight, work=WORK, clusters=3, **DEFAULTS)
+    _, apart, _ = play.rounds("ifca", eight, work=WORK, clusters=3, **DEFAULTS)
     for a, b in zip(infos, apart, strict=True):
         assert np.allclose(a.train_loss, b.train_loss, rtol=1e-5) and np.allclose(a.discrepancy, b.discrepancy, rtol=1e-4)
 
 
 def test_one_cluster_is_fedavg():
     full = {"steps": 2, "batch": "full"}
-    ours, _, method = rounds.run("ifca", federation(), rounds=2, work=full, clusters=1, average="samples")
-    theirs, _, fedavg = rounds.run("fedavg", federation(), rounds=2, work=full)
-    np.testing.assert_allclose(rounds.models_of(method, ours)[0], rounds.models_of(fedavg, theirs)[0], atol=1e-7)
+    ours, _, method = play.rounds("ifca", federation(), rounds=2, work=full, clusters=1, average="samples")
+    theirs, _, fedavg = play.rounds("fedavg", federation(), rounds=2, work=full)
+    np.testing.assert_allclose(play.models_of(method, ours)[0], play.models_of(fedavg, theirs)[0], atol=1e-7)
 
 
 def test_gradients_are_divided_as_asked():
@@ -77,17 +74,14 @@ def test_gradients_are_divided_as_asked():
 
 
 def test_every_participant_gets_all_models_and_sends_one():
-    _, infos, _ = rounds.run("ifca", federation(), rounds=1, work=WORK, clusters=3, **DEFAULTS)
+    _, infos, _ = play.rounds("ifca", federation(), rounds=1, work=WORK, clusters=3, **DEFAULTS)
     assert [int(n) for n in infos[0].traffic] == [3 * 5, 5, 0, 0]
 
 
 def test_a_broken_client_harms_nobody_else():
-    whole = federation()
-    start, count = int(whole.train.start[2]), int(whole.train.count[2])
-    mine = np.asarray(whole.train.rows)[start : start + count]
-    broken = dataclasses.replace(whole, pool=whole.pool._replace(x=jnp.asarray(whole.pool.x).at[mine].set(jnp.nan)))
-    states, infos, method = rounds.run("ifca", broken, rounds=2, work=WORK, clusters=3, participants=5, **DEFAULTS)
-    assert np.isfinite(rounds.models_of(method, states)[0]).all()
+    broken = toy.broken(federation(), 2)
+    states, infos, method = play.rounds("ifca", broken, rounds=2, work=WORK, clusters=3, participants=5, **DEFAULTS)
+    assert np.isfinite(play.models_of(method, states)[0]).all()
     took_part = [2 in plain.cohort(0, t, np.arange(8), 5) for t in range(2)]
     assert [bool(info.nonfinite) for info in infos] == took_part
     assert any(took_part)
@@ -95,14 +89,14 @@ def test_a_broken_client_harms_nobody_else():
 
 def test_a_cluster_that_nobody_chooses_keeps_its_model():
     alike = federation()
-    states, infos, _ = rounds.run("ifca", alike, rounds=1, work=WORK, clusters=3, **DEFAULTS)
+    states, infos, _ = play.rounds("ifca", alike, rounds=1, work=WORK, clusters=3, **DEFAULTS)
     chosen = set(np.asarray(states[1].labels).tolist())
     for k in range(3):
         assert np.array_equal(states[0].models[k], states[1].models[k]) == (k not in chosen)
 
 
 def test_redraw_gives_every_model_its_share_of_the_first_participants():
-    method = rounds.prepared("ifca", WORK, clusters=3, redraw=0.2)[2]
+    method = play.prepared("ifca", WORK, clusters=3, redraw=0.2).method
     model, redrawn = toy.model(), 0
     for seed in range(4):
         drawn = method.setup(keys.root(seed), federation(), {"participants": 5})["models"]
@@ -117,7 +111,7 @@ def test_redraw_gives_every_model_its_share_of_the_first_participants():
 
 def test_a_redraw_that_cannot_be_had_is_told(monkeypatch):
     monkeypatch.setattr("cfljax.methods.ifca.DRAWS", 5)
-    method, train = rounds.prepared("ifca", WORK, clusters=3, redraw=0.2)[2], federation().train
+    method, train = play.prepared("ifca", WORK, clusters=3, redraw=0.2).method, federation().train
     alike = dataclasses.replace(federation(), train=dataclasses.replace(train, start=0 * train.start, count=0 * train.count + 9))
     alike = dataclasses.replace(alike, view=alike.view._replace(of=0 * alike.view.of))
     with pytest.warns(UserWarning, match="redraw"):  # equal clients agree on one model
@@ -127,9 +121,7 @@ def test_a_redraw_that_cannot_be_had_is_told(monkeypatch):
 
 
 def test_clients_without_a_cluster_are_scored_by_their_own_choice():
-    config, model, method, *_ = rounds.prepared("ifca", WORK, clusters=3, **DEFAULTS)
-    settings = Settings(rounds=2, participants=2, evaluations=2)
-    (out,) = simulate.simulate(method, model, federation(), settings, [0], [{"lr": 0.1}])
+    (out,), model = play.batch("ifca", federation(), 2, 2, work=WORK, clusters=3, **DEFAULTS), toy.model()
     without = out.labels[-1] < 0
     assert without.any() and not without.all()
     assert out.history["scored"][-1] == 8
@@ -158,6 +150,6 @@ def test_impossible_options_are_one_line(options, say):
 
 
 def test_more_clusters_than_clients_is_an_error():
-    method = rounds.prepared("ifca", WORK, clusters=9)[2]
+    method = play.prepared("ifca", WORK, clusters=9).method
     with pytest.raises(SpecError, match="only 8 clients train"):
         method.setup(jax.random.key(0), federation(), {})

@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.engine import simulate
-from cfljax.engine.program import Settings
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.methods import joint as module
 from cfljax.types import Cohort
-from tests import toy
-from tests.methods import rounds
+from tests import play, toy
 from tests.methods.test_ifca import close, federation
 from tests.reference import plain
 from tests.reference.joint import joint
@@ -36,10 +33,7 @@ def ours(seed=0, participants=5, **options):
     options = {NAMES.get(k, k): v for k, v in options.items()}
     if "summed" in options:
         options["loss_reduction"] = "sum" if options.pop("summed") else "mean"
-    states, infos, method = rounds.run(
-        "joint", federation(), 4, participants, seed, 0.05, {"epochs": 9}, clusters=3, batch=7, **options
-    )
-    return states, infos, method
+    return play.rounds("joint", federation(), 4, participants, seed, 0.05, {"epochs": 9}, clusters=3, batch=7, **options)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -59,13 +53,10 @@ def test_agrees_with_a_plain_loop_over_devices(case):
 
 
 @pytest.mark.parametrize("summed", [False, True])
-def test_the_penalty_of_a_model_counts_once_however_many_samples_are_summed(summed, monkeypatch):
-    plain_model = toy.model()
+def test_the_penalty_of_a_model_counts_once_however_many_samples_are_summed(summed):
     square = lambda params: 0.25 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))  # noqa: E731
-    monkeypatch.setattr(toy, "model", lambda: plain_model._replace(penalty=square))
-    monkeypatch.setattr(rounds, "_method", rounds._method.__wrapped__)
     options = {"lam": 0.2, "how": "euclidean", "summed": summed, "reseeding": "never", "local_steps": 3}
-    states, _, method = ours(**options)
+    states, _, method = ours(model=toy.model()._replace(penalty=square), **options)
     wanted = joint(plain.Net(6, 4), plain.Clients(federation()), states[0].models, 0, 4, 5, 0.05, 7, decay=0.5, **options)
     close(states, method, wanted)
 
@@ -73,8 +64,8 @@ def test_the_penalty_of_a_model_counts_once_however_many_samples_are_summed(summ
 def test_without_similarity_it_is_ifca_on_the_same_batch():
     states, _, method = ours(lam=0.0, how="descent", summed=False, reseeding="when_empty")
     work = {"steps": 1, "batch": 7}
-    theirs, _, ifca = rounds.run("ifca", federation(), work=work, lr=0.05, clusters=3, estimate="batch", reseed="when_empty")
-    a, b = rounds.models_of(method, states), rounds.models_of(ifca, theirs)
+    theirs, _, ifca = play.rounds("ifca", federation(), work=work, lr=0.05, clusters=3, estimate="batch", reseed="when_empty")
+    a, b = play.models_of(method, states), play.models_of(ifca, theirs)
     np.testing.assert_array_equal(a[1], b[1])
     np.testing.assert_allclose(a[0], b[0], atol=1e-6)
 
@@ -99,9 +90,9 @@ def test_devices_that_dropped_out_or_come_late_have_missed_the_last_move(number,
 
 def test_a_device_without_a_cluster_is_scored_by_the_same_rule(monkeypatch):
     monkeypatch.setattr(module, "BLOCK", (3 * 28, 3 * 28))  # three devices at a time
-    _, model, method, *_ = rounds.prepared("joint", {"epochs": 1}, clusters=3, batch=8, similarity="literal")
-    settings = Settings(rounds=2, participants=3, evaluations=2)
-    (out,) = simulate.simulate(method, model, federation(), settings, [0], [{"lr": 0.1, "lam": 1.0}])
+    options = {"clusters": 3, "batch": 8, "similarity": "literal", "lam": 1.0}
+    (out,) = play.batch("joint", federation(), 2, 3, **options)
+    _, model, method, *_ = play.prepared("joint", **options)
     state = module.State(jnp.asarray(out.models), jnp.asarray(np.eye(3, model.size), jnp.float32), jnp.asarray(out.labels[-1]))
     chosen = np.asarray(method.score(state, federation(), {"lr": jnp.float32(0.1), "lam": jnp.float32(1.0)}))
     net, clients, key = plain.Net(6, 4), plain.Clients(federation()), keys.fold(keys.root(0), "score")
@@ -118,4 +109,4 @@ def test_impossible_options_are_one_line():
     with pytest.raises(SpecError, match="lam = 1.5"):
         METHODS.check("joint", {"lam": 1.5}, "method.joint")
     with pytest.raises(SpecError, match="only 8 clients train"):
-        rounds.prepared("joint", clusters=9)[2].setup(jax.random.key(0), toy.federation(), {})
+        play.prepared("joint", clusters=9).method.setup(jax.random.key(0), toy.federation(), {})

@@ -9,9 +9,7 @@ import pytest
 
 from cfljax.errors import SpecError
 from cfljax.methods.ocfl import ROUND_UP
-from cfljax.methods.shared.common import first_model
-from tests import toy
-from tests.methods import rounds
+from tests import play, toy
 from tests.reference import once, plain
 
 WORK = {"epochs": 2, "batch": 5}
@@ -26,11 +24,7 @@ def federation():
 @functools.cache
 def weights(epochs, lr=0.1):
     clients = plain.Clients(federation())
-    return once.trained(plain.Net(6, 4), clients, start(), 0, lr, 5, epochs)
-
-
-def start():
-    return np.asarray(first_model(rounds.keys.root(0), toy.model()), np.float64)
+    return once.trained(plain.Net(6, 4), clients, toy.start(), 0, lr, 5, epochs)
 
 
 def agree(states, method, history, labels):
@@ -52,13 +46,13 @@ def agree(states, method, history, labels):
     ids=("nearest", "isolate-merge-warm", "drop"),
 )
 def test_ocfl_agrees_with_a_plain_loop_over_clients(options):
-    states, infos, method = rounds.run("ocfl", federation(), rounds=3, participants=1, work=WORK, **options)
+    states, infos, method = play.rounds("ocfl", federation(), rounds=3, participants=1, work=WORK, **options)
     local, clients, net = weights(1), plain.Clients(federation()), plain.Net(6, 4)
     how = {"min_samples": 2, "xi": 0.2, "metric": "euclidean", "noise": "nearest", "merge_to": None} | options
     raw, settled, labels = once.optics_labels(local, *(how[k] for k in ("min_samples", "xi", "metric", "noise", "merge_to")))
     labels = once.renamed(labels)
     assert (raw < 0).any() and labels.max() >= 1, "the toy has noise and clusters"
-    begin = once.means(local, labels) if options.get("warm_start") else dict.fromkeys(range(labels.max() + 1), start())
+    begin = once.means(local, labels) if options.get("warm_start") else dict.fromkeys(range(labels.max() + 1), toy.start())
     draw = lambda t: once.per_cluster(0, t, clients.uid, labels, options["clients_per_cluster"])  # noqa: E731
     history = once.inside(net, clients, begin, labels, 0, 3, 0.1, 5, 2, draw, options.get("average", "samples"))
     agree(states, method, history, labels)
@@ -72,13 +66,13 @@ def test_ocfl_agrees_with_a_plain_loop_over_clients(options):
     np.testing.assert_array_equal(scored[labels >= 0], labels[labels >= 0])
     assert len(models) == ROUND_UP + ("drop" in options.values())
     if (labels < 0).any():
-        initial = np.tile(start(), ((labels < 0).sum(), 1))
+        initial = np.tile(toy.start(), ((labels < 0).sum(), 1))
         np.testing.assert_allclose(models[scored[labels < 0]], initial, atol=1e-6)
 
 
 def test_ari_is_taken_before_merging():
     options = {"clients_per_cluster": 3, "metric": "cosine", "xi": 0.5, **ISOLATE}
-    states, _, method = rounds.run("ocfl", federation(), rounds=0, work=WORK, **options)
+    states, _, method = play.rounds("ocfl", federation(), rounds=0, work=WORK, **options)
     from sklearn.metrics import adjusted_rand_score
 
     settled = once.optics_labels(weights(1), 2, 0.5, "cosine", "isolate", None)[1]
@@ -86,25 +80,20 @@ def test_ari_is_taken_before_merging():
 
 
 def test_ocfl_on_the_true_groups_is_the_oracle_and_on_one_cluster_fedavg():
-    _, _, method, _, step = rounds.prepared("ocfl", WORK, clients_per_cluster=14)
-    hyper = {"lr": jnp.float32(0.1)}
+    method = play.prepared("ocfl", WORK, clients_per_cluster=14).method
     for name, labels in (("oracle", np.asarray(federation().group)), ("fedavg", np.zeros(14, np.int32))):
-        _, _, other, begin, other_step = rounds.prepared(name, WORK)
-        given = {"models": np.tile(start().astype(np.float32), (ROUND_UP, 1)), "labels": labels, "guess": labels, "extras": {}}
-        a, b = method.init(None, None, None, given), begin(rounds.keys.root(0), federation(), hyper, {})
-        for t in range(2):
-            key = rounds.keys.fold(rounds.keys.root(0), "round", t)
-            present = rounds.cohort.draw(key, federation(), 14, jnp.int32(t), hyper)
-            a, b = step(key, a, federation(), present, hyper)[0], other_step(key, b, federation(), present, hyper)[0]
-        right = np.asarray(other.models(b)[0])
-        np.testing.assert_allclose(np.asarray(method.models(a)[0])[: len(right)], right, atol=1e-6)
+        given = {"models": np.tile(toy.start().astype(np.float32), (ROUND_UP, 1)), "labels": labels, "guess": labels, "extras": {}}
+        state = method.init(None, None, None, given)
+        same = play.rounds("ocfl", federation(), 2, 14, work=WORK, state=state, clients_per_cluster=14).models()
+        right = play.rounds(name, federation(), 2, 14, work=WORK).models()
+        np.testing.assert_allclose(same[: len(right)], right, atol=1e-6)
 
 
 def test_ocfl_draws_fewer_where_clients_drop_out_and_waits_for_late_ones():
     arrive = np.zeros(14, np.int32)
     arrive[[0, 3]] = 1
     late = toy.replace(federation(), arrive=jnp.asarray(arrive))
-    states, infos, method = rounds.run("ocfl", late, rounds=2, work=WORK, hyper={"dropout": 1.0}, clients_per_cluster=14)
+    states, infos, method = play.rounds("ocfl", late, rounds=2, work=WORK, hyper={"dropout": 1.0}, clients_per_cluster=14)
     labels = [np.asarray(method.models(s)[1]) for s in states]
     assert (labels[0][[0, 3]] == -1).all() and (labels[1][[0, 3]] == -1).all() and (labels[2][[0, 3]] >= 0).all()
     assert [int(i.diag["participants"]) for i in infos] == [0, 0]
@@ -120,19 +109,19 @@ def test_ocfl_draws_fewer_where_clients_drop_out_and_waits_for_late_ones():
 
 def test_ocfl_without_any_cluster_warns_and_is_one():
     with pytest.warns(UserWarning, match="no cluster"):
-        states, _, method = rounds.run("ocfl", federation(), rounds=0, work=WORK, lr=float("nan"), clients_per_cluster=2)
+        states, _, method = play.rounds("ocfl", federation(), rounds=0, work=WORK, lr=float("nan"), clients_per_cluster=2)
     assert set(np.asarray(method.models(states[0])[1]).tolist()) == {0}
     assert np.isfinite(states[0].models).all()
 
 
 @pytest.mark.parametrize("options", [{}, {"warm_start": True, "average": "uniform"}], ids=("", "warm"))
 def test_one_shot_agrees_with_a_plain_loop_over_clients(options):
-    states, infos, method = rounds.run(
+    states, infos, method = play.rounds(
         "one_shot", federation(), rounds=3, participants=6, work=WORK, clusters=4, pretrain_epochs=3, **options
     )
     local, clients, net = weights(3), plain.Clients(federation()), plain.Net(6, 4)
     labels = once.renamed(once.kmeans_labels(local, 4))
-    begin = once.means(local, labels) if options else dict.fromkeys(range(4), start())
+    begin = once.means(local, labels) if options else dict.fromkeys(range(4), toy.start())
     draw = lambda t: plain.cohort(0, t, clients.uid, 6)  # noqa: E731
     history = once.inside(net, clients, begin, labels, 0, 3, 0.1, 5, 2, draw, options.get("average", "samples"))
     agree(states, method, history, labels)
@@ -142,11 +131,8 @@ def test_one_shot_agrees_with_a_plain_loop_over_clients(options):
 def test_one_shot_late_and_broken_clients_join_the_nearest_centre():
     arrive = np.zeros(14, np.int32)
     arrive[5] = 1
-    train = federation().train
-    mine = np.asarray(train.rows)[int(train.start[2]) : int(train.start[2]) + int(train.count[2])]
-    pool = federation().pool
-    late = toy.replace(federation(), arrive=jnp.asarray(arrive), pool=pool._replace(x=jnp.asarray(pool.x).at[mine].set(jnp.nan)))
-    states, infos, method = rounds.run("one_shot", late, rounds=2, participants=14, work=WORK, clusters=4, pretrain_epochs=3)
+    late = toy.replace(toy.broken(federation(), 2), arrive=jnp.asarray(arrive))
+    states, infos, method = play.rounds("one_shot", late, rounds=2, participants=14, work=WORK, clusters=4, pretrain_epochs=3)
     labels = [np.asarray(method.models(s)[1]) for s in states]
     there = np.setdiff1d(np.arange(14), [2, 5])
     known = once.renamed(once.kmeans_labels(weights(3)[there], 4))
@@ -159,4 +145,4 @@ def test_one_shot_late_and_broken_clients_join_the_nearest_centre():
 
 def test_too_many_clusters_is_a_one_line_error():
     with pytest.raises(SpecError, match="clusters = 15, but only 14 clients"):
-        rounds.run("one_shot", federation(), rounds=0, work=WORK, clusters=15)
+        play.rounds("one_shot", federation(), rounds=0, work=WORK, clusters=15)

@@ -2,20 +2,15 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from cfljax.config import Train
-from cfljax.engine.program import Settings
-from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.methods.fedbcd import step_counts
-from cfljax.registry.options import traced
-from tests import toy
-from tests.methods.play import broken, play, start
+from tests import play, toy
 from tests.padding import pad
 from tests.reference import ditto, fedbcd, plain
 
@@ -31,21 +26,21 @@ def federation():
 
 
 def bcd(federation_=None, **numbers):
-    return play("fedbcd", federation_ or federation(), NUMBERS | numbers, ROUNDS, PARTICIPANTS, SEED, **BCD)
+    return play.rounds("fedbcd", federation_ or federation(), ROUNDS, PARTICIPANTS, SEED, hyper=NUMBERS | numbers, **BCD)
 
 
 def run_ditto(federation_=None, **numbers):
-    return play("ditto", federation_ or federation(), {"lam": 0.8} | numbers, ROUNDS, PARTICIPANTS, SEED)
+    return play.rounds("ditto", federation_ or federation(), ROUNDS, PARTICIPANTS, SEED, hyper={"lam": 0.8} | numbers)
 
 
 def reference(lam):
-    return ditto.run(NET, federation(), start(SEED), SEED, ROUNDS, PARTICIPANTS, lam)
+    return ditto.run(NET, federation(), toy.start(SEED), SEED, ROUNDS, PARTICIPANTS, lam)
 
 
 @pytest.mark.parametrize("numbers", [{}, {"lr_z": 1.0}, {"rho": 0.0, "lr_decay": 0.9}])
 def test_fedbcd_follows_the_plain_program(numbers):
     out = bcd(**({"lr_decay": 1.0} | numbers))
-    z, personal = fedbcd.run(NET, federation(), start(SEED), SEED, ROUNDS, PARTICIPANTS, **(NUMBERS | numbers))
+    z, personal = fedbcd.run(NET, federation(), toy.start(SEED), SEED, ROUNDS, PARTICIPANTS, **(NUMBERS | numbers))
     assert np.abs(out.states[-1].z[0] - z).max() < 1e-5
     assert np.abs(out.states[-1].personal - personal).max() < 1e-5
     assert not out.labels().any()
@@ -64,27 +59,25 @@ def test_fedbcd_draws_each_number_of_steps_by_identity():
 
 
 def test_fedbcd_survives_a_broken_client():
-    out = bcd(broken(federation(), 1), lr_decay=1.0)
+    out = bcd(toy.broken(federation(), 1), lr_decay=1.0)
     assert np.isfinite(out.states[-1].z).all() and np.isfinite(out.states[-1].personal).all()
     assert np.array_equal(out.states[-1].personal[1], out.states[0].personal[1])
     assert sum(info.nonfinite for info in out.infos) > 0
 
 
 def test_fedbcd_is_scored_with_both_of_its_models_and_sends_one_each_way():
-    entry, model, config = METHODS.entry("fedbcd"), toy.model(), METHODS.check("fedbcd", BCD, "method")
-    method = entry.make(config, model, toy.solver(model))
-    hyper = {"lr": 9.0} | traced(config) | NUMBERS
     made = federation()
     longer = pad(made, clients=1)  # one that only tests, on what the first does
     test = toy.replace(longer.test, start=longer.test.start.copy(), count=longer.test.count.copy())
     test.start[7], test.count[7] = test.start[0], test.count[0]
-    longer = jax.device_put(toy.replace(longer, test=test, uid=np.arange(8)))
-    out = simulate(method, model, longer, Settings(2, PARTICIPANTS, evaluations=2, test_choice="test_loss"), [SEED], [hyper])[0]
-    z, personal = fedbcd.run(NET, made, start(SEED), SEED, 2, PARTICIPANTS, **NUMBERS)
+    longer = toy.replace(longer, test=test, uid=np.arange(8))
+    settings, hyper = {"test_choice": "test_loss"}, {"lr": 9.0} | NUMBERS
+    (out,) = play.batch("fedbcd", longer, 2, PARTICIPANTS, [SEED], [hyper], settings=settings, **BCD)
+    z, personal = fedbcd.run(NET, made, toy.start(SEED), SEED, 2, PARTICIPANTS, **NUMBERS)
     clients = plain.Clients(made)
     assert out.history["accuracy"][-1] == pytest.approx(plain.accuracy(NET, plain.Clients(longer), [z], [0] * 8))
     assert out.diag["accuracy_personal"][-1] == pytest.approx(plain.accuracy(NET, clients, personal, range(7)))
-    assert out.history["bytes_up"][-1] == out.history["bytes_down"][-1] == 4 * 2 * PARTICIPANTS * model.size
+    assert out.history["bytes_up"][-1] == out.history["bytes_down"][-1] == 4 * 2 * PARTICIPANTS * toy.model().size
 
 
 def test_fedbcd_refuses_another_optimizer():
@@ -101,22 +94,22 @@ def test_ditto_follows_the_plain_program(lam):
 
 def test_ditto_is_fedavg_and_without_a_pull_also_local_training():
     out = run_ditto(lam=0.0)
-    average, local = (play(name, federation(), {}, ROUNDS, PARTICIPANTS, SEED) for name in ("fedavg", "local"))
+    average, local = (play.rounds(name, federation(), ROUNDS, PARTICIPANTS, SEED) for name in ("fedavg", "local"))
     assert np.allclose(out.states[-1].w, average.models(), atol=1e-6)
     assert np.allclose(out.models(), local.models(), atol=1e-6)
     assert [tuple(i.traffic) for i in out.infos] == [tuple(i.traffic) for i in average.infos]
 
 
 def test_ditto_survives_a_broken_client():
-    out = run_ditto(broken(federation(), 1))
+    out = run_ditto(toy.broken(federation(), 1))
     assert np.isfinite(out.models()).all() and np.array_equal(out.models()[1], out.models(0)[1])
     assert sum(info.nonfinite for info in out.infos) > 0
 
 
 def test_clients_that_were_not_drawn_yet_are_scored_with_the_global_model():
-    out = play("ditto", federation(), {"lam": 0.8}, 1, 2, SEED)
+    out = play.rounds("ditto", federation(), 1, 2, SEED, lam=0.8)
     drawn = np.isin(np.arange(7), plain.cohort(SEED, 0, np.arange(7), 2))
-    w, personal = ditto.run(NET, federation(), start(SEED), SEED, 1, 2, 0.8)
+    w, personal = ditto.run(NET, federation(), toy.start(SEED), SEED, 1, 2, 0.8)
     assert np.abs(out.models() - np.where(drawn[:, None], personal, w)).max() < 1e-5
 
 

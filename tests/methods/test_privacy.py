@@ -15,13 +15,9 @@ from cfljax.experiment import assemble, privacy
 from cfljax.experiment.privacy import Draw
 from cfljax.federation import cohort
 from cfljax.kernels.mix import mix_updates, weights_by
-from cfljax.local.send import Sending, rule
-from cfljax.methods import METHODS
-from cfljax.methods.fedbcd import State
-from cfljax.registry.options import static, traced
-from tests import toy
+from cfljax.local.send import Sending, server_rule
+from tests import play, toy
 from tests.kernels.compiled import mix_models
-from tests.methods import contract
 
 CLIENTS, DRAWN, NOISE, DELTA = 20, 2, 2.0, 1e-3
 TRIALS = 200_000
@@ -90,7 +86,7 @@ def released(sign, clusters, average, big):
         drawn = cohort.draw(key, federation, DRAWN, jnp.int32(0), {})
         mix = weights_by(member[drawn.ids], drawn.mask, count[drawn.ids], clusters, average)
         rows = jnp.where(drawn.ids == 0, sign, 0.0)[:, None]
-        return mix_updates(mix, rows, jnp.zeros((clusters, 1)), rule(Sending(), key, hyper)).new[0, 0]
+        return mix_updates(mix, rows, jnp.zeros((clusters, 1)), server_rule(Sending(), key, hyper)).new[0, 0]
 
     each = keys.fold_each(keys.root(7 + int(sign)), "trial", jnp.arange(TRIALS))
     return np.asarray(jax.jit(jax.vmap(once))(each))
@@ -146,7 +142,7 @@ def test_what_is_built_on_fedavg_is_not_taken_for_it():
 
 @pytest.mark.parametrize("mixed", [mix_updates, mix_models])
 def test_a_cluster_whose_updates_are_all_broken_gets_noise_too(mixed):
-    made = rule(Sending(), keys.root(0), {"privacy.clip": 1.0, "privacy.noise": NOISE})
+    made = server_rule(Sending(), keys.root(0), {"privacy.clip": 1.0, "privacy.noise": NOISE})
     mix, rows, old = jnp.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]), jnp.full((3, 4), jnp.nan).at[2].set(1.0), jnp.ones((2, 4))
     found = mixed(mix, rows, old, made)
     assert np.isfinite(found.new).all() and (np.asarray(found.new)[0] != 1).all() and found.lost.tolist() == [True, False]
@@ -156,17 +152,13 @@ def test_a_cluster_whose_updates_are_all_broken_gets_noise_too(mixed):
 def test_fedbcd_s_noise_is_that_of_the_sum_of_all_personal_models():
     """So its mean over more clients, when some arrive, tells no more about those that were there."""
     federation = toy.replace(toy.federation("iid", clients=4), arrive=jnp.array([0, 1, 0, 1], jnp.int32))
-    config, model = contract.options("fedbcd", local_lr=0.0), toy.model()
-    solver = toy.solver(model)
-    method = METHODS.entry("fedbcd").make(static(config), model, solver)
-    hyper = {k: jnp.float32(v) for k, v in ({"lr": 0.1} | traced(config)).items()} | {"privacy.clip": 1.0, "privacy.noise": NOISE}
-    state, noise, first = method.init(keys.root(0), federation, hyper, {}), 0.0, None
-    for t, there in enumerate((2, 4)):
-        key = keys.fold(keys.root(0), "round", t)
-        first = np.asarray(state.z) if first is None else first
-        state: State = method.round(key, state, federation, cohort.draw(key, federation, 4, jnp.int32(t), {}), hyper)[0]
-        noise = noise + solver.rule(key, hyper).noise * jax.random.normal(solver.rule(key, hyper).key, first.shape)
-        np.testing.assert_allclose(state.z, first + noise / there, rtol=1e-4, atol=1e-5)
+    hyper = {"privacy.clip": 1.0, "privacy.noise": NOISE}
+    first, *later = play.rounds("fedbcd", federation, 2, 4, hyper=hyper, local_lr=0.0).states
+    noise = 0.0
+    for t, (state, clients) in enumerate(zip(later, (2, 4), strict=True)):
+        added = server_rule(Sending(), keys.fold(keys.root(0), "round", t), hyper)
+        noise = noise + added.noise * jax.random.normal(added.key, first.z.shape)
+        np.testing.assert_allclose(state.z, first.z + noise / clients, rtol=1e-4, atol=1e-5)
 
 
 def test_runs_with_noise_have_new_ids():

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.engine import program
 from cfljax.errors import SpecError
 from cfljax.kernels.sketch import SIZE
 from cfljax.methods import METHODS, ccs_rfedavg
 from cfljax.methods.shared import pretrain
-from tests import toy
+from cfljax.registry.options import traced
+from tests import play, toy
 
 MODEL = toy.model(hidden=700)  # 7,704 parameters: more than a sketch has numbers
 NUMBERS = {"lr": jnp.float32(0.1)}
+SPLIT = {"min_rounds": 1, "eps1": 9.0, "eps2": 0.0, "gamma_max": 0.0}
+TARGET = {"theta": 0.1, "l_star": 0.05}
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +25,8 @@ def federation():
 
 
 def prepared(name, federation, **options):
-    config = METHODS.check(name, options, f"method.{name}")
-    method = METHODS.entry(name).make(config, MODEL, toy.solver(MODEL, epochs=2))
-    hyper = {f: jnp.float32(getattr(config, f)) for f in ("mu", "eta_g") if hasattr(config, f)} | NUMBERS
+    config, _, method, *_ = play.prepared(name, {"epochs": 2}, MODEL, **options)
+    hyper = {f: jnp.float32(value) for f, value in traced(config).items()} | NUMBERS
     return jax.tree.map(np.asarray, method.setup(keys.root(0), federation, hyper | {"participants": 4}))
 
 
@@ -49,24 +50,9 @@ def test_the_same_clusters_and_the_same_models_to_start_from(name, options, fede
     np.testing.assert_allclose(a, b, atol=1e-6)
 
 
-def rounds_of(name, federation, stream, rounds=3, **options):
-    """(states, infos, models) of a few rounds in which all take part, in blocks of 4."""
-    hyper = NUMBERS | {"theta": jnp.float32(0.1), "l_star": jnp.float32(0.05)}
-    hyper |= {"eps1": jnp.float32(9), "eps2": jnp.float32(0), "gamma_max": jnp.float32(0)}
-    config = METHODS.check(name, options, f"method.{name}")
-    method = METHODS.entry(name).make(config, MODEL, toy.solver(MODEL, epochs=2, stream=stream))
-    settings = program.Settings(rounds=1, participants=12)
-    step = jax.jit(lambda s, t: program._round(method, settings, keys.root(0), s, federation, hyper, t))
-    setup = {} if method.setup is None else method.setup(keys.root(0), federation, hyper)
-    state = method.init(keys.root(0), federation, hyper, jax.tree.map(jnp.asarray, setup))
-    memory = step.lower(state, jnp.int32(0)).compile().memory_analysis().temp_size_in_bytes
-    states, infos = [], []
-    for t in range(rounds):
-        if method.regroup is not None and t:
-            state = jax.tree.map(jnp.asarray, method.regroup(keys.root(0), state, federation, hyper, t))
-        state, info = step(state, jnp.int32(t))
-        states.append(state), infos.append(info)
-    return states, infos, np.asarray(method.models(state)[0]), memory
+def played(name, federation, **options):
+    """Three rounds in which all take part, in blocks of four."""
+    return play.rounds(name, federation, 3, None, work={"epochs": 2, "stream": 4}, model=MODEL, **options)
 
 
 def error_of(matrix, other):
@@ -76,13 +62,13 @@ def error_of(matrix, other):
 
 
 def test_sattler_splits_by_sketches_as_by_updates_and_the_error_is_that_of_sketches(federation):
-    exact, short = (rounds_of("cfl_sattler", federation, 4, min_rounds=1, similarity=how) for how in ("exact", "sketch"))
-    for a, b in zip(exact[0], short[0], strict=True):
+    exact, short = (played("cfl_sattler", federation, **SPLIT, similarity=how) for how in ("exact", "sketch"))
+    for a, b in zip(exact.states, short.states, strict=True):
         np.testing.assert_array_equal(a.found.labels, b.found.labels)
         np.testing.assert_allclose(a.norms, b.norms, rtol=1e-5)
-    assert exact[0][-1].found.active.sum() > 2
-    np.testing.assert_allclose(exact[2], short[2], atol=1e-5)
-    assert 0 < error_of(exact[0][0].similarity, short[0][0].similarity) < 1 / np.sqrt(SIZE)
+    assert exact.states[-1].found.active.sum() > 2
+    np.testing.assert_allclose(exact.models(), short.models(), atol=1e-5)
+    assert 0 < error_of(exact.states[1].similarity, short.states[1].similarity) < 1 / np.sqrt(SIZE)
 
 
 @pytest.mark.parametrize("local", ["gradient", "update"])
@@ -90,13 +76,13 @@ def test_ccs_finds_the_same_clusters_by_sketches_and_takes_the_same_steps(local,
     seen, cosines = [], ccs_rfedavg.cosine_matrix
     record = lambda *a, **k: (m := cosines(*a, **k), jax.debug.callback(lambda m: seen.append(np.asarray(m)), m))[0]  # noqa: E731
     monkeypatch.setattr(ccs_rfedavg, "cosine_matrix", record)
-    exact, short = (rounds_of("ccs_rfedavg", federation, 4, local=local, similarity=how) for how in ("exact", "sketch"))
-    for a, b in zip(exact[1], short[1], strict=True):
+    exact, short = (played("ccs_rfedavg", federation, **TARGET, local=local, similarity=how) for how in ("exact", "sketch"))
+    for a, b in zip(exact.infos, short.infos, strict=True):
         np.testing.assert_array_equal(a.diag["participant_labels"], b.diag["participant_labels"])
         assert float(a.train_loss) == pytest.approx(float(b.train_loss), abs=1e-5)
         assert [int(v) for v in a.traffic] == [int(v) for v in b.traffic]
-    assert int(exact[1][0].diag["clusters"]) > 1
-    np.testing.assert_allclose(exact[2], short[2], atol=1e-5)
+    assert exact.diag("clusters", 0) > 1
+    np.testing.assert_allclose(exact.models(), short.models(), atol=1e-5)
     jax.effects_barrier()
     assert len(seen) == 6 and 0 < error_of(seen[0], seen[3]) < 1 / np.sqrt(SIZE)
 

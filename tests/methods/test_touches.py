@@ -11,14 +11,10 @@ import pytest
 
 import cfljax
 from cfljax import keys
-from cfljax.engine import program as engine
-from cfljax.engine import simulate
-from cfljax.local.send import Sending, exact_share
+from cfljax.local.send import Sending
 from cfljax.methods import METHODS
-from cfljax.registry.options import static, traced
 from cfljax.types import Jobs
-from tests import toy
-from tests.methods import contract
+from tests import play, toy
 
 METHOD_FILES = sorted(Path(cfljax.__file__).parent.joinpath("methods").glob("*.py"))
 SUMS = {"mix_updates": 4, "sum_by": 3, "with_noise": 3}
@@ -46,26 +42,12 @@ def federation():
     return toy.federation("label_permutation", clients=10, groups=2)
 
 
-@functools.cache
-def program(name, sending):
-    config = contract.options(name, **MORE.get(name, {}))
-    method = METHODS.entry(name).make(static(config), toy.model(), toy.solver(toy.model(), steps=1, batch="full", sending=sending))
-    settings = engine.Settings(9, 10, sending=sending)
-    return config, method, jax.jit(lambda *args: engine._round(method, settings, *args)), jax.jit(method.init)
-
-
-def play(name, sending=Sending(), rounds=3, **changed):  # noqa: B008
+def played(name, sending=Sending(), rounds=3, **changed):  # noqa: B008
     """f32[K, d]: the models after some rounds."""
-    config, method, step, init = program(name, sending)
     numbers = (NOTHING if sending.attack else {}) | {key.replace("_", ".", 1): value for key, value in changed.items()}
-    hyper = exact_share(sending, {"lr": 0.5} | traced(config) | numbers, federation())
-    key = keys.root(0)
-    setup = simulate._setups(method, federation(), key[None], [hyper | {"participants": 10}], sending)
-    hyper = {name: jnp.float32(number) for name, number in hyper.items()}
-    state = init(key, federation(), hyper, jax.tree.map(lambda a: a[0], setup))
-    for t in range(rounds):
-        state, _ = step(key, state, federation(), hyper, jnp.int32(t))
-    return np.asarray(method.models(state)[0])
+    work = {"steps": 1, "batch": "full", "sending": sending}
+    options = play.options(name) | MORE.get(name, {})
+    return play.rounds(name, federation(), rounds, None, lr=0.5, work=work, hyper=numbers, **options).models()
 
 
 def apart(one, other):
@@ -74,17 +56,17 @@ def apart(one, other):
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.long) for n in METHODS])
 def test_each_option_does_what_it_should(name):
-    honest, lied_to = play(name, LIES), play(name, LIES, attack_share=0.3)
+    honest, lied_to = played(name, LIES), played(name, LIES, attack_share=0.3)
     assert np.isfinite(honest).all() and np.isfinite(lied_to).all()
-    others = [lied_to, play(name, LIES, privacy_clip=1e-3), play(name, LIES, privacy_noise=1.0, privacy_clip=1.0)]
+    others = [lied_to, played(name, LIES, privacy_clip=1e-3), played(name, LIES, privacy_noise=1.0, privacy_clip=1.0)]
     if name in NEVER_SENDS:
         assert all(apart(honest, other) == 0 for other in others)
         return
     assert all(apart(honest, other) > 1e-3 for other in others)
-    assert np.isfinite(play(name, LIES, privacy_noise=1.0, privacy_clip=1.0)).all()
-    start = play(name, LIES, rounds=0)
+    assert np.isfinite(played(name, LIES, privacy_noise=1.0, privacy_clip=1.0)).all()
+    start = played(name, LIES, rounds=0)
     if start.shape == honest.shape and name not in ("one_shot", "fedgroup", "ditto", "fesem", "joint"):
-        assert apart(play(name, LIES, privacy_clip=1e-9), start) < 1e-5  # nobody can move anything
+        assert apart(played(name, LIES, privacy_clip=1e-9), start) < 1e-5  # nobody can move anything
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.long) for n in METHODS])
@@ -95,13 +77,13 @@ def test_a_trimmed_mean_that_trims_nothing_is_the_mean(name):
     assert same  # else the weights of the mean would count
     if name == "ccs_rfedavg":
         return  # its weights are not equal
-    assert apart(play(name, LIES), play(name, GUARDED, robust_trim=0.0)) < 1e-4
+    assert apart(played(name, LIES), played(name, GUARDED, robust_trim=0.0)) < 1e-4
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", list(METHODS))
 def test_numbers_that_do_not_matter_change_nothing(name):
-    plain, touched = play(name), play(name, LIES)
+    plain, touched = played(name), played(name, LIES)
     if name in ("one_shot", "cfl_mgd"):  # start means are summed in another order; buffers arrive as changes, and are added again
         assert apart(plain, touched) < 1e-5
     else:
@@ -110,9 +92,9 @@ def test_numbers_that_do_not_matter_change_nothing(name):
 
 @pytest.mark.parametrize("name", ["fedavg", pytest.param("oracle", marks=pytest.mark.long)])
 def test_three_liars_of_ten_move_a_mean_far_and_a_trimmed_mean_little(name):
-    honest = play(name, LIES)
-    far = apart(honest, play(name, LIES, attack_share=0.3))
-    near = apart(play(name, GUARDED, robust_trim=0.0), play(name, GUARDED, robust_trim=0.4, attack_share=0.3))
+    honest = played(name, LIES)
+    far = apart(honest, played(name, LIES, attack_share=0.3))
+    near = apart(played(name, GUARDED, robust_trim=0.0), played(name, GUARDED, robust_trim=0.4, attack_share=0.3))
     assert near < far / 3
 
 

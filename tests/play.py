@@ -1,0 +1,187 @@
+"""Some rounds of a method on a small federation: the one place where tests and drills make a method and let it work.
+
+`batch` plays whole runs as a sweep does, with the engine and its evaluations, and returns their outputs. `rounds` plays round
+after round of one run without evaluations, which compiles quickly, and returns the states in between.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import data, keys
+from cfljax.engine.program import Settings, _decayed
+from cfljax.engine.simulate import Output, simulate
+from cfljax.federation import PARTITIONS, cohort
+from cfljax.federation.pack import pack
+from cfljax.local.send import Sending, as_trained_on, exact_share
+from cfljax.methods import METHODS
+from cfljax.registry.options import static, traced
+from tests import toy
+
+ROUNDS = 4
+OPTIONS = {
+    "ccs_rfedavg": {"theta": 0.3},
+    "fedgroup": {"clusters": 2, "alpha": 3, "pretrain_steps": 4},
+    "ocfl": {"clients_per_cluster": 5},
+    "cfl_sattler": {"min_rounds": 1, "eps1": 10.0, "eps2": 0.0, "split_every": 2, "max_clusters": 9},
+    "fl_hc": {"warmup_rounds": 1},
+    "one_shot": {"clusters": 2},
+}
+"""What a method needs to do something interesting in four rounds on nine clients; a method that is not listed runs with
+its defaults, and two clusters where it has that option."""
+EVERYBODY = {"cfl_sattler"}
+"""Methods that need all clients in each round."""
+TIMES = ("seconds_setup", "seconds_compile", "seconds_train", "seconds_eval")
+
+
+class Prepared(NamedTuple):
+    """A method, made, with its compiled functions."""
+
+    config: object
+    model: object
+    method: object
+    init: object
+    """method.init, compiled."""
+    round: object
+    """method.round, compiled."""
+
+
+class Played(NamedTuple):
+    """The states after 0, 1, … rounds (after regrouping, where there was one) and the Info of each round."""
+
+    states: list
+    infos: list
+    method: object
+
+    def models(self, t=-1):
+        """f32[K, d] after t rounds."""
+        return np.asarray(self.method.models(self.states[t])[0])
+
+    def labels(self, t=-1):
+        """i32[C] after t rounds."""
+        return np.asarray(self.method.models(self.states[t])[1])
+
+    def diag(self, name, t=-1):
+        """A diagnostic of round t."""
+        return np.asarray(self.infos[t].diag[name])
+
+
+@functools.cache
+def nine_clients():
+    """Nine clients of two true groups, as numpy arrays."""
+    source = data.load("blobs", {"samples": 300, "features": 6, "classes": 4}, seed=3)
+    checked = PARTITIONS.check("label_permutation", {"clients": 9, "groups": 2}, "data")
+    parts = PARTITIONS.entry("label_permutation").make(checked, source, np.random.default_rng(5))
+    return pack(parts, source, "none")
+
+
+def options(name):
+    """The options that a method needs on nine clients."""
+    two = {"clusters": 2} if "clusters" in METHODS.entry(name).options.__dataclass_fields__ else {}
+    return two | OPTIONS.get(name, {})
+
+
+def prepared(name, work=None, model=None, **options):
+    """The method with these options; the same compiled functions for options that differ in traced numbers only. `work`: what
+    `toy.solver` takes."""
+    fields = METHODS.entry(name).options.__dataclass_fields__
+    fixed = {k: v for k, v in options.items() if k not in fields or not fields[k].metadata["traced"]}
+    return _prepared(name, _frozen(fixed), _frozen(work or {}), model or toy.model())
+
+
+def _frozen(table):
+    return tuple(sorted((key, tuple(value) if isinstance(value, list) else value) for key, value in table.items()))
+
+
+@functools.cache
+def _prepared(name, options, work, model):
+    config = METHODS.check(name, dict(options), f"method.{name}")
+    method = METHODS.entry(name).make(static(config), model, toy.solver(model, **dict(work)))
+    return Prepared(config, model, method, jax.jit(method.init), jax.jit(method.round))
+
+
+def rounds(
+    name, federation, rounds=ROUNDS, participants=5, seed=0, lr=0.1, work=None, hyper=None, state=None, model=None, **options
+):
+    """Rounds 0 … rounds − 1 of one run, with the host's part of the method; `participants` None: everybody. `hyper`: numbers
+    over `lr` and the options' own. `state`: the one to begin with, in place of the method's."""
+    _, _, method, init, step = prepared(name, work, model, **options)
+    sending, participants = (work or {}).get("sending", Sending()), participants or federation.clients
+    numbers = {"lr": lr} | traced(METHODS.check(name, options, f"method.{name}")) | (hyper or {})
+    hyper = {k: jnp.float32(v) for k, v in exact_share(sending, numbers, federation).items()}
+    key, seen = keys.root(seed), as_trained_on(sending, hyper, federation)
+    if state is None:
+        setup = {} if method.setup is None else method.setup(key, seen, hyper | {"participants": participants})
+        state = init(key, federation, hyper, jax.tree.map(jnp.asarray, setup))  # as the engine does
+    boundaries = () if method.regroup_after is None else tuple(method.regroup_after(rounds))
+    states, infos = [], []
+    for t in range(rounds + 1):
+        if t in boundaries:
+            state = jax.tree.map(jnp.asarray, method.regroup(keys.fold(key, "regroup", t), state, seen, hyper, t))
+        states.append(state)
+        if t < rounds:
+            each, number = keys.fold(key, "round", t), jnp.int32(t)
+            present = cohort.draw(each, seen, participants, number, hyper)
+            state, info = step(each, state, seen, present, _decayed(hyper, number))
+            infos.append(info)
+    return Played(states, infos, method)
+
+
+def models_of(method, states):
+    """f64[rounds + 1, K, d] and labels [rounds + 1, C]."""
+    pairs = [method.models(s) for s in states]
+    return np.array([np.asarray(m, np.float64) for m, _ in pairs]), np.array([np.asarray(y) for _, y in pairs])
+
+
+def batch(
+    name, federation, rounds=ROUNDS, participants=5, seeds=None, hypers=({},), work=None, model=None, settings=None,
+    mesh=None, chunk_rounds=None, resume=None, checkpoint=None, **options,
+) -> list[Output]:  # fmt: skip
+    """The outputs of a batch of runs; `participants` None: everybody. `hypers` are laid over lr = 0.1 and the options' own
+    numbers; `settings`: more of the engine's. One program serves all calls that differ in numbers, seeds and samples only."""
+    work, participants = work or {}, participants or federation.clients
+    _, model, method, *_ = prepared(name, work, model, **options)
+    config = METHODS.check(name, options, f"method.{name}")
+    each = {"sequential": work.get("sequential", True), "sending": work.get("sending", Sending()), **(settings or {})}
+    return simulate(
+        method,
+        model,
+        jax.device_put(federation),
+        Settings(rounds, participants, **{"evaluations": rounds + 1} | each),
+        list(range(len(hypers))) if seeds is None else seeds,
+        [{"lr": 0.1} | traced(config) | hyper for hyper in hypers],
+        program_key=(name, static(config), _frozen(work), model, rounds, participants, _frozen(each)),
+        chunk_rounds=chunk_rounds,
+        resume=resume,
+        checkpoint=checkpoint,
+        mesh=mesh,
+    )
+
+
+def on_nine(name, hypers=({},), seeds=None, federation=None, participants=None, **more):
+    """`batch` of any method on nine clients (or a changed federation) with the options that it needs: five take part in a
+    round, or all where the method asks for that."""
+    federation = nine_clients() if federation is None else federation
+    if participants is None:
+        participants = int((np.asarray(federation.uid) >= 0).sum()) if name in EVERYBODY else 5
+    if "local_lr" in METHODS.entry(name).options.__dataclass_fields__:  # the only learning rate that counts
+        hypers = [hyper | ({"local_lr": hyper["lr"]} if "lr" in hyper else {}) for hyper in hypers]
+    return batch(name, federation, participants=participants, seeds=seeds, hypers=hypers, **options(name) | more)
+
+
+def fields(output):
+    """All arrays of an output by name, timings aside."""
+    kept = {name: value for name, value in output._asdict().items() if name not in TIMES}
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(kept)}
+
+
+def unlike(a, b):
+    """Names of the arrays of two outputs that are not the same bits."""
+    left, right = fields(a), fields(b)
+    differ = [name for name in left if name in right and left[name].tobytes() != right[name].tobytes()]
+    return [*differ, *sorted(left.keys() ^ right.keys())]
