@@ -26,6 +26,7 @@ from cfljax.local.solver import Solver
 from cfljax.methods.shared.choice import by_loss, join
 from cfljax.methods.shared.common import Clusters, first_model, first_models, keep_own, traffic
 from cfljax.methods.shared.config import MethodConfig
+from cfljax.models.flat import part_of
 from cfljax.registry import Entry, option
 from cfljax.types import (
     Array,
@@ -84,6 +85,7 @@ __all__ = [
     "mix_updates",
     "nearest",
     "option",
+    "part_of",
     "report",
     "report_trained",
     "samples",

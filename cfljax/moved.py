@@ -44,7 +44,7 @@ MOVED = {
     "methods.together": "local.rounds",
     "methods.choice": "methods.shared.choice",
     "methods.cold_start": "methods.shared.cold_start",
-    "methods.common": "methods.shared.common",
+    "methods.common": "extend",
     "methods.inside": "methods.shared.host_clusters",
     "methods.pretrain": "methods.shared.pretrain",
     "methods.similarity": "methods.shared.similarity",

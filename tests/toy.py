@@ -32,10 +32,13 @@ def model(hidden=None, features=6, classes=4):
 
 
 def solver(model, epochs=1, steps=None, batch=5, sequential=True, gram=0, stream=0, lanes=None, summed=False, **more):
-    """With a proximal term where the numbers of the run have "mu"."""
     work = Work(None if steps is not None else epochs, steps, None if batch == "full" else batch, summed=summed)
-    solver = Solver(model, work, plan=Plan(int(sequential) if lanes is None else lanes, gram, stream), **more)
-    return solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper.get("mu")))
+    return Solver(model, work, plan=Plan(int(sequential) if lanes is None else lanes, gram, stream), **more)
+
+
+def pulling_solver(model, **more):
+    """With a proximal term where the numbers of the run have "mu"."""
+    return solver(model, **more).with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper.get("mu")))
 
 
 def replace(federation, **fields):

@@ -39,7 +39,7 @@ def jobs_of(federation, model, anchored, moving):
 
 def kept(federation, model, most, work):
     """With the matrices made beforehand."""
-    sizes = gram_sizes(Plan(gram=most), federation.train.longest, toy.solver(model, **work).work.batch)
+    sizes = gram_sizes(Plan(gram=most), federation.train.longest, toy.pulling_solver(model, **work).work.batch)
     grams = jax.device_put(inner_products.grams_of(federation, sizes))
     return toy.replace(federation, train=toy.replace(federation.train, grams=grams))
 
@@ -58,7 +58,7 @@ def test_on_the_gram_matrix_as_step_by_step(case, work, hidden):
     hyper = {"lr": jnp.float32(0.05)} | {name: jnp.float32(v) for name, v in numbers.items()}
     work = work | {"summed": case == "summed losses"}
     plain, *others = [
-        jax.jit(toy.solver(model, gram=most, **work).fit)(keys.root(5), there, jobs, hyper)
+        jax.jit(toy.pulling_solver(model, gram=most, **work).fit)(keys.root(5), there, jobs, hyper)
         for most, there in ((0, federation), (64, federation), (4096, federation), (64, kept(federation, model, 64, work)))
     ]
     for other in others:
@@ -87,7 +87,7 @@ def test_clients_of_some_hundred_samples_on_their_gram_matrix_as_step_by_step():
     federation, model = toy.federation(source=source, clients=4), toy.model(7)
     assert (np.asarray(federation.train.count) > inner_products.WHOLE).sum() > 1
     jobs = jobs_of(federation, model, False, False)
-    hyper, fits = {"lr": jnp.float32(0.05)}, [toy.solver(model, gram=most, epochs=2).fit for most in (0, 4096)]
+    hyper, fits = {"lr": jnp.float32(0.05)}, [toy.pulling_solver(model, gram=most, epochs=2).fit for most in (0, 4096)]
     plain, other = (jax.jit(fit)(keys.root(5), federation, jobs, hyper) for fit in fits)
     assert np.abs(plain.delta - other.delta).max() < 1e-5 * np.abs(plain.delta).max()
 
@@ -96,7 +96,7 @@ def test_a_masked_client_costs_no_step_and_keeps_its_velocity():
     federation, model = toy.federation(), toy.model()
     jobs = jobs_of(federation, model, False, True)
     hyper = {"lr": jnp.float32(0.1), "momentum": jnp.float32(0.9)}
-    updates = jax.jit(toy.solver(model, gram=4096).fit)(keys.root(0), federation, jobs, hyper)
+    updates = jax.jit(toy.pulling_solver(model, gram=4096).fit)(keys.root(0), federation, jobs, hyper)
     assert updates.steps[2] == 0
     assert not np.asarray(updates.delta[2]).any()
     assert np.array_equal(updates.velocity[2], jobs.velocity[2])
@@ -108,7 +108,7 @@ def test_a_client_without_samples_stays_where_it_was(work, most):
     federation, model = toy.federation(), toy.model()
     federation = toy.replace(federation, train=toy.replace(federation.train, count=federation.train.count.at[4].set(0)))
     jobs = jobs_of(federation, model, False, False)
-    updates = jax.jit(toy.solver(model, gram=most, **work).fit)(keys.root(0), federation, jobs, {"lr": jnp.float32(0.1)})
+    updates = jax.jit(toy.pulling_solver(model, gram=most, **work).fit)(keys.root(0), federation, jobs, {"lr": jnp.float32(0.1)})
     assert not np.asarray(updates.delta[4]).any() and np.asarray(updates.delta[5]).any()
 
 
@@ -150,7 +150,7 @@ def test_the_discrepancy_of_sketched_updates_is_near():
     jobs = Jobs(ids, cohort.mask, cohort.work, old, jnp.zeros(40, jnp.int32))
     found = []
     for stream in (0, 7):
-        solver, hyper = toy.solver(model, stream=stream), {"lr": jnp.float32(0.1)}
+        solver, hyper = toy.pulling_solver(model, stream=stream), {"lr": jnp.float32(0.1)}
         trained = train_and_mix(solver, keys.root(2), federation, jobs, hyper, Mixing(mix, old))
         assert trained.kept.moves.shape[1] == (256 if stream else model.size)
         info = report_trained(federation, cohort, trained, jobs.which, trained.mixed.new - old, Traffic(*(jnp.int32(0),) * 4))
@@ -202,7 +202,7 @@ def test_clients_are_dealt_by_what_their_way_of_training_costs(monkeypatch):
     monkeypatch.setattr("cfljax.local.solver.devices", lambda: 2)
     federation, model = toy.federation(), toy.model(7)
     jobs, counts = jobs_of(federation, model, False, False), np.asarray(federation.train.count)
-    solver, layer = toy.solver(model, gram=64, epochs=3), speed.layer_of(model)
+    solver, layer = toy.pulling_solver(model, gram=64, epochs=3), speed.layer_of(model)
     found, (size,) = np.asarray(solver.costs(federation, jobs)), gram_sizes(solver.plan, federation.train.longest, 5)
     assert found[2] == 0 and counts.min() < size < counts.max()  # the third is masked
     for c in {*range(federation.clients)} - {2, 3}:
@@ -218,7 +218,7 @@ def test_clients_are_dealt_by_what_their_way_of_training_costs(monkeypatch):
     hyper, nothing = {"lr": jnp.float32(0.05)}, jnp.zeros((3, model.size))
     train_and_mix(solver, keys.root(2), federation, jobs, hyper, Mixing(jnp.zeros((3, federation.clients)), nothing))
     assert np.array_equal(given[0], found)
-    side_by_side = toy.solver(model, gram=64, epochs=3, sequential=False)
+    side_by_side = toy.pulling_solver(model, gram=64, epochs=3, sequential=False)
     assert np.allclose(side_by_side.costs(federation, jobs), np.where(jobs.mask, counts * jobs.work, 0))
 
 

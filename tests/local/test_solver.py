@@ -38,7 +38,7 @@ def everyone(federation, start, mask=None, work=None, **more):
 
 
 def fit(federation, model, sequential=True, hyper=None, start=None, jobs=None, **plan_and_work):
-    solver = toy.solver(model, sequential=sequential, **plan_and_work)
+    solver = toy.pulling_solver(model, sequential=sequential, **plan_and_work)
     start = model.init(jax.random.key(1)) if start is None else start
     jobs = everyone(federation, start) if jobs is None else jobs
     hyper = {"lr": jnp.float32(0.1)} | {k: jnp.float32(v) for k, v in (hyper or {}).items()}
@@ -146,7 +146,7 @@ def test_momentum_buffers_go_in_and_come_out():
 @pytest.mark.parametrize("name, arguments", [("adam", ()), ("adamw", (("weight_decay", 0.1),)), ("rmsprop", (("momentum", 0.5),))])
 def test_any_optax_optimiser(name, arguments):
     federation, model = toy.federation(clients=3), toy.model()
-    solver = toy.solver(model, steps=6, batch=5, optimizer=name, arguments=arguments)
+    solver = toy.pulling_solver(model, steps=6, batch=5, optimizer=name, arguments=arguments)
     start = model.init(jax.random.key(1))
     updates = jax.jit(solver.fit)(KEY, federation, everyone(federation, start), {"lr": jnp.float32(0.05)})
     net, clients = plain.Net(6, 4), plain.Clients(federation)
@@ -164,9 +164,9 @@ def test_any_optax_optimiser(name, arguments):
 def test_full_gradient_is_summed_over_tiles_for_long_clients(monkeypatch):
     federation, model = toy.federation(clients=3), toy.model(5)
     start = model.init(jax.random.key(1))
-    whole = toy.solver(model).gradient(federation, everyone(federation, start))
+    whole = toy.pulling_solver(model).gradient(federation, everyone(federation, start))
     monkeypatch.setattr("cfljax.local.gradients.TILE", 16)
-    tiled = toy.solver(model).gradient(federation, everyone(federation, start))
+    tiled = toy.pulling_solver(model).gradient(federation, everyone(federation, start))
     net, clients = plain.Net(6, 4, 5), plain.Clients(federation)
     assert federation.train.longest > 32
     for c in range(3):
@@ -177,7 +177,7 @@ def test_full_gradient_is_summed_over_tiles_for_long_clients(monkeypatch):
 
 def test_batch_gradient_is_on_the_batch_that_fit_would_take_first():
     federation, model = toy.federation(clients=3), toy.model()
-    solver, start = toy.solver(model, steps=1, batch=5), model.init(jax.random.key(1))
+    solver, start = toy.pulling_solver(model, steps=1, batch=5), model.init(jax.random.key(1))
     gradient, _ = solver.batch_gradient(KEY, federation, everyone(federation, start), 5)
     updates = solver.fit(KEY, federation, everyone(federation, start), {"lr": jnp.float32(1.0)})
     assert np.allclose(-gradient, updates.delta, atol=1e-6)

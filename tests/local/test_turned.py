@@ -23,7 +23,7 @@ def test_a_turned_kernel_trains_to_the_same_model(wide, monkeypatch, hidden):
     numbers, anchored, moving = PULLS["a velocity and both pulls"]
     jobs = jobs_of(wide, model, anchored, moving)
     hyper = {name: jnp.float32(value) for name, value in ({"lr": 0.05} | numbers).items()}
-    fit = lambda: jax.jit(toy.solver(model, epochs=3).fit)(keys.root(5), wide, jobs, hyper)  # noqa: E731
+    fit = lambda: jax.jit(toy.pulling_solver(model, epochs=3).fit)(keys.root(5), wide, jobs, hyper)  # noqa: E731
     lying = fit()
     monkeypatch.setattr(turned, "NARROW", 0)
     assert turned.turned(model).unravel(jobs.start[0])["dense_0"]["kernel"].shape[0] == 40
@@ -60,7 +60,7 @@ def test_kernels_behind_a_gram_matrix_that_lie_flat_train_to_the_same_model(wide
             return stepper(rule, hyper, anchor)
 
         monkeypatch.setattr(gram, "stepper", noting)
-        fits.append(jax.jit(toy.solver(model, epochs=3, gram=4096).fit)(keys.root(5), wide, jobs, hyper))
+        fits.append(jax.jit(toy.pulling_solver(model, epochs=3, gram=4096).fit)(keys.root(5), wide, jobs, hyper))
         assert shapes[0] == ((4, 16) if narrow else (16, 4))
     assert np.abs(fits[0].delta).max() > 0.01
     for one, other in zip(*map(jax.tree.leaves, fits), strict=True):
@@ -71,7 +71,7 @@ def test_kernels_behind_a_gram_matrix_that_lie_flat_train_to_the_same_model(wide
 def test_epochs_shuffled_at_once_are_the_epochs_shuffled_in_turn(wide, monkeypatch, most):
     model = toy.model(features=40)
     jobs, hyper = jobs_of(wide, model, False, False), {"lr": jnp.float32(0.05)}
-    fit = lambda: jax.jit(toy.solver(model, epochs=4, gram=most).fit)(keys.root(5), wide, jobs, hyper)  # noqa: E731
+    fit = lambda: jax.jit(toy.pulling_solver(model, epochs=4, gram=most).fit)(keys.root(5), wide, jobs, hyper)  # noqa: E731
     at_once = fit()
     monkeypatch.setattr(schedule, "SHUFFLED", 0)
     in_turn = fit()

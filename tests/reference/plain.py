@@ -39,13 +39,15 @@ class Net:
     def loss(self, w, x, y):
         return self.losses(w, x, y).mean()
 
-    def gradient(self, w, x, y):
+    def gradient(self, w, x, y, weights=None):
         layers = self.layers(w)
         z = self.logits(w, x)
         p = np.exp(z - z.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
         p[np.arange(len(y)), y] -= 1
         p /= len(y)
+        if weights is not None:
+            p *= weights[:, None]
         if len(layers) == 1:
             return np.concatenate([p.sum(axis=0), (x.T @ p).ravel()])
         (b, k), (_, k2) = layers
@@ -117,13 +119,16 @@ def batches(key, n, batch, steps=None, epochs=None):
     return out if steps is None else out[:steps]
 
 
-def fit(net, w, data, key, lr, batch=10, epochs=1, steps=None, mu=0.0, anchor=None, momentum=0.0, weight_decay=0.0, velocity=None):
-    """(w after local SGD, momentum buffer): one client, one step at a time."""
+def fit(
+    net, w, data, key, lr, batch=10, epochs=1, steps=None, mu=0.0, anchor=None, momentum=0.0, weight_decay=0.0, velocity=None,
+    weights=None,
+):  # fmt: skip
+    """(w after local SGD, momentum buffer): one client, one step at a time; `weights` of its samples' losses."""
     x, y = data
     start = w if anchor is None else anchor
     u = np.zeros_like(w) if velocity is None else velocity.copy()
     for rows in batches(key, len(y), batch, steps, None if steps is not None else epochs):
-        g = net.gradient(w, x[rows], y[rows]) + mu * (w - start) + weight_decay * w
+        g = net.gradient(w, x[rows], y[rows], None if weights is None else weights[rows]) + mu * (w - start) + weight_decay * w
         u = momentum * u + g
         w = w - lr * u
     return w, u

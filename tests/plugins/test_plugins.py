@@ -1,0 +1,118 @@
+"""Methods that are soft or partly personal, written against `cfljax.extend` alone."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import cfljax
+from cfljax import extend
+from cfljax.config import plugins
+from tests import play, toy
+from tests.reference import fedem, plain
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+FILES = [HERE / "soft.py", HERE / "partly.py"]
+
+
+@pytest.fixture
+def loaded():
+    plugins.load([str(path) for path in FILES])
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_plug_in_needs_nothing_but_the_facade(path):
+    modules = {node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)}
+    assert {name for name in modules if name.startswith("cfljax")} == {"cfljax.extend"}
+    assert len(path.read_text().splitlines()) <= 85
+
+
+def test_the_facade_has_all_that_the_pages_import():
+    for page in (ROOT / "docs").glob("*.md"):
+        for module, names in re.findall(r"^from (cfljax[\w.]*) import ([\w, ]+)$", page.read_text(), re.MULTILINE):
+            for name in names.split(", "):
+                assert hasattr(importlib.import_module(module), name), f"{page.name}: {module} has no {name}"
+            if page.name == "own.md":
+                assert module == "cfljax.extend"
+
+
+def test_the_facade_lists_what_it_has_and_each_thing_says_what_it_is():
+    public = {name for name, value in vars(extend).items() if not name.startswith("_") and getattr(value, "__module__", "") != ""}
+    assert set(extend.__all__) <= public
+    for name in set(extend.__all__) - {"Array", "Hyper", "Tree"}:
+        assert (getattr(extend, name).__doc__ or "").strip(), name
+
+
+@pytest.mark.parametrize(("work", "hidden"), [({"gram": 4096}, 7), ({}, 7), ({"sequential": False}, None), ({"stream": 4}, None)])
+def test_the_soft_method_agrees_with_a_plain_program(loaded, work, hidden):
+    federation, model, net = toy.federation(), toy.model(hidden), plain.Net(6, 4, hidden)
+    played = play.rounds("soft", federation, rounds=3, participants=5, seed=2, work=work | {"epochs": 2}, model=model, clusters=3)
+    models, mixture = fedem.fedem(net, plain.Clients(federation), played.states[0].models, 2, 3, 5, 0.1, 5, 2)
+    np.testing.assert_allclose(played.models(), models, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(played.states[-1].mixture, mixture, rtol=1e-4, atol=1e-5)
+    assert np.abs(mixture - 1 / 3).max() > 0.05
+
+
+@pytest.mark.parametrize("test", ["own", "global"])
+def test_clients_are_scored_by_their_mixture_of_the_models(loaded, test):
+    federation, model = toy.federation(test=test), toy.model()
+    models = 0.3 * jax.random.normal(jax.random.key(1), (3, model.size))
+    weights = jax.nn.softmax(2 * jax.random.normal(jax.random.key(2), (federation.clients, 3)))
+    who = jnp.arange(federation.clients) != 4
+    found = extend.score_mixtures(model, federation, federation.test, models, weights, who)
+    clients, net = plain.Clients(federation), plain.Net(6, 4)
+    for c, (x, y) in enumerate(clients.test):
+        p = sum(float(weights[c, k]) * fedem.softmax(net.logits(np.asarray(models[k], np.float64), x).T).T for k in range(3))
+        assert found.samples[c] == (len(y) if who[c] else 0)
+        assert found.correct[c] == ((p.argmax(1) == y).sum() if who[c] else 0)
+        assert np.isclose(found.loss[c], -np.log(p[np.arange(len(y)), y]).sum() if who[c] else 0, rtol=1e-4)
+
+
+def test_a_soft_method_runs_from_a_spec_and_finds_the_groups(loaded):
+    data = {"name": "blobs", "samples": 400, "partition": "label_permutation", "groups": 2, "clients": 8, "samples_per_client": 50}
+    options = {"data": data, "model": "mclr", "rounds": 20, "lr": 0.3, "epochs": 3, "seed": 1}
+    soft, one = cfljax.run("soft", clusters=2, **options), cfljax.run("fedavg", **options)
+    assert soft.summary["accuracy_last"] > one.summary["accuracy_last"] + 0.15
+    assert soft.summary["ari_last"] == 1.0
+    assert soft.summary["bytes_up"] == 2 * one.summary["bytes_up"]
+
+
+def test_the_head_of_a_partly_personal_method_stays_at_home(loaded):
+    federation, model = toy.federation(), toy.model(7)
+    played = play.rounds("partly", federation, rounds=2, participants=5, model=model, head="dense_1")
+    models, head = played.models(), np.asarray(extend.part_of(model, "dense_1"))
+    assert 0 < head.sum() < model.size
+    assert (models[:, ~head] == models[0, ~head]).all()  # the body is everybody's
+    drawn = {int(c) for t in range(2) for c in plain.cohort(0, t, np.asarray(federation.uid), 5)}
+    first = played.models(0)
+    assert {c for c in range(federation.clients) if (models[c, head] != first[c, head]).any()} == drawn
+    assert (models[:, ~head] != first[:, ~head]).any()
+
+
+def test_an_option_called_mu_is_the_method_s_own(loaded):
+    @cfljax.register_method("with_mu", make_options())
+    def make(config, model, solver):
+        """Has an option that local training must not see."""
+        from cfljax.methods import fedavg
+
+        return fedavg.make(fedavg.Config(), model, solver)
+
+    federation = toy.federation()
+    ours, plain_one = (play.rounds(name, federation, rounds=2, participants=5) for name in ("with_mu", "fedavg"))
+    assert np.array_equal(ours.models(), plain_one.models())
+
+
+def make_options():
+    import dataclasses
+
+    @dataclasses.dataclass(frozen=True)
+    class Options(extend.MethodConfig):
+        mu: float = cfljax.option(5.0, "means nothing to local training", traced=True)
+
+    return Options
