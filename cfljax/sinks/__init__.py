@@ -1,9 +1,5 @@
-"""Where the curves of a sweep can go besides its folder: JSON lines, TensorBoard, Weights & Biases, MLflow. A package is imported
-when its sink is asked for.
-
-A sink is made by `make(folder, name)` (the results folder and the name of the sweep); its `write(result)` takes one finished run,
-its `close()` ends it.
-"""
+"""Sinks, to which the curves of a sweep are sent besides its folder: JSON lines, TensorBoard, Weights & Biases, MLflow. The
+package of a sink is imported when the sink is used. What a sink is: `cfljax.sinks.common.Sink`."""
 
 from collections.abc import Callable
 
