@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from cfljax.registry.options import Table, Value
 
 if TYPE_CHECKING:
+    from cfljax.models.apply import Network
     from cfljax.results.result import Result, Results
 
 QUICKSTART = Path(__file__).parent / "config" / "quickstart.toml"
@@ -20,7 +21,7 @@ QUICKSTART = Path(__file__).parent / "config" / "quickstart.toml"
 def run(
     method: str | Table = "fedavg",
     data: str | Table = "digits",
-    model: object = "mlp",
+    model: str | Table | Network = "mlp",
     *,
     seed: int = 0,
     progress: bool = False,
@@ -138,7 +139,7 @@ def _check_target(target: float | None) -> None:
         raise SpecError(f"target = {target}: an accuracy is a fraction above 0 and up to 1, as in 0.9")
 
 
-def _own_model(model: object) -> str:
+def _own_model(model: Network) -> str:
     """Register a user's network for this process; the name of its entry."""
     from cfljax.models import MODELS, MakeModel
 

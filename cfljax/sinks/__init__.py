@@ -1,11 +1,16 @@
 """Sinks, to which the curves of a sweep are sent besides its folder: JSON lines, TensorBoard, Weights & Biases, MLflow. The
 package of a sink is imported when the sink is used. What a sink is: `cfljax.sinks.common.Sink`."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from cfljax.registry import Registry
 
-SINKS: Registry[Callable[..., object]] = Registry(
+if TYPE_CHECKING:
+    from cfljax.sinks.common import MakeSink
+
+SINKS: Registry[MakeSink] = Registry(
     "sink",
     {
         "jsonl": "cfljax.sinks.jsonl:JSONL",
