@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from cfljax.registry.options import Table, Value
 
@@ -141,9 +141,9 @@ def _check_target(target: float | None) -> None:
 
 def _own_model(model: Network) -> str:
     """Register a user's network for this process; the name of its entry."""
-    from cfljax.models import MODELS, MakeModel
+    from cfljax.models import MODELS
 
-    MODELS.add("own", cast(MakeModel, lambda options, sample_shape, classes: model))  # noqa: ARG005
+    MODELS.add("own", lambda options, sample_shape, classes: model)  # noqa: ARG005
     return "own"
 
 
