@@ -7,11 +7,12 @@ import os
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from cfljax.registry.options import Table, Value
 
 if TYPE_CHECKING:
+    from cfljax.models.apply import Network
     from cfljax.results.result import Result, Results
 
 QUICKSTART = Path(__file__).parent / "config" / "quickstart.toml"
@@ -20,7 +21,7 @@ QUICKSTART = Path(__file__).parent / "config" / "quickstart.toml"
 def run(
     method: str | Table = "fedavg",
     data: str | Table = "digits",
-    model: object = "mlp",
+    model: str | Table | Network = "mlp",
     *,
     seed: int = 0,
     progress: bool = False,
@@ -138,11 +139,11 @@ def _check_target(target: float | None) -> None:
         raise SpecError(f"target = {target}: an accuracy is a fraction above 0 and up to 1, as in 0.9")
 
 
-def _own_model(model: object) -> str:
+def _own_model(model: Network) -> str:
     """Register a user's network for this process; the name of its entry."""
-    from cfljax.models import MODELS, MakeModel
+    from cfljax.models import MODELS
 
-    MODELS.add("own", cast(MakeModel, lambda options, sample_shape, classes: model))  # noqa: ARG005
+    MODELS.add("own", lambda options, sample_shape, classes: model)  # noqa: ARG005
     return "own"
 
 

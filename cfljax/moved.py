@@ -20,7 +20,7 @@ MOVED = {
     "plugins": "config.plugins",
     "config.identity": "config.changes",
     "config.touches": "config.transit",
-    "npy": "data.npy",
+    "npy": "files.npy",
     "launch.devices": "devices.cores",
     "distributed": "devices.distributed",
     "mesh": "devices.mesh",

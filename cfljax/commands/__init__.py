@@ -1,1 +1,1 @@
-"""The commands: what people type, and what it prints."""
+"""The commands. Each module has `parser(prog)`, its flags, and `run(flags)`, which prints and returns the exit code."""

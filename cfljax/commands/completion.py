@@ -11,12 +11,12 @@ from cfljax.commands.names import COMMANDS
 
 
 class Words(NamedTuple):
-    """What may follow a command."""
+    """The words that may follow a command."""
 
     flags: dict[str, tuple[str, ...]]
-    """Flag -> the words that its value may be; () for any."""
+    """Flag -> the values that it takes; () if it takes any."""
     first: tuple[str, ...]
-    """Words in place of a file."""
+    """Words that may stand in the first place, where other commands take a file."""
 
 
 def words_of(name: str) -> Words:
@@ -40,7 +40,7 @@ def words_of(name: str) -> Words:
 
 
 def bash() -> str:
-    """For bash: source it, or put it where bash-completion looks."""
+    """The script for bash: source it, or put it where bash-completion looks."""
     lines = ["_cfljax() {", '  local current="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" words="" values=""']
     lines += ['  if [ "$COMP_CWORD" -eq 1 ]; then', f'    words="{" ".join([*COMMANDS, "completion"])}"', "  else"]
     lines += ['    case "${COMP_WORDS[1]} $before" in']
@@ -56,12 +56,12 @@ def bash() -> str:
 
 
 def zsh() -> str:
-    """For zsh, which can use what is written for bash."""
+    """The script for zsh, which runs the one for bash."""
     return "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n" + bash()
 
 
 def fish() -> str:
-    """For fish: put it into ~/.config/fish/completions/cfljax.fish."""
+    """The script for fish: put it into ~/.config/fish/completions/cfljax.fish."""
     lines = []
     for name, about in COMMANDS.items():
         lines.append(f"complete -c cfljax -n __fish_use_subcommand -f -a {name} -d {shlex.quote(about)}")

@@ -1,9 +1,9 @@
-"""A partition in words and as a picture. A command: it reads the configuration, which other modules of `data` may not."""
+"""Enters: a data set and the options of a partition. Leaves: a table about both, and a picture of who holds which classes."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,8 +13,13 @@ from cfljax.federation.common import class_counts
 from cfljax.files import written_whole
 from cfljax.types import Parts, Source
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from cfljax.config.data import Data
+
 _MOST = 150
-"""More clients than these are not drawn: the picture takes evenly spaced ones."""
+"""The most clients that are drawn; of more, evenly spaced ones are drawn."""
 
 
 def describe(name: str, sets: list[str] | None = None, png: str | None = None) -> str:
@@ -32,7 +37,7 @@ def describe(name: str, sets: list[str] | None = None, png: str | None = None) -
     return "\n".join(f"{what:<20} {value}" for what, value in lines)
 
 
-def _config(name: str, sets: list[str]) -> Any:
+def _config(name: str, sets: list[str]) -> Data:
     from cfljax.config import read_spec
 
     wrong = [s for s in sets if not s.startswith("data.") or s.startswith("data.name")]
@@ -45,7 +50,7 @@ def _config(name: str, sets: list[str]) -> Any:
     return runs[0].data
 
 
-def _parts(config: Any, source: Source, seed: int) -> Parts:
+def _parts(config: Data, source: Source, seed: int) -> Parts:
     from cfljax.federation import PARTITIONS
 
     return PARTITIONS.entry(config.partition).make(config.parts, source, np.random.default_rng(seed))
@@ -120,7 +125,7 @@ def draw(file: Path, title: str, counts: np.ndarray, group: np.ndarray) -> None:
     _write(file, figure)
 
 
-def _write(file: Path, figure: Any) -> None:
+def _write(file: Path, figure: Figure) -> None:
     try:
         with written_whole(file) as part:
             figure.savefig(part, format="png", dpi=120, metadata={"Software": None})

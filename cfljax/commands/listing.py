@@ -1,4 +1,4 @@
-"""What there is to know about each method, read off the registry: for the command line and the README's table."""
+"""Descriptions of the methods for the command line and for the README's table, from the registry and the docstrings."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import dataclasses
 import inspect
 import re
 import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cfljax.methods import METHODS
-from cfljax.registry.options import show
+from cfljax.registry.options import Value, show
 
 
 class Described(NamedTuple):
@@ -18,15 +18,16 @@ class Described(NamedTuple):
     name: str
     summary: str
     paper: str
-    """Who published it."""
-    options: tuple[dataclasses.Field[Any], ...]
+    """Its authors and year."""
+    options: tuple[dataclasses.Field[Value], ...]
     communication: str
+    """The numbers sent per participant and round, in words."""
     readings: tuple[str, ...]
-    """What the paper says, what is done here, and by which option it is otherwise."""
+    """Sentences on places where a paper is ambiguous: what it says, what is done here, and the option that changes it."""
 
 
 def describe(name: str) -> Described:
-    """The method of that name."""
+    """The description of the method of this name."""
     entry = METHODS.entry(name)
     module = sys.modules[entry.make.__module__]
     written = inspect.cleandoc(module.__doc__ or "").split("\n\n")
@@ -45,7 +46,7 @@ def lines() -> str:
 
 
 def details(name: str) -> str:
-    """All about one method."""
+    """The description of one method as lines of text."""
     about = describe(name)
     text = [f"{about.name}: {about.summary}"]
     if about.paper:
@@ -61,7 +62,7 @@ def details(name: str) -> str:
 
 
 def markdown() -> str:
-    """The README's table."""
+    """The README's table of methods, in Markdown."""
     rows = ["| method | what it is | published | options (default) | communication |", "| --- | --- | --- | --- | --- |"]
     for name in METHODS:
         about = describe(name)
@@ -71,5 +72,5 @@ def markdown() -> str:
     return "\n".join(rows)
 
 
-def _default(field: dataclasses.Field[Any]) -> str:
+def _default(field: dataclasses.Field[Value]) -> str:
     return "required" if field.default is dataclasses.MISSING else show(field.default)

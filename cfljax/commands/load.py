@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
 from cfljax.commands import process
 from cfljax.commands.arguments import command_parser
+from cfljax.registry.options import Table
 
 ABOUT = "Print the summary frame of a results folder, or its state, or write its frames to files."
 EXAMPLES = """  python -m cfljax.load results/quickstart
@@ -23,7 +23,7 @@ def parser(prog: str = "python -m cfljax.load") -> argparse.ArgumentParser:
     flags = command_parser(prog, ABOUT, EXAMPLES)
     flags.add_argument("folder", metavar="DIR", help="a results folder")
     flags.add_argument("--status", action="store_true", help="one line: how many runs are done, failed, left")
-    flags.add_argument("--verify", action="store_true", help="check every file to the last bit")
+    flags.add_argument("--verify", action="store_true", help="check every file against its checksum")
     flags.add_argument("--csv", metavar="FILE", help="write a row per run")
     flags.add_argument("--parquet", metavar="FILE", help="the same as Parquet")
     flags.add_argument("--history", metavar="FILE", help="write a row per run and evaluation, as CSV")
@@ -63,8 +63,8 @@ def run(flags: argparse.Namespace) -> int:
     return 0
 
 
-def _log(flags: argparse.Namespace, named: dict[str, Any]) -> int:
-    """Hand the runs to sinks; those that they have already are left alone."""
+def _log(flags: argparse.Namespace, named: dict[str, Table]) -> int:
+    """Send the runs to the sinks of `--log`, except for those that they have already."""
     from pathlib import Path
 
     from cfljax.sinks.feed import Feed

@@ -1,4 +1,4 @@
-"""`python -m cfljax.methods`: what methods there are."""
+"""The methods command: the list of all methods, or the description of one."""
 
 from __future__ import annotations
 

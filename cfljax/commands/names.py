@@ -6,5 +6,5 @@ COMMANDS = {
     "report": "tables, plots and the page of a results folder",
     "load": "the frames of a results folder, its state, its checks",
     "data": "list, prepare, import and describe data sets",
-    "methods": "what methods there are",
+    "methods": "list the methods, or describe one",
 }

@@ -1,13 +1,17 @@
-"""The report command."""
+"""The report command: tables, a page and figures of results folders, or our numbers beside published ones."""
 
 from __future__ import annotations
 
 import argparse
 import shutil
 import sys
+from typing import TYPE_CHECKING
 
 from cfljax.commands import process
 from cfljax.commands.arguments import accuracy, command_parser
+
+if TYPE_CHECKING:
+    from cfljax.report.configurations import Unit
 
 ABOUT = """Show what a sweep found: a comparison table (terminal, Markdown, LaTeX, CSV), one self-contained HTML page, and
 figures for papers (PNG and SVG). Several folders are compared with each other. With --against: one Markdown page of ours
@@ -45,7 +49,7 @@ def run(flags: argparse.Namespace) -> int:
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else None
     print(tables.terminal(content.table, width, bold=terminal))
-    for line in _troubles(content.collected):
+    for line in _troubles(content.collected.units):
         print(line)
     page = write(content, flags.out or default_folder(flags.folders), figures=not flags.no_figures)
     print(f"\nreport: {page}")
@@ -53,7 +57,7 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def _against(flags: argparse.Namespace) -> int:
-    """Print or write the page of ours against published."""
+    """Print or write the page that compares our numbers with published ones."""
     import warnings
     from pathlib import Path
 
@@ -78,9 +82,8 @@ def _against(flags: argparse.Namespace) -> int:
     return 0
 
 
-def _troubles(collected: object) -> list[str]:
-    """Counts of what did not end well."""
-    units = collected.units  # type: ignore[attr-defined]
+def _troubles(units: list[Unit]) -> list[str]:
+    """A line with the numbers of diverged and failed runs, if there are any."""
     bad = [f"{n} {status}" for status in ("diverged", "failed") if (n := sum(unit.status == status for unit in units))]
     return ["", f"{', '.join(bad)} of {len(units)} runs; the page lists them"] if bad else []
 

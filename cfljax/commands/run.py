@@ -45,7 +45,7 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def _of_method(flag: str, method: str) -> str:
-    """`method.mu=1` as the spec of a sweep would have it, where there may be several: `method.fedprox.mu=1`."""
+    """The flag as a sweep takes it, which may have several methods: `method.mu=1` becomes `method.fedprox.mu=1`."""
     key, equals, value = flag.partition("=")
     parts = key.strip().split(".")
     if parts[0] == "method" and len(parts) > 1 and parts[1] not in (method, "train"):

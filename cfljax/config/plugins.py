@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from cfljax.data.sources import MakeSource
     from cfljax.engine.metrics import Seen
     from cfljax.federation.common import Partition
+    from cfljax.models import MakeModel
     from cfljax.types import Array, Method
 
 M = TypeVar("M", bound="Callable[..., Method]")
-N = TypeVar("N", bound=Callable[..., object])
+N = TypeVar("N", bound="MakeModel")
 P = TypeVar("P", bound="Partition")
 S = TypeVar("S", bound="MakeSource")
 Q = TypeVar("Q", bound="Callable[[Seen], Array]")

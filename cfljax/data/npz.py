@@ -9,8 +9,8 @@ import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.bounded import check_size, reason
-from cfljax.data.npy import Damaged, read_member
 from cfljax.errors import DataError
+from cfljax.files.npy import Damaged, read_member
 from cfljax.types import Source
 
 _OPTIONAL = ("user_train", "user_test", "population_train", "population_test", "classes", "table")

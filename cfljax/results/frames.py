@@ -1,20 +1,18 @@
-"""The frames of finished runs: a row per run, a row per evaluation."""
+"""Enters: records and histories of runs. Leaves: data frames with a row per run, or a row per evaluation."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cfljax.registry.options import show
+from cfljax.registry.options import Table, Value, show
 from cfljax.store import QUANTITIES, SECONDS
 
 if TYPE_CHECKING:
     import pandas
-
-Record = dict[str, Any]
 
 CURVES = (
     "accuracy",
@@ -28,30 +26,30 @@ CURVES = (
     "bytes_up",
     "bytes_down",
 )
-"""Columns of the history frame after `run` and `round`; quantities of a method's own follow."""
+"""Columns of the history frame after `run` and `round`; the diagnostics of methods and the user's metrics follow."""
 
 SOMETIMES = ("epsilon", "accuracy_train_clients_last", "accuracy_test_clients_last")
-"""Columns of the summary frame that are there where a run has them."""
+"""Columns that the summary frame has only if a run has the quantity."""
 
 
-def label_of(record: Record) -> str:
-    """What the spec calls the run's method; its name where the spec gives no label."""
+def label_of(record: Table) -> str:
+    """The label that the spec gives the run's method; the method's name if it gives none."""
     return str(record.get("label") or record["method"])
 
 
-def summaries(records: Collection[Record]) -> pandas.DataFrame:
-    """A row per run: what `Results.to_pandas` promises."""
+def summaries(records: Collection[Table]) -> pandas.DataFrame:
+    """The frame of `Results.to_pandas`: a row per run."""
     import pandas as pd
 
     options = [*_labelled(records), *varying(records)]
-    own = _own_metrics(records)
-    rows = [_row(record, options, own) for record in records]
-    frame = pd.DataFrame(rows, columns=["run", "method", "seed", *options, "status", *QUANTITIES, *SECONDS, *own])
-    return _whole(frame.astype(dict.fromkeys((*QUANTITIES, *SECONDS, *own), float)))
+    more = _more_quantities(records)
+    rows = [_row(record, options, more) for record in records]
+    frame = pd.DataFrame(rows, columns=["run", "method", "seed", *options, "status", *QUANTITIES, *SECONDS, *more])
+    return _whole(frame.astype(dict.fromkeys((*QUANTITIES, *SECONDS, *more), float)))
 
 
-def overview(records: Collection[Record]) -> pandas.DataFrame:
-    """The first rows of it with the columns that fit a screen."""
+def overview(records: Collection[Table]) -> pandas.DataFrame:
+    """The first 20 rows of that frame with the columns that fit a screen."""
     shown = ["run", "method", "seed", *_labelled(records), *varying(records)]
     shown += ["status", "accuracy_max", "accuracy_last", "rounds"]
     frame = summaries(records)[shown].head(20).copy()
@@ -60,8 +58,8 @@ def overview(records: Collection[Record]) -> pandas.DataFrame:
     return frame
 
 
-def varying(records: Iterable[Record]) -> list[str]:
-    """Dotted names of the options that vary, in the order of the spec."""
+def varying(records: Iterable[Table]) -> list[str]:
+    """Dotted names of the options that differ between the runs, in the order of the spec."""
     names = dict.fromkeys(name for record in records for name in record.get("varies", {}))
     taken = {"run", "method", "seed", "seeds", "method.name", "status", *QUANTITIES, *SECONDS}
     return [name for name in names if name not in taken]
@@ -71,55 +69,55 @@ def histories(runs: Iterable[tuple[str, Mapping[str, np.ndarray]]]) -> pandas.Da
     """The curves of (run, history) pairs in one frame with a row per evaluation."""
     import pandas as pd
 
-    names, found = [], []
+    names, parts = [], []
     for run, history in runs:
         names.append(run)
-        found.append(curves(history))
-    own = dict.fromkeys(name for each in found for name in each if name not in ("round", *CURVES))
-    lengths = [len(each["round"]) for each in found]
+        parts.append(curves(history))
+    more = dict.fromkeys(name for each in parts for name in each if name not in ("round", *CURVES))
+    lengths = [len(each["round"]) for each in parts]
     frame = {"run": np.repeat(np.array(names, object), lengths)}
-    for name in ("round", *CURVES, *own):
-        parts = [each.get(name, np.full(len(each["round"]), np.nan, np.float32)) for each in found]
-        frame[name] = np.concatenate(parts) if parts else np.zeros(0)
+    for name in ("round", *CURVES, *more):
+        columns = [each.get(name, np.full(len(each["round"]), np.nan, np.float32)) for each in parts]
+        frame[name] = np.concatenate(columns) if columns else np.zeros(0)
     return pd.DataFrame(frame)
 
 
 def curves(history: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """`round` first and as an integer, then the curves with one value per evaluation."""
+    """The curves that have one value per evaluation, f[E] each; `round` comes first, as i64[E]."""
     rounds = history.get("round", np.zeros(0))
     rest = {name: a for name, a in history.items() if name != "round" and a.shape == rounds.shape}
     return {"round": rounds.astype(np.int64)} | rest
 
 
-def short(value: Any) -> str:
-    """A number as people read it."""
+def short(value: object) -> str:
+    """A number as text: whole, or with four digits."""
     if not isinstance(value, (float, np.floating)):
         return str(value)
     number = float(value)
     return f"{number:.0f}" if number.is_integer() and abs(number) > 1 else f"{number:.4g}"
 
 
-def _labelled(records: Iterable[Record]) -> list[str]:
-    """A column for the labels, where the spec gives some."""
+def _labelled(records: Iterable[Table]) -> list[str]:
+    """The column `label`, if the spec gives any labels."""
     return ["label"] if any(label_of(record) != record["method"] for record in records) else []
 
 
-def _own_metrics(records: Collection[Record]) -> list[str]:
-    """Columns of the user's own metrics; before them those of SOMETIMES that runs have."""
+def _more_quantities(records: Collection[Table]) -> list[str]:
+    """The columns of SOMETIMES that runs have, and those of the user's metrics."""
     asked = (record.get("config", {}).get("train", {}).get("metrics") for record in records)
     sometimes = [name for name in SOMETIMES if any(name in record.get("summary", {}) for record in records)]
     return sometimes + list(dict.fromkeys(f"{name}_last" for names in asked if isinstance(names, list) for name in names))
 
 
-def _row(record: dict[str, Any], varying: list[str], own: list[str]) -> list[Any]:
+def _row(record: Table, varying: list[str], more: list[str]) -> list[Value]:
     options = [_cell(_option(record, name)) for name in varying]
-    numbers, mine = ([_number(record.get("summary", {}).get(name)) for name in names] for names in (QUANTITIES, own))
+    numbers, others = ([_number(record.get("summary", {}).get(name)) for name in names] for names in (QUANTITIES, more))
     seconds = [_number(record.get("timings", {}).get(name.removeprefix("seconds_"))) for name in SECONDS]
-    return [record["id"], record.get("method"), record.get("seed"), *options, record["status"], *numbers, *seconds, *mine]
+    return [record["id"], record.get("method"), record.get("seed"), *options, record["status"], *numbers, *seconds, *others]
 
 
-def _option(record: dict[str, Any], name: str) -> Any:
-    """The value of a dotted option: of those that vary, or fixed in this run's configuration; None where it has none; the label."""
+def _option(record: Table, name: str) -> Value:
+    """The value of a dotted option in a run, whether it varies or not; None if the run has no such option. `label`: its label."""
     if name == "label":
         return label_of(record)
     if name in record.get("varies", {}):
@@ -129,17 +127,17 @@ def _option(record: dict[str, Any], name: str) -> Any:
     return table.get(key, table.get(key.rpartition(".")[2])) if isinstance(table, dict) else None
 
 
-def _cell(value: Any) -> Any:
-    """Lists and tables as the spec writes them, so that a frame can be grouped by them."""
+def _cell(value: Value) -> Value:
+    """The value of an option in a frame: lists and tables as text, so that the frame can be grouped by them."""
     return show(value) if isinstance(value, (list, dict)) else value
 
 
-def _number(value: Any) -> float:
+def _number(value: Value) -> float:
     return math.nan if value is None else float(value)
 
 
 def _whole(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """Counts as integers, where all of them are known."""
+    """The frame with the columns of counts as integers, if all of their values are known."""
     for name in ("clusters_last", "rounds", "round_to_target", "bytes_up", "bytes_down"):
         if len(frame) and np.isfinite(frame[name]).all():
             frame[name] = frame[name].astype(np.int64)

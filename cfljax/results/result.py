@@ -1,4 +1,4 @@
-"""Results in Python: one run (`Result`), and a folder of them (`Results`, what `cfljax.load(DIR)` returns)."""
+"""Results in Python: one run (`Result`), and a folder of runs (`Results`, which `cfljax.load(DIR)` returns)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cfljax.results import frames
 from cfljax.errors import StoreError
-from cfljax.registry.options import show
+from cfljax.registry.options import Table, show
 from cfljax.store import DamagedWarning, OlderWarning, Store, older, summarise
 from cfljax.store.atomic import storing, write_bytes
 from cfljax.store.places import by_contents
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 _HEADLINES = ("accuracy_worst10", "accuracy_client_std", "loss_last", "ari_last", "clusters_last", "bytes_up", "bytes_down")
 _TO_TARGET = ("round_to_target", "bytes_to_target")
-_DRAWN = 60  # runs that a notebook's small plots look at
+_DRAWN = 60
+"""The most runs that the small plots of a notebook read."""
 
 
 class Result:
-    """One run: what it was asked (`config`), what came out (`summary`), and its arrays."""
+    """One run: its configuration (`config`), its headline numbers (`summary`), and its arrays."""
 
-    def __init__(self, record: dict[str, Any], arrays: dict[str, np.ndarray]):
+    def __init__(self, record: Table, arrays: dict[str, np.ndarray]):
         self.record, self.arrays = record, arrays
 
     @property
@@ -40,12 +41,12 @@ class Result:
 
     @property
     def method(self) -> str:
-        """Registry name of the method."""
+        """The name of the method in the registry."""
         return str(self.record["method"])
 
     @property
     def label(self) -> str:
-        """What the spec calls the method; its name where the spec gives no label."""
+        """The label that the spec gives the method; the method's name if it gives none."""
         return frames.label_of(self.record)
 
     @property
@@ -59,38 +60,35 @@ class Result:
         return str(self.record["status"])
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Table:
         """The resolved configuration."""
         return self.record["config"]
 
     @property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Table:
         """Headline numbers: accuracy_max, accuracy_last, … (fractions, not per cent)."""
         return self.record["summary"]
 
     @property
     def history(self) -> dict[str, np.ndarray]:
-        """Quantity -> f32[T'], a value per evaluation; `history["round"]` says which."""
+        """Quantity -> f32[E], a value per evaluation; `history["round"]` has the rounds."""
         return {name.removeprefix("history/"): a for name, a in self.arrays.items() if name.startswith("history/")}
 
     @property
     def labels(self) -> np.ndarray | None:
-        """i32[C]: the cluster of each client at the end, −1 for none; None when labels were not kept."""
-        kept = self.arrays.get("labels")
-        if kept is None:
-            return None
-        last = kept[-1] if kept.ndim == 2 else kept
-        return last.astype(np.int32)
+        """i32[C]: the cluster of each client at the end, −1 for none; None if labels were not kept."""
+        history = self.labels_history
+        return None if history is None else history[-1].astype(np.int32)
 
     @property
     def labels_history(self) -> np.ndarray | None:
-        """i16 or i32[T', C]: the clusters at each evaluation (above 10,000 clients only the last)."""
+        """i16 or i32[E, C]: the clusters at each evaluation (above 10,000 clients only at the last)."""
         kept = self.arrays.get("labels")
         return kept[None] if kept is not None and kept.ndim == 1 else kept
 
     @property
     def client_accuracy(self) -> np.ndarray | None:
-        """f32[C]: accuracy of each client at the end, NaN without test samples."""
+        """f32[C]: accuracy of each client at the end, NaN for clients without test samples."""
         return self.arrays.get("client_accuracy")
 
     @property
@@ -100,7 +98,7 @@ class Result:
 
     @property
     def diag(self) -> dict[str, np.ndarray]:
-        """`<method>/<name>` -> the method's own diagnostics."""
+        """`<method>/<name>` -> a diagnostic of the method."""
         return {name.removeprefix("diag/"): a for name, a in self.arrays.items() if name.startswith("diag/")}
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -131,34 +129,35 @@ class Result:
 class Results:
     """The finished runs of a results folder. Records are read at once, arrays when they are asked for.
 
-    The runs are those of the folder's plan, in its order; runs of an earlier spec are left out unless `everything`. What they are
-    called and what varies is what the plan's spec says, whatever an earlier start has recorded. `target`: an accuracy to count the
-    rounds and bytes to. `sweep`: what a start has asked for (`Spec.shown`); the plan may be that of another one since."""
+    The runs are those of the folder's plan, in its order; runs of an earlier spec are left out unless `everything`. Their labels and
+    the options that vary come from the plan's spec, not from what an earlier start has recorded. `target`: the accuracy to which
+    rounds and bytes are counted. `sweep`: the sweep that a start has asked for (`Spec.shown`), in place of the folder's plan, which
+    another start may have replaced since."""
 
     def __init__(
         self,
         folder: str | os.PathLike[str],
         everything: bool = False,
         target: float | None = None,
-        sweep: dict[str, Any] | None = None,
+        sweep: Table | None = None,
     ):
         self.store = Store(folder, read_only=True)
-        found = self.store.records()
+        records = self.store.records()
         self.target = target
-        self.named: dict[str, dict[str, Any]] = {}
+        self.named: dict[str, Table] = {}
         self.sweep = table = sweep or self.store.read_plan() or {}
         plan = table.get("units") or []
-        order = [name for name in plan if name in found]
-        rest = [name for name in found if name not in set(order)]
+        order = [name for name in plan if name in records]
+        rest = [name for name in records if name not in set(order)]
         keep_rest = everything or not plan
-        (self.records,) = by_contents({name: found[name] for name in order + (rest if keep_rest else [])})
+        (self.records,) = by_contents({name: records[name] for name in order + (rest if keep_rest else [])})
         self._count_to_target()
         self.rows = rows(self.records, table.get("labels"))
-        """The records as tables show them: with the labels of the plan's spec and what differs between its runs; a run that two
-        rows of the table share is there twice."""
+        """The records with the labels and the varying options of the plan's spec. A run that two rows of the plan share is listed
+        twice."""
         first = {record["id"]: record for record in reversed(self.rows)}
         self.named = {run: {key: first[run][key] for key in ("label", "varies")} for run in self.records}
-        """Label and what varies of each run, as tables show them."""
+        """Run -> its label and its varying options, as tables show them."""
         self.left_out = 0 if keep_rest else len(rest)
         if line := older.shown(self.store, self.records):
             warnings.warn(line, OlderWarning, stacklevel=2)
@@ -172,11 +171,11 @@ class Results:
     def __getitem__(self, run: str) -> Result:
         """The run of that id."""
         if run not in self.records:
-            raise StoreError(f"{self.store.folder}: there is no run {run!r} among its {len(self)}; see to_pandas()['run']")
+            raise StoreError(f"{self.store.folder}: there is no run {run!r} among its {len(self)} runs; see to_pandas()['run']")
         return self._result(run, *self.store.read(run))
 
     def results(self) -> Iterator[Result]:
-        """Every run with its arrays, one after the other; a damaged one is left out with a warning."""
+        """Every run with its arrays, one after the other. A damaged run is left out, with a warning."""
         for _, result in self._each(("",)):
             yield result
 
@@ -189,12 +188,12 @@ class Results:
                 continue
             yield run, self._result(run, *unit)
 
-    def _result(self, run: str, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Result:
+    def _result(self, run: str, record: Table, arrays: dict[str, np.ndarray]) -> Result:
         counted = {name: self.records[run]["summary"].get(name) for name in _TO_TARGET}
         return Result(record | {"summary": record["summary"] | counted} | self.named.get(run, {}), arrays)
 
     def _count_to_target(self) -> None:
-        """Rounds and bytes to the target are counted when they are asked for: what a start has recorded may be for another one."""
+        """Set the rounds and bytes to the target in all records, from the histories: what is recorded may be for another target."""
         self.records = {
             run: record | {"summary": {k: v for k, v in record["summary"].items() if k not in _TO_TARGET}}
             for run, record in self.records.items()
@@ -202,8 +201,8 @@ class Results:
         if self.target is None:
             return
         for run, result in self._each(("history/",)):
-            found = summarise(result.history, target=self.target)
-            self.records[run]["summary"] |= {name: found[name] for name in _TO_TARGET}
+            counted = summarise(result.history, target=self.target)
+            self.records[run]["summary"] |= {name: counted[name] for name in _TO_TARGET}
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row per run: run, method, seed, the label where the spec gives some, every option that varies, status, the summary
@@ -236,7 +235,7 @@ class Results:
         table = frames.overview(self.rows).to_html(index=False) if len(self) else ""
         curves: dict[str, dict[str, np.ndarray]] = {}
         for number, (_, result) in enumerate(self._each(("history/",))):
-            if number < _DRAWN and result.status == "done":  # one run of each method stands for it
+            if number < _DRAWN and result.status == "done":  # the first run of each method
                 curves.setdefault(result.label, result.history)
         return f"<p>{html.escape(self._title())}</p>{table}{plots(curves)}"
 

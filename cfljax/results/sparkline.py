@@ -1,4 +1,4 @@
-"""Small plots for notebooks: inline SVG, no library, readable on light and dark pages."""
+"""Small plots for notebooks as inline SVG, readable on light and dark pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def plots(curves: Mapping[str, Mapping[str, np.ndarray]]) -> str:
 
 
 def plot(quantity: str, curves: Mapping[str, Mapping[str, np.ndarray]]) -> str:
-    """One plot; nothing where no number of it is finite."""
+    """One plot as HTML; "" if no number is finite."""
     pairs = {name: (np.asarray(h["round"], float), np.asarray(h[quantity], float)) for name, h in curves.items()}
     values = np.concatenate([y[np.isfinite(y)] for _, y in pairs.values()] or [np.zeros(0)])
     if not len(values):

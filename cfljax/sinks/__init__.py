@@ -1,15 +1,16 @@
-"""Where the curves of a sweep can go besides its folder: JSON lines, TensorBoard, Weights & Biases, MLflow. A package is imported
-when its sink is asked for.
+"""Sinks, to which the curves of a sweep are sent besides its folder: JSON lines, TensorBoard, Weights & Biases, MLflow. The
+package of a sink is imported when the sink is used. What a sink is: `cfljax.sinks.common.Sink`."""
 
-A sink is made by `make(folder, name)` (the results folder and the name of the sweep); its `write(result)` takes one finished run,
-its `close()` ends it.
-"""
+from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from cfljax.registry import Registry
 
-SINKS: Registry[Callable[..., object]] = Registry(
+if TYPE_CHECKING:
+    from cfljax.sinks.common import MakeSink
+
+SINKS: Registry[MakeSink] = Registry(
     "sink",
     {
         "jsonl": "cfljax.sinks.jsonl:JSONL",

@@ -1,4 +1,4 @@
-"""What sinks share: a run as plain numbers, and packages that may be missing."""
+"""What sinks share: their protocol, a run as plain numbers, and the import of packages that may be missing."""
 
 from __future__ import annotations
 
@@ -6,40 +6,61 @@ import importlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Protocol
 
 import numpy as np
 
 from cfljax.errors import SpecError
+from cfljax.registry.options import Table
 from cfljax.results.result import Result
 
 PLACE = "logs"
-"""Below the results folder."""
+"""The folder of the sinks' files, below the results folder."""
 
 
-def need(package: str, sink: str) -> Any:
-    """The package, or a SpecError that says how to get it."""
+class Sink(Protocol):
+    """Where the curves of finished runs are sent, besides the results folder."""
+
+    def write(self, result: Result, /) -> None:
+        """Send a finished run. A run of the same id that was sent before is replaced, where the sink can do that."""
+
+    def close(self) -> None:
+        """Called once, after the last run."""
+
+
+class MakeSink(Protocol):
+    """The function that a registry entry for a sink has."""
+
+    def __call__(self, folder: Path, name: str, /) -> Sink:
+        """The sink for a results folder and the name of its sweep."""
+
+
+def need(package: str, sink: str) -> ModuleType:
+    """The imported package; if it is not installed, a SpecError that says how to install it."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise SpecError(f'--log {sink}: needs the package {package}, which is not there: pip install "cfljax[{sink}]"') from error
+        raise SpecError(
+            f'--log {sink}: needs the package {package}, which is not installed: pip install "cfljax[{sink}]"'
+        ) from error
 
 
-def place(folder: Path, sink: str) -> Path:
-    """Where a sink keeps its files."""
-    made = folder / PLACE / sink
-    made.mkdir(parents=True, exist_ok=True)
-    return made
+def folder_of(folder: Path, sink: str) -> Path:
+    """The folder for a sink's files; it is created."""
+    place = folder / PLACE / sink
+    place.mkdir(parents=True, exist_ok=True)
+    return place
 
 
 def title(result: Result) -> str:
-    """How a run is called: its label, what varies, its seed."""
+    """A name for a run: its label, its varying options, its seed."""
     varies = (f"{name.rpartition('.')[2]}={value}" for name, value in result.record.get("varies", {}).items())
     return " ".join([result.label, *varies, f"seed={result.seed}"])
 
 
 def rows(result: Result) -> Iterator[tuple[int, dict[str, float]]]:
-    """(round, quantity -> number) per evaluation; what is not finite is left out."""
+    """(round, quantity -> number) for each evaluation, without numbers that are not finite."""
     history = result.history
     rounds = history.get("round", np.zeros(0))
     curves = {name: values for name, values in history.items() if name != "round" and values.shape == rounds.shape}
@@ -48,14 +69,14 @@ def rows(result: Result) -> Iterator[tuple[int, dict[str, float]]]:
 
 
 def summary(result: Result) -> dict[str, float]:
-    """The headline numbers that are known."""
-    found = result.summary | {f"seconds_{name}": value for name, value in result.record.get("timings", {}).items()}
-    return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}
+    """The headline numbers and the seconds of a run, without numbers that are missing or not finite."""
+    numbers = result.summary | {f"seconds_{name}": value for name, value in result.record.get("timings", {}).items()}
+    return {name: float(value) for name, value in numbers.items() if value is not None and math.isfinite(value)}
 
 
-def flat(table: dict[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested tables with dotted names."""
-    found: dict[str, Any] = {}
+def flat(table: Table, prefix: str = "") -> Table:
+    """A table without nested tables: their keys become dotted names, after `prefix`."""
+    flattened: Table = {}
     for key, value in table.items():
-        found |= flat(value, f"{before}{key}.") if isinstance(value, dict) else {f"{before}{key}": value}
-    return found
+        flattened |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flattened

@@ -1,4 +1,4 @@
-"""From a results folder to sinks: each finished run once, while the sweep goes on, whoever computes it."""
+"""Enters: a results folder. Each of its finished runs is sent to the sinks once, also while other processes compute more."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from cfljax.errors import StoreError
+from cfljax.registry.options import Table
 from cfljax.results.result import Result
 from cfljax.sinks import SINKS
-from cfljax.sinks.common import PLACE
+from cfljax.sinks.common import PLACE, Sink
 from cfljax.store import Store
 
 EVERY = 2.0
@@ -21,23 +21,22 @@ EVERY = 2.0
 
 
 class Feed:
-    """Sinks, and which runs they have. A sink that fails is left out from there on: no sweep ends because of its log."""
+    """The sinks of a results folder, and the runs that each has. A sink that fails is not used again, and the sweep goes on."""
 
-    def __init__(self, folder: str | os.PathLike[str], names: list[str], sweep: dict[str, Any], say: Callable[[str], None] = print):
-        """`sweep`: its `name`, the `units` that are its runs (all, where it has none): others of the folder belong to an earlier
-        spec, and are not logged under its name; and by `named` the label and what varies of each, which may be others than those of
-        the start that computed it."""
+    def __init__(self, folder: str | os.PathLike[str], names: list[str], sweep: Table, say: Callable[[str], None] = print):
+        """`sweep` has the `name` of the sweep, `units` with the ids of its runs, and `named` with the label and the varying options
+        of each. Runs of the folder that are not in `units` belong to an earlier spec and are not sent (without `units` all are).
+        `say` prints an error of a sink."""
         self.units, self.named = sweep.get("units"), sweep.get("named", {})
         self.folder, self.say = Path(folder), say
         makers = {name: SINKS.entry(name, "--log").make for name in dict.fromkeys(names)}
-        self.sinks: dict[str, Any] = {name: make(self.folder, str(sweep["name"])) for name, make in makers.items()}
+        self.sinks: dict[str, Sink] = {name: make(self.folder, str(sweep["name"])) for name, make in makers.items()}
         self.written = {name: self._read(name) for name in self.sinks}
 
     def feed(self) -> int:
-        """Hand over what has been finished since the last time; how many runs."""
+        """Send the runs that were finished since the last call, and return their number."""
         store, count = Store(self.folder, read_only=True), 0
-        mine = None if self.units is None else set(self.units)
-        for run in (name for name in store.ids() if mine is None or name in mine):
+        for run in store.ids() if self.units is None else [name for name in store.ids() if name in set(self.units)]:
             waiting = [name for name in self.sinks if self.written[name].get(run) != "done"]
             if not waiting:
                 continue
@@ -45,7 +44,7 @@ class Feed:
                 record, arrays = store.read(run)
                 result = Result(record | self.named.get(run, {}), arrays)
             except StoreError:
-                continue  # damaged, or being replaced: the sweep says so itself
+                continue  # damaged or being replaced: the sweep reports it
             behind = [name for name in waiting if self.written[name].get(run) != result.status]
             for name in behind:
                 self._hand_over(name, result)
@@ -53,7 +52,7 @@ class Feed:
         return count
 
     def close(self) -> None:
-        """After the last run."""
+        """Close all sinks, after the last run."""
         for name, sink in self.sinks.items():
             self._guarded(name, sink.close)
 
@@ -63,12 +62,12 @@ class Feed:
             with (self._marks(name)).open("a", encoding="utf-8") as file:
                 file.write(json.dumps([result.run, result.status]) + "\n")
 
-    def _guarded(self, name: str, what: Callable[[], Any]) -> bool:
+    def _guarded(self, name: str, action: Callable[[], object]) -> bool:
         try:
-            what()
-        except Exception as error:  # whatever a foreign package raises
-            what_happened = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            self.say(f"cfljax: --log {name}: {what_happened}; nothing more is logged there")
+            action()
+        except Exception as error:  # a sink's package may raise anything
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            self.say(f"cfljax: --log {name}: {reason}; nothing more is logged there")
             self.sinks = {other: sink for other, sink in self.sinks.items() if other != name}
             return False
         return True
@@ -77,21 +76,19 @@ class Feed:
         return self.folder / PLACE / f"written-{name}.jsonl"
 
     def _read(self, name: str) -> dict[str, str]:
-        """Run -> status under which the sink has it; half a line of a process that was killed is passed over."""
-        found: dict[str, str] = {}
+        """Run -> the status with which the sink has it. The incomplete line of a process that was killed is ignored."""
+        written: dict[str, str] = {}
         with contextlib.suppress(OSError):
             for line in self._marks(name).read_text(encoding="utf-8").splitlines():
                 with contextlib.suppress(ValueError, TypeError):
                     run, status = json.loads(line)
-                    found[run] = status
-        return found
+                    written[run] = status
+        return written
 
 
 @contextlib.contextmanager
-def following(
-    folder: str | os.PathLike[str], names: list[str], sweep: dict[str, Any], say: Callable[[str], None] = print
-) -> Iterator[None]:
-    """While the sweep runs, its sinks are fed; the rest when it ends, however it ends."""
+def following(folder: str | os.PathLike[str], names: list[str], sweep: Table, say: Callable[[str], None] = print) -> Iterator[None]:
+    """While the sweep runs in the `with` block, send its finished runs to the sinks, and the rest at its end or after an error."""
     if not names:
         yield
         return

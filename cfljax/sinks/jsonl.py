@@ -1,20 +1,19 @@
-"""JSON lines: `DIR/logs/history.jsonl`, a line per evaluation and one per finished run. Needs nothing."""
+"""JSON lines: `DIR/logs/history.jsonl`, with a line per evaluation and a line per finished run. Needs no package."""
 
 from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from cfljax.registry import Entry
-from cfljax.registry.options import NoOptions
+from cfljax.registry.options import NoOptions, Table
 from cfljax.results.result import Result
 from cfljax.sinks.common import PLACE, rows, summary
 
 
 class JsonLines:
-    """One file for all runs; a run's lines are written in one go."""
+    """A sink that appends the lines of each run to one file, in a single write."""
 
     def __init__(self, folder: Path, name: str):
         self.path = folder / PLACE / "history.jsonl"
@@ -23,7 +22,7 @@ class JsonLines:
 
     def write(self, result: Result) -> None:
         """Append the run."""
-        run: dict[str, Any] = {"sweep": self.name, "run": result.run, "method": result.method, "seed": result.seed}
+        run: Table = {"sweep": self.name, "run": result.run, "method": result.method, "seed": result.seed}
         run |= result.record.get("varies", {})
         lines = [run | {"round": number} | values for number, values in rows(result)]
         lines.append(run | {"status": result.status, "error": result.record.get("error"), "summary": summary(result)})
@@ -35,7 +34,7 @@ class JsonLines:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to do: no file is open."""
 
 
 JSONL = Entry(NoOptions, JsonLines)

@@ -9,23 +9,23 @@ from pathlib import Path
 from cfljax.registry import Entry
 from cfljax.registry.options import NoOptions
 from cfljax.results.result import Result
-from cfljax.sinks.common import flat, need, place, rows, summary, title
+from cfljax.sinks.common import flat, folder_of, need, rows, summary, title
 
 
 class TensorBoard:
-    """A folder of events per run."""
+    """A sink that writes a folder of event files for each run."""
 
     def __init__(self, folder: Path, name: str):
         self.package = need("tensorboardX", "tensorboard")
-        self.folder = place(folder, "tensorboard")
+        self.folder = folder_of(folder, "tensorboard")
         self.name = name
 
     def write(self, result: Result) -> None:
-        """The run's curves over the rounds, its options and its headline numbers."""
+        """Write the run's curves, its options and its headline numbers."""
         words = re.sub(r"[^\w.=+-]+", "_", title(result))
         where = self.folder / f"{words[:80]}-{result.run}"
         for old in where.glob("events.*"):
-            old.unlink()  # of an earlier attempt
+            old.unlink()  # files of an earlier attempt
         with self.package.SummaryWriter(str(where)) as writer:
             for number, values in rows(result):
                 for quantity, value in values.items():
@@ -37,7 +37,7 @@ class TensorBoard:
                 writer.add_text(f"varies/{option}", str(value))
 
     def close(self) -> None:
-        """Every run's files are closed already."""
+        """Nothing to do: the files of each run have been closed."""
 
 
 TENSORBOARD = Entry(NoOptions, TensorBoard)

@@ -1,4 +1,4 @@
-"""Weights & Biases: a run each, grouped by sweep. Without a network: WANDB_MODE=offline, and `wandb sync` later."""
+"""Weights & Biases: each run, grouped by sweep. Without a network: WANDB_MODE=offline, and `wandb sync` later."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from pathlib import Path
 from cfljax.registry import Entry
 from cfljax.registry.options import NoOptions
 from cfljax.results.result import Result
-from cfljax.sinks.common import need, place, rows, summary, title
+from cfljax.sinks.common import folder_of, need, rows, summary, title
 
 
 class WeightsAndBiases:
-    """Project, entity, mode and keys come from wandb's own settings and environment."""
+    """A sink for Weights & Biases. Project, entity, mode and keys come from the settings and environment of wandb."""
 
     def __init__(self, folder: Path, name: str):
         self.package = need("wandb", "wandb")
-        self.folder = place(folder, "wandb")
+        self.folder = folder_of(folder, "wandb")
         self.name = name
 
     def write(self, result: Result) -> None:
-        """The run under its own id, so that writing it again replaces it."""
+        """Send the run under its id, so that sending it again replaces it."""
         run = self.package.init(
             id=result.run,
             name=title(result),
@@ -36,7 +36,7 @@ class WeightsAndBiases:
         run.finish(exit_code=0 if result.status == "done" else 1)
 
     def close(self) -> None:
-        """Every run is finished already."""
+        """Nothing to do: each run has been finished."""
 
 
 WANDB = Entry(NoOptions, WeightsAndBiases)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from cfljax.data.npy import Damaged, read_member
+from cfljax.files.npy import Damaged, read_member
 
 MAX_FILE = 8 << 30
 """Bytes of the largest array file that is read."""

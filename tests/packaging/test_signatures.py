@@ -8,15 +8,26 @@ import pytest
 pytest.importorskip("mypy")
 
 HEAD = """
+from collections.abc import Callable
+
 import jax
 import numpy as np
 
 import cfljax
+from flax import linen, nnx
 from cfljax.engine.metrics import Seen
 from cfljax.types import Parts, Source
 
 
 class Options: ...
+
+
+class Network(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs) -> None: ...
+
+
+Draw = Callable[[jax.Array], dict[str, jax.Array]]
+Apply = Callable[[dict[str, jax.Array], jax.Array], jax.Array]
 
 
 """
@@ -25,6 +36,9 @@ RIGHT = {
     'register_data("arrays")': "def f(options: Options, rng: np.random.Generator) -> dict[str, np.ndarray]:",
     'register_data("source")': "def f(options: Options, rng: np.random.Generator) -> Source:",
     'register_metric("m")': "def f(seen: Seen) -> jax.Array:",
+    'register_model("linen")': "def f(options: Options, sample_shape: tuple[int, ...], classes: int) -> linen.Module:",
+    'register_model("nnx")': "def f(options: Options, shape: tuple[int, ...], k: int) -> type[Network]:",
+    'register_model("pair")': "def f(options: Options, shape: tuple[int, ...], k: int) -> tuple[Draw, Apply]:",
 }
 WRONG = [
     ('register_partition("p")', "def f(options: Options, source: Source) -> Parts:"),
@@ -34,6 +48,9 @@ WRONG = [
     ('register_data("d")', "def f(options: Options, rng: np.random.Generator) -> np.ndarray:"),
     ('register_metric("m")', "def f(seen: Seen, more: int) -> jax.Array:"),
     ('register_metric("m")', "def f(seen: Seen) -> str:"),
+    ('register_model("m")', "def f(options: Options, sample_shape: tuple[int, ...]) -> linen.Module:"),
+    ('register_model("m")', "def f(options: Options, sample_shape: int, classes: int) -> linen.Module:"),
+    ('register_model("m")', "def f(options: Options, sample_shape: tuple[int, ...], classes: int) -> jax.Array:"),
 ]
 
 
