@@ -11,6 +11,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
+from cfljax.engine.assembled import Assembled
 from cfljax.engine.program import Settings  # noqa: E402
 from cfljax.engine.simulate import Output, simulate  # noqa: E402
 from cfljax.local.send import Sending  # noqa: E402
@@ -57,7 +58,7 @@ def play(
     numbers = [{"lr": 0.1} | traced(config) | contract._own_rate(config, h) for h in hypers]
     key = (name, static(config), sequential, batch, rounds, participants, sending)
     seeds = list(range(len(numbers))) if seeds is None else seeds
-    return simulate(method, model, jax.device_put(federation), settings, seeds, numbers, program_key=key, **more)
+    return simulate(Assembled(method, model, jax.device_put(federation), settings, program_key=key), seeds, numbers, **more)
 
 
 def random_federation(rng: np.random.Generator, clients: int = CLIENTS, **changes: Any) -> Federation:

@@ -88,7 +88,11 @@ def test_a_process_says_what_of_the_plan_it_cannot_keep_to(tmp_path):
 def test_workers_that_the_folder_overrides_are_said(tmp_path, monkeypatch, capsys, laid_down, flag, said):
     store = Store(tmp_path)
     store.write_plan(laid_down)
-    for name, value in {"cores": lambda: [0, 1, 2, 3], "carry_out": lambda *_: None, "lay_down": lambda *_, **__: []}.items():
+    for name, value in {
+        "cores": lambda: [0, 1, 2, 3],
+        "carry_out": lambda *_: None,
+        "lay_down": lambda *_, **__: ([], None),
+    }.items():
         monkeypatch.setattr(workers, name, value)
     carry_out_by_processes(read_spec(SMALL), store, Options(quiet=True), flag, [])
     err = capsys.readouterr().err

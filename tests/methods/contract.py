@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from cfljax import data
+from cfljax.engine.assembled import Assembled
 from cfljax.engine.program import Settings
 from cfljax.engine.simulate import simulate
 from cfljax.federation import PARTITIONS
@@ -63,8 +64,8 @@ def run(name, hypers=({},), seeds=None, federation=None, sequential=True, chunk_
     numbers = [{"lr": 0.1} | traced(config) | _own_rate(config, h) for h in hypers]
     key = (name, static(config), solver.plan, sequential)
     seeds = list(range(len(numbers))) if seeds is None else seeds
-    more = {"program_key": key, "chunk_rounds": chunk_rounds, "mesh": mesh}
-    return simulate(method, model(), jax.device_put(federation), settings, seeds, numbers, **more)
+    parts = Assembled(method, model(), jax.device_put(federation), settings, mesh=mesh, program_key=key)
+    return simulate(parts, seeds, numbers, chunk_rounds=chunk_rounds)
 
 
 def _own_rate(config, hyper):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cfljax.config import Train
+from cfljax.engine.assembled import Assembled
 from cfljax.engine.program import Settings
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
@@ -125,7 +126,7 @@ def test_the_host_warns_when_the_target_is_reached_at_the_start():
     method = METHODS.entry("ccs_rfedavg").make(config, model, toy.solver(model))
     hyper = {"lr": 0.1, "theta": 0.1, "l_star": 50.0}
     with pytest.warns(UserWarning, match="l_star"):
-        out = simulate(method, model, federation(), Settings(1, PARTICIPANTS, evaluations=1), [SEED], [hyper])[0]
+        out = simulate(Assembled(method, model, federation(), Settings(1, PARTICIPANTS, evaluations=1)), [SEED], [hyper])[0]
     assert out.diag["loss_start"] < 50 and abs(out.diag["epsilon"][-1]) < 1e-6
     assert len(out.history["accuracy"]) == 2
 

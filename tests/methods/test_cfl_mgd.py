@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cfljax.engine import simulate
+from cfljax.engine.assembled import Assembled
 from cfljax.engine.program import Settings
 from cfljax.errors import SpecError
 from cfljax.local.send import Sending
@@ -115,7 +116,7 @@ def test_resampling_deals_every_sample_once():
 def test_it_runs_in_the_engine():
     _, model, method, *_ = rounds.prepared("cfl_mgd", WORK, clusters=3, **DEFAULTS)
     settings = Settings(rounds=2, participants=2, evaluations=2)
-    (out,) = simulate.simulate(method, model, federation(), settings, [0], [{"lr": 0.1, "beta": 0.9}])
+    (out,) = simulate.simulate(Assembled(method, model, federation(), settings), [0], [{"lr": 0.1, "beta": 0.9}])
     assert out.history["scored"][-1] == 8 and (out.labels[-1] < 0).any()
     assert out.history["bytes_up"][-1] == 2 * 2 * 2 * 4 * model.size
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cfljax.config import Train
+from cfljax.engine.assembled import Assembled
 from cfljax.engine.program import Settings
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
@@ -179,7 +180,7 @@ def test_sattler_runs_in_the_engine_between_its_chunks():
     method = METHODS.entry("cfl_sattler").make(config, model, toy.solver(model))
     hypers = [{"lr": 0.1, "eps1": eps1, "eps2": 0.5, "gamma_max": 0.0} for eps1 in (0.6, 0.0)]
     settings = Settings(ROUNDS, CLIENTS, evaluations=ROUNDS)
-    split, whole = simulate(method, model, federation(), settings, [SEED, SEED], hypers)
+    split, whole = simulate(Assembled(method, model, federation(), settings), [SEED, SEED], hypers)
     mine = sattler()
     assert np.array_equal(split.labels[-1], mine.labels()) and np.allclose(split.models, mine.models(), atol=1e-6)
     assert split.history["clusters"][-1] == 2 and split.history["ari"][-1] == 1.0 and not whole.labels.any()

@@ -7,6 +7,7 @@ import pytest
 
 from cfljax import keys
 from cfljax.engine import simulate
+from cfljax.engine.assembled import Assembled
 from cfljax.engine.program import Settings
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
@@ -129,7 +130,7 @@ def test_a_redraw_that_cannot_be_had_is_told(monkeypatch):
 def test_clients_without_a_cluster_are_scored_by_their_own_choice():
     config, model, method, *_ = rounds.prepared("ifca", WORK, clusters=3, **DEFAULTS)
     settings = Settings(rounds=2, participants=2, evaluations=2)
-    (out,) = simulate.simulate(method, model, federation(), settings, [0], [{"lr": 0.1}])
+    (out,) = simulate.simulate(Assembled(method, model, federation(), settings), [0], [{"lr": 0.1}])
     without = out.labels[-1] < 0
     assert without.any() and not without.all()
     assert out.history["scored"][-1] == 8

@@ -7,6 +7,7 @@ import pytest
 
 from cfljax import keys
 from cfljax.engine import simulate
+from cfljax.engine.assembled import Assembled
 from cfljax.engine.program import Settings
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
@@ -101,7 +102,7 @@ def test_a_device_without_a_cluster_is_scored_by_the_same_rule(monkeypatch):
     monkeypatch.setattr(module, "BLOCK", (3 * 28, 3 * 28))  # three devices at a time
     _, model, method, *_ = rounds.prepared("joint", {"epochs": 1}, clusters=3, batch=8, similarity="literal")
     settings = Settings(rounds=2, participants=3, evaluations=2)
-    (out,) = simulate.simulate(method, model, federation(), settings, [0], [{"lr": 0.1, "lam": 1.0}])
+    (out,) = simulate.simulate(Assembled(method, model, federation(), settings), [0], [{"lr": 0.1, "lam": 1.0}])
     state = module.State(jnp.asarray(out.models), jnp.asarray(np.eye(3, model.size), jnp.float32), jnp.asarray(out.labels[-1]))
     chosen = np.asarray(method.score(state, federation(), {"lr": jnp.float32(0.1), "lam": jnp.float32(1.0)}))
     net, clients, key = plain.Net(6, 4), plain.Clients(federation()), keys.fold(keys.root(0), "score")

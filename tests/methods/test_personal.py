@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cfljax.config import Train
+from cfljax.engine.assembled import Assembled
 from cfljax.engine.program import Settings
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
@@ -79,7 +80,9 @@ def test_fedbcd_is_scored_with_both_of_its_models_and_sends_one_each_way():
     test = toy.replace(longer.test, start=longer.test.start.copy(), count=longer.test.count.copy())
     test.start[7], test.count[7] = test.start[0], test.count[0]
     longer = jax.device_put(toy.replace(longer, test=test, uid=np.arange(8)))
-    out = simulate(method, model, longer, Settings(2, PARTICIPANTS, evaluations=2, test_choice="test_loss"), [SEED], [hyper])[0]
+    out = simulate(
+        Assembled(method, model, longer, Settings(2, PARTICIPANTS, evaluations=2, test_choice="test_loss")), [SEED], [hyper]
+    )[0]
     z, personal = fedbcd.run(NET, made, start(SEED), SEED, 2, PARTICIPANTS, **NUMBERS)
     clients = plain.Clients(made)
     assert out.history["accuracy"][-1] == pytest.approx(plain.accuracy(NET, plain.Clients(longer), [z], [0] * 8))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from cfljax import keys
+from cfljax.engine.assembled import Assembled
 from cfljax.engine.program import Settings
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
@@ -27,7 +28,7 @@ def engine(name, federation, model, hyper=None, options=None, seed=0, **work):
     entry = METHODS.entry(name)
     method = entry.make(entry.options(**(options or {})), model, toy.solver(model, **work))
     settings = Settings(ROUNDS, PARTICIPANTS, evaluations=5)
-    return simulate(method, model, federation, settings, [seed], [{"lr": 0.1} | (hyper or {})])[0]
+    return simulate(Assembled(method, model, federation, settings), [seed], [{"lr": 0.1} | (hyper or {})])[0]
 
 
 def start(model, seed=0):

@@ -13,6 +13,7 @@ import cfljax
 from cfljax import keys
 from cfljax.engine import program as engine
 from cfljax.engine import simulate
+from cfljax.engine.assembled import Assembled
 from cfljax.local.send import Sending, exact_share
 from cfljax.methods import METHODS
 from cfljax.registry.options import static, traced
@@ -51,16 +52,16 @@ def program(name, sending):
     config = contract.options(name, **MORE.get(name, {}))
     method = METHODS.entry(name).make(static(config), toy.model(), toy.solver(toy.model(), steps=1, batch="full", sending=sending))
     settings = engine.Settings(9, 10, sending=sending)
-    return config, method, jax.jit(lambda *args: engine._round(method, settings, *args)), jax.jit(method.init)
+    return config, method, settings, jax.jit(lambda *args: engine._round(method, settings, *args)), jax.jit(method.init)
 
 
 def play(name, sending=Sending(), rounds=3, **changed):  # noqa: B008
     """f32[K, d]: the models after some rounds."""
-    config, method, step, init = program(name, sending)
+    config, method, settings, step, init = program(name, sending)
     numbers = (NOTHING if sending.attack else {}) | {key.replace("_", ".", 1): value for key, value in changed.items()}
     hyper = exact_share(sending, {"lr": 0.5} | traced(config) | numbers, federation())
     key = keys.root(0)
-    setup = simulate._setups(method, federation(), key[None], [hyper | {"participants": 10}], sending)
+    setup = simulate._setups(Assembled(method, toy.model(), federation(), settings), key[None], [hyper])
     hyper = {name: jnp.float32(number) for name, number in hyper.items()}
     state = init(key, federation(), hyper, jax.tree.map(lambda a: a[0], setup))
     for t in range(rounds):
