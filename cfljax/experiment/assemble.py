@@ -1,4 +1,4 @@
-"""HOST. From the configuration of a run to the things that run: federation, model, method and settings, each made once."""
+"""HOST. From the configuration of a run to what a batch is simulated with: federation, model, plan, solver and method."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from cfljax.local.sizes import block_of, gram_sizes
 from cfljax.types import Federation, Model, Plan
 
 OFTEN = 2
-"""Gram matrices are made beforehand where a client takes part this often or more, on average: then their cost pays."""
+"""Gram matrices are made beforehand where a client takes part this often or more, on average: then their cost pays off."""
 ROOM = 1 << 29
 """Bytes of a process's memory that Gram matrices which are made beforehand may take."""
 ALIKE = 0.98

@@ -27,7 +27,7 @@ from cfljax.types import Federation
 ONE_SUM = ("fedavg", "fedprox", "ditto", "fedbcd")
 """Methods of which each round makes one sum over all participants public, and nothing else that tells who they were."""
 _MOST_KNOWN, _MOST_HIDDEN = 100, 10
-"""Draws of different crowds that are told apart: a hidden one takes a fifth of a second."""
+"""The most draws that are distinguished; beyond, neighbours are joined. A hidden draw takes a fifth of a second to compute."""
 
 
 class Crowd(NamedTuple):

@@ -1,5 +1,5 @@
-"""A batch's state in the results folder, in the same sealed, atomic files as everything else there. (Orbax would bring a
-second format, its own folder layout and threads; what has to be kept here is a handful of arrays.)"""
+"""Checkpoints of batches in the results folder, in the same sealed, atomic files as all its contents. (Orbax would bring a second
+format, another layout of folders, and threads, for a handful of arrays.)"""
 
 from __future__ import annotations
 

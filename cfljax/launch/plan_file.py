@@ -94,13 +94,13 @@ def mesh_of(store: Store, before: Table, wanted: Shape | None) -> Shape | None:
 
 def unlike(store: Store, machine: Machine) -> list[str]:
     """What this process cannot keep to of the folder's plan, in sentences."""
-    before, found = store.read_plan() or {}, []
+    before, lines = store.read_plan() or {}, []
     here = {"devices": machine.devices, "threads": machine.threads if machine.sequential else before.get("threads")}
     for name, number in here.items():
         if before.get(name, number) != number:
             why = f"{store.folder} was begun with {before[name]} {name}, and this process has {number}"
-            found.append(f"{why}: what it computes agrees with the rest to rounding, not to the last bit")
-    return found
+            lines.append(f"{why}: what it computes agrees with the rest to rounding, not to the last bit")
+    return lines
 
 
 def batch_limit(run: Run, machine: Machine) -> int:

@@ -44,7 +44,8 @@ class RayOptions:
 
 
 def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:
-    """The sweep on a Ray cluster. `workers`: how many tasks a Ray of its own runs at a time (default: as many as cores)."""
+    """Carry out the sweep on a Ray cluster. `workers`: tasks at a time of a Ray that is started for this sweep (default: as many as
+    its cores suffice for)."""
     chosen = options.launcher if isinstance(options.launcher, RayOptions) else RayOptions()
     if workers is not None and workers < 1:
         raise SpecError(f"--workers {workers}: must be at least 1")

@@ -142,7 +142,7 @@ def limit(order: Order) -> int:
 
 def _prepare(order: Order) -> Machine:
     """Make the task's process as the plan wants it; its machine, with the settled mesh and speed."""
-    with contextlib.suppress(OSError):  # on another machine the folder may not be there; relative paths then fail by name
+    with contextlib.suppress(OSError):  # another machine may lack the folder; relative paths then fail by name
         os.chdir(order["folder"])
     if order["plugins"]:
         plugins.load(order["plugins"])

@@ -40,7 +40,7 @@ class RelayedProgress(Progress):
     def _tell(self, what: str, *values: object) -> None:
         try:
             print(json.dumps([what, *values]), flush=True)
-        except BrokenPipeError:  # the watcher was killed: not a fault of the run that is told about, which others will do
+        except BrokenPipeError:  # the watching process was killed: no fault of the run, which others will do
             os._exit(1)
 
     def start(self, name: str, rounds: int, line: int = 0) -> None:  # noqa: ARG002

@@ -41,7 +41,7 @@ RECORD_SCHEMA: dict[str, str] = {
     "summary": "what summarise() returns",
     "schema, arrays": "added by Store.write: 1; bytes, SHA-256 and names of the array file",
 }
-"""What a record holds; a writer may add keys of its own."""
+"""The keys of a record, and what they hold; a writer may add others."""
 REQUIRED = ("id", "method", "seed", "status", "config", "varies", "timings", "summary")
 
 

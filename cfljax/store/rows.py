@@ -96,8 +96,8 @@ def _named(record: Record, label: str, follows: bool) -> Record:
 
 
 def _view(record: Record) -> list[tuple[Key, Value]]:
-    """The options of a record."""
-    found = []
+    """The options of a record: ((group, dotted name), value)."""
+    options = []
     for section in _SECTIONS:
         table = record["config"].get(section)
         if not isinstance(table, dict):
@@ -106,8 +106,8 @@ def _view(record: Record) -> list[tuple[Key, Value]]:
         for name, value in table.items():
             common = name in _SHARED if section == "data" else name == "name"
             if not (section == "method" and name == "name"):
-                found.append((("" if common else group, f"{section}.{name}"), value))
-    return found
+                options.append((("" if common else group, f"{section}.{name}"), value))
+    return options
 
 
 def _group(section: str, table: Mapping[str, Value]) -> str:
