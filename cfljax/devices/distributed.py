@@ -220,8 +220,8 @@ def same(tree: Tree) -> Tree:
 
 def outcome(error: BaseException | None) -> None:
     """Exchange with the other processes how the batch has ended. `error`: what it raised in this process. Returns where it ended
-    well in all processes, or with an error in each of them: then all can go on. Else raises the error of this process, or `Ended` with
-    that of another one; TimeoutError where others neither end nor report."""
+    well in all processes, or with an error in each of them: then all can go on. Else raises the error of this process, or `Ended`
+    with that of another one; TimeoutError where others neither end nor report."""
     words = _gathered(f"cfljax/{_batch}/end", _words(error), math.inf if error is None else APART)
     said = [json.loads(word) for word in words]
     wrong = [each for each in said if each[1]]
