@@ -10,6 +10,7 @@ To hold: W4 at 30 % of the measured float32 matrix peak (TF32 off), 256 runs in 
 from __future__ import annotations
 
 import argparse
+import functools
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.inside import carry_out, peak_rss_mib, schedule, time_rounds
+from benchmarks.inside import carry_out, machine, peak_rss_mib, schedule, time_rounds
 from benchmarks.judge import work
 from benchmarks.machine import best, describe
 from benchmarks.measure import row, timed, write_rows
@@ -131,7 +132,7 @@ def _batches(table: dict[str, Any], first_only: bool = False) -> tuple[float, in
     from cfljax.launch.plan_file import batch_limit
 
     runs = read_spec(table).runs()
-    made = batches(runs[:1], 1) if first_only else batches(runs, batch_limit)
+    made = batches(runs[:1], 1) if first_only else batches(runs, functools.partial(batch_limit, machine=machine()))
     seconds = compiled = 0.0
     for batch in made:
         _, outputs = carry_out(list(batch.runs), batch.width)

@@ -128,7 +128,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=12, help="turns that are timed (%(default)s)")
     parser.add_argument("--turn", type=int, help="rounds in a turn; default: 8 of W1 and W2, whose rounds are short, else 1")
     parser.add_argument("--json", type=Path, help="where the rows go")
-    parser.add_argument("--plan", help='execution plan of cfljax, as JSON: \'"auto"\' or \'{"lanes": 4}\'; default: its own choice')
+    parser.add_argument("--plan", help="execution plan of cfljax, as JSON: '\"auto\"' or '{\"lanes\": 4}'; default: its own choice")
     parser.add_argument("--cache", type=Path, default=cache_folder(), help="folder of the peers' environments (%(default)s)")
     given = parser.parse_args(arguments)
     for name in given.workloads:

@@ -1,6 +1,6 @@
 """What scoring every client after each round costs, as a share of training, on W1 and W2. To hold: less than a tenth.
 
-    python -m benchmarks.evaluation --json FILE
+python -m benchmarks.evaluation --json FILE
 """
 
 from __future__ import annotations

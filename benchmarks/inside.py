@@ -32,6 +32,13 @@ def use_all_cores() -> None:
     jax.config.update("jax_num_cpu_devices", cores())
 
 
+def machine() -> Any:
+    """The machine that JAX computes on here, measured."""
+    from cfljax.devices.machine import measured, speed_file, this_machine
+
+    return this_machine(speed=measured(speed_file()))
+
+
 def carry_out(runs: list[Any], limit: int | None = None, **options: Any) -> tuple[Any, list[Any]]:
     """(the parts, an Output per run) of runs that go through one program, as the launchers do it."""
     from cfljax.engine.simulate import simulate
@@ -39,9 +46,8 @@ def carry_out(runs: list[Any], limit: int | None = None, **options: Any) -> tupl
     from cfljax.experiment.batching import batches
 
     (batch,) = batches(runs, limit or len(runs))
-    parts = assemble.assemble(batch.first)
-    arguments = (parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers)
-    return parts, simulate(*arguments, program_key=(batch.program_key, parts.plan), mesh=parts.mesh, **options)
+    parts = assemble.assemble(batch.first, 1, machine())._replace(program_key=batch.program_key)
+    return parts, simulate(parts, batch.seeds, batch.hypers, **options)
 
 
 def time_rounds(table: dict[str, Any], warm_up: int = 1, one_by_one: bool = True) -> Timed:
@@ -72,7 +78,7 @@ def schedule(table: dict[str, Any], rounds: int) -> np.ndarray:
     from cfljax.experiment.batching import hyper_of
 
     run = read_spec(table).runs()[0]
-    return drawn(assemble.assemble(run), run.seed, hyper_of(run), rounds)[0]
+    return drawn(assemble.assemble(run, 1, machine()), run.seed, hyper_of(run), rounds)[0]
 
 
 def peak_rss_mib(children: bool = False) -> float:

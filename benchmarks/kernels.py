@@ -266,7 +266,7 @@ def main() -> None:
         return
     names = given.only.split(",") if given.only else list(CASES)
     for unknown in set(names) - set(CASES):
-        parser.error(f'--only {unknown}: no such kernel; known: {", ".join(CASES)}')
+        parser.error(f"--only {unknown}: no such kernel; known: {', '.join(CASES)}")
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name in names:

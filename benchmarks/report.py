@@ -1,6 +1,6 @@
 """The table and the plot of measured rows.
 
-    python -m benchmarks.report benchmarks/results/*.json
+python -m benchmarks.report benchmarks/results/*.json
 """
 
 from __future__ import annotations

@@ -113,7 +113,8 @@ def measure(point: dict[str, Any], number: int = 0, port: int = 0) -> dict[str, 
     from cfljax.config import read_spec
     from cfljax.devices import distributed, mesh
     from cfljax.devices.cores import wait_for_each_other
-    from cfljax.engine import clock, simulate
+    from cfljax.devices.machine import measured, speed_file, this_machine
+    from cfljax.engine import clock, compiled, simulate
     from cfljax.experiment import assemble
     from cfljax.experiment.batching import batches
 
@@ -121,19 +122,17 @@ def measure(point: dict[str, Any], number: int = 0, port: int = 0) -> dict[str, 
     jax.config.update("jax_num_cpu_devices", point["devices"])
     if point["processes"] > 1:
         distributed.connect(distributed.Hosts(f"localhost:{port}", number, point["processes"]))
-    mesh.ask(mesh.Shape(1, point["devices"] * point["processes"]))
+    machine = this_machine(mesh.Shape(1, point["devices"] * point["processes"]), measured(speed_file()))
     begin, rounds = time.process_time(), rounds_of(point)
     batch = batches(read_spec(spec_of(point)).runs(), 1)[0]
-    parts = assemble.assemble(batch.first)
+    parts = assemble.assemble(batch.first, 1, machine)._replace(program_key="point")
     build = time.process_time() - begin
-    simulate.time = clock.time = types.SimpleNamespace(perf_counter=time.process_time)  # type: ignore[assignment]
-    arguments = (parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers)
+    simulate.time = compiled.time = clock.time = types.SimpleNamespace(perf_counter=time.process_time)  # type: ignore[assignment]
     told: list[float] = []
     output = simulate.simulate(
-        *arguments, mesh=parts.mesh, shard=parts.shard, program_key="point", chunk_rounds=rounds,
-        progress=lambda *_: told.append(time.perf_counter()),
+        parts, batch.seeds, batch.hypers, chunk_rounds=rounds, progress=lambda *_: told.append(time.perf_counter())
     )[0]  # fmt: skip
-    programs = [made for (key, *_), (made, _) in simulate._compiled.items() if key[1] == "chunk"]
+    programs = [program for (name, *_), program in compiled._programs.items() if name[-1] == "chunk"]
     return point | {
         "rounds": rounds,
         "parameters": parts.model.size,

@@ -1,7 +1,7 @@
 """Install the peers, each by pip into an environment of its own.
 
-    python -m benchmarks.setup_peers                 # all
-    python -m benchmarks.setup_peers --peers torch,fedjax
+python -m benchmarks.setup_peers                 # all
+python -m benchmarks.setup_peers --peers torch,fedjax
 """
 
 from __future__ import annotations

@@ -62,6 +62,7 @@ def one_run(table: Table, sets: Iterable[str] = (), progress: bool = False) -> R
     """The result of a spec that describes a single run."""
     from cfljax.config import read_spec
     from cfljax.devices.cores import use_cores
+    from cfljax.devices.machine import measured, speed_file, this_machine
     from cfljax.errors import SpecError, SpecWarning
     from cfljax.experiment.batching import batches
     from cfljax.launch.batch import run_batch
@@ -75,13 +76,14 @@ def one_run(table: Table, sets: Iterable[str] = (), progress: bool = False) -> R
         raise SpecError(f"this is one run, and these options make {len(runs)}; use cfljax.sweep for a grid")
     for message in spec.warnings:
         warnings.warn(message, SpecWarning, stacklevel=3)
+    machine = this_machine(speed=measured(speed_file()))
     with Progress(runs[0].train.rounds, quiet=not progress) as bar:
         bar.start(runs[0].label, runs[0].train.rounds)
 
         def report(done: int, accuracy: float | None) -> None:
             bar.update(done - bar.done, accuracy)
 
-        record, arrays = run_batch(batches(runs, 1)[0], "models", progress=report, catch=False)[0]
+        record, arrays = run_batch(batches(runs, 1)[0], machine, "models", progress=report, catch=False)[0]
     return Result(record, arrays)
 
 

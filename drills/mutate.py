@@ -78,7 +78,8 @@ TESTS = {
         *(FEW_STEPS, LOCAL + "test_solver.py", LOCAL + "test_plans.py", LOCAL + "test_send.py"),
         "tests/methods/test_ifca.py",
     ),
-    "local/speed.py": (LOCAL + "test_plans.py -k pays", LOCAL + "test_plans.py -k measure"),
+    "local/predict.py": (LOCAL + "test_plans.py -k pays",),
+    "devices/machine.py": ("tests/devices/test_machine.py",),
     "local/spread.py": (
         *("tests/engine/test_evaluate.py", LOCAL + "test_plans.py -k dealt", LOCAL + "test_plans.py -k devices"),
         "tests/launch/test_mesh.py",

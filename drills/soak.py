@@ -35,7 +35,7 @@ def sweeps(tally: Tally, seed: int, seeds: int, sets: list[str], each: int = 1, 
     says of what); the slope of memory over them is that of a straight line by least squares."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from cfljax.config import read_spec
-    from cfljax.engine import simulate
+    from cfljax.engine import compiled
     from cfljax.files import use_compilation_cache
     from cfljax.launch.sweep import Options, carry_out
     from cfljax.store import Store
@@ -54,7 +54,7 @@ def sweeps(tally: Tally, seed: int, seeds: int, sets: list[str], each: int = 1, 
             tally.tried += each * outcome.computed
             gc.collect()
             seen.append((tally.tried, memory(), len(gc.get_objects()), descriptors()))
-        tally.check(_grown(tally, seen, simulate.compilations, per))
+        tally.check(_grown(tally, seen, compiled.compilations, per))
 
 
 def _grown(tally: Tally, seen: list[tuple[int, int, int, int]], programs: int, per: str) -> list[str]:

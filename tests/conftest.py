@@ -17,7 +17,7 @@ if "CFLJAX_CACHE" not in os.environ:
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from cfljax.engine import simulate  # noqa: E402
+from cfljax.engine import compiled  # noqa: E402
 from tests.packaging.own import forgotten  # noqa: E402
 
 
@@ -49,7 +49,7 @@ def pytest_runtest_teardown(item, nextitem):
     """Compiled programs are dropped between groups, once they are many. Every one maps some twenty pieces of memory, a process
     may map 65,530 (vm.max_map_count), and XLA ends the process without a word when it gets no more."""
     if nextitem is not None and group_of(nextitem) != group_of(item) and _pieces_of_memory() > CROWDED:
-        simulate.forget()
+        compiled.forget()
         jax.clear_caches()
         gc.collect()
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import data, keys
+from cfljax.engine.assembled import Assembled
 from cfljax.engine.program import Settings, _decayed
 from cfljax.engine.simulate import Output, simulate
 from cfljax.federation import PARTITIONS, cohort
@@ -148,18 +149,15 @@ def batch(
     _, model, method, *_ = prepared(name, work, model, **options)
     config = METHODS.check(name, options, f"method.{name}")
     each = {"sequential": work.get("sequential", True), "sending": work.get("sending", Sending()), **(settings or {})}
+    engine = Settings(rounds, participants, **{"evaluations": rounds + 1} | each)
+    key = (name, static(config), _frozen(work), model)
     return simulate(
-        method,
-        model,
-        jax.device_put(federation),
-        Settings(rounds, participants, **{"evaluations": rounds + 1} | each),
+        Assembled(method, model, jax.device_put(federation), engine, mesh=mesh, program_key=key),
         list(range(len(hypers))) if seeds is None else seeds,
         [{"lr": 0.1} | traced(config) | hyper for hyper in hypers],
-        program_key=(name, static(config), _frozen(work), model, rounds, participants, _frozen(each)),
         chunk_rounds=chunk_rounds,
         resume=resume,
         checkpoint=checkpoint,
-        mesh=mesh,
     )
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from cfljax.data.files import folders, prepared_folders
+from cfljax.devices.machine import speed_file
 from cfljax.files import cache_folder, written_whole
-from cfljax.local import speed
 
 PLACES = [("~/mine", "home/mine"), ("/somewhere", "/somewhere"), ("", "xdg/cfljax"), (None, "xdg/cfljax")]
 
@@ -18,7 +18,7 @@ def test_the_cache_is_one_folder_for_everything(named, place, tmp_path, monkeypa
     monkeypatch.delenv("CFLJAX_DATA", raising=False)
     monkeypatch.delenv("CFLJAX_CACHE") if named is None else monkeypatch.setenv("CFLJAX_CACHE", named)
     wanted = tmp_path / place
-    assert cache_folder() == wanted and speed.kept().parent == wanted
+    assert cache_folder() == wanted and speed_file().parent == wanted
     assert folders(None) == [wanted / "data"] and prepared_folders(None)[0] == wanted / "tfds"
 
 

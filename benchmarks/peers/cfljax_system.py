@@ -12,6 +12,7 @@ from protocol import Stage
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+
 def main() -> None:
     stage = Stage()
     parser = argparse.ArgumentParser()

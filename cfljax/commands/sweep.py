@@ -5,14 +5,19 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cfljax.commands import process
 from cfljax.commands.arguments import accuracy, command_parser
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
+
+if TYPE_CHECKING:
+    from cfljax.config import Spec
+    from cfljax.devices.mesh import Shape
+    from cfljax.launch import Launcher
+    from cfljax.results.result import Results
 
 ABOUT = """Run a sweep: methods × data × seeds × numbers, from one TOML file. Started again on the same folder, it goes on where
 it stopped. Without a file it runs the quickstart: every method on rotated handwritten digits."""
@@ -66,7 +71,7 @@ def run(flags: argparse.Namespace) -> int:
     _check(flags)
     spec = read_spec(flags.spec or QUICKSTART, flags.set, plugins=flags.plugin)
     launch, chosen = _launcher(flags)
-    shard = _shard(flags.shard)
+    part = _part(flags.shard)
     if flags.dry_run:
         return _dry_run(spec)
     if flags.explain:
@@ -85,10 +90,10 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.store import Store
 
     folder = flags.out or default_folder(spec.name)
-    options = Options(flags.keep, flags.quiet, flags.retry_failed, chosen, shard, shape)
+    options = Options(flags.keep, flags.quiet, flags.retry_failed, chosen, part, shape)
     if flags.as_worker:
         return workers.be_worker(flags.as_worker, flags.processors, spec, Store(folder), options)
-    with hosts.joined(spec):
+    with hosts.joined(spec, shape):
         if not distributed.leads():
             return hosts.follow(spec)
         store = Store(folder)
@@ -128,7 +133,7 @@ def _is_worker(place: str, processors: str) -> bool:
     return at is not None and int(at[1]) < int(at[2]) and re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", processors) is not None
 
 
-def _devices(flags: argparse.Namespace) -> Any:
+def _devices(flags: argparse.Namespace) -> Shape | None:
     """Take the devices, and join the processes, that the flags ask for; the mesh, None where they ask for none."""
     places = (flags.coordinator, flags.process_id, flags.num_processes)
     if flags.mesh is None and not flags.distributed:
@@ -146,19 +151,19 @@ def _devices(flags: argparse.Namespace) -> Any:
     return shape
 
 
-def _shard(text: str | None) -> tuple[int, int] | None:
-    """(i, n) of `i/n`."""
-    if text is None:
+def _part(written: str | None) -> tuple[int, int] | None:
+    """(i, n) from `i/n`."""
+    if written is None:
         return None
-    first, slash, second = text.partition("/")
+    first, slash, second = written.partition("/")
     whole = slash and all(part.isdecimal() and len(part) < 10 for part in (first, second))
     if not whole or int(first) >= int(second):
-        raise SpecError(f"--shard {text[:30]}: must be I/N with I from 0 to N - 1, as in 0/4")
+        raise SpecError(f"--shard {written[:30]}: must be I/N with I from 0 to N - 1, as in 0/4")
     return int(first), int(second)
 
 
-def _launcher(flags: argparse.Namespace) -> tuple[Callable[..., Any], Any]:
-    """The launcher, and its own options, checked."""
+def _launcher(flags: argparse.Namespace) -> tuple[Launcher, object]:
+    """(the launcher, its options)."""
     from cfljax.launch import LAUNCHERS
     from cfljax.registry.options import check
 
@@ -169,13 +174,15 @@ def _launcher(flags: argparse.Namespace) -> tuple[Callable[..., Any], Any]:
 
 
 def _as_written(flags: argparse.Namespace) -> str:
-    """The spec's own text, and the flags laid over it."""
+    """The contents of the spec's file, after comments that say which flags change it."""
     from cfljax.api import QUICKSTART
 
     sets = "".join(f"# --set {' '.join(flag.split())}\n" for flag in flags.set)
     sets += "".join(f"# --plugin {' '.join(flag.split())}\n" for flag in flags.plugin)
-    text = Path(flags.spec or QUICKSTART).read_text(encoding="utf-8-sig")
-    return sets + re.sub(r"\A(# --(set|plugin) .*\n)+", "", text)  # the flags of an earlier start, where it is a folder's own copy
+    written = Path(flags.spec or QUICKSTART).read_text(encoding="utf-8-sig")
+    return sets + re.sub(
+        r"\A(# --(set|plugin) .*\n)+", "", written
+    )  # without those of an earlier start, where the file is a folder's copy
 
 
 def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
@@ -189,52 +196,54 @@ def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
     return words
 
 
-def _failures(results: object) -> str:
-    records = [r for r in results.records.values() if r["status"] == "failed"]  # type: ignore[attr-defined]
+def _failures(results: Results) -> str:
+    records = [r for r in results.records.values() if r["status"] == "failed"]
     return "\n".join(f"failed: {r['label']} (seed {r['seed']}): {r['error']}" for r in records)
 
 
-def _explain(spec: object) -> int:
+def _explain(spec: Spec) -> int:
+    """Print how each program's clients would be trained on this machine, and what each way would cost."""
     from cfljax.devices.cores import use_cores
+    from cfljax.devices.machine import measured, speed_file, this_machine
     from cfljax.experiment import assemble, batching, execution
 
-    runs = spec.runs()  # type: ignore[attr-defined]
+    runs = spec.runs()
     if len(runs) == 1:
         use_cores()
-    print(execution.machine())
-    told: dict[str, str] = {}
+    machine = this_machine(speed=measured(speed_file()))
+    print(execution.explain_machine(machine))
+    lines: dict[str, str] = {}
     for batch in batching.batches(runs, 1):
         key = batch.program_key.partition("/")[0]
-        if key not in told:
+        if key not in lines:
             federation = assemble.federation_of(batch.first)
             model = assemble.model_of(batch.first, federation)
             name = f"{batch.first.label} on {batch.first.data.name}, {model.name}"
-            told[key] = execution.explain(name, assemble.choice_of(batch.first, model, federation))
-    print("\n".join(told.values()))
+            lines[key] = execution.explain(name, execution.choose(batch.first, model, federation, machine))
+    print("\n".join(lines.values()))
     return 0
 
 
-def _dry_run(spec: object) -> int:
+def _dry_run(spec: Spec) -> int:
+    """Print what would run. SpecError where a method would hold more than this machine's memory."""
+    from cfljax.devices.machine import this_machine
     from cfljax.experiment import assemble, batching
     from cfljax.experiment.privacy import Crowd, crowd_of
-    from cfljax.federation.pack import nbytes
 
-    made = batching.batches(spec.runs(), 1)  # type: ignore[attr-defined]
+    made = batching.batches(spec.runs(), 1)
 
-    def size(batch: batching.Batch) -> dict[str, int]:
+    def size(batch: batching.Batch) -> batching.Size:
         federation = assemble.host_federation(batch.first)
-        model = assemble.model_of(batch.first, federation)
-        size = {"clients": federation.clients, "pool_bytes": nbytes(federation), "parameters": model.size}
-        return size | {"learners": int(federation.trains.sum())}
+        return batching.size_of(federation, assemble.model_of(batch.first, federation))
 
     def crowd(batch: batching.Batch) -> Crowd:
         return crowd_of(assemble.host_federation(batch.first))
 
-    for message in spec.warnings:  # type: ignore[attr-defined]
+    for message in spec.warnings:
         print(f"cfljax: {message}", file=sys.stderr)
     print(batching.dry_run(made, size, crowd))
     for batch in made:
-        batching.check_memory(batch, size(batch), assemble.memory_there())
+        batching.check_memory(batch, size(batch), this_machine().memory)
     return 0
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 
 MOST = 8
-"""Devices that the cores are made into: each holds the data set once."""
+"""The largest number of devices that the cores are divided into: each device holds the data set once."""
 
 
 def cores() -> list[int]:
@@ -18,8 +18,8 @@ PATIENCE = "--xla_cpu_collective_call_terminate_timeout_seconds=1000000 --xla_cp
 
 
 def wait_for_each_other() -> None:
-    """XLA ends the process when one of a CPU's devices waits 40 seconds for another, as it may for the one with the largest
-    client, or on a laptop that slept: have it wait. Before JAX's first computation."""
+    """Let XLA wait for a slow device instead of ending the process. It does so when one of a CPU's devices waits 40 seconds for
+    another, as happens with one very large client, or on a laptop that slept. Call this before JAX's first computation."""
     import jax
 
     known = jax.__version_info__ < (0, 13)  # a flag that a later XLA did not know would end the process, too
@@ -29,7 +29,7 @@ def wait_for_each_other() -> None:
 
 def use_cores(count: int | None = None) -> None:
     """Make each core (or `count` of them) a device, so that a round's participants are dealt to them. Does nothing where the
-    user has chosen a number, or has computed something already."""
+    user has chosen a number of devices, or has computed something already."""
     import jax
 
     chosen = getattr(jax.config, "jax_num_cpu_devices", -1) > 0 or "device_count" in os.environ.get("XLA_FLAGS", "")
@@ -41,7 +41,7 @@ def use_cores(count: int | None = None) -> None:
 
 
 def keep_to(processors: list[int]) -> None:
-    """Use these processors only; XLA then has as many threads. Before the first computation."""
+    """Use these processors only; XLA then has as many threads. Call this before the first computation."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, processors)
 
@@ -55,8 +55,8 @@ def threads() -> int:
 
 
 def use_threads(count: int) -> None:
-    """Let JAX compute with so many threads, on whatever cores are free: it counts the cores that the process may use when it
-    begins. Once JAX has begun, nothing changes any more."""
+    """Let JAX compute with `count` threads, on any of the cores: it takes as many threads as the process may use cores when JAX
+    begins. Does nothing where JAX has begun already."""
     global _threads
     import jax
 

@@ -1,8 +1,8 @@
-"""Several processes, perhaps on several machines, that compute one run together: what process 0 tells the others.
+"""Several processes, perhaps on several machines, that compute one run together: the messages between them.
 
-The devices' own exchanges are JAX's. What the processes must agree on beside them (which batch, how many rounds until the next
-look, what a method has found on the host) goes through the store of keys that `jax.distributed` has. Every wait looks now and then
-whether another process has ended: its reason is then this process's, too. A process that is killed is noticed by JAX.
+Arrays travel between devices through JAX. What the processes must agree on besides (which batch, how many rounds until the next
+look, what a method has computed on the host) goes through the key-value store of `jax.distributed`. A process that waits looks
+every half second whether another one has ended, and then ends for the same reason. JAX notices a process that is killed.
 """
 
 from __future__ import annotations
@@ -14,19 +14,23 @@ import re
 import sys
 import threading
 import time
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
 
 import jax
 import numpy as np
 
 from cfljax.errors import CfljaxError, SpecError, StoreError
+from cfljax.registry.options import Value
+from cfljax.types import Tree
+
+Told = TypeVar("Told")
 
 HEARTBEAT = 20
 """Seconds without a sign of life after which a process counts as dead, and the others end."""
 TOGETHER = 120
 """Seconds for all processes to start."""
 APART = 120
-"""Seconds that a process with an error waits for the others to say how they fared; then it ends, which ends them."""
+"""Seconds that a process with an error waits for the others to report; then it ends, which ends them."""
 PARTING = 5
 """Seconds that a process waits at its end for the others to end, too."""
 MOMENT = 0.5
@@ -36,18 +40,18 @@ SLICE = 500
 
 
 class Hosts(NamedTuple):
-    """How to find each other; None: as Slurm, Kubernetes, MPI or the TPU says."""
+    """How the processes find each other; what is None is taken from Slurm, Kubernetes, MPI or the TPU."""
 
     coordinator: str | None = None
     """host:port of process 0."""
     number: int | None = None
-    """Of this process."""
+    """The number of this process, from 0."""
     processes: int | None = None
-    """How many there are."""
+    """The number of processes."""
 
 
 class Ended(CfljaxError):
-    """Another process has ended, or has broken off the batch: whose error it is, in which words, and its exit code."""
+    """Another process has ended, or has broken off the batch. `process`: the one with the error, `words`: its message."""
 
     def __init__(self, process: int, words: str, code: int):
         super().__init__(f"process {process} of --distributed: {words}" if words else "the sweep is over")
@@ -57,13 +61,14 @@ class Ended(CfljaxError):
 END = "cfljax/end"
 """The key under which processes say that they end."""
 NOBODY = -1
-"""Whose fault it is that devices of another process do not answer."""
+"""Stands for the number of the process with the error, where devices of another process do not answer."""
 _SILENCE = re.compile("gloo|nccl|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED", re.IGNORECASE)
-_client: Any = None
+_client: Value = None
+"""The key-value store of `jax.distributed`; None: this process is alone."""
 _batch = 0
-"""Batches so far: messages of one cannot be taken for those of the next, wherever an error broke it off."""
+"""Number of the batch: so the messages of one cannot be taken for those of the next, wherever an error broke it off."""
 _turn = 0
-"""Messages of the batch so far, equal in all processes."""
+"""Number of the message in its batch, equal in all processes."""
 
 
 def connect(hosts: Hosts) -> None:
@@ -79,8 +84,13 @@ def connect(hosts: Hosts) -> None:
     late.daemon = True
     late.start()
     try:
-        times: dict[str, Any] = {"initialization_timeout": 3 * TOGETHER, "heartbeat_timeout_seconds": HEARTBEAT}
-        jax.distributed.initialize(hosts.coordinator, hosts.processes, hosts.number, **times)
+        jax.distributed.initialize(
+            hosts.coordinator,
+            hosts.processes,
+            hosts.number,
+            initialization_timeout=3 * TOGETHER,
+            heartbeat_timeout_seconds=HEARTBEAT,
+        )
     except (RuntimeError, ValueError, TypeError) as error:
         raise SpecError(f"--distributed: {' '.join(str(error).split())[:300]}") from None
     finally:
@@ -91,6 +101,7 @@ def connect(hosts: Hosts) -> None:
 
 
 def _alone(hosts: Hosts) -> NoReturn:
+    """End this process, as others have not come."""
     where = f" at {hosts.coordinator}" if hosts.coordinator else ""
     number = f"{hosts.processes} processes" if hosts.processes else "processes"
     print(f"cfljax: --distributed: not all {number} have met{where} after {TOGETHER} seconds; start all of them", file=sys.stderr)
@@ -109,24 +120,25 @@ def leads() -> bool:
 
 
 def begin() -> None:
-    """A batch begins, in all processes."""
+    """Count a new batch; all processes call this at the same point."""
     global _batch, _turn
     _batch, _turn = _batch + 1, 0
 
 
 def _key() -> str:
+    """The key of the next message."""
     global _turn
     _turn += 1
     return f"cfljax/{_batch}/{_turn}"
 
 
 def tell(message: str) -> None:
-    """From process 0 to all others, who `hear`."""
+    """Send a message from process 0 to all others, which `hear`."""
     _client.key_value_set(_key(), message)
 
 
 def hear() -> str:
-    """What process 0 tells next, however long that takes: it may wait for another sweep on the same folder."""
+    """The next message of process 0, however long that takes: it may wait for another sweep on the same folder."""
     key = _key()
     while True:
         try:
@@ -138,18 +150,18 @@ def hear() -> str:
 
 
 def gather(word: str) -> list[str]:
-    """The words of all processes, by their numbers."""
+    """The words of all processes, in the order of their numbers; all call this at the same point."""
     return _gathered(_key(), word)
 
 
 def _gathered(key: str, word: str, patience: float = math.inf) -> list[str]:
-    """The same under this key. TimeoutError where not all say theirs within so many seconds."""
+    """As `gather`, under this key. TimeoutError where not all have given their word within `patience` seconds."""
     _client.key_value_set(f"{key}/{jax.process_index()}", word)
     until, pause = time.monotonic() + patience, 0.001
     while True:
-        found = _under(key)
-        if len(found) == jax.process_count():
-            return [found[number] for number in sorted(found)]
+        words = _under(key)
+        if len(words) == jax.process_count():
+            return [words[number] for number in sorted(words)]
         if pause >= SLICE / 1000:
             _see_who_ended(but=key)
         if time.monotonic() > until:
@@ -159,28 +171,29 @@ def _gathered(key: str, word: str, patience: float = math.inf) -> list[str]:
 
 
 def _under(key: str) -> dict[int, str]:
-    """Number of a process → what it has said under the key."""
+    """Number of a process → its word under the key."""
     return {int(name.rpartition("/")[2]): str(word) for name, word in _client.key_value_dir_get(f"{key}/")}
 
 
-def agree(value: Any) -> Any:
-    """The value of process 0: numbers, truths, texts, and lists and tables of them."""
+def agree(value: Told) -> Told:
+    """The value of process 0, in all processes: anything that JSON can hold."""
     if not connected():
         return value
     if leads():
         tell(json.dumps(value))
         return value
-    return json.loads(hear())
+    agreed: Told = json.loads(hear())
+    return agreed
 
 
 def meet() -> None:
-    """Wait until all are here: devices wait for each other for half a minute only."""
+    """Wait until all processes have come to this point: devices wait for each other for half a minute only."""
     if connected():
         gather("")
 
 
 def share(array: np.ndarray) -> np.ndarray:
-    """The array of process 0, for all; the others give one of the same shape and type."""
+    """The array of process 0, in all processes; the others give one of the same shape and type."""
     from jax.experimental import multihost_utils
 
     if not array.size:
@@ -191,14 +204,14 @@ def share(array: np.ndarray) -> np.ndarray:
 
 
 def share_all(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The named arrays of process 0, for all, whatever the others give."""
+    """The named arrays of process 0, in all processes, whatever the others give."""
     forms = agree([(name, str(array.dtype), array.shape) for name, array in arrays.items()])
     return {name: share(arrays[name] if leads() else np.zeros(shape, kind)) for name, kind, shape in forms}
 
 
-def same(tree: Any) -> Any:
-    """The arrays of process 0, for all. What scikit-learn or numpy makes on the host may differ between machines in its last
-    bits, and a decision with them."""
+def same(tree: Tree) -> Tree:
+    """The arrays of process 0, in all processes. What scikit-learn or numpy makes on the host may differ between machines in its
+    last bits, and a decision with them."""
     if not connected():
         return tree
     leaves, structure = jax.tree.flatten(tree)
@@ -206,11 +219,11 @@ def same(tree: Any) -> Any:
 
 
 def outcome(error: BaseException | None) -> None:
-    """Say how the batch went here, and hear how it went elsewhere. Returns where it went well in all processes, or in none for
-    reasons of its own: all can go on. Else raises the error that another process has (`Ended`) or this one; TimeoutError
-    where others neither end nor say anything."""
-    found = _gathered(f"cfljax/{_batch}/end", _words(error), math.inf if error is None else APART)
-    said = [json.loads(word) for word in found]
+    """Exchange with the other processes how the batch has ended. `error`: what it raised in this process. Returns where it ended
+    well in all processes, or with an error in each of them: then all can go on. Else raises the error of this process, or `Ended`
+    with that of another one; TimeoutError where others neither end nor report."""
+    words = _gathered(f"cfljax/{_batch}/end", _words(error), math.inf if error is None else APART)
+    said = [json.loads(word) for word in words]
     wrong = [each for each in said if each[1]]
     if not wrong or [process for process, _, _ in wrong] == list(range(len(said))):
         return
@@ -223,8 +236,8 @@ def outcome(error: BaseException | None) -> None:
 
 
 def end(error: BaseException | None) -> bool:
-    """Say that this process ends, and why, so that the others end, too. Without an error all part in order; True where they do.
-    After an error nobody waits for anybody, but for process 0, who keeps the messages until all have read them."""
+    """Report that this process ends, and why, so that the others end, too. True where all processes have ended without an error.
+    After an error no process waits for another, except process 0, which keeps the messages until all have read them."""
     global _client
     client, _client = _client, None
     if client is None:
@@ -251,7 +264,7 @@ def lost(error: BaseException) -> bool:
 
 
 def _words(error: BaseException | None) -> str:
-    """[whose error, in words, exit code]; no words for none."""
+    """JSON of [number of the process with the error, its message, exit code]; the message is empty without an error."""
     if error is None:
         return json.dumps([jax.process_index(), "", 0])
     if lost(error):

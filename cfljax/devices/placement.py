@@ -1,6 +1,6 @@
-"""HOST. A federation dealt out by client over a mesh's `clients` axis: each device has the samples of its own clients and of no
-others, so that a federation may be larger than a device's memory. Samples stay where they are: whoever has a client's samples
-trains it, computes its losses and scores it (`owner` of the Federation; local.spread)."""
+"""HOST. A sharded pool of samples: it is dealt out by client over a mesh's `clients` axis, so that a federation may be larger than
+a device's memory. Each device has the samples of its clients and of no others; it trains these clients, computes their losses and
+scores them (`Federation.owner`; devices.spread)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import contextlib
 import contextvars
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
 
 from cfljax.devices.mesh import CLIENTS
 from cfljax.devices.spread import by_runs, everywhere
-from cfljax.types import Federation, Split, on_host
+from cfljax.types import Federation, Split, Tree, on_host
 
 
 class _Place(NamedTuple):
@@ -28,12 +28,13 @@ class _Place(NamedTuple):
 _place: contextvars.ContextVar[_Place | None] = contextvars.ContextVar("place", default=None)
 
 
-def placed(arrays: Any, mesh: jax.sharding.Mesh | None, grouped: bool = False) -> Any:
-    """The arrays on every device of the mesh, or (`grouped`) each run's on those of its group."""
+def placed(arrays: Tree, mesh: jax.sharding.Mesh | None, grouped: bool = False) -> Tree:
+    """The arrays on every device of the mesh. `grouped`: their first axis is that of runs, and each run's are on the devices of its
+    group. Without a mesh, as they are."""
     if mesh is None:
         return arrays
 
-    def whole(array: Any) -> Any:  # every process has all of it, and takes what its devices need
+    def whole(array: Tree) -> Tree:  # every process has all of it, and takes what its devices need
         spec = by_runs(mesh) if grouped and array.size else jax.P()  # XLA deals out no empty arrays
         full = jax.sharding.NamedSharding(mesh, spec)
         if jax.process_count() == 1:
@@ -64,7 +65,7 @@ def sharded(federation: Federation, mesh: jax.sharding.Mesh) -> Federation:
     x, y = np.asarray(federation.pool.x), np.asarray(federation.pool.y)
 
     def split(of: Split, rows: list[np.ndarray]) -> Split:
-        local = [np.searchsorted(pool, mine).astype(np.int32) for pool, mine in zip(pools, rows, strict=True)]
+        local = [np.searchsorted(pool, part).astype(np.int32) for pool, part in zip(pools, rows, strict=True)]
         start = np.zeros_like(owner) if of.shared else _starts(of, owner)
         return dataclasses.replace(of, rows=_dealt(local, lambda part: part, mesh), start=on_host(start))
 
@@ -94,29 +95,30 @@ def _starts(split: Split, owner: np.ndarray) -> np.ndarray:
     count = np.asarray(split.count, np.int64)
     start = np.zeros(len(count), np.int64)
     for device in np.unique(owner):
-        mine = owner == device
-        start[mine] = np.cumsum(count[mine]) - count[mine]
+        of_device = owner == device
+        start[of_device] = np.cumsum(count[of_device]) - count[of_device]
     return start.astype(np.int32)
 
 
-def _dealt(parts: list[np.ndarray], made: Callable[[np.ndarray], np.ndarray], mesh: jax.sharding.Mesh) -> jax.Array:
-    """`made(part)` of each device's part, as one array of which each device has its own, all filled up to one length."""
+def _dealt(parts: list[np.ndarray], content: Callable[[np.ndarray], np.ndarray], mesh: jax.sharding.Mesh) -> jax.Array:
+    """`content(part)` of each device's part, filled up to one length: an array of which each device has its part."""
     length = max(1, *(len(part) for part in parts))
-    form = made(parts[0][:0])
+    form = content(parts[0][:0])
 
-    def one(index: Any) -> np.ndarray:
+    def of_device(index: tuple[slice, ...] | None) -> np.ndarray:
+        assert index is not None
         part = parts[(index[0].start or 0) // length]
         filled = np.zeros((length, *form.shape[1:]), form.dtype)
-        filled[: len(part)] = made(part)
+        filled[: len(part)] = content(part)
         return filled
 
     spec = jax.sharding.NamedSharding(mesh, jax.P(CLIENTS))
-    return jax.make_array_from_callback((length * len(parts), *form.shape[1:]), spec, one)
+    return jax.make_array_from_callback((length * len(parts), *form.shape[1:]), spec, of_device)
 
 
 @contextlib.contextmanager
 def lying(federation: Federation, mesh: jax.sharding.Mesh | None) -> Iterator[None]:
-    """What methods do on the host in this context, they do with the samples of this sharded federation."""
+    """In this context, functions made by `from_host` compute with the samples of this sharded federation."""
     token = _place.set(None if mesh is None or federation.owner is None else _Place(mesh, federation))
     try:
         yield
@@ -124,19 +126,27 @@ def lying(federation: Federation, mesh: jax.sharding.Mesh | None) -> Iterator[No
         _place.reset(token)
 
 
-def from_host(f: Callable[..., Any]) -> Callable[..., Any]:
-    """f(key, federation, …), compiled, for what methods do on the host: on one device, or, where the federation is sharded, on
-    all, with the samples where they lie."""
-    alone, made = jax.jit(f), {}
+class FromHost(Protocol):
+    """What methods call on the host."""
 
-    def call(key: jax.Array, federation: Federation, *rest: Any) -> Any:
+    def __call__(self, key: jax.Array, federation: Federation, /, *rest: Tree) -> Tree:
+        """What the compiled function returns for these arguments."""
+
+
+def from_host(f: FromHost) -> FromHost:
+    """f, compiled, for what methods do on the host: on one device or, where the pool is sharded, on all devices, with the samples
+    where they lie."""
+    alone = jax.jit(f)
+    of_mesh: dict[jax.sharding.Mesh, Callable[..., Tree]] = {}
+
+    def call(key: jax.Array, federation: Federation, /, *rest: Tree) -> Tree:
         place = _place.get()
         if place is None:
             return alone(key, federation, *rest)
-        mesh, there = place
-        if mesh not in made:
-            made[mesh] = jax.jit(everywhere(f, mesh))
-        here = placed(dataclasses.replace(federation, pool=there.pool, train=there.train, test=there.test, owner=there.owner), mesh)
-        return made[mesh](placed(key, mesh), here, *placed(rest, mesh))
+        mesh, dealt = place
+        if mesh not in of_mesh:
+            of_mesh[mesh] = jax.jit(everywhere(f, mesh))
+        seen = dataclasses.replace(federation, pool=dealt.pool, train=dealt.train, test=dealt.test, owner=dealt.owner)
+        return of_mesh[mesh](placed(key, mesh), placed(seen, mesh), *placed(rest, mesh))
 
     return call

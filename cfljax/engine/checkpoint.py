@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from cfljax.engine.program import Carry
+from cfljax.types import Tree
+
+Rows = dict[str, Tree]
+"""The history of a batch: an array [R, T', …] per quantity, and under "diag" a table of such arrays."""
 
 
 class Spent(NamedTuple):
-    """Seconds, of all starts of a batch."""
+    """Seconds that a batch has taken, over all its starts."""
 
     setup: float
     compile: float
@@ -22,28 +27,29 @@ class Spent(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """Where a batch stands between two chunks."""
+    """The state of a batch between two chunks of rounds."""
 
     done: int
-    """Rounds."""
-    carry: dict[str, Any]
-    """The arrays of the engine's Carry, by where they are in it."""
-    rows: dict[str, Any]
-    """The history so far: [R, T', …] each."""
+    """Rounds that are done."""
+    carry: dict[str, np.ndarray]
+    """The arrays of the engine's Carry, by their names in it: `.state.models`."""
+    rows: Rows
+    """The history so far."""
     spent: Spent
 
 
 class CheckpointMismatch(ValueError):
-    """A checkpoint is not of this program."""
+    """A checkpoint was written by another program than the one that is to go on from it."""
 
 
-def named(carry: Carry) -> dict[str, Any]:
-    """Its arrays by where they are in it: `.state.models`."""
+def named(carry: Carry) -> dict[str, Tree]:
+    """The arrays of a Carry by their names in it: `.state.models`."""
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree.leaves_with_path(carry)}
 
 
-def restore(shape: Carry, saved: dict[str, Any]) -> Carry:
-    """The Carry of a checkpoint; CheckpointMismatch when it is of another program."""
+def restore(shape: Carry, saved: dict[str, np.ndarray]) -> Carry:
+    """The Carry of a checkpoint. `shape`: the shapes of this program's Carry. CheckpointMismatch where a name is missing on either
+    side, or an array has another shape or type."""
     wanted = named(shape)
     for name in [*wanted, *saved]:
         a, b = wanted.get(name), saved.get(name)
@@ -52,12 +58,12 @@ def restore(shape: Carry, saved: dict[str, Any]) -> Carry:
     return jax.tree.unflatten(jax.tree.structure(shape), [jnp.asarray(saved[name]) for name in wanted])
 
 
-def _form(array: Any) -> str:
+def _form(array: Tree) -> str:
     return "missing" if array is None else f"{array.dtype}{list(array.shape)}"
 
 
-def check_rows(first: dict[str, Any], last: dict[str, Any]) -> None:
-    """CheckpointMismatch where a checkpoint's history has other quantities."""
-    forms = [{jax.tree_util.keystr(path): a.shape[2:] for path, a in jax.tree.leaves_with_path(rows)} for rows in (first, last)]
+def check_rows(saved: Rows, new: Rows) -> None:
+    """CheckpointMismatch where the history of a checkpoint has other quantities, or other shapes of them, than this program's."""
+    forms = [{jax.tree_util.keystr(path): a.shape[2:] for path, a in jax.tree.leaves_with_path(rows)} for rows in (saved, new)]
     if forms[0] != forms[1]:
         raise CheckpointMismatch("its history has other quantities than this program's")

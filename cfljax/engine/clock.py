@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import jax
 
@@ -13,19 +13,22 @@ from cfljax.devices import distributed
 LOOK_EVERY = 2.0
 """Seconds that a chunk may take, roughly."""
 CHEAP, TRIES = 0.05, 5
-"""What takes fewer seconds than that is timed so many times, and the least counts: a single look may be all noise."""
+"""An evaluation that takes less than CHEAP seconds is timed TRIES times, and the least time counts: a single one may be mostly
+noise."""
+Carried = TypeVar("Carried")
+Rows = TypeVar("Rows")
 
 
 class Clock:
-    """Time in chunks, added to that of earlier starts. A chunk without rounds only evaluates, which prices an evaluation; the
-    rest is training."""
+    """Time in chunks, added to that of earlier starts. A chunk without rounds only evaluates, which gives the price of an
+    evaluation; the rest is training."""
 
     def __init__(self, total: float = 0.0, evaluation: float = 0.0) -> None:
         self.total, self.evaluation = total, evaluation
         self.per_round: float | None = None
 
-    def time(self, rounds: int, f: Callable[..., Any], *args: Any) -> Any:
-        """The result, ready."""
+    def time(self, rounds: int, f: Callable[..., tuple[Carried, Rows]], *args: object) -> tuple[Carried, Rows]:
+        """What f returns for these arguments, computed to the end; its time is added to the total."""
         begin = time.perf_counter()
         result = jax.block_until_ready(f(*args))
         spent = time.perf_counter() - begin
@@ -34,8 +37,9 @@ class Clock:
             self.per_round = spent / rounds
         return result
 
-    def price(self, f: Callable[..., Any], carry: Any, *rest: Any) -> tuple[Any, Any]:
-        """What f returns, a chunk that only evaluates and hands its first argument on: once to warm up, then timed."""
+    def price(self, f: Callable[..., tuple[Carried, Rows]], carry: Carried, *rest: object) -> tuple[Carried, Rows]:
+        """What f returns: a chunk that only evaluates, and hands its first argument on. It is called once to warm up and then
+        timed."""
         carry, rows = jax.block_until_ready(f(carry, *rest))
         prices: list[float] = []
         while not prices or distributed.agree(len(prices) < TRIES and prices[-1] < CHEAP):

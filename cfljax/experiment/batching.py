@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from cfljax.config.frozen import canonical, plain
 from cfljax.config.run import Run
 from cfljax.errors import SpecError
+from cfljax.federation.pack import nbytes
 from cfljax.local.sizes import block_of
-from cfljax.registry.options import show, static, traced
+from cfljax.registry.options import Value, show, static, traced
+from cfljax.types import Federation, Model
 
 if TYPE_CHECKING:
     from cfljax.experiment.privacy import Crowd
@@ -20,6 +22,31 @@ if TYPE_CHECKING:
 ABSENT_AT_ZERO = {"momentum": (), "weight_decay": (), "dropout": (), "stragglers": ("straggler_work",)}
 """Numbers that `hyper` lacks when they are zero, with those that mean nothing without them: code that looks for the name
 then has no momentum buffer and draws no stragglers. So zero and not zero are two programs."""
+
+
+Made = TypeVar("Made")
+
+
+class Size(NamedTuple):
+    """The sizes of a run that its memory and its communication depend on."""
+
+    clients: int
+    parameters: int
+    """d."""
+    pool_bytes: int = 0
+    """Bytes of all samples, held once."""
+    learners: int | None = None
+    """Clients that train; None: all."""
+
+    @property
+    def able(self) -> int:
+        """How many clients train."""
+        return self.clients if self.learners is None else self.learners
+
+
+def size_of(federation: Federation, model: Model) -> Size:
+    """The sizes of a run with this federation and model."""
+    return Size(federation.clients, model.size, nbytes(federation), int(federation.trains.sum()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,20 +96,20 @@ class Batch:
 def hyper_of(run: Run) -> dict[str, float]:
     """The numbers of a run that reach compiled code: those of `train` and those of the method."""
     training = dict(_once(run.train, "_traced", lambda: traced(run.train)))
-    own = _once(run.options, "_traced", lambda: traced(run.options))
-    both = training.keys() & own.keys()
+    of_method = _once(run.options, "_traced", lambda: traced(run.options))
+    both = training.keys() & of_method.keys()
     if both:
         raise TypeError(f"{run.method}: {', '.join(sorted(both))}: an option of the method has the name of a training number")
     for name, others in ABSENT_AT_ZERO.items():
         if training[name] == 0:
             for key in (name, *others):
                 training.pop(key)
-    return {**training, **own}
+    return {**training, **of_method}
 
 
-def _once(options: Any, name: str, make: Callable[[], Any]) -> Any:
-    """What immutable options lead to, kept with them: a sweep's runs share their options."""
-    memory = getattr(options, "__dict__", None)
+def _once(options: object, name: str, make: Callable[[], Made]) -> Made:
+    """What `make` returns, kept with the immutable options that it is made from: a sweep's runs share their options."""
+    memory: dict[str, Made] | None = getattr(options, "__dict__", None)
     if memory is None:  # a class with slots
         return make()
     if name not in memory:
@@ -90,7 +117,7 @@ def _once(options: Any, name: str, make: Callable[[], Any]) -> Any:
     return memory[name]
 
 
-def _static(options: Any) -> str:
+def _static(options: Value) -> str:
     return str(_once(options, "_static", lambda: canonical(static(options))))
 
 
@@ -135,116 +162,123 @@ def _even(group: list[Run], key: str, program: str, parts: int) -> list[Batch]:
     return [Batch(piece, width, key, f"{program}/{width}") for piece in pieces]
 
 
-def memory(batch: Batch, size: Mapping[str, int]) -> int:
+def memory(batch: Batch, size: Size) -> int:
     """Bytes on the device, roughly: the pool once, and for each run of the batch the models of clusters (kept, updated and
-    evaluated) and of the participants that are held at once (start, weights, gradient, update), and what the method says it holds.
-    `size` has clients, pool_bytes and parameters (d), and, where not all clients train, the learners."""
+    evaluated) and of the participants that are held at once (start, weights, gradient, update), and what the method says it
+    holds."""
     participants = _at_once(batch.first, size)
     clusters = getattr(batch.first.options, "clusters", None)
     models = 3 * (clusters if isinstance(clusters, int) else 1) + 4 * participants
-    own = sum(held(batch.first, size).values())
-    return size["pool_bytes"] + batch.width * 4 * (models * size["parameters"] + own)
+    of_method = sum(held(batch.first, size).values())
+    return size.pool_bytes + batch.width * 4 * (models * size.parameters + of_method)
 
 
-def _at_once(run: Run, size: Mapping[str, int]) -> int:
-    """Of how many participants the updates are held at once."""
-    participants = run.train.places(_able(size), size["clients"])
+def _at_once(run: Run, size: Size) -> int:
+    """The number of participants whose updates are held at once."""
+    participants = run.train.places(size.able, size.clients)
     if not getattr(run.options, "streams", True) or run.train.transit.robust is not None:
         return participants
     forced = run.train.forced.stream
-    block = block_of(participants, size["parameters"]) if forced is None else forced
+    block = block_of(participants, size.parameters) if forced is None else forced
     return min(participants, block) if block else participants
 
 
-def _able(size: Mapping[str, int]) -> int:
-    """How many clients train."""
-    return size.get("learners", size["clients"])
-
-
-def held(run: Run, size: Mapping[str, int]) -> dict[str, int]:
-    """What the method holds in memory at once, by its own account: words → numbers of four bytes."""
+def held(run: Run, size: Size) -> dict[str, int]:
+    """What the method holds in memory at once, as it says itself: words → numbers of four bytes."""
     says = getattr(run.options, "held", None)
-    participants, d = run.train.places(_able(size), size["clients"]), size["parameters"]
-    own = says(size["clients"], participants, d) if says else {}
+    participants = run.train.places(size.able, size.clients)
+    of_method: dict[str, int] = says(size.clients, participants, size.parameters) if says else {}
     if run.train.transit.robust is not None:
-        own = own | {"the updates of a round twice, for train.robust": 2 * participants * d}
-    return own
+        of_method = of_method | {"the updates of a round twice, for train.robust": 2 * participants * size.parameters}
+    return of_method
 
 
-def check_memory(batch: Batch, size: Mapping[str, int], there: int) -> None:
-    """SpecError if what the method holds at once is more than all the memory there is, in bytes."""
+def check_memory(batch: Batch, size: Size, available: int) -> None:
+    """SpecError if what the method holds at once is more than the available bytes of memory."""
     for what, numbers in held(batch.first, size).items():
-        if 4 * numbers > there:
+        if 4 * numbers > available:
             fewer = '; similarity = "sketch" needs less' if getattr(batch.first.options, "similarity", "") == "exact" else ""
             raise SpecError(
-                f"{batch.first.label}: {what} ({size['clients']:,} clients, {size['parameters']:,} parameters) would take "
-                f"{amount(4 * numbers)} of memory, and there is {amount(there)}; take fewer clients or a smaller model{fewer}"
+                f"{batch.first.label}: {what} ({size.clients:,} clients, {size.parameters:,} parameters) would take "
+                f"{amount(4 * numbers)} of memory, and there is {amount(available)}; take fewer clients or a smaller model{fewer}"
             )
 
 
-def communication(run: Run, size: Mapping[str, int]) -> tuple[float, float]:
+def communication(run: Run, size: Size) -> tuple[float, float]:
     """Bytes (down, up) of a whole run with one model down and one update up per participant and round."""
-    trained, d = run.train.participants(_able(size)) * run.train.rounds, size["parameters"]
+    trained, d = run.train.participants(size.able) * run.train.rounds, size.parameters
     return 4.0 * d * trained, float(run.train.vector_bytes(d) * trained)
 
 
-Size = Mapping[str, int] | Callable[[Batch], Mapping[str, int]]
+@dataclasses.dataclass
+class _Row:
+    """A line of the table that `dry_run` shows: the batches of a method on a data set."""
 
+    runs: int = 0
+    batches: int = 0
+    programs: set[str] = dataclasses.field(default_factory=set)
+    memory: int = 0
+    """Bytes of the largest batch."""
+    down: float = 0.0
+    up: float = 0.0
 
-def dry_run(made: list[Batch], size: Size, crowd: Callable[[Batch], Crowd] | None = None) -> str:
-    """What would run, as lines of text. `size`: clients, pool_bytes and parameters, of all batches or of each. `crowd`: of whom
-    a batch draws, for what `train.privacy` spends."""
-    sizes = [size(batch) if callable(size) else size for batch in made]
-    runs = [run for batch in made for run in batch.runs]
-    programs = {batch.program_key for batch in made}
-    lines = [f"runs {len(runs)}, batches {len(made)}, programs to compile {len(programs)}"]
-    rows: dict[tuple[str, str], list[Any]] = {}
-    for batch, s in zip(made, sizes, strict=True):
-        row = rows.setdefault((batch.first.data.name, batch.first.label), [0, 0, set(), 0, 0.0, 0.0])
-        row[0] += len(batch.runs)
-        row[1] += 1
-        row[2].add(batch.program_key)
-        row[3] = max(row[3], memory(batch, s))
+    def add(self, batch: Batch, size: Size) -> None:
+        """Count a batch."""
+        self.runs += len(batch.runs)
+        self.batches += 1
+        self.programs.add(batch.program_key)
+        self.memory = max(self.memory, memory(batch, size))
         for run in batch.runs:
-            down, up = communication(run, s)
-            row[4] += down
-            row[5] += up
+            down, up = communication(run, size)
+            self.down += down
+            self.up += up
+
+
+def dry_run(made: list[Batch], size: Size | Callable[[Batch], Size], crowd: Callable[[Batch], Crowd] | None = None) -> str:
+    """What would run, in lines. `size`: of all batches, or of each. `crowd`: the clients that a batch draws from, for the ε of
+    `train.privacy`."""
+    sizes = [size(batch) if callable(size) else size for batch in made]
+    programs = {batch.program_key for batch in made}
+    lines = [f"runs {sum(len(batch.runs) for batch in made)}, batches {len(made)}, programs to compile {len(programs)}"]
+    rows: dict[tuple[str, str], _Row] = {}
     shown: dict[str, None] = {}
     for batch, s in zip(made, sizes, strict=True):
+        rows.setdefault((batch.first.data.name, batch.first.label), _Row()).add(batch, s)
         for what, numbers in held(batch.first, s).items():
             shown[f"  {batch.first.label} holds {what}: {amount(4 * numbers)}"] = None
         shown |= {} if crowd is None else dict.fromkeys(_privacy(batch, crowd))
-    lines += [_row("data", "method", "runs", "batches", "programs", "memory", "down", "up")]
-    for (data, label), (count, parts, keys, most, down, up) in rows.items():
-        lines.append(_row(data, label, count, parts, len(keys), amount(most), amount(down), amount(up)))
+    lines += [_line("data", "method", "runs", "batches", "programs", "memory", "down", "up")]
+    for (data, label), row in rows.items():
+        amounts = (amount(row.memory), amount(row.down), amount(row.up))
+        lines.append(_line(data, label, row.runs, row.batches, len(row.programs), *amounts))
     lines += list(shown)
     if made:
-        lines.append(f"memory {amount(max(row[3] for row in rows.values()))} for the largest batch (estimate)")
-        down, up = (sum(row[at] for row in rows.values()) for at in (4, 5))
+        lines.append(f"memory {amount(max(row.memory for row in rows.values()))} for the largest batch (estimate)")
+        down, up = sum(row.down for row in rows.values()), sum(row.up for row in rows.values())
         lines.append(f"communication of all runs (simulated): {amount(down)} down, {amount(up)} up, if each participant gets one")
         lines.append("  model and sends one update in a round; what a method sends besides, or less: python -m cfljax.methods NAME")
     return "\n".join(lines)
 
 
 def _privacy(batch: Batch, crowd: Callable[[Batch], Crowd]) -> list[str]:
-    """What the runs with `train.privacy` spend."""
+    """A line per run with `train.privacy`: the ε that it spends."""
     from cfljax.experiment.privacy import epsilon
 
-    found = []
+    lines = []
     for run in batch.runs:
         if (privacy := run.train.transit.privacy) is not None:
             spent = epsilon(run, crowd(batch))
-            found.append(f"  {run.label} with {show(plain(privacy))}: ε = {spent:.4g}")
-    return found
+            lines.append(f"  {run.label} with {show(plain(privacy))}: ε = {spent:.4g}")
+    return lines
 
 
-def _row(*cells: Any) -> str:
+def _line(*cells: object) -> str:
     left, numbers = cells[:2], cells[2:]
     return ("  " + "".join(f"{str(c)[:20]:<21}" for c in left) + "".join(f"{c!s:>10}" for c in numbers)).rstrip()
 
 
 def amount(count: float) -> str:
-    """Bytes for people."""
+    """A number of bytes in words, to three digits: "1.23 MB"."""
     units = ["B", "kB", "MB", "GB", "TB"]
     while count >= 999.5 and len(units) > 1:
         count /= 1000

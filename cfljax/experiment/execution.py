@@ -1,4 +1,4 @@
-"""HOST. Which execution plan a run gets, and why: the predicted time of each choice."""
+"""HOST. Which execution plan a run gets on a machine, and why: the predicted time of each choice."""
 
 from __future__ import annotations
 
@@ -8,97 +8,98 @@ import numpy as np
 
 from cfljax.config import Run
 from cfljax.config.train import Forced
-from cfljax.local import lanes, speed
+from cfljax.devices.machine import Machine, speed_file
+from cfljax.local import lanes, predict
 from cfljax.local.products import memory
 from cfljax.local.schedule import Work
 from cfljax.local.sizes import block_of, gram_sizes
 from cfljax.types import Federation, Model, Plan
 
 OFTEN = 2
-"""Gram matrices are made beforehand where a client takes part so many times or more, on average: what they cost then pays."""
+"""Gram matrices are made beforehand where a client takes part this often or more, on average: then their cost pays off."""
 ROOM = 1 << 29
-"""Bytes of memory of a process up to which they are."""
-
+"""Bytes of a process's memory that Gram matrices which are made beforehand may take."""
 ALIKE = 0.98
-"""Clients have equally many samples, about, if they have such a share of those that they would all have as the largest has."""
+"""Clients count as equally large where all samples are at least this share of clients × samples of the largest client."""
 
 
 class Choice(NamedTuple):
-    """A plan, and what speaks for it."""
+    """A run's execution plan, and what speaks for it."""
 
     plan: Plan
+    participants: int
+    """S: how many places a round has for participants."""
+    work: Work
+    """A client's work in a round."""
+    gram_sizes: tuple[int, ...]
+    """The sizes of the Gram matrices that clients are trained on, the smallest first."""
     devices: int
+    """Devices that a round's participants are dealt to."""
     by_steps: float | None
     """Predicted seconds of the first layer in a round, step by step; None where there is no other way."""
     by_gram: float | None
     """The same with the chosen Gram matrices."""
     updates: int
     """Bytes of all participants' updates."""
-    steps: np.ndarray | None = None
+    steps: np.ndarray
     """i64[S], descending: the steps of a typical round's participants on one device."""
-    kept: int = 0
+    kept: int
     """Bytes of the Gram matrices that are made once, before the first round; 0: each is made in its client's turn."""
 
 
-def work_of(run: Run) -> Work:
-    """A client's work in a round."""
-    return Work(run.train.epochs, run.train.steps, None if run.train.batch == "full" else int(run.train.batch))
-
-
-def choose(run: Run, model: Model, federation: Federation, in_turn: bool, devices: int = 1) -> Choice:
-    """The run's plan: as it says, else as the machine's measured speed and the shapes suggest."""
-    forced, work = run.train.forced, work_of(run)
+def choose(run: Run, model: Model, federation: Federation, machine: Machine) -> Choice:
+    """The run's plan: as its `train.plan` says, else as the machine's measured speed and the shapes suggest."""
+    forced = run.train.forced
+    work = Work(run.train.epochs, run.train.steps, None if run.train.batch == "full" else int(run.train.batch))
+    devices = machine.shape(wanted=forced.devices).clients
     participants = run.train.places(int(federation.trains.sum()), federation.clients)
-    updates = 4 * participants * model.size
     stream = 0  # a robust rule needs all updates at once
     if run.train.transit.robust is None:
         stream = block_of(participants, model.size) if forced.stream is None else forced.stream
-    layer = speed.layer_of(model) if run.train.optimizer == "sgd" else None
+    layer = predict.layer_of(model) if run.train.optimizer == "sgd" else None
     counts, longest = np.asarray(federation.train.count), federation.train.longest
-    steps = lanes.typical(np.where(counts > 0, speed.steps_of(work, counts), 0), -(-participants // devices))
-    width = _lanes(forced, in_turn, steps, stream)
-    sequential = width == 1
-    alike = bool(not run.train.stragglers and counts.sum() >= ALIKE * longest * len(counts))
+    steps = lanes.typical(np.where(counts > 0, predict.steps_of(work, counts), 0), -(-participants // devices))
+    width = _lanes(forced, machine.sequential, steps, stream)
+    plan = Plan(width, 0, stream, alike=bool(not run.train.stragglers and counts.sum() >= ALIKE * longest * len(counts)))
+    choice = Choice(plan, participants, work, (), devices, None, None, 4 * participants * model.size, steps, 0)
     if layer is None:
-        return Choice(Plan(width, 0, stream, alike), devices, None, None, updates, steps)
+        return choice
     often = run.train.rounds * participants >= OFTEN * np.count_nonzero(counts)
-    wanted = sequential and forced.pool != "sharded" and (often if forced.keep is None else forced.keep)
+    wanted = plan.sequential and forced.pool != "sharded" and (often if forced.keep is None else forced.keep)
     for keep in (True, False) if wanted else (False,):
-        made = speed.made(sequential, keep)
-        limit = forced.gram
-        if limit is None:
-            limit = speed.gram_limit(speed.known(speed.kept()), layer, work, longest, made)
-        plan = Plan(width, limit, stream, alike)
-        sizes = gram_sizes(plan, longest, work.batch)
+        making = predict.making_of(plan.sequential, keep)
+        limit = predict.gram_limit(machine.speed, layer, work, longest, making) if forced.gram is None else forced.gram
+        sizes = gram_sizes(plan._replace(gram=limit), longest, work.batch)
         kept = memory(counts, sizes) if keep else 0
         if forced.keep or kept * (devices + 1) <= ROOM:  # what is made, and a copy on each device
             break
-    return Choice(plan, devices, *_predicted(sizes, layer, work, counts, participants / devices, made), updates, steps, kept)
+    by_steps, by_gram = (share * participants / devices for share in _predicted(sizes, layer, work, counts, machine, making))
+    plan = plan._replace(gram=limit)
+    return choice._replace(plan=plan, gram_sizes=sizes, by_steps=by_steps, by_gram=by_gram, kept=kept)
 
 
-def _lanes(forced: Forced, in_turn: bool, steps: np.ndarray, stream: int) -> int:
+def _lanes(forced: Forced, sequential: bool, steps: np.ndarray, stream: int) -> int:
     """`Plan.lanes`, as the run says or as suits the participants' steps."""
     if forced.lanes is not None:
         return forced.lanes
     if forced.side_by_side is not None:
         return 0 if forced.side_by_side else 1
-    return 1 if in_turn else lanes.best(steps, stream)
+    return 1 if sequential else lanes.best(steps, stream)
 
 
 def _predicted(
-    sizes: tuple[int, ...], layer: speed.Layer, work: Work, counts: np.ndarray, participants: float, made: speed.Made
+    sizes: tuple[int, ...], layer: predict.Layer, work: Work, counts: np.ndarray, machine: Machine, making: predict.Making
 ) -> tuple[float, float]:
-    """Seconds per round (step by step, by the plan): the mean over the clients, times the participants of a device."""
-    machine = speed.known()
+    """Mean seconds of a client that trains in a round: (step by step, on the Gram matrices of these sizes)."""
     values, repeats = np.unique(counts[counts > 0], return_counts=True)
-    plain = sum(r * speed.by_steps(machine, layer, work, int(n)) for n, r in zip(values, repeats, strict=True))
-    chosen = 0.0
-    for n, r in zip(values, repeats, strict=True):
+    plain = chosen = 0.0
+    for n, clients in zip(values.tolist(), repeats.tolist(), strict=True):
+        seconds = predict.by_steps(machine.speed, layer, work, n)
         size = next((size for size in sizes if size >= n), None)
-        there = (machine, layer, work, int(n))
-        chosen += r * (speed.by_steps(*there) if size is None else speed.by_gram(*there, size, made=made))
-    share = participants / max(int(repeats.sum()), 1)
-    return float(plain * share), float(chosen * share)
+        plain += clients * seconds
+        chosen += clients * (seconds if size is None else predict.by_gram(machine.speed, layer, work, n, size, making=making))
+    trained = max(int(repeats.sum()), 1)
+    return plain / trained, chosen / trained
 
 
 def explain(label: str, choice: Choice) -> str:
@@ -121,9 +122,8 @@ def explain(label: str, choice: Choice) -> str:
 
 
 def _block(choice: Choice) -> int:
-    """How many clients a device has to train at once, at most."""
-    number = 1 if choice.steps is None else len(choice.steps)
-    return min(choice.plan.stream or number, number)
+    """The most clients whose updates a device holds at once."""
+    return min(choice.plan.stream or len(choice.steps), len(choice.steps))
 
 
 def _at_a_time(choice: Choice) -> int:
@@ -131,22 +131,22 @@ def _at_a_time(choice: Choice) -> int:
 
 
 def _rows(choice: Choice) -> str:
-    """What a round takes with the chosen lanes, and with others."""
-    if choice.steps is None or choice.plan.sequential:
+    """What a round takes with the chosen number of clients side by side, and with others."""
+    if choice.plan.sequential:
         return ""
     words, real = [], max(int(choice.steps.sum()), 1)
     for width in dict.fromkeys((_at_a_time(choice), _block(choice), lanes.LEAST, 1)):
         if width <= _block(choice):
-            found = lanes.packed(choice.steps, width, choice.plan.stream)
-            words.append(f"{width} at a time {found.in_a_row} steps in a row, {found.computed / real:.3g} times those there are")
+            round_ = lanes.packed(choice.steps, width, choice.plan.stream)
+            words.append(f"{width} at a time {round_.in_a_row} steps in a row, {round_.computed / real:.3g} times those there are")
     return "\n  predicted per round: " + "; ".join(words)
 
 
-def machine() -> str:
-    """The measured speed that predictions are made from."""
-    found = speed.known(speed.kept())
-    rates = f"products of mini-batches {2e-9 / found.small:.3g} GFLOP/s, of large batches {2e-9 / found.large:.3g}"
-    return f"this machine: {found.step * 1e6:.3g} µs a step, {rates}, {found.value * 1e9:.2g} ns a pixel (kept in {speed.kept()})"
+def explain_machine(machine: Machine) -> str:
+    """The measured speed that predictions are made from, in words."""
+    speed = machine.speed
+    rates = f"products of mini-batches {2e-9 / speed.small:.3g} GFLOP/s, of large batches {2e-9 / speed.large:.3g}"
+    return f"this machine: {speed.step * 1e6:.3g} µs a step, {rates}, {speed.value * 1e9:.2g} ns a pixel (kept in {speed_file()})"
 
 
 def _time(seconds: float) -> str:

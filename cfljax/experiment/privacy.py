@@ -27,16 +27,16 @@ from cfljax.types import Federation
 ONE_SUM = ("fedavg", "fedprox", "ditto", "fedbcd")
 """Methods of which each round makes one sum over all participants public, and nothing else that tells who they were."""
 _MOST_KNOWN, _MOST_HIDDEN = 100, 10
-"""Draws of different crowds that are told apart: a hidden one takes a fifth of a second."""
+"""The most draws that are distinguished; beyond, neighbours are joined. A hidden draw takes a fifth of a second to compute."""
 
 
 class Crowd(NamedTuple):
-    """Of whom participants are drawn."""
+    """The clients that participants are drawn from."""
 
     clients: int
-    """How many train, late ones included."""
-    there: tuple[tuple[int, int], ...]
-    """(round, clients): how many of them there are from that round on, in the order of rounds."""
+    """The number of clients that train, late ones included."""
+    arrived: tuple[tuple[int, int], ...]
+    """(round, clients that have arrived by then): each time that the number changes, in the order of rounds."""
     alike: bool
     """Whether all have equally many samples, so that weights by samples are equal, too."""
 
@@ -53,16 +53,16 @@ def crowd_of(federation: Federation) -> Crowd:
     """Who trains, and from when on."""
     able = np.asarray(federation.trains)
     rounds, new = np.unique(np.maximum(np.asarray(federation.arrive)[able], 0), return_counts=True)
-    there = tuple(zip(rounds.tolist(), np.cumsum(new).tolist(), strict=True))
-    return Crowd(int(able.sum()), there, len(np.unique(np.asarray(federation.train.count)[able])) <= 1)
+    arrived = tuple(zip(rounds.tolist(), np.cumsum(new).tolist(), strict=True))
+    return Crowd(int(able.sum()), arrived, len(np.unique(np.asarray(federation.train.count)[able])) <= 1)
 
 
 def draws(run: Run, crowd: Crowd, rounds: int) -> tuple[Draw, ...]:
-    """What the first rounds draw; where nobody is there, nobody."""
+    """What the first `rounds` rounds draw; nobody where no client has arrived yet."""
     wanted = run.train.participants(crowd.clients)
-    ends = [start for start, _ in crowd.there[1:]] + [rounds]
-    each = [(there, min(end, rounds) - start) for (start, there), end in zip(crowd.there, ends, strict=False)]
-    return tuple(Draw(there, min(wanted, there), lasts) for there, lasts in each if lasts > 0)
+    ends = [start for start, _ in crowd.arrived[1:]] + [rounds]
+    spans = [(clients, min(end, rounds) - start) for (start, clients), end in zip(crowd.arrived, ends, strict=False)]
+    return tuple(Draw(clients, min(wanted, clients), lasts) for clients, lasts in spans if lasts > 0)
 
 
 def epsilon(run: Run, crowd: Crowd) -> float:
@@ -72,8 +72,8 @@ def epsilon(run: Run, crowd: Crowd) -> float:
         return math.inf
     drawn, everybody = releases(run)
     sums = -(-drawn // run.train.rounds)
-    found = draws(run, crowd, -(-drawn // sums) if sums else 0)
-    return spent(privacy.noise, privacy.delta, found, sums, everybody, hides_draw(run, crowd.alike))
+    rounds = draws(run, crowd, -(-drawn // sums) if sums else 0)
+    return spent(privacy.noise, privacy.delta, rounds, sums, everybody, hides_draw(run, crowd.alike))
 
 
 def releases(run: Run) -> tuple[int, int]:

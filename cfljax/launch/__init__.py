@@ -1,14 +1,26 @@
-"""Carrying out batches: here, or elsewhere.
+"""Carrying out the batches of a sweep: on this machine, or elsewhere."""
 
-A launcher is a function (spec, store, options, workers, arguments) -> Outcome: it lays down the plan, has every batch that is
-not done computed, and keeps the units; `arguments` is the command line that a process of its own would need. Its own options
-are in `options.launcher`.
-"""
+from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 from cfljax.registry import Registry
 
-LAUNCHERS: Registry[Callable[..., object]] = Registry(
+if TYPE_CHECKING:
+    from cfljax.config import Spec
+    from cfljax.launch.sweep import Options, Outcome
+    from cfljax.store import Store
+
+
+class Launcher(Protocol):
+    """What carries a sweep out."""
+
+    def __call__(self, spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str], /) -> Outcome:
+        """Settle the plan file, have every batch that is not done computed, and keep the units. The options of the launcher are in
+        `options.launcher`. `workers`: processes, or tasks, at a time; None: as many as suit. `arguments`: the command line that
+        another process needs to work on the same sweep."""
+
+
+LAUNCHERS: Registry[Launcher] = Registry(
     "launcher", {"local": "cfljax.launch.workers:LOCAL", "ray": "cfljax.launch.ray_cluster:RAY"}
 )

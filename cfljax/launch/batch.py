@@ -7,24 +7,25 @@ import math
 import os
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import jax
 import numpy as np
 
 from cfljax.config import Run
 from cfljax.devices import distributed
-from cfljax.devices.cores import threads
+from cfljax.devices.machine import Machine
 from cfljax.devices.mesh import CLIENTS, RUNS
-from cfljax.engine.checkpoint import CheckpointMismatch
-from cfljax.engine.simulate import Output, simulate
+from cfljax.engine.assembled import Assembled
+from cfljax.engine.checkpoint import Checkpoint, CheckpointMismatch
+from cfljax.engine.outputs import Output
+from cfljax.engine.simulate import simulate
 from cfljax.errors import CfljaxError, DataError, StoreError
-from cfljax.experiment.assemble import Assembled, assemble, memory_there, sequential
-from cfljax.experiment.batching import Batch, check_memory
+from cfljax.experiment.assemble import assemble
+from cfljax.experiment.batching import Batch, check_memory, size_of
 from cfljax.experiment.privacy import crowd_of, epsilon
 from cfljax.launch import lockstep
-from cfljax.launch.keeper import Keeper
-from cfljax.registry.options import show
+from cfljax.launch.checkpoints import Checkpoints
+from cfljax.registry.options import Table, Value, show
 from cfljax.store import provenance, summarise
 from cfljax.types import Federation
 
@@ -36,31 +37,33 @@ class InHalves(Exception):
 
 KEEP = ("models", "labels", "none")
 """What a unit may keep besides curves."""
-Unit = tuple[dict[str, Any], dict[str, np.ndarray]]
+Unit = tuple[Table, dict[str, np.ndarray]]
 """(record, arrays) as `Store.write` takes them."""
-Progress = Callable[[int, float | None], None]
-"""(rounds done, mean accuracy of the batch if it has just been evaluated)."""
+OnProgress = Callable[[int, float | None], None]
+"""Is called with (rounds done, mean accuracy of the batch's runs; None where they have not just been evaluated)."""
 
 
 def run_batch(
     batch: Batch,
+    machine: Machine,
     keep: str = "labels",
-    progress: Progress | None = None,
-    keeper: Keeper | None = None,
+    progress: OnProgress | None = None,
+    checkpoints: Checkpoints | None = None,
     catch: bool = True,
 ) -> list[Unit]:
-    """The units of a batch. With `catch`, an exception becomes `failed` records, so that a sweep goes on, but for those that
-    the next batch would meet, too (no data, no disk), and for what a smaller batch may not meet."""
-    made, error = [], None
+    """The units of a batch, computed on this machine. `keep`: as for `unit`. With `catch`, an exception becomes `failed` records,
+    so that a sweep goes on; but what the next batch would meet, too (no data, no disk), is raised, and InHalves where a smaller
+    batch may do better."""
+    units, error = [], None
     try:
-        with _whatever_the_user_has_set():
-            made = _units(batch, keep, progress, keeper)
+        with _default_flags():
+            units = _units(batch, machine, keep, progress, checkpoints)
     except Exception as caught:
         error = caught
     if distributed.connected():
         distributed.outcome(error)
     if error is None:
-        return made
+        return units
     if not catch or isinstance(error, DataError | StoreError | distributed.Ended) or distributed.lost(error):
         raise error
     if batch.width > 1 and ("RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError)):
@@ -74,8 +77,9 @@ def run_batch(
 
 
 @contextlib.contextmanager
-def _whatever_the_user_has_set() -> Iterator[None]:
-    """JAX's flags that decide which numbers a program draws and computes are as JAX has them: a run's id does not say them."""
+def _default_flags() -> Iterator[None]:
+    """JAX's flags that decide which numbers a program draws and computes have their default values in this context, whatever the
+    user has set: a run's id does not name them."""
     with contextlib.ExitStack() as flags:
         flags.enter_context(jax.enable_x64(False))
         flags.enter_context(jax.threefry_partitionable(True))
@@ -84,55 +88,54 @@ def _whatever_the_user_has_set() -> Iterator[None]:
         yield
 
 
-def _units(batch: Batch, keep: str, progress: Progress | None, keeper: Keeper | None) -> list[Unit]:
-    """The units of a batch that is well."""
-    parts = assemble(batch.first, batch.width)
-    size = {"clients": parts.federation.clients, "parameters": parts.model.size, "learners": int(parts.federation.trains.sum())}
-    check_memory(batch, size, memory_there())
+def _units(batch: Batch, machine: Machine, keep: str, progress: OnProgress | None, checkpoints: Checkpoints | None) -> list[Unit]:
+    """The units of a batch; raises whatever goes wrong."""
+    parts = assemble(batch.first, batch.width, machine)._replace(program_key=batch.program_key)
+    check_memory(batch, size_of(parts.federation, parts.model), machine.memory)
     if distributed.connected():
         lockstep.compare(batch, parts)
-    told = None if progress is None else lambda done, accuracy: progress(done, _mean(accuracy))
-    outputs = _simulate(batch, parts, told, keeper)
-    how = plan_of(parts, batch.width)
+    outputs = _simulate(batch, parts, progress, checkpoints)
+    how = plan_of(parts, batch.width, machine)
     return [unit(run, output, keep, parts.federation, how) for run, output in zip(batch.runs, outputs, strict=False)]
 
 
-def plan_of(parts: Assembled, width: int) -> str:
-    """The execution plan's name in records. The table may be written as `train.plan`."""
+def plan_of(parts: Assembled, width: int, machine: Machine) -> str:
+    """The execution plan in words, as records have it. The table in it may be written as `train.plan`."""
     plan, grid = parts.plan, {} if parts.mesh is None else dict(parts.mesh.shape)
     kept = parts.federation.train.grams is not None
-    forced: dict[str, Any] = {"lanes": plan.lanes, "gram": plan.gram, "keep": kept, "stream": plan.stream}
-    forced |= {"devices": grid.get(CLIENTS, 1), "pool": "sharded" if parts.shard else "copied"}
+    forced: Table = {"lanes": plan.lanes, "gram": plan.gram, "keep": kept, "stream": plan.stream}
+    forced |= {"devices": grid.get(CLIENTS, 1), "pool": "sharded" if parts.sharded else "copied"}
     groups = f" on {grid[RUNS]} groups of devices" if grid.get(RUNS, 1) > 1 else ""
-    computing = f", {threads()} thread{'s' if threads() > 1 else ''}" if sequential() else ""
+    computing = f", {machine.threads} thread{'s' if machine.threads > 1 else ''}" if machine.sequential else ""
     return f"{show(forced)}, {width} run{'s' if width > 1 else ''} at a time{groups}{computing}"
 
 
 def _mean(accuracy: np.ndarray) -> float | None:
-    """Over the runs that have one; None between two evaluations."""
+    """The mean accuracy of the runs that have one; None between two evaluations."""
     known = accuracy[np.isfinite(accuracy)]
     return float(known.mean()) if len(known) else None
 
 
-def _simulate(batch: Batch, parts: Assembled, told: Any, keeper: Keeper | None) -> list[Output]:
-    """The batch's outputs, from its checkpoint where there is one that fits."""
-    arguments = (parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers)
-    options: dict[str, Any] = {"mesh": parts.mesh, "shard": parts.shard, "progress": told}
-    # the settings, too: how many of the clients train, and so how many are drawn, may differ between data of one shape
-    options["program_key"] = (batch.program_key, parts.plan, parts.settings)
-    options["checkpoint"] = None if keeper is None else keeper.save
-    saved = None if keeper is None else keeper.load()
+def _simulate(batch: Batch, parts: Assembled, progress: OnProgress | None, checkpoints: Checkpoints | None) -> list[Output]:
+    """The batch's outputs, from its checkpoint where it has one that fits."""
+
+    def go_on(resume: Checkpoint | None) -> list[Output]:
+        after = None if progress is None else lambda done, accuracy: progress(done, _mean(accuracy))
+        save = None if checkpoints is None else checkpoints.save
+        return simulate(parts, batch.seeds, batch.hypers, progress=after, resume=resume, checkpoint=save)
+
+    if checkpoints is None:
+        return go_on(None)
     try:
-        return simulate(*arguments, resume=saved, **options)
+        return go_on(checkpoints.load())
     except CheckpointMismatch as why:
-        assert keeper is not None
-        keeper.refuse(str(why))
-        return simulate(*arguments, **options)
+        checkpoints.refuse(str(why))
+        return go_on(None)
 
 
 def unit(run: Run, output: Output, keep: str, federation: Federation | None = None, plan: str | None = None) -> Unit:
     """A finished run as it is kept. `keep`: "models" (and labels), "labels" or "none". With the federation, the report
-    knows the true groups and the sizes of the clients. `plan`: what it was carried out by (`plan_of`)."""
+    knows the true groups and the sizes of the clients. `plan`: see `plan_of`."""
     arrays = {f"history/{name}": _small(values) for name, values in output.history.items() if values.ndim == 1}
     wide = {name: values for name, values in output.history.items() if values.ndim > 1} | output.diag
     arrays |= {f"diag/{run.method}/{name}": _small(values) for name, values in wide.items()}
@@ -178,7 +181,7 @@ def failed(run: Run, why: str) -> Unit:
     return _record(run, status="failed", error=one_line, timings={}, summary={}), {}
 
 
-def _record(run: Run, **facts: Any) -> dict[str, Any]:
+def _record(run: Run, **facts: Value) -> Table:
     return {
         "id": run.id,
         "method": run.method,

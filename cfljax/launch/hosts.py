@@ -14,45 +14,44 @@ from typing import NoReturn
 import jax
 
 from cfljax.config import Spec
-from cfljax.devices import distributed, mesh
+from cfljax.devices import distributed
 from cfljax.devices.cores import use_cores
+from cfljax.devices.machine import Speed, this_machine
+from cfljax.devices.mesh import AUTO, Shape
 from cfljax.errors import CfljaxError, SpecError, StoreError
 from cfljax.launch import lockstep
 from cfljax.launch.batch import InHalves, run_batch
 from cfljax.launch.plan_file import as_laid_down
 from cfljax.launch.sweep import Options, Outcome, carry_out
-from cfljax.local import speed
 from cfljax.store import Store
 
 MOST = 1024
 """Devices of a process: simulated ones take memory and threads each."""
 
 
-def prepare(shape: mesh.Shape, hosts: distributed.Hosts | None) -> None:
-    """Devices, and the other processes, before JAX begins."""
+def prepare(shape: Shape, hosts: distributed.Hosts | None) -> None:
+    """Make the devices of the mesh, and join the other processes, before JAX begins. SpecError where that is not possible."""
     devices = max(1, shape.runs * shape.clients // ((hosts and hosts.processes) or 1))
     if devices > MOST:
         raise SpecError(f"--mesh {shape}: {devices:,} devices in a process; at most {MOST:,}")
-    if shape != mesh.AUTO:
-        use_cores(devices)
-    else:
-        use_cores()
-    if hosts is not None:
-        distributed.connect(hosts)
-    mesh.ask(shape)
+    use_cores(None if shape == AUTO else devices)
     if hosts is None:
-        mesh.check()
+        this_machine(shape).shape()
+    else:
+        distributed.connect(hosts)
 
 
 @contextlib.contextmanager
-def joined(spec: Spec) -> Iterator[None]:
-    """Where several processes compute together: what ends one of them, all hear of, and end."""
+def joined(spec: Spec, shape: Shape | None) -> Iterator[None]:
+    """Where several processes compute together, an exception in this context ends all of them. `shape`: the mesh that was asked
+    for."""
     if not distributed.connected():
         yield
         return
     try:
-        lockstep.agree_on_start(spec)
-        mesh.check()
+        machine = this_machine(shape)
+        lockstep.agree_on_start(spec, machine)
+        machine.shape()
         yield
     except Exception as error:
         _part(error)
@@ -64,12 +63,12 @@ def joined(spec: Spec) -> Iterator[None]:
 
 
 def carry_out_on_mesh(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:  # noqa: ARG001
-    """The sweep, by this process and those that `follow`. The last two are for launchers that start processes."""
+    """Carry out the sweep by this process and those that `follow`. `workers` and `arguments` are not used."""
     return carry_out(spec, store, options)
 
 
 def follow(spec: Spec) -> int:
-    """Compute what process 0 tells, until it has had enough."""
+    """Compute the batches that process 0 announces, until it ends; the exit code."""
     by_id = {run.id: run for run in spec.units()}
     while True:
         try:
@@ -79,12 +78,11 @@ def follow(spec: Spec) -> int:
                 raise
             return 0
         distributed.begin()
-        mesh.ask(mesh.Shape(*words["mesh"]))
-        speed.use(speed.Speed(*words["speed"]))
+        machine = this_machine(Shape(*words["mesh"]), Speed(*words["speed"]))
         batch = as_laid_down([by_id[name] for name in words["runs"]], words["width"])
         assert batch is not None, "the same runs share a program in all processes"
         with contextlib.suppress(InHalves):
-            run_batch(batch, "none", keeper=lockstep.Listener())
+            run_batch(batch, machine, "none", checkpoints=lockstep.ReceivedCheckpoints())
 
 
 def _part(error: Exception) -> NoReturn:

@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
 
-import jax
 import numpy as np
 
 from cfljax.config import Spec
-from cfljax.devices import distributed, mesh
+from cfljax.devices import distributed
+from cfljax.devices.machine import Machine
+from cfljax.devices.mesh import AUTO
+from cfljax.engine.assembled import Assembled
 from cfljax.engine.checkpoint import Checkpoint
 from cfljax.errors import SpecError
-from cfljax.experiment.assemble import Assembled, checksum
+from cfljax.experiment.assemble import checksum
 from cfljax.experiment.batching import Batch
-from cfljax.launch.keeper import Keeper, from_arrays, to_arrays
+from cfljax.launch.checkpoints import StoredCheckpoints, from_arrays, to_arrays
 from cfljax.launch.plan_file import OTHERS, mark
-from cfljax.local import speed
+from cfljax.registry.options import Table
 from cfljax.store import versions
 
 
-def agree_on_start(spec: Spec) -> None:
-    """SpecError in all processes where one reads another spec, or is another program; before anything is computed."""
+def agree_on_start(spec: Spec, machine: Machine) -> None:
+    """SpecError in all processes where one reads another spec, or is another program, before anything is computed."""
     marks = distributed.gather(mark(spec))
     for number, other in enumerate(marks):
         if other != marks[0]:
             raise SpecError(f"--distributed: process {number} reads another spec than process 0; give all the same. Or {OTHERS}")
-    facts: dict[str, Any] = {"--mesh": mesh.asked(), "version": versions()}
-    facts["devices"] = [jax.default_backend(), jax.local_device_count()]
+    facts = {"--mesh": machine.mesh, "version": versions(), "devices": [machine.backend, machine.devices]}
     _compare(facts, "give all processes the same")
 
 
-def announce(batch: Batch) -> None:
-    """Tell the others which batch comes next."""
-    shape = mesh.asked() or mesh.AUTO
-    words = {"runs": [run.id for run in batch.runs], "width": batch.width, "mesh": shape, "speed": list(speed.known())}
+def announce(batch: Batch, machine: Machine) -> None:
+    """Tell the other processes which batch comes next, and which mesh and speed it goes by."""
+    words = {"runs": [run.id for run in batch.runs], "width": batch.width, "mesh": machine.mesh or AUTO, "speed": machine.speed}
     distributed.tell(json.dumps(words))
     distributed.begin()
 
@@ -46,13 +46,14 @@ def compare(batch: Batch, parts: Assembled) -> None:
         "data": checksum(batch.first),
         "mesh": None if parts.mesh is None else list(parts.mesh.shape.items()),
         "train.plan": parts.plan,
-        "train.plan.pool": "sharded" if parts.shard else "copied",
+        "train.plan.pool": "sharded" if parts.sharded else "copied",
         "model": [parts.model.name, parts.model.size],
     }
     _compare(facts, f"give all the same for {batch.first.label}")
 
 
-def _compare(facts: dict[str, Any], advice: str) -> None:
+def _compare(facts: Table, advice: str) -> None:
+    """SpecError in all processes where one of the facts is not the same in all; all processes call this at the same time."""
     said = [json.loads(word) for word in distributed.gather(json.dumps(facts))]
     for number, other in enumerate(said):
         for name, value in other.items():
@@ -60,34 +61,31 @@ def _compare(facts: dict[str, Any], advice: str) -> None:
                 raise SpecError(f"--distributed: {name} is {value} in process {number} and {said[0][name]} in process 0; {advice}")
 
 
-class Sharer(Keeper):
-    """Process 0's: what it finds, all go on from."""
+class SharedCheckpoints(StoredCheckpoints):
+    """The checkpoints of process 0, which passes on to the others what it loads."""
 
     def load(self) -> Checkpoint | None:
-        """The last checkpoint; the others get it, too."""
-        found = super().load()
-        _shared(({}, None) if found is None else to_arrays(found))
-        return found
+        """The last checkpoint; the other processes, which call `load` as well, get it, too."""
+        checkpoint = super().load()
+        _from_process_0(*(({}, None) if checkpoint is None else to_arrays(checkpoint)))
+        return checkpoint
 
 
-class Listener(Keeper):
-    """The others': they keep nothing."""
+class ReceivedCheckpoints:
+    """The checkpoints of the other processes: process 0 saves them, and passes on what it loads."""
 
-    def __init__(self) -> None:
-        """Without a store."""
-
-    def save(self, make: Any) -> None:
-        """Process 0 does."""
+    def save(self, make: Callable[[], Checkpoint]) -> None:
+        """Nothing: process 0 saves."""
 
     def refuse(self, why: str) -> None:
-        """Process 0 says so."""
+        """Nothing: process 0 tells the user."""
 
     def load(self) -> Checkpoint | None:
-        """What process 0 has found."""
-        arrays, meta = _shared(({}, None))
+        """The checkpoint that process 0 has loaded."""
+        arrays, meta = _from_process_0({}, None)
         return None if meta is None else from_arrays(arrays, meta)
 
 
-def _shared(saved: tuple[dict[str, np.ndarray], Any]) -> tuple[dict[str, np.ndarray], Any]:
-    """What process 0 has saved."""
-    return distributed.share_all(saved[0]), distributed.agree(saved[1])
+def _from_process_0(arrays: dict[str, np.ndarray], meta: Table | None) -> tuple[dict[str, np.ndarray], Table | None]:
+    """The checkpoint that process 0 gives, in all processes; `meta` is None where there is none."""
+    return distributed.share_all(arrays), distributed.agree(meta)

@@ -1,28 +1,29 @@
-"""What is settled once for a results folder and kept in its plan.json: how runs are batched, and what every process that computes
-them goes by. A run's last bits depend on it."""
+"""What is settled once for a results folder and kept in its plan.json: how runs are batched, and the threads, devices, mesh and
+measured speed that every process which computes them goes by. A run's last bits depend on it."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import warnings
 from collections.abc import Callable
-from typing import Any
-
-import jax
+from typing import NamedTuple
 
 from cfljax.config import Run, Spec
-from cfljax.devices import cores, mesh
+from cfljax.devices.machine import Machine, Speed, measured, speed_file
+from cfljax.devices.mesh import Shape
 from cfljax.errors import SpecError
 from cfljax.experiment import assemble, batching
-from cfljax.local import speed
+from cfljax.federation.pack import nbytes
+from cfljax.registry.options import Table
 from cfljax.store import OlderWarning, Store, older
 
 OTHERS = (
     "a process of this sweep reads other data files, plugins or another version of cfljax than the one that laid down its plan: "
     "they have changed since, or are others on its machine; make them the same and start again"
 )
-"""What such a process says before it ends."""
+"""What a process whose runs are others than the plan's says before it ends."""
 
 
 def mark(spec: Spec) -> str:
@@ -30,15 +31,22 @@ def mark(spec: Spec) -> str:
     return hashlib.sha256("\n".join(run.id for run in spec.units()).encode()).hexdigest()
 
 
-def settle(
-    spec: Spec, store: Store, limit: int | Callable[[Run], int], threads: int | None, wanted: mesh.Shape | None
-) -> list[batching.Batch]:
+class Settled(NamedTuple):
+    """What a sweep goes by."""
+
+    batches: list[batching.Batch]
+    machine: Machine
+    """This machine, with the mesh and the measured speed that the plan has."""
+
+
+def settle(spec: Spec, store: Store, machine: Machine, limit: int | Callable[[Run], int] | None, threads: int | None) -> Settled:
     """The batches of the spec's runs. Those that an earlier start has laid down stay as they are, and so do the number of threads
-    and devices, the mesh, and the machine's measured speed; the rest is batched anew, and the plan is kept before anything runs."""
+    and devices, the mesh, and the machine's measured speed; the rest is batched anew, and the plan is kept before anything runs.
+    `limit`: the most runs of a batch; None: as many as the machine's memory holds."""
     runs, before = spec.units(), store.read_plan() or {}
-    speed.use(speed.Speed(*before["speed"]) if "speed" in before else speed.known(speed.kept()))
-    mesh.ask(mesh_of(store, before, wanted))
-    mesh.check()
+    speed = Speed(*before["speed"]) if "speed" in before else measured(speed_file())
+    machine = machine._replace(speed=speed, mesh=mesh_of(store, before, machine.mesh))
+    machine.shape()
     by_id = {run.id: run for run in runs}
     kept, taken = [], set()
     for ids in before.get("batches", []):
@@ -47,35 +55,36 @@ def settle(
             if batch is not None:
                 kept.append(batch)
                 taken.update(ids["runs"])
-    batches = kept + batching.batches([run for run in runs if run.id not in taken], limit)
+    rest = [run for run in runs if run.id not in taken]
+    batches = kept + batching.batches(rest, functools.partial(batch_limit, machine=machine) if limit is None else limit)
     place = {run.id: at for at, run in enumerate(runs)}
     batches.sort(key=lambda batch: place[batch.first.id])
-    table: dict[str, Any] = {
-        "threads": before.get("threads") or threads or cores.threads(),
-        "devices": before.get("devices", jax.local_device_count()),
-        "mesh": mesh.asked(),
-        "speed": list(speed.known()),
+    table: Table = {
+        "threads": before.get("threads") or threads or machine.threads,
+        "devices": before.get("devices", machine.devices),
+        "mesh": machine.mesh,
+        "speed": machine.speed,
         **spec.shown(),
         "batches": [entry(batch) for batch in batches],
     }
     _tell_of_older(store, [name for name in (before.get("units") if before else store.ids()) or [] if name not in by_id])
     if before != json.loads(json.dumps(table)):
         store.write_plan(table)
-    return batches
+    return Settled(batches, machine)
 
 
 def _tell_of_older(store: Store, left: list[str]) -> None:
-    """Name in one line what an earlier start has computed as an older version did, and this one leaves out."""
-    found = (store.record(name) for name in left)
-    if line := older.left(store, [record for record in found if record is not None]):
+    """Warn in one line of runs that an earlier start has computed as an older version did, and that this start leaves out."""
+    records = (store.record(name) for name in left)
+    if line := older.left(store, [record for record in records if record is not None]):
         warnings.warn(line, OlderWarning, stacklevel=2)
 
 
-def mesh_of(store: Store, before: dict[str, Any], wanted: mesh.Shape | None) -> mesh.Shape | None:
+def mesh_of(store: Store, before: Table, wanted: Shape | None) -> Shape | None:
     """The mesh that the folder's plan has, else the one that is wanted; SpecError where they differ."""
     if not before:
         return wanted
-    laid = None if before.get("mesh") is None else mesh.Shape(*before["mesh"])
+    laid = None if before.get("mesh") is None else Shape(*before["mesh"])
     if wanted not in (None, laid):
         has = "no mesh" if laid is None else f"--mesh {laid}"
         advice = "leave out --mesh" if laid is None else "give that"
@@ -83,28 +92,26 @@ def mesh_of(store: Store, before: dict[str, Any], wanted: mesh.Shape | None) -> 
     return laid
 
 
-def unlike(store: Store) -> list[str]:
-    """What of the folder's plan this process cannot keep to, in sentences."""
-    before, found = store.read_plan() or {}, []
-    here = {"devices": jax.local_device_count(), "threads": cores.threads() if assemble.sequential() else before.get("threads")}
+def unlike(store: Store, machine: Machine) -> list[str]:
+    """What this process cannot keep to of the folder's plan, in sentences."""
+    before, lines = store.read_plan() or {}, []
+    here = {"devices": machine.devices, "threads": machine.threads if machine.sequential else before.get("threads")}
     for name, number in here.items():
         if before.get(name, number) != number:
             why = f"{store.folder} was begun with {before[name]} {name}, and this process has {number}"
-            found.append(f"{why}: what it computes agrees with the rest to rounding, not to the last bit")
-    return found
+            lines.append(f"{why}: what it computes agrees with the rest to rounding, not to the last bit")
+    return lines
 
 
-def batch_limit(run: Run) -> int:
-    """How many runs go through one program together. On a CPU they go one after another, so one; on an accelerator as many as
-    half of its memory holds by the plan's estimate."""
-    from cfljax.federation.pack import nbytes
-
-    if assemble.sequential():
-        return mesh.most_groups()
+def batch_limit(run: Run, machine: Machine) -> int:
+    """How many runs go through one program together. On a CPU they go one after another, so one for each group of devices; on an
+    accelerator as many as half of its memory holds by a rough estimate."""
+    if machine.sequential:
+        return machine.most_groups
     federation = assemble.host_federation(run)
-    size = {"clients": federation.clients, "pool_bytes": 0, "parameters": assemble.model_of(run, federation).size}
+    size = batching.Size(federation.clients, assemble.model_of(run, federation).size)
     each = max(batching.memory(batching.batches([run], 1)[0], size), 1)
-    return max(1, min(256, (assemble.memory_there() // 2 - nbytes(federation)) // each)) * mesh.most_groups()
+    return max(1, min(256, (machine.memory // 2 - nbytes(federation)) // each)) * machine.most_groups
 
 
 def as_laid_down(runs: list[Run], width: int) -> batching.Batch | None:
@@ -116,6 +123,6 @@ def as_laid_down(runs: list[Run], width: int) -> batching.Batch | None:
     return batching.Batch(whole[0].runs, width, whole[0].key, f"{key}/{width}")
 
 
-def entry(batch: batching.Batch) -> dict[str, Any]:
-    """The batch in plan.json."""
+def entry(batch: batching.Batch) -> Table:
+    """The batch as plan.json has it."""
     return {"runs": [run.id for run in batch.runs], "width": batch.width}

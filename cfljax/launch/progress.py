@@ -1,12 +1,15 @@
-"""What a person sees while runs are under way: a line for the batch that runs and one for the sweep, or a plain line every few
-seconds where the output is no terminal."""
+"""Progress of a sweep on the terminal: a bar for each running batch and one for the sweep, or a plain line every few seconds where
+the output is no terminal."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 EVERY = 5.0
 """Seconds between plain lines."""
@@ -25,8 +28,8 @@ class Progress:
         self.stream = stream or sys.stderr
         self.quiet = quiet
         self.begin = self.last = time.monotonic()
-        self.batches: list[Any] = []
-        self.sweep: Any = None
+        self.batches: list[tqdm[object]] = []
+        self.sweep: tqdm[object] | None = None
         self.current = [""] * lines
 
     def __enter__(self) -> Progress:
@@ -45,7 +48,7 @@ class Progress:
                 bar.close()
 
     def start(self, name: str, rounds: int, line: int = 0) -> None:
-        """A batch of so many rounds (of all its runs together) begins; compiling comes first."""
+        """A batch begins, with this number of rounds of all its runs together; compiling comes first."""
         self.current[line] = name
         if self.batches:
             self.batches[line].reset(total=rounds)
@@ -75,7 +78,7 @@ class Progress:
         self._summary()
 
     def say(self, message: str) -> None:
-        """A line of its own."""
+        """Show a message in a new line."""
         if self.sweep is not None:
             self.sweep.write(message, file=self.stream)
         else:

@@ -13,23 +13,19 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from cfljax.config import Run, Spec
-from cfljax.devices import mesh
 from cfljax.devices.cores import cores
 from cfljax.errors import SpecError
 from cfljax.experiment.batching import Batch
 from cfljax.launch import ray_task
 from cfljax.launch.batch import failed
-from cfljax.launch.keeper import Keeper
 from cfljax.launch.progress import Progress
 from cfljax.launch.sweep import Options, Outcome, Worker, lay_down, name_of, outcome, rounds_of
 from cfljax.launch.workers import WorkerError
-from cfljax.local import speed
 from cfljax.registry import Entry
-from cfljax.registry.options import option
-from cfljax.store import Store
+from cfljax.registry.options import Value, option
+from cfljax.store import Claim, Store
 
 PASSED_ON = ("CFLJAX_DATA", "CFLJAX_DEBUG", "CFLJAX_CHECKPOINT", "JAX_PLATFORMS")
 """Variables of this process that tasks on other machines get, too."""
@@ -48,8 +44,9 @@ class RayOptions:
 
 
 def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:
-    """The sweep on a Ray cluster. `workers`: how many tasks a Ray of its own runs at a time (default: as many as cores)."""
-    chosen = options.launcher or RayOptions()
+    """Carry out the sweep on a Ray cluster. `workers`: tasks at a time of a Ray that is started for this sweep (default: as many as
+    its cores suffice for)."""
+    chosen = options.launcher if isinstance(options.launcher, RayOptions) else RayOptions()
     if workers is not None and workers < 1:
         raise SpecError(f"--workers {workers}: must be at least 1")
     before = store.read_plan() or {}
@@ -58,25 +55,25 @@ def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | 
         begun = f"{store.folder} was begun with {threads}, and goes on so"
         print(f"cfljax: --cpus-per-task {chosen.cpus_per_task}: {begun}", file=sys.stderr)
     with _connected(chosen, workers, threads) as cluster:
-        words = _words(spec, options, arguments) | {"threads": threads, "devices": devices}
+        order = _order(spec, options, arguments, threads, devices)
 
         def limit(run: Run) -> int:
             if not chosen.gpus_per_task:
                 return 1
-            return int(cluster.get(cluster.limit.remote(words | {"runs": [run.id], "width": 1})))
+            return int(cluster.get(cluster.limit.remote({**order, "runs": [run.id], "width": 1})))
 
-        todo = lay_down(spec, store, options, limit, threads)
-        words |= {"speed": list(speed.known()), "mesh": mesh.asked()}  # settled once, by this process or an earlier one
+        todo, machine = lay_down(spec, store, options, limit, threads)
+        order |= {"speed": list(machine.speed), "mesh": machine.mesh and list(machine.mesh)}
         lines = max(1, min(MOST_LINES, len(todo), cluster.room(1)))
         with Progress(sum(map(rounds_of, todo)), sum(len(b.runs) for b in todo), options.quiet, lines=lines) as progress:
             for message in spec.warnings:
                 progress.say(f"cfljax: {message}")
-            _Writer(cluster, store, options, words, progress).work(todo)
+            _Writer(cluster, Worker(store, options, progress, machine), order).work(todo)
     return outcome(spec, store, todo)
 
 
-def _words(spec: Spec, options: Options, arguments: list[str]) -> dict[str, Any]:
-    """What every task is told, in plain words. Files have whole names: tasks read them where they run."""
+def _order(spec: Spec, options: Options, arguments: list[str], threads: int, devices: int) -> ray_task.Order:
+    """What every task is to know. Files have absolute names: tasks read them on the machines where they run."""
     table, beside = dict(spec.table), Path(spec.file).parent
     if "plugins" in table:
         table["plugins"] = [str((beside / name).resolve()) if str(name).endswith(".py") else name for name in table["plugins"]]
@@ -88,16 +85,22 @@ def _words(spec: Spec, options: Options, arguments: list[str]) -> dict[str, Any]
         "keep": options.keep,
         "cache": "--no-cache" not in arguments,
         "folder": str(Path.cwd()),
+        "threads": threads,
+        "devices": devices,
     }
 
 
 RAY = Entry(RayOptions, carry_out_by_ray)
 
 
-class _Cluster:
-    """Ray, and what of ours runs there."""
+Reference = Value
+"""Ray's handle of a task that was handed over."""
 
-    def __init__(self, ray: Any, chosen: RayOptions, threads: int):
+
+class _Cluster:
+    """A connection to Ray, with the functions and the mailbox that run on the cluster."""
+
+    def __init__(self, ray: Value, chosen: RayOptions, threads: int):
         self.ray, self.get, self.chosen, self.threads = ray, ray.get, chosen, threads
         needs = {"num_cpus": threads, "num_gpus": chosen.gpus_per_task, "max_retries": chosen.retries}
         self.compute = ray.remote(**needs)(ray_task.compute)
@@ -105,33 +108,33 @@ class _Cluster:
         self.mailbox = ray.remote(num_cpus=0, max_restarts=-1)(ray_task.Mailbox).remote()
 
     def room(self, ahead: int) -> int:
-        """How many tasks to hand over: those that run at a time, times `ahead`, so that no worker waits for us."""
-        there = self.ray.cluster_resources()
-        places = there.get("CPU", 1) // self.threads
+        """How many tasks to hand over: those that run at a time, times `ahead`, so that no worker waits for this process."""
+        resources = self.ray.cluster_resources()
+        places = resources.get("CPU", 1) // self.threads
         if self.chosen.gpus_per_task:
-            places = min(places, there.get("GPU", 0) // self.chosen.gpus_per_task)
+            places = min(places, resources.get("GPU", 0) // self.chosen.gpus_per_task)
         return max(1, int(places)) * ahead
 
 
 @contextlib.contextmanager
 def _connected(chosen: RayOptions, workers: int | None, threads: int) -> Iterator[_Cluster]:
-    """Ray while it is needed."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # ours is not to tell anybody what runs here
+    """The connection to the cluster, which ends with this context; SpecError where the cluster cannot run the tasks."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody else is to learn what runs here
     try:
         import ray
     except ImportError:
         raise SpecError('--launcher ray: Ray is not installed; pip install "cfljax[ray]"') from None
     address = chosen.address or os.environ.get("RAY_ADDRESS") or "local"
-    own: dict[str, Any] = {}
+    resources: dict[str, Value] = {}
     if address == "local":
-        own = {"num_cpus": (workers or max(1, len(cores()) // threads)) * threads, "include_dashboard": False}
+        resources = {"num_cpus": (workers or max(1, len(cores()) // threads)) * threads, "include_dashboard": False}
     else:
         _knock(address)
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    before = signal.getsignal(signal.SIGTERM)  # Ray puts its own in place
+    quiet: dict[str, Value] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    before = signal.getsignal(signal.SIGTERM)  # Ray replaces it by another
     try:
-        ray.init(address=address, runtime_env={"env_vars": passed}, **quiet, **own)
+        ray.init(address=address, runtime_env={"env_vars": passed}, **quiet, **resources)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise SpecError(f"--address {address}: cannot connect ({' '.join(str(error).split())[:200]})") from None
     try:
@@ -160,23 +163,26 @@ def _knock(address: str) -> None:
 
 @dataclasses.dataclass
 class _Task:
-    """A batch under way."""
+    """A batch that was handed over."""
 
     batch: Batch
-    claim: Any
+    claim: Claim
     line: int
+    """Its progress line; −1: none."""
     done: int = 0
+    """Rounds."""
     starts: int = 0
+    """How many workers have begun with it."""
 
 
 class _Writer:
     """The one process that reads and writes the results folder."""
 
-    def __init__(self, cluster: _Cluster, store: Store, options: Options, words: dict[str, Any], progress: Progress):
-        self.cluster, self.store, self.options, self.words, self.progress = cluster, store, options, words, progress
-        self.worker = Worker(store, options, progress)
-        self.tasks: dict[Any, _Task] = {}
-        self.lines = list(range(progress.lines))
+    def __init__(self, cluster: _Cluster, worker: Worker, order: ray_task.Order):
+        self.cluster, self.worker, self.order = cluster, worker, order
+        self.store, self.progress = worker.store, worker.progress
+        self.tasks: dict[Reference, _Task] = {}
+        self.lines = list(range(self.progress.lines))
 
     def work(self, todo: list[Batch]) -> None:
         """Have these batches done, here or by other processes that share the folder, until all are."""
@@ -210,19 +216,19 @@ class _Writer:
             self.progress.pass_over(rounds_of(batch))
             claim.release()
             return True
-        words = self.words | {"runs": [run.id for run in batch.runs], "width": batch.width}
-        reference = self.cluster.compute.remote(words, self.cluster.mailbox, self.store.load_checkpoint(batch.id))
+        order = {**self.order, "runs": [run.id for run in batch.runs], "width": batch.width}
+        reference = self.cluster.compute.remote(order, self.cluster.mailbox, self.store.load_checkpoint(batch.id))
         self.tasks[reference] = _Task(batch, claim, -1)
         return True
 
     def hear(self) -> None:
-        """What tasks have told since the last time."""
-        told, saved = self.cluster.get(self.cluster.mailbox.empty.remote())
+        """Show and keep what tasks have put into the mailbox since the last time."""
+        messages, saved = self.cluster.get(self.cluster.mailbox.empty.remote())
         by_id = {task.batch.id: task for task in self.tasks.values()}
         for name, checkpoint in saved.items():
             if name in by_id:
                 self.store.save_checkpoint(name, *checkpoint)
-        for what, name, *values in told:
+        for what, name, *values in messages:
             if name in by_id and what == "start":
                 self.started(by_id[name], *values)
             elif name in by_id and what == "at":
@@ -244,27 +250,25 @@ class _Writer:
             self.progress.start(name_of(task.batch), rounds_of(task.batch), task.line)
 
     def at(self, task: _Task, done: int, accuracy: float | None) -> None:
-        """The batch has come so far."""
+        """Show that `done` rounds of the batch are done."""
         change, task.done = (done - task.done) * len(task.batch.runs), done
         if task.line >= 0:
             self.progress.update(change, accuracy, task.line)
         else:
             self.progress.pass_over(change, accuracy)
 
-    def settle(self, reference: Any) -> list[Batch]:
-        """Keep what a task has brought; the batches to do in its place, where that was better."""
+    def settle(self, reference: Reference) -> list[Batch]:
+        """Keep what a task has returned; the halves of its batch where these are to be computed in its place."""
         task, parts = self.tasks[reference], []
-        what, *rest = self.result(reference, task)
-        if what == "error":
-            raise WorkerError(*rest)
-        if what == "halves":
+        answer = self.answer(reference, task)
+        if answer[0] == "error":
+            raise WorkerError(*answer[1:])
+        if answer[0] == "halves":
             self.at(task, 0, None)
             self.store.remove_checkpoint(task.batch.id)
-            parts = self.worker.split(task.batch, *rest)
+            parts = self.worker.split(task.batch, answer[1])
         else:
-            for record, arrays in rest[0]:
-                self.worker.keep(name_of(task.batch), record, arrays)
-            Keeper(self.store, task.batch.id).remove()
+            self.worker.commit(task.batch, answer[1])
             self.at(task, task.batch.first.train.rounds, None)
         self.cluster.mailbox.forget.remote(task.batch.id)
         del self.tasks[reference]
@@ -273,13 +277,13 @@ class _Writer:
             self.lines.append(task.line)
         return parts
 
-    def result(self, reference: Any, task: _Task) -> tuple[Any, ...]:
+    def answer(self, reference: Reference, task: _Task) -> ray_task.Answer:
         """What the task returned; failed units where its workers died again and again."""
         from ray import exceptions
 
         try:
-            found: tuple[Any, ...] = self.cluster.get(reference)
-            return found
+            answer: ray_task.Answer = self.cluster.get(reference)
+            return answer
         except exceptions.RayTaskError as error:
             why = " ".join(str(error.cause or error).split())
             hint = "; install cfljax on the cluster's machines" if "cfljax" in why and "module" in why.lower() else ""

@@ -1,45 +1,72 @@
-"""What runs on the machines of a Ray cluster: one batch, told as plain words, to units that go back to the one writer."""
+"""What runs on the machines of a Ray cluster: a task computes one batch, and its units go back to the process that writes."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-from typing import Any
+from typing import Literal, TypedDict
 
 import numpy as np
 
 from cfljax.config import Spec, plugins, read_spec
-from cfljax.devices import mesh
-from cfljax.devices.cores import threads, use_cores, use_threads
+from cfljax.devices.cores import use_cores, use_threads
+from cfljax.devices.machine import TYPICAL, Machine, Speed, this_machine
+from cfljax.devices.mesh import Shape
 from cfljax.errors import CfljaxError, SpecError
-from cfljax.experiment.assemble import sequential
 from cfljax.experiment.batching import Batch
 from cfljax.files import use_compilation_cache
-from cfljax.launch.batch import InHalves, run_batch
-from cfljax.launch.keeper import Keeper
+from cfljax.launch.batch import InHalves, Unit, run_batch
+from cfljax.launch.checkpoints import Saved, StoredCheckpoints
 from cfljax.launch.plan_file import OTHERS, as_laid_down, batch_limit
-from cfljax.local import speed
+from cfljax.registry.options import Table, Value
 
-Saved = tuple[dict[str, np.ndarray], dict[str, Any]]
-"""A checkpoint as the store takes it: (arrays, meta)."""
+RemoteMailbox = Value
+"""Ray's handle of the actor `Mailbox`: its methods are called as `mailbox.tell.remote(…)`."""
+
+
+class Order(TypedDict, total=False):
+    """What a task is to do, in JSON's types."""
+
+    table: Table
+    """The spec."""
+    sets: list[str]
+    """The values of `--set`."""
+    plugins: list[str]
+    """Files of plugins."""
+    keep: str
+    """What a unit keeps (`Options.keep`)."""
+    cache: bool
+    """Whether compiled programs are kept on disk."""
+    folder: str
+    """The folder that relative paths start from."""
+    threads: int
+    devices: int
+    """Devices that a CPU is divided into."""
+    speed: list[float]
+    """The fields of the settled Speed; absent before it is settled, as `mesh` is."""
+    mesh: list[int] | None
+    runs: list[str]
+    """The ids of the batch's runs."""
+    width: int
+    """How many runs the batch's program is compiled for."""
 
 
 class Mailbox:
-    """An actor between the tasks and the writer: what tasks tell while they run, and their last checkpoints, which a task that
-    runs again starts from."""
+    """An actor between the tasks and the writer: the messages of running tasks, and their last checkpoints, from which a task that
+    runs again goes on."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.messages: list[tuple[Value, ...]] = []
         self.checkpoints: dict[str, Saved] = {}
         self.fresh: set[str] = set()
 
-    def tell(self, *message: Any) -> None:
+    def tell(self, *message: Value) -> None:
         """From a task: ("start", batch, process), ("at", batch, rounds done, accuracy), ("log", batch, event) or
         ("warn", "", words)."""
-        self.told.append(message)
+        self.messages.append(message)
 
-    def save(self, batch: str, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+    def save(self, batch: str, arrays: dict[str, np.ndarray], meta: Table) -> None:
         """From a task: its checkpoint."""
         self.checkpoints[batch] = arrays, meta
         self.fresh.add(batch)
@@ -53,90 +80,95 @@ class Mailbox:
         self.checkpoints.pop(batch, None)
         self.fresh.discard(batch)
 
-    def empty(self) -> tuple[list[tuple[Any, ...]], dict[str, Saved]]:
+    def empty(self) -> tuple[list[tuple[Value, ...]], dict[str, Saved]]:
         """For the writer: (messages, checkpoints) since the last time."""
-        told, saved = self.told, {name: self.checkpoints[name] for name in self.fresh}
-        self.told, self.fresh = [], set()
-        return told, saved
+        messages, saved = self.messages, {name: self.checkpoints[name] for name in self.fresh}
+        self.messages, self.fresh = [], set()
+        return messages, saved
 
 
-class _Post:
-    """The part of a store that a Keeper needs, at the other end of the line."""
+class _MailedCheckpoints:
+    """The CheckpointStore of a task, whose checkpoints go to the mailbox. `saved`: the checkpoint of an earlier start."""
 
-    def __init__(self, mailbox: Any, saved: Saved | None):
+    def __init__(self, mailbox: RemoteMailbox, saved: Saved | None):
         self.mailbox, self.saved = mailbox, saved
 
-    def save_checkpoint(self, name: str, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+    def save_checkpoint(self, name: str, arrays: dict[str, np.ndarray], meta: Table) -> None:
         self.mailbox.save.remote(name, arrays, meta)
 
     def load_checkpoint(self, name: str) -> Saved | None:
         import ray
 
-        return ray.get(self.mailbox.last.remote(name)) or self.saved
+        saved: Saved | None = ray.get(self.mailbox.last.remote(name))
+        return saved or self.saved
 
     def warn(self, message: str) -> None:
         self.mailbox.tell.remote("warn", "", message)
 
-    def log(self, event: dict[str, Any]) -> None:
+    def log(self, event: Table) -> None:
         self.mailbox.tell.remote("log", event["batch"], event)
 
 
-def compute(words: dict[str, Any], mailbox: Any, saved: Saved | None) -> tuple[Any, ...]:
-    """("units", units), ("halves", why) where they are to be done in its place, or ("error", message, exit code). `saved`: the
-    checkpoint of an earlier start."""
+Answer = tuple[Literal["units"], list[Unit]] | tuple[Literal["halves"], str] | tuple[Literal["error"], str, int]
+"""What a task returns: the units of its batch, why its halves are to be computed in its place, or (message, exit code)."""
+
+
+def compute(order: Order, mailbox: RemoteMailbox, saved: Saved | None) -> Answer:
+    """Compute a batch. `saved`: the checkpoint of an earlier start."""
     try:
-        _prepare(words)
-        batch = _batch(words)
+        machine = _prepare(order)
+        batch = _batch(order)
         mailbox.tell.remote("start", batch.id, os.getpid())
-        if sequential() and threads() != words["threads"]:
-            had = f"a task computed with {threads()} threads, for {words['threads']} in the plan"
+        if machine.sequential and machine.threads != order["threads"]:
+            had = f"a task computed with {machine.threads} threads, for {order['threads']} in the plan"
             mailbox.tell.remote("warn", "", f"{had}: its runs agree with the rest to rounding, not to the last bit")
 
         def report(done: int, accuracy: float | None) -> None:
             mailbox.tell.remote("at", batch.id, done, accuracy)
 
-        keeper = Keeper(_Post(mailbox, saved), batch.id)  # type: ignore[arg-type]
-        return "units", run_batch(batch, words["keep"], report, keeper)
+        checkpoints = StoredCheckpoints(_MailedCheckpoints(mailbox, saved), batch.id)
+        return "units", run_batch(batch, machine, order["keep"], report, checkpoints)
     except InHalves as why:
         return "halves", str(why)
     except CfljaxError as error:
         return "error", str(error), error.exit_code
 
 
-def limit(words: dict[str, Any]) -> int:
+def limit(order: Order) -> int:
     """How many runs the device of a task takes side by side."""
-    _prepare(words)
-    return batch_limit(_batch(words).first)
+    machine = _prepare(order)
+    return batch_limit(_batch(order).first, machine)
 
 
-def _prepare(words: dict[str, Any]) -> None:
-    """The task's process as the plan wants it."""
-    with contextlib.suppress(OSError):  # on another machine the folder may not be there; relative paths then fail by name
-        os.chdir(words["folder"])
-    if words["plugins"]:
-        plugins.load(words["plugins"])
-    use_cores(words["devices"])
-    use_threads(words["threads"])
-    if "speed" in words:
-        speed.use(speed.Speed(*words["speed"]))
-        mesh.ask(None if words["mesh"] is None else mesh.Shape(*words["mesh"]))
-        mesh.check()
-    if words["cache"]:
+def _prepare(order: Order) -> Machine:
+    """Make the task's process as the plan wants it; its machine, with the settled mesh and speed."""
+    with contextlib.suppress(OSError):  # another machine may lack the folder; relative paths then fail by name
+        os.chdir(order["folder"])
+    if order["plugins"]:
+        plugins.load(order["plugins"])
+    use_cores(order["devices"])
+    use_threads(order["threads"])
+    shape = order.get("mesh")
+    machine = this_machine(None if shape is None else Shape(*shape), Speed(*order["speed"]) if "speed" in order else TYPICAL)
+    machine.shape()
+    if order["cache"]:
         use_compilation_cache()
+    return machine
 
 
 _read: dict[str, Spec] = {}
 """The last spec that this process has read."""
 
 
-def _batch(words: dict[str, Any]) -> Batch:
-    text = json.dumps([words["table"], words["sets"], plugins.loaded()], sort_keys=True)
+def _batch(order: Order) -> Batch:
+    """The batch of the order; SpecError where this machine's files do not make its runs."""
+    text = json.dumps([order["table"], order["sets"], plugins.loaded()], sort_keys=True)
     if text not in _read:
         _read.clear()
-        _read[text] = read_spec(words["table"], words["sets"])
+        _read[text] = read_spec(order["table"], order["sets"])
     by_id = {run.id: run for run in _read[text].units()}
-    missing = [name for name in words["runs"] if name not in by_id]
-    batch = None if missing else as_laid_down([by_id[name] for name in words["runs"]], words["width"])
+    missing = [name for name in order["runs"] if name not in by_id]
+    batch = None if missing else as_laid_down([by_id[name] for name in order["runs"]], order["width"])
     if batch is None:
         raise SpecError(f"--launcher ray: {OTHERS}")
     return batch

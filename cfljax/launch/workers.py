@@ -9,39 +9,38 @@ import queue
 import subprocess
 import sys
 import threading
-from typing import Any
 
 from cfljax.config import Spec
 from cfljax.devices.cores import cores, keep_to, use_cores
+from cfljax.devices.machine import this_machine
 from cfljax.errors import CfljaxError, SpecError, StoreError
-from cfljax.experiment import assemble
 from cfljax.launch.plan_file import OTHERS, mark, unlike
 from cfljax.launch.progress import Progress
-from cfljax.launch.sweep import Options, Outcome, carry_out, lay_down, outcome, rounds_of, work
+from cfljax.launch.sweep import Options, Outcome, Worker, carry_out, lay_down, outcome, rounds_of, work
 from cfljax.registry import Entry
 from cfljax.registry.options import NoOptions
 from cfljax.store import Store
 
 WORKER = "CFLJAX_WORKER"
-"""Set in the environment of workers to the mark of their sweep: they compute its runs or none, and it is not for them to tell the
-user how to go on."""
+"""The variable that workers have in their environment: the mark of their sweep (`plan_file.mark`). They compute its runs or none,
+and leave advice to the user to the process that has started them."""
 
 
 class WorkerError(CfljaxError):
-    """What ended a worker, with its exit code."""
+    """An error that ended a worker, with its exit code."""
 
     def __init__(self, message: str, code: int):
         super().__init__(message)
         self.exit_code = code
 
 
-class Told(Progress):
+class RelayedProgress(Progress):
     """A worker's progress: lines of JSON on standard output, for the process that watches."""
 
-    def _tell(self, what: str, *values: Any) -> None:
+    def _tell(self, what: str, *values: object) -> None:
         try:
             print(json.dumps([what, *values]), flush=True)
-        except BrokenPipeError:  # the watcher was killed: not a fault of the run that is told about, which others will do
+        except BrokenPipeError:  # the watching process was killed: no fault of the run, which others will do
             os._exit(1)
 
     def start(self, name: str, rounds: int, line: int = 0) -> None:  # noqa: ARG002
@@ -53,7 +52,7 @@ class Told(Progress):
         self._tell("update", rounds, accuracy)
 
     def pass_over(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
-        """What others did is theirs to tell."""
+        """Nothing: the process that did the rounds reports them."""
 
     def finish(self, status: str) -> None:
         """As in Progress."""
@@ -77,7 +76,7 @@ def carry_out_by_processes(spec: Spec, store: Store, options: Options, workers: 
     devices = before.get("devices", 1) if before else (1 if (workers or min(len(free), runs)) > 1 else None)
     if devices != 1:
         use_cores(devices)
-    on_cpu = assemble.sequential()
+    on_cpu = this_machine().sequential
     wanted = workers or (min(len(free), runs) if on_cpu else 1)
     threads = before.get("threads") or len(free) if before else max(1, len(free) // wanted)
     alone = not on_cpu or devices != 1
@@ -87,7 +86,7 @@ def carry_out_by_processes(spec: Spec, store: Store, options: Options, workers: 
         print(f"cfljax: --workers {workers}: {goes}", file=sys.stderr)
     if alone or (wanted == 1 and threads >= len(free)):
         return carry_out(spec, store, options)
-    todo = lay_down(spec, store, options, threads=threads)
+    todo, _ = lay_down(spec, store, options, threads=threads)
     with Progress(sum(map(rounds_of, todo)), sum(len(b.runs) for b in todo), options.quiet, lines=wanted) as progress:
         for message in spec.warnings:
             progress.say(f"cfljax: {message}")
@@ -100,32 +99,32 @@ LOCAL = Entry(NoOptions, carry_out_by_processes)
 
 
 def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Options) -> int:
-    """Do batches as worker `k/n`, its own programs first, so that each is compiled by one worker."""
+    """Do batches as worker `k/n`, those of its share of the programs first, so that each program is compiled by one worker."""
     keep_to([int(p) for p in processors.split(",")])
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     number, count = map(int, place.split("/"))
-    told = Told(0)
+    progress = RelayedProgress(0)
     try:
         if os.environ.get(WORKER) != mark(spec):
             raise SpecError(OTHERS)
-        todo = lay_down(spec, store, options)
+        todo, machine = lay_down(spec, store, options)
         programs = list(dict.fromkeys(batch.program_key for batch in todo))
-        mine = set(programs[number::count])
-        ordered = [b for b in todo if b.program_key in mine] + [b for b in reversed(todo) if b.program_key not in mine]
-        for message in unlike(store) if number == 0 and todo else []:
-            told.say(f"cfljax: {message}")
-        work(ordered, store, options, told)
+        first = set(programs[number::count])
+        ordered = [b for b in todo if b.program_key in first] + [b for b in reversed(todo) if b.program_key not in first]
+        for message in unlike(store, machine) if number == 0 and todo else []:
+            progress.say(f"cfljax: {message}")
+        work(ordered, Worker(store, options, progress, machine))
     except CfljaxError as error:
-        told.fail(str(error), error.exit_code)
+        progress.fail(str(error), error.exit_code)
         return error.exit_code
     except OSError as error:
-        told.fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), StoreError.exit_code)
+        progress.fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), StoreError.exit_code)
         return StoreError.exit_code
     return 0
 
 
 def watch(arguments: list[str], workers: int, threads: int, progress: Progress, mark: str) -> None:
-    """Start the workers, show what they tell, and wait for them. A worker that dies is done without. `mark`: of the sweep."""
+    """Start the workers, show their progress, and wait for them. Where a worker dies, the others go on."""
     events: queue.Queue[tuple[int, str | None]] = queue.Queue()
     free = cores()
     processes = []
@@ -153,7 +152,7 @@ def share_of(free: list[int], number: int, threads: int) -> list[int]:
 
 
 def _start(command: list[str], mark: str) -> subprocess.Popen[str]:
-    """In a session of its own: Ctrl-C is for the watcher, which ends its workers."""
+    """Start a worker in a new session: Ctrl-C is for the watching process, which ends its workers."""
     quiet = os.environ | {WORKER: mark}
     return subprocess.Popen(
         command,
@@ -174,7 +173,7 @@ def _read(number: int, process: subprocess.Popen[str], events: queue.Queue[tuple
 
 
 def _show(events: queue.Queue[tuple[int, str | None]], workers: int, progress: Progress) -> None:
-    """Until all workers have fallen silent."""
+    """Show what the workers report until all have closed their output."""
     while workers:
         number, line = events.get()
         if line is None:
@@ -194,7 +193,7 @@ def _show(events: queue.Queue[tuple[int, str | None]], workers: int, progress: P
 
 
 def _end_with_parent(parent: int) -> None:
-    """A worker whose watcher has gone is not wanted any more; what it has committed stays."""
+    """End this worker when the process that watches it has ended; what it has committed stays."""
     while os.getppid() == parent:
         threading.Event().wait(1.0)
     os._exit(1)

@@ -11,16 +11,16 @@ from typing import NamedTuple
 import numpy as np
 
 LEAST = 128
-"""Clients side by side of which fewer would leave an accelerator idle: as many are trained at a time, whatever their work."""
+"""Fewer clients side by side would leave an accelerator idle, so at least this many are trained at a time."""
 
 
 class Packed(NamedTuple):
-    """A round of clients, so many at a time."""
+    """A round in which a fixed number of clients train side by side at a time."""
 
     in_a_row: int
     """Steps one after another."""
     computed: int
-    """Clients' steps that are computed, those of clients that wait included."""
+    """Steps of single clients that are computed, those of clients that wait included."""
 
 
 def typical(steps: np.ndarray, participants: int) -> np.ndarray:
@@ -30,7 +30,8 @@ def typical(steps: np.ndarray, participants: int) -> np.ndarray:
 
 
 def packed(steps: np.ndarray, width: int, block: int = 0) -> Packed:
-    """The clients of `steps` i64[S], descending, `width` at a time of each block of so many; 0: all."""
+    """A round of clients with these steps i64[S], descending: `width` clients at a time, of each block of `block` clients. 0 stands
+    for all clients of a block, and for one block."""
     number = len(steps)
     block = min(block or number, number)
     width = min(width or block, block)
@@ -39,15 +40,15 @@ def packed(steps: np.ndarray, width: int, block: int = 0) -> Packed:
 
 
 def best(steps: np.ndarray, block: int = 0) -> int:
-    """How many at a time of each block of participants, 0 for all: LEAST or an even part of them, of more, that adds least to
-    the steps in a row of all at once and to the steps that there are, as shares of them. Where parts may be small enough neither
-    is more than doubled, about."""
+    """How many clients to train at a time of each block of participants; 0: all. Candidates are LEAST and even parts of a block
+    that are larger. The best one has the least sum of two ratios: its steps in a row to those of training all at once, and its
+    computed steps to the clients' real steps. Where parts can be small enough, neither ratio is much above 2."""
     number = min(block or len(steps), len(steps))
     at_once, real = packed(steps, 0, block).in_a_row, int(steps.sum())
 
     def price(width: int) -> float:
-        found = packed(steps, width, block)
-        return found.in_a_row / max(at_once, 1) + found.computed / max(real, 1)
+        round_ = packed(steps, width, block)
+        return round_.in_a_row / max(at_once, 1) + round_.computed / max(real, 1)
 
     even = (-(-number // int(2 ** (i / 2))) for i in range(2, 40))
     return min((0, *(width for width in (*even, LEAST) if LEAST <= width < number)), key=price)

@@ -8,15 +8,15 @@ if TYPE_CHECKING:
     from cfljax.types import Plan
 
 WHOLE = 1 << 28
-"""Bytes of updates up to which all participants' are held at once."""
+"""Where the updates of all participants have at most this many bytes, they are held at once."""
 BLOCK = 1 << 26
-"""Bytes of updates in a block, beyond."""
+"""Bytes of updates in a block, where participants are taken in blocks."""
 LADDER = (64, 128, 256, 512, 1024, 2048, 4096)
 """Sizes that clients are rounded up to on their Gram matrices. Fixed, so that other clients' sizes change no bit."""
 
 
 def block_of(participants: int, size: int) -> int:
-    """Of how many participants methods that only need sums hold the updates f32[size] at once; 0: of all."""
+    """The number of participants whose updates f32[size] are held at once by methods that only need sums; 0: all."""
     return 0 if 4 * participants * size <= WHOLE else max(8, BLOCK // (4 * size))
 
 

@@ -25,10 +25,10 @@ from cfljax.local.data import RUNGS, shuffle
 from cfljax.local.gradients import batch_gradient, batch_of_client, full_gradient, whole_batch
 from cfljax.local.gram import Among, GramPlan, among, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
+from cfljax.local.predict import expected, layer_of, making_of
 from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_of, train_steps
 from cfljax.local.send import Sending, arrived, server_rule, touched
 from cfljax.local.sizes import gram_sizes
-from cfljax.local.speed import expected, layer_of, made
 from cfljax.local.stream import client_losses
 from cfljax.local.train import train
 from cfljax.local.turned import turned
@@ -164,7 +164,7 @@ class Solver:
         if layer is None:
             return samples_of(federation, jobs)
         samples, steps = federation.train.count[jobs.client], train_steps(federation, jobs, self.work)
-        how = made(True, self._grams(federation) is not None)
+        how = making_of(True, self._grams(federation) is not None)
         return expected(layer, self.work, samples, steps, self._gram_sizes(federation), how)
 
     def chooses(self, federation: Federation) -> bool:

@@ -68,7 +68,7 @@ def staged(path: Path, data: bytes) -> Iterator[Staged]:
 
 
 def _created(temporary: Path) -> int:
-    """A new file, locked as long as it is open: so everybody sees that its owner lives, in whatever container."""
+    """A new file, locked as long as it is open: so all processes see that its owner lives, in whatever container."""
     while True:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         locked = _lock(descriptor)
@@ -79,7 +79,7 @@ def _created(temporary: Path) -> int:
 
 
 def _lock(descriptor: int) -> bool | None:
-    """True: locked; None: another process has it; False: there are no locks here."""
+    """True: the file is locked now; None: another process has locked it; False: the system has no locks."""
     try:
         import fcntl
 
@@ -155,7 +155,8 @@ def remove_stale(folder: Path) -> list[Path]:
 
 
 def _is_stale(path: Path) -> bool:
-    """Whether its owner, who would have it locked, is dead. Process numbers say nothing: containers have their own."""
+    """Whether the process that wrote the file, and would hold its lock, is dead. Process numbers do not tell: each container counts
+    from 1."""
     if path.name in _mine:
         return False
     parts = path.name.removesuffix(SUFFIX).rsplit(".", 3)

@@ -14,11 +14,11 @@ from cfljax.store.units import Store
 LARGEST = 12_000
 """Numbers of the largest diagnostic that is kept."""
 DROPPED = ("schema", "arrays", "sha256")
-"""Keys of a record that are made anew when it is written."""
+"""Keys of a record that `Store.write` adds."""
 
 
 def compact(folder: str | os.PathLike[str], out: str | os.PathLike[str], units: Iterable[str] | None = None) -> int:
-    """Copy the units (all, where none are named) with their spec and plan; how many there were. `out` is made, or added to."""
+    """Copy the units (all, where none are named) with their spec and plan to the folder `out`; the number of units."""
     source = Store(folder, read_only=True)
     if os.path.realpath(folder) == os.path.realpath(out):
         raise StoreError(f"{out}: is the folder itself; give another one for the copy")

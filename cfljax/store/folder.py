@@ -5,7 +5,7 @@ DIR/plan.json           how runs are batched; settled before the first unit runs
 DIR/units/<id>.npz      arrays of a run
 DIR/units/<id>.json     its record, written last
 DIR/checkpoints/<id>.npz  state of an unfinished run
-DIR/locks/<name>.lock   who works on what
+DIR/locks/<name>.lock   held by the process that works on that unit or batch
 DIR/damaged/            files that were not what was written
 DIR/log.jsonl           events
 """
@@ -18,9 +18,9 @@ import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from cfljax.errors import StoreError
+from cfljax.registry.options import Table
 from cfljax.store import atomic, records
 from cfljax.store.arrays import Damaged
 
@@ -51,12 +51,12 @@ class Folder:
         for path in (self.folder, self.units, self.checkpoints):
             atomic.remove_stale(path)
 
-    def write_spec(self, text: str) -> None:
+    def write_spec(self, spec: str) -> None:
         """Keep the resolved spec as DIR/spec.toml."""
-        atomic.write_bytes(self.folder / "spec.toml", text.encode())
+        atomic.write_bytes(self.folder / "spec.toml", spec.encode())
 
     def read_spec(self) -> str | None:
-        """The text of DIR/spec.toml, or None."""
+        """The contents of DIR/spec.toml; None where there is no such file."""
         try:
             return self._bytes(self.folder / "spec.toml", records.MAX_RECORD).decode()
         except FileNotFoundError:
@@ -64,7 +64,7 @@ class Folder:
         except (Damaged, UnicodeDecodeError) as error:
             raise StoreError(f"{self.folder / 'spec.toml'}: damaged ({error}); remove it and start the sweep again") from error
 
-    def write_plan(self, plan: dict[str, Any]) -> None:
+    def write_plan(self, plan: Table) -> None:
         """Keep the plan, sealed. `plan["units"]` lists the ids of this sweep in order: readers show these and no others."""
         path, data = self.folder / "plan.json", records.encode(plan, compact=True)
         if len(data) > records.MAX_PLAN:
@@ -72,8 +72,8 @@ class Folder:
             raise StoreError(f"{path}: would have {size}; make several sweeps of it")
         atomic.write_bytes(path, data)
 
-    def read_plan(self) -> dict[str, Any] | None:
-        """The plan, or None; a damaged one is set aside with a warning."""
+    def read_plan(self) -> Table | None:
+        """The contents of plan.json; None where there is no such file. A damaged one is set aside with a warning."""
         path = self.folder / "plan.json"
         try:
             return records.check_plan(records.decode(self._bytes(path, records.MAX_PLAN)))
@@ -85,7 +85,7 @@ class Folder:
             self.warn(f"{path}: damaged ({error}); it will be made again")
             return None
 
-    def log(self, event: dict[str, Any]) -> None:
+    def log(self, event: Table) -> None:
         """Append a line to DIR/log.jsonl; lines of several processes do not mix."""
         path = self.folder / "log.jsonl"
         with atomic.storing(path):

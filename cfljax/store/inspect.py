@@ -5,10 +5,26 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from typing import Any
+from typing import TypedDict
 
 from cfljax.store.folder import DamagedWarning
 from cfljax.store.units import Store
+
+
+class Counts(TypedDict):
+    """Numbers of units."""
+
+    done: int
+    diverged: int
+    failed: int
+    claimed: int
+    """Being computed now."""
+    damaged: int
+    left: int | None
+    """Of the plan's, without a record; None without a plan."""
+    planned: int | None
+    earlier: int
+    """On record, but not in the plan."""
 
 
 def planned(store: Store) -> list[str] | None:
@@ -18,8 +34,8 @@ def planned(store: Store) -> list[str] | None:
     return None if units is None else [str(name) for name in units]
 
 
-def counts(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Units done, diverged, failed, claimed, damaged, left and planned; `left` and `planned` are None without a plan."""
+def counts(folder: str | os.PathLike[str]) -> Counts:
+    """How many units of the folder are in which state."""
     store = Store(folder, read_only=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DamagedWarning)
@@ -44,18 +60,18 @@ def status(folder: str | os.PathLike[str]) -> str:
     n = counts(folder)
     finished = n["done"] + n["diverged"] + n["failed"]
     total = f"{finished} of {n['planned']} runs" if n["planned"] is not None else f"{finished} runs"
-    text = f"{total}: {n['done']} done, {n['diverged']} diverged, {n['failed']} failed; {n['claimed']} claimed"
+    line = f"{total}: {n['done']} done, {n['diverged']} diverged, {n['failed']} failed; {n['claimed']} claimed"
     if n["left"] is not None:
-        text += f", {n['left']} left"
+        line += f", {n['left']} left"
     if n["damaged"]:
-        text += f"; {n['damaged']} damaged (computed again when the sweep is started)"
+        line += f"; {n['damaged']} damaged (computed again when the sweep is started)"
     if n["earlier"]:
-        text += f"; {n['earlier']} of an earlier spec"
-    return text
+        line += f"; {n['earlier']} of an earlier spec"
+    return line
 
 
 def verify(folder: str | os.PathLike[str]) -> dict[str, str]:
     """Id -> what is wrong, of every damaged unit: each file is read and its SHA-256 compared. Empty when all is well."""
     store = Store(folder, read_only=True)
-    found = {name: store.check(name) for name in store.ids()}
-    return {name: problem for name, problem in found.items() if problem is not None}
+    problems = ((name, store.check(name)) for name in store.ids())
+    return {name: problem for name, problem in problems if problem is not None}

@@ -1,4 +1,4 @@
-"""Who works on what, when several processes share a folder.
+"""Locks by which the processes that share a folder see which of them works on which batch.
 
 A claim is an `flock` on `locks/<name>.lock`. The kernel drops it the moment its owner dies, so nothing has to guess
 whether an owner is still alive, no heartbeat has to be written, and nobody waits for the dead; Linux passes it on to
@@ -13,7 +13,7 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from cfljax.errors import StoreError
 from cfljax.store.atomic import alive, host, storing
@@ -26,6 +26,15 @@ except ImportError:  # not a POSIX system
 
 GONE = 1000
 """How often a lock may be removed by its last owner just before it is locked here."""
+
+
+class Note(TypedDict):
+    """Who holds a lock."""
+
+    pid: int
+    host: str
+    since: str
+    """Local time, ISO 8601."""
 
 
 class Claim:
@@ -49,7 +58,7 @@ class Claim:
             return
         descriptor, self._descriptor = self._descriptor, None
         with contextlib.suppress(OSError):
-            if _still_there(self._path, descriptor):
+            if _is_current(self._path, descriptor):
                 self._path.unlink()
         os.close(descriptor)
 
@@ -81,7 +90,7 @@ def _locked(path: Path, wait: bool) -> Claim | None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             return Claim()
-        held = _still_there(path, descriptor)
+        held = _is_current(path, descriptor)
         if not held:
             return None
         _sign(descriptor)
@@ -91,7 +100,7 @@ def _locked(path: Path, wait: bool) -> Claim | None:
             os.close(descriptor)
 
 
-def _still_there(path: Path, descriptor: int) -> bool:
+def _is_current(path: Path, descriptor: int) -> bool:
     """Whether the locked file is the one of that name: its last owner may have removed it between open and lock."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
@@ -102,16 +111,16 @@ def _still_there(path: Path, descriptor: int) -> bool:
 
 
 def _sign(descriptor: int) -> None:
-    """Say who holds it, for people and for `status`; the lock itself does not depend on it."""
-    note = {"pid": os.getpid(), "host": host(), "since": time.strftime("%Y-%m-%dT%H:%M:%S")}
+    """Write into the lock file who holds it, for people and for `status`; the lock itself does not depend on it."""
+    note: Note = {"pid": os.getpid(), "host": host(), "since": time.strftime("%Y-%m-%dT%H:%M:%S")}
     with contextlib.suppress(OSError):  # a full disk must not stop a claim
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(note).encode(), 0)
 
 
-def owners(folder: Path) -> dict[str, dict[str, Any]]:
-    """Name -> who holds it, as far as the notes tell; locks of dead processes of this machine are left out. Looking
-    takes no lock, so it cannot get in the way of a claim."""
+def owners(folder: Path) -> dict[str, Note]:
+    """Name -> who holds the lock of that name, by the notes in the lock files. Locks of dead processes of this machine are left
+    out. Looking takes no lock, so it cannot get in the way of a claim."""
     held = {}
     for path in sorted(folder.glob("*.lock")):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):

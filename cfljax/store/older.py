@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from cfljax.config import changes
 from cfljax.config.changes import missing
 from cfljax.errors import StoreError
+from cfljax.registry.options import Value
 from cfljax.store.folder import Folder
 
 NAMED = 3
@@ -21,7 +21,7 @@ class OlderWarning(UserWarning):
     """Some runs were computed by an older version, which computed them differently."""
 
 
-def shown(store: Folder, records: Mapping[str, Mapping[str, Any]]) -> str:
+def shown(store: Folder, records: Mapping[str, Mapping[str, Value]]) -> str:
     """One line about the records of older versions among those that are shown, and how to compute them again; "" without any."""
     count, why = _older(records.values())
     if not count:
@@ -32,7 +32,7 @@ def shown(store: Folder, records: Mapping[str, Mapping[str, Any]]) -> str:
     )
 
 
-def left(store: Folder, records: Iterable[Mapping[str, Any]]) -> str:
+def left(store: Folder, records: Iterable[Mapping[str, Value]]) -> str:
     """One line about the records of older versions that a start leaves out from now on; "" without any."""
     count, why = _older(records)
     if not count:
@@ -47,17 +47,17 @@ def left(store: Folder, records: Iterable[Mapping[str, Any]]) -> str:
 def again(store: Folder) -> str:
     """The command that computes the folder's sweep again."""
     try:
-        text = store.read_spec()
+        spec = store.read_spec()
     except StoreError:
-        text = None
-    if text is None:
+        spec = None
+    if spec is None:
         return f"the same sweep, started again on {store.folder}"
-    flags = dict.fromkeys(found.groups() for line in text.splitlines() if (found := _FLAG.fullmatch(line)))
+    flags = dict.fromkeys(match.groups() for line in spec.splitlines() if (match := _FLAG.fullmatch(line)))
     words = [word for flag in flags for word in flag]
     return shlex.join(["python", "-m", "cfljax.sweep", str(store.folder / "spec.toml"), *words, "--out", str(store.folder)])
 
 
-def _older(records: Iterable[Mapping[str, Any]]) -> tuple[int, str]:
+def _older(records: Iterable[Mapping[str, Value]]) -> tuple[int, str]:
     """(how many records are of older versions, what has changed since)."""
     lacking = [missing(record["config"], record.get("changes", ())) for record in records]
     names = {change.name for concerned in lacking for change in concerned}

@@ -6,23 +6,24 @@ import functools
 import importlib.metadata
 import platform
 import subprocess
-from typing import Any
+
+from cfljax.registry.options import Table
 
 
-def provenance() -> dict[str, Any]:
-    """{versions, device, git} for a record; git is None outside a repository or without git. Asked once a process."""
+def provenance() -> Table:
+    """{versions, device, git} for a record; git is None outside a repository or without git. Each is looked up once a process."""
     return {"versions": versions(), "device": device(), "git": git()}
 
 
 def versions() -> dict[str, str]:
     """Versions of cfljax, jax, jaxlib, numpy and Python."""
-    found = {"python": platform.python_version()}
+    by_name = {"python": platform.python_version()}
     for name in ("cfljax", "jax", "jaxlib", "numpy"):
         try:
-            found[name] = importlib.metadata.version(name)
+            by_name[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            by_name[name] = "not installed"
+    return by_name
 
 
 @functools.cache
@@ -36,7 +37,7 @@ def device() -> str:
 
 
 @functools.cache
-def git() -> dict[str, Any] | None:
+def git() -> Table | None:
     """{commit, dirty} of the repository around the current folder, or None."""
     commit = _ask("rev-parse", "HEAD")
     changes = _ask("status", "--porcelain", "--untracked-files=no")
@@ -45,8 +46,9 @@ def git() -> dict[str, Any] | None:
 
 def _ask(*words: str) -> str | None:
     try:
-        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "encoding": "utf-8"}
-        answer = subprocess.run(["git", *words], timeout=5, check=False, **pipes)
+        answer = subprocess.run(
+            ["git", *words], timeout=5, check=False, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8"
+        )
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
     return answer.stdout.strip() if answer.returncode == 0 else None

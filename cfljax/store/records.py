@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Any
 
 import numpy as np
 
 from cfljax.errors import StoreError
+from cfljax.registry.options import Table, Value
 from cfljax.store.arrays import Damaged
 
 SCHEMA = 1
@@ -41,7 +41,7 @@ RECORD_SCHEMA: dict[str, str] = {
     "summary": "what summarise() returns",
     "schema, arrays": "added by Store.write: 1; bytes, SHA-256 and names of the array file",
 }
-"""What a record holds; a writer may add keys of its own."""
+"""The keys of a record, and what they hold; a writer may add others."""
 REQUIRED = ("id", "method", "seed", "status", "config", "varies", "timings", "summary")
 
 
@@ -57,7 +57,7 @@ def check_id(name: str) -> str:
     return name
 
 
-def check_record(record: dict[str, Any]) -> None:
+def check_record(record: Table) -> None:
     """ValueError for a record that lacks what every reader relies on, or has it in another type."""
     missing = [key for key in REQUIRED if key not in record]
     if missing:
@@ -68,7 +68,7 @@ def check_record(record: dict[str, Any]) -> None:
         if not isinstance(record[key], dict):
             raise ValueError(f"record of {record['id']}: {key} is no table")
     contents = record.get("contents", {})
-    if not isinstance(contents, dict) or not all(isinstance(found, str) for found in contents.values()):
+    if not isinstance(contents, dict) or not all(isinstance(checksum, str) for checksum in contents.values()):
         raise ValueError(f"record of {record['id']}: contents is no table of sums")
     if not isinstance(changes := record.get("changes", []), list) or not all(isinstance(name, str) for name in changes):
         raise ValueError(f"record of {record['id']}: changes is no list of names")
@@ -80,8 +80,8 @@ def check_record(record: dict[str, Any]) -> None:
                 raise ValueError(f"record of {record['id']}: {key}.{name} is no number")
 
 
-def check_plan(plan: dict[str, Any]) -> dict[str, Any]:
-    """The plan; Damaged where what it lists is not what a sweep lays down."""
+def check_plan(plan: Table) -> Table:
+    """The contents of plan.json; Damaged where they are not of the form that a sweep writes."""
 
     def ids(value: object) -> bool:
         return isinstance(value, list) and all(map(is_id, value))
@@ -90,7 +90,7 @@ def check_plan(plan: dict[str, Any]) -> dict[str, Any]:
         raise Damaged("units is no list of ids")
     labels = plan.get("labels", [])
     if not isinstance(labels, list) or not all(
-        isinstance(each, dict) and _text(each.get("label")) and ids(each.get("units")) for each in labels
+        isinstance(each, dict) and _filled(each.get("label")) and ids(each.get("units")) for each in labels
     ):
         raise Damaged("labels is no list of labels and their runs")
     batches, threads = plan.get("batches", []), plan.get("threads")
@@ -104,7 +104,7 @@ def check_plan(plan: dict[str, Any]) -> dict[str, Any]:
     return plan
 
 
-def _text(value: object) -> bool:
+def _filled(value: object) -> bool:
     return isinstance(value, str) and bool(value)
 
 
@@ -112,7 +112,7 @@ def _counts(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1 << 20
 
 
-def encode(content: dict[str, Any], compact: bool = False) -> bytes:
+def encode(content: Table, compact: bool = False) -> bytes:
     """Sealed JSON. The order of keys is kept; numbers that are not finite are written as Python writes them (NaN). `compact`: each
     key has one line."""
     if not content:
@@ -125,7 +125,7 @@ def encode(content: dict[str, Any], compact: bool = False) -> bytes:
     return (body + _TAIL % hashlib.sha256(body.encode()).hexdigest()).encode()
 
 
-def decode(data: bytes) -> dict[str, Any]:
+def decode(data: bytes) -> Table:
     """The content of sealed JSON; Damaged when a single bit is not what was written."""
     body, tail = data[:-_TAIL_LENGTH], data[-_TAIL_LENGTH:]
     if tail != (_TAIL % hashlib.sha256(body).hexdigest()).encode():
@@ -139,7 +139,7 @@ def decode(data: bytes) -> dict[str, Any]:
     return content
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Value:
     """Numpy and JAX values as Python's; dataclasses and sets are the caller's to convert."""
     if isinstance(value, (set, frozenset)):
         return sorted(value)

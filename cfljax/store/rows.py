@@ -1,14 +1,16 @@
-"""What the runs of a results folder are called and in what they differ, told from their configurations and the plan: what an
-earlier start on the folder called them, and what differed then, is out of date."""
+"""The labels of a results folder's runs and the options in which they differ, by their configurations and plan.json. The labels and
+differences in the records are those of the start that computed them, and may be out of date."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
-Record = dict[str, Any]
+from cfljax.registry import Registry
+from cfljax.registry.options import Table, Value
+
+Record = Table
 Key = tuple[str, str]
 """(Group, dotted name): values of one group are compared."""
 
@@ -18,8 +20,8 @@ _SHARED = ("name", "partition", "path", "seed", "normalise", "arrive")
 _SIDES = ("source", "parts")
 
 
-def rows(records: Mapping[str, Record], called: Iterable[Mapping[str, Any]] | None) -> list[Record]:
-    """The records with the labels of the plan and what they differ in: a run that two rows of the table share is there for both.
+def rows(records: Mapping[str, Record], called: Iterable[Mapping[str, Value]] | None) -> list[Record]:
+    """The records with the labels of the plan and what they differ in: a run that two rows of the table share stands in both.
     `called`: the plan's list, None where it has none (a folder without a plan, or one of an older version)."""
     complete = _completed(list(records.values()))
     ids = dict(zip(records, complete, strict=True))
@@ -32,19 +34,19 @@ def rows(records: Mapping[str, Record], called: Iterable[Mapping[str, Any]] | No
     ]
 
 
-def differing(views: Iterable[Iterable[tuple[Key, Any]]]) -> set[Key]:
+def differing(views: Iterable[Iterable[tuple[Key, Value]]]) -> set[Key]:
     """The keys that have more than one value. 1 and 1.0 are two."""
-    first: dict[Key, Any] = {}
-    found: set[Key] = set()
+    first: dict[Key, Value] = {}
+    several: set[Key] = set()
     for view in views:
         for key, value in view:
             other = first.setdefault(key, value)
             if other is not value and (type(other) is not type(value) or other != value):
-                found.add(key)
-    return found
+                several.add(key)
+    return several
 
 
-def _as_planned(records: Mapping[str, Record], called: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
+def _as_planned(records: Mapping[str, Record], called: Iterable[Mapping[str, Value]]) -> Iterator[Record]:
     """In the order of the records; those that the plan does not list keep their labels."""
     names: dict[str, list[tuple[str, bool]]] = {}
     for entry in called:
@@ -56,11 +58,11 @@ def _as_planned(records: Mapping[str, Record], called: Iterable[Mapping[str, Any
 
 
 def _as_recorded(records: list[Record]) -> Iterator[Record]:
-    """Without a plan's word: runs that differ in nothing but their seed have one label, the last that was recorded; and where
-    the data of all runs were drawn from the runs' own seeds, they follow them."""
+    """Where plan.json says nothing: runs that differ in nothing but their seed have one label, the last that was recorded; and
+    where the data of all runs were drawn from the runs' own seeds, they follow them."""
     pairs = [(record["seed"], record["config"].get("data")) for record in records]
-    own = {seed for seed, data in pairs if isinstance(data, dict) and data.get("seed") == seed}
-    follow = len(own) > 1 and all(isinstance(data, dict) and data.get("seed") == seed for seed, data in pairs)
+    followed = {seed for seed, data in pairs if isinstance(data, dict) and data.get("seed") == seed}
+    follow = len(followed) > 1 and all(isinstance(data, dict) and data.get("seed") == seed for seed, data in pairs)
     labels: dict[str, dict[str, list[int]]] = {}
     kept = [record.get("varies", {}).get("data.seed") == "run" or follow for record in records]
     alike = [_alike(record, follows) for record, follows in zip(records, kept, strict=True)]
@@ -93,9 +95,9 @@ def _named(record: Record, label: str, follows: bool) -> Record:
     return record | {"label": label, "config": config}
 
 
-def _view(record: Record) -> list[tuple[Key, Any]]:
-    """The options of a record."""
-    found = []
+def _view(record: Record) -> list[tuple[Key, Value]]:
+    """The options of a record: ((group, dotted name), value)."""
+    options = []
     for section in _SECTIONS:
         table = record["config"].get(section)
         if not isinstance(table, dict):
@@ -104,11 +106,11 @@ def _view(record: Record) -> list[tuple[Key, Any]]:
         for name, value in table.items():
             common = name in _SHARED if section == "data" else name == "name"
             if not (section == "method" and name == "name"):
-                found.append((("" if common else group, f"{section}.{name}"), value))
-    return found
+                options.append((("" if common else group, f"{section}.{name}"), value))
+    return options
 
 
-def _group(section: str, table: Mapping[str, Any]) -> str:
+def _group(section: str, table: Mapping[str, Value]) -> str:
     """Tables of one group have the same options."""
     return f"{section} {table.get('name')} {table.get('partition')}" if section == "data" else f"{section} {table.get('name')}"
 
@@ -134,7 +136,7 @@ def _completed(records: list[Record]) -> list[Record]:
     return [record | {"config": config} for record, config in zip(records, configs, strict=True)]
 
 
-def _apart(table: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+def _apart(table: Mapping[str, Value], names: set[str]) -> Table:
     """A table of data whose options of these names are `source.NAME` and `parts.NAME`."""
     both = {name: table[name] for name in names if name in table}
     sides = {side: both | dict(table.get(side, {})) for side in _SIDES}
@@ -143,7 +145,7 @@ def _apart(table: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
 
 
 def _merge(names: list[str], more: Iterable[str]) -> None:
-    """Put the new ones before those that they stand before."""
+    """Add the new names of `more` to `names`, each before the name that it precedes in `more`."""
     at = len(names)
     for name in reversed(list(more)):
         if name in names:
@@ -152,8 +154,8 @@ def _merge(names: list[str], more: Iterable[str]) -> None:
             names.insert(at, name)
 
 
-def _default(section: str, table: Mapping[str, Any], name: str) -> Any:
-    """What an option meant before it was there; None where it was left out."""
+def _default(section: str, table: Mapping[str, Value], name: str) -> Value:
+    """The value that an option stands for in records from before it existed; None where it was left out."""
     for options in _options(section, table):
         for field in dataclasses.fields(options):
             if field.name == name and field.metadata.get("later"):
@@ -161,7 +163,7 @@ def _default(section: str, table: Mapping[str, Any], name: str) -> Any:
     return None
 
 
-def _options(section: str, table: Mapping[str, Any]) -> Iterator[type]:
+def _options(section: str, table: Mapping[str, Value]) -> Iterator[type]:
     """The classes of the options of a table, as far as this process knows them."""
     from cfljax.config.data import DataOptions
     from cfljax.config.train import Train
@@ -183,6 +185,6 @@ def _options(section: str, table: Mapping[str, Any]) -> Iterator[type]:
         yield from _of(MODELS, table.get("name"))
 
 
-def _of(registry: Any, name: Any) -> Iterator[type]:
+def _of(registry: Registry, name: object) -> Iterator[type]:
     if isinstance(name, str) and name in registry:
         yield registry.entry(name).options

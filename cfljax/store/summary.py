@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 QUANTITIES = (
     "accuracy_max",
@@ -30,7 +30,7 @@ SECONDS = ("seconds_compile", "seconds_train", "seconds_eval")
 
 
 def summarise(
-    history: Mapping[str, Any], client_accuracy: Any = None, target: float | None = None
+    history: Mapping[str, ArrayLike], client_accuracy: ArrayLike | None = None, target: float | None = None
 ) -> dict[str, float | int | None]:
     """The numbers of QUANTITIES, and `bytes_to_target`.
 
@@ -66,7 +66,7 @@ def summarise(
 
 
 def worst_tenth(accuracy: np.ndarray) -> float:
-    """Mean of the ⌈C/10⌉ lowest; NaN of nobody."""
+    """Mean of the ⌈C/10⌉ lowest finite accuracies f32[C]; NaN without any."""
     finite = np.sort(_finite(np.asarray(accuracy, np.float64)))
     return float(finite[: math.ceil(len(finite) / 10)].mean()) if len(finite) else math.nan
 
@@ -75,10 +75,10 @@ def _finite(values: np.ndarray) -> np.ndarray:
     return values[np.isfinite(values)]
 
 
-def _over(what: Any, values: np.ndarray) -> float:
-    """The mean or maximum of what is finite; NaN of nothing."""
+def _over(statistic: Callable[[np.ndarray], float], values: np.ndarray) -> float:
+    """The statistic of the finite values; NaN without any."""
     finite = _finite(values)
-    return float(what(finite)) if len(finite) else math.nan
+    return float(statistic(finite)) if len(finite) else math.nan
 
 
 def _last(curves: Mapping[str, np.ndarray], name: str) -> float:

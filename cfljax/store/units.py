@@ -1,4 +1,4 @@
-"""The units and checkpoints of a results folder, and who works on them."""
+"""The units and checkpoints of a results folder, and the claims of the processes that compute them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import json
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cfljax.errors import StoreError
+from cfljax.registry.options import Table
 from cfljax.store import arrays as npz
 from cfljax.store import atomic, locks, records
 from cfljax.store.arrays import Damaged
@@ -25,7 +26,7 @@ _WRITING = "~write"  # no id has a ~
 class Unit(NamedTuple):
     """A finished run."""
 
-    record: dict[str, Any]
+    record: Table
     arrays: dict[str, np.ndarray]
 
 
@@ -34,7 +35,7 @@ class Store(Folder):
 
     # --- units ---------------------------------------------------------------------------------------------------
 
-    def write(self, id: str, record: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    def write(self, id: str, record: Table, arrays: Mapping[str, np.ndarray]) -> None:
         """Keep a finished unit: both files are safely on disk before the first gets its name, the record is last, and
         the unit's checkpoint goes. `record` as in RECORD_SCHEMA; `schema` and `arrays` are added here."""
         records.check_id(id)
@@ -70,7 +71,7 @@ class Store(Folder):
                 self._set_aside(id)
             raise StoreError(f"{self.units / id}: damaged: {error}; start the sweep again to compute it anew") from error
 
-    def record(self, id: str) -> dict[str, Any] | None:
+    def record(self, id: str) -> Table | None:
         """The record of a finished unit, or None. Its sum and the size of its array file are checked, which is quick;
         the arrays' own sum is checked where they are read."""
         try:
@@ -81,23 +82,23 @@ class Store(Folder):
             self._set_aside(id, error)
             return None
 
-    def records(self) -> dict[str, dict[str, Any]]:
+    def records(self) -> dict[str, Table]:
         """Id -> record of every finished unit, sorted by id; damaged ones are left out with a warning."""
-        found = ((name, self.record(name)) for name in self.ids())
-        return {name: record for name, record in found if record is not None}
+        pairs = ((name, self.record(name)) for name in self.ids())
+        return {name: record for name, record in pairs if record is not None}
 
     def done(self, redo: Collection[str] = (), verify: bool = False) -> set[str]:
         """Ids of the units that need no work: those on record whose status is not in `redo` (`("failed",)` for
         --retry-failed). `verify` reads the array files, too: what a resume wants, about 1 ms a unit."""
-        found = {name for name, record in self.records().items() if record["status"] not in redo}
-        return {name for name in found if self._verified(name)} if verify else found
+        names = {name for name, record in self.records().items() if record["status"] not in redo}
+        return {name for name in names if self._verified(name)} if verify else names
 
     def has(self, id: str) -> bool:
         """Whether this one unit needs no work: as `done`, without looking at the others."""
         return self.record(id) is not None
 
     def ids(self) -> list[str]:
-        """Ids of all records there are, good or not, sorted."""
+        """Ids of all records, good or not, sorted."""
         with self._reading(self.units):
             names = sorted(entry.name for entry in os.scandir(self.units) if entry.name.endswith(".json"))
         return [name.removesuffix(".json") for name in names if records.is_id(name.removesuffix(".json"))]
@@ -129,7 +130,7 @@ class Store(Folder):
     def _record_file(self, id: str) -> Path:
         return self.units / f"{id}.json"
 
-    def _record(self, id: str) -> dict[str, Any]:
+    def _record(self, id: str) -> Table:
         """The checked record; FileNotFoundError, or Damaged."""
         record = records.decode(self._bytes(self._record_file(id), records.MAX_RECORD))
         schema = record.get("schema")
@@ -149,7 +150,7 @@ class Store(Folder):
             raise Damaged(f"{id}.npz: {error}") from error
         return record
 
-    def _array_bytes(self, id: str, record: dict[str, Any]) -> bytes:
+    def _array_bytes(self, id: str, record: Table) -> bytes:
         data = self._bytes(self._array_file(id), npz.MAX_FILE, record["arrays"]["bytes"])
         if hashlib.sha256(data).hexdigest() != record["arrays"].get("sha256"):
             raise Damaged(f"{id}.npz: its SHA-256 is not that of its record")
@@ -188,8 +189,8 @@ class Store(Folder):
     # --- several processes ---------------------------------------------------------------------------------------
 
     def claim(self, name: str, wait: bool = False) -> locks.Claim:
-        """`with store.claim(id) as mine: if mine: …` False when another process works on it, or when the unit is on
-        record already. Any name will do: a unit, a batch, "plan" (`wait=True` there)."""
+        """`with store.claim(name) as claimed: if claimed: …` The claim is false when another process holds the name, or when the
+        unit of that name is on record already. A name is that of a unit or a batch, or "plan" (with `wait=True`)."""
         held = locks.claim(self.locks / f"{records.check_id(name)}.lock", wait)
         if held and self._on_record(name):
             held.release()
@@ -206,13 +207,13 @@ class Store(Folder):
             return False
         return True
 
-    def claimed(self) -> dict[str, dict[str, Any]]:
-        """Name -> {pid, host, since} of what is being worked on now."""
+    def claimed(self) -> dict[str, locks.Note]:
+        """Name -> who works on the unit or batch of that name now."""
         return {name: owner for name, owner in locks.owners(self.locks).items() if not name.endswith(_WRITING)}
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
-    def save_checkpoint(self, id: str, arrays: Mapping[str, np.ndarray], meta: dict[str, Any] | None = None) -> None:
+    def save_checkpoint(self, id: str, arrays: Mapping[str, np.ndarray], meta: Table | None = None) -> None:
         """Keep the state of an unfinished run in one sealed file, in place of the one before."""
         note = np.frombuffer(json.dumps(meta or {}).encode(), np.uint8)
         packed = npz.seal(npz.pack({**arrays, _META: note}))
@@ -221,7 +222,7 @@ class Store(Folder):
             return self.warn(f"{self._checkpoint_file(id)}: would have {size}: its runs cannot go on where they are stopped")
         return atomic.write_bytes(self._checkpoint_file(id), packed)
 
-    def load_checkpoint(self, id: str) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+    def load_checkpoint(self, id: str) -> tuple[dict[str, np.ndarray], Table] | None:
         """(arrays, meta) of the last checkpoint; None when there is none, or, with a warning, when it is damaged."""
         path = self._checkpoint_file(id)
         try:

@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 
 from cfljax.config import read_spec
+from cfljax.devices.machine import this_machine
 from cfljax.experiment.batching import batches
 from cfljax.launch.batch import run_batch
 from drills.common import Tally
@@ -60,7 +61,7 @@ def with_train(table: Table, **options: object) -> Table:
 def outcome(table: Table) -> Arrays | str:
     """The arrays of the one run of the table, models among them, or how it fails."""
     (run,) = read_spec(table).runs()
-    ((record, arrays),) = run_batch(batches([run], 1)[0], "models")
+    ((record, arrays),) = run_batch(batches([run], 1)[0], this_machine(), "models")
     return str(record["error"]) if record["status"] == "failed" else arrays | {"diverged": np.array(record["status"] == "diverged")}
 
 

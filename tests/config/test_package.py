@@ -6,10 +6,10 @@ from cfljax.config import known, read_spec
 from cfljax.config.tables import RESERVED
 from cfljax.config.values import fields_of
 from cfljax.errors import SpecError
-from cfljax.experiment.batching import batches, dry_run, hyper_of
+from cfljax.experiment.batching import Size, batches, dry_run, hyper_of
 
 HAS = known()
-SIZE = {"clients": 10, "pool_bytes": 10**6, "parameters": 100}
+SIZE = Size(clients=10, parameters=100, pool_bytes=10**6)
 
 
 @pytest.mark.parametrize("name", list(HAS.methods))

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from cfljax.config import read_spec
-from cfljax.engine import metrics, program
-from cfljax.engine import simulate as simulation
+from cfljax.engine import compiled, metrics, program, simulate
 from cfljax.launch.sweep import Worker
 from cfljax.local import rounds
 from drills.common import Tally
@@ -32,12 +31,12 @@ def test_folders_that_are_alike_and_starts_that_were_interrupted(tmp_path):
 
 
 def test_a_state_that_is_not_restored_to_the_bit_is_found(monkeypatch):
-    real = simulation.restore
+    real = simulate.restore
 
     def moved(shape, saved):
         return real(shape, {name: a * 1.000001 if "models" in name else a for name, a in saved.items()})
 
-    monkeypatch.setattr(simulation, "restore", moved)
+    monkeypatch.setattr(simulate, "restore", moved)
     found = [line for seed in range(3) for line in folders.problems(steps(), Random(seed), Tally())]
     assert any("history/loss differs" in line for line in found), found
 
@@ -57,9 +56,9 @@ def test_a_run_that_depends_on_what_the_folder_has_is_found(monkeypatch):
 @pytest.fixture
 def compiled_anew():
     """What is traced while a fault is planted is not kept."""
-    simulation.forget()
+    compiled.forget()
     yield
-    simulation.forget()
+    compiled.forget()
 
 
 @pytest.mark.long
@@ -72,7 +71,7 @@ def test_plans_that_agree_and_one_that_forgets_a_block(monkeypatch, compiled_ane
         return real(part, jobs, mixing._replace(mix=mixing.mix.at[:, -block:].set(0)), block)
 
     monkeypatch.setattr(rounds, "_in_blocks", forgetful)
-    simulation.forget()
+    compiled.forget()
     assert any("models" in line for line in plans.problems(table, Random(0), Tally()))
 
 
@@ -102,7 +101,7 @@ def test_rounds_in_which_nobody_takes_part():
 def test_faults_that_the_plain_program_finds(name, monkeypatch, compiled_anew):
     module, what, fault, where = FAULTS[name]
     monkeypatch.setattr(module, what, fault(getattr(module, what)))
-    simulation.forget()
+    compiled.forget()
     assert any(where in line for line in reference.problems(DECAYING, Random(0), Tally()))
 
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.config import read_spec
-from cfljax.experiment import assemble
+from cfljax.experiment import assemble, execution
 from cfljax.federation import cohort
-from tests import toy
+from tests import machines, toy
 from tests.padding import pad
 
 KEY = keys.fold(keys.root(0), "round", 0)
@@ -88,7 +88,7 @@ def test_a_fraction_is_one_of_the_clients_that_train():
     for participation in (0.5, 1.0, 7):
         (run,) = read_spec({"data": data, "method": ["fedavg"], "train": {"participation": participation}}).runs()
         federation = assemble.host_federation(run)
-        places = assemble.settings_of(run, federation, 1).participants
+        places = execution.choose(run, assemble.model_of(run, federation), federation, machines.cpu()).participants
         drawn = cohort.draw(KEY, jax.device_put(federation), places, 0, {})
         found[participation] = places, int(drawn.mask.sum())
     assert found == {0.5: (10, 10), 1.0: (40, 20), 7: (7, 7)}

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from cfljax import data, keys
-from cfljax.engine import simulate as simulation
+from cfljax.engine import compiled
+from cfljax.engine.assembled import Assembled
 from cfljax.engine.checkpoint import CheckpointMismatch, Spent
 from cfljax.engine.evaluation import _sample, _test_only
 from cfljax.engine.program import Settings
@@ -37,8 +38,8 @@ def everyone(clients, model):
     return Jobs(each, each >= 0, jnp.ones(clients), jnp.zeros((1, model.size)), jnp.zeros(clients, jnp.int32))
 
 
-def run(parts, settings, hypers=({"lr": 0.1},), **more):
-    return simulate(*parts, settings, list(range(len(hypers))), list(hypers), **more)
+def run(parts, settings, hypers=({"lr": 0.1},), program_key=None, **more):
+    return simulate(Assembled(*parts, settings, program_key=program_key), list(range(len(hypers))), list(hypers), **more)
 
 
 @pytest.mark.parametrize("rounds, every, rows", [(5, 1, [0, 1, 2, 3, 4, 5]), (7, 3, [0, 3, 6, 7]), (2, 5, [0, 2])])
@@ -51,7 +52,7 @@ def test_rows_of_the_history(parts, rounds, every, rows, evaluations):
 
 
 def test_a_round_without_participants_has_no_losses_and_no_distances(parts):
-    (output,) = simulate(*parts, Settings(3, 1), [0], [{"lr": 0.1, "dropout": 0.6}])
+    (output,) = simulate(Assembled(*parts, Settings(3, 1)), [0], [{"lr": 0.1, "dropout": 0.6}])
     nobody = np.diff(output.history["bytes_up"], prepend=0) == 0
     assert 1 < nobody.sum() < 4
     for name in ("train_loss", "discrepancy"):
@@ -79,11 +80,11 @@ def test_traffic_is_counted_beyond_two_thousand_million(parts):
 
 
 def test_numbers_and_seeds_share_one_program(parts):
-    before = simulation.compilations
+    before = compiled.compilations
     grid = [{"lr": lr, "lr_decay": decay} for lr in (0.01, 0.1) for decay in (1.0, 0.9)]
     key = "test_numbers_and_seeds_share_one_program"
     outputs = [run(parts, Settings(3, 3), [h], program_key=key)[0] for h in grid]
-    assert simulation.compilations == before + 2  # one to start, one for the rounds
+    assert compiled.compilations == before + 2  # one to start, one for the rounds
     assert len({o.models.tobytes() for o in outputs}) == 4
 
 
@@ -159,7 +160,7 @@ def test_scoring_only_clients_that_have_a_cluster(parts):
     entry = METHODS.entry("ifca")
     method = entry.make(entry.options(clusters=1), model, toy.solver(model))
     settings = Settings(3, 2, score="assigned", label_history=True)
-    (output,) = simulate(method, model, federation, settings, [0], [{"lr": 0.1}])
+    (output,) = simulate(Assembled(method, model, federation, settings), [0], [{"lr": 0.1}])
     assert output.history["scored"].tolist() == (output.labels == 0).sum(axis=1).tolist() and output.history["scored"][1] == 2
     assigned = output.labels[-1] == 0
     assert np.isfinite(output.client_accuracy).tolist() == assigned.tolist()
@@ -180,7 +181,7 @@ def test_clients_that_never_train_choose_by_loss(choice):
     )
     entry = METHODS.entry("oracle")
     method = entry.make(entry.options(), model, toy.solver(model, epochs=3))._replace(chooses=True)
-    (output,) = simulate(method, model, federation, Settings(8, 4, test_choice=choice), [0], [{"lr": 0.2}])
+    (output,) = simulate(Assembled(method, model, federation, Settings(8, 4, test_choice=choice)), [0], [{"lr": 0.2}])
     assert output.history["scored"][-1] == 6
     for c, group in zip((2, 3), truth, strict=True):
         x, y = plain.Clients(federation).test[c]
@@ -234,7 +235,7 @@ def test_a_model_that_nobody_has_is_not_to_be_chosen():
     x, y = plain.Clients(federation).test[alone[0]]
     settings = Settings(1, 6, test_choice="test_loss")
     for seed in range(20):
-        (output,) = simulate(method, model, federation, settings, [seed], [{"lr": 0.0}], program_key="nobody has it")
+        (output,) = simulate(Assembled(method, model, federation, settings, program_key="nobody has it"), [seed], [{"lr": 0.0}])
         taken = {int(label) for label in output.labels[-1] if label >= 0}
         best = np.argmin([plain.Net(6, 4).loss(np.asarray(w, np.float64), x, y) for w in output.models])
         if len(taken) == 1 and best not in taken:
@@ -251,7 +252,7 @@ def test_clients_that_never_train_choose_on_a_test_set_that_all_share():
     model = toy.model()
     entry = METHODS.entry("ifca")
     method = entry.make(entry.options(clusters=2), model, toy.solver(model))
-    (output,) = simulate(method, model, federation, Settings(2, 4, test_choice="test_loss"), [0], [{"lr": 0.2}])
+    (output,) = simulate(Assembled(method, model, federation, Settings(2, 4, test_choice="test_loss")), [0], [{"lr": 0.2}])
     x, y = (np.asarray(part) for part in plain.Clients(federation).test[1])
     for c in range(4):
         net = plain.Net(6, 4)

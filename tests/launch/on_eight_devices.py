@@ -8,6 +8,7 @@ import numpy as np
 
 from cfljax.config import read_spec
 from cfljax.devices import mesh
+from cfljax.devices.machine import devices_for, this_machine
 from cfljax.devices.placement import sharded
 from cfljax.engine import evaluate
 from cfljax.engine.simulate import simulate
@@ -39,12 +40,10 @@ def _options(name):
 
 
 def outputs(batch, shape):
-    mesh.ask(shape)
     assemble._device_federation.cache_clear()
-    parts = assemble.assemble(batch.first, batch.width)
+    parts = assemble.assemble(batch.first, batch.width, this_machine(shape))
     assert (parts.mesh is None) == (shape == (1, 1))
-    arguments = (parts.method, parts.model, parts.federation, parts.settings, batch.seeds, batch.hypers)
-    return simulate(*arguments, mesh=parts.mesh, chunk_rounds=2, shard=parts.shard)
+    return simulate(parts, batch.seeds, batch.hypers, chunk_rounds=2)
 
 
 def check(name, pool):
@@ -63,7 +62,7 @@ def check(name, pool):
 def check_pool():
     """A device has the samples of its own clients and of no others, all clients' together are those of the federation, and a test
     set that everybody shares is everywhere."""
-    grid = mesh.for_batch(2) if mesh.ask(mesh.Shape(2, 4)) is None else None
+    grid = devices_for(this_machine(mesh.Shape(2, 4)), mesh.Shape(2, 4))
     for test in ("own", "global"):
         data = {"name": "blobs", "samples": 4000, "features": 50, "partition": "quantity", "clients": 39, "test": test}
         run = read_spec({"name": "pool", "data": data, "method": ["fedavg"]}).runs()[0]

@@ -84,7 +84,7 @@ def test_clock():
 
 
 def test_a_worker_whose_watcher_was_killed_ends_and_blames_no_run():
-    program = "import time\nfrom cfljax.launch.workers import Told\ntold = Told(0)\n"
+    program = "import time\nfrom cfljax.launch.workers import RelayedProgress\ntold = RelayedProgress(0)\n"
     program += "while True:\n    told.update(1, 0.5)\n    time.sleep(0.01)"
     worker = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert worker.stdout.readline() == '["update", 1, 0.5]\n'

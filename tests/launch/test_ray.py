@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from cfljax.config import read_spec
-from cfljax.devices import mesh
+from cfljax.devices.machine import Speed
 from cfljax.errors import SpecError
 from cfljax.launch import ray_task
 from cfljax.launch.ray_cluster import RayOptions, _Writer, carry_out_by_ray
 from cfljax.launch.sweep import Options
-from cfljax.local import speed
 from cfljax.store import Store
 
 SPEC = """
@@ -63,20 +62,17 @@ def test_wrong_options_of_a_launcher_are_one_line(spec, flags, words):
 
 
 def test_a_task_goes_by_what_the_sweep_has_settled(tmp_path):
-    settled = speed.Speed(1.0, 2.0, 3.0, 4.0)
-    words = {"folder": str(tmp_path), "plugins": [], "devices": 1, "threads": 64, "cache": False, "speed": list(settled)}
-    before, where = speed.known(), Path.cwd()
+    settled = Speed(1.0, 2.0, 3.0, 4.0)
+    order = {"folder": str(tmp_path), "plugins": [], "devices": 1, "threads": 64, "cache": False, "speed": list(settled)}
+    where = Path.cwd()
     try:
-        ray_task._prepare(words | {"mesh": [1, 1]})
-        assert speed.known() == settled and mesh.asked() == (1, 1)
+        machine = ray_task._prepare(order | {"mesh": [1, 1]})
+        assert machine.speed == settled and machine.mesh == (1, 1)
         with pytest.raises(SpecError, match="--mesh runs=1,clients=64: needs 64 devices"):
-            ray_task._prepare(words | {"mesh": [1, 64]})
-        ray_task._prepare(words | {"mesh": None})
-        assert mesh.asked() is None
+            ray_task._prepare(order | {"mesh": [1, 64]})
+        assert ray_task._prepare(order | {"mesh": None}).mesh is None
     finally:
         os.chdir(where)
-        speed.use(before)
-        mesh.ask(None)
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ import pytest
 
 from cfljax.config import read_spec
 from cfljax.devices import distributed
+from cfljax.devices.machine import this_machine
 from cfljax.errors import DataError, SpecError
 from cfljax.launch import lockstep, ray_task, workers
 from cfljax.launch.plan_file import OTHERS, mark
@@ -47,7 +48,11 @@ def test_a_follower_and_a_task_with_other_data_say_so(table, tmp_path, monkeypat
     assert ray_task._batch(words).first.id == runs[0].id
     write(tmp_path / "mine.npz", seed=1)
     monkeypatch.setattr(distributed, "gather", lambda word: [first, word])
-    for says in (lambda: lockstep.agree_on_start(read_spec(table)), lambda: ray_task._batch(words | {"sets": ["name=again"]})):
+    machine = this_machine()
+    for says in (
+        lambda: lockstep.agree_on_start(read_spec(table), machine),
+        lambda: ray_task._batch(words | {"sets": ["name=again"]}),
+    ):
         with pytest.raises(SpecError) as error:
             says()
         assert OTHERS in str(error.value) and "\n" not in str(error.value)

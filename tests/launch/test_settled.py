@@ -5,6 +5,7 @@ import pytest
 
 from cfljax.config import read_spec
 from cfljax.devices import cores
+from cfljax.devices.machine import this_machine
 from cfljax.devices.mesh import AUTO, Shape
 from cfljax.errors import SpecError
 from cfljax.launch import plan_file, workers
@@ -65,13 +66,13 @@ def test_a_mesh_that_the_devices_do_not_fit_is_refused_before_anything_runs(tmp_
 def test_the_plan_has_the_threads_and_devices_of_the_process_that_made_it(folder):
     plan = Store(folder).read_plan()
     assert (plan["threads"], plan["devices"], plan["mesh"]) == (cores.threads(), jax.local_device_count(), None)
-    assert plan_file.unlike(Store(folder)) == []
+    assert plan_file.unlike(Store(folder), this_machine()) == []
 
 
 def test_a_process_says_what_of_the_plan_it_cannot_keep_to(tmp_path):
     store = Store(tmp_path)
     store.write_plan({"devices": 63, "threads": 65})
-    first, second = plan_file.unlike(store)
+    first, second = plan_file.unlike(store, this_machine())
     assert f"{tmp_path} was begun with 63 devices" in first and f"{tmp_path} was begun with 65 threads" in second
     assert first.endswith("agrees with the rest to rounding, not to the last bit")
 
@@ -88,7 +89,11 @@ def test_a_process_says_what_of_the_plan_it_cannot_keep_to(tmp_path):
 def test_workers_that_the_folder_overrides_are_said(tmp_path, monkeypatch, capsys, laid_down, flag, said):
     store = Store(tmp_path)
     store.write_plan(laid_down)
-    for name, value in {"cores": lambda: [0, 1, 2, 3], "carry_out": lambda *_: None, "lay_down": lambda *_, **__: []}.items():
+    for name, value in {
+        "cores": lambda: [0, 1, 2, 3],
+        "carry_out": lambda *_: None,
+        "lay_down": lambda *_, **__: ([], None),
+    }.items():
         monkeypatch.setattr(workers, name, value)
     carry_out_by_processes(read_spec(SMALL), store, Options(quiet=True), flag, [])
     err = capsys.readouterr().err

@@ -8,12 +8,13 @@ import pytest
 import cfljax
 from cfljax.config import read_spec
 from cfljax.devices import cores
-from cfljax.engine import simulate as simulation
+from cfljax.devices.machine import this_machine
+from cfljax.engine import compiled
 from cfljax.errors import DataError, SpecError, SpecWarning
 from cfljax.launch import batch as batch_module
 from cfljax.launch import plan_file
 from cfljax.launch import sweep as launcher
-from cfljax.launch.keeper import Keeper
+from cfljax.launch.checkpoints import StoredCheckpoints
 from cfljax.launch.progress import Progress
 from cfljax.launch.sweep import Options, carry_out
 from cfljax.store import DamagedWarning, Store
@@ -53,9 +54,9 @@ def same(a, b):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
-    before = simulation.compilations
+    before = compiled.compilations
     outcome = carry_out(spec(), Store(folder), QUIET)
-    return folder, outcome, simulation.compilations - before
+    return folder, outcome, compiled.compilations - before
 
 
 def test_every_run_is_done_and_numbers_and_seeds_compile_once(whole):
@@ -125,8 +126,8 @@ def test_a_batch_that_does_not_fit_is_halved_and_the_plan_says_so(tmp_path, monk
     real, widths = batch_module.simulate, []
 
     def small(*args, **more):
-        widths.append(len(args[4]))
-        if len(args[4]) > 2:
+        widths.append(len(args[1]))
+        if len(args[1]) > 2:
             raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 byte")
         return real(*args, **more)
 
@@ -142,7 +143,7 @@ def test_a_run_that_raises_is_no_reason_for_those_beside_it_to_fail(tmp_path, mo
     real = batch_module.simulate
 
     def broken(*args, **more):
-        if 3 in args[4]:
+        if 3 in args[1]:
             raise ValueError("seed 3")
         return real(*args, **more)
 
@@ -175,14 +176,14 @@ def test_failed_runs_are_computed_once_per_start_whoever_works_on_them(tmp_path,
     real, computed = batch_module.simulate, []
 
     def broken(*args, **more):
-        computed.extend(args[4])
+        computed.extend(args[1])
         raise ValueError("not today")
 
     monkeypatch.setattr(batch_module, "simulate", broken)
     assert carry_out(one, Store(tmp_path), QUIET).failed == 2 and computed == [0, 1]
-    todo = launcher.lay_down(one, Store(tmp_path), again)
+    todo, machine = launcher.lay_down(one, Store(tmp_path), again)
     for workers in (todo, todo[::-1]):  # two workers of one start, of which the second comes when the first is done
-        launcher.work(workers, Store(tmp_path), again, Progress(0, quiet=True))
+        launcher.work(workers, launcher.Worker(Store(tmp_path), again, Progress(0, quiet=True), machine))
     assert computed == [0, 1, 0, 1]
     monkeypatch.setattr(batch_module, "simulate", real)
     assert carry_out(one, Store(tmp_path), QUIET).computed == 0
@@ -191,7 +192,7 @@ def test_failed_runs_are_computed_once_per_start_whoever_works_on_them(tmp_path,
 
 def interrupted(folder, monkeypatch, one):
     """A sweep that ends after its first checkpoint."""
-    save = Keeper.save
+    save = StoredCheckpoints.save
 
     def last(self, make):
         save(self, make)
@@ -199,7 +200,7 @@ def interrupted(folder, monkeypatch, one):
 
     monkeypatch.setenv("CFLJAX_CHECKPOINT", "0")
     with monkeypatch.context() as patched:
-        patched.setattr(Keeper, "save", last)
+        patched.setattr(StoredCheckpoints, "save", last)
         with pytest.raises(KeyboardInterrupt):
             carry_out(one, Store(folder), QUIET)
 
@@ -314,7 +315,7 @@ def test_out_of_memory_of_a_single_run_is_its_failure(tmp_path, monkeypatch):
 
     monkeypatch.setattr(batch_module, "simulate", never)
     assert carry_out(spec("method=fedavg", "seeds=[0]"), Store(tmp_path), QUIET).failed == 1
-    assert plan_file.batch_limit(spec().runs()[0]) == 1
+    assert plan_file.batch_limit(spec().runs()[0], this_machine()) == 1
 
 
 def test_looking_between_two_evaluations_is_quiet(tmp_path, recwarn):

@@ -16,7 +16,7 @@ from cfljax.local import lanes
 from cfljax.local.rounds import Mixing, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.types import Jobs, Plan
-from tests import play, toy
+from tests import machines, play, toy
 
 UNEQUAL = {"name": "blobs", "samples": 30_000, "partition": "quantity", "alpha": 0.3, "clients": 2000}
 EQUAL = {"name": "blobs", "samples": 30_000, "partition": "iid", "clients": 500}
@@ -27,10 +27,10 @@ def run_of(plan=None, data=UNEQUAL, **train):
     return read_spec(spec | {"train": {"rounds": 1, **train} | ({} if plan is None else {"plan": plan})}).runs()[0]
 
 
-def choice(*given, in_turn=False, devices=1, **more):
+def choice(*given, machine=machines.gpu(), **more):  # noqa: B008
     run = run_of(*given, **more)
     federation = assemble.host_federation(run)
-    return execution.choose(run, assemble.model_of(run, federation), federation, in_turn, devices)
+    return execution.choose(run, assemble.model_of(run, federation), federation, machine)
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,11 @@ def test_the_best_width_is_about_as_good_as_any(participants, law):
 
 
 def test_an_accelerator_trains_unequal_clients_so_many_at_a_time_and_a_cpu_one():
-    assert choice(in_turn=True).plan.lanes == 1
+    assert choice(machine=machines.cpu()).plan.lanes == 1
     assert choice(data=EQUAL).plan.lanes == 0 and choice(participation=20).plan.lanes == 0
     found = choice()
     assert lanes.LEAST <= found.plan.lanes < 2000 and len(found.steps) == 2000
-    assert len(choice(devices=4).steps) == 500
+    assert len(choice(machine=machines.gpu(4)).steps) == 500
     assert choice({"stream": 500}).plan.lanes == 250 and choice({"stream": 1}).plan.lanes == 0
     assert choice(batch="full", steps=3).plan.lanes == choice(steps=3).plan.lanes == 0  # all have as many
 
@@ -115,7 +115,7 @@ def test_steps_are_those_that_clients_do():
         run = run_of(data=four, **train)
         federation = assemble.host_federation(run)
         federation = toy.replace(federation, train=toy.replace(federation.train, count=np.array([0, 1, 10, 11], np.int32)))
-        found = execution.choose(run, assemble.model_of(run, federation), federation, False)
+        found = execution.choose(run, assemble.model_of(run, federation), federation, machines.gpu())
         assert found.steps.tolist() == wanted
 
 
@@ -128,7 +128,7 @@ def test_a_device_trains_the_clients_whose_samples_it_has_the_largest_first_wher
 
 
 def test_lanes_can_be_forced():
-    assert choice({"lanes": 9}, in_turn=True).plan.lanes == choice({"lanes": 9}).plan.lanes == 9
+    assert choice({"lanes": 9}, machine=machines.cpu()).plan.lanes == choice({"lanes": 9}).plan.lanes == 9
     assert [choice({"side_by_side": value}).plan.lanes for value in (True, False)] == [0, 1]
     assert choice({"lanes": 1}).plan.sequential and not choice({"lanes": 2}).plan.sequential
     with pytest.raises(SpecError, match="leave out one"):
@@ -142,7 +142,7 @@ def test_the_plan_says_what_other_lanes_would_take():
     assert "clients 500 at a time side by side" in words
     assert f"2000 at a time {at_once.in_a_row} steps in a row, {at_once.computed / real:.3g} times those there are" in words
     assert f"1 at a time {real} steps in a row, 1 times those there are" in words
-    assert "in a row" not in execution.explain("run", choice(in_turn=True))
+    assert "in a row" not in execution.explain("run", choice(machine=machines.cpu()))
     assert "clients 2000 at a time" in execution.explain("run", choice({"lanes": 5000}))
 
 

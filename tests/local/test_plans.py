@@ -1,7 +1,6 @@
 """Execution plans change no result: Gram form, several devices, and what chooses between them."""
 
 import gc
-import json
 import subprocess
 import sys
 
@@ -11,7 +10,8 @@ import numpy as np
 import pytest
 
 from cfljax import data, keys, models
-from cfljax.local import gram, speed
+from cfljax.devices.machine import TYPICAL, Speed
+from cfljax.local import gram, predict
 from cfljax.local import products as inner_products
 from cfljax.local.rounds import Mixing, train_and_mix
 from cfljax.local.schedule import Work
@@ -160,54 +160,54 @@ def test_the_discrepancy_of_sketched_updates_is_near():
     assert np.abs(found[1][2] - found[0][2]).max() < 1e-6
 
 
-SPEED = speed.Speed(step=4e-6, small=2e-11, large=1e-11, value=2e-10)
+SPEED = Speed(step=4e-6, small=2e-11, large=1e-11, value=2e-10)
 
 
 def test_the_gram_form_is_taken_where_it_pays():
-    wide, narrow = speed.Layer(784, 128), speed.Layer(6, 4)
+    wide, narrow = predict.Layer(784, 128), predict.Layer(6, 4)
     many, once = Work(20, None, 10), Work(1, None, None)
-    assert speed.gram_limit(SPEED, wide, many, 1000) >= 256
-    assert speed.gram_limit(SPEED, wide, many, 100_000) <= LADDER[-1]
-    assert speed.gram_limit(SPEED, wide, once, 1000) == 0  # one step on all data: its matrix costs more than the step
-    assert speed.gram_limit(SPEED, narrow, many, 1000) <= 64
-    assert speed.by_gram(SPEED, wide, many, 100, 128) < speed.by_steps(SPEED, wide, many, 100)
+    assert predict.gram_limit(SPEED, wide, many, 1000) >= 256
+    assert predict.gram_limit(SPEED, wide, many, 100_000) <= LADDER[-1]
+    assert predict.gram_limit(SPEED, wide, once, 1000) == 0  # one step on all data: its matrix costs more than the step
+    assert predict.gram_limit(SPEED, narrow, many, 1000) <= 64
+    assert predict.by_gram(SPEED, wide, many, 100, 128) < predict.by_steps(SPEED, wide, many, 100)
 
 
 def test_where_the_gram_form_always_pays_all_clients_fit_their_matrices():
-    free, many = speed.Speed(step=0.0, small=1.0, large=0.0, value=0.0), Work(20, None, 10)
-    assert [speed.gram_limit(free, speed.Layer(784, 128), many, n) for n in (40, 64, 100)] == [64, 64, 128]
+    free, many = Speed(step=0.0, small=1.0, large=0.0, value=0.0), Work(20, None, 10)
+    assert [predict.gram_limit(free, predict.Layer(784, 128), many, n) for n in (40, 64, 100)] == [64, 64, 128]
 
 
 def test_predictions_count_what_is_done():
-    layer, batches, whole = speed.Layer(100, 20), Work(3, None, 10), Work(None, 7, None)
-    only = {name: speed.Speed(**(dict.fromkeys(speed.Speed._fields, 0.0) | {name: 1.0})) for name in speed.Speed._fields}
-    stepwise = {name: tuple(speed.by_steps(one, layer, work, 45) for work in (batches, whole)) for name, one in only.items()}
+    layer, batches, whole = predict.Layer(100, 20), Work(3, None, 10), Work(None, 7, None)
+    only = {name: Speed(**(dict.fromkeys(Speed._fields, 0.0) | {name: 1.0})) for name in Speed._fields}
+    stepwise = {name: tuple(predict.by_steps(one, layer, work, 45) for work in (batches, whole)) for name, one in only.items()}
     assert stepwise["step"] == (15, 7) and stepwise["value"] == (15 * 10 * 100, 45 * 100)
     assert stepwise["small"] == (15 * 2 * 10 * 100 * 20, 0) and stepwise["large"] == (0, 7 * 2 * 45 * 100 * 20)
-    on_gram = {name: tuple(speed.by_gram(one, layer, work, 45, 64) for work in (batches, whole)) for name, one in only.items()}
+    on_gram = {name: tuple(predict.by_gram(one, layer, work, 45, 64) for work in (batches, whole)) for name, one in only.items()}
     once = 64 * 100 * (64 + 2 * layer.width)  # all products of samples, the first outputs, the way back
     assert on_gram["step"] == (15, 7) and on_gram["value"] == (64 * 100, 64 * 100)
     fetched = 64 * 100 + 15 * 10 * 64  # the rows of a step's samples, unless they are added up on the way
-    assert speed.by_gram(only["value"], layer, batches, 45, 64, made="side by side") == fetched
-    assert speed.by_gram(only["value"], speed.Layer(100, 21), batches, 45, 64) == fetched
-    assert speed.by_gram(only["value"], layer, batches, 1200, 2048) == 2048 * 100 + 3 * 1200 * 2048  # too large to be near
+    assert predict.by_gram(only["value"], layer, batches, 45, 64, making="side by side") == fetched
+    assert predict.by_gram(only["value"], predict.Layer(100, 21), batches, 45, 64) == fetched
+    assert predict.by_gram(only["value"], layer, batches, 1200, 2048) == 2048 * 100 + 3 * 1200 * 2048  # too large to be near
     assert on_gram["small"] == (15 * 10 * 64 * 20, 0) and on_gram["large"] == (once, once + 7 * 64 * 64 * layer.width)
-    larger = speed.by_gram(only["large"], layer, batches, 150, 256)  # block by block, up to the diagonal
+    larger = predict.by_gram(only["large"], layer, batches, 150, 256)  # block by block, up to the diagonal
     assert larger == 100 * (150 * (150 + 64) / 2 + 2 * 256 * layer.width)
     for made, products in (("side by side", 256 * 256), ("beforehand", 0)):
-        assert speed.by_gram(only["large"], layer, batches, 150, 256, made=made) == 100 * (products + 2 * 256 * layer.width)
+        assert predict.by_gram(only["large"], layer, batches, 150, 256, making=made) == 100 * (products + 2 * 256 * layer.width)
 
 
 def test_clients_are_dealt_by_what_their_way_of_training_costs(monkeypatch):
     monkeypatch.setattr("cfljax.local.solver.devices", lambda: 2)
     federation, model = toy.federation(), toy.model(7)
     jobs, counts = jobs_of(federation, model, False, False), np.asarray(federation.train.count)
-    solver, layer = toy.pulling_solver(model, gram=64, epochs=3), speed.layer_of(model)
+    solver, layer = toy.pulling_solver(model, gram=64, epochs=3), predict.layer_of(model)
     found, (size,) = np.asarray(solver.costs(federation, jobs)), gram_sizes(solver.plan, federation.train.longest, 5)
     assert found[2] == 0 and counts.min() < size < counts.max()  # the third is masked
     for c in {*range(federation.clients)} - {2, 3}:
-        there = (speed.TYPICAL, layer, solver.work, int(counts[c]))
-        expected = speed.by_gram(*there, size) if counts[c] <= size else speed.by_steps(*there)
+        there = (TYPICAL, layer, solver.work, int(counts[c]))
+        expected = predict.by_gram(*there, size) if counts[c] <= size else predict.by_steps(*there)
         assert np.isclose(found[c], expected, rtol=1e-5) == bool(counts[c])
     whole = counts > size
     whole[[2, 3]] = False
@@ -228,32 +228,9 @@ def test_nothing_is_kept_of_a_run_whose_plan_was_chosen():
         gc.collect()
         before = len(gc.get_objects())
         for _ in range(20):
-            assert speed.layer_of(model) == speed.Layer(6, 5)
+            assert predict.layer_of(model) == predict.Layer(6, 5)
     gc.collect()
     assert len(gc.get_objects()) < before + 20
-
-
-def test_the_machine_is_measured_once_and_the_measurement_kept(tmp_path, monkeypatch):
-    calls = []
-    monkeypatch.setattr(speed, "measure", lambda: calls.append(1) or SPEED)
-    file = tmp_path / "deep" / "speed.json"
-    speed.use(None)
-    try:
-        assert speed.known(file) == speed.known(file) == SPEED
-        speed.use(None)
-        assert speed.known(file) == SPEED
-        assert len(calls) == 1
-        file.write_text(json.dumps({"step": 1}))
-        speed.use(None)
-        assert speed.known(file) == SPEED
-        assert len(calls) == 2
-    finally:
-        speed.use(None)
-
-
-def test_a_measurement_is_plausible():
-    found = speed.measure()
-    assert all(0 < value < 1e-2 for value in found)
 
 
 DEVICES = """

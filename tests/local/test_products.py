@@ -11,10 +11,10 @@ from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.experiment import assemble, execution
 from cfljax.federation.gather import client_rows, samples
-from cfljax.local import products, speed
+from cfljax.local import products
 from cfljax.local.sizes import gram_sizes
 from cfljax.types import Jobs, Plan
-from tests import toy
+from tests import machines, toy
 
 BLOBS = {"name": "blobs", "samples": 600, "features": 6, "classes": 4, "partition": "quantity", "clients": 12, "normalise": "none"}
 TURNED = {"name": "digits", "partition": "rotated", "groups": 4, "clients": 8, "samples_per_client": 30}
@@ -65,10 +65,10 @@ def test_a_run_is_the_same_with_matrices_kept(train):
     for keep in (False, True):
         spec = {"data": BLOBS, "model": {"name": "mclr"}, "method": [{"name": "ifca", "clusters": 2}]}
         run = read_spec(spec | {"train": train | {"plan": {"gram": 64, "keep": keep}}}).runs()[0]
-        parts = assemble.assemble(run)
+        parts = assemble.assemble(run, 1, machines.cpu())
         assert (parts.federation.train.grams is not None) == keep
         hyper = {"lr": 0.1} | ({"momentum": 0.5} if "momentum" in train else {})
-        found.append(simulate(parts.method, parts.model, parts.federation, parts.settings, [0], [hyper])[0])
+        found.append(simulate(parts, [0], [hyper])[0])
     made, kept = found
     assert np.array_equal(made.labels, kept.labels) and np.allclose(made.models, kept.models, atol=1e-5)
     assert np.allclose(made.history["train_loss"], kept.history["train_loss"], rtol=1e-4, equal_nan=True)
@@ -114,14 +114,14 @@ def test_a_broken_client_breaks_no_neighbour(batch):
 
 
 def test_matrices_are_kept_where_that_pays():
-    def kept(plan, devices=1, in_turn=True, **train):
+    def kept(plan, machine=machines.cpu(), **train):  # noqa: B008
         run = run_of(plan, **train)
         federation = assemble.federation_of(run)
-        return execution.choose(run, assemble.model_of(run, federation), federation, in_turn, devices).kept
+        return execution.choose(run, assemble.model_of(run, federation), federation, machine).kept
 
     assert kept({}) == kept({}, rounds=600) > 0  # twelve clients, four a round: twice each
     assert kept({}, rounds=5) == 0 and kept({"keep": True}, rounds=5) > 0
-    assert kept({"keep": False}) == 0 and kept({"gram": 0}) == 0 and kept({}, in_turn=False) == 0
+    assert kept({"keep": False}) == 0 and kept({"gram": 0}) == 0 and kept({}, machine=machines.gpu()) == 0
     assert kept({"pool": "sharded"}) == 0
 
 
@@ -129,11 +129,11 @@ def test_matrices_that_memory_has_no_room_for_are_made_in_turn(monkeypatch):
     run = run_of({})
     federation = assemble.federation_of(run)
     model = assemble.model_of(run, federation)
-    bytes_ = execution.choose(run, model, federation, True, 3).kept
+    bytes_ = execution.choose(run, model, federation, machines.cpu(3)).kept
     monkeypatch.setattr(execution, "ROOM", 4 * bytes_ - 1)
-    assert execution.choose(run, model, federation, True, 2).kept == bytes_  # what is made, and two copies
-    assert execution.choose(run, model, federation, True, 3).kept == 0
-    assert execution.choose(run_of({"keep": True}), model, federation, True, 3).kept == bytes_
+    assert execution.choose(run, model, federation, machines.cpu(2)).kept == bytes_  # what is made, and two copies
+    assert execution.choose(run, model, federation, machines.cpu(3)).kept == 0
+    assert execution.choose(run_of({"keep": True}), model, federation, machines.cpu(3)).kept == bytes_
 
 
 def test_clients_are_alike_where_all_have_as_much_to_do():
@@ -141,17 +141,16 @@ def test_clients_are_alike_where_all_have_as_much_to_do():
         spec = {"data": {"name": "blobs", "samples": 404, "partition": partition, "clients": 8}, "model": model, "method": "fedavg"}
         run = read_spec(spec | {"train": {"rounds": 1, **train}}).runs()[0]
         federation = assemble.federation_of(run)
-        return execution.choose(run, assemble.model_of(run, federation), federation, True, 2).plan.alike
+        return execution.choose(run, assemble.model_of(run, federation), federation, machines.cpu(2)).plan.alike
 
     assert alike("iid") and alike("iid", optimizer="adam")
     assert not alike("quantity") and not alike("iid", stragglers=0.5)
 
 
-def test_the_plan_says_what_is_kept(monkeypatch):
-    monkeypatch.setattr(speed, "known", lambda *_: speed.TYPICAL)
+def test_the_plan_says_what_is_kept():
     run = run_of({})
     federation = assemble.federation_of(run)
-    choice = execution.choose(run, assemble.model_of(run, federation), federation, True)
+    choice = execution.choose(run, assemble.model_of(run, federation), federation, machines.cpu())
     words = execution.explain("a run", choice)
     assert f"Gram matrices made once, before the first round: {choice.kept / 1e6:.3g} MB" in words
     assert "made once" not in execution.explain("a run", choice._replace(kept=0))

@@ -7,8 +7,11 @@ import jax
 import numpy as np
 import pytest
 
-from cfljax.engine import simulate as simulation
+from cfljax import keys
+from cfljax.engine import compiled
+from cfljax.engine.assembled import Assembled
 from cfljax.engine.program import Settings, make_program
+from cfljax.engine.simulate import _setups
 from cfljax.methods import METHODS
 from cfljax.registry.options import traced
 from tests import play, toy
@@ -72,9 +75,9 @@ def test_state_types_are_constant_and_nothing_calls_the_host(name):
     config, model, method, *_ = play.prepared(name, **play.options(name))
     federation = jax.device_put(play.nine_clients())
     hyper = {k: np.float32(v) for k, v in ({"lr": 0.1} | traced(config)).items()}
-    key = simulation.keys.root(0)
-    setup = simulation._setups(method, federation, key[None], [hyper])
-    program = make_program(method, model, Settings(3, 5, evaluations=4))
+    key, settings = keys.root(0), Settings(3, 5, evaluations=4)
+    setup = _setups(Assembled(method, model, federation, settings), key[None], [hyper])
+    program = make_program(method, model, settings)
     stacked = jax.tree.map(lambda a: np.asarray(a)[None], hyper)
     carry = jax.eval_shape(program.start, key[None], stacked, setup, federation)
     bounds = np.array([0, 3, True], np.int32)
@@ -88,10 +91,10 @@ def test_state_types_are_constant_and_nothing_calls_the_host(name):
 @every_method
 def test_chunks_of_any_size_give_the_same_bits_and_compile_once(name):
     whole = three(name)
-    before = simulation.compilations
+    before = compiled.compilations
     for rounds in (1, 3, None):
         assert not any(map(unlike, whole, on_nine(name, RUNS, chunk_rounds=rounds)))
-    assert simulation.compilations == before
+    assert compiled.compilations == before
 
 
 @every_method

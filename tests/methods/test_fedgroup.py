@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cfljax import keys
+from cfljax.engine.assembled import Assembled
 from cfljax.engine.program import Settings
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
@@ -95,7 +96,7 @@ def test_whoever_is_scored_without_a_group_gets_the_learning_rate_of_the_round()
     seen = lambda state, federation, hyper: jnp.where(hyper["lr"] < 0.3, 1, 0) * jnp.ones(12, jnp.int32)  # noqa: E731
     pair = method._replace(models=lambda state: (jnp.stack([state.models[0], 0 * state.models[0]]), state.labels), score=seen)
     hyper = {"lr": 1.0, "lr_decay": 0.5}
-    (out,) = simulate(pair, model, federation(), Settings(3, 4, evaluations=4), [0], [hyper])
+    (out,) = simulate(Assembled(pair, model, federation(), Settings(3, 4, evaluations=4)), [0], [hyper])
     by_zeros = np.abs(out.history["loss"] - np.log(4)) < 1e-5
     assert by_zeros.tolist() == [False, False, True, True]
 

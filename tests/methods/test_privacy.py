@@ -51,7 +51,7 @@ def _accountant():
 def test_draws_are_those_of_the_rounds(data, train):
     run = run_of("fedavg", rounds=6, data=data, **train)
     federation = assemble.host_federation(run)
-    places = assemble.participants_of(run, federation)
+    places = run.train.places(int(federation.trains.sum()), federation.clients)
     told = [(d.clients, d.participants) for d in privacy.draws(run, privacy.crowd_of(federation), 6) for _ in range(d.rounds)]
     true = []
     for t in range(6):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cfljax.commands.sweep import _for_workers, _shard, parser
+from cfljax.commands.sweep import _for_workers, _part, parser
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.launch.sweep import Options, carry_out, lay_down
@@ -19,26 +19,26 @@ SPEC = {
 
 @pytest.mark.parametrize("limit", [1, 2, 4])
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 20])
-def test_shards_cover_every_unit_once(tmp_path, n, limit):
+def test_parts_cover_every_unit_once(tmp_path, n, limit):
     spec = read_spec(SPEC)
-    parts = [lay_down(spec, Store(tmp_path), Options(shard=(i, n)), limit) for i in range(n)]
+    parts = [lay_down(spec, Store(tmp_path), Options(part=(i, n)), limit).batches for i in range(n)]
     ids = [run.id for part in parts for batch in part for run in batch.runs]
     assert sorted(ids) == sorted(run.id for run in spec.runs()) and len(set(ids)) == 9
     if limit == 1 and n < 9:
         assert all(parts)
 
 
-def test_a_shard_computes_its_part_and_leaves_the_rest(tmp_path):
+def test_a_part_computes_its_part_and_leaves_the_rest(tmp_path):
     spec = read_spec(SPEC | {"method": "local", "seeds": "0:4"})
-    outcome = carry_out(spec, Store(tmp_path), Options(quiet=True, shard=(1, 2)))
+    outcome = carry_out(spec, Store(tmp_path), Options(quiet=True, part=(1, 2)))
     assert outcome.computed == outcome.done == 2
     assert {record["seed"] for record in Store(tmp_path).records().values()} == {2, 3}
 
 
 def test_the_flag_is_checked_and_handed_to_workers():
-    assert _shard("3/8") == (3, 8) and _shard(None) is None
+    assert _part("3/8") == (3, 8) and _part(None) is None
     for wrong in ("8/8", "1", "a/2", "-1/2", "1/0"):
         with pytest.raises(SpecError, match="--shard"):
-            _shard(wrong)
+            _part(wrong)
     words = _for_workers(parser().parse_args(["s.toml", "--shard", "1/2", "--plugin", "x.py"]), "r")
     assert words[words.index("--shard") : words.index("--shard") + 2] == ["--shard", "1/2"] and "x.py" in words

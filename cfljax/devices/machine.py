@@ -1,0 +1,202 @@
+"""What a process computes on: how many devices of which kind, their memory, and how fast they are. An execution plan is chosen from
+this value alone, so that plans can be made for a machine that is not present."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax.devices import cores
+from cfljax.devices.mesh import AUTO, CLIENTS, RUNS, Shape
+from cfljax.errors import SpecError
+from cfljax.files import cache_folder, written_whole
+
+REPEAT = 200
+"""Steps per timed loop."""
+UNKNOWN_MEMORY = 8 << 30
+"""Bytes that an accelerator is taken to have which does not say."""
+
+
+class Speed(NamedTuple):
+    """Seconds that a device takes for the parts of a training step."""
+
+    step: float
+    """Per training step, for everything but its matrix products (some fifteen small operations)."""
+    small: float
+    """Per multiplication and addition in the matrix products of a mini-batch."""
+    large: float
+    """Per multiplication and addition in the matrix products of some hundred samples."""
+    value: float
+    """Per number that is fetched for a mini-batch: a pixel gathered, made a float and normalised, or a number of a Gram matrix."""
+
+
+TYPICAL = Speed(3e-6, 1.5e-11, 9e-12, 2.3e-10)
+"""Roughly a core of a server. Clients are dealt to devices by this: a measurement would compile another program on each machine."""
+
+
+class Machine(NamedTuple):
+    """What a process computes on."""
+
+    backend: str
+    """JAX's name of the platform: "cpu", "gpu" or "tpu"."""
+    kind: str
+    """JAX's name of the device, such as "NVIDIA H100"."""
+    devices: int
+    """Devices of this process."""
+    memory: int
+    """Bytes of one device; on a CPU of the whole machine, whose devices share it."""
+    threads: int
+    """Threads that a CPU computes with."""
+    speed: Speed = TYPICAL
+    """As measured, or as an earlier process has measured it for a results folder."""
+    mesh: Shape | None = None
+    """The mesh that was asked for with `--mesh`; None: each run says how many devices it takes."""
+    processes: int = 1
+    """Processes that compute together; each has equally many devices."""
+
+    @property
+    def sequential(self) -> bool:
+        """Whether clients and runs are computed one after another: batched small products are slow on a CPU and fast elsewhere."""
+        return self.backend == "cpu"
+
+    @property
+    def copies(self) -> int:
+        """How many devices share one memory."""
+        return self.devices if self.sequential else 1
+
+    @property
+    def most_groups(self) -> int:
+        """How many runs a batch needs so that each group of devices of the mesh has one."""
+        return 1 if self.mesh is None else self.mesh.runs or self.devices * self.processes
+
+    def shape(self, width: int = 1, wanted: int | None = None) -> Shape:
+        """The groups of devices, and the devices of each, for a batch of `width` runs. Without a mesh there is one group of the
+        `wanted` devices, or of all devices of this process. SpecError where the machine has too few."""
+        if self.mesh is not None:
+            return self._fitted(self.mesh, width)
+        if wanted is not None and wanted > self.devices:
+            how = "; XLA_FLAGS=--xla_force_host_platform_device_count=N makes N of a CPU" if self.sequential else ""
+            raise SpecError(f"train.plan.devices = {wanted}: this process has {self.devices}{how}")
+        return Shape(1, wanted or self.devices)
+
+    def _fitted(self, mesh: Shape, width: int) -> Shape:
+        """The mesh with numbers in place of `auto`."""
+        total = self.devices * self.processes
+        if mesh == AUTO:
+            runs = max(n for n in range(1, self.devices + 1) if self.devices % n == 0 and n <= width)
+            return Shape(runs, total // runs)
+        if mesh.runs * mesh.clients > total:
+            raise SpecError(f"--mesh {mesh}: needs {mesh.runs * mesh.clients} devices, and there are {total}")
+        if self.processes > 1 and (mesh.runs * mesh.clients != total or self.devices % mesh.runs):
+            why = f"all {total} devices take part, and each process has {self.devices}; runs must divide {self.devices}"
+            raise SpecError(f"--mesh {mesh}: {why}")
+        return mesh
+
+
+def this_machine(mesh: Shape | None = None, speed: Speed = TYPICAL) -> Machine:
+    """The machine that this process runs on; starts JAX's backend. `speed`: see `measured`."""
+    device = jax.local_devices()[0]
+    on_cpu = device.platform == "cpu"
+    limit = (device.memory_stats() or {}).get("bytes_limit")
+    memory = limit or (os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if on_cpu else UNKNOWN_MEMORY)
+    return Machine(
+        backend=device.platform,
+        kind=device.device_kind,
+        devices=jax.local_device_count(),
+        memory=int(memory),
+        threads=cores.threads(),
+        speed=speed,
+        mesh=mesh,
+        processes=jax.process_count(),
+    )
+
+
+def devices_for(machine: Machine, shape: Shape) -> jax.sharding.Mesh | None:
+    """The devices of this process (with a mesh that was asked for: of all processes) in that shape; None: one device."""
+    if shape == (1, 1):
+        return None
+    if machine.mesh is None:
+        return jax.sharding.Mesh(np.array(jax.local_devices()[: shape.clients]), (CLIENTS,))
+    devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))[: shape.runs * shape.clients]
+    # Neighbours along `clients` are in different processes: so every process has devices of each group, and all of a result.
+    grid = np.array(devices).reshape(shape.clients, shape.runs).T
+    return jax.sharding.Mesh(grid, (RUNS, CLIENTS), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+
+
+def speed_file() -> Path:
+    """The file that keeps this machine's speed. Its name tells machines, versions, backends and numbers of threads apart."""
+    words = f"{platform.node()}-{jax.devices()[0].device_kind}-{len(cores.cores())}-{jax.__version__}"
+    return cache_folder() / ("speed-" + "".join(c if c.isalnum() else "-" for c in words).lower() + ".json")
+
+
+@functools.cache
+def measured(file: Path) -> Speed:
+    """The speed that an earlier process has kept in the file, else a measurement of about a second, which is kept there."""
+    return _read(file) or _keep_first(measure(), file)
+
+
+def measure() -> Speed:
+    """Time the parts of a training step on the device that JAX computes on, for about a second."""
+    x, w, a = jnp.ones((10, 784)), jnp.ones((784, 128)) / 784, jnp.ones((256, 256)) / 256
+    thin = jnp.ones((10, 10))
+    small, large = 2 * 10 * 784 * 128, 256**3
+    step = _seconds_per_call(_small_operations, thin)
+    both = _seconds_per_call(lambda v: v - 1e-3 * (x.T @ jnp.tanh(x @ v)), w)
+    big = _seconds_per_call(lambda v: a @ v, a)
+    pool, rows = jnp.ones((4096, 784), jnp.uint8), jnp.arange(10, dtype=jnp.int32) * 401
+    fetch = _seconds_per_call(lambda at: (at + jnp.sum((pool[at].astype(jnp.float32) - 0.1) * 0.3).astype(jnp.int32)) % 4096, rows)
+    return Speed(step, max(both - step / 3, both / 2) / small, big / large, fetch / (10 * 784))
+
+
+def _small_operations(v: jax.Array) -> jax.Array:
+    """About as many small operations as a step of logistic regression has."""
+    for _ in range(3):
+        row = jax.nn.softmax(v)
+        v = v - 0.1 * (row - row.T @ row)
+    return v
+
+
+def _seconds_per_call(f: Callable[[jax.Array], jax.Array], v: jax.Array) -> float:
+    """Seconds per call of f in a loop on the device; the best of five loops."""
+    with jax.default_matmul_precision("highest"):
+        loop = jax.jit(lambda v: jax.lax.fori_loop(0, REPEAT, lambda _, v: f(v), v))
+        jax.block_until_ready(loop(v))
+        best = float("inf")
+        for _ in range(5):
+            begin = time.perf_counter()
+            jax.block_until_ready(loop(v))
+            best = min(best, time.perf_counter() - begin)
+    return best / REPEAT
+
+
+def _read(file: Path) -> Speed | None:
+    """The speed in the file; None where there is no such file or it is damaged."""
+    try:
+        table = json.loads(file.read_text(encoding="utf-8"))
+        speed = Speed(*(float(table[name]) for name in Speed._fields))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return speed if all(0 < value < 1 for value in speed) else None
+
+
+def _keep_first(speed: Speed, file: Path) -> Speed:
+    """Write the measurement to the file and return it, or return that of a process that was faster, so that all go by the same."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        before = _read(file)
+        if before is None:
+            with written_whole(file) as part:  # of two at once either is as good
+                part.write_text(json.dumps(speed._asdict()), encoding="utf-8")
+    except OSError:
+        return speed  # a read-only home: measured again next time
+    return before or speed

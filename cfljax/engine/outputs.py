@@ -1,0 +1,74 @@
+"""HOST. What a run leaves behind, taken from the arrays of its batch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from cfljax.engine.assembled import Assembled
+from cfljax.engine.checkpoint import Rows
+from cfljax.engine.program import WORD, Carry
+from cfljax.types import Tree
+
+
+class Seconds(NamedTuple):
+    """What a batch, or a run as its even share of one, has taken."""
+
+    setup: float
+    compile: float
+    train: float
+    eval: float
+
+
+class Output(NamedTuple):
+    """What a run leaves behind: arrays named as in the results folder, and timings."""
+
+    history: dict[str, np.ndarray]
+    """f32[T'] per quantity; f32[T', K] for "accuracy_clusters"."""
+    labels: np.ndarray
+    """i32[T', C], or i32[1, C] where only the last are kept."""
+    client_accuracy: np.ndarray
+    """f32[C]."""
+    models: np.ndarray
+    """f32[K, d] at the end."""
+    diag: dict[str, np.ndarray]
+    """The method's own diagnostics: [T', …] each, and what it keeps once, after the last round."""
+    diverged_at: int
+    """The round after which the run had diverged; −1: it has not."""
+    seconds_setup: float
+    seconds_compile: float
+    seconds_train: float
+    seconds_eval: float
+
+
+def outputs_of(parts: Assembled, carry: Carry, history: Rows, runs: int, seconds: Seconds) -> list[Output]:
+    """One Output per run of the batch. `history`: [R, T', …] of each quantity; the batch's seconds are shared out evenly."""
+    each = Seconds(*(s / runs for s in seconds))
+    return [_output(parts, carry, history, r, each) for r in range(runs)]
+
+
+def _output(parts: Assembled, carry: Carry, history: Rows, r: int, seconds: Seconds) -> Output:
+    """The Output of run r."""
+    of_run = lambda tree: jax.tree.map(lambda a: a[r], tree)  # noqa: E731
+    rows, state = of_run(history), of_run(carry.state)
+    models, labels = parts.method.models(state)
+    once: dict[str, Tree] = {} if parts.method.extras is None else parts.method.extras(state)
+    vectors_down, vectors_up, floats_down, floats_up = (rows.pop("traffic").astype(np.float64) @ np.array([WORD, 1.0])).T
+    quantities = {name: np.asarray(v) for name, v in rows.items() if name not in ("labels", "diag", "valid")}
+    d, vector_up = parts.model.size, parts.settings.vector_up
+    quantities["bytes_down"] = 4 * (vectors_down * d + floats_down)
+    quantities["bytes_up"] = vectors_up * (4 * d if vector_up is None else vector_up) + 4 * floats_up
+    return Output(
+        history=quantities,
+        labels=np.asarray(rows["labels"]) if "labels" in rows else np.asarray(labels)[None],
+        client_accuracy=np.asarray(carry.client_accuracy[r]),
+        models=np.asarray(models),
+        diag=rows["diag"] | {name: np.asarray(v) for name, v in once.items()},
+        diverged_at=int(carry.diverged_at[r]),
+        seconds_setup=seconds.setup,
+        seconds_compile=seconds.compile,
+        seconds_train=seconds.train,
+        seconds_eval=seconds.eval,
+    )

@@ -1,0 +1,147 @@
+"""Checkpoints of batches in the results folder, in the same sealed, atomic files as all its contents. (Orbax would bring a second
+format, another layout of folders, and threads, for a handful of arrays.)"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from cfljax.engine.checkpoint import Checkpoint, Rows, Spent
+from cfljax.errors import SpecError
+from cfljax.registry.options import Table, Value
+from cfljax.store import provenance
+from cfljax.store.atomic import host
+
+EVERY = 15.0
+"""Seconds between checkpoints, unless $CFLJAX_CHECKPOINT says otherwise; shorter batches need none."""
+
+FORMAT = 2
+"""The format of a checkpoint's files: nothing goes on from a checkpoint of another format."""
+Saved = tuple[dict[str, np.ndarray], Table]
+"""A checkpoint as a store takes it: (arrays, what else it says, as JSON can hold it)."""
+
+
+class Checkpoints(Protocol):
+    """The checkpoints of one batch, as the process sees them that computes it."""
+
+    def save(self, make: Callable[[], Checkpoint]) -> None:
+        """Keep the checkpoint that `make` gives, unless the last one is fresh."""
+
+    def load(self) -> Checkpoint | None:
+        """The last checkpoint that the same versions have written; None where there is none."""
+
+    def refuse(self, why: str) -> None:
+        """Say that the batch cannot go on from its checkpoint."""
+
+
+class CheckpointStore(Protocol):
+    """What checkpoints are kept in: a results folder (`cfljax.store.Store`), or the way to one on another machine."""
+
+    def save_checkpoint(self, name: str, arrays: dict[str, np.ndarray], meta: Table) -> None:
+        """Keep a batch's checkpoint in place of its last one."""
+
+    def load_checkpoint(self, name: str) -> Saved | None:
+        """A batch's last checkpoint; None where there is none."""
+
+    def warn(self, message: str) -> None:
+        """Show a warning to the user."""
+
+    def log(self, event: Table) -> None:
+        """Add a line to the folder's log."""
+
+
+def seconds_between() -> float:
+    """$CFLJAX_CHECKPOINT, else EVERY."""
+    written = os.environ.get("CFLJAX_CHECKPOINT", "")
+    try:
+        seconds = float(written or EVERY)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < math.inf:
+        raise SpecError(f'CFLJAX_CHECKPOINT = "{written}": must be a number of seconds, 0 for a checkpoint at every chance')
+    return seconds
+
+
+class StoredCheckpoints:
+    """The checkpoints of one batch in a store. The folder's log says which process began the batch, on which machine and when, and
+    when the batch was done."""
+
+    def __init__(self, store: CheckpointStore, batch: str, every: float | None = None):
+        self.store, self.batch = store, batch
+        self.every = seconds_between() if every is None else every
+        self.last = time.monotonic()
+
+    def save(self, make: Callable[[], Checkpoint]) -> None:
+        """As in Checkpoints."""
+        if time.monotonic() - self.last >= self.every:
+            self.store.save_checkpoint(self.batch, *to_arrays(make()))
+            self.last = time.monotonic()
+
+    def load(self) -> Checkpoint | None:
+        """As in Checkpoints."""
+        saved = self.store.load_checkpoint(self.batch)
+        written = None if saved is None else saved[1].get("versions")
+        if saved is not None and written != _versions():
+            self.refuse(f"it was written by {_differences(written)}")
+            saved = None
+        checkpoint = None if saved is None else from_arrays(*saved)
+        log_batch(self.store, "begin", self.batch, {"from": 0 if checkpoint is None else checkpoint.done})
+        return checkpoint
+
+    def refuse(self, why: str) -> None:
+        """As in Checkpoints."""
+        self.store.warn(f"checkpoint {self.batch} is of no use: {why}; its runs start again from round 0")
+
+
+def log_batch(store: CheckpointStore, event: str, batch: str, more: Table | None = None) -> None:
+    """Say in the folder's log what has happened to a batch ("begin", "done"), in which process, and when."""
+    store.log({"event": event, "batch": batch, **(more or {}), "pid": os.getpid(), "host": host(), "time": time.time()})
+
+
+def _versions() -> Table:
+    """What must be equal for a checkpoint to be used."""
+    facts = provenance()
+    return {"format": FORMAT, "versions": facts["versions"], "device": facts["device"]}
+
+
+def _differences(written: Value) -> str:
+    """The versions in a checkpoint that are not today's, in words."""
+    now, then = _one_table(_versions()), _one_table(written)
+    differ = [f"{name} {then.get(name, '?')} (now {now[name]})" for name in now if now[name] != then.get(name)]
+    return ", ".join(differ) or "another version"
+
+
+def _one_table(written: Value) -> Table:
+    if not isinstance(written, dict) or not isinstance(written.get("versions"), dict):
+        return {}
+    return {**written["versions"], "device": written.get("device"), "checkpoint format": written.get("format", 1)}
+
+
+def to_arrays(checkpoint: Checkpoint) -> Saved:
+    """The checkpoint as a store takes it."""
+    arrays = {f"carry/{i}": np.asarray(leaf) for i, leaf in enumerate(checkpoint.carry.values())}
+    arrays |= {f"rows/{name}": values for name, values in _flat(checkpoint.rows)}
+    meta: Table = {"done": checkpoint.done, "carry": list(checkpoint.carry), "spent": checkpoint.spent, "versions": _versions()}
+    return arrays, meta
+
+
+def from_arrays(arrays: dict[str, np.ndarray], meta: Table) -> Checkpoint:
+    """The checkpoint that `to_arrays` has taken apart."""
+    rows: Rows = {"diag": {}}
+    for name, values in arrays.items():
+        if name.startswith("rows/diag/"):
+            rows["diag"][name.removeprefix("rows/diag/")] = values
+        elif name.startswith("rows/"):
+            rows[name.removeprefix("rows/")] = values
+    carry = {name: arrays[f"carry/{i}"] for i, name in enumerate(meta["carry"])}
+    return Checkpoint(int(meta["done"]), carry, rows, Spent(*meta["spent"]))
+
+
+def _flat(rows: Rows) -> list[tuple[str, np.ndarray]]:
+    plain = [(name, values) for name, values in rows.items() if name != "diag"]
+    return plain + [(f"diag/{name}", values) for name, values in rows["diag"].items()]

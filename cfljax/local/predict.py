@@ -1,0 +1,112 @@
+"""How long each way of training a client takes on a machine, predicted from the machine's measured speed."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.devices.machine import TYPICAL, Speed
+from cfljax.local.gram import FEW, first_layer, inner
+from cfljax.local.products import BLOCK, WHOLE
+from cfljax.local.schedule import Work
+from cfljax.local.sizes import LADDER
+from cfljax.types import Model, Tree
+
+MARGIN = 1.1
+"""The Gram form is taken where it is predicted to be faster by this factor."""
+NARROW = 32
+"""Products with fewer columns take about the time of this many."""
+CACHE = 1 << 23
+"""Bytes of a matrix that fits into a core's cache, about."""
+
+
+Numbers = Any
+"""A number for one client, or an array i32[S], f32[S] with one for each of several: numpy's, JAX's or a traced one."""
+
+
+class Layer(NamedTuple):
+    """The first dense layer of a model."""
+
+    inputs: int
+    outputs: int
+
+    @property
+    def width(self) -> int:
+        """Outputs that its products take the time of: narrow ones are done no faster."""
+        return max(self.outputs, NARROW)
+
+
+Making = Literal["beforehand", "in turn", "side by side"]
+"""How Gram matrices are made: before the first round, or during it, client by client, or several at once."""
+
+
+def making_of(sequential: bool, kept: bool) -> Making:
+    """How a plan makes Gram matrices. `sequential`: clients one after another; `kept`: the matrices are made once."""
+    return "beforehand" if kept else "in turn" if sequential else "side by side"
+
+
+def layer_of(model: Model) -> Layer | None:
+    """The first layer where training it on a Gram matrix is exact; else None."""
+    first = first_layer(model)
+    if first is None:
+        return None
+    unravel = lambda flat: model.unravel(flat)  # noqa: E731 (a function of its own: JAX keeps its shapes as long as the function lives)
+    leaf: Tree = jax.eval_shape(unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
+    return Layer(*inner(leaf, first.kernel).shape)
+
+
+def expected(layer: Layer, work: Work, samples: jax.Array, steps: jax.Array, sizes: tuple[int, ...], making: Making) -> jax.Array:
+    """f32[S]: seconds on a typical core that each client's steps take, on the Gram matrix for its size or step by step."""
+    seconds = by_steps(TYPICAL, layer, work, samples, steps)
+    for size in reversed(sizes):
+        seconds = jnp.where(samples <= size, by_gram(TYPICAL, layer, work, samples, size, steps, making), seconds)
+    return jnp.where(steps > 0, seconds, 0.0)
+
+
+def by_steps(speed: Speed, layer: Layer, work: Work, samples: Numbers, steps: Numbers | None = None) -> Numbers:
+    """Predicted seconds to train the layer of a client step by step. `samples` and `steps`: a number, or an array with one for each
+    of several clients, as the result then is; without `steps`, all that the work asks for."""
+    steps = steps_of(work, samples) if steps is None else steps
+    if work.batch is None:
+        fetched, each = samples * layer.inputs, speed.large
+    else:
+        fetched, each = steps * work.batch * layer.inputs, speed.small
+    products = 2 * (work.batch or samples) * layer.inputs * layer.outputs * each  # a narrow kernel is turned (local/turned.py)
+    return fetched * speed.value + steps * (speed.step + products)
+
+
+def by_gram(
+    speed: Speed, layer: Layer, work: Work, samples: Numbers, size: int, steps: Numbers | None = None, making: Making = "in turn"
+) -> Numbers:
+    """Predicted seconds to train the layer of a client on a Gram matrix of `size` rows; the rest as for `by_steps`."""
+    steps = steps_of(work, samples) if steps is None else steps
+    pairs = samples * (samples + BLOCK) / 2 if making == "in turn" and size > WHOLE else size * size * (making != "beforehand")
+    once = layer.inputs * ((pairs + 2 * size * layer.width) * speed.large + size * speed.value)
+    if work.batch is None:
+        return once + steps * (speed.step + size * size * layer.width * speed.large)
+    few = making != "side by side" and max(work.batch, layer.outputs) <= FEW
+    near = few and 4 * size * size <= CACHE  # its rows need not be fetched
+    each = layer.outputs * speed.small + (0 if near else speed.value)
+    return once + steps * (speed.step + work.batch * size * each)
+
+
+def gram_limit(speed: Speed, layer: Layer, work: Work, longest: int, making: Making = "in turn") -> int:
+    """The number of samples up to which clients are trained on their Gram matrix. A client is taken to have three quarters of the
+    samples that its matrix has room for."""
+    limit = 0
+    for size in (*(rung for rung in LADDER if rung < longest), min(longest, LADDER[-1])):
+        samples = max(1, size * 3 // 4)
+        if by_gram(speed, layer, work, samples, size, making=making) * MARGIN > by_steps(speed, layer, work, samples):
+            break
+        limit = size
+    return limit if limit < longest else max(limit, next((rung for rung in LADDER if rung >= longest), longest))
+
+
+def steps_of(work: Work, samples: Numbers) -> Numbers:
+    """The steps of a client that is no straggler, from the number of its samples: a number, or an array for several clients."""
+    if work.steps is not None:
+        return int(work.steps)
+    assert work.epochs is not None
+    return work.epochs * (1 if work.batch is None else -(-samples // work.batch))

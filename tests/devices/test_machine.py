@@ -1,0 +1,100 @@
+"""A machine is a value: it is measured once, plans follow from it, and it need not be present."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cfljax.config import read_spec
+from cfljax.devices import machine as module
+from cfljax.devices.machine import Speed, measure, measured, this_machine
+from cfljax.devices.mesh import AUTO, Shape
+from cfljax.errors import SpecError
+from cfljax.experiment import assemble, execution
+from cfljax.launch.plan_file import batch_limit
+from tests import machines
+
+SPEED = Speed(step=4e-6, small=2e-11, large=1e-11, value=2e-10)
+DATA = {"name": "blobs", "samples": 30_000, "partition": "quantity", "alpha": 0.3, "clients": 2000}
+SPEC = {"data": DATA, "model": "mclr", "method": "ifca", "train": {"rounds": 2}}
+
+
+@pytest.fixture(scope="module")
+def run():
+    return read_spec(SPEC).runs()[0]
+
+
+def choice(run, machine):
+    federation = assemble.host_federation(run)
+    return execution.choose(run, assemble.model_of(run, federation), federation, machine)
+
+
+@pytest.mark.parametrize("machine", [machines.gpu(), machines.tpu()], ids=["gpu", "tpu"])
+def test_an_absent_accelerator_gets_a_plan_with_clients_side_by_side(run, machine):
+    plan = choice(run, machine).plan
+    assert not plan.sequential and (plan.lanes == 0 or plan.lanes >= 128)
+    assert choice(run, machines.cpu()).plan.sequential
+    parts = assemble.assemble(run, 4, machine._replace(devices=1))
+    assert parts.plan.lanes == choice(run, machine._replace(devices=1)).plan.lanes and not parts.settings.sequential
+
+
+def test_an_absent_machines_devices_share_a_round(run):
+    one, eight = (choice(run, machines.gpu(devices)) for devices in (1, 8))
+    assert eight.devices == 8 and len(one.steps) == 8 * len(eight.steps)
+
+
+def test_the_limit_of_a_batch_follows_the_memory(run):
+    megabyte = 1 << 20
+    limits = [batch_limit(run, machines.gpu(memory=n * megabyte)) for n in (1, 100, 200, 80 * 1024)]
+    assert limits[0] == 1 < limits[1] < limits[2] < limits[3] <= 256
+    assert abs(limits[2] / limits[1] - 2) < 0.2
+    assert batch_limit(run, machines.tpu(memory=100 * megabyte)) == limits[1]
+    assert batch_limit(run, machines.cpu(memory=1)) == 1
+    assert batch_limit(run, machines.cpu(8, mesh=Shape(4, 2))) == 4
+    assert batch_limit(run, machines.gpu(8, mesh=Shape(4, 2), memory=100 * megabyte)) == 4 * limits[1]
+
+
+def test_the_gram_form_follows_the_speed():
+    many_steps = read_spec(SPEC | {"train": {"rounds": 2, "epochs": 50}}).runs()[0]
+    assert choice(many_steps, machines.cpu(speed=SPEED._replace(value=1e-6))).plan.gram > 0
+    assert choice(many_steps, machines.cpu(speed=SPEED._replace(large=1e-3))).plan.gram == 0
+
+
+def test_a_mesh_is_fitted_to_the_devices():
+    assert machines.gpu(8, mesh=AUTO).shape(4) == (4, 2) and machines.gpu(8, mesh=AUTO).shape() == (1, 8)
+    assert machines.gpu(4, mesh=AUTO, processes=2).shape(4) == (4, 2)
+    assert machines.cpu(8).shape() == (1, 8) and machines.cpu(8).shape(wanted=2) == (1, 2)
+    with pytest.raises(SpecError, match="--mesh runs=1,clients=9: needs 9 devices, and there are 8"):
+        machines.gpu(8, mesh=Shape(1, 9)).shape()
+    with pytest.raises(SpecError, match="runs must divide 4"):
+        machines.gpu(4, mesh=Shape(8, 1), processes=2).shape()
+    with pytest.raises(SpecError, match="train.plan.devices = 9: this process has 8$"):
+        machines.gpu(8).shape(wanted=9)
+    assert machines.gpu(8, mesh=AUTO).most_groups == 8 and machines.gpu(8).most_groups == 1
+
+
+def test_this_machine_is_what_jax_computes_on():
+    import jax
+
+    machine = this_machine(Shape(1, 1), SPEED)
+    assert (machine.backend, machine.devices, machine.processes) == (jax.default_backend(), jax.local_device_count(), 1)
+    assert (machine.mesh, machine.speed) == (Shape(1, 1), SPEED)
+    assert machine.memory > 1 << 28 and machine.threads >= 1
+
+
+def test_the_machine_is_measured_once_and_the_measurement_kept(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(module, "measure", lambda: calls.append(1) or SPEED)
+    file = tmp_path / "deep" / "speed.json"
+    assert measured(file) == measured(file) == SPEED
+    measured.cache_clear()
+    assert measured(file) == SPEED
+    assert len(calls) == 1
+    file.write_text(json.dumps({"step": 1}))
+    measured.cache_clear()
+    assert measured(file) == SPEED
+    assert len(calls) == 2
+
+
+def test_a_measurement_is_plausible():
+    assert np.all([0 < value < 1e-2 for value in measure()])
