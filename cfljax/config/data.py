@@ -105,8 +105,7 @@ class Data:
         return drawn
 
     def flat(self, plain: Callable[[Options], Table] = plain) -> Table:
-        """One table, as in a spec. Options that source and partition both have, with different values, are in the tables
-        `source` and `parts` (see `sides`)."""
+        """One table, as in a spec. Options of both sides with different values are in its tables `source` and `parts`."""
         table = {key: value for key, value in plain(self).items() if key not in SIDES}
         if self.arrive is not None:
             table["arrive"] = self.arrive.written()
@@ -191,8 +190,7 @@ def _place(file: str) -> str:
 
 
 def sides(table: Table, where: str) -> Table:
-    """The `data` table with its tables `source` and `parts` as dotted keys: options for the source or the partition alone,
-    where both have one of that name."""
+    """The `data` table with its tables `source` and `parts` (options for one side alone) as dotted keys."""
     flat = {key: value for key, value in table.items() if key not in SIDES}
     for side in SIDES:
         inner = table.get(side, {})

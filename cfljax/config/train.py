@@ -16,8 +16,7 @@ _NEED_MORE = ("lbfgs", "polyak_sgd")  # their update needs losses that the local
 
 @dataclasses.dataclass(frozen=True)
 class Forced:
-    """The table `train.plan`: choices that the spec makes in place of the measured speed of the machine. They change results in the
-    last bits."""
+    """The table `train.plan`: choices in place of those by measured speed. They change results in the last bits."""
 
     gram: int | None = option(None, "clients of up to this many samples train on their Gram matrix (0: none)", low=0)
     keep: bool | None = option(None, "make the Gram matrices of all clients once, before the first round")
@@ -78,8 +77,8 @@ class Train:
 
     @cached_property
     def without_choice(self) -> Train:
-        """The options for data in which all clients train. How others choose a model has no effect then, and has the value that ids
-        of such runs have always been made of."""
+        """The options for data in which all clients train. `test_clients_choose` has no effect then, and is set to the
+        value that ids of such runs have always had."""
         return dataclasses.replace(self, test_clients_choose="test_loss")
 
     @property
@@ -141,8 +140,7 @@ class Train:
 
 
 def _check_robust(train: Train, where: str) -> None:
-    """Raise a SpecError for options that cannot be combined with a robust rule, which needs all updates at once and without
-    noise."""
+    """Raise a SpecError for options that a robust rule, which needs all updates at once and without noise, cannot have."""
     privacy, _, _, robust = train.transit
     if robust is None:
         return

@@ -61,7 +61,7 @@ _summed: dict[tuple[object, ...], Source] = {}
 
 def contents(name: str, options: Options, path: str | None = None, *, seed: int = 0) -> str:
     """A sum of what `load` would read now: of its files, or of the arrays that a user's program returns, which may read anything.
-    "" for what name, options and seed decide alone."""
+    It is "" for a data set that is decided by name, options and seed alone."""
     files = [(f"data.{key}", file) for key, file in files_of(options).items()]  # which may change as the others do
     if name not in SOURCES:
         return sum_of_files([*files, *find(name, path).files()])
@@ -82,7 +82,7 @@ def _sum_of_users(name: str, options: Options, path: str | None, seed: int) -> s
 
 @functools.lru_cache(maxsize=2)
 def loaded(name: str, options: Options, path: str | None, seed: int, wanted: str) -> Source:
-    """`load`, and a DataError where that is no longer what `contents` had found: nobody trains on what the id does not say."""
+    """What `load` returns; a DataError if its `contents` are not the `wanted` ones, which are part of the id."""
     source = _summed.pop((name, options, path, seed, wanted), None)
     if source is not None:
         return source

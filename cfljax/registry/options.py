@@ -30,7 +30,7 @@ class Options(Protocol):
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     def __hash__(self) -> int:
-        """Equal for equal options, as they are frozen."""
+        """Options are frozen and can be hashed."""
 
 
 def is_options(value: object) -> TypeGuard[Options]:
@@ -75,8 +75,7 @@ def _hints(cls: type) -> dict[str, Hint]:
 
 
 def check(cls: type[T], table: Table, where: str) -> T:
-    """`cls(**table)`, or a SpecError that names the key (`where` is the table's dotted name), the bad value and the
-    nearest valid one."""
+    """`cls(**table)`, or a SpecError that names the key (in the table `where`), the bad value and the nearest valid one."""
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key in table:
         if key not in fields:
