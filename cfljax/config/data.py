@@ -73,7 +73,7 @@ class DataOptions:
         "to [0, 1]; per pixel to mean 0 and deviation 1, of what clients train on or of all samples; or not",
         choices=("unit", "pixel", "pixel_all", "none"),
     )
-    arrive: dict | None = option(None, "newcomers: { clients = 20, round = 30 } or { rate = 0.1, from = 10, until = 50 }")  # type: ignore[type-arg]
+    arrive: Table | None = option(None, "newcomers: { clients = 20, round = 30 } or { rate = 0.1, from = 10, until = 50 }")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,7 +40,7 @@ class Train:
     lr_decay: float = option(1.0, "round t uses lr · lr_decay^t", above=0, high=1, traced=True)
     momentum: float = option(0.0, "momentum of SGD, reset at each local start", low=0, traced=True)
     weight_decay: float = option(0.0, "adds weight_decay · w to the gradient", low=0, traced=True)
-    optimizer: str | dict = option("sgd", 'a name of optax, or a table { name = "adam", b1 = 0.8 }')  # type: ignore[type-arg]
+    optimizer: str | Table = option("sgd", 'a name of optax, or a table { name = "adam", b1 = 0.8 }')
     eval_every: int = option(1, "rounds between evaluations", low=1, high=10**9)
     dropout: float = option(0.0, "chance that a participant drops out of a round", low=0, traced=True)
     stragglers: float = option(0.0, "chance that a participant does only part of its steps", low=0, high=1, traced=True)
@@ -55,11 +55,11 @@ class Train:
     precision: str = option("highest", "of matrix products on accelerators", choices=("highest", "high", "default"))
     metrics: tuple[str, ...] | None = option(None, "metrics of your own to record at each evaluation")
     discrepancy: str = option("after", "from the model after or at the start of the round", choices=("after", "start"))
-    privacy: str | dict | None = option(None, "clip updates and add noise: { clip = 1.0, noise = 0.8 }", later=True)  # type: ignore[type-arg]
-    compress: str | dict | None = option(None, 'send less: "sign", "int8", or { name = "topk", keep = 0.01 }', later=True)  # type: ignore[type-arg]
-    attack: str | dict | None = option(None, 'clients that send false updates: { name = "sign_flip", share = 0.2 }', later=True)  # type: ignore[type-arg]
-    robust: str | dict | None = option(None, 'in place of means: "median", "krum", or a table', later=True)  # type: ignore[type-arg]
-    plan: str | dict | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")  # type: ignore[type-arg]
+    privacy: str | Table | None = option(None, "clip updates and add noise: { clip = 1.0, noise = 0.8 }", later=True)
+    compress: str | Table | None = option(None, 'send less: "sign", "int8", or { name = "topk", keep = 0.01 }', later=True)
+    attack: str | Table | None = option(None, 'clients that send false updates: { name = "sign_flip", share = 0.2 }', later=True)
+    robust: str | Table | None = option(None, 'in place of means: "median", "krum", or a table', later=True)
+    plan: str | Table | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")
 
     def __post_init__(self) -> None:
         if self.epochs is None and self.steps is None:

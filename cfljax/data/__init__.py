@@ -42,8 +42,9 @@ def load(name: str, options: Any = None, path: str | None = None, *, seed: int =
         return find(name, path).read(options)
     make, rng = SOURCES.entry(name).make, np.random.default_rng([seed, zlib.crc32(name.encode())])
     where = _folders(name, path)
-    reads = takes_folders(make)
-    return _checked(name, cast(ReadSource, make)(options, rng, where) if reads else cast(DrawSource, make)(options, rng))
+    if takes_folders(make):
+        return _checked(name, cast(ReadSource, make)(options, rng, where=where))
+    return _checked(name, cast(DrawSource, make)(options, rng))
 
 
 def _folders(name: str, path: str | None) -> list[Path]:

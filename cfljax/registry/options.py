@@ -178,6 +178,8 @@ def show(value: Value) -> str:
 def _name(kind: Hint) -> str:
     if typing.get_origin(kind) is tuple:
         return f"a list of {_name(typing.get_args(kind)[0]).removeprefix('a ').removeprefix('an ')}s"
+    if typing.get_origin(kind) is dict:
+        return "a table"
     names = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "a table", type(None): "left out"}
     return names.get(kind, getattr(kind, "__name__", str(kind)))
 
