@@ -218,7 +218,7 @@ CHANGES: tuple[Change, ...] = (
         "the first classes; now on every other one",
     ),
 )
-"""In the order in which they were made."""
+"""All changes, the oldest first."""
 
 
 def changes_of(config: Config) -> tuple[str, ...]:
@@ -227,8 +227,7 @@ def changes_of(config: Config) -> tuple[str, ...]:
 
 
 def missing(config: Config, made_with: Collection[str]) -> list[Change]:
-    """The changes that concern a record of this configuration and came after it was computed. `made_with`: the `changes` that are
-    listed in the record."""
+    """The changes that concern a record of this configuration and are not in its list `changes` (`made_with`)."""
     return [change for change in CHANGES if change.name not in made_with and _concerned(change, config)]
 
 

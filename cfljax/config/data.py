@@ -73,7 +73,7 @@ class DataOptions:
         "to [0, 1]; per pixel to mean 0 and deviation 1, of what clients train on or of all samples; or not",
         choices=("unit", "pixel", "pixel_all", "none"),
     )
-    arrive: dict | None = option(None, "newcomers: { clients = 20, round = 30 } or { rate = 0.1, from = 10, until = 50 }")  # type: ignore[type-arg]
+    arrive: Table | None = option(None, "newcomers: { clients = 20, round = 30 } or { rate = 0.1, from = 10, until = 50 }")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,8 +105,7 @@ class Data:
         return drawn
 
     def flat(self, plain: Callable[[Options], Table] = plain) -> Table:
-        """One table, as in a spec. Options that source and partition both have, with different values, are in the tables
-        `source` and `parts` (see `sides`)."""
+        """One table, as in a spec. Options of both sides with different values are in its tables `source` and `parts`."""
         table = {key: value for key, value in plain(self).items() if key not in SIDES}
         if self.arrive is not None:
             table["arrive"] = self.arrive.written()
@@ -191,8 +190,7 @@ def _place(file: str) -> str:
 
 
 def sides(table: Table, where: str) -> Table:
-    """The `data` table with its tables `source` and `parts` as dotted keys: options for the source or the partition alone,
-    where both have one of that name."""
+    """The `data` table with its tables `source` and `parts` (options for one side alone) as dotted keys."""
     flat = {key: value for key, value in table.items() if key not in SIDES}
     for side in SIDES:
         inner = table.get(side, {})

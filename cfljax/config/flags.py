@@ -58,7 +58,7 @@ def _toml(text: str) -> tuple[bool, Value]:
 
 
 def split(text: str) -> list[str]:
-    """Cut at the commas that are in no bracket or quote."""
+    """The pieces of the text between commas that are not inside brackets or quotes."""
     parts, depth, quote, last = [], 0, "", 0
     for at, char in enumerate(text):
         if quote:

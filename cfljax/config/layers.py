@@ -39,8 +39,7 @@ def tidy(raw: Table) -> Table:
 
 
 def tables(value: Value, where: str, named: bool = True) -> list[Table]:
-    """A list of tables from one table or a list of them. Where tables have names, a name stands for a table with that name
-    alone."""
+    """A list of tables from one table or a list of them. Where tables have names, a name stands for a table with it alone."""
     items = value if isinstance(value, list) else [value]
     if not items:
         raise SpecError(f"{where} = []: an empty list leaves nothing to run")
@@ -113,8 +112,7 @@ def change_method(methods: list[Table], name: str, options: Table, where: str) -
 
 
 def each_name(table: Table) -> list[Table]:
-    """A method table for a list of names as one table per name; each remembers the list, as an option in it counts for
-    the methods that have it."""
+    """A method table for a list of names as one table per name. Each keeps the list; options count for methods that have them."""
     name = table["name"]
     if not isinstance(name, list):
         return [table]
@@ -126,7 +124,7 @@ def each_name(table: Table) -> list[Table]:
 
 
 def called(table: Table, name: str) -> bool:
-    """Whether the method table goes by that name or label."""
+    """Whether the method table has that name or label."""
     return name in (table["name"], table.get("label"))
 
 
@@ -162,7 +160,7 @@ def undotted(table: Table, where: str) -> Table:
 
 
 def need_table(value: Value, where: str) -> Table:
-    """The value, if it is a table."""
+    """The value; a SpecError if it is not a table."""
     if not isinstance(value, dict):
         raise SpecError(f"{where} = {show(value)}: must be a table")
     return value

@@ -51,16 +51,14 @@ def register_method(name: str, options: type = NoOptions) -> Callable[[M], M]:
 
 
 def register_model(name: str, options: type = NoOptions) -> Callable[[N], N]:
-    """Register `make(options, sample_shape, classes)`, which returns a flax.linen module, a class or factory of flax.nnx
-    modules, or a pair `(init, apply)`."""
+    """Register `make(options, sample_shape, classes)` -> a flax.linen module, a flax.nnx class or factory, or `(init, apply)`."""
     from cfljax.models import MODELS
 
     return _register(MODELS, name, options)
 
 
 def register_partition(name: str, options: type = NoOptions) -> Callable[[P], P]:
-    """Register `make(options, source, rng) -> Parts`: which client holds which rows of the data set (a
-    `cfljax.federation.common.Partition`)."""
+    """Register `make(options, source, rng) -> Parts` (a `cfljax.federation.common.Partition`): which client holds which rows."""
     from cfljax.federation import PARTITIONS
 
     return _register(PARTITIONS, name, options)

@@ -62,8 +62,7 @@ class Spec:
         return {"name": self.name, "units": list(dict.fromkeys(run.id for run in self._runs)), "labels": labels}
 
     def named(self) -> dict[str, Table]:
-        """Label and varying options of each run, by id. The record of a run that an earlier spec has computed may say other
-        ones."""
+        """Label and varying options of each run, by id. A record that an earlier spec has computed may say other ones."""
         return {run.id: {"label": run.label, "varies": dict(run.varies)} for run in self._runs}
 
 

@@ -33,11 +33,11 @@ class Run:
     """One method on one federation with one seed."""
 
     method: str
-    """Its name in the registry."""
+    """The name of the method in the registry."""
     label: str
-    """Its name in tables and figures; not part of the id."""
+    """The name of the run's row in tables and figures; not part of the id."""
     options: Options
-    """The method's Options instance."""
+    """The options of the method."""
     data: Data
     model: Chosen
     train: Train
@@ -81,8 +81,7 @@ class Run:
         return changes_of(self.resolved())
 
     def resolved(self) -> Table:
-        """Every option with its value, as plain nested tables; None is left out. `seeds`, `method` and `plugins` as a spec has
-        them."""
+        """Every option with its value, as nested tables without None. `seeds`, `method` and `plugins` are as in a spec."""
         plugins = sorted({origin.plugin for origin in self.origins if origin.plugin})
         return ({"plugins": plugins} if plugins else {}) | {
             "data": self._drawn.flat(),
@@ -116,7 +115,7 @@ class Run:
 
 def with_varies(runs: list[Run]) -> list[Run]:
     """The same runs, each with the options that differ between them. Options of a data set, a partition, a model or a
-    method are compared with those of the same name: the name itself tells the rest apart."""
+    method are compared with those of the same name: where names differ, the names show it."""
     values: dict[tuple[str, str], set[str]] = {}
     views: dict[int, list[tuple[tuple[str, str], Value]]] = {}
     apart = {f"{data.name}/{data.partition} {name}" for data in {id(r.data): r.data for r in runs}.values() for name in data.apart}

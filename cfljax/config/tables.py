@@ -32,7 +32,7 @@ class Known(NamedTuple):
     source_options: Callable[[str], type]
     """(name) -> the Options class of a data set, registered or not."""
     find: Callable[[str, str | None], object]
-    """(name, path): finds a data set's files without reading them, or raises."""
+    """(name, path) -> the reader of a data set's files; raises an error if there are none."""
     partitions: Registry[Partition]
     models: Registry[MakeModel]
     methods: Registry[Callable[..., Method]]
@@ -49,8 +49,7 @@ def known() -> Known:
 
 
 class Point:
-    """One choice of values for one table. It is checked as a whole when first used, so that combinations which a rule
-    excludes need not be valid."""
+    """One choice of values for one table. It is checked when first used, so combinations that rules exclude may be invalid."""
 
     def __init__(self, draft: Draft, values: Table):
         self.draft, self.values = draft, values
@@ -201,8 +200,8 @@ def train_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
 def method_draft(
     table: Table, where: str, has: Known, defaults: Table, search_seed: int, shared: frozenset[str] = frozenset()
 ) -> Draft:
-    """A `[[method]]` table whose name is settled; `shared` keys come from a table for several names and count where the
-    method has them."""
+    """A `[[method]]` table with one name; its `shared` keys come from a table for several names and options that it lacks are
+    ignored."""
     name = table["name"]
     cls = has.methods.entry(name, "method.name").options
     own = fields_of(cls)

@@ -1,5 +1,4 @@
-"""From a TOML file, a flag's text or a dict to plain tables: bounded in size and depth, with nothing in them that a spec cannot
-hold."""
+"""From a TOML file, a flag's text or a dict to plain tables of bounded size and depth, with only what a spec can hold."""
 
 from __future__ import annotations
 

@@ -16,8 +16,7 @@ _NEED_MORE = ("lbfgs", "polyak_sgd")  # their update needs losses that the local
 
 @dataclasses.dataclass(frozen=True)
 class Forced:
-    """The table `train.plan`: choices that the spec makes in place of the measured speed of the machine. They change results in the
-    last bits."""
+    """The table `train.plan`: choices in place of those by measured speed. They change results in the last bits."""
 
     gram: int | None = option(None, "clients of up to this many samples train on their Gram matrix (0: none)", low=0)
     keep: bool | None = option(None, "make the Gram matrices of all clients once, before the first round")
@@ -41,7 +40,7 @@ class Train:
     lr_decay: float = option(1.0, "round t uses lr · lr_decay^t", above=0, high=1, traced=True)
     momentum: float = option(0.0, "momentum of SGD, reset at each local start", low=0, traced=True)
     weight_decay: float = option(0.0, "adds weight_decay · w to the gradient", low=0, traced=True)
-    optimizer: str | dict = option("sgd", 'a name of optax, or a table { name = "adam", b1 = 0.8 }')  # type: ignore[type-arg]
+    optimizer: str | Table = option("sgd", 'a name of optax, or a table { name = "adam", b1 = 0.8 }')
     eval_every: int = option(1, "rounds between evaluations", low=1, high=10**9)
     dropout: float = option(0.0, "chance that a participant drops out of a round", low=0, traced=True)
     stragglers: float = option(0.0, "chance that a participant does only part of its steps", low=0, high=1, traced=True)
@@ -56,11 +55,11 @@ class Train:
     precision: str = option("highest", "of matrix products on accelerators", choices=("highest", "high", "default"))
     metrics: tuple[str, ...] | None = option(None, "metrics of your own to record at each evaluation")
     discrepancy: str = option("after", "from the model after or at the start of the round", choices=("after", "start"))
-    privacy: str | dict | None = option(None, "clip updates and add noise: { clip = 1.0, noise = 0.8 }", later=True)  # type: ignore[type-arg]
-    compress: str | dict | None = option(None, 'send less: "sign", "int8", or { name = "topk", keep = 0.01 }', later=True)  # type: ignore[type-arg]
-    attack: str | dict | None = option(None, 'clients that send false updates: { name = "sign_flip", share = 0.2 }', later=True)  # type: ignore[type-arg]
-    robust: str | dict | None = option(None, 'in place of means: "median", "krum", or a table', later=True)  # type: ignore[type-arg]
-    plan: str | dict | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")  # type: ignore[type-arg]
+    privacy: str | Table | None = option(None, "clip updates and add noise: { clip = 1.0, noise = 0.8 }", later=True)
+    compress: str | Table | None = option(None, 'send less: "sign", "int8", or { name = "topk", keep = 0.01 }', later=True)
+    attack: str | Table | None = option(None, 'clients that send false updates: { name = "sign_flip", share = 0.2 }', later=True)
+    robust: str | Table | None = option(None, 'in place of means: "median", "krum", or a table', later=True)
+    plan: str | Table | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")
 
     def __post_init__(self) -> None:
         if self.epochs is None and self.steps is None:
@@ -78,8 +77,8 @@ class Train:
 
     @cached_property
     def without_choice(self) -> Train:
-        """The options for data in which all clients train. How others choose a model has no effect then, and has the value that ids
-        of such runs have always been made of."""
+        """The options for data in which all clients train. `test_clients_choose` has no effect then, and is set to the
+        value that ids of such runs have always had."""
         return dataclasses.replace(self, test_clients_choose="test_loss")
 
     @property
@@ -141,8 +140,7 @@ class Train:
 
 
 def _check_robust(train: Train, where: str) -> None:
-    """Raise a SpecError for options that cannot be combined with a robust rule, which needs all updates at once and without
-    noise."""
+    """Raise a SpecError for options that a robust rule, which needs all updates at once and without noise, cannot have."""
     privacy, _, _, robust = train.transit
     if robust is None:
         return

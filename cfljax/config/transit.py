@@ -98,7 +98,7 @@ class Robust(Named):
 
 
 class Transit(NamedTuple):
-    """What happens to a run's updates in transit; None where nothing of the kind does."""
+    """The four tables of a run; None where the spec leaves one out."""
 
     privacy: Privacy | None
     compress: Compress | None
@@ -122,5 +122,5 @@ def read(value: Value, name: str) -> Any:
 
 
 def kept(share: float | None, d: int) -> int:
-    """How many of d numbers are sent if that share of them is: at least one."""
+    """How many of d numbers are kept if this share of them is sent: at least one."""
     return min(d, max(1, math.ceil((share or 0.0) * d - 1e-6)))

@@ -29,8 +29,7 @@ class Range(NamedTuple):
     integer: bool
 
     def draw(self, key: str, search_seed: int, sample: int) -> float | int:
-        """The value of the option `key` in that sample of the search. It depends on nothing else, so that another range in the spec
-        changes no draw."""
+        """The value of the option `key` in that sample of the search. Nothing else in the spec changes the draw."""
         share = np.random.default_rng([search_seed, zlib.crc32(key.encode()), sample]).random()
         high = self.high + 1 if self.integer else self.high
         if self.log:
@@ -188,7 +187,7 @@ def _random(low: float, high: float, log: bool, field: Field, shown: str, where:
 
 
 def _inner_axes(table: Table, where: str) -> list[Table]:
-    """The tables that an option's table stands for: one for each combination of the values in its lists."""
+    """The tables that an option's table with lists stands for: one for each combination of the lists' values."""
     found: list[Table] = [{}]
     for key, value in table.items():
         if value == []:

@@ -42,8 +42,9 @@ def load(name: str, options: Any = None, path: str | None = None, *, seed: int =
         return find(name, path).read(options)
     make, rng = SOURCES.entry(name).make, np.random.default_rng([seed, zlib.crc32(name.encode())])
     where = _folders(name, path)
-    reads = takes_folders(make)
-    return _checked(name, cast(ReadSource, make)(options, rng, where) if reads else cast(DrawSource, make)(options, rng))
+    if takes_folders(make):
+        return _checked(name, cast(ReadSource, make)(options, rng, where=where))
+    return _checked(name, cast(DrawSource, make)(options, rng))
 
 
 def _folders(name: str, path: str | None) -> list[Path]:
@@ -61,7 +62,7 @@ _summed: dict[tuple[object, ...], Source] = {}
 
 def contents(name: str, options: Options, path: str | None = None, *, seed: int = 0) -> str:
     """A sum of what `load` would read now: of its files, or of the arrays that a user's program returns, which may read anything.
-    "" for what name, options and seed decide alone."""
+    It is "" for a data set that is decided by name, options and seed alone."""
     files = [(f"data.{key}", file) for key, file in files_of(options).items()]  # which may change as the others do
     if name not in SOURCES:
         return sum_of_files([*files, *find(name, path).files()])
@@ -82,7 +83,7 @@ def _sum_of_users(name: str, options: Options, path: str | None, seed: int) -> s
 
 @functools.lru_cache(maxsize=2)
 def loaded(name: str, options: Options, path: str | None, seed: int, wanted: str) -> Source:
-    """`load`, and a DataError where that is no longer what `contents` had found: nobody trains on what the id does not say."""
+    """What `load` returns; a DataError if its `contents` are not the `wanted` ones, which are part of the id."""
     source = _summed.pop((name, options, path, seed, wanted), None)
     if source is not None:
         return source

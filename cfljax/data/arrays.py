@@ -11,6 +11,7 @@ from cfljax.types import Source
 
 MOST_CLASSES = 100_000
 """A label of this size or more is an error, as data sets have fewer classes."""
+_WHOSE = ("user", "population")
 _LAST = "images are [samples, height, width, channels], channels last"
 
 
@@ -45,11 +46,9 @@ def source(
 def source_of(name: str, where: str, named: Mapping[str, np.ndarray], classes: int | None = None) -> Source:
     """A checked Source of arrays by their names: x_train, y_train, x_test, y_test, and where they are given user_train, user_test,
     population_train, population_test (a number per sample) and table. `where` names the file in errors."""
-    people = {
-        what: (named[f"{what}_train"], named.get(f"{what}_test")) for what in ("user", "population") if f"{what}_train" in named
-    }
-    train, test = (named["x_train"], named["y_train"]), (named["x_test"], named["y_test"])
-    users, populations = people.get("user"), people.get("population")
+    train, test = ((named[f"x_{part}"], named[f"y_{part}"]) for part in ("train", "test"))
+    whose = {what: (named[f"{what}_train"], named.get(f"{what}_test")) for what in _WHOSE if f"{what}_train" in named}
+    users, populations = map(whose.get, _WHOSE)
     return source(name, where, train, test, classes=classes, users=users, populations=populations, table=named.get("table"))
 
 
@@ -119,7 +118,8 @@ def _people(
     users: tuple[np.ndarray, np.ndarray | None],
     populations: tuple[np.ndarray, np.ndarray | None] | None,
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """Users renumbered 0 … U − 1 in the order of their numbers, over train and test; populations per user."""
+    """(User of each training sample, of each test sample, population of each user), with users numbered 0 … U − 1 over both
+    parts."""
     flat_users = _per_sample(where, "user", sizes, users)
     _, ids = np.unique(flat_users, return_inverse=True)
     ids = ids.astype(np.int32)

@@ -17,8 +17,7 @@ _PATIENCE = 30.0
 
 
 def fetch(url: str, file: Path, check: Callable[[Path], None]) -> None:
-    """Download the file and give it its name once `check` has found nothing wrong with it. Until then, the part that has arrived is
-    FILE.part."""
+    """Download the file, which gets its name once `check` has found nothing wrong with it. Until then it is FILE.part."""
     part = file.with_name(f"{file.name}.part")
     locked = False
     try:

@@ -30,8 +30,7 @@ def folders(path: str | None) -> list[Path]:
 
 
 def prepared_folders(path: str | None) -> list[Path]:
-    """Where tensorflow-datasets may have prepared something: `path` alone, else the cache's `tfds`, tensorflow-datasets' own
-    folder, and $CFLJAX_DATA."""
+    """Folders of tensorflow-datasets: `path` alone, else the cache's `tfds`, $TFDS_DATA_DIR or its default, and $CFLJAX_DATA."""
     if path is not None:
         return folders(path)
     theirs = Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()

@@ -23,8 +23,7 @@ _OWNERS = "the {} samples have owners and the {} samples have none; give an owne
 
 
 def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, folder: str | None, replace: bool) -> Path:
-    """Import the file or folder `place` and return the folder of the imported data. Its name, in specs too, is `name` or else that
-    of `place`."""
+    """Import the file or folder `place`; the folder of the imported data. Its name is `name`, or else that of `place`."""
     where = Path(place).expanduser()
     if not where.exists():
         raise DataError(f"{place}: there is no such file or folder")
@@ -134,8 +133,7 @@ def assembled(name: str, where: str, train: Part, test: Part | None, share: floa
 
 
 def split(part: Part, share: float) -> tuple[Part, Part]:
-    """(Training part, test part): the test part is `share` of the samples of every owner, or without owners of every class, at most
-    all but one."""
+    """(Training part, test part): the latter is `share` of the samples of every owner (without owners: class), but not all."""
     by = part.y if part.user is None else part.user
     rng, test = np.random.default_rng(_SEED), np.zeros(len(part.y), bool)
     _, group = np.unique(by.astype(str), return_inverse=True)

@@ -52,8 +52,7 @@ def _parquet(where: Path, files: list[Path], wanted: Wanted) -> Columns:
 
 
 def read_datasets(folder: Path, wanted: Wanted) -> Tables:
-    """The tables (training, test) that `datasets.Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote, read without that
-    package."""
+    """The tables (training, test) that `save_to_disk` of Hugging Face's datasets wrote, read without that package."""
     if not (folder / "dataset_dict.json").is_file():
         return _saved(folder, wanted), None
     splits = _json(folder / "dataset_dict.json").get("splits")

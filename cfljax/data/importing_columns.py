@@ -1,5 +1,4 @@
-"""From the columns of a training table and of a test table to samples, labels and owners. Columns go by name, alike in both
-tables."""
+"""From the columns of a training and a test table to samples, labels and owners. Columns go by name, alike in both."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _INDEX = re.compile(r"Unnamed: \d+(\.\d+)*|__index_level_\d+__")
 """Names that pandas gives to columns without a name and to row numbers."""
 
 
-class Chosen(NamedTuple):
+class Roles(NamedTuple):
     """The columns of labels, owners and samples."""
 
     label: str
@@ -39,21 +38,21 @@ def parts_of(train: Columns, test: Columns | None, wanted: Wanted) -> tuple[Part
     for flag, columns in (("--drop", wanted.drop), ("--one-hot", wanted.one_hot), ("--x", wanted.x)):
         for column in columns:
             _known(train.where, column, known, flag)
-    chosen = _choose(train, wanted)
+    roles = _choose(train, wanted)
     if test is not None:
-        _check_test(train, test, chosen, wanted)
-    x = np.concatenate(_alike(train.where, [_feature(tables, c, c in wanted.one_hot) for c in chosen.x]), axis=-1)
+        _check_test(train, test, roles, wanted)
+    x = np.concatenate(_alike(train.where, [_feature(tables, c, c in wanted.one_hot) for c in roles.x]), axis=-1)
     if wanted.shape and (x.dtype != np.uint8 or x.ndim == 2):
         (x,) = shaped(train.where, [x], wanted.shape)
     cut, parts = train.rows, []
     for table, rows in zip(tables, (x[:cut], x[cut:]), strict=False):
-        y = _names(table, "label", chosen.label)
-        user = None if chosen.user is None else _names(table, "user", chosen.user)
-        parts.append(Part(rows, y, user, table.class_names.get(chosen.label)))
+        y = _names(table, "label", roles.label)
+        user = None if roles.user is None else _names(table, "user", roles.user)
+        parts.append(Part(rows, y, user, table.class_names.get(roles.label)))
     return parts[0], None if test is None else parts[1]
 
 
-def _choose(train: Columns, wanted: Wanted) -> Chosen:
+def _choose(train: Columns, wanted: Wanted) -> Roles:
     left = [c for c in train.names if c not in wanted.drop]
     label = _column(train, left, wanted.label, [*train.class_names, *LABELS], "--label")
     if label is None:
@@ -64,7 +63,7 @@ def _choose(train: Columns, wanted: Wanted) -> Chosen:
     features = [c for c in features if c not in (label, user, *wanted.drop)]
     if not features:
         raise DataError(f"{train.where}: no column is left for the samples beside {label} and {user}")
-    return Chosen(label, user, list(features))
+    return Roles(label, user, list(features))
 
 
 def _column(table: Columns, left: list[str], name: str | None, otherwise: list[str], flag: str) -> str | None:
@@ -91,24 +90,24 @@ def _is_index(table: Columns, name: str) -> bool:
     return True
 
 
-def _check_test(train: Columns, test: Columns, chosen: Chosen, wanted: Wanted) -> None:
+def _check_test(train: Columns, test: Columns, roles: Roles, wanted: Wanted) -> None:
     """A DataError unless the test table has the columns of the training table, in any order."""
-    for column in (chosen.label, *chosen.x):
+    for column in (roles.label, *roles.x):
         if column not in test.names:
             raise DataError(f"{test.where}: has no column {column}, which {train.where} has{suggest(column, test.names)}")
-    if chosen.user is not None and chosen.user not in test.names:
+    if roles.user is not None and roles.user not in test.names:
         raise DataError(
-            f"{test.where}: has no column {chosen.user}, so that its samples have no owner: add it, or --drop {chosen.user}, or "
+            f"{test.where}: has no column {roles.user}, so that its samples have no owner: add it, or --drop {roles.user}, or "
             "leave out the test table, so that a share of each owner's samples is used for testing"
         )
-    for column in [c for c in (chosen.label, chosen.user) if c is not None] + [c for c in wanted.one_hot if c in chosen.x]:
+    for column in [c for c in (roles.label, roles.user) if c is not None] + [c for c in wanted.one_hot if c in roles.x]:
         kinds = [_kind(table.column(column)) for table in (test, train)]
         if kinds[0] != kinds[1]:
             raise DataError(
                 f"{test.where}: column {column} holds {kinds[0]}, in {train.where} {kinds[1]}: write both in the same "
                 "form, so that one name does not become two"
             )
-    more = [c for c in test.names if c not in (chosen.label, chosen.user, *chosen.x, *wanted.drop) and not _INDEX.fullmatch(c)]
+    more = [c for c in test.names if c not in (roles.label, roles.user, *roles.x, *wanted.drop) and not _INDEX.fullmatch(c)]
     if more and not wanted.x:
         raise DataError(f"{test.where}: has a column {more[0]}, which {train.where} does not have: --drop {more[0]}")
 

@@ -17,13 +17,13 @@ from cfljax.registry.options import Table, Value
 from cfljax.types import Source
 
 
-class Part(NamedTuple):
+class UserSamples(NamedTuple):
     """The samples of `train/` or `test/`, user after user."""
 
     x: list[Value]
     y: list[Value]
     user: np.ndarray
-    """i32[n]."""
+    """i32[n]: the number of each sample's user."""
 
 
 def detect(name: str, folder: Path) -> Reader | None:
@@ -56,7 +56,7 @@ def read(name: str, folder: Path, options: FileOptions) -> Source:
     return arrays.source(name, str(folder), *pairs, classes=options.classes, users=(train.user, test.user))
 
 
-def parts(folder: Path) -> tuple[Part, Part]:
+def parts(folder: Path) -> tuple[UserSamples, UserSamples]:
     """Train and test; users are numbered in the order in which the files name them, train first."""
     number: dict[str, int] = {}
     train, test = (_part(folder / name, number) for name in ("train", "test"))
@@ -67,7 +67,7 @@ def parts(folder: Path) -> tuple[Part, Part]:
     return train, test
 
 
-def _part(folder: Path, number: dict[str, int]) -> Part:
+def _part(folder: Path, number: dict[str, int]) -> UserSamples:
     x: list[Value] = []
     y: list[Value] = []
     users: list[int] = []
@@ -80,7 +80,7 @@ def _part(folder: Path, number: dict[str, int]) -> Part:
             x += user_x
             y += user_y
             users += [number.setdefault(name, len(number))] * len(user_y)
-    return Part(x, y, np.array(users, np.int32))
+    return UserSamples(x, y, np.array(users, np.int32))
 
 
 def _users(file: Path) -> list[tuple[str, list[Value], list[Value]]]:
@@ -120,7 +120,7 @@ def _is_text(value: Value) -> bool:
 
 
 def _numbers(x: list[Value], where: Path) -> np.ndarray:
-    """f32[n, ...]."""
+    """The samples as an array f32[n, ...]."""
     try:
         return np.array(x, np.float32)
     except (ValueError, TypeError, OverflowError) as e:

@@ -35,8 +35,7 @@ def detect(name: str, folder: Path) -> Reader | None:
 
 
 def _files(folder: Path) -> list[tuple[str, Path]]:
-    """(role, file) of the arrays. The number of classes is part of the role, as nothing else in the manifest changes what is
-    read."""
+    """(role, file) of the arrays. The number of classes is part of the role, as it also decides what is read."""
     manifest = _manifest(folder / MANIFEST)
     return [(f"{key} of {manifest['classes']} classes", folder / f"{key}.npy") for key in manifest["arrays"]]
 

@@ -1,5 +1,4 @@
-"""From the name of a data set to its files on this machine: downloads of well-known sets, and tensorflow-datasets for all
-others."""
+"""From the name of a data set to its files on this machine: downloads, or preparation by tensorflow-datasets."""
 
 from __future__ import annotations
 

@@ -52,8 +52,7 @@ def version_folder(folder: Path, version: str = "") -> Path | None:
 
 
 def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
-    """The data set in the folder of one prepared version: its splits `train` and `test` (else `validation`). Decoded images are
-    kept in `cache`."""
+    """The data set of one prepared version: its splits `train` and `test` (else `validation`). `cache` keeps decoded images."""
     check_format(name, folder)
     import tensorflow_datasets as tfds
 

@@ -39,7 +39,7 @@ class _Texts(NamedTuple):
     y: np.ndarray
     user: np.ndarray
     test: np.ndarray
-    """bool[n]."""
+    """bool[n]: whether the tweet is a test sample."""
 
 
 def make(options: Options, rng: np.random.Generator, where: list[Path]) -> Source:
@@ -123,8 +123,7 @@ def _from_leaf(folder: Path) -> _Texts:
 
 
 def _text(x: object, folder: Path) -> str:
-    """The text of a sample. LEAF keeps the columns of the corpus (id, date, query, account, text, …), other tools the text
-    alone."""
+    """The text of a sample: one of LEAF's columns (id, date, query, account, text, …), or the sample itself."""
     fields = [x] if isinstance(x, str) else x
     if not isinstance(fields, list) or not fields or not isinstance(text := fields[4 if len(fields) > 4 else 0], str):
         raise DataError(f"{folder}: a sample is {str(x)[:60]!r}: must be a string, or LEAF's columns with the text as the fifth")

@@ -27,7 +27,7 @@ def tokens(text: str, lowercase: bool) -> list[str]:
 
 
 def glove(file: Path, wanted: Iterable[str], width: int) -> dict[str, np.ndarray]:
-    """f32[width] for each wanted word that the file has: a word and its numbers per line, `.gz` or plain."""
+    """f32[width] for each wanted word that the file has. Each line is a word and its numbers; the file may be gzipped."""
     wanted, found = set(wanted), {}
     try:
         with _lines(file) as f:

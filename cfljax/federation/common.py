@@ -19,8 +19,7 @@ class Partition(Protocol):
     """A partition: a function that decides which client holds which samples of a data set."""
 
     def __call__(self, options: Any, source: Source, rng: Rng, /) -> Parts:
-        """The parts for an instance of the partition's Options class. All randomness comes from `rng`, which is seeded by
-        `data.seed`."""
+        """The parts for an instance of the partition's Options class. All randomness comes from `rng` (`data.seed`)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,18 +42,21 @@ def wrong(name: str, value: Value, why: str) -> SpecError:
     return SpecError(f"data.{name} = {show(value)}: {why}")
 
 
+def check_most(name: str, value: int, most: int, why: str) -> None:
+    """The error about an option of the `data` table that is larger than `most`; `why` is the reason of the limit."""
+    if value > most:
+        raise wrong(name, value, f"{why}; at most {most}")
+
+
 def training_rows(options: Sized, source: Source, rng: Rng) -> np.ndarray:
     """i64[n]: the training rows to divide among all clients, shuffled, `samples_per_client` each on average."""
     total = len(source.y_train)
     rows = rng.permutation(total)
-    if options.clients > total:
-        raise wrong("clients", options.clients, f"{source.name} has {total} training samples; at most {total}")
+    check_most("clients", options.clients, total, f"{source.name} has {total} training samples")
     if options.samples_per_client is None:
         return rows
-    most = total // options.clients
-    if options.samples_per_client > most:
-        why = f"{options.clients} clients share {total} training samples of {source.name}; at most {most}"
-        raise wrong("samples_per_client", options.samples_per_client, why)
+    why = f"{options.clients} clients share {total} training samples of {source.name}"
+    check_most("samples_per_client", options.samples_per_client, total // options.clients, why)
     return rows[: options.clients * options.samples_per_client]
 
 
@@ -91,8 +93,7 @@ def group_blocks(clients: int, groups: int) -> np.ndarray:
 
 
 def class_counts(rows: list[np.ndarray], source: Source, seen: np.ndarray | None = None) -> np.ndarray:
-    """i64[C, classes]: how many samples of each class every client holds; with `seen` i32[C, classes], of each label as the client
-    sees it."""
+    """i64[C, classes]: samples of each class that every client holds; with `seen` i32[C, classes], as the client sees labels."""
     owner = np.repeat(np.arange(len(rows)), [len(r) for r in rows])
     labels = label_of(source, np.concatenate(rows)) if rows else np.zeros(0, np.int64)
     return count_labels(owner, labels if seen is None else seen[owner, labels], len(rows), source.classes)
@@ -152,5 +153,5 @@ def own_or_global(options: Common, train: list[np.ndarray], source: Source, rng:
 
 
 def no_group(clients: int) -> np.ndarray:
-    """i32[C] of −1."""
+    """i32[C] of −1: the true groups of a partition that has none."""
     return np.full(clients, -1, np.int32)

@@ -11,8 +11,7 @@ from cfljax.types import Array, Federation, Pool, Split, View
 
 
 def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> tuple[jax.Array, jax.Array]:
-    """(x f32[B, ...], y i32[B]) of pool rows i32[B], each as client i32[B] sees it. Where `mask` bool[B] is False, x and y
-    are exactly 0."""
+    """(x f32[B, ...], y i32[B]) of pool rows i32[B] as clients i32[B] see them; exactly 0 where `mask` bool[B] is False."""
     pool, view = federation.pool, federation.view
     of = jnp.zeros_like(client) if view is None else _at(view.of, client)
     y = _at(pool.y, rows)
@@ -62,8 +61,7 @@ def _shifted(x: jax.Array, view: View | None, of: jax.Array) -> jax.Array:
 
 
 def client_rows(split: Split, client: Array, positions: Array) -> jax.Array:
-    """i32[B] pool rows of one client's samples at these positions; a position outside its range gives a row of the pool
-    that must be masked."""
+    """i32[B] pool rows of a client's samples at these positions; those at positions beyond its samples must be masked."""
     last = jnp.maximum(_at(split.count, client) - 1, 0)
     return _at(split.rows, _at(split.start, client) + jnp.clip(positions, 0, last))
 

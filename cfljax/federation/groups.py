@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cfljax.federation.common import Partition, Rng, Sized, cut, evenly, group_blocks, test_rows, wrong
+from cfljax.federation.common import Partition, Rng, Sized, check_most, cut, evenly, group_blocks, test_rows, wrong
 from cfljax.federation.views import even_angles, rotations
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -31,9 +31,8 @@ def _take(rows: np.ndarray, clients: int, wanted: int | None, name: str, what: s
         raise wrong(name, clients, f"a group has more clients than {what} samples ({len(rows)})")
     if wanted is None:
         return cut(rows, evenly(len(rows), clients))
-    most = len(rows) // max(clients, 1)
-    if wanted > most:
-        raise wrong("samples_per_client", wanted, f"{clients} clients of a group share {len(rows)} {what} samples; at most {most}")
+    why = f"{clients} clients of a group share {len(rows)} {what} samples"
+    check_most("samples_per_client", wanted, len(rows) // max(clients, 1), why)
     return cut(rows, np.full(clients, wanted))
 
 
@@ -48,8 +47,7 @@ def grouped(options: Grouped, source: Source, rng: Rng, **views: Any) -> Parts:
     """The parts of clients in equal blocks, one block for each group. Test clients come after all others. `views`: the fields
     `pixels`, `labels`, `gain` and `offset` of Parts, by group."""
     groups, clients = options.groups, options.clients
-    if groups > clients:
-        raise wrong("groups", groups, f"there are {clients} clients; at most {clients}")
+    check_most("groups", groups, clients, f"there are {clients} clients")
     if 0 < options.test_clients < groups:
         raise wrong("test_clients", options.test_clients, f"every group needs one; at least {groups}, or 0 for none")
     of, of_test = group_blocks(clients, groups), group_blocks(options.test_clients, groups)
@@ -94,8 +92,7 @@ class LabelSwap(Grouped):
 def label_swap(options: LabelSwap, source: Source, rng: Rng) -> Parts:
     """Groups that swap pairs of labels, each group different pairs; the first group swaps none."""
     classes, plain = source.classes, np.arange(source.classes)
-    if 2 * options.pairs > classes:
-        raise wrong("pairs", options.pairs, f"{source.name} has {classes} classes; at most {classes // 2}")
+    check_most("pairs", options.pairs, classes // 2, f"{source.name} has {classes} classes")
 
     def draw() -> np.ndarray:
         chosen, swapped = rng.permutation(classes)[: 2 * options.pairs], plain.copy()
@@ -122,8 +119,7 @@ def label_permutation(options: LabelPermutation, source: Source, rng: Rng) -> Pa
 
 def _distinct(groups: int, first: np.ndarray, draw: Callable[[], np.ndarray], ways: int, what: str) -> np.ndarray:
     """i32[V, classes]: `first`, then draws that are all different."""
-    if groups > ways:
-        raise wrong("groups", groups, f"there are {ways} {what} {len(first)} labels; at most {ways}")
+    check_most("groups", groups, ways, f"there are {ways} {what} {len(first)} labels")
     found = {tuple(first.tolist()): None}
     while len(found) < groups:
         found[tuple(draw().tolist())] = None
@@ -143,8 +139,7 @@ def feature_shift(options: FeatureShift, source: Source, rng: Rng) -> Parts:
     """Groups with other intensities: inverted (x becomes 1 − x), or a gain or an offset that falls or grows from group to group."""
     steps = np.linspace(0.0, 1.0, options.groups)
     if options.kind == "invert":
-        if options.groups > 2:
-            raise wrong("groups", options.groups, 'kind = "invert" has two: plain and inverted; at most 2')
+        check_most("groups", options.groups, 2, 'kind = "invert" has two: plain and inverted')
         return grouped(options, source, rng, gain=(1 - 2 * steps).astype(np.float32), offset=steps.astype(np.float32))
     if options.kind == "gain":
         return grouped(options, source, rng, gain=(1 - options.strength * steps).astype(np.float32))

@@ -10,6 +10,7 @@ from cfljax.federation.common import (
     Partition,
     Rng,
     Sized,
+    check_most,
     class_counts,
     commonest,
     cut,
@@ -57,12 +58,10 @@ def shards(options: Shards, source: Source, rng: Rng) -> Parts:
     rows = rng.permutation(len(source.y_train))
     rows, held_out = rows[:kept], rows[kept:] if options.holdout else rng.permutation(test_rows(source))
     pieces = options.clients * options.shards
-    if pieces > kept:
-        raise wrong("clients", options.clients, f"{pieces} shards of {kept} training samples; at most {kept // options.shards}")
+    check_most("clients", options.clients, kept // options.shards, f"{pieces} shards of {kept} training samples")
     if options.samples_per_client is not None:
-        if options.samples_per_client * options.clients > kept:
-            why = f"{options.clients} clients share {kept} training samples; at most {kept // options.clients}"
-            raise wrong("samples_per_client", options.samples_per_client, why)
+        why = f"{options.clients} clients share {kept} training samples"
+        check_most("samples_per_client", options.samples_per_client, kept // options.clients, why)
         rows = rows[: options.samples_per_client * options.clients]
     owner = rng.permutation(pieces).reshape(options.clients, options.shards)
     train = _shards(rows, source, owner)
@@ -90,10 +89,8 @@ def classes(options: Classes, source: Source, rng: Rng) -> Parts:
     Sizes are cut where a class has too few samples. The true group is the group, or the class of one-class clients.
     """
     k, clients = options.classes_per_client, options.clients
-    if k > source.classes:
-        raise wrong("classes_per_client", k, f"{source.name} has {source.classes} classes; at most {source.classes}")
-    if options.groups is not None and options.groups > clients:
-        raise wrong("groups", options.groups, f"there are {clients} clients; at most {clients}")
+    check_most("classes_per_client", k, source.classes, f"{source.name} has {source.classes} classes")
+    check_most("groups", options.groups or 0, clients, f"there are {clients} clients")
     rows = rng.permutation(len(source.y_train))
     have = np.bincount(source.y_train, minlength=source.classes)
     wanted = _wanted_sizes(options, len(training_rows(options, source, rng)), rng)
@@ -109,18 +106,17 @@ def classes(options: Classes, source: Source, rng: Rng) -> Parts:
 
 
 def _wanted_sizes(options: Classes, total: int, rng: Rng) -> np.ndarray:
-    """i64[C]."""
+    """i64[C]: the wanted number of training samples of each client."""
     if options.balance == "equal":
         return np.full(options.clients, total // options.clients)
+    check_most("min_samples", options.min_samples, total // options.clients, f"{options.clients} clients share {total} samples")
     spare = total - options.clients * options.min_samples
-    if spare < 0:
-        most = total // options.clients
-        raise wrong("min_samples", options.min_samples, f"{options.clients} clients share {total} samples; at most {most}")
     return options.min_samples + proportional(spare, rng.lognormal(0.0, options.sigma, options.clients))
 
 
 def _pick_classes(size: np.ndarray, k: int, have: np.ndarray, rng: Rng) -> np.ndarray:
-    """i64[U, k] classes of each unit, the largest first, each where most samples are left, ties at random: so that all fit."""
+    """i64[U, k]: k classes for each unit of `size` samples. The largest unit picks first; each takes the classes with most samples
+    left."""
     room, picks = have.astype(np.float64), np.zeros((len(size), k), np.int64)
     for u in np.lexsort((rng.random(len(size)), -size)):
         picks[u] = np.lexsort((rng.random(len(have)), -np.round(room)))[:k]
@@ -172,11 +168,8 @@ def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:
     With `rotate`, blocks of clients see rotated images, and these are the true groups.
     """
     rows, clients = training_rows(options, source, rng), options.clients
-    if options.rotate > clients:
-        raise wrong("rotate", options.rotate, f"there are {clients} clients; at most {clients}")
-    if options.min_samples * clients > len(rows):
-        most = len(rows) // clients
-        raise wrong("min_samples", options.min_samples, f"{clients} clients share {len(rows)} samples; at most {most}")
+    check_most("rotate", options.rotate, clients, f"there are {clients} clients")
+    check_most("min_samples", options.min_samples, len(rows) // clients, f"{clients} clients share {len(rows)} samples")
     train = deal(_dirichlet_counts(options, label_of(source, rows), source.classes, rng), rows, source, rng)
     test = own_or_global(options, train, source, rng)
     if options.rotate == 1:
@@ -186,7 +179,7 @@ def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:
 
 
 def _dirichlet_counts(options: Dirichlet, labels: np.ndarray, number: int, rng: Rng, draws: int = 200) -> np.ndarray:
-    """i64[C, classes]."""
+    """i64[C, classes]: numbers of samples of each class, drawn until all clients have `min_samples`."""
     have, best = np.bincount(labels, minlength=number), 0
     for _ in range(draws):
         shares = rng.dirichlet(np.full(options.clients, options.alpha), number)

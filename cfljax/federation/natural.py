@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from cfljax.federation.common import Common, Partition, Rng, no_group, test_rows, wrong
+from cfljax.federation.common import Common, Partition, Rng, check_most, no_group, test_rows, wrong
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
@@ -24,7 +24,7 @@ class User(Common):
 
 
 def _of_user(users: np.ndarray, first: int, number: int) -> list[np.ndarray]:
-    """Rows of each user, from `first` on."""
+    """The rows of each user; row `first` is the first sample in `users`."""
     order = np.argsort(users, kind="stable")
     return np.split(first + order, np.cumsum(np.bincount(users, minlength=number))[:-1])
 
@@ -62,14 +62,12 @@ def _choose(options: User, large: np.ndarray, held: list[np.ndarray], source: So
         raise wrong("min_samples", options.min_samples, f"no user of {source.name} has this many samples; at most {most}")
     if not options.clients:
         return large
-    if options.clients > len(large):
-        raise wrong("clients", options.clients, f"{source.name} has {len(large)} such users; at most {len(large)}")
+    check_most("clients", options.clients, len(large), f"{source.name} has {len(large)} such users")
     return np.sort(rng.choice(large, options.clients, replace=False))
 
 
 def _cut_test(options: User, train: np.ndarray, test: np.ndarray, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
-    """(Training rows, test rows) of a user. If it has no test rows, some of its training rows become test rows; at least one
-    stays."""
+    """(Training rows, test rows) of a user. Without test rows, some training rows become test rows; at least one stays."""
     train = rng.permutation(train)
     if options.test == "own" and not len(test):
         edge = max(1, len(train) - int(round(options.test_fraction * len(train))))

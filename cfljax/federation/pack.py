@@ -130,5 +130,5 @@ def _view(parts: Parts) -> View | None:
 
 
 def nbytes(federation: Federation) -> int:
-    """Bytes of all arrays."""
+    """The number of bytes in all arrays of the federation."""
     return sum(leaf.nbytes for leaf in jax.tree.leaves(federation))

@@ -1,5 +1,4 @@
-"""Partitions of two papers: groups that lack classes (joint gradient and loss clustering), clients with imbalanced classes
-(CCS)."""
+"""Partitions of two papers: groups that lack classes (joint gradient and loss clustering), imbalanced classes (CCS)."""
 
 from __future__ import annotations
 
@@ -12,6 +11,7 @@ from cfljax.federation.common import (
     Partition,
     Rng,
     Sized,
+    check_most,
     cut,
     deal,
     evenly,
@@ -43,25 +43,22 @@ class Overlap(Sized):
 def overlap(options: Overlap, source: Source, rng: Rng) -> Parts:
     """Groups that each lack a few classes and share the others; EMNIST's 62 classes are merged to 47 first."""
     source = merged(source)
-    if options.groups > options.clients:
-        raise wrong("groups", options.groups, f"there are {options.clients} clients; at most {options.clients}")
+    check_most("groups", options.groups, options.clients, f"there are {options.clients} clients")
     holds = ~_lacked(options, source.classes)
     of = group_blocks(options.clients, options.groups)
     train = _by_group(np.arange(len(source.y_train)), holds, of, source, rng)
     if options.samples_per_client is not None:
         most = min(len(rows) for rows in train)
-        if options.samples_per_client > most:
-            raise wrong("samples_per_client", options.samples_per_client, f"the smallest client's share is {most}; at most {most}")
+        check_most("samples_per_client", options.samples_per_client, most, f"the smallest client's share is {most}")
         train = [rows[: options.samples_per_client] for rows in train]
     test = test_rows(source) if options.test == "global" else _by_group(test_rows(source), holds, of, source, rng)
     return Parts(train, test, of, source=source)
 
 
 def _lacked(options: Overlap, classes: int) -> np.ndarray:
-    """bool[groups, classes]."""
+    """bool[groups, classes]: the classes that each group lacks."""
     lacking = max(1, round(0.15 * classes)) if options.lacking is None else options.lacking
-    if lacking >= classes:
-        raise wrong("lacking", lacking, f"there are {classes} classes; at most {classes - 1}")
+    check_most("lacking", lacking, classes - 1, f"there are {classes} classes")
     out = np.zeros((options.groups, classes), bool)
     if (classes, options.groups, lacking) == (10, 4, 2):
         of = np.array(LACKED)
@@ -106,8 +103,7 @@ def imbalance(options: Imbalance, source: Source, rng: Rng) -> Parts:
     The true group is the majority class.
     """
     number, clients, b = source.classes, options.clients, options.classes_per_client
-    if b > number:
-        raise wrong("classes_per_client", b, f"{source.name} has {number} classes; at most {number}")
+    check_most("classes_per_client", b, number, f"{source.name} has {number} classes")
     have = np.bincount(source.y_train, minlength=number)
     for _ in range(200):  # at B = 10 one draw in eight wants more of some digit than MNIST has: such a draw is repeated
         majority, counts = _device_counts(options, number, rng)
@@ -123,7 +119,7 @@ def imbalance(options: Imbalance, source: Source, rng: Rng) -> Parts:
 
 
 def _device_counts(options: Imbalance, number: int, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
-    """Majority class i64[C], and samples i64[C, classes]."""
+    """(The majority class of each client i64[C], its numbers of samples i64[C, classes])."""
     clients, b = options.clients, options.classes_per_client
     # round(N(5, var 10)) clipped to 1..10 for ten classes; the same shape for any other number.
     majority = np.clip(np.rint(rng.normal(number / 2, options.spread * np.sqrt(number), clients)), 1, number).astype(np.int64) - 1

@@ -10,6 +10,7 @@ from cfljax.federation.common import (
     Partition,
     Rng,
     Sized,
+    check_most,
     cut,
     evenly,
     no_group,
@@ -47,7 +48,7 @@ def iid(options: Iid, source: Source, rng: Rng) -> Parts:
 
 
 def _held_out(options: Iid, source: Source, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
-    """(Training rows, test rows), both of the training part: as many as `shards` has with the same options."""
+    """(Training rows, test rows), both from the training part of the data set. `shards` with the same options has as many."""
     total = len(source.y_train)
     kept = total - int(round(options.holdout * total))
     rows = rng.permutation(total)
@@ -72,10 +73,9 @@ class Quantity(Sized):
 def quantity(options: Quantity, source: Source, rng: Rng) -> Parts:
     """Shuffled samples, unequal numbers: Dirichlet or log-normal sizes. `samples_per_client` is the mean."""
     rows = training_rows(options, source, rng)
-    spare = len(rows) - options.clients * options.min_samples
-    if spare < 0:
-        most = len(rows) // options.clients
-        raise wrong("min_samples", options.min_samples, f"{options.clients} clients share {len(rows)} samples; at most {most}")
+    clients, total = options.clients, len(rows)
+    check_most("min_samples", options.min_samples, total // clients, f"{clients} clients share {total} samples")
+    spare = total - clients * options.min_samples
     if options.law == "lognormal":
         shares = rng.lognormal(0.0, options.sigma, options.clients)
     else:

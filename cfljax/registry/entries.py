@@ -63,8 +63,7 @@ def adopt(files: Collection[str], origin: Origin) -> None:
 
 
 class Registry(Generic[Make]):
-    """The entries of one kind by name. `lines`: name -> "module:attribute" of an Entry. `group`: the group of entry points that add
-    to it."""
+    """The entries of one kind. `lines`: name -> "module:attribute" of an Entry. `group`: the entry points that add to it."""
 
     def __init__(self, kind: str, lines: dict[str, str], group: str | None = None):
         self.kind = kind
@@ -96,7 +95,7 @@ class Registry(Generic[Make]):
         self._lines[name], self._own[name] = Entry(options, make), origin_of(make, options)
 
     def entry(self, name: str, where: str = "") -> Entry[Make]:
-        """The entry of that name, or a SpecError with the nearest one."""
+        """The entry of that name, or a SpecError that suggests the nearest name."""
         line = self._lines.get(name)
         if line is None and name in self._entry_points():
             line = self._take(name)
@@ -120,8 +119,7 @@ class Registry(Generic[Make]):
         return self._now(name, own) if isinstance(own, Live) else own
 
     def _now(self, name: str, live: Live) -> Origin:
-        """The origin of an entry that was registered without a file, from what it means now: that may have changed since the last
-        time."""
+        """The origin of an entry that was registered without a file, from what it means now."""
         before, origin = live.last, live.now()
         if before is not None and before != origin:
             for forget in _when_replaced:
@@ -144,11 +142,11 @@ class Registry(Generic[Make]):
                 self._own[name] = origin
 
     def check(self, name: str, table: Table, where: str) -> Any:
-        """The checked Options instance of that entry."""
+        """The table as a checked instance of the entry's Options class."""
         return check(self.entry(name, f"{where}.name").options, table, where)
 
     def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
-        """What installed packages offer, by name; looked up once."""
+        """The entry points of installed packages by name. They are looked up once."""
         if self._offered is None:
             found = importlib.metadata.entry_points(group=self.group) if self.group else ()
             self._offered = {point.name: point for point in found if point.name not in self._lines}

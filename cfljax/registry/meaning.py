@@ -4,6 +4,7 @@ anywhere."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import dis
 import functools
@@ -44,6 +45,15 @@ class _Walk:
         self.inside = 0
         """How many objects of libraries the walk is inside of. There, values that cannot be summed are not reported."""
 
+    @contextlib.contextmanager
+    def library(self, really: bool = True) -> Iterator[None]:
+        """A context in which the walk is inside of an object of a library, if that is `really` so."""
+        self.inside += really
+        try:
+            yield
+        finally:
+            self.inside -= really
+
     def write(self, *words: object) -> None:
         self.digest.update("\x1f".join(map(str, words)).encode() + b"\x1e")
 
@@ -78,7 +88,7 @@ class _Walk:
         """Add a user's function by its code and all that it refers to, a library's by its name, closure and defaults."""
         if not _is_users_function(value):
             self.write("function", value.__module__, value.__qualname__)
-            with _Inside(self):
+            with self.library():
                 self.parts(value, name)
             return
         self.write("function")
@@ -95,7 +105,7 @@ class _Walk:
         self.add(value.__kwdefaults__, name)
         for key, item in vars(value).items():  # what a decorator has wrapped, and what is written to the function
             self.write(key)
-            with _Inside(self, key != "__wrapped__"):
+            with self.library(key != "__wrapped__"):
                 self.add(item, f"{name}.{key}")
 
     def code(self, code: types.CodeType, around: dict[str, object]) -> None:
@@ -122,7 +132,7 @@ class _Walk:
                 continue
             self.write(key)
             library = not _of_user(type(item)) and (key.startswith("_") or hasattr(type(item), "__get__"))
-            with _Inside(self, library and not isinstance(item, types.FunctionType)):
+            with self.library(library and not isinstance(item, types.FunctionType)):
                 self.add(item, f"{value.__name__}.{key}")
 
     def field(self, value: dataclasses.Field[object], name: str) -> None:
@@ -210,19 +220,6 @@ _KINDS: tuple[tuple[type | tuple[type, ...], Callable[..., None]], ...] = (
     ((list, tuple), _Walk.items),
     (types.SimpleNamespace, lambda walk, value, name: walk.table(vars(value), name)),
 )
-
-
-class _Inside:
-    """A context in which the walk is inside of an object of a library (where `really` is true)."""
-
-    def __init__(self, walk: _Walk, really: bool = True):
-        self.walk, self.really = walk, really
-
-    def __enter__(self) -> None:
-        self.walk.inside += self.really
-
-    def __exit__(self, *_: object) -> None:
-        self.walk.inside -= self.really
 
 
 def _referred(code: types.CodeType, around: dict[str, object]) -> Iterator[tuple[str, object]]:

@@ -30,7 +30,7 @@ class Options(Protocol):
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     def __hash__(self) -> int:
-        """Equal for equal options, as they are frozen."""
+        """Options are frozen and can be hashed."""
 
 
 def is_options(value: object) -> TypeGuard[Options]:
@@ -75,8 +75,7 @@ def _hints(cls: type) -> dict[str, Hint]:
 
 
 def check(cls: type[T], table: Table, where: str) -> T:
-    """`cls(**table)`, or a SpecError that names the key (`where` is the table's dotted name), the bad value and the
-    nearest valid one."""
+    """`cls(**table)`, or a SpecError that names the key (in the table `where`), the bad value and the nearest valid one."""
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key in table:
         if key not in fields:
@@ -179,6 +178,8 @@ def show(value: Value) -> str:
 def _name(kind: Hint) -> str:
     if typing.get_origin(kind) is tuple:
         return f"a list of {_name(typing.get_args(kind)[0]).removeprefix('a ').removeprefix('an ')}s"
+    if typing.get_origin(kind) is dict:
+        return "a table"
     names = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "a table", type(None): "left out"}
     return names.get(kind, getattr(kind, "__name__", str(kind)))
 

@@ -23,7 +23,7 @@ class _Imported(NamedTuple):
     """A name that a file imports."""
 
     name: str
-    """Its first part."""
+    """The first part of the module's name."""
     folder: Path | None
     """The folder that a relative import looks in; None for an absolute import."""
 
@@ -91,7 +91,7 @@ def _called(node: ast.Call) -> str:
 
 
 def modules(folder: Path, name: str) -> list[Path]:
-    """The files of the module or package of that name in a folder: of a package, of all of its modules."""
+    """The files of the module of that name in a folder, or of all modules of the package of that name."""
     if not name:
         return []
     files = [file for ending in ENDINGS if (file := folder / f"{name}{ending}").is_file()]

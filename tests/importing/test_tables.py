@@ -140,7 +140,7 @@ def test_two_test_parts_are_one_too_many(home, capsys):
     (home / "f").mkdir()
     for name in ("x_train", "y_train", "x_test", "y_test"):
         np.save(home / "f" / f"{name}.npy", np.load(home / "z.npz")[name])
-    assert "a test part of its own" in refused(capsys, home / "f", "--test", home / "z.npz")
+    assert "has a test part already" in refused(capsys, home / "f", "--test", home / "z.npz")
 
 
 def test_an_owner_written_1_and_1_0_is_one_and_text_beside_numbers_is_refused(home, capsys):
@@ -151,9 +151,9 @@ def test_an_owner_written_1_and_1_0_is_one_and_text_beside_numbers_is_refused(ho
     source = data.load("train")
     assert source.user_train[:2].tolist() == source.user_test.tolist()
     frame(home / "letters.csv", {"a": [1, 2], "user": ["01", "A2"], "label": [0, 1]})
-    assert "column user holds texts, in" in refused(capsys, train, "--test", home / "letters.csv", "--replace")
+    assert "column user holds strings, in" in refused(capsys, train, "--test", home / "letters.csv", "--replace")
     frame(home / "words.csv", {"a": [1, 2], "user": [1, 2], "label": ["00", "x"]})
-    assert "column label holds texts, in" in refused(capsys, train, "--test", home / "words.csv", "--replace")
+    assert "column label holds strings, in" in refused(capsys, train, "--test", home / "words.csv", "--replace")
 
 
 def test_headers_name_each_column_once_and_all_of_them(home, capsys):

@@ -18,7 +18,7 @@ from cfljax.results.result import Results
 from cfljax.store import OlderWarning, Store, older
 from tests.store.helpers import make_arrays, make_record
 
-STORE = Path(__file__).parents[1] / "drills" / "stores" / "0.1.0"
+STORE = Path(__file__).parents[2] / "drills" / "stores" / "0.1.0"
 FAST = Change("fast", lambda config: config["train"]["lr"] > 0.15, "fast runs rounded down, now up")
 SPEC = {
     "data": {"name": "blobs", "samples": 60, "partition": "iid", "clients": 3},
