@@ -28,8 +28,9 @@ from drills import common
 from drills.common import Figure, Tally
 from drills.mutants import Mutant, described, wanted
 
-FIGURE = Figure("mutate", "mutants", "mutants of kernels/, store/, federation/, local/ and engine.py", "at least 85 % killed", 100)
-KERNELS, STORE, FEDERATION, LOCAL = "tests/kernels/test_contract.py", "tests/store/", "tests/federation/", "tests/local/"
+FIGURE = Figure("mutate", "mutants", "mutants of kernels/, store/, federation/, devices/, local/ and engine/", "at least 85 % killed", 100)
+KERNELS, STORE, FEDERATION = "tests/kernels/test_contract.py", "tests/store/", "tests/federation/"
+DEVICES, LOCAL = "tests/devices/", "tests/local/"
 SHAPES = "tests/kernels/test_shapes.py"
 FEW_STEPS = LOCAL + "test_solver.py -k number_of_steps"
 WHOLE = {
@@ -41,8 +42,9 @@ WHOLE = {
         "tests/config/test_defaults.py",
         *(f"tests/federation/test_{name}.py" for name in ("pack", "errors", "recipes", "gather", "partitions")),
     ),
+    "devices": ("tests/devices", "tests/launch/test_mesh.py"),
     "local": ("tests/local", "tests/engine/test_engine.py"),
-    "engine.py": ("tests/engine/test_engine.py", "tests/engine", "tests/methods/test_contract.py -k ifca"),
+    "engine": ("tests/engine/test_engine.py", "tests/engine", "tests/methods/test_contract.py -k ifca"),
 }
 """Part → its tests, for files that TESTS does not name."""
 TESTS = {
@@ -54,7 +56,7 @@ TESTS = {
     "kernels/host.py": ("tests/kernels/test_host.py",),
     "kernels/inter_group.py": ("tests/kernels/test_inter_group.py", KERNELS),
     "kernels/kmeans.py": ("tests/kernels/test_kmeans.py", KERNELS),
-    "kernels/mix.py": ("tests/kernels/test_mix.py", KERNELS),
+    "kernels/mix.py": ("tests/kernels/test_mix.py", "tests/kernels/test_mix_properties.py", KERNELS),
     "kernels/robust.py": ("tests/kernels/test_robust.py",),
     "kernels/simplex.py": ("tests/kernels/test_simplex.py", KERNELS),
     "kernels/sketch.py": ("tests/kernels/test_sketch.py", KERNELS),
@@ -73,18 +75,21 @@ TESTS = {
     "local/sizes.py": (LOCAL + "test_plans.py -k size", LOCAL + "test_plans.py"),
     "local/schedule.py": (FEW_STEPS, LOCAL + "test_turned.py", LOCAL + "test_solver.py", LOCAL + "test_plans.py -k gram_matrix"),
     "local/send.py": (LOCAL + "test_send.py",),
-    "local/shards.py": ("tests/launch/test_mesh.py",),
+    "local/lanes.py": (LOCAL + "test_lanes_properties.py", LOCAL + "test_lanes.py"),
     "local/solver.py": (
         *(FEW_STEPS, LOCAL + "test_solver.py", LOCAL + "test_plans.py", LOCAL + "test_send.py"),
         "tests/methods/test_ifca.py",
     ),
     "local/predict.py": (LOCAL + "test_plans.py -k pays",),
     "devices/machine.py": ("tests/devices/test_machine.py",),
-    "local/spread.py": (
-        *("tests/engine/test_evaluate.py", LOCAL + "test_plans.py -k dealt", LOCAL + "test_plans.py -k devices"),
+    "devices/cores.py": ("tests/launch/test_progress.py",),
+    "devices/placement.py": (DEVICES + "test_dealing.py", "tests/launch/test_mesh.py"),
+    "devices/spread.py": (
+        *(DEVICES, "tests/engine/test_scoring.py", LOCAL + "test_plans.py -k dealt", LOCAL + "test_plans.py -k devices"),
         "tests/launch/test_mesh.py",
     ),
-    "local/stream.py": ("tests/engine/test_evaluate.py", LOCAL + "test_plans.py -k blocks"),
+    "engine/metrics.py": ("tests/kernels/test_metrics.py",),
+    "local/stream.py": ("tests/engine/test_scoring.py", LOCAL + "test_plans.py -k blocks"),
     "local/train.py": (FEW_STEPS, LOCAL + "test_solver.py"),
     "local/turned.py": (LOCAL + "test_turned.py",),
 }

@@ -32,6 +32,7 @@ ORDER = [
     "launch",
     "report",
     "sinks",
+    "extend",
     "api",
     "commands",
     "sweep",
