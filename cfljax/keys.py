@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 SHORT = 1 << 10
-"""Places of a shuffle up to which one shares a word with the number that it is sorted by."""
+"""The longest shuffle whose places fit into the low bits of the random words by which they are sorted."""
 END = np.uint32(1 << 31)
-"""Larger than any number drawn."""
+"""A word larger than all that are drawn."""
 
 
 def root(seed: int | jax.Array) -> jax.Array:
-    """The key of a run, as `jax.random.key(seed)` has it, for seeds below 2³². The generator is named and its words are written
+    """The key of a run, as `jax.random.key(seed)` has it, for seeds below 2³². The generator is named and its words are set
     here, so that a user's `jax_default_prng_impl` and `jax_random_seed_offset` cannot change results."""
     word = jnp.asarray(seed).astype(jnp.uint32) if isinstance(seed, jax.Array) else jnp.asarray(np.asarray(seed).astype(np.uint32))
     return jax.random.wrap_key_data(jnp.stack([jnp.zeros_like(word), word], -1), impl="threefry2x32")
@@ -37,44 +37,44 @@ def fold_each(key: jax.Array, name: str, ids: jax.Array) -> jax.Array:
 
 
 def fold_in(key: jax.Array, number: int | jax.Array) -> jax.Array:
-    """`jax.random.fold_in` of one key, for an array of numbers, too. Keys are of the generator that `root` names."""
+    """`jax.random.fold_in` of one key, also for an array of numbers. Keys must be of the generator that `root` names."""
     number = number.astype(jnp.uint32) if isinstance(number, jax.Array) else jnp.asarray(np.asarray(number).astype(np.uint32))
     return jax.random.wrap_key_data(jnp.stack(_threefry(key, jnp.zeros_like(number), number), -1), impl="threefry2x32")
 
 
 def scores(key: jax.Array, name: str, ids: jax.Array) -> jax.Array:
-    """u32[len(ids)] random bits, one number per identity, the same whatever else is in the list."""
+    """u32[len(ids)] random bits, one number per identity, which do not depend on the other identities."""
     return jax.random.key_data(fold_each(key, name, ids))[:, 0]  # a folded key is itself a draw of the generator
 
 
 def permutation(key: jax.Array, count: jax.Array, length: int) -> jax.Array:
-    """i32[length]: a shuffle of 0 … count − 1, then the rest. `length` pads only: it does not change the shuffle. The numbers drawn
-    have 21 bits, so that each shares a word with its place (`short_permutation`); equal ones stay in their order, and which of two
-    samples comes first is a fair draw but for one in two million."""
+    """i32[length]: a shuffle of 0 … count − 1, then count … length − 1 in order. `length` is for padding: it does not change the
+    shuffle. Places are sorted by random numbers of 21 bits (the other bits are for `short_permutation`); places with equal numbers
+    stay in their order, which happens to two places with probability 5e-7."""
     where = jnp.arange(length, dtype=jnp.int32)
     bits = jnp.where(where < count, _drawn(key, length), END)
     return jax.lax.sort((bits, where), num_keys=1, is_stable=True)[1]
 
 
 def short_permutation(key: jax.Array, count: jax.Array, length: int) -> jax.Array:
-    """The same, of at most SHORT places: a CPU sorts single words in a fifth of the time of pairs."""
+    """The same as `permutation`, for at most SHORT places: a CPU sorts single words in a fifth of the time that pairs take."""
     where = jnp.arange(length, dtype=jnp.uint32)
     words = jax.lax.sort(jnp.where(where < count, _drawn(key, length), END) | where)
     return (words & jnp.uint32(SHORT - 1)).astype(jnp.int32)
 
 
 def _drawn(key: jax.Array, length: int) -> jax.Array:
-    """u32[length], below END and multiples of SHORT: of `jax.random.bits` where the first do not depend on `length`
-    (threefry_partitionable)."""
+    """u32[length]: random multiples of SHORT below END, from the words of `jax.random.bits` with threefry_partitionable, where the
+    first words do not depend on `length`."""
     places = jnp.arange(length, dtype=jnp.uint32)
     upper, lower = _threefry(key, jnp.zeros_like(places), places)
     return ((upper ^ lower) >> 1) & jnp.uint32(END - SHORT)
 
 
-@functools.partial(jax.jit, inline=True)  # compiled where it is called by itself, too
+@functools.partial(jax.jit, inline=True)  # also compiled when it is called outside of jit
 def _threefry(key: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Threefry-2x32 (Salmon et al., 2011) of the words (x, y), twenty rounds. JAX has it as a loop on a CPU, which takes four
-    times as long as one fused operation, and longer to compile."""
+    """Threefry-2x32 (Salmon et al., 2011) of the words (x, y), twenty rounds. On a CPU JAX computes it in a loop, which takes
+    four times as long as one fused operation, and longer to compile."""
     words = jax.random.key_data(key)
     if words.shape[-1] != 2:
         raise ValueError('a key of another generator: make it by jax.random.key(seed, impl="threefry2x32")')

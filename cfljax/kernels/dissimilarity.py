@@ -1,4 +1,4 @@
-"""MADC: how differently two clients see all the others (FedGroup eq. 7)."""
+"""MADC: the mean absolute difference between two clients' cosines with all other clients (FedGroup eq. 7)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 TOGETHER = 8
-"""Terms z summed in one sweep over the n × n sums: these then need not be read and written for each of them."""
+"""The number of terms z that are added in one pass over the n × n sums, so that these are read and written less often."""
 
 
 def madc(cosines: jax.Array, mask: jax.Array | None = None) -> jax.Array:
@@ -19,8 +19,8 @@ def madc(cosines: jax.Array, mask: jax.Array | None = None) -> jax.Array:
     chex.assert_shape(present, (n,))
     rows = jnp.where(present[:, None] & present[None, :], cosines, 0.0)
     whole = _distances(rows)
-    own = jnp.diagonal(rows)
-    itself = jnp.abs(own[:, None] - rows.T) + jnp.abs(rows - own[None, :])  # the terms z = i and z = j
+    diagonal = jnp.diagonal(rows)
+    itself = jnp.abs(diagonal[:, None] - rows.T) + jnp.abs(rows - diagonal[None, :])  # the terms z = i and z = j
     others = present.sum() - 2
     mean = jnp.maximum(whole - itself, 0.0) / jnp.maximum(others, 1)  # eq. 7
     counted = present[:, None] & present[None, :] & ~jnp.eye(n, dtype=bool) & (others > 0)
@@ -28,12 +28,12 @@ def madc(cosines: jax.Array, mask: jax.Array | None = None) -> jax.Array:
 
 
 def _distances(rows: jax.Array) -> jax.Array:
-    """f32[n, n] Σ_z |M_iz − M_jz| of M f32[n, n]. The sums lie side by side, so that no vector has to be summed up."""
+    """f32[n, n] Σ_z |M_iz − M_jz| of M f32[n, n]. All n² sums are built up together, so that no axis is summed over."""
     n = rows.shape[0]
     columns = jnp.pad(rows.T, ((0, -n % TOGETHER), (0, 0))).reshape(-1, TOGETHER, n)
 
-    def add(sums: jax.Array, some: jax.Array) -> tuple[jax.Array, None]:
-        for column in some:
+    def add(sums: jax.Array, block: jax.Array) -> tuple[jax.Array, None]:
+        for column in block:
             sums = sums + jnp.abs(column[:, None] - column[None, :])
         return sums, None
 

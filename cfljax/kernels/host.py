@@ -1,5 +1,5 @@
 """Clustering on the host with scikit-learn, in float64 and on one thread, so that a run's labels do not depend on the
-machine; and what OCFL does with the result. Labels are i32, numbered by first appearance; −1 is noise. Rows that are not
+machine, and the steps of OCFL after it. Labels are i32, numbered by first appearance; −1 is noise. Rows that are not
 finite are noise. Nothing here fails on one client or on duplicates."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 METRICS = ("euclidean", "cosine", "l1")
 NOISE_RULES = ("nearest", "isolate", "drop")
 DIRECT = 2e10
-"""Up to this many differences Euclidean distances are taken one by one, beyond it from products."""
+"""The number of differences n² d up to which Euclidean distances come from differences; above it they come from products."""
 
 
 def optics(points: np.ndarray, min_samples: int = 2, xi: float = 0.2, metric: str = "euclidean") -> np.ndarray:
@@ -86,7 +86,7 @@ def by_first_appearance(labels: np.ndarray) -> np.ndarray:
 
 def settle_noise(weights: np.ndarray, labels: np.ndarray, rule: str = "nearest") -> np.ndarray:
     """i32[n] labels without noise (OCFL): `"nearest"` joins the cluster whose mean weights are most similar by cosine,
-    `"isolate"` makes each point its own cluster, `"drop"` leaves −1. With no cluster at all everyone is in cluster 0."""
+    `"isolate"` makes each point its own cluster, `"drop"` leaves −1. Without any cluster all are in cluster 0."""
     if rule not in NOISE_RULES:
         raise ValueError(f'noise "{rule}": must be one of {", ".join(NOISE_RULES)}')
     labels = np.asarray(labels).copy()
@@ -101,8 +101,8 @@ def settle_noise(weights: np.ndarray, labels: np.ndarray, rule: str = "nearest")
 
 
 def nearest_mean_cosine(weights: np.ndarray, labels: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """i64[len(which)] for each of these rows of weights f[n, d] the label whose mean weights have the largest cosine with
-    it; ties to the lowest label."""
+    """i64[len(which)]: for each of the rows `which` of weights f[n, d], the label whose mean weights have the largest cosine with
+    the row; ties to the lowest label."""
     names, means = cluster_means(weights, labels)
     return names[_cosines(np.asarray(weights, np.float64)[which], means).argmax(axis=1)]
 
@@ -125,7 +125,7 @@ def merge_to(weights: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
 
 
 def cluster_means(weights: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The labels ≥ 0 in use, ascending, and f64[K, d] the mean of each one's rows of weights f[n, d], broken rows left out."""
+    """The labels ≥ 0 in use, ascending, and f64[K, d] the mean of its rows of weights f[n, d], without rows that are not finite."""
     weights, labels = np.asarray(weights), np.asarray(labels)
     usable = np.isfinite(weights).all(axis=1)
     names = np.unique(labels[labels >= 0])
@@ -179,16 +179,16 @@ def _unit(x: np.ndarray) -> np.ndarray:
 def _cosine_distances(points: np.ndarray) -> np.ndarray:
     apart = np.clip(1.0 - _cosines(points, points), 0.0, 2.0)
     apart = (apart + apart.T) / 2
-    apart[apart < 1e-15] = 0.0  # parallel but for rounding
+    apart[apart < 1e-15] = 0.0  # parallel up to rounding
     np.fill_diagonal(apart, 0.0)
     return apart
 
 
 def _long_distances(points: np.ndarray) -> np.ndarray:
-    """Euclidean distances from products, and from differences for the pairs so close that products lose digits."""
+    """f64[n, n] Euclidean distances from products; for close pairs, where products lose digits, from differences."""
     centred = points - points.mean(axis=0)
-    own = np.einsum("ij,ij->i", centred, centred)
-    sizes = own[:, None] + own[None, :]
+    squares = np.einsum("ij,ij->i", centred, centred)
+    sizes = squares[:, None] + squares[None, :]
     square = np.maximum(sizes - 2 * centred @ centred.T, 0.0)
     kinds = np.unique([hash(row.tobytes()) for row in points + 0.0], return_inverse=True)[1]  # + 0.0: −0 and 0 are equal
     same = kinds[:, None] == kinds[None, :]

@@ -1,4 +1,4 @@
-"""FedGroup between its groups: inter-group aggregation (eq. 20 and the two other readings) and newcomers (eq. 9)."""
+"""FedGroup across its groups: inter-group aggregation (eq. 20 and two other readings), and the group of newcomers (eq. 9)."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ def inter_group(models: jax.Array, eta: jax.Array | float, how: str = "differenc
 
 def newcomer_group(directions: jax.Array, delta: jax.Array, active: jax.Array | None = None) -> jax.Array:
     """i32[S] argmin_j (1 − cos(Δw_j, Δw_i))/2 (eq. 9) of the groups' directions f32[K, d] and the newcomers' updates
-    f32[S, d]; ties to the lowest index, inactive groups (active bool[K]) never while there is another."""
+    f32[S, d]; ties to the lowest index. Inactive groups (active bool[K]) are chosen only if all are inactive."""
     distance = -cosine_matrix(directions, delta)  # orders as eq. 9 does
     return least_loss(distance if active is None else jnp.where(active[:, None], distance, jnp.nan))
 
 
 def _pull(models: jax.Array, part: jax.Array) -> jax.Array:
-    """f32[K, d] Σ_l of unit vectors towards the others, one l at a time: K × d memory, exact for close models."""
+    """f32[K, d]: the sum of the unit vectors from each model towards the others. Adding one l at a time takes K · d
+    memory and is exact for close models."""
 
     def add(total: jax.Array, line: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         other, takes_part = line
@@ -62,7 +63,7 @@ def _towards_others(models: jax.Array, eta: jax.Array | float, how: str, part: j
 
 
 def _inverse_norms(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Row scales s and 1/‖s·x‖, both 0 for zero and non-finite rows: 1/‖x‖ is their product."""
+    """(s, 1/‖s·x‖) for row scales s, f32[n] each; both 0 for zero and non-finite rows. 1/‖x‖ is their product."""
     scale = row_scale(x)
     square = jnp.square(jnp.where(scale[:, None] > 0, x * scale[:, None], 0.0)).sum(axis=1)
     return scale, invert(jnp.sqrt(square))

@@ -1,5 +1,6 @@
-"""K-means with greedy K-means++ starts and restarts (Arthur and Vassilvitskii; Lloyd), for few numbers per point or a
-million. Draws go by identity, so padding changes no label and reordering the points only moves the labels along."""
+"""K-means with greedy K-means++ starts and restarts (Arthur and Vassilvitskii; Lloyd), for points with few
+or with a million numbers. Draws depend on the points' identities: padding changes no label, and reordering the points reorders the
+labels."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from cfljax import keys
 from cfljax.kernels.blocks import HIGHEST, combine, invert, product, squared_distances, usable_rows
 
 FEW = 64
-"""Up to this many numbers per point distances are taken from differences, beyond it from products."""
+"""The numbers per point up to which distances come from differences; above it they come from products."""
 Distance = Callable[[jax.Array], jax.Array]
 """members f32[n, K], each column the weights of a mean of points -> f32[n, K] squared distances to those means."""
 
@@ -27,11 +28,11 @@ class Kmeans(NamedTuple):
     """The best of the restarts."""
 
     labels: jax.Array
-    """i32[n], numbered in the order in which the points (by uid) meet them; −1 for masked and non-finite points."""
+    """i32[n], numbered in the order of their first points by uid; −1 for masked and non-finite points."""
     centres: jax.Array
     """f32[K, d]."""
     inertia: jax.Array
-    """f32[] Σ squared distance to the own centre."""
+    """f32[]: the sum of the squared distances of the points to their centres."""
 
 
 def kmeans(
@@ -72,7 +73,7 @@ def _distances(points: jax.Array, present: jax.Array) -> tuple[Distance, jax.Arr
     ones = jnp.where(present, 1.0, 0.0)
     mean = combine((ones / jnp.maximum(ones.sum(), 1.0))[None, :], points, ones)[0]
     spread = jnp.where(present[:, None], jnp.abs(points - mean), 0.0).max(initial=0.0)
-    resolved = spread > 1e-6 * jnp.abs(mean).max(initial=0.0)  # else the points agree but for rounding
+    resolved = spread > 1e-6 * jnp.abs(mean).max(initial=0.0)  # else the points agree up to rounding
     scale = jnp.where(present & resolved, invert(spread), 0.0)
     if points.shape[1] <= FEW:
         near = jnp.where(scale[:, None] > 0, (points - mean) * scale[:, None], 0.0)
@@ -89,7 +90,7 @@ def _distances(points: jax.Array, present: jax.Array) -> tuple[Distance, jax.Arr
 
 
 def _by_products(inner: Distance, own: jax.Array) -> Distance:
-    """‖x‖² − 2 x·c + ‖c‖² from x·c = inner(members); what is below its rounding counts as 0."""
+    """‖x‖² − 2 x·c + ‖c‖² from x·c = inner(members); values below the rounding error count as 0."""
 
     def distance(members: jax.Array) -> jax.Array:
         dot = inner(members)
@@ -109,7 +110,7 @@ def _plus_plus(key: jax.Array, distance: Distance, present: jax.Array, ids: jax.
 
     def draw(number: jax.Array, weight: jax.Array) -> jax.Array:
         luck = jax.vmap(lambda trial: _gumbel(key, number * trials + trial, ids), out_axes=1)(numbers)
-        weight = jnp.where(weight.max() > 0, weight, 1.0)  # all at distance 0: any will do
+        weight = jnp.where(weight.max() > 0, weight, 1.0)  # all points are at distance 0
         odds = jnp.where(present & (weight > 0), jnp.log(jnp.where(weight > 0, weight, 1.0)), -jnp.inf)
         return jnp.argmax(odds[:, None] + luck, axis=0)
 
@@ -118,7 +119,7 @@ def _plus_plus(key: jax.Array, distance: Distance, present: jax.Array, ids: jax.
         drawn = draw(number, jnp.where(number == 0, 1.0, closest))
         after = jnp.minimum(closest[:, None], distance(jax.nn.one_hot(drawn, n, dtype=jnp.float32).T))
         left = jnp.where(present[:, None], after, 0.0).sum(axis=0)
-        best = jnp.where(number == 0, 0, jnp.argmin(left))  # the first is the first drawn, whatever it leaves
+        best = jnp.where(number == 0, 0, jnp.argmin(left))  # the first centre is the first point drawn
         return members.at[drawn[best], number].set(1.0), after[:, best]
 
     start = (jnp.zeros((n, clusters), jnp.float32), jnp.full(n, jnp.inf, jnp.float32))

@@ -1,4 +1,4 @@
-"""Long vectors as short ones that keep their angles: a seeded random projection whose matrix is never stored.
+"""A random projection of long vectors to short ones that keeps angles: the matrix follows from a seed and is never stored.
 
 The projection is sparse: column i has one entry ±1, so a sketch costs a pass over the vector, whatever its length. A vector is cut
 into blocks of as many numbers as a sketch has; each block gets signs of its own and is shuffled by a map j → (a j + b) mod m with a
@@ -21,8 +21,8 @@ SIZE = 4096
 
 
 def sketch(x: jax.Array, size: int = SIZE, seed: int = 0) -> jax.Array:
-    """f32[n, size] of x f32[n, d]; x itself where d is no larger. A row that is not finite stays so, and spoils no other.
-    `size`: a power of two."""
+    """f32[n, size] of x f32[n, d]; x itself where d is no larger. A row that is not finite gives a sketch that is not finite,
+    and changes no other. `size`: a power of two."""
     chex.assert_rank(x, 2)
     if size < 1 or size & (size - 1):
         raise ValueError(f"the numbers in a sketch are a power of two, not {size}")
@@ -41,7 +41,7 @@ def sketch(x: jax.Array, size: int = SIZE, seed: int = 0) -> jax.Array:
 
 
 def _draw(key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
-    """(f32[size] of ±1, i32[size] 0 … size − 1 in another order)."""
+    """(f32[size] random signs ±1, i32[size] a shuffle of 0 … size − 1)."""
     with jax.threefry_partitionable(True):
         drawn = jax.random.bits(key, (size + 2,), jnp.uint32)
     a, b = drawn[-1] | 1, drawn[-2]

@@ -21,9 +21,9 @@ SKETCH = 4
 """The sketch has this many columns for each row of the data."""
 SKETCH_PASSES = 4
 NOISE = 3e-6
-"""Directions whose singular value is below this share of the largest are rounding, and become zero."""
+"""Directions whose singular value is below this share of the largest count as rounding errors, and become zero."""
 DEPENDENT = 1e-5
-"""Unit vectors whose Gram matrix has an eigenvalue below this do not all point in directions of their own."""
+"""An eigenvalue below this in the Gram matrix of unit vectors counts as linear dependence."""
 SAFE = (1e-12, 1e24)
 """Rows whose sums of squares lie between these need no scaling by their largest entry."""
 
@@ -81,18 +81,18 @@ def edc(delta: jax.Array, m: int, mask: jax.Array | None = None, how: str = "aut
 
 
 class _Data(NamedTuple):
-    """The rows, and how to read them."""
+    """The rows and their scales."""
 
     x: jax.Array
     scale: jax.Array
     """f32[n] 1 / unit; 0 for rows that are left out."""
     finite: jax.Array
-    """bool[] all of x is: then it need not be copied to be cleaned, which would cost more than the products."""
+    """bool[]: whether all of x is finite. If so, the products use x without a cleaned copy, which would cost more than they do."""
 
 
 def _prepare(x: jax.Array, mask: jax.Array | None) -> tuple[_Data, jax.Array]:
-    """The data, and the unit they are measured in. Sums of squares are by far the fastest look at all numbers; only
-    where they overflow, underflow or meet something that is not finite are the numbers handled one by one."""
+    """(the data, the unit they are divided by). Sums of squares are by far the fastest check of all numbers; only if these
+    overflow, underflow or are not finite, the numbers are checked one by one."""
     n, d = x.shape
     squares = jnp.square(x).sum(axis=1)
     counted = jnp.ones(n, bool) if mask is None else mask
@@ -108,7 +108,7 @@ def _prepare(x: jax.Array, mask: jax.Array | None) -> tuple[_Data, jax.Array]:
 
 
 def _gram_start(data: _Data, r: int) -> jax.Array:
-    """f32[n, r] the leading eigenvectors of x xᵀ, or what x makes of those of xᵀ x."""
+    """f32[n, r]: a basis of the leading eigenvectors of x xᵀ, computed from xᵀ x if that is smaller."""
     n, d = data.x.shape
     if d < n:
         scaled = _scaled(data)
@@ -118,15 +118,15 @@ def _gram_start(data: _Data, r: int) -> jax.Array:
 
 
 def _sketch_start(data: _Data, r: int) -> jax.Array:
-    """f32[n, r] about the leading left singular vectors: those of a sketch of the data."""
+    """f32[n, r]: approximate leading left singular vectors, those of a sketch of the data."""
     n, d = data.x.shape
     key = keys.fold(keys.root(0), "spectral")
     columns = min(max(SKETCH * n, 4 * r), d)
     small = _sketch(data, jax.random.rademacher(key, (d,), jnp.float32), columns) if columns < d else _scaled(data)
     start = jnp.matmul(small, jax.random.normal(key, (columns, r)), precision=HIGHEST)
-    own = _Data(small, jnp.ones(n), jnp.array(True))
-    basis = jax.lax.fori_loop(0, SKETCH_PASSES, lambda _, w: _pass(own, w), jnp.linalg.qr(start)[0])
-    turn = jnp.linalg.svd(_mixed(basis.T, own), full_matrices=False)[0]  # strongest first
+    sketched = _Data(small, jnp.ones(n), jnp.array(True))
+    basis = jax.lax.fori_loop(0, SKETCH_PASSES, lambda _, w: _pass(sketched, w), jnp.linalg.qr(start)[0])
+    turn = jnp.linalg.svd(_mixed(basis.T, sketched), full_matrices=False)[0]  # strongest first
     return jnp.matmul(basis, turn, precision=HIGHEST)
 
 
@@ -167,15 +167,15 @@ def _mixed(weights: jax.Array, data: _Data) -> jax.Array:
     """f32[r, d]: the scaled rows, weighted by f32[r, n]."""
 
     def plain() -> jax.Array:
-        turned = (weights * data.scale).T  # the faster way round
+        turned = (weights * data.scale).T  # this order of the product is faster
         return jax.lax.dot_general(turned, data.x, (((0,), (0,)), ((), ())), precision=HIGHEST)
 
     return jax.lax.cond(data.finite, plain, lambda: combine(weights, data.x, data.scale))
 
 
 def _orthonormal(rows: jax.Array) -> jax.Array:
-    """f32[r, d]: rows of length 1 at right angles with the same span; zero rows for what depends on the others. By the
-    r × r products, twice: on long rows a good deal faster than Householder's way."""
+    """f32[r, d]: orthonormal rows with the same span; a row that depends on the others becomes zero. Computed in two
+    passes from the r × r products, which for long rows is much faster than Householder reflections."""
     for _ in range(2):
         rows = rows * invert(jnp.sqrt(jnp.square(rows).sum(axis=1)))[:, None]
         shares, vectors = jnp.linalg.eigh(jax.lax.dot_general(rows, rows, (((1,), (1,)), ((), ())), precision=HIGHEST))

@@ -1,4 +1,4 @@
-"""Random crops, flips, brightness and contrast for training, and what evaluation has in their place."""
+"""Random crops, flips, brightness and contrast for training, and the same without randomness for evaluation."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from cfljax.keys import fold
 
 
 class Augmentation(NamedTuple):
-    """What is done to an image f32[H, W, c], in this order."""
+    """The changes to an image f32[H, W, c], in this order."""
 
     crop: int = 0
     """Side of the square that is cut out (anywhere in training, from the centre in evaluation); 0: the whole image."""
     flip: bool = False
-    """Left and right, with probability one half."""
+    """Mirror the image, left to right, with probability 1/2."""
     brightness: float = 0.0
-    """The most that is added to or taken from all pixels, in units of x as the model sees it."""
+    """The largest amount that is added to or subtracted from all pixels, in the units of the model's input."""
     contrast: float = 0.0
     """Each channel is stretched about its mean by a factor of 1 ± this at most."""
     standardise: bool = False
-    """To mean 0 and variance 1 over the image, in evaluation, too."""
+    """Standardise each image to mean 0 and variance 1, in training and evaluation."""
 
 
 def training(how: Augmentation) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """(key, x f32[B, H, W, c]) -> f32[B, h, w, c]. Each sample's draws come from its position in the batch alone, so that
-    padding behind it changes nothing."""
+    """(key, x f32[B, H, W, c]) -> f32[B, h, w, c]. The draws of a sample depend only on its position in the batch, so
+    that padding after it changes nothing."""
 
     def apply(key: jax.Array, x: jax.Array) -> jax.Array:
-        with jax.threefry_partitionable(True):  # else a row of the draw would depend on the number of rows
+        with jax.threefry_partitionable(True):  # otherwise a row of the draw would depend on the number of rows
             drawn = jax.random.uniform(fold(key, "augment"), (x.shape[0], 5))
         return jax.vmap(lambda numbers, image: _one(numbers, image, how))(drawn, x)
 
@@ -51,10 +51,12 @@ def evaluation(how: Augmentation) -> Callable[[jax.Array], jax.Array]:
 
 
 def _one(drawn: jax.Array, x: jax.Array, how: Augmentation) -> jax.Array:
-    """One image, by five numbers that are uniform in [0, 1)."""
+    """One augmented image, from five random numbers that are uniform in [0, 1)."""
     down, right, side, light, stretch = drawn
     if how.crop:
-        top = (down * (x.shape[0] - how.crop + 1)).astype(jnp.int32)  # a product rounded up is kept inside by the slice
+        top = (down * (x.shape[0] - how.crop + 1)).astype(
+            jnp.int32
+        )  # dynamic_slice keeps a value that was rounded up inside the image
         left = (right * (x.shape[1] - how.crop + 1)).astype(jnp.int32)
         x = jax.lax.dynamic_slice(x, (top, left, 0), (how.crop, how.crop, x.shape[2]))
     if how.flip:
@@ -71,4 +73,6 @@ def _standardised(x: jax.Array) -> jax.Array:
     """f32[..., H, W, c]; an image of one colour becomes zero."""
     axes = (-3, -2, -1)
     x = x - jnp.mean(x, axis=axes, keepdims=True)
-    return x / jnp.maximum(jnp.sqrt(jnp.mean(x * x, axis=axes, keepdims=True)), 1e-3)  # rounding is no contrast
+    return x / jnp.maximum(
+        jnp.sqrt(jnp.mean(x * x, axis=axes, keepdims=True)), 1e-3
+    )  # an image of one colour has only rounding errors
