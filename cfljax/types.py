@@ -255,7 +255,9 @@ class Plan(NamedTuple):
     stream: int = 0
     """Methods that only need sums of updates take the participants in blocks of so many; 0: all at once."""
     alike: bool = False
-    """All clients have as much to do: devices get equally many of them, and no places to spare."""
+    """All clients have as much to do: devices get equally many of them, and none has places in reserve."""
+    on_cpu: bool = True
+    """Samples pass through models in blocks that stay in a CPU's cache; False: in blocks that keep an accelerator busy."""
 
     @property
     def sequential(self) -> bool:

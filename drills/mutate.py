@@ -28,7 +28,8 @@ from drills import common
 from drills.common import Figure, Tally
 from drills.mutants import Mutant, described, wanted
 
-FIGURE = Figure("mutate", "mutants", "mutants of kernels/, store/, federation/, devices/, local/, engine/", "at least 85 % killed", 100)
+WHAT = "mutants of kernels/, store/, federation/, devices/, local/ and engine/"
+FIGURE = Figure("mutate", "mutants", WHAT, "at least 85 % killed", 100)
 KERNELS, STORE, FEDERATION = "tests/kernels/test_contract.py", "tests/store/", "tests/federation/"
 DEVICES, LOCAL = "tests/devices/", "tests/local/"
 SHAPES = "tests/kernels/test_shapes.py"

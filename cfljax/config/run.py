@@ -10,6 +10,7 @@ from cfljax.config.changes import changes_of
 from cfljax.config.data import SIDES, Data
 from cfljax.config.frozen import canonical, plain
 from cfljax.config.train import Train
+from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import origins
 from cfljax.registry.checksums import sum_of_file
 from cfljax.registry.options import Options, Table, Value, files_of
@@ -36,8 +37,7 @@ class Run:
     """The name of the method in the registry."""
     label: str
     """The name of the run's row in tables and figures; not part of the id."""
-    options: Options
-    """The options of the method."""
+    options: MethodConfig
     data: Data
     model: Chosen
     train: Train

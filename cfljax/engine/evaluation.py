@@ -48,7 +48,7 @@ def evaluate(
     if scene.weights is None:
         scores = score(model, scene.federation, scene.test, models, scene.scoring, scene.who, settings.sequential)
     else:
-        scores = score_mixtures(model, scene.federation, scene.test, models, scene.weights, scene.who)
+        scores = score_mixtures(model, scene.federation, scene.test, models, scene.weights, scene.who, settings.sequential)
     loss, info = metrics.mean_loss(scores.loss, scores.samples), carry.info
     row: dict[str, Array | dict[str, Array]] = {
         **_accuracies(scene, scores, models.shape[0]),
@@ -126,7 +126,7 @@ def _test_only(
         test = dataclasses.replace(test, start=test.start + half, count=test.count - half)
     if models.shape[0] == 1 or not method.chooses:
         return scoring, test
-    chosen = least_loss_among(model, federation, seen, models, in_use | ~jnp.any(in_use), untrained)
+    chosen = least_loss_among(model, federation, seen, models, in_use | ~jnp.any(in_use), untrained, settings.sequential)
     return jnp.where(untrained, chosen, scoring), test
 
 

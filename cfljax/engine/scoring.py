@@ -52,10 +52,10 @@ def score(
     if split.shared:
         kinds, number = _kinds(federation)
         wanted = jnp.zeros((models.shape[0], number), bool).at[labels, jnp.where(who, kinds, number)].set(True, mode="drop")
-        correct, loss = (found[labels, kinds] for found in _shared(model, federation, split, models, wanted))
+        correct, loss = (found[labels, kinds] for found in _shared(model, federation, split, models, wanted, sequential))
         count = split.count
     elif _cheaper_all_at_once(model, federation, split, models.shape[0], sequential):
-        correct, loss = _product(model, federation, split, models, labels, who)
+        correct, loss = _product(model, federation, split, models, labels, who, sequential)
         count = split.count
     else:
         correct, loss = _one_by_one(model, federation, split, models, labels, who, sequential)
@@ -63,11 +63,13 @@ def score(
     return Scores(jnp.where(who, correct, 0.0), jnp.where(who, loss, 0.0), jnp.where(who, count, 0))
 
 
-def score_mixtures(model: Model, federation: Federation, split: Split, models: Array, weights: Array, who: Array) -> Scores:
+def score_mixtures(
+    model: Model, federation: Federation, split: Split, models: Array, weights: Array, who: Array, sequential: bool = True
+) -> Scores:
     """As `score`, where each client mixes the models with weights f32[C, K]: its probabilities are the weighted mean of those that
     the models give. All K models pass over the samples of all clients."""
     who = who & federation.real
-    block = block_size(model, federation, models.shape[0], _most(federation, split))
+    block = block_size(model, federation, models.shape[0], _most(federation, split), sequential)
     params, log_weights = jax.vmap(model.unravel)(models), jnp.log(weights).T[..., None]
 
     def visit(carry: Pair, x: Array, y: Array, owner: Array, valid: Array) -> Pair:
@@ -80,13 +82,15 @@ def score_mixtures(model: Model, federation: Federation, split: Split, models: A
     return Scores(correct, loss, jnp.where(who, split.count, 0))
 
 
-def least_loss_among(model: Model, federation: Federation, split: Split, models: Array, candidates: Array, who: Array) -> Array:
+def least_loss_among(
+    model: Model, federation: Federation, split: Split, models: Array, candidates: Array, who: Array, sequential: bool = True
+) -> Array:
     """i32[C]: of the candidates (bool[K]; at least one) the model with the smallest loss on a client's samples, ties to the lowest,
     for the clients where `who` bool[C] is True. Only the candidates are computed, MANY_MODELS at a time."""
     if split.shared:
         kinds, many = _kinds(federation)
         wanted = candidates[:, None] & jnp.zeros(many, bool).at[jnp.where(who, kinds, many)].set(True, mode="drop")
-        losses = jnp.where(candidates[:, None], _shared(model, federation, split, models, wanted)[1], jnp.nan)
+        losses = jnp.where(candidates[:, None], _shared(model, federation, split, models, wanted, sequential)[1], jnp.nan)
         known = jnp.any(~jnp.isnan(losses), axis=0)
         return jnp.where(known, least_loss(losses), jnp.argmax(candidates)).astype(jnp.int32)[kinds]
     width, clients = min(models.shape[0], MANY_MODELS), jnp.arange(federation.clients)
@@ -96,7 +100,7 @@ def least_loss_among(model: Model, federation: Federation, split: Split, models:
     def visit(b: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
         place = b * width + jnp.arange(width)
         which = first[jnp.minimum(place, models.shape[0] - 1)].astype(jnp.int32)
-        losses = client_losses(model, federation, split, models[which], clients, who)
+        losses = client_losses(model, federation, split, models[which], clients, who, sequential)
         losses = jnp.where((place < number)[:, None] & ~jnp.isnan(losses), losses, jnp.inf)
         least = least_loss(losses)
         found = jnp.take_along_axis(losses, least[None], 0)[0]
@@ -132,10 +136,12 @@ def _kinds(federation: Federation) -> tuple[Array, int]:
     return (2 * view.of + alone, 2 * views[0]) if view is not None and views else (alone, 2)
 
 
-def _shared(model: Model, federation: Federation, split: Split, models: Array, wanted: Array) -> tuple[Array, Array]:
+def _shared(
+    model: Model, federation: Federation, split: Split, models: Array, wanted: Array, sequential: bool
+) -> tuple[Array, Array]:
     """(correct f32[K, kinds], loss f32[K, kinds]) on the test set that everybody shares, as each kind of clients sees it; zeros
     where it is not wanted (bool[K, kinds])."""
-    block = block_size(model, federation, 1, split.rows.shape[0])
+    block = block_size(model, federation, 1, split.rows.shape[0], sequential)
     kinds, number = _kinds(federation)
     places = jnp.where(federation.real, kinds, number)
     member = jnp.zeros(number, jnp.int32).at[places].max(jnp.arange(federation.clients), mode="drop")
@@ -155,9 +161,11 @@ def _shared(model: Model, federation: Federation, split: Split, models: Array, w
     return jax.lax.map(one, (models, wanted))
 
 
-def _product(model: Model, federation: Federation, split: Split, models: Array, labels: Array, who: Array) -> tuple[Array, Array]:
+def _product(
+    model: Model, federation: Federation, split: Split, models: Array, labels: Array, who: Array, sequential: bool
+) -> tuple[Array, Array]:
     """(correct f32[C], loss f32[C]): the K models side by side over all samples, then each sample's own is kept."""
-    block = block_size(model, federation, models.shape[0], _most(federation, split))
+    block = block_size(model, federation, models.shape[0], _most(federation, split), sequential)
     params = jax.vmap(model.unravel)(models)
     everyone = jnp.arange(federation.clients)
 

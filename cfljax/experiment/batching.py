@@ -167,8 +167,7 @@ def memory(batch: Batch, size: Size) -> int:
     evaluated) and of the participants that are held at once (start, weights, gradient, update), and what the method says it
     holds."""
     participants = _at_once(batch.first, size)
-    clusters = getattr(batch.first.options, "clusters", None)
-    models = 3 * (clusters if isinstance(clusters, int) else 1) + 4 * participants
+    models = 3 * batch.first.options.models_kept + 4 * participants
     of_method = sum(held(batch.first, size).values())
     return size.pool_bytes + batch.width * 4 * (models * size.parameters + of_method)
 
@@ -176,7 +175,7 @@ def memory(batch: Batch, size: Size) -> int:
 def _at_once(run: Run, size: Size) -> int:
     """The number of participants whose updates are held at once."""
     participants = run.train.places(size.able, size.clients)
-    if not getattr(run.options, "streams", True) or run.train.transit.robust is not None:
+    if not run.options.streams or run.train.transit.robust is not None:
         return participants
     forced = run.train.forced.stream
     block = block_of(participants, size.parameters) if forced is None else forced
@@ -185,9 +184,8 @@ def _at_once(run: Run, size: Size) -> int:
 
 def held(run: Run, size: Size) -> dict[str, int]:
     """What the method holds in memory at once, as it says itself: words → numbers of four bytes."""
-    says = getattr(run.options, "held", None)
     participants = run.train.places(size.able, size.clients)
-    of_method: dict[str, int] = says(size.clients, participants, size.parameters) if says else {}
+    of_method = run.options.held(size.clients, participants, size.parameters)
     if run.train.transit.robust is not None:
         of_method = of_method | {"the updates of a round twice, for train.robust": 2 * participants * size.parameters}
     return of_method
@@ -197,7 +195,7 @@ def check_memory(batch: Batch, size: Size, available: int) -> None:
     """SpecError if what the method holds at once is more than the available bytes of memory."""
     for what, numbers in held(batch.first, size).items():
         if 4 * numbers > available:
-            fewer = '; similarity = "sketch" needs less' if getattr(batch.first.options, "similarity", "") == "exact" else ""
+            fewer = '; similarity = "sketch" needs less' if batch.first.options.similarity == "exact" else ""
             raise SpecError(
                 f"{batch.first.label}: {what} ({size.clients:,} clients, {size.parameters:,} parameters) would take "
                 f"{amount(4 * numbers)} of memory, and there is {amount(available)}; take fewer clients or a smaller model{fewer}"

@@ -60,7 +60,8 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine) -> 
     counts, longest = np.asarray(federation.train.count), federation.train.longest
     steps = lanes.typical(np.where(counts > 0, predict.steps_of(work, counts), 0), -(-participants // devices))
     width = _lanes(forced, machine.sequential, steps, stream)
-    plan = Plan(width, 0, stream, alike=bool(not run.train.stragglers and counts.sum() >= ALIKE * longest * len(counts)))
+    alike = bool(not run.train.stragglers and counts.sum() >= ALIKE * longest * len(counts))
+    plan = Plan(width, 0, stream, alike, on_cpu=machine.sequential)
     choice = Choice(plan, participants, work, (), devices, None, None, 4 * participants * model.size, steps, 0)
     if layer is None:
         return choice

@@ -70,17 +70,10 @@ def epsilon(run: Run, crowd: Crowd) -> float:
     privacy = run.train.transit.privacy
     if privacy is None:
         return math.inf
-    drawn, everybody = releases(run)
+    drawn, everybody = run.options.releases(run.train.rounds)
     sums = -(-drawn // run.train.rounds)
     rounds = draws(run, crowd, -(-drawn // sums) if sums else 0)
     return spent(privacy.noise, privacy.delta, rounds, sums, everybody, hides_draw(run, crowd.alike))
-
-
-def releases(run: Run) -> tuple[int, int]:
-    """How many noised sums over a round's draw, evenly over the rounds, and over clients that were not drawn at random, the run
-    makes public. A method's options say it (`releases(rounds)`) where that is not one each round."""
-    says = getattr(run.options, "releases", None)
-    return says(run.train.rounds) if says else (run.train.rounds, 0)
 
 
 def hides_draw(run: Run, alike: bool) -> bool:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from cfljax import keys
 from cfljax.kernels.blocks import squared_distances, sum_blocks
 from cfljax.kernels.cosine import cosine_rows
+from cfljax.kernels.mix import members
 
 SIMILARITIES = ("descent", "literal", "euclidean")
 RESEED = ("when_empty", "always", "never")
@@ -85,6 +86,5 @@ def reseed_empty(
     moved = labels.at[ranked[:clusters]].set(numbers)
     wanted = jnp.sum(mask) >= clusters
     if rule == "when_empty":
-        filled = ((labels[None, :] == numbers[:, None]) & mask[None, :]).any(axis=1)
-        wanted = wanted & ~filled.all()
+        wanted = wanted & ~members(labels, clusters, mask).any(axis=1).all()
     return jnp.where(wanted, moved, labels)

@@ -93,6 +93,11 @@ def replace_by(mix: jax.Array, mean: jax.Array, finite: jax.Array, old: jax.Arra
     return _mixed(mean + stay, old, mix, finite, rule)
 
 
+def members(labels: jax.Array, clusters: int, mask: jax.Array | bool = True) -> jax.Array:
+    """bool[K, S]: whether participant s, with label i32[S] and mask bool[S], is a member of cluster k."""
+    return (labels[None, :] == jnp.arange(clusters, dtype=labels.dtype)[:, None]) & mask
+
+
 def weights_by(labels: jax.Array, mask: jax.Array, sizes: jax.Array, clusters: int, by: str = "samples") -> jax.Array:
     """f32[K, S] averaging inside clusters: row k spreads weight 1 over the participants labelled k (labels i32[S], −1:
     none; mask bool[S]), by their sizes f32[S] (`"samples"`) or equally (`"uniform"`). Rows of empty clusters are 0."""
@@ -101,7 +106,7 @@ def weights_by(labels: jax.Array, mask: jax.Array, sizes: jax.Array, clusters: i
     if by not in ("samples", "uniform"):
         raise ValueError(f'weights by "{by}": must be "samples" or "uniform"')
     size = jnp.asarray(sizes, jnp.float32) if by == "samples" else jnp.ones(labels.shape, jnp.float32)
-    member = (labels[None, :] == jnp.arange(clusters, dtype=labels.dtype)[:, None]) & mask[None, :]
+    member = members(labels, clusters, mask)
     weight = jnp.where(member, size[None, :], 0.0)
     total = weight.sum(axis=1, keepdims=True)
     return jnp.where(total > 0, weight / jnp.where(total > 0, total, 1.0), 0.0)

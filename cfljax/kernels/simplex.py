@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.kernels.blocks import HIGHEST
+from cfljax.kernels.mix import members
 
 
 def balance(shares: jax.Array, active: jax.Array, steps: int = 5000) -> jax.Array:
@@ -66,7 +67,7 @@ def class_shares(labels: jax.Array, counts: jax.Array, clusters: int) -> tuple[j
     labelled labels i32[S] (−1: none). A cluster without samples has zero shares and is not active."""
     chex.assert_rank([labels, counts], [1, 2])
     chex.assert_equal_shape_prefix([labels, counts], 1)
-    member = labels[None, :] == jnp.arange(clusters)[:, None]
+    member = members(labels, clusters)
     kept = jnp.where((labels >= 0)[:, None], counts, 0.0).astype(jnp.float32)
     sums = jnp.matmul(member.astype(jnp.float32), kept, precision=HIGHEST)
     size = sums.sum(axis=1)
@@ -91,7 +92,7 @@ def cluster_imbalance(labels: jax.Array, imbalance: jax.Array, sizes: jax.Array,
     """I_Cn f32[K] (0 for empty clusters) and bool[K] which clusters have members."""
     chex.assert_rank([labels, imbalance, sizes], 1)
     chex.assert_equal_shape([labels, imbalance, sizes])
-    member = labels[None, :] == jnp.arange(clusters)[:, None]
+    member = members(labels, clusters)
     leader = jnp.argmax(jnp.where(member, imbalance, -jnp.inf), axis=1)
     follows = member & (jnp.arange(labels.shape[0])[None, :] != leader[:, None])
     filled = member.any(axis=1)

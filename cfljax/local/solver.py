@@ -99,7 +99,7 @@ class Solver:
     def losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
         """f32[K, S]: the mean loss of each model f32[K, d] on all training samples of each client i32[S]; 0 where the mask bool[S]
         is False."""
-        return client_losses(self.model, federation, federation.train, models, clients, mask)
+        return client_losses(self.model, federation, federation.train, models, clients, mask, self.plan.on_cpu)
 
     def sample_losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
         """f32[S, K, N]: the loss of each model f32[K, d] on each training sample of each client i32[S], in the order of its

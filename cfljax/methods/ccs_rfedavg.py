@@ -36,10 +36,9 @@ from cfljax.kernels import simplex
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.cover import ccs_threshold, cover
 from cfljax.kernels.kmeans import kmeans
-from cfljax.kernels.mix import mix_updates, usable, weights_by
+from cfljax.kernels.mix import members, mix_updates, usable, weights_by
 from cfljax.local.rounds import Mixing, jobs_from, report, report_trained, sizes, train_and_mix
 from cfljax.local.solver import Solver
-from cfljax.local.stream import client_losses
 from cfljax.methods.shared.common import first_model, traffic
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.methods.shared.similarity import compared_size, similarity, train_and_compare
@@ -181,7 +180,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         everyone = jnp.zeros_like(cohort.ids)
         bill = traffic(cohort, floats_up=_floats_up(config, federation.classes))
         jobs = jobs_from(cohort, state.models, everyone)
-        heard, updates = _hear(config, model, local, key, federation, cohort, jobs, hyper)
+        heard, updates = _hear(config, local, key, federation, cohort, jobs, hyper)
         decided = decide(key, state, federation, cohort, heard, hyper)
         missing = lambda finite: jnp.sum(cohort.mask & ~(heard.there & finite), dtype=jnp.int32)  # noqa: E731
         if updates is None:  # once more, now that each one's weight is known
@@ -211,7 +210,7 @@ def class_counts(federation: Federation) -> np.ndarray:
 
 
 def _hear(
-    config: Config, model: Model, local: Solver, key: jax.Array, federation: Federation, cohort: Cohort, jobs: Jobs, hyper: Hyper
+    config: Config, local: Solver, key: jax.Array, federation: Federation, cohort: Cohort, jobs: Jobs, hyper: Hyper
 ) -> tuple[Heard, Updates | None]:
     """What the server gets to know, and the steps −η g_k as updates; None where they came and went in blocks."""
     by_gradient = config.local == "gradient"
@@ -227,7 +226,7 @@ def _hear(
         loss, moves, finite = updates.loss, updates.delta, usable(updates.delta)
         updates = updates._replace(delta=hyper["lr"] * moves) if by_gradient else updates
     if not by_gradient:
-        loss = client_losses(model, federation, federation.train, jobs.start, cohort.ids, cohort.mask)[0]
+        loss = local.losses(federation, jobs.start, cohort.ids, cohort.mask)[0]
     return Heard(-moves, loss, cohort.mask & finite & jnp.isfinite(loss)), updates  # −Δ/η: the factor 1/η changes no cosine
 
 
@@ -259,8 +258,7 @@ def _weigh(config: Config, labels: jax.Array, number: int, own: Shares) -> Weigh
 
 def _diagnostics(weighed: Weighed) -> dict[str, jax.Array]:
     balance = simplex.reshaped_balance(weighed.p, weighed.shares)  # eq. 14
-    numbers = jnp.arange(weighed.p.shape[0])
-    filled = (weighed.labels[None, :] == numbers[:, None]).any(axis=1)
+    filled = members(weighed.labels, weighed.p.shape[0]).any(axis=1)
     return {
         "clusters": jnp.sum(filled, dtype=jnp.int32),
         "participant_labels": weighed.labels,

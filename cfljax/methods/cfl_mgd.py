@@ -123,7 +123,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         looked, trained = halves(key, federation, cohort, solver.sequential) if config.resample else (federation, federation)
         batch = solver.work.batch if config.estimate == "batch" else None
         looked = first_batches(key, looked, cohort, batch, solver.sequential)
-        which = least_loss(losses_of(model, looked, cohort, state.models))
+        which = least_loss(losses_of(solver, looked, cohort, state.models))
         mix = shared_out(which, federation, cohort, k, "uniform", divisor)
         members = shared_out(which, federation, cohort, k, "uniform", "members")
         mixing = Mixing(mix, state.models, members, state.velocity)
@@ -138,7 +138,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return State(done.mixed.new, velocity, join(state.labels, cohort, which), sent), info
 
     def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:  # noqa: ARG001
-        return by_loss(model, federation, state.models, state.labels)
+        return by_loss(solver, federation, state.models, state.labels)
 
     return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, score=score)
 

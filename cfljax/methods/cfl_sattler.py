@@ -35,7 +35,7 @@ import numpy as np
 from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.kernels.cosine import cosine_matrix
-from cfljax.kernels.mix import weights_by
+from cfljax.kernels.mix import members, weights_by
 from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
@@ -116,7 +116,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         old = state.found.models
-        labels, which = settle(model, federation, cohort, state.found)
+        labels, which = settle(solver, federation, cohort, state.found)
         mix = weights_by(which, cohort.mask, sizes(federation, cohort), old.shape[0], config.average)
         jobs = jobs_from(cohort, old, which)
         trained, moves = train_and_compare(config.similarity, solver, key, federation, jobs, hyper, Mixing(mix, old))
@@ -125,7 +125,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         norms = _norms(trained.kept.norm, cohort, federation.clients)
         cosines = cosine_matrix(moves, mask=cohort.mask)
         similarity = jnp.zeros_like(state.similarity).at[cohort.ids[:, None], cohort.ids[None, :]].set(cosines)
-        member = (labels[None, :] == jnp.arange(old.shape[0])[:, None]) & (norms >= 0)
+        member = members(labels, old.shape[0], norms >= 0)
         largest = jnp.where(member, norms, 0.0).max(axis=1)
         diag = {"mean_norm": steps, "largest_norm": largest}
         sent = with_joining(traffic(cohort), cohort, state.found)
@@ -138,7 +138,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return split(state, np.asarray(federation.uid), eps1, eps2, config.min_size, round, config.linkage, gamma_max)
 
     def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
-        return join_by_loss(model, federation, state.found, jnp.ones(federation.clients, bool))
+        return join_by_loss(solver, federation, state.found, jnp.ones(federation.clients, bool))
 
     def extras(state: State) -> dict[str, Any]:
         family = {"parent": state.parent, "born": state.born}

@@ -100,7 +100,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         def train(cohort: Cohort) -> tuple[Found, Info]:
-            return round_inside(model, solver, key, federation, cohort, state.found, hyper, config.average)
+            return round_inside(solver, key, federation, cohort, state.found, hyper, config.average)
 
         t, there = cohort.round, cohorts.present(federation, cohort.round)
         everyone = jnp.arange(federation.clients, dtype=jnp.int32)
@@ -138,7 +138,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return State(found, jnp.asarray(kept))
 
     def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
-        return join_by_loss(model, federation, state.found, jnp.ones(federation.clients, bool))
+        return join_by_loss(solver, federation, state.found, jnp.ones(federation.clients, bool))
 
     return Method(
         init,

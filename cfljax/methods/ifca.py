@@ -36,6 +36,7 @@ from cfljax.devices.placement import from_host
 from cfljax.errors import SpecError
 from cfljax.federation.cohort import draw
 from cfljax.kernels.choose import least_loss
+from cfljax.kernels.mix import members
 from cfljax.local.rounds import Mixing, choose_and_train, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.choice import (
@@ -101,9 +102,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     @from_host
     def attempt(key: jax.Array, federation: Federation, cohort: Cohort) -> tuple[jax.Array, jax.Array]:
         models = first_models(key, model, k)
-        which = least_loss(losses_of(model, federation, cohort, models))
-        chosen = (which[None, :] == jnp.arange(k)[:, None]) & cohort.mask[None, :]
-        return models, jnp.min(jnp.sum(chosen, axis=1))
+        which = least_loss(losses_of(solver, federation, cohort, models))
+        return models, jnp.min(jnp.sum(members(which, k, cohort.mask), axis=1))
 
     def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
         need_clients(federation, k, "ifca")
@@ -116,7 +116,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def choice(key: jax.Array, models: jax.Array, federation: Federation, cohort: Cohort) -> jax.Array:
         batch = solver.work.batch if config.estimate == "batch" else None
         seen = first_batches(key, federation, cohort, batch, solver.sequential)
-        which = least_loss(losses_of(model, seen, cohort, models))
+        which = least_loss(losses_of(solver, seen, cohort, models))
         return reseeded(key, which, federation, cohort, k, config.reseed)
 
     def round(key: jax.Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
@@ -133,7 +133,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return Clusters(trained.mixed.new, join(state.labels, cohort, which)), info
 
     def score(state: Clusters, federation: Federation, hyper: Hyper) -> jax.Array:
-        return by_loss(model, federation, state.models, state.labels)
+        return by_loss(solver, federation, state.models, state.labels)
 
     return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, score=score)
 

@@ -28,6 +28,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.kmeans import kmeans
+from cfljax.kernels.mix import members
 from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import first_model, traffic
@@ -114,7 +115,7 @@ def _find(key: jax.Array, moves: jax.Array, there: jax.Array, uid: jax.Array, cl
     """(i32[n] clusters of the updates f32[n, d], f32[K, d] their means, zero for empty ones); only clients that are there
     bool[n] decide where the centres are."""
     found = kmeans(key, moves, clusters, there, uid)
-    used = (found.labels[None, :] == jnp.arange(clusters)[:, None]).any(axis=1)
+    used = members(found.labels, clusters).any(axis=1)
     used = used.at[0].set(used[0] | ~used.any())
     labels = jnp.where(found.labels >= 0, found.labels, nearest(moves, found.centres, used))
     return labels, jnp.where(used[:, None], found.centres, 0.0)

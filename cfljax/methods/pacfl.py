@@ -117,12 +117,12 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return State(Found(models, setup["labels"], setup["active"]), setup["floats"], setup["distances"])
 
     def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        found, info = round_inside(model, solver, key, federation, cohort, state.found, hyper, config.average)
+        found, info = round_inside(solver, key, federation, cohort, state.found, hyper, config.average)
         once = jnp.where(cohort.round == 0, state.floats, 0)
         return state._replace(found=found), info._replace(traffic=info.traffic._replace(floats_up=info.traffic.floats_up + once))
 
     def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
-        return join_by_loss(model, federation, state.found, jnp.ones(federation.clients, bool))
+        return join_by_loss(solver, federation, state.found, jnp.ones(federation.clients, bool))
 
     def extras(state: State) -> dict[str, Any]:
         number = {"found": np.asarray(state.found.active).sum()}

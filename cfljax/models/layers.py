@@ -18,10 +18,11 @@ WIDE = 4
 
 def convolve(x: jax.Array, kernel: jax.Array, form: str, pooled: bool = False) -> jax.Array:
     """Convolution that keeps the size: f32[B, H, W, inputs], f32[k, k, inputs, outputs] -> f32[B, H, W, outputs], followed
-    by `pool_2_2` if `pooled`. "patches" is a matrix product over the k · k shifted images; "auto" takes it on a CPU, where the
-    weight gradient of XLA's own convolution is some hundred times slower inside a loop."""
+    by `pool_2_2` if `pooled`. "patches" is a matrix product over the k · k shifted images; "auto" takes it where the program is
+    compiled for a CPU, on which the weight gradient of XLA's own convolution is some hundred times slower inside a loop."""
     if form == "auto":
-        form = "patches" if jax.default_backend() == "cpu" else "native"
+        patches, native = (functools.partial(convolve, form=each, pooled=pooled) for each in ("patches", "native"))
+        return jax.lax.platform_dependent(x, kernel, cpu=patches, default=native)
     if form == "native":
         outputs = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
         return pool_2_2(outputs) if pooled else outputs

@@ -63,10 +63,12 @@ def adopt(files: Collection[str], origin: Origin) -> None:
 
 
 class Registry(Generic[Make]):
-    """The entries of one kind. `lines`: name -> "module:attribute" of an Entry. `group`: the entry points that add to it."""
+    """The entries of one kind. `lines`: name -> "module:attribute" of an Entry. `group`: the entry points that add to it. `base`: a
+    class that all Options inherit from; it is added to those of a plug-in that do not."""
 
-    def __init__(self, kind: str, lines: dict[str, str], group: str | None = None):
+    def __init__(self, kind: str, lines: dict[str, str], group: str | None = None, base: type = object):
         self.kind = kind
+        self.base = base
         self.group = group
         self._lines: dict[str, str | Entry[Make]] = dict(lines)
         self._own: dict[str, Origin | Live] = {}
@@ -92,7 +94,7 @@ class Registry(Generic[Make]):
         if name in self._own:
             for forget in _when_replaced:
                 forget()
-        self._lines[name], self._own[name] = Entry(options, make), origin_of(make, options)
+        self._lines[name], self._own[name] = self._with_base(Entry(options, make)), origin_of(make, options)
 
     def entry(self, name: str, where: str = "") -> Entry[Make]:
         """The entry of that name, or a SpecError that suggests the nearest name."""
@@ -169,8 +171,16 @@ class Registry(Generic[Make]):
             )
         entry = found if isinstance(found, Entry) else self._lines[name]
         assert isinstance(entry, Entry)
+        entry = self._with_base(entry)
         self._lines[name], self._own[name] = entry, origin
         return entry
+
+    def _with_base(self, entry: Entry[Make]) -> Entry[Make]:
+        """The entry, with Options that are a kind of the base."""
+        if issubclass(entry.options, self.base):
+            return entry
+        names = {name: getattr(entry.options, name) for name in ("__module__", "__qualname__", "__doc__")}
+        return entry._replace(options=type(entry.options.__name__, (entry.options, self.base), names))
 
 
 def _sum_of_package(point: importlib.metadata.EntryPoint, package: str) -> str:

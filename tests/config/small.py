@@ -4,6 +4,7 @@ import dataclasses
 
 from cfljax.config import Known, read_spec
 from cfljax.errors import DataError, SpecError
+from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import Registry
 from cfljax.registry.options import NoOptions, option
 
@@ -45,7 +46,7 @@ class Mlp:
 
 
 @dataclasses.dataclass(frozen=True)
-class Average:
+class Average(MethodConfig):
     average: str = option("samples", choices=("samples", "uniform"))
 
 
@@ -55,7 +56,7 @@ class Prox(Average):
 
 
 @dataclasses.dataclass(frozen=True)
-class Ifca:
+class Ifca(MethodConfig):
     clusters: int = option(2, low=1)
     average: str = option("uniform", choices=("samples", "uniform"))
     estimate: str = option("full", choices=("full", "batch"))

@@ -180,4 +180,4 @@ def test_devices_have_equally_many_blocks(case, devices, monkeypatch):
         block = stream.block_size(model, federation, 1, most)
         assert block <= 4096 and -(-most // block) % devices == 0 and -(-most // block) * block < 1.05 * most
     wide = toy.model(61_000)
-    assert stream.block_size(wide, federation, 1, 100_000) * 61_000 <= stream.CACHED_FLOATS
+    assert stream.block_size(wide, federation, 1, 100_000) * 61_000 <= stream.ON_CPU

@@ -11,12 +11,12 @@ from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.federation.gather import client_rows
 from cfljax.kernels.choose import least_loss, reseed_empty
-from cfljax.kernels.mix import weights_by
+from cfljax.kernels.mix import members, weights_by
 from cfljax.local.data import shuffle
 from cfljax.local.rounds import sizes
 from cfljax.local.schedule import Work
-from cfljax.local.stream import client_losses
-from cfljax.types import Array, Cohort, Federation, Model, Split
+from cfljax.local.solver import Solver
+from cfljax.types import Array, Cohort, Federation, Split
 
 DIVISORS = ("participants", "clients", "members")
 
@@ -40,15 +40,15 @@ def reseeded(key: jax.Array, which: jax.Array, federation: Federation, cohort: C
     return reseed_empty(key, which, jnp.asarray(cohort.mask), clusters, uid, rule)
 
 
-def losses_of(model: Model, federation: Federation, cohort: Cohort, models: jax.Array) -> jax.Array:
+def losses_of(solver: Solver, federation: Federation, cohort: Cohort, models: jax.Array) -> jax.Array:
     """f32[K, S]: the mean loss of each model on each participant's training data."""
-    return client_losses(model, federation, federation.train, models, jnp.asarray(cohort.ids), jnp.asarray(cohort.mask))
+    return solver.losses(federation, models, cohort.ids, cohort.mask)
 
 
-def by_loss(model: Model, federation: Federation, models: jax.Array, labels: jax.Array) -> jax.Array:
+def by_loss(solver: Solver, federation: Federation, models: jax.Array, labels: jax.Array) -> jax.Array:
     """i32[C]: the labels, and for real clients without one the model with the smallest loss on their training data."""
     without = (labels < 0) & federation.real
-    losses = client_losses(model, federation, federation.train, models, jnp.arange(federation.clients), without)
+    losses = solver.losses(federation, models, jnp.arange(federation.clients), without)
     return jnp.where(without, least_loss(losses), labels)
 
 
@@ -93,7 +93,7 @@ def shared_out(which: jax.Array, federation: Federation, cohort: Cohort, cluster
     each = jnp.where(real, each if average == "samples" else 1.0, 0.0)
     present = jnp.where(cohort.mask, each[cohort.ids], 0.0)
     total = jnp.sum(present) if divisor == "participants" else jnp.sum(each)
-    member = (which[None, :] == jnp.arange(clusters)[:, None]) & cohort.mask[None, :]
+    member = members(which, clusters, cohort.mask)
     return jnp.where(member, present[None, :] / jnp.maximum(total, 1.0), 0.0)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from cfljax.local.solver import Solver
-from cfljax.types import Method, Model
+from cfljax.registry.options import Value
+
+if TYPE_CHECKING:  # reading a spec imports no JAX
+    from cfljax.local.solver import Solver
+    from cfljax.types import Method, Model
 
 
 class TrainOptions(Protocol):
@@ -17,7 +20,7 @@ class TrainOptions(Protocol):
     momentum: float
     weight_decay: float
     dropout: float
-    optimizer: str | dict[str, Any]
+    optimizer: str | dict[str, Value]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +28,7 @@ class MethodConfig:
     """The base of a method's options, which are fields made by `option(…)`. The answers below hold unless a method gives others."""
 
     clusters = 1
-    """How many models a run keeps; most methods have an option of this name."""
+    """How many models a run keeps. Most methods have an option of this name."""
     similarity = ""
     """How updates are compared, for methods with an option of this name: "exact" or "sketch"."""
 
@@ -34,10 +37,15 @@ class MethodConfig:
         """Whether participants' updates come and go in blocks; False: they are held all at once."""
         return True
 
+    @property
+    def models_kept(self) -> int:
+        """How many models a run keeps, for estimates of memory."""
+        return self.clusters if isinstance(self.clusters, int) else 1
+
     def check(self, where: str) -> None:
         """Raises SpecError for options that do not go together; `where` is the table's name in messages."""
 
-    def check_run(self, where: str, train: TrainOptions, data: Any, model: Any) -> None:
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Raises SpecError for options that do not go together with the rest of the run."""
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:

@@ -12,9 +12,8 @@ import numpy as np
 from cfljax.kernels.choose import least_loss
 from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
-from cfljax.local.stream import client_losses
 from cfljax.methods.shared.common import traffic
-from cfljax.types import Cohort, Federation, Hyper, Info, Model, Traffic
+from cfljax.types import Cohort, Federation, Hyper, Info, Traffic
 
 ROUND_UP = 8
 """Numbers of clusters that data decides are rounded up to a multiple of this, so that most seeds share one program."""
@@ -36,19 +35,19 @@ def ready_labels(federation: Federation) -> jax.Array:
     return jnp.where(federation.trains & (federation.arrive == 0), 0, -1).astype(jnp.int32)
 
 
-def join_by_loss(model: Model, federation: Federation, found: Found, who: jax.Array) -> jax.Array:
+def join_by_loss(solver: Solver, federation: Federation, found: Found, who: jax.Array) -> jax.Array:
     """i32[C]: the labels, and for the clients who bool[C] without one the active cluster with the least loss on their
     training data. The work is that of the clients without a label."""
     new = who & (found.labels < 0) & federation.real
-    losses = client_losses(model, federation, federation.train, found.models, jnp.arange(federation.clients), new)
+    losses = solver.losses(federation, found.models, jnp.arange(federation.clients), new)
     best = least_loss(jnp.where(found.active[:, None], losses, jnp.nan))
     return jnp.where(new, best, found.labels)
 
 
-def settle(model: Model, federation: Federation, cohort: Cohort, found: Found) -> tuple[jax.Array, jax.Array]:
+def settle(solver: Solver, federation: Federation, cohort: Cohort, found: Found) -> tuple[jax.Array, jax.Array]:
     """(labels i32[C], which i32[S]) once every participant has a cluster."""
     there = jnp.zeros(federation.clients, bool).at[cohort.ids].max(cohort.mask)
-    labels = join_by_loss(model, federation, found, there)
+    labels = join_by_loss(solver, federation, found, there)
     return labels, jnp.maximum(labels[cohort.ids], 0)  # a masked participant may have none
 
 
@@ -59,10 +58,10 @@ def with_joining(sent: Traffic, cohort: Cohort, found: Found) -> Traffic:
 
 
 def round_inside(
-    model: Model, solver: Solver, key: jax.Array, federation: Federation, cohort: Cohort, found: Found, hyper: Hyper, average: str
+    solver: Solver, key: jax.Array, federation: Federation, cohort: Cohort, found: Found, hyper: Hyper, average: str
 ) -> tuple[Found, Info]:
     """A round of FedAvg inside each cluster."""
-    labels, which = settle(model, federation, cohort, found)
+    labels, which = settle(solver, federation, cohort, found)
     sent = with_joining(traffic(cohort), cohort, found)
     models, info = train_clusters(solver, key, federation, cohort, found.models, which, hyper, average, sent)
     return found._replace(models=models, labels=labels), info
