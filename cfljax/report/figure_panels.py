@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from cfljax.report.report_data import ReportData
-from cfljax.report.run_pictures import Confusion, Matrix, Picture, RunPictures, Scatter
+from cfljax.report.run_pictures import Assignment, Confusion, Matrix, RunPictures, Scatter
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Panel = TypeVar("Panel", Confusion, Matrix, Picture, Scatter)
+Panel = TypeVar("Panel", Confusion, Matrix, Assignment, Scatter)
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c4629b", "#dd9500", "#3fa7e0", "#882255", "#6f7787")
 NONE = "#c9ced8"
@@ -66,8 +66,8 @@ def _grid(
     figure = Figure(figsize=(max(2.4, side[0] * across), side[1] * down))
     panels = figure.subplots(down, across, squeeze=False).ravel()
     for axes, (name, each) in zip(panels, chosen, strict=False):
-        own = getattr(each, "name", "")
-        title = f"{name}, {own}" if own else name
+        quantity = getattr(each, "name", "")
+        title = f"{name}, {quantity}" if quantity else name
         axes.set_title((title if len(title) <= 30 else title[:29] + "…").replace("$", r"\$"))
         axes.grid(False)
         draw(axes, each)
@@ -78,10 +78,10 @@ def _grid(
 
 def assignment(content: ReportData) -> Figure | None:
     """Clusters over rounds, a row per client, with the true groups as a strip."""
-    return _grid(content, lambda d: [d.picture], _assignment, (1.8, 1.9))
+    return _grid(content, lambda d: [d.assignment], _assignment, (1.8, 1.9))
 
 
-def _assignment(axes: Axes, p: Picture) -> None:
+def _assignment(axes: Axes, p: Assignment) -> None:
     rows, columns = p.colours.shape
     axes.imshow(_coloured(p.colours), aspect="auto", extent=(-0.5, columns - 0.5, rows, 0))
     strip = max(columns * 0.05, 0.2)

@@ -122,7 +122,10 @@ def _clusters(content: ReportData) -> Figure | None:
 
 
 def _threshold(content: ReportData) -> Figure | None:
-    return _lines(content, lambda each: _over_rounds(each.own.get("epsilon", each.own.get("threshold"))), "round", "threshold")
+    def pick(each: Curves) -> Line:
+        return _over_rounds(each.diagnostics.get("epsilon", each.diagnostics.get("threshold")))
+
+    return _lines(content, pick, "round", "threshold")
 
 
 def _clients(content: ReportData) -> Figure | None:

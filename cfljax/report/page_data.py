@@ -24,7 +24,7 @@ FIRST = ("accuracy", "accuracy_worst10", "loss", "ari", "nmi", "purity", "cluste
 """The first quantities of the page's menu, in this order; the others follow."""
 FINAL = ("accuracy_last10", "accuracy_max", "accuracy_last", "accuracy_worst10")
 
-Picture = TypeVar("Picture")
+Kind = TypeVar("Kind")
 
 
 class Final(TypedDict):
@@ -64,7 +64,7 @@ def page_data(content: ReportData) -> dict[str, object]:
     return {
         "configs": [{"name": c.name, "colour": s[0], "dash": s[1]} for c, s in zip(drawn, styles(content), strict=True)],
         "history": _bands(content.curves, lambda each: each.history, FIRST),
-        "own": _bands(content.curves, lambda each: each.own, ("epsilon", "threshold")),
+        "own": _bands(content.curves, lambda each: each.diagnostics, ("epsilon", "threshold")),
         "clusters": [_band(each.clusters) for each in content.curves],
         "clients": [_band(each.clients) for each in content.curves],
         "seconds": [number(each.seconds) for each in content.curves],
@@ -75,7 +75,7 @@ def page_data(content: ReportData) -> dict[str, object]:
                 "rounds": p.rounds.tolist(), "cells": _codes(p.colours), "groups": _codes(p.groups),
                 "about": _of(len(p.groups), p.clients), **who,
             }
-            for who, p in _pictures(content, lambda d: [d.picture])
+            for who, p in _pictures(content, lambda d: [d.assignment])
         ],
         "trivial": [f"{c.name} ({d.trivial})" for c, d in zip(drawn, content.pictures, strict=True) if d is not None and d.trivial],
         "confusions": [
@@ -94,15 +94,15 @@ def page_data(content: ReportData) -> dict[str, object]:
 
 
 def _pictures(
-    content: ReportData, kind: Callable[[RunPictures], Sequence[Picture | None]]
-) -> Iterator[tuple[dict[str, object], Picture]]:
+    content: ReportData, kind: Callable[[RunPictures], Sequence[Kind | None]]
+) -> Iterator[tuple[dict[str, object], Kind]]:
     """({config: number, seed}, picture) for every picture of a kind."""
-    for number_of_config, each in enumerate(content.pictures):
+    for config, each in enumerate(content.pictures):
         if each is None:
             continue
         for picture in kind(each):
             if picture is not None:
-                yield {"config": number_of_config, "seed": each.seed}, picture
+                yield {"config": config, "seed": each.seed}, picture
 
 
 def _of(drawn: int, all_of_them: int) -> str:

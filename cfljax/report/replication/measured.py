@@ -85,7 +85,7 @@ def _with_last_ten(decided: Verdict, claim: Claim, last_ten: dict[str, Measured]
     """Add to the verdict on a difference of two maxima what the difference is over the last ten evaluations."""
     if claim.kind != "difference" or not all(name in last_ten and last_ten[name].values for name in claim.cells):
         return decided
-    return decided._replace(found=f"{decided.found}; last ten {signed_difference(claim, last_ten)}")
+    return decided._replace(numbers=f"{decided.numbers}; last ten {signed_difference(claim, last_ten)}")
 
 
 def _finished(published: Published, name: str, fitting: list[Unit]) -> list[Unit]:

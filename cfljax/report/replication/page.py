@@ -75,7 +75,7 @@ def _section(each: Section) -> str:
 
 def _claim(claim: Claim, decided: Verdict) -> list[str]:
     text = f"(ours) {claim.text}" if claim.ours else claim.text
-    return [text, f"**{decided.word}**", " – ".join(part for part in (decided.found, claim.why.strip()) if part)]
+    return [text, f"**{decided.word}**", " – ".join(part for part in (decided.numbers, claim.why.strip()) if part)]
 
 
 def _cells(each: Section) -> str:
