@@ -149,3 +149,11 @@ def _shown_names(records: Iterable[Table]) -> dict[str, str]:
 
 def _plain(value: Value) -> str:
     return value if isinstance(value, str) else show(value)
+
+
+def option_of(config: Table, name: str) -> Value:
+    """The option of a run's configuration with this dotted name; None if it has no such option."""
+    value: Value = config
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value

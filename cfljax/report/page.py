@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable
 from importlib.resources import files
 
-from cfljax.registry.options import Table, Value
+from cfljax.registry.options import Table
 from cfljax.report import tables
 from cfljax.report.comparison import Column, Row, seconds
-from cfljax.report.configurations import Unit
+from cfljax.report.configurations import Unit, option_of
 from cfljax.report.curves import MOST_CURVES
 from cfljax.report.page_data import page_json, styles
 from cfljax.report.report_data import ReportData
@@ -84,9 +84,7 @@ def _words(name: str, content: ReportData) -> str:
 
 def _value(config: Table, name: str) -> str:
     """An option of a configuration as words; for the data set its name, partition and number of clients."""
-    value: Value = config
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
+    value = option_of(config, name)
     if isinstance(value, dict):
         clients = f"{value['clients']} clients" if "clients" in value else ""
         return ", ".join(str(v) for v in (value.get("name"), value.get("partition"), clients) if v)
