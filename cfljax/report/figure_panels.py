@@ -44,7 +44,7 @@ def _coloured(numbers: np.ndarray) -> np.ndarray:
 
 
 def _grid(
-    content: ReportData,
+    data: ReportData,
     kind: Callable[[RunPictures], Sequence[Panel | None]],
     draw: Callable[[Axes, Panel], None],
     side: tuple[float, float],
@@ -54,7 +54,7 @@ def _grid(
 
     chosen = [
         (configuration.name, each)
-        for configuration, pictures in zip(content.drawn, content.pictures, strict=True)
+        for configuration, pictures in zip(data.drawn, data.pictures, strict=True)
         if pictures is not None
         for each in kind(pictures)
         if each is not None
@@ -76,9 +76,9 @@ def _grid(
     return figure
 
 
-def assignment(content: ReportData) -> Figure | None:
+def assignment(data: ReportData) -> Figure | None:
     """Clusters over rounds, a row per client, with the true groups as a strip."""
-    return _grid(content, lambda d: [d.assignment], _assignment, (1.8, 1.9))
+    return _grid(data, lambda d: [d.assignment], _assignment, (1.8, 1.9))
 
 
 def _assignment(axes: Axes, p: Assignment) -> None:
@@ -93,9 +93,9 @@ def _assignment(axes: Axes, p: Assignment) -> None:
     axes.set_xlabel("round")
 
 
-def confusion(content: ReportData) -> Figure | None:
+def confusion(data: ReportData) -> Figure | None:
     """The number of clients in each cluster (rows) and true group (columns)."""
-    return _grid(content, lambda d: [d.confusion], _confusion, (1.8, 1.8))
+    return _grid(data, lambda d: [d.confusion], _confusion, (1.8, 1.8))
 
 
 def _confusion(axes: Axes, p: Confusion) -> None:
@@ -110,9 +110,9 @@ def _confusion(axes: Axes, p: Confusion) -> None:
                 axes.text(g, k, str(count), ha="center", va="center", fontsize=7, color="white" if count > half else "black")
 
 
-def similarity(content: ReportData) -> Figure | None:
+def similarity(data: ReportData) -> Figure | None:
     """Matrices between clients, in the order of the clusters."""
-    return _grid(content, lambda d: d.matrices, _similarity, (2.1, 1.9))
+    return _grid(data, lambda d: d.matrices, _similarity, (2.1, 1.9))
 
 
 def _similarity(axes: Axes, p: Matrix) -> None:
@@ -125,9 +125,9 @@ def _similarity(axes: Axes, p: Matrix) -> None:
     axes.set(xticks=[], yticks=[])
 
 
-def embedding(content: ReportData) -> Figure | None:
+def embedding(data: ReportData) -> Figure | None:
     """Clients as points: colour by true group, shape by cluster."""
-    return _grid(content, lambda d: d.scatters, _embedding, (2.4, 2.2))
+    return _grid(data, lambda d: d.scatters, _embedding, (2.4, 2.2))
 
 
 def _embedding(axes: Axes, p: Scatter) -> None:
