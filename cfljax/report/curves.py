@@ -111,7 +111,7 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         {name: _thin(_band(parts)) for name, parts in history.items()},
         {name: _thin(_band(parts)) for name, parts in diagnostics.items()},
         _band([part for part in clients if len(part[0])]),
-        _mean([_training(unit) for unit in units]),
+        mean_and_deviation(_training(unit) for unit in units)[0],
         len(units),
     )
 
@@ -168,7 +168,3 @@ def _sorted_share(accuracy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _training(unit: Unit) -> float:
     timings = unit.record["timings"]
     return sum(float(timings.get(name) or 0) for name in ("train", "eval"))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan

@@ -117,9 +117,9 @@ def run_pictures(configuration: Configuration, problems: list[str]) -> RunPictur
 def _pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> RunPictures:
     diagnostics = {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
     rounds = arrays.get("history/round", np.zeros(0, np.int64)).astype(np.int64)
-    labels = _labels(arrays.get("labels"))
+    labels = np.atleast_2d(arrays.get("labels", np.zeros((0, 0)))).astype(np.int32)
     group = arrays.get("group")
-    if labels is None or not labels.size:
+    if not labels.size:
         return RunPictures(seed, None, "labels were not kept", None, *_between(diagnostics, len(rounds), Assigned(None, None, {})))
     group = group if group is not None and group.shape == labels.shape[1:] else np.full(labels.shape[1], -1, np.int32)
     final, colour = labels[-1], _colours(labels, group)
@@ -127,11 +127,6 @@ def _pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> RunPictu
     assignment = None if trivial else _assignment(rounds, labels, group, colour)
     confusion = None if trivial else _confusion(final, group, colour)
     return RunPictures(seed, assignment, trivial, confusion, *_between(diagnostics, len(rounds), Assigned(final, group, colour)))
-
-
-def _labels(kept: np.ndarray | None) -> np.ndarray | None:
-    """i32[E, C] clusters at each evaluation that was kept."""
-    return None if kept is None else np.atleast_2d(kept).astype(np.int32)
 
 
 def _trivial(labels: np.ndarray) -> str:

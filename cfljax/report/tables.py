@@ -125,7 +125,8 @@ def _terminal(table: Sequence[Row], columns: list[Column]) -> list[str]:
         if each.block != block and each.heading:
             titles[len(grid)] = printable(each.heading)
         block = each.block
-        cells = [number(c, row.cells[c.key]) + _mark(row.cells[c.key], "*", "≈", " ") for c in columns]
+        marked = ((c, row.cells[c.key]) for c in columns)
+        cells = [number(c, cell) + ("*" if cell.best else "≈" if cell.tied else " ") for c, cell in marked]
         grid.append([printable(each.short), *([printable(each.folder)] if folders else []), each.runs, *cells])
     lines = align(grid, lefts=2 if folders else 1)
     for at in sorted(titles, reverse=True):
@@ -137,10 +138,6 @@ def _embolden(line: str) -> str:
     import re
 
     return re.sub(r"[^\s±]+(?: [kMGT]?B)?(?: ± [^\s*]+)?(?: \([^)]*\))?\*", lambda m: f"\033[1m{m.group()}\033[0m", line)
-
-
-def _mark(cell: Cell, best: str, tied: str, none: str = "") -> str:
-    return best if cell.best else tied if cell.tied else none
 
 
 def align(grid: Sequence[Sequence[str]], lefts: int = 1) -> list[str]:
