@@ -43,15 +43,15 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.report.report_data import read
     from cfljax.report.write import default_folder, write
 
-    content = read(flags.folders, flags.target)
-    for problem in content.problems:
+    data = read(flags.folders, flags.target)
+    for problem in data.problems:
         print(f"cfljax: {problem}", file=sys.stderr)
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else None
-    print(tables.terminal(content.table, width, bold=terminal))
-    for line in _troubles(content.collected.units):
+    print(tables.terminal(data.table, width, bold=terminal))
+    for line in _troubles(data.collected.units):
         print(line)
-    page = write(content, flags.out or default_folder(flags.folders), figures=not flags.no_figures)
+    page = write(data, flags.out or default_folder(flags.folders), figures=not flags.no_figures)
     print(f"\nreport: {page}")
     return 0
 

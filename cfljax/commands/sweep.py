@@ -180,13 +180,12 @@ def _as_written(flags: argparse.Namespace) -> str:
     sets = "".join(f"# --set {' '.join(flag.split())}\n" for flag in flags.set)
     sets += "".join(f"# --plugin {' '.join(flag.split())}\n" for flag in flags.plugin)
     written = Path(flags.spec or QUICKSTART).read_text(encoding="utf-8-sig")
-    return sets + re.sub(
-        r"\A(# --(set|plugin) .*\n)+", "", written
-    )  # without those of an earlier start, where the file is a folder's copy
+    earlier = r"\A(# --(set|plugin) .*\n)+"  # such comments are in the file if it is the copy of a results folder
+    return sets + re.sub(earlier, "", written)
 
 
 def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
-    """The same command line for a worker."""
+    """The command line of this sweep for a worker."""
     words = [flags.spec] if flags.spec else []
     words += ["--out", str(folder), "--keep", flags.keep]
     words += [word for flag in flags.set for word in ("--set", flag)]
@@ -230,7 +229,7 @@ def _dry_run(spec: Spec) -> int:
     from cfljax.experiment import assemble, batching
     from cfljax.experiment.privacy import Crowd, crowd_of
 
-    made = batching.batches(spec.runs(), 1)
+    batches = batching.batches(spec.runs(), 1)
 
     def size(batch: batching.Batch) -> batching.Size:
         federation = assemble.host_federation(batch.first)
@@ -241,8 +240,8 @@ def _dry_run(spec: Spec) -> int:
 
     for message in spec.warnings:
         print(f"cfljax: {message}", file=sys.stderr)
-    print(batching.dry_run(made, size, crowd))
-    for batch in made:
+    print(batching.dry_run(batches, size, crowd))
+    for batch in batches:
         batching.check_memory(batch, size(batch), this_machine().memory)
     return 0
 

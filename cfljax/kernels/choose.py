@@ -47,16 +47,12 @@ def move_similarity(gradient: jax.Array, last: jax.Array, how: str = "descent", 
     return -jnp.nan_to_num(distance, nan=jnp.finfo(jnp.float32).max)
 
 
-def joint_score(losses: jax.Array, similarity: jax.Array, lam: jax.Array | float) -> jax.Array:
-    """f32[K, S] λ S + (1 − λ)(−L) of losses and similarity f32[K, S]; the participant joins the largest."""
+def joint_choice(losses: jax.Array, similarity: jax.Array, lam: jax.Array | float) -> jax.Array:
+    """i32[S]: the cluster with the largest λ S + (1 − λ)(−L) of losses L f32[K, S] and similarity S f32[K, S]; ties and NaN as in
+    `least_loss`, which it is for λ = 0."""
     chex.assert_rank([losses, similarity], 2)
     chex.assert_equal_shape([losses, similarity])
-    return lam * similarity + (1.0 - lam) * -losses
-
-
-def joint_choice(losses: jax.Array, similarity: jax.Array, lam: jax.Array | float) -> jax.Array:
-    """i32[S] argmax of `joint_score`, ties and NaN as in `least_loss`; with λ = 0 it is `least_loss`."""
-    return least_loss(-joint_score(losses, similarity, lam))
+    return least_loss(-(lam * similarity + (1.0 - lam) * -losses))
 
 
 def nearest(points: jax.Array, centres: jax.Array, active: jax.Array | None = None) -> jax.Array:

@@ -34,7 +34,9 @@ def cover(similarity: jax.Array, threshold: jax.Array | float, mask: jax.Array |
         one = jnp.argmax(going)
         return going.at[one].set(False), neighbours - seen_by[one]
 
-    def found(carry: tuple[jax.Array, jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    def found_cluster(
+        carry: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
+    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         left, labels, number, neighbours = carry
         founder = jnp.argmax(jnp.where(left, neighbours, -1))
         joins = near[founder] & left
@@ -44,7 +46,7 @@ def cover(similarity: jax.Array, threshold: jax.Array | float, mask: jax.Array |
 
     neighbours = (near & present[None, :]).sum(axis=1, dtype=jnp.int32)
     start = (present, jnp.full(size, -1, jnp.int32), jnp.int32(0), neighbours)
-    _, labels, clusters, _ = jax.lax.while_loop(lambda carry: carry[0].any(), found, start)
+    _, labels, clusters, _ = jax.lax.while_loop(lambda carry: carry[0].any(), found_cluster, start)
     return Cover(labels, clusters)
 
 

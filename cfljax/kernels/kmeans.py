@@ -144,8 +144,8 @@ def _lloyd(
 
     def step(state: _State) -> _State:
         labels, members, count, _ = state
-        assigned, own = assign(members)
-        after = _refill(assigned, own, present, members.shape[1])
+        assigned, distances = assign(members)
+        after = _refill(assigned, distances, present, members.shape[1])
         belongs = (after[:, None] == jnp.arange(members.shape[1])) & present[:, None]
         size = belongs.sum(axis=0)
         mean = belongs / jnp.maximum(size, 1)
@@ -153,16 +153,16 @@ def _lloyd(
 
     start = (jnp.full(present.shape, -1, jnp.int32), members, jnp.int32(0), jnp.bool_(True))
     _, members, _, _ = jax.lax.while_loop(lambda s: s[3] & (s[2] < max_iter), step, start)
-    labels, own = assign(members)
-    return labels, members, own.sum()
+    labels, distances = assign(members)
+    return labels, members, distances.sum()
 
 
-def _refill(labels: jax.Array, own: jax.Array, present: jax.Array, clusters: int) -> jax.Array:
+def _refill(labels: jax.Array, distances: jax.Array, present: jax.Array, clusters: int) -> jax.Array:
     """Labels with the j-th empty cluster moved to the j-th farthest point, as long as those are away from their centres."""
     n = labels.shape[0]
     numbers = jnp.arange(clusters, dtype=jnp.int32)
     empty = ~((labels[:, None] == numbers) & present[:, None]).any(axis=0)
-    reach, far = jax.lax.top_k(own, min(clusters, n))
+    reach, far = jax.lax.top_k(distances, min(clusters, n))
     place = jnp.minimum(jnp.cumsum(empty) - 1, far.shape[0] - 1)
     possible = empty & (jnp.cumsum(empty) <= far.shape[0]) & (reach[place] > 0)
     return labels.at[jnp.where(possible, far[place], n)].set(numbers, mode="drop")

@@ -62,8 +62,8 @@ def leading_directions(
     rows = jnp.matmul(turn[:k], rows, precision=HIGHEST)
     real = values[:k] > NOISE * values[:1]
     rows = jnp.where(real[:, None], rows * _sign(rows)[:, None], 0.0)
-    found = jnp.where(real, values[:k] * unit, 0.0)
-    return Directions(jnp.pad(rows, ((0, m - k), (0, 0))), jnp.pad(found, (0, m - k)))
+    values = jnp.where(real, values[:k] * unit, 0.0)
+    return Directions(jnp.pad(rows, ((0, m - k), (0, 0))), jnp.pad(values, (0, m - k)))
 
 
 def edc_embedding(delta: jax.Array, m: int, mask: jax.Array | None = None, how: str = "auto") -> jax.Array:

@@ -44,11 +44,11 @@ def _convolved(x: jax.Array, kernel: jax.Array, pooled: bool) -> tuple[jax.Array
     *side, _, outputs = kernel.shape
 
     def tile(images: jax.Array) -> tuple[jax.Array, jax.Array | None]:
-        made = (_patches(images, *side) @ kernel.reshape(-1, outputs)).reshape(*images.shape[:-1], outputs)
-        return _largest(made) if pooled else (made, None)
+        convolved = (_patches(images, *side) @ kernel.reshape(-1, outputs)).reshape(*images.shape[:-1], outputs)
+        return _largest(convolved) if pooled else (convolved, None)
 
-    made, which = jax.lax.map(tile, _tiles(x, x, kernel))
-    return made.reshape(-1, *made.shape[2:])[: x.shape[0]], (x, kernel, which)
+    convolved, which = jax.lax.map(tile, _tiles(x, x, kernel))
+    return convolved.reshape(-1, *convolved.shape[2:])[: x.shape[0]], (x, kernel, which)
 
 
 def _gradients(_pooled: bool, kept: _Kept, out: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -123,7 +123,7 @@ def combine(each: list[Results]) -> Collected:
 
 
 def _configuration(folder: str, record: Table, shown: dict[str, str]) -> Configuration:
-    options = {name: (shown[name], _plain(value)) for name, value in record["varies"].items()}
+    options = {name: (shown[name], value if isinstance(value, str) else show(value)) for name, value in record["varies"].items()}
     data = tuple(pair for name, pair in options.items() if name.startswith("data."))
     table = record["config"].get("data", {})
     block = json.dumps([table, data], sort_keys=True, default=str)
@@ -147,5 +147,9 @@ def _shown_names(records: Iterable[Table]) -> dict[str, str]:
     return {name: word if often[word] == 1 else name for name, word in short.items()}
 
 
-def _plain(value: Value) -> str:
-    return value if isinstance(value, str) else show(value)
+def option_of(config: Table, name: str) -> Value:
+    """The option of a run's configuration with this dotted name; None if it has no such option."""
+    value: Value = config
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value

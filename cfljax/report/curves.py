@@ -37,7 +37,7 @@ class Curves(NamedTuple):
 
     history: dict[str, Band]
     """By quantity: accuracy, loss, ari, …, and `bytes`, the sum of both directions."""
-    own: dict[str, Band]
+    diagnostics: dict[str, Band]
     """By name: the diagnostics of the method that have one number per evaluation."""
     clients: Band
     """Accuracies of the clients in ascending order; `round` is the share of clients in [0, 1]."""
@@ -49,7 +49,7 @@ class Curves(NamedTuple):
     @property
     def clusters(self) -> Band | None:
         """The number of clusters; of methods that cluster their participants anew in every round, that number."""
-        return self.own.get("clusters", self.history.get("clusters"))
+        return self.diagnostics.get("clusters", self.history.get("clusters"))
 
 
 def chosen(configurations: Sequence[Configuration], most: int = MOST_CURVES) -> list[Configuration]:
@@ -94,7 +94,7 @@ def read(unit: Unit, prefixes: Sequence[str], problems: list[str]) -> dict[str, 
 def curves(configuration: Configuration, problems: list[str]) -> Curves:
     """All curves of a configuration. Adds a line to `problems` for each damaged file."""
     history: dict[str, list[_Points]] = {}
-    own: dict[str, list[_Points]] = {}
+    diagnostics: dict[str, list[_Points]] = {}
     clients = []
     units = drawn_units(configuration)
     for unit in units:
@@ -105,13 +105,13 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         for name, values in _per_evaluation(arrays, rounds, "history/").items():
             history.setdefault(name, []).append((rounds, values))
         for name, values in _per_evaluation(arrays, rounds, f"diag/{unit.record['method']}/").items():
-            own.setdefault(name, []).append((rounds, values))
+            diagnostics.setdefault(name, []).append((rounds, values))
         clients.append(_sorted_share(arrays.get("client_accuracy", np.zeros(0))))
     return Curves(
         {name: _thin(_band(parts)) for name, parts in history.items()},
-        {name: _thin(_band(parts)) for name, parts in own.items()},
+        {name: _thin(_band(parts)) for name, parts in diagnostics.items()},
         _band([part for part in clients if len(part[0])]),
-        _mean([_training(unit) for unit in units]),
+        mean_and_deviation(_training(unit) for unit in units)[0],
         len(units),
     )
 
@@ -168,7 +168,3 @@ def _sorted_share(accuracy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _training(unit: Unit) -> float:
     timings = unit.record["timings"]
     return sum(float(timings.get(name) or 0) for name in ("train", "eval"))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from cfljax.report.report_data import ReportData
-from cfljax.report.run_pictures import Confusion, Matrix, Picture, RunPictures, Scatter
+from cfljax.report.run_pictures import Assignment, Confusion, Matrix, RunPictures, Scatter
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Panel = TypeVar("Panel", Confusion, Matrix, Picture, Scatter)
+Panel = TypeVar("Panel", Confusion, Matrix, Assignment, Scatter)
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c4629b", "#dd9500", "#3fa7e0", "#882255", "#6f7787")
 NONE = "#c9ced8"
@@ -44,7 +44,7 @@ def _coloured(numbers: np.ndarray) -> np.ndarray:
 
 
 def _grid(
-    content: ReportData,
+    data: ReportData,
     kind: Callable[[RunPictures], Sequence[Panel | None]],
     draw: Callable[[Axes, Panel], None],
     side: tuple[float, float],
@@ -54,7 +54,7 @@ def _grid(
 
     chosen = [
         (configuration.name, each)
-        for configuration, pictures in zip(content.drawn, content.pictures, strict=True)
+        for configuration, pictures in zip(data.drawn, data.pictures, strict=True)
         if pictures is not None
         for each in kind(pictures)
         if each is not None
@@ -66,8 +66,8 @@ def _grid(
     figure = Figure(figsize=(max(2.4, side[0] * across), side[1] * down))
     panels = figure.subplots(down, across, squeeze=False).ravel()
     for axes, (name, each) in zip(panels, chosen, strict=False):
-        own = getattr(each, "name", "")
-        title = f"{name}, {own}" if own else name
+        quantity = getattr(each, "name", "")
+        title = f"{name}, {quantity}" if quantity else name
         axes.set_title((title if len(title) <= 30 else title[:29] + "…").replace("$", r"\$"))
         axes.grid(False)
         draw(axes, each)
@@ -76,12 +76,12 @@ def _grid(
     return figure
 
 
-def assignment(content: ReportData) -> Figure | None:
+def assignment(data: ReportData) -> Figure | None:
     """Clusters over rounds, a row per client, with the true groups as a strip."""
-    return _grid(content, lambda d: [d.picture], _assignment, (1.8, 1.9))
+    return _grid(data, lambda d: [d.assignment], _assignment, (1.8, 1.9))
 
 
-def _assignment(axes: Axes, p: Picture) -> None:
+def _assignment(axes: Axes, p: Assignment) -> None:
     rows, columns = p.colours.shape
     axes.imshow(_coloured(p.colours), aspect="auto", extent=(-0.5, columns - 0.5, rows, 0))
     strip = max(columns * 0.05, 0.2)
@@ -93,9 +93,9 @@ def _assignment(axes: Axes, p: Picture) -> None:
     axes.set_xlabel("round")
 
 
-def confusion(content: ReportData) -> Figure | None:
+def confusion(data: ReportData) -> Figure | None:
     """The number of clients in each cluster (rows) and true group (columns)."""
-    return _grid(content, lambda d: [d.confusion], _confusion, (1.8, 1.8))
+    return _grid(data, lambda d: [d.confusion], _confusion, (1.8, 1.8))
 
 
 def _confusion(axes: Axes, p: Confusion) -> None:
@@ -110,9 +110,9 @@ def _confusion(axes: Axes, p: Confusion) -> None:
                 axes.text(g, k, str(count), ha="center", va="center", fontsize=7, color="white" if count > half else "black")
 
 
-def similarity(content: ReportData) -> Figure | None:
+def similarity(data: ReportData) -> Figure | None:
     """Matrices between clients, in the order of the clusters."""
-    return _grid(content, lambda d: d.matrices, _similarity, (2.1, 1.9))
+    return _grid(data, lambda d: d.matrices, _similarity, (2.1, 1.9))
 
 
 def _similarity(axes: Axes, p: Matrix) -> None:
@@ -125,9 +125,9 @@ def _similarity(axes: Axes, p: Matrix) -> None:
     axes.set(xticks=[], yticks=[])
 
 
-def embedding(content: ReportData) -> Figure | None:
+def embedding(data: ReportData) -> Figure | None:
     """Clients as points: colour by true group, shape by cluster."""
-    return _grid(content, lambda d: d.scatters, _embedding, (2.4, 2.2))
+    return _grid(data, lambda d: d.scatters, _embedding, (2.4, 2.2))
 
 
 def _embedding(axes: Axes, p: Scatter) -> None:

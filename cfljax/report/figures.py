@@ -47,7 +47,7 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def render(content: ReportData) -> Iterator[tuple[str, bytes]]:
+def render(data: ReportData) -> Iterator[tuple[str, bytes]]:
     """(file name, bytes) of every figure, one after the other. Figures without any numbers to draw are left out."""
     import matplotlib
 
@@ -55,7 +55,7 @@ def render(content: ReportData) -> Iterator[tuple[str, bytes]]:
     with matplotlib.rc_context(plain | STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)  # characters that the font lacks are drawn as boxes
         for name, draw in FIGURES.items():
-            figure = draw(content)
+            figure = draw(data)
             if figure is None:
                 continue
             for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
@@ -79,11 +79,11 @@ Line = tuple[np.ndarray, Band] | None
 Pick = Callable[[Curves], Line]
 
 
-def _lines(content: ReportData, pick: Pick, x: str, y: str, percent: bool = False, ends: bool = False) -> Figure | None:
+def _lines(data: ReportData, pick: Pick, x: str, y: str, percent: bool = False, ends: bool = False) -> Figure | None:
     """The line that `pick` returns for each configuration; None if there is no line. `ends`: mark the last point of each."""
-    figure, axes = _axes(height=max(SIZE[1], 0.2 + LINE * len(content.drawn)))
+    figure, axes = _axes(height=max(SIZE[1], 0.2 + LINE * len(data.drawn)))
     factor, any_drawn = 100 if percent else 1, False
-    for configuration, curves, (shade, dash) in zip(content.drawn, content.curves, styles(content), strict=True):
+    for configuration, curves, (shade, dash) in zip(data.drawn, data.curves, styles(data), strict=True):
         line = pick(curves)
         if line is None or not np.isfinite(line[1].mean).any():
             continue
@@ -114,51 +114,54 @@ def _over_rounds(band: Band | None) -> Line:
 
 def _history(name: str, label: str, percent: bool = False) -> Draw:
     """The figure of a quantity over the rounds."""
-    return lambda content: _lines(content, lambda each: _over_rounds(each.history.get(name)), "round", label, percent)
+    return lambda data: _lines(data, lambda each: _over_rounds(each.history.get(name)), "round", label, percent)
 
 
-def _clusters(content: ReportData) -> Figure | None:
-    return _lines(content, lambda each: _over_rounds(each.clusters), "round", "clusters")
+def _clusters(data: ReportData) -> Figure | None:
+    return _lines(data, lambda each: _over_rounds(each.clusters), "round", "clusters")
 
 
-def _threshold(content: ReportData) -> Figure | None:
-    return _lines(content, lambda each: _over_rounds(each.own.get("epsilon", each.own.get("threshold"))), "round", "threshold")
+def _threshold(data: ReportData) -> Figure | None:
+    def pick(each: Curves) -> Line:
+        return _over_rounds(each.diagnostics.get("epsilon", each.diagnostics.get("threshold")))
+
+    return _lines(data, pick, "round", "threshold")
 
 
-def _clients(content: ReportData) -> Figure | None:
+def _clients(data: ReportData) -> Figure | None:
     def pick(each: Curves) -> Line:
         return (100 * each.clients.round, each.clients) if len(each.clients.round) else None
 
-    figure = _lines(content, pick, "clients from worst to best, %", "accuracy, %", True)
+    figure = _lines(data, pick, "clients from worst to best, %", "accuracy, %", True)
     if figure is not None:
         figure.axes[0].axvspan(0, 10, color="#eef4fb", zorder=0)
     return figure
 
 
-def _against_bytes(content: ReportData) -> Figure | None:
+def _against_bytes(data: ReportData) -> Figure | None:
     def pick(each: Curves) -> Line:
         band, sent = each.history.get("accuracy"), each.history.get("bytes")
         return None if band is None or sent is None else (sent.mean / 1e6, band)
 
-    return _lines(content, pick, "sent, MB", "accuracy, %", True, ends=True)
+    return _lines(data, pick, "sent, MB", "accuracy, %", True, ends=True)
 
 
-def _against_seconds(content: ReportData) -> Figure | None:
+def _against_seconds(data: ReportData) -> Figure | None:
     def pick(each: Curves) -> Line:
         band, spent = each.history.get("accuracy"), each.seconds
         if band is None or not math.isfinite(spent) or not len(band.round) or band.round[-1] <= 0:
             return None
         return band.round / band.round[-1] * spent, band
 
-    return _lines(content, pick, "seconds without compiling", "accuracy, %", True, ends=True)
+    return _lines(data, pick, "seconds without compiling", "accuracy, %", True, ends=True)
 
 
-def _methods(content: ReportData) -> Figure | None:
-    data = [final(configuration, FINAL[0]) for configuration in content.drawn]
-    if not any(each["seeds"] for each in data):
+def _methods(data: ReportData) -> Figure | None:
+    finals = [final(configuration, FINAL[0]) for configuration in data.drawn]
+    if not any(each["seeds"] for each in finals):
         return None
-    figure, axes = _axes(height=0.9 + 0.24 * len(data))
-    for i, (each, (shade, _)) in enumerate(zip(data, styles(content), strict=True)):
+    figure, axes = _axes(height=0.9 + 0.24 * len(finals))
+    for i, (each, (shade, _)) in enumerate(zip(finals, styles(data), strict=True)):
         if not each["seeds"]:
             continue
         seeds = 100 * np.array(each["seeds"], float)
@@ -166,23 +169,23 @@ def _methods(content: ReportData) -> Figure | None:
         axes.plot(seeds, at, "o", color=COLOURS[shade], markersize=3.5, markerfacecolor="none", alpha=0.7)
         mean, std = 100 * (each["mean"] or 0), 100 * (each["std"] or 0)
         axes.errorbar(mean, i, xerr=std, color=COLOURS[shade], marker="|", markersize=9, markeredgewidth=2)
-    axes.set_yticks(range(len(data)), [_name(c.name) for c in content.drawn])
+    axes.set_yticks(range(len(finals)), [_name(c.name) for c in data.drawn])
     axes.invert_yaxis()
     axes.set_xlabel("accuracy, mean of the last ten evaluations, %")
     return figure
 
 
-def _time(content: ReportData) -> Figure | None:
-    if not content.drawn:
+def _time(data: ReportData) -> Figure | None:
+    if not data.drawn:
         return None
-    figure, axes = _axes(height=0.9 + 0.24 * len(content.drawn))
-    begin = np.zeros(len(content.drawn))
+    figure, axes = _axes(height=0.9 + 0.24 * len(data.drawn))
+    begin = np.zeros(len(data.drawn))
     named = ("set up", "compile", "train", "evaluate")
     for part, name, shade in zip(PARTS, named, (COLOURS[2], COLOURS[7], COLOURS[0], COLOURS[4]), strict=True):
-        spent = np.array([timing(configuration, part) or 0.0 for configuration in content.drawn])
+        spent = np.array([timing(configuration, part) or 0.0 for configuration in data.drawn])
         axes.barh(range(len(spent)), spent, left=begin, height=0.62, color=shade, label=name)
         begin += spent
-    axes.set_yticks(range(len(begin)), [_name(c.name) for c in content.drawn])
+    axes.set_yticks(range(len(begin)), [_name(c.name) for c in data.drawn])
     axes.invert_yaxis()
     axes.set_xlabel("seconds per run")
     figure.legend(loc="outside right upper")

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable
 from importlib.resources import files
 
-from cfljax.registry.options import Table, Value
+from cfljax.registry.options import Table
 from cfljax.report import tables
 from cfljax.report.comparison import Column, Row, seconds
-from cfljax.report.configurations import Unit
+from cfljax.report.configurations import Unit, option_of
 from cfljax.report.curves import MOST_CURVES
 from cfljax.report.page_data import page_json, styles
 from cfljax.report.report_data import ReportData
@@ -29,21 +29,21 @@ MOST_ROWS = 500
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
-def page(content: ReportData) -> str:
-    """The HTML of the report; the same content gives the same bytes."""
+def page(data: ReportData) -> str:
+    """The HTML of the report; the same data gives the same bytes."""
     scripts = [web(name) for name in SCRIPTS]
     parts = {
-        "title": _escaped(content.collected.title),
-        "about": _escaped(_about(content)),
-        "cards": _cards(content),
-        "warnings": "".join(f'<p class="warning">{_escaped(p)}</p>' for p in _shortened(content.problems, 5)),
-        "table": _table(content),
-        "notes": "<br>".join(map(_escaped, _notes(content))),
-        "drawn": _escaped(_drawn(content)),
-        "one_seed": "One seed per method." if any(len(c.units) > 1 for c in content.drawn) else "",
-        "troubles": _troubles(content.collected.units),
-        "origin": _origin(content),
-        "data": page_json(content),
+        "title": _escaped(data.collected.title),
+        "about": _escaped(_about(data)),
+        "cards": _cards(data),
+        "warnings": "".join(f'<p class="warning">{_escaped(p)}</p>' for p in _shortened(data.problems, 5)),
+        "table": _table(data),
+        "notes": "<br>".join(map(_escaped, _notes(data))),
+        "drawn": _escaped(_drawn(data)),
+        "one_seed": "One seed per method." if any(len(c.units) > 1 for c in data.drawn) else "",
+        "troubles": _troubles(data.collected.units),
+        "origin": _origin(data),
+        "data": page_json(data),
         "css": web("page.css"),
         "scripts": "\n".join(f"<script>{text}</script>" for text in scripts),
         "script_hashes": " ".join(map(_hash, scripts)),
@@ -70,31 +70,29 @@ def _shortened(lines: list[str], most: int) -> list[str]:
     return lines if len(lines) <= most else [*lines[:most], f"and {len(lines) - most} more"]
 
 
-def _about(content: ReportData) -> str:
-    facts = [f"{_words('data', content)}", f"model {_words('model', content)}", f"{_words('train.rounds', content)} rounds"]
+def _about(data: ReportData) -> str:
+    facts = [f"{_words('data', data)}", f"model {_words('model', data)}", f"{_words('train.rounds', data)} rounds"]
     return " · ".join(fact for fact in facts if "?" not in fact)
 
 
-def _words(name: str, content: ReportData) -> str:
+def _words(name: str, data: ReportData) -> str:
     """The values of an option over all configurations: `digits rotated`, `10, 20`."""
-    each = content.collected.configurations
+    each = data.collected.configurations
     values = dict.fromkeys(_value(configuration.units[0].record["config"], name) for configuration in each)
     return ", ".join(_shortened([word for word in values if word], 3)) or "?"
 
 
 def _value(config: Table, name: str) -> str:
     """An option of a configuration as words; for the data set its name, partition and number of clients."""
-    value: Value = config
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
+    value = option_of(config, name)
     if isinstance(value, dict):
         clients = f"{value['clients']} clients" if "clients" in value else ""
         return ", ".join(str(v) for v in (value.get("name"), value.get("partition"), clients) if v)
     return "" if value is None else str(value)
 
 
-def _cards(content: ReportData) -> str:
-    collected = content.collected
+def _cards(data: ReportData) -> str:
+    collected = data.collected
     units = collected.units
     ended = {status: sum(unit.status == status for unit in units) for status in ("done", "diverged", "failed")}
     left = collected.planned - len(units)
@@ -104,7 +102,7 @@ def _cards(content: ReportData) -> str:
     spent = math.fsum(s for unit in units if math.isfinite(s := seconds(unit)))
     cards = [("Runs", str(len(units)), ", ".join(states))]
     cards.append(("Methods", str(len(methods)), f"{len(collected.configurations)} configurations, {len(seeds)} seeds"))
-    best = _best(content.table)
+    best = _best(data.table)
     if best is not None:
         accuracy = tables.number(tables.COLUMNS[2], best.cells["accuracy_last10"])
         cards.append(("Best, mean of the last ten", f"{accuracy} %", best.configuration.name))
@@ -132,31 +130,31 @@ def _duration(spent: float) -> str:
     return f"{spent / 60:.0f} min" if spent < 7200 else f"{spent / 3600:.1f} h"
 
 
-def _notes(content: ReportData) -> list[str]:
-    lines = tables.notes(content.table, "Bold:", "≈")
-    if content.target is not None:
-        lines.append(f"target: an accuracy of {100 * content.target:g} %")
-    if len(content.table) > MOST_ROWS:
-        lines.append(f"the first {MOST_ROWS} of {len(content.table)} rows; table.csv has all")
-    if content.collected.left_out:
-        lines.append(f"{content.collected.left_out} runs of an earlier spec are left out")
-    return [*lines, "Click on a heading to sort."] if content.table else []
+def _notes(data: ReportData) -> list[str]:
+    lines = tables.notes(data.table, "Bold:", "≈")
+    if data.target is not None:
+        lines.append(f"target: an accuracy of {100 * data.target:g} %")
+    if len(data.table) > MOST_ROWS:
+        lines.append(f"the first {MOST_ROWS} of {len(data.table)} rows; table.csv has all")
+    if data.collected.left_out:
+        lines.append(f"{data.collected.left_out} runs of an earlier spec are left out")
+    return [*lines, "Click on a heading to sort."] if data.table else []
 
 
-def _drawn(content: ReportData) -> str:
-    total = sum(any(u.status != "failed" for u in c.units) for c in content.collected.configurations)
-    if not content.drawn:
+def _drawn(data: ReportData) -> str:
+    total = sum(any(u.status != "failed" for u in c.units) for c in data.collected.configurations)
+    if not data.drawn:
         return "There are no finished runs to draw."
-    if len(content.drawn) == total:
+    if len(data.drawn) == total:
         return ""
     return (
-        f"The figures show {len(content.drawn)} of {total} configurations (at most {MOST_CURVES}): the best of each method, "
+        f"The figures show {len(data.drawn)} of {total} configurations (at most {MOST_CURVES}): the best of each method, "
         "then the best of the rest, by the mean of the last ten evaluations."
     )
 
 
-def _table(content: ReportData) -> str:
-    table = content.table[:MOST_ROWS]
+def _table(data: ReportData) -> str:
+    table = data.table[:MOST_ROWS]
     if not table:
         return '<p class="nothing">No finished runs yet.</p>'
     columns = tables.columns_of(table)
@@ -164,7 +162,7 @@ def _table(content: ReportData) -> str:
     heads = ["method", *(["folder"] if folders else []), "runs", *(c.heading for c in columns)]
     words = 2 if folders else 1
     cells = "".join(f'<th{_word(i < words)}><button type="button">{_escaped(head)}</button></th>' for i, head in enumerate(heads))
-    shades = {id(c): f"var(--c{s[0]})" for c, s in zip(content.drawn, styles(content), strict=True)}
+    shades = {id(c): f"var(--c{s[0]})" for c, s in zip(data.drawn, styles(data), strict=True)}
     bodies, block = [], object()
     for row in table:
         each = row.configuration
@@ -220,8 +218,8 @@ def _diverged(record: Table) -> str:
     return "a number stopped being finite" + ("" if at is None else f" in round {at}")
 
 
-def _origin(content: ReportData) -> str:
-    units = content.collected.units
+def _origin(data: ReportData) -> str:
+    units = data.collected.units
     facts = {
         "versions": _distinct(_pairs(unit.record.get("versions")) for unit in units),
         "device": _distinct(unit.record.get("device") for unit in units),
@@ -229,7 +227,7 @@ def _origin(content: ReportData) -> str:
         "plan": _distinct(unit.record.get("plan") for unit in units),
     }
     listed = "".join(f"<dt>{name}</dt><dd>{'<br>'.join(map(_escaped, _shortened(v, 5)))}</dd>" for name, v in facts.items() if v)
-    specs = [_spec(store, f"Spec of {store.folder.absolute().name}") for store in content.collected.stores]
+    specs = [_spec(store, f"Spec of {store.folder.absolute().name}") for store in data.collected.stores]
     if not any(specs) and units:
         example = json.dumps(units[0].record["config"], indent=1, ensure_ascii=False, default=str)
         specs = [f"<details><summary>Configuration of the first run</summary><pre>{_lines(example)}</pre></details>"]

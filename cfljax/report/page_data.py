@@ -24,7 +24,7 @@ FIRST = ("accuracy", "accuracy_worst10", "loss", "ari", "nmi", "purity", "cluste
 """The first quantities of the page's menu, in this order; the others follow."""
 FINAL = ("accuracy_last10", "accuracy_max", "accuracy_last", "accuracy_worst10")
 
-Picture = TypeVar("Picture")
+Kind = TypeVar("Kind")
 
 
 class Final(TypedDict):
@@ -36,19 +36,19 @@ class Final(TypedDict):
     """The number of each run."""
 
 
-def page_json(content: ReportData) -> str:
+def page_json(data: ReportData) -> str:
     """The page's JSON, in which no text can end the script element that it stands in."""
-    text = json.dumps(page_data(content), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(page_data(data), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def styles(content: ReportData) -> list[tuple[int, int]]:
+def styles(data: ReportData) -> list[tuple[int, int]]:
     """(colour, dash) of every drawn configuration. Each method has a colour; equal colours are dashed differently."""
-    labels = list(dict.fromkeys((c.folder, c.label) for c in content.drawn))
+    labels = list(dict.fromkeys((c.folder, c.label) for c in data.drawn))
     every = [(colour, dash) for dash in range(DASHES) for colour in range(COLOURS)]
     free: list[tuple[int, int]] = []
     chosen = []
-    for each in content.drawn:
+    for each in data.drawn:
         free = free or list(every)
         colour = labels.index((each.folder, each.label)) % COLOURS
         of_method = [style for style in free if style[0] == colour]
@@ -58,16 +58,16 @@ def styles(content: ReportData) -> list[tuple[int, int]]:
     return chosen
 
 
-def page_data(content: ReportData) -> dict[str, object]:
+def page_data(data: ReportData) -> dict[str, object]:
     """The numbers of all figures of the page; None for a number that is missing."""
-    drawn = content.drawn
+    drawn = data.drawn
     return {
-        "configs": [{"name": c.name, "colour": s[0], "dash": s[1]} for c, s in zip(drawn, styles(content), strict=True)],
-        "history": _bands(content.curves, lambda each: each.history, FIRST),
-        "own": _bands(content.curves, lambda each: each.own, ("epsilon", "threshold")),
-        "clusters": [_band(each.clusters) for each in content.curves],
-        "clients": [_band(each.clients) for each in content.curves],
-        "seconds": [number(each.seconds) for each in content.curves],
+        "configs": [{"name": c.name, "colour": s[0], "dash": s[1]} for c, s in zip(drawn, styles(data), strict=True)],
+        "history": _bands(data.curves, lambda each: each.history, FIRST),
+        "own": _bands(data.curves, lambda each: each.diagnostics, ("epsilon", "threshold")),
+        "clusters": [_band(each.clusters) for each in data.curves],
+        "clients": [_band(each.clients) for each in data.curves],
+        "seconds": [number(each.seconds) for each in data.curves],
         "final": {name: [final(c, name) for c in drawn] for name in FINAL},
         "time": [[timing(c, part) for part in PARTS] for c in drawn],
         "pictures": [
@@ -75,34 +75,32 @@ def page_data(content: ReportData) -> dict[str, object]:
                 "rounds": p.rounds.tolist(), "cells": _codes(p.colours), "groups": _codes(p.groups),
                 "about": _of(len(p.groups), p.clients), **who,
             }
-            for who, p in _pictures(content, lambda d: [d.picture])
+            for who, p in _pictures(data, lambda d: [d.assignment])
         ],
-        "trivial": [f"{c.name} ({d.trivial})" for c, d in zip(drawn, content.pictures, strict=True) if d is not None and d.trivial],
+        "trivial": [f"{c.name} ({d.trivial})" for c, d in zip(drawn, data.pictures, strict=True) if d is not None and d.trivial],
         "confusions": [
             {"table": p.table.tolist(), "clusters": p.clusters, "groups": p.groups, "colours": p.colours.tolist(), **who}
-            for who, p in _pictures(content, lambda d: [d.confusion])
+            for who, p in _pictures(data, lambda d: [d.confusion])
         ],
-        "matrices": [{**_matrix(p), **who} for who, p in _pictures(content, lambda d: d.matrices)],
+        "matrices": [{**_matrix(p), **who} for who, p in _pictures(data, lambda d: d.matrices)],
         "scatters": [
             {
                 "name": p.name, "x": _numbers(p.points[:, 0]), "y": _numbers(p.points[:, 1]),
                 "colours": _codes(p.colours), "groups": _codes(p.groups), **who,
             }
-            for who, p in _pictures(content, lambda d: d.scatters)
+            for who, p in _pictures(data, lambda d: d.scatters)
         ],
     }  # fmt: skip
 
 
-def _pictures(
-    content: ReportData, kind: Callable[[RunPictures], Sequence[Picture | None]]
-) -> Iterator[tuple[dict[str, object], Picture]]:
+def _pictures(data: ReportData, kind: Callable[[RunPictures], Sequence[Kind | None]]) -> Iterator[tuple[dict[str, object], Kind]]:
     """({config: number, seed}, picture) for every picture of a kind."""
-    for number_of_config, each in enumerate(content.pictures):
+    for config, each in enumerate(data.pictures):
         if each is None:
             continue
         for picture in kind(each):
             if picture is not None:
-                yield {"config": number_of_config, "seed": each.seed}, picture
+                yield {"config": config, "seed": each.seed}, picture
 
 
 def _of(drawn: int, all_of_them: int) -> str:

@@ -25,7 +25,7 @@ CLIENT_LISTS = ("founders", "participants", "clients", "ids")
 """Names of diagnostics that list the clients of a method's matrices and embeddings."""
 
 
-class Picture(NamedTuple):
+class Assignment(NamedTuple):
     """Clusters over rounds; rows are clients in the order of their true groups."""
 
     rounds: np.ndarray
@@ -86,7 +86,7 @@ class RunPictures(NamedTuple):
     """The pictures of a run; None or empty where the run has nothing of the kind."""
 
     seed: int
-    picture: Picture | None
+    assignment: Assignment | None
     trivial: str
     """Why there is no picture of the clusters; "" where there is one."""
     confusion: Confusion | None
@@ -117,21 +117,16 @@ def run_pictures(configuration: Configuration, problems: list[str]) -> RunPictur
 def _pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> RunPictures:
     diagnostics = {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
     rounds = arrays.get("history/round", np.zeros(0, np.int64)).astype(np.int64)
-    labels = _labels(arrays.get("labels"))
+    labels = np.atleast_2d(arrays.get("labels", np.zeros((0, 0)))).astype(np.int32)
     group = arrays.get("group")
-    if labels is None or not labels.size:
+    if not labels.size:
         return RunPictures(seed, None, "labels were not kept", None, *_between(diagnostics, len(rounds), Assigned(None, None, {})))
     group = group if group is not None and group.shape == labels.shape[1:] else np.full(labels.shape[1], -1, np.int32)
     final, colour = labels[-1], _colours(labels, group)
     trivial = _trivial(labels)
-    picture = None if trivial else _picture(rounds, labels, group, colour)
+    assignment = None if trivial else _assignment(rounds, labels, group, colour)
     confusion = None if trivial else _confusion(final, group, colour)
-    return RunPictures(seed, picture, trivial, confusion, *_between(diagnostics, len(rounds), Assigned(final, group, colour)))
-
-
-def _labels(kept: np.ndarray | None) -> np.ndarray | None:
-    """i32[E, C] clusters at each evaluation that was kept."""
-    return None if kept is None else np.atleast_2d(kept).astype(np.int32)
+    return RunPictures(seed, assignment, trivial, confusion, *_between(diagnostics, len(rounds), Assigned(final, group, colour)))
 
 
 def _trivial(labels: np.ndarray) -> str:
@@ -188,7 +183,7 @@ def spaced(n: int, most: int) -> np.ndarray:
     return np.arange(n) if n <= most else np.unique(np.linspace(0, n - 1, most).round().astype(np.int64))
 
 
-def _picture(rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> Picture:
+def _assignment(rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> Assignment:
     if len(rounds) != len(labels):  # only the last labels were kept
         rounds = rounds[-1:] if len(rounds) else np.zeros(1, np.int64)
         labels = labels[-1:]
@@ -196,7 +191,7 @@ def _picture(rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colour: 
     order = np.lexsort((np.arange(len(group)), labels[-1], unknown))
     rows = order[spaced(len(order), MOST_CLIENTS)]
     columns = spaced(len(rounds), MOST_ROUNDS)
-    return Picture(rounds[columns], _paint(labels[np.ix_(columns, rows)], colour).T, group[rows], len(group))
+    return Assignment(rounds[columns], _paint(labels[np.ix_(columns, rows)], colour).T, group[rows], len(group))
 
 
 def _confusion(final: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> Confusion | None:

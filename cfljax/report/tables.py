@@ -125,7 +125,8 @@ def _terminal(table: Sequence[Row], columns: list[Column]) -> list[str]:
         if each.block != block and each.heading:
             titles[len(grid)] = printable(each.heading)
         block = each.block
-        cells = [number(c, row.cells[c.key]) + _mark(row.cells[c.key], "*", "≈", " ") for c in columns]
+        marked = ((c, row.cells[c.key]) for c in columns)
+        cells = [number(c, cell) + ("*" if cell.best else "≈" if cell.tied else " ") for c, cell in marked]
         grid.append([printable(each.short), *([printable(each.folder)] if folders else []), each.runs, *cells])
     lines = align(grid, lefts=2 if folders else 1)
     for at in sorted(titles, reverse=True):
@@ -137,10 +138,6 @@ def _embolden(line: str) -> str:
     import re
 
     return re.sub(r"[^\s±]+(?: [kMGT]?B)?(?: ± [^\s*]+)?(?: \([^)]*\))?\*", lambda m: f"\033[1m{m.group()}\033[0m", line)
-
-
-def _mark(cell: Cell, best: str, tied: str, none: str = "") -> str:
-    return best if cell.best else tied if cell.tied else none
 
 
 def align(grid: Sequence[Sequence[str]], lefts: int = 1) -> list[str]:
@@ -167,8 +164,8 @@ def markdown(table: Sequence[Row]) -> str:
         text = number(column, value)
         return f"**{text}**" if value.best else text + (" ≈" if value.tied else "")
 
-    head, body = _grid(table, _markdown_text, cell)
-    lines = [f"| {' | '.join(head)} |", f"|{'|'.join(' --- ' if i < _texts(table) else ' ---: ' for i in range(len(head)))}|"]
+    head, body, texts = _grid(table, _markdown_text, cell)
+    lines = [f"| {' | '.join(head)} |", f"|{'|'.join(' --- ' if i < texts else ' ---: ' for i in range(len(head)))}|"]
     lines += [f"| {' | '.join(line)} |" for line in body]
     return "\n".join([*lines, "", *(f"{note}.  " for note in notes(table, "**bold**:", "≈"))]) + "\n"
 
@@ -182,8 +179,8 @@ def latex(table: Sequence[Row]) -> str:
         text = number(column, value).replace(" ± ", r" $\pm$ ").replace("–", "--")
         return rf"\textbf{{{text}}}" if value.best else text + (r"\textsuperscript{$\approx$}" if value.tied else "")
 
-    head, body = _grid(table, latex_text, cell)
-    kinds = "l" * _texts(table) + "r" * (len(head) - _texts(table))
+    head, body, texts = _grid(table, latex_text, cell)
+    kinds = "l" * texts + "r" * (len(head) - texts)
     said = [latex_text(note) for note in notes(table, "bold:", "≈")]
     lines = [r"% needs \usepackage{booktabs}", *(f"% {note}" for note in said), rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"]
     lines += [" & ".join(head) + r" \\", r"\midrule"]
@@ -198,8 +195,8 @@ def latex(table: Sequence[Row]) -> str:
 
 def _grid(
     table: Sequence[Row], escape: Callable[[str], str], cell: Callable[[Column, Cell], str]
-) -> tuple[list[str], list[list[str]]]:
-    """(headings, lines) of the table with a column for each option that varies."""
+) -> tuple[list[str], list[list[str]], int]:
+    """(headings, lines, number of columns of text before those of numbers), with a column for each option that varies."""
     columns, options = columns_of(table), option_names(row.configuration for row in table)
     folders = ["folder"] if any(row.configuration.folder for row in table) else []
     head = [escape(word) for word in [*folders, "method", *options, "runs", *(c.heading for c in columns)]]
@@ -209,12 +206,7 @@ def _grid(
         chosen = dict(each.options)
         words = [*([each.folder] if folders else []), each.label, *(chosen.get(o, "") for o in options), each.runs]
         body.append([*map(escape, words), *(cell(c, row.cells[c.key]) for c in columns)])
-    return head, body
-
-
-def _texts(table: Sequence[Row]) -> int:
-    """The number of columns of the grid that have words and not numbers."""
-    return 1 + len(option_names(row.configuration for row in table)) + any(row.configuration.folder for row in table)
+    return head, body, len(folders) + 1 + len(options)
 
 
 def option_names(configurations: Iterable[Configuration]) -> list[str]:
@@ -254,11 +246,5 @@ def to_csv(table: Sequence[Row]) -> str:
 
 
 def _numbers(cell: Cell) -> list[str]:
-    mean = f"{cell.mean:.9g}" if cell.n else ""
-    return [
-        mean,
-        "" if cell.std is None else f"{cell.std:.9g}",
-        str(cell.n),
-        str(int(cell.best)),
-        "" if cell.p is None else f"{cell.p:.6g}",
-    ]
+    mean, std = f"{cell.mean:.9g}" if cell.n else "", "" if cell.std is None else f"{cell.std:.9g}"
+    return [mean, std, str(cell.n), str(int(cell.best)), "" if cell.p is None else f"{cell.p:.6g}"]

@@ -20,32 +20,32 @@ def default_folder(folders: Sequence[str | os.PathLike[str]]) -> Path:
     return Path(folders[0]) / "report" if len(folders) == 1 else Path("report")
 
 
-def write(content: ReportData, out: str | os.PathLike[str], figures: bool = True) -> Path:
+def write(data: ReportData, out: str | os.PathLike[str], figures: bool = True) -> Path:
     """Write the tables, the page and, if asked, the figures; return the path of the page. Figures of an earlier report
     that have no numbers now are removed."""
     folder = Path(out)
     with storing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for name, text in (
-        ("table.md", tables.markdown(content.table)),
-        ("table.tex", tables.latex(content.table)),
-        ("table.csv", tables.to_csv(content.table)),
-        (PAGE, page(content)),
+        ("table.md", tables.markdown(data.table)),
+        ("table.tex", tables.latex(data.table)),
+        ("table.csv", tables.to_csv(data.table)),
+        (PAGE, page(data)),
     ):
         write_bytes(folder / name, text.encode())
     if figures:
-        _write_figures(content, folder / "figures")
+        _write_figures(data, folder / "figures")
     return folder / PAGE
 
 
-def _write_figures(content: ReportData, folder: Path) -> None:
+def _write_figures(data: ReportData, folder: Path) -> None:
     from cfljax.report.figures import FIGURES, render
 
     with storing(folder):
         folder.mkdir(exist_ok=True)
     stale = {f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg")}
-    for name, data in render(content):
-        write_bytes(folder / name, data)
+    for name, image in render(data):
+        write_bytes(folder / name, image)
         stale.discard(name)
     for name in stale:
         with storing(folder / name):

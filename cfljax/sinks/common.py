@@ -25,9 +25,6 @@ class Sink(Protocol):
     def write(self, result: Result, /) -> None:
         """Send a finished run. A run of the same id that was sent before is replaced, where the sink can do that."""
 
-    def close(self) -> None:
-        """Called once, after the last run."""
-
 
 class MakeSink(Protocol):
     """The function that a registry entry for a sink has."""

@@ -47,30 +47,22 @@ class Feed:
                 continue  # damaged or being replaced: the sweep reports it
             behind = [name for name in waiting if self.written[name].get(run) != result.status]
             for name in behind:
-                self._hand_over(name, result)
+                self._send(name, result)
             count += bool(behind)
         return count
 
-    def close(self) -> None:
-        """Close all sinks, after the last run."""
-        for name, sink in self.sinks.items():
-            self._guarded(name, sink.close)
-
-    def _hand_over(self, name: str, result: Result) -> None:
-        if name in self.sinks and self._guarded(name, lambda: self.sinks[name].write(result)):
-            self.written[name][result.run] = result.status
-            with (self._marks(name)).open("a", encoding="utf-8") as file:
-                file.write(json.dumps([result.run, result.status]) + "\n")
-
-    def _guarded(self, name: str, action: Callable[[], object]) -> bool:
+    def _send(self, name: str, result: Result) -> None:
+        """Send a run to a sink and note that; a sink that fails is dropped."""
         try:
-            action()
+            self.sinks[name].write(result)
         except Exception as error:  # a sink's package may raise anything
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             self.say(f"cfljax: --log {name}: {reason}; nothing more is logged there")
-            self.sinks = {other: sink for other, sink in self.sinks.items() if other != name}
-            return False
-        return True
+            del self.sinks[name]
+            return
+        self.written[name][result.run] = result.status
+        with self._marks(name).open("a", encoding="utf-8") as file:
+            file.write(json.dumps([result.run, result.status]) + "\n")
 
     def _marks(self, name: str) -> Path:
         return self.folder / PLACE / f"written-{name}.jsonl"
@@ -107,4 +99,3 @@ def following(folder: str | os.PathLike[str], names: list[str], sweep: Table, sa
         done.set()
         thread.join()
         feed.feed()
-        feed.close()

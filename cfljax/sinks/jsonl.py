@@ -33,8 +33,5 @@ class JsonLines:
         finally:
             os.close(descriptor)
 
-    def close(self) -> None:
-        """Nothing to do: no file is open."""
-
 
 JSONL = Entry(NoOptions, JsonLines)

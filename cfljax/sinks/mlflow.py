@@ -49,8 +49,5 @@ class MLflow:
             self.client.log_batch(run, metrics=metrics[at : at + _AT_ONCE])
         self.client.set_terminated(run, "FINISHED" if result.status == "done" else "FAILED")
 
-    def close(self) -> None:
-        """Nothing to do: each run has been finished."""
-
 
 MLFLOW = Entry(NoOptions, MLflow)

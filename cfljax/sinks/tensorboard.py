@@ -36,8 +36,5 @@ class TensorBoard:
             for option, value in flat(result.record.get("varies", {})).items():
                 writer.add_text(f"varies/{option}", str(value))
 
-    def close(self) -> None:
-        """Nothing to do: the files of each run have been closed."""
-
 
 TENSORBOARD = Entry(NoOptions, TensorBoard)

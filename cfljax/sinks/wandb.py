@@ -35,8 +35,5 @@ class WeightsAndBiases:
         run.summary.update(summary(result))
         run.finish(exit_code=0 if result.status == "done" else 1)
 
-    def close(self) -> None:
-        """Nothing to do: each run has been finished."""
-
 
 WANDB = Entry(NoOptions, WeightsAndBiases)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.kernels.choose import joint_choice, joint_score, least_loss, move_similarity, nearest, reseed_empty
+from cfljax.kernels.choose import joint_choice, least_loss, move_similarity, nearest, reseed_empty
 from tests.kernels.compiled import compiled
 
 rng = np.random.default_rng(0)
@@ -37,9 +37,8 @@ def test_move_similarity_follows_the_readings(how):
     assert np.isfinite(compiled(move_similarity, g[0], last[0], how=how, lr=0.1)).all()
 
 
-def test_joint_score_and_its_limits():
+def test_joint_choice_and_its_limits():
     losses, similarity = rng.random((4, 50)).astype(np.float32), rng.uniform(-1, 1, (4, 50)).astype(np.float32)
-    np.testing.assert_allclose(compiled(joint_score, losses, similarity, 0.2), 0.2 * similarity - 0.8 * losses, atol=1e-6)
     np.testing.assert_array_equal(compiled(joint_choice, losses, similarity, 0.2), (0.2 * similarity - 0.8 * losses).argmax(0))
     losses[1, :9] = NAN
     np.testing.assert_array_equal(compiled(joint_choice, losses, similarity, 0.0), compiled(least_loss, losses))

@@ -344,12 +344,12 @@ def test_a_number_that_is_not_of_rounds_may_be_reduced_too():
 def test_numbers_are_within_or_in_the_same_order_or_not(ours, word):
     values = dict(zip("abcd", ([v] for v in ours), strict=True))
     found = decided("within", "abcd", theirs={"a": 50, "b": 60, "c": 70, "d": 80}, **values)
-    assert found.word == word and found.found.endswith("(one seed)")
+    assert found.word == word and found.numbers.endswith("(one seed)")
 
 
 def test_a_row_of_which_less_than_half_was_run_has_no_verdict():
     found = decided("within", "abc", theirs={"a": 50, "b": 60, "c": 70}, a=[50], b=[], c=[])
-    assert found.word == "not run" and found.found == "1 of 3 cells were run (one seed)"
+    assert found.word == "not run" and found.numbers == "1 of 3 cells were run (one seed)"
 
 
 def test_cells_select_by_the_labels_of_the_plan(place):

@@ -36,10 +36,7 @@ def lines(folder):
 
 
 def fed(folder, *names):
-    made = Feed(folder, list(names), {"name": "a sweep"}, say=pytest.fail)
-    count = made.feed()
-    made.close()
-    return count
+    return Feed(folder, list(names), {"name": "a sweep"}, say=pytest.fail).feed()
 
 
 def test_json_lines_have_every_evaluation_and_every_run_once(folder):

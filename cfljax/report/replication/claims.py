@@ -45,7 +45,7 @@ class Verdict(NamedTuple):
     """One of WORDS, and the numbers that it rests on."""
 
     word: str
-    found: str
+    numbers: str
 
 
 class Measured(NamedTuple):
@@ -79,7 +79,7 @@ def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured], small
     decided = DECIDERS[claim.kind](claim, of, measured)
     seeds = min(len(measured[name].values) for name in claim.cells if measured[name].values)
     word = AT_SIZE if small and decided.word in (PART, UNDECIDED, FAILS) else decided.word
-    return Verdict(word, decided.found + (" (one seed)" if seeds == 1 else ""))
+    return Verdict(word, decided.numbers + (" (one seed)" if seeds == 1 else ""))
 
 
 def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
@@ -94,12 +94,12 @@ def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ve
     worst = int(np.argmax(np.abs(off)))
     if len(known) == 1:
         return Verdict(REPRODUCES if good.all() else FAILS, f"{_plain(ours[0])}; published {_plain(theirs[0])}")
-    found = f"{good.sum()} of {len(run)} within {_plain(claim.tolerance)}; farthest: {run[worst]} {_signed(off[worst])}"
+    numbers = f"{good.sum()} of {len(run)} within {_plain(claim.tolerance)}; farthest: {run[worst]} {_signed(off[worst])}"
     alike = _rank_correlation(ours, theirs) if len(run) >= 3 else math.nan
-    found += f"; rank correlation {alike:.2f}" if math.isfinite(alike) else ""
-    found += f"; {len(known) - len(run)} not run" if len(run) < len(known) else ""
+    numbers += f"; rank correlation {alike:.2f}" if math.isfinite(alike) else ""
+    numbers += f"; {len(known) - len(run)} not run" if len(run) < len(known) else ""
     word = REPRODUCES if good.all() else DIRECTION if alike >= ALIKE and 2 * good.sum() >= len(run) else FAILS
-    return Verdict(word, found)
+    return Verdict(word, numbers)
 
 
 def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001
@@ -109,22 +109,22 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
     if never := sum(not math.isfinite(value) for value in apart):
         return Verdict(UNDECIDED, f"not reached in {never} of {len(apart)} seeds")
     mean, (low, high), published = float(np.mean(apart)), interval(apart), claim.published
-    found = _signed(mean) + (f" ({100 * LEVEL:.0f} % interval {_signed(low)} to {_signed(high)})" if len(apart) > 1 else "")
+    numbers = _signed(mean) + (f" ({100 * LEVEL:.0f} % interval {_signed(low)} to {_signed(high)})" if len(apart) > 1 else "")
     if published is not None:
-        found += f"; published {_signed(published) if published else '0'}"
+        numbers += f"; published {_signed(published) if published else '0'}"
     if published == 0:
         near = -claim.tolerance <= low and high <= claim.tolerance
         away = low > claim.tolerance or high < -claim.tolerance
-        return Verdict(REPRODUCES if near else FAILS if away else UNDECIDED, found)
+        return Verdict(REPRODUCES if near else FAILS if away else UNDECIDED, numbers)
     if published is not None and published < 0:
         low, high = -high, -low
     effect, wanted = (mean, 0.0) if published is None else (math.copysign(mean, mean * published), abs(published))
     if high <= LEAST * wanted or (low > 0 and effect < LEAST * wanted):
-        return Verdict(FAILS, found)
+        return Verdict(FAILS, numbers)
     if low <= 0:
-        return Verdict(UNDECIDED, found)
+        return Verdict(UNDECIDED, numbers)
     close = published is None or abs(mean - published) <= min(claim.tolerance, abs(published) / 2)
-    return Verdict(REPRODUCES if close else DIRECTION if 2 * effect >= wanted else PART, found)
+    return Verdict(REPRODUCES if close else DIRECTION if 2 * effect >= wanted else PART, numbers)
 
 
 def interval(values: list[float]) -> tuple[float, float]:
@@ -156,14 +156,16 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
     middle = float(np.median(less))
     better = sum(value > 0 for value in less)
     bound = 0 < middle < math.inf and any(math.isinf(b) for _, b, _ in pairs)
-    found = f"{'at least ' if bound else ''}{_fewer(middle, word)} in the median ({better} of {len(less)} seeds {word}){published}"
+    numbers = (
+        f"{'at least ' if bound else ''}{_fewer(middle, word)} in the median ({better} of {len(less)} seeds {word}){published}"
+    )
     whole = better == len(less)
     if claim.published is not None:
         whole &= abs(middle - claim.published) <= claim.tolerance or (bound and middle > claim.published)
     wanted = claim.published or 0.0
     if middle <= LEAST * wanted:
-        return Verdict(FAILS, found)
-    return Verdict(REPRODUCES if whole else DIRECTION if 2 * middle >= wanted else PART, found)
+        return Verdict(FAILS, numbers)
+    return Verdict(REPRODUCES if whole else DIRECTION if 2 * middle >= wanted else PART, numbers)
 
 
 def _share_less(a: float, b: float, ran: float) -> float:
@@ -180,18 +182,18 @@ def _fewer(share: float, word: str) -> str:
 def _order(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
     sign = -1 if of.cell(claim.cells[0]).take.lower_is_better else 1
     cells = [measured[name] for name in claim.cells]
-    found = (" < " if sign < 0 else " > ").join(claim.cells) + ": " + ", ".join(_plain(cell.mean) for cell in cells)
+    numbers = (" < " if sign < 0 else " > ").join(claim.cells) + ": " + ", ".join(_plain(cell.mean) for cell in cells)
     common = [seed for seed in cells[0].values if all(seed in cell.values for cell in cells)]
     if not common:
         return Verdict(NOT_RUN, "no seed in common")
     lines = [[sign * min(cell.values[seed], cell.rounds.get(seed, math.inf)) for cell in cells] for seed in common]
     kept = sum(all(a > b for a, b in zip(line, line[1:], strict=False)) for line in lines)
-    found += f" ({kept} of {len(lines)} seeds)"
+    numbers += f" ({kept} of {len(lines)} seeds)"
     steps = [interval([line[i] - line[i + 1] for line in lines]) for i in range(len(cells) - 1)]
     low, high = interval([line[0] - line[-1] for line in lines])
     if all(least > 0 for least, _ in steps):
-        return Verdict(REPRODUCES, found)
-    return Verdict(DIRECTION if low > 0 else FAILS if high <= 0 else UNDECIDED, found)
+        return Verdict(REPRODUCES, numbers)
+    return Verdict(DIRECTION if low > 0 else FAILS if high <= 0 else UNDECIDED, numbers)
 
 
 def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001

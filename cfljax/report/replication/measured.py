@@ -8,8 +8,8 @@ import re
 from collections import Counter
 
 from cfljax.errors import SpecError
-from cfljax.registry.options import Table, Value, show
-from cfljax.report.configurations import Unit
+from cfljax.registry.options import Table, show
+from cfljax.report.configurations import Unit, option_of
 from cfljax.report.replication.claims import Measured, Verdict, signed_difference, verdict
 from cfljax.report.replication.published import Cell, Claim, Published
 from cfljax.report.replication.quantity import Quantity
@@ -85,7 +85,7 @@ def _with_last_ten(decided: Verdict, claim: Claim, last_ten: dict[str, Measured]
     """Add to the verdict on a difference of two maxima what the difference is over the last ten evaluations."""
     if claim.kind != "difference" or not all(name in last_ten and last_ten[name].values for name in claim.cells):
         return decided
-    return decided._replace(found=f"{decided.found}; last ten {signed_difference(claim, last_ten)}")
+    return decided._replace(numbers=f"{decided.numbers}; last ten {signed_difference(claim, last_ten)}")
 
 
 def _finished(published: Published, name: str, fitting: list[Unit]) -> list[Unit]:
@@ -99,17 +99,8 @@ def _finished(published: Published, name: str, fitting: list[Unit]) -> list[Unit
 
 def fits(record: Table, where: Table) -> bool:
     """Whether `where` selects this record."""
-    return all(_value(record, key) == wanted for key, wanted in where.items())
-
-
-def _value(record: Table, key: str) -> Value:
-    """The method or label of a record, or an option of its configuration by its dotted name."""
-    if key in ("method", "label"):
-        return record.get(key)
-    value: Value = record["config"]
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
+    values = (record.get(key) if key in ("method", "label") else option_of(record["config"], key) for key in where)
+    return all(value == wanted for value, wanted in zip(values, where.values(), strict=True))
 
 
 def _measured(cell: Cell, take: Quantity, chosen: list[Unit], units: list[Unit], published: Published) -> Measured:

@@ -75,7 +75,7 @@ def _section(each: Section) -> str:
 
 def _claim(claim: Claim, decided: Verdict) -> list[str]:
     text = f"(ours) {claim.text}" if claim.ours else claim.text
-    return [text, f"**{decided.word}**", " – ".join(part for part in (decided.found, claim.why.strip()) if part)]
+    return [text, f"**{decided.word}**", " – ".join(part for part in (decided.numbers, claim.why.strip()) if part)]
 
 
 def _cells(each: Section) -> str:
@@ -134,8 +134,15 @@ def _ours(measured: Measured, cell: Cell, published: Published) -> str:
         return "not run"
     if cell.take.reaches is not None:
         return ", ".join(f"> {measured.rounds[seed]}" if math.isinf(v) else f"{v:.0f}" for seed, v in measured.values.items())
-    deviation = measured.deviation
-    return _number(measured.mean, cell, published, None if math.isnan(deviation) else deviation)
+    mean, deviation = measured.mean, measured.deviation
+    digits = 2 if deviation < 0.1 else 1
+
+    def written(number: float) -> str:
+        if published.unit == "%":
+            return f"{number:.{digits}f}"
+        return f"{number:.3g}" if abs(number) < 1000 else f"{number:,.0f}"
+
+    return written(mean) if math.isnan(deviation) else f"{written(mean)} ± {written(deviation)}"
 
 
 def _published(cell: Cell, of: Published) -> str:
@@ -144,23 +151,6 @@ def _published(cell: Cell, of: Published) -> str:
         return "–"
     numbers = [number for number in (cell.published, cell.spread) if number is not None]
     return " ± ".join(str(number) if of.unit == "%" else f"{number:g}" for number in numbers)
-
-
-def _number(value: float, cell: Cell, published: Published, spread: float | None = None) -> str:
-    whole = cell.take.reaches is not None
-
-    def write(number: float) -> str:
-        if whole:
-            return f"{number:g}"
-        return f"{number:.2f}" if published.unit == "%" and spread is not None and spread < 0.1 else _written(number, published)
-
-    return write(value) if spread is None else f"{write(value)} ± {write(spread)}"
-
-
-def _written(number: float, published: Published) -> str:
-    if published.unit == "%":
-        return f"{number:.1f}"
-    return f"{number:.3g}" if abs(number) < 1000 else f"{number:,.0f}"
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
