@@ -158,3 +158,19 @@ def test_the_readme_has_the_method_table_of_the_registry():
     from cfljax.commands.listing import markdown
 
     assert markdown() in (ROOT / "README.md").read_text(), "run `python -m cfljax.methods --markdown` and put it into README.md"
+
+
+def test_modules_are_found_by_the_names_that_earlier_documents_have():
+    code = """
+from cfljax.methods.common import Clusters, first_model, jobs_from, report, traffic
+from cfljax.evaluate import score
+from cfljax.privacy import Draw, spent
+from cfljax.registry import Entry
+import cfljax.metrics, cfljax.options, cfljax.plugins, cfljax.result
+from cfljax import extend
+print(jobs_from is extend.jobs_from, cfljax.metrics.Seen is extend.Seen, cfljax.options.option is cfljax.option)
+"""
+    assert python(code) == "True True True"
+    assert python("import cfljax.experiment.privacy as now, cfljax.privacy as before; print(before is now, now.__spec__.name)") == (
+        "True cfljax.experiment.privacy"
+    )
