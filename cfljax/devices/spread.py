@@ -10,47 +10,53 @@ import contextlib
 import contextvars
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from cfljax.devices.mesh import CLIENTS as AXIS
 from cfljax.devices.mesh import RUNS
-from cfljax.types import Federation, Plan
+from cfljax.types import Array, Federation, Plan, Tree
 
-SPARE = 16
-"""So many places to spare a device has, or half its share of the jobs where that is less, so that few large ones can be set off
-against many small ones: its work is then within 2 in 100 of even, mostly, whatever the spread of sizes. More only cost time: what
-is done with all updates is done with the places to spare, too. Where all jobs are alike (`Plan.alike`) there are none."""
+RESERVE = 16
+"""Places that a device has in reserve beyond its even share of the jobs (at most half of that share), so that one device may take
+many small jobs and another few large ones. Measured: the work is then mostly within 2 % of even, whatever the spread of sizes.
+More places only cost time, since what is done with all updates is done with empty places, too. Where all jobs are alike
+(`Plan.alike`) there are none."""
 
+Out = TypeVar("Out")
+Sums = TypeVar("Sums")
 _devices: contextvars.ContextVar[int] = contextvars.ContextVar("devices", default=1)
 
 
-def everywhere(f: Callable[..., Any], mesh: jax.sharding.Mesh | None, mapped: int = 0) -> Callable[..., Any]:
-    """f on every device of the mesh, for arguments that lie on all of them; None: on one. Where the mesh has groups of devices
-    (an axis "runs"), the first axis of the first `mapped` arguments, and of the results, is dealt to the groups."""
+def everywhere(f: Callable[..., Out], mesh: jax.sharding.Mesh | None, mapped: int = 0) -> Callable[..., Out]:
+    """f on every device of the mesh, for arguments that lie on all of them; on one device where the mesh is None. Where the mesh
+    has groups of devices (an axis "runs"), the first axis of the first `mapped` arguments, and of the results, is dealt to the
+    groups."""
     if mesh is None:
         return f
     grouped = by_runs(mesh)
 
-    def traced(*args: Any) -> Any:
+    def traced(*args: Tree) -> Out:
         token = _devices.set(int(mesh.shape[AXIS]))
         try:
             return f(*args)
         finally:
             _devices.reset(token)
 
-    def on_all(*args: Any) -> Any:
-        specs = tuple(grouped if at < mapped else _lies(arg) for at, arg in enumerate(args))
-        out = grouped if mapped else jax.P()
-        return jax.shard_map(traced, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False)(*args)
+    def on_all(*args: Tree) -> Out:
+        specs = tuple(grouped if at < mapped else _specs(arg) for at, arg in enumerate(args))
+        out: Out = jax.shard_map(traced, mesh=mesh, in_specs=specs, out_specs=grouped if mapped else jax.P(), check_vma=False)(
+            *args
+        )
+        return out
 
     return on_all
 
 
-def _lies(arg: Any) -> Any:
-    """On every device; the samples of a sharded federation each on its own."""
+def _specs(arg: Tree) -> Tree:
+    """Partition specs of an argument: it lies on every device, but of a sharded federation each device has its own samples."""
     if not isinstance(arg, Federation) or arg.owner is None:
         return jax.P()
     everywhere, dealt = jax.tree.map(lambda _: jax.P(), arg), jax.P(AXIS)
@@ -62,8 +68,8 @@ def _lies(arg: Any) -> Any:
     )
 
 
-def by_runs(mesh: jax.sharding.Mesh) -> Any:
-    """How arrays with a leading axis of runs lie on the mesh."""
+def by_runs(mesh: jax.sharding.Mesh) -> jax.P:
+    """The partition spec of arrays with a leading axis of runs."""
     return jax.P(RUNS) if RUNS in mesh.axis_names else jax.P()
 
 
@@ -73,52 +79,53 @@ def devices() -> int:
 
 
 class Dealt(NamedTuple):
-    """Jobs dealt to the devices."""
+    """Jobs dealt to the devices, as one device sees it."""
 
-    mine: jax.Array
-    """i32[R]: which ones this device does; −1: none, a free place."""
-    place: jax.Array | None
-    """i32[S]: where each job's result is in those of all devices; None: only the device that has done a job has its result."""
-    own: jax.Array | None = None
-    """i32[]: how many this device does, the first of `mine`, where any number may be its own."""
+    jobs: Array
+    """i32[R]: the jobs of this device; −1: a free place."""
+    place: Array | None
+    """i32[S]: where each job's result is among those of all devices; None: only the device that has done a job has its result."""
+    number: Array | None = None
+    """i32[]: where devices must do the jobs whose samples they have, how many of `jobs` (the first ones) this one does; None: all."""
     block: int = 1
-    """So many at a time, then: about all that are its own, as a second block of clients side by side would cost as much again."""
+    """Jobs that are done at a time in that case: about all of a device, as a second block of clients side by side would cost as
+    much again."""
 
-    def collect(self, results: Any) -> Any:
-        """The results of all jobs in their order, from those of this device's, one for each place."""
+    def collect(self, results: Out) -> Out:
+        """The results of all jobs in their order, from this device's results, which have one for each place."""
         if self.place is not None:
             return jax.tree.map(lambda each: jax.lax.all_gather(each, AXIS, tiled=True)[self.place], results)
         return jax.tree.map(self._add_up, results)
 
-    def _add_up(self, each: jax.Array) -> jax.Array:
-        number = self.mine.shape[0]
-        mine = jnp.zeros_like(each).at[jnp.where(self.mine >= 0, self.mine, number)].set(each, mode="drop")
-        return jax.lax.psum(mine.astype(jnp.int32), AXIS).astype(bool) if each.dtype == bool else jax.lax.psum(mine, AXIS)
+    def _add_up(self, each: Array) -> Array:
+        number = self.jobs.shape[0]
+        whole = jnp.zeros_like(each).at[jnp.where(self.jobs >= 0, self.jobs, number)].set(each, mode="drop")
+        return jax.lax.psum(whole.astype(jnp.int32), AXIS).astype(bool) if each.dtype == bool else jax.lax.psum(whole, AXIS)
 
 
-def deal_out(costs: jax.Array, plan: Plan, owner: jax.Array | None = None) -> Dealt | None:
-    """The jobs, dealt; `costs` f32[S]: the work of each, in any unit. owner i32[S]: the device that must do each; None: any may.
-    None is returned where one device does them all."""
+def deal_out(costs: Array, plan: Plan, owner: Array | None = None) -> Dealt | None:
+    """The jobs dealt to the devices; None where one device does them all. `costs` f32[S]: the work of each job, in any unit. owner
+    i32[S]: the device that must do each job; None: any device may."""
     number, width = costs.shape[0], devices()
     if width == 1 or (number == 1 and owner is None):
         return None
     even = -(-number // width)
     if owner is not None:
-        own = owner == jax.lax.axis_index(AXIS)
-        first = (jnp.argsort(~own, stable=True) if plan.sequential else jnp.lexsort((-costs, ~own))).astype(jnp.int32)
-        return Dealt(jnp.where(own[first], first, -1), None, jnp.sum(own, dtype=jnp.int32), min(number, even + even // 2))
+        here = owner == jax.lax.axis_index(AXIS)
+        first = (jnp.argsort(~here, stable=True) if plan.sequential else jnp.lexsort((-costs, ~here))).astype(jnp.int32)
+        return Dealt(jnp.where(here[first], first, -1), None, jnp.sum(here, dtype=jnp.int32), min(number, even + even // 2))
     lists, place = deal(costs, width, even if plan.alike else _places(number, even))
     return Dealt(lists[jax.lax.axis_index(AXIS)], place)
 
 
 def _places(number: int, even: int) -> int:
-    """How many of unequal jobs a device has room for, whose even share is known."""
-    return min(number, even + min(SPARE, even // 2))
+    """How many jobs of unequal size a device has places for; `even`: its even share of all jobs."""
+    return min(number, even + min(RESERVE, even // 2))
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """What is traced in this context is not shared: each device does something else."""
+    """A context in which `devices()` is 1: what is traced in it is not shared, since each device does something else."""
     token = _devices.set(1)
     try:
         yield
@@ -126,55 +133,56 @@ def alone() -> Iterator[None]:
         _devices.reset(token)
 
 
-def spread(job: Callable[[jax.Array], Any], costs: jax.Array, plan: Plan, owner: jax.Array | None = None) -> Any:
-    """`job(s)` for s = 0 … S − 1, stacked. `job(-1)` must cost next to nothing where jobs run in turn: a device's free places
-    ask for it. owner i32[S]: the devices that must do them."""
+def spread(job: Callable[[Array], Out], costs: Array, plan: Plan, owner: Array | None = None) -> Out:
+    """`job(s)` for s = 0 … S − 1, stacked. Free places of a device call `job(-1)`, which must cost next to nothing where jobs run
+    one after another. `costs` and `owner` as in `deal_out`."""
     dealt = deal_out(costs, plan, owner)
     if dealt is None:
         return _on_one(job, jnp.arange(costs.shape[0]), costs, plan)
-    if dealt.own is None:
-        return dealt.collect(_on_one(job, dealt.mine, costs, plan))
+    if dealt.number is None:
+        return dealt.collect(_on_one(job, dealt.jobs, costs, plan))
     some = dealt._replace(block=1) if plan.sequential else dealt
-    return dealt.collect(in_own_blocks(lambda mine: ((), _on_one(job, mine, costs, plan)), some)[1])
+    return dealt.collect(in_own_blocks(lambda jobs: ((), _on_one(job, jobs, costs, plan)), some)[1])
 
 
-def in_own_blocks(part: Callable[[jax.Array], tuple[Any, Any]], dealt: Dealt) -> tuple[Any, Any]:
-    """`part(jobs i32[block]) -> (sums, results [block, …])` of this device's own jobs, as many blocks as there are: all sums added
-    up, and the results [S, …] in the order of `dealt.mine`, zeros where they end."""
-    number, block = dealt.mine.shape[0], dealt.block
-    jobs = jnp.pad(dealt.mine, (0, -number % block), constant_values=-1)
+def in_own_blocks(part: Callable[[Array], tuple[Sums, Out]], dealt: Dealt) -> tuple[Sums, Out]:
+    """`part(jobs i32[block]) -> (sums, results [block, …])` of this device's jobs, block after block: all sums added up, and the
+    results [S, …] in the order of `dealt.jobs`, with zeros after the last one."""
+    number, block = dealt.jobs.shape[0], dealt.block
+    jobs = jnp.pad(dealt.jobs, (0, -number % block), constant_values=-1)
 
-    def one(i: jax.Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+    def one(i: Array, carry: tuple[Sums, Out]) -> tuple[Sums, Out]:
         sums, each = part(jax.lax.dynamic_slice_in_dim(jobs, i * block, block))
         write = lambda whole, new: jax.lax.dynamic_update_slice_in_dim(whole, new, i * block, 0)  # noqa: E731
         return jax.tree.map(jnp.add, carry[0], sums), jax.tree.map(write, carry[1], each)
 
     sums, each = jax.eval_shape(part, jobs[:block])
     room = jax.tree.map(lambda a: jnp.zeros((jobs.shape[0], *a.shape[1:]), a.dtype), each)
-    assert dealt.own is not None
-    sums, each = jax.lax.fori_loop(0, -(-dealt.own // block), one, (jax.tree.map(jnp.zeros_like, sums), room))
+    assert dealt.number is not None
+    sums, each = jax.lax.fori_loop(0, -(-dealt.number // block), one, (jax.tree.map(jnp.zeros_like, sums), room))
     return sums, jax.tree.map(lambda a: a[:number], each)
 
 
-def share(part: Callable[[jax.Array, int], Any]) -> Any:
-    """The sum over the devices of `part(number of the device, how many there are)`."""
+def share(part: Callable[[Array, int], Out]) -> Out:
+    """The sum over the devices of `part(number of the device, number of devices)`."""
     width = devices()
     if width == 1:
         return part(jnp.int32(0), 1)
-    return jax.lax.psum(part(jax.lax.axis_index(AXIS), width), AXIS)
+    total: Out = jax.lax.psum(part(jax.lax.axis_index(AXIS), width), AXIS)
+    return total
 
 
-def mine(owner: jax.Array | None, mask: jax.Array) -> jax.Array:
-    """bool[C]: mask, for the clients whose samples this device has."""
+def of_this_device(owner: Array | None, mask: Array) -> Array:
+    """bool[C]: the mask, without clients whose samples lie on another device (owner i32[C]; None: all lie here)."""
     return mask if owner is None or devices() == 1 else mask & (owner == jax.lax.axis_index(AXIS))
 
 
-def deal(costs: jax.Array, devices: int, room: int) -> tuple[jax.Array, jax.Array]:
-    """(i32[devices, room] which jobs each device does, −1 for none; i32[S] where each job's result then is): the longest
-    first, each to the device with the least work so far that has room."""
+def deal(costs: Array, devices: int, room: int) -> tuple[Array, Array]:
+    """(i32[devices, room] the jobs of each device, −1 for a free place; i32[S] the place of each job's result). The longest jobs
+    are dealt first, each to the device with the least work so far that has room."""
     order = jnp.argsort(-costs)
 
-    def give(carry: tuple[jax.Array, jax.Array], s: jax.Array) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+    def give(carry: tuple[Array, Array], s: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         load, taken = carry
         to = jnp.argmin(jnp.where(taken < room, load, jnp.inf)).astype(jnp.int32)
         return (load.at[to].add(costs[s]), taken.at[to].add(1)), (to, taken[to])
@@ -185,8 +193,8 @@ def deal(costs: jax.Array, devices: int, room: int) -> tuple[jax.Array, jax.Arra
     return lists, jnp.zeros_like(row).at[order].set(device * room + row)
 
 
-def _on_one(job: Callable[[jax.Array], Any], numbers: jax.Array, costs: jax.Array, plan: Plan) -> Any:
-    """`job` of each of the numbers; those of about equal cost side by side, as none there ends before the longest."""
+def _on_one(job: Callable[[Array], Out], numbers: Array, costs: Array, plan: Plan) -> Out:
+    """`job` of each of the numbers. Side by side all wait for the longest, so jobs of about equal cost go together."""
     if plan.sequential:
         return jax.lax.map(job, numbers)
     number, lanes = numbers.shape[0], plan.lanes

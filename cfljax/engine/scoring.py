@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from cfljax.devices.spread import devices, mine, share
+from cfljax.devices.spread import devices, of_this_device, share
 from cfljax.kernels.choose import least_loss
 from cfljax.local.data import take
 from cfljax.local.stream import block_size, client_losses, fold_blocks
@@ -206,7 +206,7 @@ def _one_by_one(
         return jax.lax.fori_loop(0, -(-count // tile), visit, (jnp.float32(0), jnp.float32(0)))
 
     def part(device: Array, width: int) -> tuple[Array, Array]:
-        here = mine(federation.owner, who) if federation.owner is not None else who & (clients % width == device)
+        here = of_this_device(federation.owner, who) if federation.owner is not None else who & (clients % width == device)
         count = jnp.where(here, split.count, 0)
         nothing = lambda *_: (jnp.float32(0), jnp.float32(0))  # noqa: E731 (does not even copy the model)
         one = lambda client: jax.lax.cond(count[client] > 0, scored, nothing, client, count[client])  # noqa: E731

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.federation.gather import client_rows, samples
-from cfljax.types import Federation, Split
+from cfljax.types import Array, Federation, Split
 
 TILE = 256
 """Samples that a full-batch pass holds at a time. Longer clients are summed tile by tile, so the cost is a client's own."""
@@ -18,17 +18,13 @@ RUNGS = (0, 64, 128, 256, 512, keys.SHORT, 4 * keys.SHORT, 16 * keys.SHORT, 64 *
 """How many samples are shuffled at a time; more: all."""
 
 
-def take(
-    federation: Federation, split: Split, client: jax.Array, positions: jax.Array, mask: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def take(federation: Federation, split: Split, client: Array, positions: Array, mask: Array) -> tuple[Array, Array]:
     """(x f32[B, ...], y i32[B]): one client's samples at these positions of its list; zeros where the mask is False."""
     rows = client_rows(split, client, positions)
     return samples(federation, jnp.broadcast_to(client, positions.shape), rows, mask)
 
 
-def shuffle(
-    key: jax.Array, count: jax.Array, longest: int, batch: int, sequential: bool, rungs: tuple[int, ...] = RUNGS
-) -> jax.Array:
+def shuffle(key: Array, count: Array, longest: int, batch: int, sequential: bool, rungs: tuple[int, ...] = RUNGS) -> Array:
     """i32[..., longest rounded up to whole batches]: a shuffle of 0 … count − 1, then the rest, for each of key[...].
 
     `sequential` sorts only as much as this client needs (the next of the rungs, else all), which is a real saving where clients
@@ -45,7 +41,7 @@ def shuffle(
     return jax.lax.switch(which, [_sort(key, count, size, length) for size in sizes])
 
 
-def _sort(key: jax.Array, count: jax.Array, size: int, length: int) -> Callable[[], jax.Array]:
+def _sort(key: Array, count: Array, size: int, length: int) -> Callable[[], Array]:
     """A shuffle of the first `size` positions for each key."""
     rest = jnp.broadcast_to(jnp.arange(size, length, dtype=jnp.int32), (*key.shape, length - size))
     one = keys.short_permutation if size <= keys.SHORT else keys.permutation

@@ -12,7 +12,7 @@ from cfljax.local.gram import FEW, first_layer, inner
 from cfljax.local.products import BLOCK, WHOLE
 from cfljax.local.schedule import Work
 from cfljax.local.sizes import LADDER
-from cfljax.types import Model, Tree
+from cfljax.types import Array, Model, Tree
 
 MARGIN = 1.1
 """The Gram form is taken where it is predicted to be faster by this factor."""
@@ -57,7 +57,7 @@ def layer_of(model: Model) -> Layer | None:
     return Layer(*inner(leaf, first.kernel).shape)
 
 
-def expected(layer: Layer, work: Work, samples: jax.Array, steps: jax.Array, sizes: tuple[int, ...], making: Making) -> jax.Array:
+def expected(layer: Layer, work: Work, samples: Array, steps: Array, sizes: tuple[int, ...], making: Making) -> Array:
     """f32[S]: seconds on a typical core that each client's steps take, on the Gram matrix for its size or step by step."""
     seconds = by_steps(TYPICAL, layer, work, samples, steps)
     for size in reversed(sizes):

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfljax.federation.gather import samples
 from cfljax.local.data import take
-from cfljax.types import Federation, Grams, on_host
+from cfljax.types import Array, Federation, Grams, on_host
 
 BLOCK, WHOLE = 64, 240
 """Samples whose products with as many others are computed in one go; up to WHOLE, those of all."""
@@ -26,32 +26,32 @@ _fetch = jax.jit(samples)
 class Gram(NamedTuple):
     """A client's matrix X Xᵀ: all of it, or a part of a larger array."""
 
-    rows: jax.Array
+    rows: Array
     """f32[n or more, n]."""
-    first: jax.Array | None
+    first: Array | None
     """i32[] the client's first row; None: there are no others."""
-    last: jax.Array
+    last: Array
     """i32[] how many rows follow that one."""
 
-    def of(self, where: jax.Array) -> jax.Array:
+    def of(self, where: Array) -> Array:
         """f32[B, n] the rows of these samples; filler gets the client's last."""
         return self.rows[where if self.first is None else self.first + jnp.minimum(where, self.last)]
 
 
-def all_samples(federation: Federation, client: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
+def all_samples(federation: Federation, client: Array, length: int) -> tuple[Array, Array]:
     """(f32[length, inputs], i32[length]): the samples of a client of at most `length`, and their labels."""
     place = jnp.arange(length, dtype=jnp.int32)
     x, y = take(federation, federation.train, client, place, place < federation.train.count[client])
     return x.reshape(length, -1), y
 
 
-def made(x: jax.Array, count: jax.Array, in_turn: bool) -> Gram:
+def made(x: Array, count: Array, in_turn: bool) -> Gram:
     """The matrix of the first `count` samples f32[n, inputs], the others being zeros. `in_turn`: a large one block by block."""
     whole = not in_turn or x.shape[0] <= WHOLE
     return Gram(x @ x.T if whole else products(x, count), None, count - 1)
 
 
-def kept(grams: Grams, client: jax.Array, count: jax.Array, length: int, whole: bool) -> Gram:
+def kept(grams: Grams, client: Array, count: Array, length: int, whole: bool) -> Gram:
     """The matrix of a client of `count` samples, in the array for clients of up to `length`; `whole`: by itself, with zeros after
     the client's rows."""
     rows, first = grams.rows[grams.sizes.index(length)], grams.start[client]
@@ -61,15 +61,15 @@ def kept(grams: Grams, client: jax.Array, count: jax.Array, length: int, whole: 
     return Gram(jnp.where(own, jax.lax.dynamic_slice(rows, (first, 0), (length, length)), 0.0), None, count - 1)
 
 
-def products(x: jax.Array, count: jax.Array) -> jax.Array:
+def products(x: Array, count: Array) -> Array:
     """f32[n, n] X Xᵀ for the first `count` samples, zeros for the others: block by block up to the diagonal, the rest mirrored."""
     length = x.shape[0]
     some = lambda i: jax.lax.dynamic_slice_in_dim(x, i * BLOCK, BLOCK)  # noqa: E731 (the last ends where x does, here and below)
 
-    def row(i: jax.Array, gram: jax.Array) -> jax.Array:
+    def row(i: Array, gram: Array) -> Array:
         mine = some(i)
 
-        def cell(j: jax.Array, gram: jax.Array) -> jax.Array:
+        def cell(j: Array, gram: Array) -> Array:
             block = mine @ some(j).T
             gram = jax.lax.dynamic_update_slice(gram, block, (i * BLOCK, j * BLOCK))
             return jax.lax.dynamic_update_slice(gram, block.T, (j * BLOCK, i * BLOCK))

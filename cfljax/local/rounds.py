@@ -101,7 +101,7 @@ def train_and_mix(
     order = None  # of blocks whose clients wait for each other: those of about equal work together
     if dealt is None and 0 < stream < jobs.client.shape[0] and not solver.sequential:
         order = jnp.argsort(-costs)
-    here = order if dealt is None else dealt.mine
+    here = order if dealt is None else dealt.jobs
     some, shares = (jobs, mixing) if here is None else (jobs.take(here), mixing.take(here))
     in_blocks = 0 < stream < some.client.shape[0]
     size = short or (SHORT if in_blocks else None)
@@ -110,7 +110,7 @@ def train_and_mix(
         return _part(rule, solver.fit(key, federation, jobs, hyper), mixing, size)
 
     with contextlib.nullcontext() if rule.statistic else alone():
-        if dealt is not None and dealt.own is not None:
+        if dealt is not None and dealt.number is not None:
             blocks = dealt._replace(block=stream) if in_blocks else dealt
             sums, kept = in_own_blocks(lambda which: part(jobs.take(which), mixing.take(which)), blocks)
         else:
@@ -160,7 +160,7 @@ def choose_and_train(
     which `mix_of` makes the mixing matrix."""
     rule = solver.rule(key, hyper)
     dealt = deal_out(solver.costs(federation, jobs), solver.plan)
-    here = jnp.arange(jobs.client.shape[0]) if dealt is None else dealt.mine
+    here = jnp.arange(jobs.client.shape[0]) if dealt is None else dealt.jobs
     with alone():
         updates = solver.fit(key, federation, jobs.take(here), hyper)
     assert updates.which is not None
@@ -273,15 +273,15 @@ def mean_loss(federation: Federation, cohort: Cohort, loss: Array) -> Array:
 def _distances(trained: Trained, which: Array, moved: Array) -> Array:
     """f32[S]: how far each participant's update is from how its cluster moved."""
     dealt = trained.dealt
-    cluster = which if dealt is None else which[dealt.mine]
+    cluster = which if dealt is None else which[dealt.jobs]
     pairs = (trained.kept.moves, cluster)
     distance = lambda pair: jnp.linalg.norm(pair[0] - moved[pair[1]])  # noqa: E731
     # one after another on a CPU: the gathered rows of `moved` would be another copy of all updates
     if not trained.plan.sequential:
         found = jax.vmap(distance)(pairs)
-    elif dealt is None or dealt.own is None:
+    elif dealt is None or dealt.number is None:
         found = jax.lax.map(distance, pairs)
     else:  # as many as are this device's
         one = lambda i, out: out.at[i].set(distance((pairs[0][i], cluster[i])))  # noqa: E731
-        found = jax.lax.fori_loop(0, dealt.own, one, jnp.zeros(cluster.shape))
+        found = jax.lax.fori_loop(0, dealt.number, one, jnp.zeros(cluster.shape))
     return found if dealt is None else dealt.collect(found)

@@ -22,7 +22,7 @@ class Work(NamedTuple):
 
     epochs: int | None
     """Passes over its data …"""
-    steps: int | jax.Array | None
+    steps: int | Array | None
     """… or so many optimiser steps of the same stream of batches."""
     batch: int | None
     """Samples per step; None: all of them, and an epoch is one step."""
@@ -35,30 +35,30 @@ class Work(NamedTuple):
 class Task(NamedTuple):
     """One participant's share of Jobs."""
 
-    key: jax.Array
-    client: jax.Array
-    mask: jax.Array
-    work: jax.Array
-    start: jax.Array
+    key: Array
+    client: Array
+    mask: Array
+    work: Array
+    start: Array
     """f32[d]."""
-    anchor: jax.Array | None
-    velocity: jax.Array | None
-    weights: jax.Array | None = None
+    anchor: Array | None
+    velocity: Array | None
+    weights: Array | None = None
     """f32[N] of its samples' losses; None: all 1."""
 
 
 class Course(NamedTuple):
     """How far one participant goes: the same whichever way it is trained."""
 
-    samples: jax.Array
+    samples: Array
     """i32[] that it has, 0 where it has nothing to do."""
-    total: jax.Array
+    total: Array
     """i32[] its steps."""
-    per_epoch: jax.Array
+    per_epoch: Array
     """i32[] steps that see all of its samples once."""
-    visited: jax.Array
+    visited: Array
     """f32[] samples that all steps see, at least 1."""
-    epochs: jax.Array | None
+    epochs: Array | None
     """key[epochs] that their shuffles are drawn from; None where work is not counted in epochs of mini-batches."""
 
 
@@ -66,20 +66,20 @@ class Orders(NamedTuple):
     """The shuffles of a client's epochs, laid out by whole batches."""
 
     batch: int
-    draw: Callable[[jax.Array], jax.Array]
+    draw: Callable[[Array], Array]
     """i32[] number of the epoch -> i32[whole batches]: a shuffle of 0 … count − 1, then filler."""
-    all: jax.Array | None
+    all: Array | None
     """i32[epochs, whole batches] where they are made beforehand, all sorted in one go: for a small client about as fast as one."""
 
 
 class Seen(NamedTuple):
     """The samples of a step."""
 
-    positions: jax.Array
+    positions: Array
     """i32[B] of the client's list."""
-    mask: jax.Array
+    mask: Array
     """bool[B]."""
-    samples: jax.Array
+    samples: Array
     """i32[] how many samples these are: the sum of the mask, which would be a reduction in every step."""
 
 
@@ -88,7 +88,7 @@ Visit = Callable[[Carry, Seen | None, Array], Carry]
 """(carry, the samples of the step, None for all of the client's, i32[] number of the step) -> carry."""
 
 
-def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> jax.Array:
+def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> Array:
     """i32[] the optimiser steps that this client does: none when masked or without data, at least one as a straggler; i32[S] of
     the clients of all jobs."""
     count = federation.train.count[task.client]
@@ -141,13 +141,13 @@ def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Ca
         return jax.lax.fori_loop(0, course.total, lambda i, carry: visit(carry, None, i), begin)
     batch, count, total, per_epoch = orders.batch, course.samples, course.total, course.per_epoch
 
-    def step(line: jax.Array, start: jax.Array, in_epoch: jax.Array, number: jax.Array, carry: Carry) -> Carry:
+    def step(line: Array, start: Array, in_epoch: Array, number: Array, carry: Carry) -> Carry:
         """The step `number`, whose epoch is laid out from `start` on the line."""
         left = count - in_epoch * batch
         positions = jax.lax.dynamic_slice(line, (start + in_epoch * batch,), (batch,))
         return visit(carry, Seen(positions, jnp.arange(batch) < left, jnp.minimum(left, batch)), number)
 
-    def epoch(at: tuple[Carry, jax.Array, jax.Array]) -> tuple[Carry, jax.Array, jax.Array]:
+    def epoch(at: tuple[Carry, Array, Array]) -> tuple[Carry, Array, Array]:
         carry, number, done = at
         order, steps = orders.draw(number), jnp.minimum(per_epoch, total - done)
         step_of_epoch = lambda i, carry: step(order, jnp.int32(0), i, done + i, carry)  # noqa: E731
@@ -157,7 +157,7 @@ def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Ca
         return jax.lax.while_loop(lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0)))[0]
     width, line = orders.all.shape[1], orders.all.reshape(-1)
 
-    def step_of_all(number: jax.Array, carry: Carry) -> Carry:
+    def step_of_all(number: Array, carry: Carry) -> Carry:
         before = jax.lax.div(number, per_epoch)
         return step(line, before * width, number - before * per_epoch, number, carry)
 
@@ -165,5 +165,5 @@ def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Ca
     return jax.lax.fori_loop(0, total, step_of_all, begin)
 
 
-def _at_least_one(samples: jax.Array) -> jax.Array:
+def _at_least_one(samples: Array) -> Array:
     return jnp.maximum(samples, 1).astype(jnp.float32)

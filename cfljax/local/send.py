@@ -12,7 +12,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.kernels.mix import PLAIN, Rule
-from cfljax.types import Federation, Hyper, View
+from cfljax.types import Array, Federation, Hyper, View
 
 _UNIT = 1 << 24
 
@@ -39,9 +39,7 @@ def touched(sending: Sending, hyper: Hyper) -> bool:
     return bool(sending.compress) or sending.attack in ("sign_flip", "noise") or "privacy.clip" in hyper
 
 
-def arrived(
-    sending: Sending, hyper: Hyper, key: jax.Array, uid: jax.Array, row: jax.Array, unit: jax.Array | float = 1.0
-) -> jax.Array:
+def arrived(sending: Sending, hyper: Hyper, key: Array, uid: Array, row: Array, unit: Array | float = 1.0) -> Array:
     """f32[d]: what the server has of the update `row` f32[d] of client uid. `unit`: what a number of the row is worth in those
     of an update (a gradient: the learning rate). A row that is not finite stays so."""
     if sending.attack in ("sign_flip", "noise"):
@@ -54,14 +52,14 @@ def arrived(
     return row
 
 
-def _lie(sending: Sending, hyper: Hyper, key: jax.Array, row: jax.Array) -> jax.Array:
+def _lie(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
     factor = hyper["attack.factor"]
     if sending.attack == "sign_flip":
         return -factor * row
     return factor * jnp.linalg.norm(row) / row.shape[0] ** 0.5 * jax.random.normal(key, row.shape)
 
 
-def compressed(sending: Sending, key: jax.Array, row: jax.Array) -> jax.Array:
+def compressed(sending: Sending, key: Array, row: Array) -> Array:
     """f32[d]: the row as it is after it was sent with fewer bytes."""
     if sending.compress == "topk":
         kept = min(row.shape[0], max(1, int(np.ceil(sending.kept * row.shape[0] - 1e-6))))
@@ -77,7 +75,7 @@ def compressed(sending: Sending, key: jax.Array, row: jax.Array) -> jax.Array:
     return (low + (jax.random.uniform(key, row.shape) < parts - low)) * step
 
 
-def server_rule(sending: Sending, key: jax.Array, hyper: Hyper, unit: jax.Array | float | None = None) -> Rule:
+def server_rule(sending: Sending, key: Array, hyper: Hyper, unit: Array | float | None = None) -> Rule:
     """How the server adds up what arrives. `key`: of the round; `unit` as in `arrived`, for what is sent beside the update."""
     made = PLAIN
     if sending.robust:
@@ -92,16 +90,16 @@ def server_rule(sending: Sending, key: jax.Array, hyper: Hyper, unit: jax.Array 
     return made
 
 
-def liars(sending: Sending, hyper: Hyper, federation: Federation) -> jax.Array:
+def liars(sending: Sending, hyper: Hyper, federation: Federation) -> Array:
     """bool[C]: who lies; a client that holds no training data never sends anything."""
     return jax.vmap(lambda uid: _lies(sending, hyper, uid))(jnp.asarray(federation.uid)) & federation.trains
 
 
-def _lies(sending: Sending, hyper: Hyper, uid: jax.Array) -> jax.Array:
+def _lies(sending: Sending, hyper: Hyper, uid: Array) -> Array:
     return _luck(sending.seed, jnp.asarray(uid)[None])[0] < hyper["attack.share"]
 
 
-def _luck(seed: int, uid: jax.Array) -> jax.Array:
+def _luck(seed: int, uid: Array) -> Array:
     """f32[n] in [0, 1), by identity."""
     return (keys.scores(keys.root(seed), "liar", uid) >> 8).astype(jnp.float32) / _UNIT
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Literal
 
-from cfljax.devices.spread import devices, mine, share
+from cfljax.devices.spread import devices, of_this_device, share
 from cfljax.federation.gather import samples
 from cfljax.types import Array, Federation, Model, Split, Tree
 
@@ -66,7 +66,7 @@ def fold_blocks(
 
     Clients whose mask is False, and clients without samples, take no place on the line: the work is that of the samples present."""
     owner = None if split.shared or federation.owner is None else federation.owner[clients]
-    counts = jnp.where(mine(owner, mask), split.count[clients], 0)
+    counts = jnp.where(of_this_device(owner, mask), split.count[clients], 0)
     ends = jnp.cumsum(counts)
     starts = ends - counts
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,11 +40,11 @@ from cfljax.kernels.mix import members, mix_updates, usable, weights_by
 from cfljax.local.rounds import Mixing, jobs_from, report, report_trained, sizes, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import first_model, traffic
-from cfljax.methods.shared.config import MethodConfig
+from cfljax.methods.shared.config import MethodConfig, TrainOptions
 from cfljax.methods.shared.similarity import compared_size, similarity, train_and_compare
 from cfljax.registry import Entry
-from cfljax.registry.options import option
-from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model, Updates
+from cfljax.registry.options import Value, option
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model, Updates
 
 PAPER = "Wang, Zhang and Tao, “Adaptive clustering-based model aggregation for federated learning with imbalanced data”"
 
@@ -64,7 +64,7 @@ class Config(MethodConfig):
     )
     similarity: str = similarity()
 
-    def check_run(self, where: str, train: Any, data: Any, model: Any) -> None:
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Local training has no say where one gradient is sent."""
         if self.local == "gradient":
             for name, off in (("momentum", 0.0), ("weight_decay", 0.0), ("optimizer", "sgd")):
@@ -86,58 +86,58 @@ class Config(MethodConfig):
 class State(NamedTuple):
     """The global model, and what the server remembers."""
 
-    models: jax.Array
+    models: Array
     """f32[1, d]."""
-    labels: jax.Array
+    labels: Array
     """i32[C] zeros: everybody is scored with the one model."""
-    loss0: jax.Array
+    loss0: Array
     """f32[] l_0 of eq. 7; NaN before the first round that had participants."""
-    reached: jax.Array
+    reached: Array
     """bool[] l_0 ≤ l_*: the threshold says nothing."""
-    counts: jax.Array
+    counts: Array
     """f32[C, M] samples of each class (D_k^m)."""
 
 
 class Heard(NamedTuple):
     """What the server hears of the participants."""
 
-    sent: jax.Array
+    sent: Array
     """f32[S, d] g_k up to a positive factor, or sketches of it."""
-    losses: jax.Array
+    losses: Array
     """f32[S] mean losses at the current model."""
-    there: jax.Array
+    there: Array
     """bool[S]: a finite message has come."""
 
 
 class Decided(NamedTuple):
     """What the server makes of it."""
 
-    mix: jax.Array
+    mix: Array
     """f32[1, S]."""
-    loss0: jax.Array
+    loss0: Array
     """f32[] l_0."""
-    diag: dict[str, jax.Array]
+    diag: dict[str, Array]
 
 
 class Shares(NamedTuple):
     """What the participants know about their data."""
 
-    size: jax.Array
+    size: Array
     """f32[S] D_k."""
-    counts: jax.Array
+    counts: Array
     """f32[S, M] D_k^m."""
-    level: jax.Array
+    level: Array
     """f32[S] I_k."""
 
 
 class Weighed(NamedTuple):
     """Clusters and their weights."""
 
-    labels: jax.Array
+    labels: Array
     """i32[S]; −1: masked or broken."""
-    p: jax.Array
+    p: Array
     """f32[N]."""
-    shares: jax.Array
+    shares: Array
     """f32[N, M]: H."""
 
 
@@ -146,17 +146,17 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     local = OneGradient(**vars(solver)) if config.local == "gradient" else solver
 
-    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
+    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
         clients = int(np.sum(np.asarray(federation.real)))
         if config.clustering == "kmeans" and config.weights != "fedavg" and config.clusters > clients:
             raise SpecError(f"method.ccs_rfedavg.clusters = {config.clusters}: there are {clients} clients; at most {clients}")
         return {"counts": class_counts(federation)}
 
-    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         labels = jnp.zeros(federation.clients, jnp.int32)
         return State(first_model(key, model)[None], labels, jnp.float32(jnp.nan), jnp.array(False), setup["counts"])
 
-    def decide(key: jax.Array, state: State, federation: Federation, cohort: Cohort, heard: Heard, hyper: Hyper) -> Decided:
+    def decide(key: Array, state: State, federation: Federation, cohort: Cohort, heard: Heard, hyper: Hyper) -> Decided:
         """The server's choices."""
         everyone, there = jnp.zeros_like(cohort.ids), heard.there
         counts = state.counts[cohort.ids]
@@ -176,7 +176,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         diag = _diagnostics(weighed) | {"epsilon": epsilon, "loss": loss}
         return Decided(mix, loss0, diag)
 
-    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         everyone = jnp.zeros_like(cohort.ids)
         bill = traffic(cohort, floats_up=_floats_up(config, federation.classes))
         jobs = jobs_from(cohort, state.models, everyone)
@@ -210,7 +210,7 @@ def class_counts(federation: Federation) -> np.ndarray:
 
 
 def _hear(
-    config: Config, local: Solver, key: jax.Array, federation: Federation, cohort: Cohort, jobs: Jobs, hyper: Hyper
+    config: Config, local: Solver, key: Array, federation: Federation, cohort: Cohort, jobs: Jobs, hyper: Hyper
 ) -> tuple[Heard, Updates | None]:
     """What the server gets to know, and the steps −η g_k as updates; None where they came and went in blocks."""
     by_gradient = config.local == "gradient"
@@ -233,30 +233,28 @@ def _hear(
 class OneGradient(Solver):
     """A solver whose local training is one step along the gradient on all local data."""
 
-    def fit(self, key: jax.Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
+    def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """The updates −lr · gradient."""
         gradient, loss = self.gradient(federation, jobs)
         gradient = self.send(key, federation, jobs, gradient, hyper, hyper["lr"])
         return Updates(-self.step_of(hyper).lr * gradient, loss, jnp.asarray(jobs.mask).astype(jnp.int32))
 
 
-def _cluster(
-    config: Config, key: jax.Array, sent: jax.Array, heard: jax.Array, uid: jax.Array, epsilon: jax.Array
-) -> tuple[jax.Array, int]:
+def _cluster(config: Config, key: Array, sent: Array, heard: Array, uid: Array, epsilon: Array) -> tuple[Array, int]:
     """(labels i32[S], an upper bound of their number)."""
     if config.clustering == "kmeans":
         return kmeans(keys.fold(key, "kmeans"), sent, config.clusters, heard, uid).labels, config.clusters
     return cover(cosine_matrix(sent, mask=heard), epsilon, heard).labels, sent.shape[0]  # Algorithm 1
 
 
-def _weigh(config: Config, labels: jax.Array, number: int, own: Shares) -> Weighed:
+def _weigh(config: Config, labels: Array, number: int, own: Shares) -> Weighed:
     shares, active = simplex.class_shares(labels, own.counts, number)
     if config.weights == "optimal":
         return Weighed(labels, simplex.balance(shares, active), shares)  # eq. 16
     return Weighed(labels, simplex.rfedavg_weights(labels, own.level, own.size, number), shares)
 
 
-def _diagnostics(weighed: Weighed) -> dict[str, jax.Array]:
+def _diagnostics(weighed: Weighed) -> dict[str, Array]:
     balance = simplex.reshaped_balance(weighed.p, weighed.shares)  # eq. 14
     filled = members(weighed.labels, weighed.p.shape[0]).any(axis=1)
     return {
@@ -275,13 +273,13 @@ def _floats_up(config: Config, classes: int) -> int:
     return (config.clustering == "ccs") + (1 if config.weights == "rfedavg" else classes)
 
 
-def _mean(values: jax.Array, weight: jax.Array) -> jax.Array:
+def _mean(values: Array, weight: Array) -> Array:
     total = weight.sum()
     mean = jnp.where(weight > 0, values * weight, 0.0).sum() / jnp.where(total > 0, total, 1.0)
     return jnp.where(total > 0, mean, jnp.nan)
 
 
-def _extras(state: State) -> dict[str, jax.Array]:
+def _extras(state: State) -> dict[str, Array]:
     """l_0; warns where it was no higher than the target, as CCS then puts everybody within a right angle together."""
     if bool(state.reached):
         warnings.warn(f"ccs_rfedavg: the loss of the first round, {float(state.loss0):.3g}, is not above l_star", stacklevel=2)

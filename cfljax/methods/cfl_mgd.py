@@ -25,9 +25,8 @@ Communication per participant and round: P models and one u_p down; u_i (option 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -47,10 +46,10 @@ from cfljax.methods.shared.choice import (
     shared_out,
 )
 from cfljax.methods.shared.common import first_models, traffic
-from cfljax.methods.shared.config import MethodConfig
+from cfljax.methods.shared.config import MethodConfig, TrainOptions
 from cfljax.registry import Entry
-from cfljax.registry.options import option
-from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model
+from cfljax.registry.options import Value, option
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model
 
 PAPER = "“Clustered federated learning based on momentum gradient descent for heterogeneous data”"
 
@@ -69,7 +68,7 @@ class Config(MethodConfig):
         "full", "choose on all local data, or on the first mini-batch of local training", choices=("full", "batch")
     )
 
-    def check_run(self, where: str, train: Any, data: Any, model: Any) -> None:  # noqa: ARG002
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Combinations with the rest of a run; raises SpecError."""
         if train.momentum != 0:
             raise SpecError(f"train.momentum = {train.momentum}: must be 0 for {where}, whose momentum is its option beta")
@@ -86,13 +85,13 @@ class Config(MethodConfig):
 class State(NamedTuple):
     """Models, momentum buffers, and who belongs to which."""
 
-    models: jax.Array
+    models: Array
     """f32[K, d]."""
-    velocity: jax.Array
+    velocity: Array
     """f32[K, d]: u_p."""
-    labels: jax.Array
+    labels: Array
     """i32[C]."""
-    sent: jax.Array | None = None
+    sent: Array | None = None
     """f32[C, d]: the buffer that each client was last sent (`momentum_of = "client"`)."""
 
 
@@ -104,22 +103,22 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     trainer = solver.with_work(work).with_step(lambda hyper: LocalStep.of(hyper)._replace(momentum=hyper["beta"]))
     divisor = "members" if model_averaging else config.divisor
 
-    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:  # noqa: ARG001
+    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
         need_clients(federation, k, "cfl_mgd")
         return {}
 
-    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:  # noqa: ARG001
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         models = first_models(key, model, k)
         own = jnp.zeros((federation.clients, model.size)) if config.momentum_of == "client" else None
         return State(models, jnp.zeros_like(models), jnp.full(federation.clients, -1, jnp.int32), own)
 
-    def jobs(state: State, cohort: Cohort, which: jax.Array) -> Jobs:
+    def jobs(state: State, cohort: Cohort, which: Array) -> Jobs:
         if state.sent is None:
             return jobs_from(cohort, state.models, which, velocity=state.velocity)
         mine = jnp.arange(which.shape[0], dtype=jnp.int32)
         return jobs_from(cohort, state.models[which], mine, velocity=state.sent[cohort.ids])
 
-    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         looked, trained = halves(key, federation, cohort, solver.sequential) if config.resample else (federation, federation)
         batch = solver.work.batch if config.estimate == "batch" else None
         looked = first_batches(key, looked, cohort, batch, solver.sequential)
@@ -137,7 +136,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         info = report_trained(federation, cohort, done, which, done.mixed.new - state.models, bill)
         return State(done.mixed.new, velocity, join(state.labels, cohort, which), sent), info
 
-    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:  # noqa: ARG001
+    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
         return by_loss(solver, federation, state.models, state.labels)
 
     return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, score=score)

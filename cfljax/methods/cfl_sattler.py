@@ -26,7 +26,7 @@ Communication per participant and round: one model down, one update up. A client
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,11 +40,12 @@ from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model, traffic
+from cfljax.methods.shared.config import TrainOptions
 from cfljax.methods.shared.host_clusters import Found, join_by_loss, ready_labels, settle, with_joining
 from cfljax.methods.shared.similarity import compared_size, similarity, train_and_compare
 from cfljax.registry import Entry
-from cfljax.registry.options import option
-from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+from cfljax.registry.options import Value, option
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
 PAPER = "Sattler et al. 2020"
 LINKAGES = ("complete", "single")
@@ -69,7 +70,7 @@ class Config(fedavg.Config):
     similarity: str = similarity(again=False)
     snapshots: bool = option(False, "keep the matrix of similarities of the last round")
 
-    def check_run(self, where: str, train: Any, data: Any, model: Any) -> None:
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """All members take part in each round."""
         clients, wanted = getattr(getattr(data, "parts", None), "clients", None), train.participation
         everyone = isinstance(clients, int) and wanted >= clients if isinstance(wanted, int) else wanted == 1.0
@@ -92,29 +93,29 @@ class State(NamedTuple):
     """The clusters, what the next look at them needs, and where they came from."""
 
     found: Found
-    similarity: jax.Array
+    similarity: Array
     """f32[C, C] cosines of the updates of the last round."""
-    norms: jax.Array
+    norms: Array
     """f32[C] ‖Δ_i‖ of the last round; −1: took no part."""
-    steps: jax.Array
+    steps: Array
     """f32[K] ‖mean Δ‖ of the last round."""
-    parent: jax.Array
+    parent: Array
     """i32[K]; −1: the first cluster, or not in use."""
-    born: jax.Array
+    born: Array
     """i32[K] rounds done at the split; −1: not in use."""
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """Sattler's CFL: clusters split in two while their members' updates disagree."""
 
-    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         k, c = config.max_clusters, federation.clients
         first = jnp.arange(k) == 0
         found = Found(jnp.tile(first_model(key, model), (k, 1)), ready_labels(federation), first)
         nobody = jnp.full(k, -1, jnp.int32)
         return State(found, jnp.zeros((c, c)), jnp.full(c, -1.0), jnp.zeros(k), nobody, jnp.where(first, 0, nobody))
 
-    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         old = state.found.models
         labels, which = settle(solver, federation, cohort, state.found)
         mix = weights_by(which, cohort.mask, sizes(federation, cohort), old.shape[0], config.average)
@@ -133,14 +134,14 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         found = state.found._replace(models=new, labels=labels)
         return state._replace(found=found, similarity=similarity, norms=norms, steps=steps), info
 
-    def regroup(key: jax.Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
+    def regroup(key: Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
         eps1, eps2, gamma_max = (float(hyper[name]) for name in ("eps1", "eps2", "gamma_max"))
         return split(state, np.asarray(federation.uid), eps1, eps2, config.min_size, round, config.linkage, gamma_max)
 
-    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
+    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
         return join_by_loss(solver, federation, state.found, jnp.ones(federation.clients, bool))
 
-    def extras(state: State) -> dict[str, Any]:
+    def extras(state: State) -> dict[str, Tree]:
         family = {"parent": state.parent, "born": state.born}
         return family | ({"similarity": state.similarity} if config.snapshots else {})
 
@@ -188,7 +189,7 @@ def split(
     return host_state
 
 
-def _norms(each: jax.Array, cohort: Cohort, clients: int) -> jax.Array:
+def _norms(each: Array, cohort: Cohort, clients: int) -> Array:
     """f32[C] from f32[S]; a broken update counts as none, 0."""
     each = jnp.where(jnp.isfinite(each), each, 0.0)
     return jnp.full(clients, -1.0).at[jnp.where(cohort.mask, cohort.ids, clients)].set(each, mode="drop")

@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from cfljax.kernels.mix import mix_updates, usable, weights_by
@@ -28,7 +27,7 @@ from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model, keep_own, traffic
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Cohort, Federation, Hyper, Info, LocalStep, Method, Model
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 PAPER = "Li et al. 2021"
 
@@ -50,11 +49,11 @@ class Config(fedavg.Config):
 class State(NamedTuple):
     """The global model, and those that stay with the clients."""
 
-    w: jax.Array
+    w: Array
     """f32[1, d]."""
-    personal: jax.Array
+    personal: Array
     """f32[C, d]."""
-    drawn: jax.Array
+    drawn: Array
     """bool[C]: has trained its personal model."""
 
 
@@ -62,11 +61,11 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     """Ditto: FedAvg, and personal models pulled towards it."""
     pulling = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["lam"]))
 
-    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         w = first_model(key, model)[None]
         return State(w, jnp.tile(w, (federation.clients, 1)), jnp.zeros(federation.clients, bool))
 
-    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         everyone = jnp.zeros_like(cohort.ids)
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
         w, own = state.w, state.personal[cohort.ids]
@@ -85,11 +84,11 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         info = report(federation, cohort, updates, before, after, mixed, traffic(cohort), personal_distance=distance)
         return state, info
 
-    def models(state: State) -> tuple[jax.Array, jax.Array]:
+    def models(state: State) -> tuple[Array, Array]:
         own = jnp.where(state.drawn[:, None], state.personal, state.w)
         return own, jnp.arange(own.shape[0], dtype=jnp.int32)
 
-    def also(state: State) -> dict[str, tuple[jax.Array, jax.Array]]:
+    def also(state: State) -> dict[str, tuple[Array, Array]]:
         return {"global": (state.w, jnp.zeros(state.drawn.shape, jnp.int32))}
 
     return Method(init, round, models, also=also, chooses=False)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 
 from cfljax.local.rounds import train_clusters
@@ -19,7 +18,7 @@ from cfljax.methods.shared.common import Clusters, first_model, traffic
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "McMahan et al. 2017"
 
@@ -34,10 +33,10 @@ class Config(MethodConfig):
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """FedAvg: one global model for all clients."""
 
-    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> Clusters:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Clusters:
         return Clusters(first_model(key, model)[None], jnp.zeros(federation.clients, jnp.int32))
 
-    def round(key: jax.Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
+    def round(key: Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
         everyone = jnp.zeros_like(cohort.ids)
         models, info = train_clusters(
             solver, key, federation, cohort, state.models, everyone, hyper, config.average, traffic(cohort)

@@ -17,9 +17,8 @@ Communication per participant and round: z down, one update up.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from cfljax import keys
@@ -29,10 +28,10 @@ from cfljax.local.rounds import jobs_from, report
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import first_model, keep_own, traffic
-from cfljax.methods.shared.config import MethodConfig
+from cfljax.methods.shared.config import MethodConfig, TrainOptions
 from cfljax.registry import Entry
-from cfljax.registry.options import option
-from cfljax.types import Cohort, Federation, Hyper, Info, LocalStep, Method, Model
+from cfljax.registry.options import Value, option
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
 
 PAPER = "baseline of the CFL-MGD paper"
 
@@ -49,7 +48,7 @@ class Config(MethodConfig):
     local_batch: int = option(32, "samples per local step", low=1)
     max_steps: int = option(5, "a participant takes 1 to this many local steps", low=1)
 
-    def check_run(self, where: str, train: Any, data: Any, model: Any) -> None:
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Local training is the method's own SGD."""
         if train.optimizer != "sgd":
             raise SpecError(f"{where}: local training is FedBCD's own SGD; leave out train.optimizer")
@@ -65,13 +64,13 @@ class Config(MethodConfig):
 class State(NamedTuple):
     """z, and the models that stay with the clients."""
 
-    z: jax.Array
+    z: Array
     """f32[1, d]."""
-    personal: jax.Array
+    personal: Array
     """f32[C, d]."""
-    labels: jax.Array
+    labels: Array
     """i32[C] zeros."""
-    noise: jax.Array | None = None
+    noise: Array | None = None
     """f32[1, d]: all noise of `train.privacy` so far. The sum of the x_i grows by each round's updates, and so does this."""
 
 
@@ -79,12 +78,12 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     """FedBCD: personal models pulled to a global one, which follows their mean."""
     working = solver.with_work(Work(None, config.max_steps, config.local_batch))
 
-    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         first = first_model(key, model)[None]
         noise = None if solver.rule(key, hyper).noise is None else jnp.zeros_like(first)
         return State(first, jnp.tile(first, (federation.clients, 1)), jnp.zeros(federation.clients, jnp.int32), noise)
 
-    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
         start = state.personal[cohort.ids]
         steps = step_counts(key, federation.uid[cohort.ids], config.max_steps)
@@ -115,7 +114,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     )
 
 
-def step_counts(key: jax.Array, uid: jax.Array, most: int) -> jax.Array:
+def step_counts(key: Array, uid: Array, most: int) -> Array:
     """i32[S] from 1 to `most`, drawn by identity."""
     drawn = (keys.scores(key, "steps", uid) >> 8).astype(jnp.float32) / (1 << 24)
     return 1 + jnp.floor(drawn * most).astype(jnp.int32)

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -53,7 +53,7 @@ from cfljax.methods.shared.pretrain import CHUNK, Pretrainer, all_updates, pretr
 from cfljax.methods.shared.similarity import compared_size, similarity
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic, on_host
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic, Tree, on_host
 
 PAPER = "Duan et al. 2021, “FedGroup: efficient clustered federated learning via decomposed data-driven measure”"
 
@@ -121,16 +121,16 @@ class Compass(NamedTuple):
 class State(NamedTuple):
     """The groups, and what newcomers are compared with."""
 
-    models: jax.Array
+    models: Array
     """f32[K, d]."""
-    labels: jax.Array
+    labels: Array
     """i32[C]; −1: has not taken part yet."""
-    guess: jax.Array
+    guess: Array
     """i32[C] the group of each client by the cold start's rule, where that does not depend on the round; else −1."""
-    founder: jax.Array
+    founder: Array
     """bool[C]: pre-trained for the cold start."""
     compass: Compass
-    snapshot: dict[str, jax.Array]
+    snapshot: dict[str, Array]
     """What `snapshots` keeps of the cold start."""
 
 
@@ -139,12 +139,12 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     before = solver_before(solver, config.pretrain_epochs, None if config.pretrain_epochs else config.pretrain_steps)
     by_direction, moving = config.by_direction, config.moving
 
-    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, Any]) -> State:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
         compass = Compass(*setup["compass"])
         moved = compass.directions if config.group_start == "mean" else jnp.zeros_like(compass.directions)
         return State(**setup | {"models": compass.start + moved, "compass": compass})
 
-    def choose(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> jax.Array:
+    def choose(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> Array:
         """i32[S]: the group of each participant, for newcomers the one that they join."""
         own, known = state.labels[cohort.ids], state.guess[cohort.ids]
         if moving:
@@ -155,7 +155,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             return jnp.where(state.founder[cohort.ids] & (own >= 0), own, drawn)
         return jnp.maximum(jnp.where(own >= 0, own, known), 0)
 
-    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         which = choose(key, state, federation, cohort, hyper)
         new = cohort.mask & (state.labels[cohort.ids] < 0)
         work = _first_work(config, solver, cohort.work, new) if by_direction else cohort.work
@@ -171,7 +171,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         info = report_trained(federation, cohort, trained, which, after - state.models, sent, **diag)
         return state._replace(models=after, labels=labels, compass=compass), info
 
-    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
+    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
         found = state.guess
         if moving:
             who = federation.trains & (state.labels < 0)
@@ -184,8 +184,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
 
 def _found(
-    config: Config, model: Model, solver: Solver, train_before: Pretrainer, key: jax.Array, federation: Federation, hyper: Hyper
-) -> dict[str, Any]:
+    config: Config, model: Model, solver: Solver, train_before: Pretrainer, key: Array, federation: Federation, hyper: Hyper
+) -> dict[str, Tree]:
     """HOST. The cold start, and the groups of all others where these do not depend on the round."""
     _check_epochs(config, solver)
     train = functools.partial(train_before, key, federation, hyper, start := np.asarray(first_model(key, model)))
@@ -207,7 +207,7 @@ def _found(
     return {"labels": labels, "guess": guess, "founder": founder, "compass": compass, "snapshot": snapshot}
 
 
-def _turned(state: State, after: jax.Array, moved: jax.Array, newcomer: str) -> Compass:
+def _turned(state: State, after: Array, moved: Array, newcomer: str) -> Compass:
     """What newcomers are compared with after a round: from the auxiliary model, the groups' latest updates (those of groups
     that moved bool[K]; the others keep theirs), or where the groups' models after f32[K, d] lie."""
     compass = state.compass
@@ -222,27 +222,25 @@ def _check_epochs(config: Config, solver: Solver) -> None:
         raise SpecError('method.newcomer_epochs = "rest": one epoch less must leave one; give train.epochs of at least 2')
 
 
-def _first_work(config: Config, solver: Solver, work: Array, new: jax.Array) -> Array:
+def _first_work(config: Config, solver: Solver, work: Array, new: Array) -> Array:
     """f32[S]: the share of the round's training that each participant does, if newcomers leave out an epoch."""
     if config.newcomer_epochs == "full" or solver.work.epochs is None:
         return work
     return jnp.where(new, 1 - 1 / solver.work.epochs, 1.0) * work
 
 
-def _closest(
-    before: Solver, key: jax.Array, federation: Federation, hyper: Hyper, compass: Compass, ids: Array, mask: Array
-) -> jax.Array:
+def _closest(before: Solver, key: Array, federation: Federation, hyper: Hyper, compass: Compass, ids: Array, mask: Array) -> Array:
     """i32[n]: client cold start, the group that each of ids i32[n] joins."""
     return _joined(compass, pretrain(before, key, federation, hyper, compass.start, ids, mask))
 
 
 @jax.jit
-def _joined(compass: Compass, delta: jax.Array) -> jax.Array:
+def _joined(compass: Compass, delta: Array) -> Array:
     """i32[n]: the groups that updates f32[n, d] are closest to."""
     return newcomer_group(compass.directions, delta, compass.active)  # eq. 9
 
 
-def _place(before: Solver, key: jax.Array, federation: Federation, hyper: Hyper, compass: Compass, who: jax.Array) -> jax.Array:
+def _place(before: Solver, key: Array, federation: Federation, hyper: Hyper, compass: Compass, who: Array) -> Array:
     """i32[C]: the same for all clients where who bool[C], a few at a time; −1 elsewhere."""
     clients = federation.clients
     size = min(CHUNK, clients)
@@ -254,25 +252,25 @@ def _place(before: Solver, key: jax.Array, federation: Federation, hyper: Hyper,
 
 
 @jax.jit
-def _random_groups(key: jax.Array, uid: Array, active: jax.Array) -> jax.Array:
+def _random_groups(key: Array, uid: Array, active: Array) -> Array:
     """i32[n]: RAC, one of the active groups for each identity."""
     draws = jax.vmap(lambda k: jax.random.bits(k, active.shape, jnp.uint32))(keys.fold_each(key, "client", jnp.asarray(uid)))
     return jnp.argmax(jnp.where(active, (draws >> 1) + 1, 0), axis=1).astype(jnp.int32)
 
 
-def _traffic(state: State, cohort: Cohort, pretrained: jax.Array) -> Traffic:
+def _traffic(state: State, cohort: Cohort, pretrained: Array) -> Traffic:
     """The round's own, and its pre-trainings: one model down, one update up each."""
     sent = traffic(cohort)
     extra = jnp.sum(pretrained, dtype=jnp.int32) + jnp.where(cohort.round == 0, jnp.sum(state.founder, dtype=jnp.int32), 0)
     return sent._replace(vectors_down=sent.vectors_down + extra, vectors_up=sent.vectors_up + extra)
 
 
-def _members(labels: jax.Array, groups: int) -> jax.Array:
+def _members(labels: Array, groups: int) -> Array:
     """i32[K]: clients assigned to each group so far."""
     return jnp.zeros(groups, jnp.int32).at[jnp.where(labels >= 0, labels, groups)].add(1, mode="drop")
 
 
-def _mean(models: jax.Array, active: jax.Array) -> jax.Array:
+def _mean(models: Array, active: Array) -> Array:
     """f32[d]: the auxiliary global model, the unweighted mean of the groups'."""
     usable = active & jnp.isfinite(models).all(axis=1)
     return jnp.where(usable[:, None], models, 0.0).sum(axis=0) / jnp.maximum(usable.sum(), 1)

@@ -27,7 +27,6 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -42,7 +41,7 @@ from cfljax.methods.shared.common import first_model, first_models, traffic
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model, Traffic
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model, Traffic
 
 PAPER = "Xie et al. 2020"
 
@@ -68,11 +67,11 @@ class Config(MethodConfig):
 class State(NamedTuple):
     """Centres, the clients' last weights, and who belongs to which."""
 
-    centres: jax.Array
+    centres: Array
     """f32[K, d]."""
-    own: jax.Array
+    own: Array
     """f32[C, d]: W_i."""
-    labels: jax.Array
+    labels: Array
     """i32[C]."""
 
 
@@ -80,11 +79,11 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     """FeSEM: clients belong to the centre nearest to their last weights."""
     k, one_epoch = config.clusters, solver.with_work(Work(1, None, solver.work.batch))
 
-    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:  # noqa: ARG001
+    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
         need_clients(federation, k, "fesem")
         return {}
 
-    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:  # noqa: ARG001
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         everyone, start = jnp.arange(federation.clients, dtype=jnp.int32), first_model(key, model)
         own = jnp.tile(start, (federation.clients, 1))
         if config.fesem_init == "own":
@@ -93,7 +92,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             own = own + jnp.where(usable(delta)[:, None], delta, 0.0)
         return State(first_centres(key, model, k), own, jnp.full(federation.clients, -1, jnp.int32))
 
-    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         which = nearest(state.own[cohort.ids], state.centres)
         start = state.centres[which]
         updates = solver.fit(key, federation, jobs_from(cohort, state.centres, which), hyper)
@@ -112,7 +111,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         more = jnp.where(cohort.round == 0, jnp.sum(federation.trains, dtype=jnp.int32), 0)
         return told._replace(vectors_down=told.vectors_down + more, vectors_up=told.vectors_up + more)
 
-    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:  # noqa: ARG001
+    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
         if config.fesem_init == "own":
             return jnp.where(state.labels < 0, nearest(state.own, state.centres), state.labels)
         unseen = jnp.argmin(state.labels)  # any client without a cluster: all of them have the same W_i, w_0
@@ -121,7 +120,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     return Method(init, round, models=lambda state: (state.centres, state.labels), setup=setup, score=score)
 
 
-def first_centres(key: jax.Array, model: Model, clusters: int) -> jax.Array:
+def first_centres(key: Array, model: Model, clusters: int) -> Array:
     """f32[K, d] independent initialisations, none of which is `w_0`."""
     return first_models(key, model, clusters + 1)[1:]
 

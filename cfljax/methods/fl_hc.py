@@ -20,7 +20,7 @@ update up per client, in the round after it. A client that comes after the clust
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,12 +32,13 @@ from cfljax.kernels import host
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model
+from cfljax.methods.shared.config import TrainOptions
 from cfljax.methods.shared.host_clusters import Found, join_by_loss, ready_labels, round_inside
 from cfljax.methods.shared.pretrain import all_updates, pretrainer
 from cfljax.methods.shared.similarity import compared_size, similarity
 from cfljax.registry import Entry
-from cfljax.registry.options import option
-from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+from cfljax.registry.options import Value, option
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "Briggs et al. 2020"
 METRICS = {"l1": "l1", "l2": "euclidean", "cosine": "cosine"}
@@ -63,7 +64,7 @@ class Config(fedavg.Config):
         if self.similarity == "sketch" and self.metric == "l1":
             raise SpecError(f'{where}.similarity = "sketch": keeps metric = "l2" and "cosine", not "l1"')
 
-    def check_run(self, where: str, train: Any, data: Any, model: Any) -> None:
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """The clustering must happen."""
         if self.warmup_rounds >= train.rounds:
             raise SpecError(f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than train.rounds = {train.rounds}")
@@ -84,7 +85,7 @@ class State(NamedTuple):
     """The clusters; before the clustering there is one."""
 
     found: Found
-    distances: jax.Array
+    distances: Array
     """f32[C, C], with `snapshots`, else f32[0, 0]."""
 
 
@@ -93,12 +94,12 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     train_everyone = pretrainer(solver)
 
-    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         k, c = config.max_clusters, federation.clients if config.snapshots else 0
         found = Found(jnp.tile(first_model(key, model), (k, 1)), ready_labels(federation), jnp.arange(k) == 0)
         return State(found, jnp.zeros((c, c)))
 
-    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         def train(cohort: Cohort) -> tuple[Found, Info]:
             return round_inside(solver, key, federation, cohort, state.found, hyper, config.average)
 
@@ -114,7 +115,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         sent = sent._replace(vectors_down=sent.vectors_down + asked, vectors_up=sent.vectors_up + asked)
         return state._replace(found=found), info._replace(traffic=sent)
 
-    def regroup(key: jax.Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
+    def regroup(key: Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
         ids = np.flatnonzero(np.asarray(cohorts.present(federation, jnp.int32(round))))
         if not len(ids):  # nobody has training data
             return state
@@ -137,7 +138,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             kept[np.ix_(ids, ids)] = distances
         return State(found, jnp.asarray(kept))
 
-    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
+    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
         return join_by_loss(solver, federation, state.found, jnp.ones(federation.clients, bool))
 
     return Method(

@@ -25,9 +25,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -51,10 +49,10 @@ from cfljax.methods.shared.choice import (
     shared_out,
 )
 from cfljax.methods.shared.common import Clusters, first_models, traffic
-from cfljax.methods.shared.config import MethodConfig
+from cfljax.methods.shared.config import MethodConfig, TrainOptions
 from cfljax.registry import Entry
-from cfljax.registry.options import option
-from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+from cfljax.registry.options import Value, option
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
 
 PAPER = "Ghosh et al. 2020"
 DRAWS = 300
@@ -85,7 +83,7 @@ class Config(MethodConfig):
             most = 1 / self.clusters
             raise SpecError(f"{where}.redraw = {self.redraw}: {self.clusters} models cannot all have more than {most:.3g}")
 
-    def check_run(self, where: str, train: Any, data: Any, model: Any) -> None:  # noqa: ARG002
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Combinations with the rest of a run; raises SpecError."""
         if self.aggregate == "gradient" and train.optimizer != "sgd":
             raise SpecError(f'{where}.aggregate = "gradient": gradients are averaged; train.optimizer must be "sgd"')
@@ -100,26 +98,26 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     at_once = model_averaging and config.estimate == "full" and config.reseed == "never"
 
     @from_host
-    def attempt(key: jax.Array, federation: Federation, cohort: Cohort) -> tuple[jax.Array, jax.Array]:
+    def attempt(key: Array, federation: Federation, cohort: Cohort) -> tuple[Array, Array]:
         models = first_models(key, model, k)
         which = least_loss(losses_of(solver, federation, cohort, models))
         return models, jnp.min(jnp.sum(members(which, k, cohort.mask), axis=1))
 
-    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
+    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
         need_clients(federation, k, "ifca")
         return {"models": _redrawn(attempt, key, federation, hyper, k, float(config.redraw))} if config.redraw else {}
 
-    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> Clusters:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Clusters:
         models = setup["models"] if "models" in setup else first_models(key, model, k)
         return Clusters(models, jnp.full(federation.clients, -1, jnp.int32))
 
-    def choice(key: jax.Array, models: jax.Array, federation: Federation, cohort: Cohort) -> jax.Array:
+    def choice(key: Array, models: Array, federation: Federation, cohort: Cohort) -> Array:
         batch = solver.work.batch if config.estimate == "batch" else None
         seen = first_batches(key, federation, cohort, batch, solver.sequential)
         which = least_loss(losses_of(solver, seen, cohort, models))
         return reseeded(key, which, federation, cohort, k, config.reseed)
 
-    def round(key: jax.Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
+    def round(key: Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
         mix_of = lambda which: shared_out(which, federation, cohort, k, config.average, divisor)  # noqa: E731
         if at_once and solver.chooses(federation):
             jobs = jobs_from(cohort, state.models, None)
@@ -132,15 +130,15 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         info = report_trained(federation, cohort, trained, which, trained.mixed.new - state.models, sent)
         return Clusters(trained.mixed.new, join(state.labels, cohort, which)), info
 
-    def score(state: Clusters, federation: Federation, hyper: Hyper) -> jax.Array:
+    def score(state: Clusters, federation: Federation, hyper: Hyper) -> Array:
         return by_loss(solver, federation, state.models, state.labels)
 
     return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, score=score)
 
 
 def _redrawn(
-    attempt: Callable[..., tuple[jax.Array, jax.Array]],
-    key: jax.Array,
+    attempt: Callable[..., tuple[Array, Array]],
+    key: Array,
     federation: Federation,
     hyper: Hyper,
     clusters: int,

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ from cfljax.methods.shared.common import first_models, traffic
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Cohort, Federation, Hyper, Info, Jobs, Method, Model
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model
 
 PAPER = "Lin et al., “A joint gradient and loss based clustered federated learning design”"
 BLOCK = 1 << 21, 1 << 26
@@ -68,11 +68,11 @@ class Config(MethodConfig):
 class State(NamedTuple):
     """Models, their last moves, and who belongs to which."""
 
-    models: jax.Array
+    models: Array
     """f32[K, d]."""
-    last: jax.Array
+    last: Array
     """f32[K, d]: Δw_k."""
-    labels: jax.Array
+    labels: Array
     """i32[C]."""
 
 
@@ -81,21 +81,19 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     k, summed = config.clusters, config.loss_reduction == "sum"
     trainer = solver.with_work(Work(None, config.local_steps, config.batch, summed=summed))
 
-    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:  # noqa: ARG001
+    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
         need_clients(federation, k, "joint")
         return {}
 
-    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:  # noqa: ARG001
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         models = first_models(key, model, k)
         return State(models, jnp.zeros_like(models), jnp.full(federation.clients, -1, jnp.int32))
 
-    def choose(
-        key: jax.Array, state: State, federation: Federation, clients: jax.Array, mask: jax.Array, hyper: Hyper
-    ) -> jax.Array:
+    def choose(key: Array, state: State, federation: Federation, clients: Array, mask: Array, hyper: Hyper) -> Array:
         """i32[S]: which cluster each of these clients joins; block by block."""
         moved = jnp.any(state.last != 0)
 
-        def of_model(ids: jax.Array, there: jax.Array, start: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def of_model(ids: Array, there: Array, start: Array, last: Array) -> tuple[Array, Array]:
             jobs = Jobs(ids, there, jnp.ones(ids.shape), start[None], jnp.zeros_like(ids))
             gradient, loss = solver.batch_gradient(key, federation, jobs, config.batch, summed)
             if summed:  # eq. 1
@@ -103,14 +101,14 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             similarity = move_similarity(gradient, last, config.similarity, hyper["lr"])  # eq. 3
             return loss, jnp.where(moved, similarity, 0.0)
 
-        def block(part: tuple[jax.Array, jax.Array]) -> jax.Array:
+        def block(part: tuple[Array, Array]) -> Array:
             judge = lambda pair: of_model(*part, *pair)  # noqa: E731
             losses, similarity = jax.lax.map(judge, (state.models, state.last))
             return joint_choice(losses, similarity, hyper["lam"])  # eq. 4
 
         return _by_blocks(block, clients, mask, max(1, BLOCK[not solver.sequential] // model.size))
 
-    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         which = choose(key, state, federation, jnp.asarray(cohort.ids), jnp.asarray(cohort.mask), hyper)
         which = reseeded(key, which, federation, cohort, k, config.reseed)
         mix = weights_by(which, jnp.asarray(cohort.mask), sizes(federation, cohort), k, config.average)
@@ -122,7 +120,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         info = report_trained(federation, cohort, trained, which, last, sent)
         return State(trained.mixed.new, last, join(state.labels, cohort, which)), info
 
-    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
+    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
         without = (state.labels < 0) & federation.trains
         everyone = jnp.arange(federation.clients, dtype=jnp.int32)
         chosen = choose(keys.fold(keys.root(0), "score"), state, federation, everyone, without, hyper)
@@ -131,7 +129,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, score=score)
 
 
-def missed(federation: Federation, cohort: Cohort, hyper: Hyper) -> jax.Array:
+def missed(federation: Federation, cohort: Cohort, hyper: Hyper) -> Array:
     """bool[S]: participants that do not know the last broadcast: all of them where not everybody takes part in each round, else
     those that come late, in their first."""
     drawn = cohort.ids.shape[0] < jnp.sum(federation.real)
@@ -139,10 +137,10 @@ def missed(federation: Federation, cohort: Cohort, hyper: Hyper) -> jax.Array:
     return cohort.mask & (comes | drawn | ("dropout" in hyper))
 
 
-def _by_blocks(block: Callable[[Any], jax.Array], clients: jax.Array, mask: jax.Array, most: int) -> jax.Array:
+def _by_blocks(block: Callable[[tuple[Array, Array]], Array], clients: Array, mask: Array, most: int) -> Array:
     """i32[S]: `block((clients, mask))` over blocks of at most `most` clients; one in which nobody is there costs nothing."""
 
-    def some(part: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def some(part: tuple[Array, Array]) -> Array:
         return jax.lax.cond(jnp.any(part[1]), block, lambda part: jnp.zeros_like(part[0]), part)
 
     size = -(-clients.shape[0] // -(-clients.shape[0] // most))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 
 from cfljax.local.rounds import jobs_from, report
@@ -16,7 +15,7 @@ from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import Clusters, first_model, keep_own, traffic
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import Entry
-from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +37,11 @@ class Config(MethodConfig):
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """Local only: every client trains its own model alone."""
 
-    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> Clusters:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Clusters:
         each = jnp.tile(first_model(key, model), (federation.clients, 1))
         return Clusters(each, jnp.arange(federation.clients, dtype=jnp.int32))
 
-    def round(key: jax.Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
+    def round(key: Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
         start = state.models[cohort.ids]
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
         updates = solver.train(key, federation, jobs_from(cohort, start, mine), hyper)

@@ -30,7 +30,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +58,7 @@ from cfljax.methods.shared.pretrain import (
 from cfljax.methods.shared.similarity import compared_size, shortened, similarity
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
 PAPER = "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (not the two others called OCFL)"
 ROUND_UP = 8
@@ -93,13 +93,13 @@ class Config(MethodConfig):
 class State(NamedTuple):
     """The clusters, and how they were found."""
 
-    models: jax.Array
+    models: Array
     """f32[K, d]; with `noise = "drop"` one more, the initial model."""
-    labels: jax.Array
+    labels: Array
     """i32[C]; −1: dropped, or not there yet."""
-    guess: jax.Array
+    guess: Array
     """i32[C] the cluster of clients that come late; −1: dropped."""
-    extras: dict[str, jax.Array]
+    extras: dict[str, Array]
     """`ari`, `ari_optics`, `found` and `noise` of step 3, and the snapshots."""
 
 
@@ -115,7 +115,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     """OCFL: clusters found once by OPTICS on the weights after one local epoch."""
     train_before = pretrainer(solver_before(solver, config.pretrain_epochs))
 
-    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, Any]:
+    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
         first, later = ready(federation, "ocfl"), late(federation)
         start = np.asarray(first_model(key, model))
         train = functools.partial(train_before, key, federation, hyper, start)
@@ -131,13 +131,13 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         models = starts(start, parts, found.labels, config.warm_start, solver.rule(key, hyper))
         return {"models": models, "labels": labels, "guess": guess, "extras": found.extras}
 
-    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, Any]) -> State:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
         models = setup["models"]
         if config.noise == "drop":
             models = jnp.concatenate([models, first_model(key, model)[None]])
         return State(**setup | {"models": models})
 
-    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         labels = settled(state.labels, state.guess, federation, cohort.round)
         clusters = state.models.shape[0] - (config.noise == "drop")
         drawn = draw(key, federation, labels, clusters, config.clients_per_cluster, cohort.round, hyper)
@@ -147,11 +147,11 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         info = info._replace(diag={"participants": jnp.sum(drawn.mask, dtype=jnp.int32)})
         return state._replace(models=models, labels=labels), info
 
-    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
+    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
         best = jnp.where(state.labels >= 0, state.labels, state.guess)
         return jnp.where(best >= 0, best, state.models.shape[0] - 1 if config.noise == "drop" else 0)
 
-    def models(state: State) -> tuple[jax.Array, jax.Array]:
+    def models(state: State) -> tuple[Array, Array]:
         return state.models, state.labels
 
     return Method(init, round, models, setup, score=score, extras=lambda state: state.extras)
@@ -187,9 +187,7 @@ def starts(start: np.ndarray, parts: Parts, labels: np.ndarray, warm: bool, rule
     return models + means(parts, labels, len(models), rule) if warm else models
 
 
-def draw(
-    key: jax.Array, federation: Federation, labels: jax.Array, clusters: int, most: int, round: jax.Array, hyper: Hyper
-) -> Cohort:
+def draw(key: Array, federation: Federation, labels: Array, clusters: int, most: int, round: Array, hyper: Hyper) -> Cohort:
     """Up to `most` clients of each cluster, uniformly without replacement, by the scores that draw everybody's cohorts: with one
     cluster this is the draw of FedAvg."""
     able = cohorts.present(federation, round) & (labels >= 0)

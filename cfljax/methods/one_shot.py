@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ from cfljax.methods.shared.pretrain import all_updates, late, means, pretrainer,
 from cfljax.methods.shared.similarity import compared_size, similarity
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
 PAPER = "Ghosh et al. 2019"
 
@@ -64,11 +64,11 @@ class Config(MethodConfig):
 class State(NamedTuple):
     """The clusters, and who will join which."""
 
-    models: jax.Array
+    models: Array
     """f32[K, d]."""
-    labels: jax.Array
+    labels: Array
     """i32[C]; −1: not there yet."""
-    guess: jax.Array
+    guess: Array
     """i32[C] the cluster of each client, there or not."""
 
 
@@ -76,7 +76,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     """One-shot K-means: clusters found once by K-means on locally trained weights."""
     train_before = pretrainer(solver_before(solver, config.pretrain_epochs))
 
-    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, Any]:
+    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
         first, later = ready(federation, "one_shot", config.clusters), late(federation)
         ids, start = np.concatenate([first, later]), np.asarray(first_model(key, model))
         train = functools.partial(train_before, key, federation, hyper, start)
@@ -91,27 +91,27 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         models = start + (centres if config.warm_start else np.zeros((config.clusters, len(start)), np.float32))
         return {"models": models, "labels": labels, "guess": guess}
 
-    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, Any]) -> State:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
         return State(**setup)
 
-    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         labels = settled(state.labels, state.guess, federation, cohort.round)
         sent = with_pretraining(traffic(cohort), federation, cohort.round)
         which = jnp.maximum(labels[cohort.ids], 0)
         models, info = train_clusters(solver, key, federation, cohort, state.models, which, hyper, config.average, sent)
         return state._replace(models=models, labels=labels), info
 
-    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
+    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
         return jnp.where(state.labels >= 0, state.labels, state.guess)
 
-    def models(state: State) -> tuple[jax.Array, jax.Array]:
+    def models(state: State) -> tuple[Array, Array]:
         return state.models, state.labels
 
     return Method(init, round, models, setup, score=score)
 
 
 @functools.partial(jax.jit, static_argnums=4)
-def _find(key: jax.Array, moves: jax.Array, there: jax.Array, uid: jax.Array, clusters: int) -> tuple[jax.Array, jax.Array]:
+def _find(key: Array, moves: Array, there: Array, uid: Array, clusters: int) -> tuple[Array, Array]:
     """(i32[n] clusters of the updates f32[n, d], f32[K, d] their means, zero for empty ones); only clients that are there
     bool[n] decide where the centres are."""
     found = kmeans(key, moves, clusters, there, uid)

@@ -5,7 +5,6 @@ Communication per participant and round: one model down, one update up.
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -15,22 +14,22 @@ from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import Clusters, first_model, traffic
 from cfljax.registry import Entry
-from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
 
 
 def make(config: fedavg.Config, model: Model, solver: Solver) -> Method:
     """Oracle: FedAvg inside each true group."""
 
-    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
+    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
         if federation.groups < 1 or np.any(np.asarray(federation.group)[np.asarray(federation.real)] < 0):
             raise SpecError('method "oracle" needs the true group of every client, which this partition does not define')
         return {}
 
-    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> Clusters:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Clusters:
         start = first_model(key, model)
         return Clusters(jnp.tile(start, (federation.groups, 1)), jnp.asarray(federation.group))
 
-    def round(key: jax.Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
+    def round(key: Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
         which = jnp.maximum(state.labels[cohort.ids], 0)  # a masked dummy has no group
         models, info = train_clusters(solver, key, federation, cohort, state.models, which, hyper, config.average, traffic(cohort))
         return state._replace(models=models), info

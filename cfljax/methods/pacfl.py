@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ from cfljax.methods.shared.host_clusters import Found, join_by_loss, places, rou
 from cfljax.methods.shared.pretrain import ready
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Cohort, Federation, Hyper, Info, Method, Model
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
 PAPER = "Vahidian et al. 2023"
 SAME = 1e-12
@@ -78,9 +78,9 @@ class State(NamedTuple):
     """The clusters, and what finding them cost."""
 
     found: Found
-    floats: jax.Array
+    floats: Array
     """i32[] sent up for the clustering by all clients together."""
-    distances: jax.Array
+    distances: Array
     """f32[C, C], with `snapshots`, else f32[0, 0]."""
 
 
@@ -96,7 +96,7 @@ class Subspaces(NamedTuple):
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """PACFL: clusters from the angles between the clients' data subspaces."""
 
-    def setup(key: jax.Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
+    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
         ids = ready(federation, "pacfl")
         sent = subspaces(federation, ids, config.p, config.per_label)
         apart = distances(sent, config.how)
@@ -112,19 +112,19 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             kept[np.ix_(ids, ids)] = apart
         return {"labels": labels, "active": places(int(own.max()) + 1), "floats": np.array(size, np.int32), "distances": kept}
 
-    def init(key: jax.Array, federation: Federation, hyper: Hyper, setup: dict[str, jax.Array]) -> State:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         models = jnp.tile(first_model(key, model), (setup["active"].shape[0], 1))
         return State(Found(models, setup["labels"], setup["active"]), setup["floats"], setup["distances"])
 
-    def round(key: jax.Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         found, info = round_inside(solver, key, federation, cohort, state.found, hyper, config.average)
         once = jnp.where(cohort.round == 0, state.floats, 0)
         return state._replace(found=found), info._replace(traffic=info.traffic._replace(floats_up=info.traffic.floats_up + once))
 
-    def score(state: State, federation: Federation, hyper: Hyper) -> jax.Array:
+    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
         return join_by_loss(solver, federation, state.found, jnp.ones(federation.clients, bool))
 
-    def extras(state: State) -> dict[str, Any]:
+    def extras(state: State) -> dict[str, Tree]:
         number = {"found": np.asarray(state.found.active).sum()}
         return number | ({"distances": state.distances} if config.snapshots else {})
 

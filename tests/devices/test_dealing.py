@@ -49,7 +49,7 @@ def test_each_job_is_dealt_once_to_the_least_busy_device(costs, room, order):
 def test_devices_have_room_for_all_jobs_and_few_free_places(jobs, devices):
     even = -(-jobs // devices)
     places = spread._places(jobs, even)
-    assert even <= places <= jobs and places - even <= min(spread.SPARE, even / 2)
+    assert even <= places <= jobs and places - even <= min(spread.RESERVE, even / 2)
 
 
 @functools.cache

@@ -28,31 +28,31 @@ def need_clients(federation: Federation, clusters: int, name: str) -> None:
         raise SpecError(f"method.{name}.clusters = {clusters}: only {train} clients train; give at most {train}")
 
 
-def join(labels: jax.Array, cohort: Cohort, which: jax.Array) -> jax.Array:
+def join(labels: Array, cohort: Cohort, which: Array) -> Array:
     """i32[C] labels after the participants joined the clusters which i32[S]."""
     there = jnp.where(cohort.mask, cohort.ids, labels.shape[0])
     return labels.at[there].set(which.astype(labels.dtype), mode="drop")
 
 
-def reseeded(key: jax.Array, which: jax.Array, federation: Federation, cohort: Cohort, clusters: int, rule: str) -> jax.Array:
+def reseeded(key: Array, which: Array, federation: Federation, cohort: Cohort, clusters: int, rule: str) -> Array:
     """i32[S] which, after the rule about empty clusters."""
     uid = jnp.asarray(federation.uid)[cohort.ids]
     return reseed_empty(key, which, jnp.asarray(cohort.mask), clusters, uid, rule)
 
 
-def losses_of(solver: Solver, federation: Federation, cohort: Cohort, models: jax.Array) -> jax.Array:
+def losses_of(solver: Solver, federation: Federation, cohort: Cohort, models: Array) -> Array:
     """f32[K, S]: the mean loss of each model on each participant's training data."""
     return solver.losses(federation, models, cohort.ids, cohort.mask)
 
 
-def by_loss(solver: Solver, federation: Federation, models: jax.Array, labels: jax.Array) -> jax.Array:
+def by_loss(solver: Solver, federation: Federation, models: Array, labels: Array) -> Array:
     """i32[C]: the labels, and for real clients without one the model with the smallest loss on their training data."""
     without = (labels < 0) & federation.real
     losses = solver.losses(federation, models, jnp.arange(federation.clients), without)
     return jnp.where(without, least_loss(losses), labels)
 
 
-def first_batches(key: jax.Array, federation: Federation, cohort: Cohort, batch: int | None, sequential: bool) -> Federation:
+def first_batches(key: Array, federation: Federation, cohort: Cohort, batch: int | None, sequential: bool) -> Federation:
     """The federation in which a participant holds only the first mini-batch that `Solver.fit` takes with this key; None:
     all of its data."""
     if batch is None:
@@ -64,7 +64,7 @@ def first_batches(key: jax.Array, federation: Federation, cohort: Cohort, batch:
     return _holding(federation, cohort, rows, jnp.zeros_like(count), count, size)
 
 
-def halves(key: jax.Array, federation: Federation, cohort: Cohort, sequential: bool) -> tuple[Federation, Federation]:
+def halves(key: Array, federation: Federation, cohort: Cohort, sequential: bool) -> tuple[Federation, Federation]:
     """Two federations in which a participant holds one and the other half of its data, dealt at random. Of an odd number of
     samples the second half has one more; a single sample is in both."""
     rows = _dealt(keys.fold(key, "resample"), "half", federation, cohort, 1, sequential)
@@ -82,7 +82,7 @@ def gradient_work(work: Work, estimate: str) -> Work:
     return Work(None, 1, work.batch if estimate == "batch" else None, one_vector=True)
 
 
-def shared_out(which: jax.Array, federation: Federation, cohort: Cohort, clusters: int, average: str, divisor: str) -> jax.Array:
+def shared_out(which: Array, federation: Federation, cohort: Cohort, clusters: int, average: str, divisor: str) -> Array:
     """f32[K, S]: row k gives each member of cluster k its weight (1, or n_i) over that of all `"participants"`, of all
     `"clients"`, or of the `"members"`."""
     own = weights_by(which, jnp.asarray(cohort.mask), sizes(federation, cohort), clusters, average)
@@ -97,11 +97,11 @@ def shared_out(which: jax.Array, federation: Federation, cohort: Cohort, cluster
     return jnp.where(member, present[None, :] / jnp.maximum(total, 1.0), 0.0)
 
 
-def _dealt(key: jax.Array, purpose: str, federation: Federation, cohort: Cohort, batch: int, sequential: bool) -> jax.Array:
+def _dealt(key: Array, purpose: str, federation: Federation, cohort: Cohort, batch: int, sequential: bool) -> Array:
     """i32[S, longest rounded up to whole batches]: each participant's rows, shuffled."""
     split = federation.train
 
-    def one(of: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def one(of: tuple[Array, Array]) -> Array:
         each, client = of
         order = shuffle(keys.fold(each, purpose, 0), split.count[client], split.longest, batch, sequential)
         return client_rows(split, client, order)
@@ -111,7 +111,7 @@ def _dealt(key: jax.Array, purpose: str, federation: Federation, cohort: Cohort,
     return jax.lax.map(one, (each, ids)) if sequential else jax.vmap(one)((each, ids))
 
 
-def _holding(federation: Federation, cohort: Cohort, rows: Array, offset: jax.Array, count: jax.Array, longest: int) -> Federation:
+def _holding(federation: Federation, cohort: Cohort, rows: Array, offset: Array, count: Array, longest: int) -> Federation:
     """The federation in which participant s holds `rows[s, offset[s] : offset[s] + count[s]]` for training, and nobody else
     anything."""
     there = jnp.where(cohort.mask, cohort.ids, federation.clients)

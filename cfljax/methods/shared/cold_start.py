@@ -22,7 +22,7 @@ from cfljax.types import Array, Federation
 COLD_STARTS = ("edc", "madc", "rcc")
 
 
-def founders(key: jax.Array, federation: Federation, clusters: int, alpha: int, cold_start: str) -> np.ndarray:
+def founders(key: Array, federation: Federation, clusters: int, alpha: int, cold_start: str) -> np.ndarray:
     """i32[n]: min(alpha · m, C) random clients; for RCC m of them."""
     ids = ready(federation, "fedgroup", clusters)
     wanted = clusters if cold_start == "rcc" else alpha * clusters
@@ -31,7 +31,7 @@ def founders(key: jax.Array, federation: Federation, clusters: int, alpha: int, 
 
 
 def first_groups(
-    key: jax.Array, delta: np.ndarray, uid: np.ndarray, clusters: int, cold_start: str, snapshots: bool
+    key: Array, delta: np.ndarray, uid: np.ndarray, clusters: int, cold_start: str, snapshots: bool
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """HOST. Group cold start (Algorithm 3): i32[n] the group of each pre-trained client (−1: its update is not finite), from
     the updates f32[n, d]; and the snapshots."""
@@ -48,7 +48,7 @@ def first_groups(
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4, 5))
-def _look(key: jax.Array, delta: jax.Array, uid: Array, groups: int, cold_start: str, snapshots: bool) -> dict[str, jax.Array]:
+def _look(key: Array, delta: Array, uid: Array, groups: int, cold_start: str, snapshots: bool) -> dict[str, Array]:
     """What the pre-trained clients' updates f32[n, d] tell: for EDC K-means++ in the space of their cosines with the leading
     directions, where eq. 8 is the distance; the matrix of eq. 7 for MADC."""
     seen = {"usable": jnp.isfinite(delta).all(axis=1)}

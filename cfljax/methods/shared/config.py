@@ -22,6 +22,10 @@ class TrainOptions(Protocol):
     dropout: float
     optimizer: str | dict[str, Value]
 
+    @property
+    def optimizer_pair(self) -> tuple[str, dict[str, Value]]:
+        """The name of the optimiser in optax, and its arguments."""
+
 
 @dataclasses.dataclass(frozen=True)
 class MethodConfig:

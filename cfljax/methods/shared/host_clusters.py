@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -13,7 +12,7 @@ from cfljax.kernels.choose import least_loss
 from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import traffic
-from cfljax.types import Cohort, Federation, Hyper, Info, Traffic
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Traffic
 
 ROUND_UP = 8
 """Numbers of clusters that data decides are rounded up to a multiple of this, so that most seeds share one program."""
@@ -22,20 +21,20 @@ ROUND_UP = 8
 class Found(NamedTuple):
     """Clusters, of which some places are not in use."""
 
-    models: jax.Array
+    models: Array
     """f32[K, d]."""
-    labels: jax.Array
+    labels: Array
     """i32[C]; −1: none yet."""
-    active: jax.Array
+    active: Array
     """bool[K]."""
 
 
-def ready_labels(federation: Federation) -> jax.Array:
+def ready_labels(federation: Federation) -> Array:
     """i32[C]: 0 for clients with training data that are there from the start, −1 for the others."""
     return jnp.where(federation.trains & (federation.arrive == 0), 0, -1).astype(jnp.int32)
 
 
-def join_by_loss(solver: Solver, federation: Federation, found: Found, who: jax.Array) -> jax.Array:
+def join_by_loss(solver: Solver, federation: Federation, found: Found, who: Array) -> Array:
     """i32[C]: the labels, and for the clients who bool[C] without one the active cluster with the least loss on their
     training data. The work is that of the clients without a label."""
     new = who & (found.labels < 0) & federation.real
@@ -44,7 +43,7 @@ def join_by_loss(solver: Solver, federation: Federation, found: Found, who: jax.
     return jnp.where(new, best, found.labels)
 
 
-def settle(solver: Solver, federation: Federation, cohort: Cohort, found: Found) -> tuple[jax.Array, jax.Array]:
+def settle(solver: Solver, federation: Federation, cohort: Cohort, found: Found) -> tuple[Array, Array]:
     """(labels i32[C], which i32[S]) once every participant has a cluster."""
     there = jnp.zeros(federation.clients, bool).at[cohort.ids].max(cohort.mask)
     labels = join_by_loss(solver, federation, found, there)
@@ -58,7 +57,7 @@ def with_joining(sent: Traffic, cohort: Cohort, found: Found) -> Traffic:
 
 
 def round_inside(
-    solver: Solver, key: jax.Array, federation: Federation, cohort: Cohort, found: Found, hyper: Hyper, average: str
+    solver: Solver, key: Array, federation: Federation, cohort: Cohort, found: Found, hyper: Hyper, average: str
 ) -> tuple[Found, Info]:
     """A round of FedAvg inside each cluster."""
     labels, which = settle(solver, federation, cohort, found)

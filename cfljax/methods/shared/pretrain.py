@@ -41,12 +41,12 @@ def late(federation: Federation) -> np.ndarray:
     return np.flatnonzero(np.asarray(federation.trains) & (np.asarray(federation.arrive) > 0)).astype(np.int32)
 
 
-def settled(labels: jax.Array, guess: jax.Array, federation: Federation, round: jax.Array) -> jax.Array:
+def settled(labels: Array, guess: Array, federation: Federation, round: Array) -> Array:
     """i32[C]: labels with those of guess i32[C] for the clients that have arrived by now."""
     return jnp.where((labels < 0) & (federation.arrive <= round), guess, labels)
 
 
-def with_pretraining(sent: Traffic, federation: Federation, round: jax.Array) -> Traffic:
+def with_pretraining(sent: Traffic, federation: Federation, round: Array) -> Traffic:
     """The traffic with one model down and one up for each client that pre-trains in this round, which is when it arrives."""
     now = federation.trains & (federation.arrive == round)
     n = jnp.sum(now, dtype=jnp.int32)
@@ -58,9 +58,7 @@ def solver_before(solver: Solver, epochs: int | None, steps: int | None = None) 
     return solver.with_work(Work(epochs, steps, solver.work.batch))
 
 
-def pretrain(
-    solver: Solver, key: jax.Array, federation: Federation, hyper: Hyper, start: jax.Array, ids: Array, mask: Array
-) -> jax.Array:
+def pretrain(solver: Solver, key: Array, federation: Federation, hyper: Hyper, start: Array, ids: Array, mask: Array) -> Array:
     """f32[n, d]: the updates of the clients ids i32[n] from start f32[d]; zero where mask bool[n] is False. `solver`: of
     `solver_before`. `key` is the run's or the round's; the draws are not those of the round's own training."""
     n = ids.shape[0]
@@ -72,7 +70,7 @@ class Pretrainer(Protocol):
     """HOST. Trains clients before they have a cluster."""
 
     def __call__(
-        self, key: jax.Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray
+        self, key: Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Of the clients ids i32[n], all from start f32[d], parts of at most CHUNK clients: (ids i32[m], updates f32[m, d])."""
 
@@ -83,7 +81,7 @@ def pretrainer(solver: Solver) -> Pretrainer:
     program = from_host(functools.partial(pretrain, solver))
 
     def train(
-        key: jax.Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray
+        key: Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         size = min(CHUNK, federation.clients)
         for at in range(0, len(ids), size):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import numpy as np
@@ -12,13 +11,14 @@ from cfljax.kernels.sketch import SIZE, sketch
 from cfljax.local.rounds import Mixing, Trained, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.registry.options import option
-from cfljax.types import Federation, Hyper, Jobs
+from cfljax.types import Array, Federation, Hyper, Jobs
 
 
-def similarity(again: bool = True) -> Any:
+def similarity(again: bool = True) -> str:
     """The option of such methods. `again`: what the updates are compared for needs them whole, once more."""
     words = "how updates are compared: as they are, or by sketches of 4,096 numbers, which need less memory"
-    return option("exact", f"{words} and a second training" if again else words, choices=("exact", "sketch"))
+    made: str = option("exact", f"{words} and a second training" if again else words, choices=("exact", "sketch"))
+    return made
 
 
 def compared_size(d: int, similarity: str) -> int:
@@ -35,8 +35,8 @@ _sketch = jax.jit(sketch)
 
 
 def train_and_compare(
-    how: str, solver: Solver, key: jax.Array, federation: Federation, jobs: Jobs, hyper: Hyper, mixing: Mixing
-) -> tuple[Trained, jax.Array]:
+    how: str, solver: Solver, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper, mixing: Mixing
+) -> tuple[Trained, Array]:
     """A round of training, and the updates as they are compared: f32[S, d], or f32[S, 4096] while the updates themselves come
     and go in blocks."""
     if how == "exact":
