@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from cfljax.data.sources import MakeSource
     from cfljax.engine.metrics import Seen
     from cfljax.federation.common import Partition
+    from cfljax.methods.shared.config import MakeMethod
     from cfljax.models import MakeModel
-    from cfljax.types import Array, Method
+    from cfljax.types import Array
 
-MethodT = TypeVar("MethodT", bound="Callable[..., Method]")
+MethodT = TypeVar("MethodT", bound="MakeMethod[Any]")
 ModelT = TypeVar("ModelT", bound="MakeModel")
 PartitionT = TypeVar("PartitionT", bound="Partition")
 SourceT = TypeVar("SourceT", bound="MakeSource")

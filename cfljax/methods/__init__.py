@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cfljax.registry import Registry
 
 if TYPE_CHECKING:
-    from cfljax.types import Method
+    from cfljax.methods.shared.config import MakeMethod
 
-METHODS: Registry[Callable[..., Method]] = Registry(
+METHODS: Registry[MakeMethod[Any]] = Registry(
     "method",
     {
         "fedavg": "cfljax.methods.fedavg:fedavg",
