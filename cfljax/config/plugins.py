@@ -29,42 +29,43 @@ if TYPE_CHECKING:
     from cfljax.data.sources import MakeSource
     from cfljax.engine.metrics import Seen
     from cfljax.federation.common import Partition
+    from cfljax.methods.shared.config import MakeMethod
     from cfljax.models import MakeModel
-    from cfljax.types import Array, Method
+    from cfljax.types import Array
 
-M = TypeVar("M", bound="Callable[..., Method]")
-N = TypeVar("N", bound="MakeModel")
-P = TypeVar("P", bound="Partition")
-S = TypeVar("S", bound="MakeSource")
-Q = TypeVar("Q", bound="Callable[[Seen], Array]")
+MethodT = TypeVar("MethodT", bound="MakeMethod[Any]")
+ModelT = TypeVar("ModelT", bound="MakeModel")
+PartitionT = TypeVar("PartitionT", bound="Partition")
+SourceT = TypeVar("SourceT", bound="MakeSource")
+MetricT = TypeVar("MetricT", bound="Callable[[Seen], Array]")
 _loaded: dict[str, str] = {}
 """Plugin -> the SHA-256 of its source when it was loaded."""
 _BEGAN = time.time()
 """A time before this process loaded its first plugin."""
 
 
-def register_method(name: str, options: type = NoOptions) -> Callable[[M], M]:
+def register_method(name: str, options: type = NoOptions) -> Callable[[MethodT], MethodT]:
     """Register `make(config, model, solver) -> Method` under a name; `config` is an instance of `options`."""
     from cfljax.methods import METHODS
 
     return _register(METHODS, name, options)
 
 
-def register_model(name: str, options: type = NoOptions) -> Callable[[N], N]:
+def register_model(name: str, options: type = NoOptions) -> Callable[[ModelT], ModelT]:
     """Register `make(options, sample_shape, classes)` -> a flax.linen module, a flax.nnx class or factory, or `(init, apply)`."""
     from cfljax.models import MODELS
 
     return _register(MODELS, name, options)
 
 
-def register_partition(name: str, options: type = NoOptions) -> Callable[[P], P]:
+def register_partition(name: str, options: type = NoOptions) -> Callable[[PartitionT], PartitionT]:
     """Register `make(options, source, rng) -> Parts` (a `cfljax.federation.common.Partition`): which client holds which rows."""
     from cfljax.federation import PARTITIONS
 
     return _register(PARTITIONS, name, options)
 
 
-def register_data(name: str, options: type = NoOptions) -> Callable[[S], S]:
+def register_data(name: str, options: type = NoOptions) -> Callable[[SourceT], SourceT]:
     """Register `make(options, rng)`, which returns a dict of arrays `x_train, y_train, x_test, y_test` (and `user_train,
     user_test` where samples have owners), or a `cfljax.types.Source`."""
     from cfljax.data import SOURCES
@@ -72,7 +73,7 @@ def register_data(name: str, options: type = NoOptions) -> Callable[[S], S]:
     return _register(SOURCES, name, options)
 
 
-def register_metric(name: str) -> Callable[[Q], Q]:
+def register_metric(name: str) -> Callable[[MetricT], MetricT]:
     """Register `metric(seen) -> f32[]`, computed at each evaluation inside the compiled program; `seen` is a
     `cfljax.engine.metrics.Seen`. A run asks for it by `train.metrics = ["name"]`."""
     from cfljax.engine.metrics import METRICS

@@ -19,8 +19,8 @@ from cfljax.registry.options import Table, Value, check, show
 if TYPE_CHECKING:
     from cfljax.data.sources import MakeSource
     from cfljax.federation.common import Partition
+    from cfljax.methods.shared.config import MakeMethod
     from cfljax.models import MakeModel
-    from cfljax.types import Method
 
 RESERVED = ("name", "label", "train")
 
@@ -35,7 +35,7 @@ class Known(NamedTuple):
     """(name, path) -> the reader of a data set's files; raises an error if there are none."""
     partitions: Registry[Partition]
     models: Registry[MakeModel]
-    methods: Registry[Callable[..., Method]]
+    methods: Registry[MakeMethod[Any]]
 
 
 def known() -> Known:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from cfljax.config.frozen import canonical, plain
 from cfljax.config.run import Run
 from cfljax.errors import SpecError
-from cfljax.federation.pack import nbytes
 from cfljax.local.sizes import block_of
 from cfljax.registry.options import Value, show, static, traced
-from cfljax.types import Federation, Model
 
 if TYPE_CHECKING:
     from cfljax.experiment.privacy import Crowd
+    from cfljax.types import Federation, Model
 
 ABSENT_AT_ZERO = {"momentum": (), "weight_decay": (), "dropout": (), "stragglers": ("straggler_work",)}
 """Numbers that `hyper` lacks when they are zero, with those that mean nothing without them: code that looks for the name
@@ -46,6 +45,8 @@ class Size(NamedTuple):
 
 def size_of(federation: Federation, model: Model) -> Size:
     """The sizes of a run with this federation and model."""
+    from cfljax.federation.pack import nbytes  # which needs JAX; reading a spec and batching its runs do not
+
     return Size(federation.clients, model.size, nbytes(federation), int(federation.trains.sum()))
 
 

@@ -16,10 +16,14 @@ import numpy as np
 import cfljax
 from flax import linen, nnx
 from cfljax.engine.metrics import Seen
+from cfljax.extend import Method, MethodConfig, Model, Solver
 from cfljax.types import Parts, Source
 
 
 class Options: ...
+
+
+class Config(MethodConfig): ...
 
 
 class Network(nnx.Module):
@@ -32,6 +36,8 @@ Apply = Callable[[dict[str, jax.Array], jax.Array], jax.Array]
 
 """
 RIGHT = {
+    'register_method("a", Config)': "def f(config: Config, model: Model, solver: Solver) -> Method:",
+    'register_model("n")': "def f(options: Options, shape: tuple[int, ...], classes: int) -> tuple:",
     'register_partition("p")': "def f(options: Options, source: Source, generator: np.random.Generator) -> Parts:",
     'register_data("arrays")': "def f(options: Options, rng: np.random.Generator) -> dict[str, np.ndarray]:",
     'register_data("source")': "def f(options: Options, rng: np.random.Generator) -> Source:",
@@ -41,6 +47,10 @@ RIGHT = {
     'register_model("pair")': "def f(options: Options, shape: tuple[int, ...], k: int) -> tuple[Draw, Apply]:",
 }
 WRONG = [
+    ('register_method("a", Config)', "def f(config: Config, model: Model) -> Method:"),
+    ('register_method("a", Config)', "def f(model: Model, config: Config, solver: Solver) -> Method:"),
+    ('register_method("a", Config)', "def f(config: Config, model: Model, solver: Solver) -> Model:"),
+    ('register_model("n")', "def f(options: Options, classes: int) -> tuple:"),
     ('register_partition("p")', "def f(options: Options, source: Source) -> Parts:"),
     ('register_partition("p")', "def f(options: Options, rng: np.random.Generator, source: Source) -> Parts:"),
     ('register_partition("p")', "def f(options: Options, source: Source, rng: np.random.Generator) -> list[np.ndarray]:"),

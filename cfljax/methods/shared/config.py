@@ -67,5 +67,5 @@ Config = TypeVar("Config", bound=MethodConfig, contravariant=True)
 class MakeMethod(Protocol[Config]):
     """Makes a method; what the registry holds."""
 
-    def __call__(self, config: Config, model: Model, solver: Solver) -> Method[Any]:
+    def __call__(self, config: Config, model: Model, solver: Solver, /) -> Method[Any]:
         """The method for these options, this model and this solver. Lists show the first line of the docstring."""
