@@ -86,7 +86,7 @@ class Dealt(NamedTuple):
     place: Array | None
     """i32[S]: where each job's result is among those of all devices; None: only the device that has done a job has its result."""
     number: Array | None = None
-    """i32[]: where devices must do the jobs whose samples they have, how many of `jobs` (the first ones) this one does; None: all."""
+    """i32[]: where devices must do the jobs whose samples they have, how many of `jobs` (the first) this one does; None: all."""
     block: int = 1
     """Jobs that are done at a time in that case: about all of a device, as a second block of clients side by side would cost as
     much again."""
