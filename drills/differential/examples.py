@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from drills.common import CACHE, Figure, Tally
 from drills.differential import specs
 from drills.differential.specs import Table
+from drills.differential.unfit import Unfit
 
 FIGURE = Figure(
     "differential",
@@ -25,10 +26,6 @@ FIGURE = Figure(
 )
 TRIES = 8
 """Smaller examples that are tried where one fails."""
-
-
-class Unfit(Exception):
-    """Nothing to compare: options that exclude each other, or a run that fails in both ways."""
 
 
 class Kind(NamedTuple):

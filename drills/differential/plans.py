@@ -12,8 +12,8 @@ from cfljax.devices.machine import this_machine
 from cfljax.experiment.batching import batches
 from cfljax.launch.batch import run_batch
 from drills.common import Tally
-from drills.differential.examples import Unfit
 from drills.differential.specs import NUMBERS, PLAIN_PLAN, Table, variations
+from drills.differential.unfit import Unfit
 
 Arrays = dict[str, np.ndarray]
 CLOSE, RUNS = 1e-5, 3

@@ -9,9 +9,9 @@ import numpy as np
 from cfljax.config import read_spec
 from cfljax.experiment.assemble import host_federation, model_of
 from drills.common import Tally
-from drills.differential.examples import Unfit
 from drills.differential.plans import Arrays, distance, named, outcome, sensitive
 from drills.differential.specs import Table, variations
+from drills.differential.unfit import Unfit
 from tests.reference import whole_scores
 
 CLOSE, RUNS = 1e-4, 4
