@@ -53,7 +53,7 @@ from cfljax.methods.shared.pretrain import CHUNK, Pretrainer, all_updates, pretr
 from cfljax.methods.shared.similarity import compared_size, similarity
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic, Tree, on_host
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Traffic, Tree, on_host
 
 PAPER = "Duan et al. 2021, “FedGroup: efficient clustered federated learning via decomposed data-driven measure”"
 
@@ -136,6 +136,7 @@ class State(NamedTuple):
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """FedGroup: groups from the directions of first updates; FedGrouProx with mu."""
+    solver = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["mu"]))
     before = solver_before(solver, config.pretrain_epochs, None if config.pretrain_epochs else config.pretrain_steps)
     by_direction, moving = config.by_direction, config.moving
 
