@@ -197,7 +197,7 @@ def _made(
 
 @when_replaced
 def _forget() -> None:
-    """A name means something else now."""
+    """Drop what was made by name: the name of a plug-in means something else now."""
     for kept in (data.loaded, _host_federation, _checksum, _device_federation, _grams, _model, _made):
         kept.cache_clear()
     compiled.forget()
