@@ -87,12 +87,6 @@ class Batch:
         """The traced numbers of each place in the program."""
         return [hyper_of(run) for run in self.padded]
 
-    @property
-    def hyper(self) -> dict[str, list[float]]:
-        """The traced numbers by name, with one for each place in the program."""
-        each = self.hypers
-        return {name: [h[name] for h in each] for name in each[0]}
-
 
 def hyper_of(run: Run) -> dict[str, float]:
     """The numbers of a run that reach compiled code: those of `train` and those of the method."""
