@@ -167,8 +167,8 @@ class Store(Folder):
         return True
 
     def _set_aside(self, id: str, problem: Exception | None = None) -> None:
-        """Move a damaged unit's files to DIR/damaged, with a warning, unless another process is writing them (it may be between its two
-        renames)."""
+        """Move a damaged unit's files to DIR/damaged, with a warning, unless another process is writing them (it may be between
+        its two renames)."""
         if self.read_only:
             if f"{id}{_WRITING}" in locks.owners(self.locks):
                 return None
