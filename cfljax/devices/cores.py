@@ -1,4 +1,4 @@
-"""The cores of a CPU as devices, for a process that does one run at a time."""
+"""The cores of a CPU: which ones a process may use, and how they become JAX's devices or threads."""
 
 from __future__ import annotations
 

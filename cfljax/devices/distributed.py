@@ -72,7 +72,7 @@ _turn = 0
 
 
 def connect(hosts: Hosts) -> None:
-    """Join the other processes; before JAX computes anything."""
+    """Join the other processes. Call this before JAX computes anything."""
     global _client
     given = [value is not None for value in hosts]
     if any(given) and not all(given):
@@ -101,7 +101,7 @@ def connect(hosts: Hosts) -> None:
 
 
 def _alone(hosts: Hosts) -> NoReturn:
-    """End this process, as others have not come."""
+    """Say that other processes have not come, and end this process."""
     where = f" at {hosts.coordinator}" if hosts.coordinator else ""
     number = f"{hosts.processes} processes" if hosts.processes else "processes"
     print(f"cfljax: --distributed: not all {number} have met{where} after {TOGETHER} seconds; start all of them", file=sys.stderr)
@@ -210,8 +210,8 @@ def share_all(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def same(tree: Tree) -> Tree:
-    """The arrays of process 0, in all processes. What scikit-learn or numpy makes on the host may differ between machines in its
-    last bits, and a decision with them."""
+    """The arrays of process 0, in all processes. What scikit-learn or numpy computes on the host may differ between machines in
+    its last bits, and with them a decision of the method."""
     if not connected():
         return tree
     leaves, structure = jax.tree.flatten(tree)
@@ -277,7 +277,7 @@ def _words(error: BaseException | None) -> str:
 
 
 def _see_who_ended(but: str = "") -> None:
-    """`Ended` where another process has ended, or has broken off this batch."""
+    """Raise `Ended` where another process has ended, or has broken off this batch."""
     for key in (END, f"cfljax/{_batch}/end"):
         for number, word in _under(key).items():
             process, words, code = json.loads(word)

@@ -19,7 +19,7 @@ from cfljax.types import Federation, Split, Tree, on_host
 
 
 class _Place(NamedTuple):
-    """Where a sharded federation lies."""
+    """A federation with a sharded pool, and the mesh that it lies on."""
 
     mesh: jax.sharding.Mesh
     federation: Federation

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax
 
-from cfljax.engine.program import Settings
+from cfljax.engine.settings import Settings
 from cfljax.types import Federation, Method, Model, Plan
 
 

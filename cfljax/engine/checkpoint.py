@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cfljax.engine.program import Carry
+from cfljax.engine.settings import Carry
 from cfljax.types import Tree
 
 Rows = dict[str, Tree]

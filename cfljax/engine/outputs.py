@@ -9,7 +9,7 @@ import numpy as np
 
 from cfljax.engine.assembled import Assembled
 from cfljax.engine.checkpoint import Rows
-from cfljax.engine.program import WORD, Carry
+from cfljax.engine.settings import WORD, Carry
 from cfljax.types import Tree
 
 

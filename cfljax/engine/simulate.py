@@ -20,7 +20,8 @@ from cfljax.engine.checkpoint import Checkpoint, Rows, Spent, check_rows, named,
 from cfljax.engine.clock import Clock
 from cfljax.engine.compiled import compiled
 from cfljax.engine.outputs import Output, Seconds, outputs_of
-from cfljax.engine.program import Carry, Program, Settings, make_program
+from cfljax.engine.program import Program, make_program
+from cfljax.engine.settings import Carry, Settings
 from cfljax.local.send import as_trained_on, exact_share
 from cfljax.types import Federation, Hyper, Method, Tree
 

@@ -16,7 +16,7 @@ from cfljax.config.frozen import canonical
 from cfljax.devices.machine import Machine, devices_for
 from cfljax.engine import compiled
 from cfljax.engine.assembled import Assembled
-from cfljax.engine.program import Settings
+from cfljax.engine.settings import Settings
 from cfljax.errors import SpecError
 from cfljax.experiment.execution import Choice, choose
 from cfljax.federation.pack import nbytes, pack
@@ -64,17 +64,12 @@ def checksum(run: Run) -> str:
 
 def model_of(run: Run, federation: Federation) -> Model:
     """The run's model, for the samples of this federation."""
-    options = run.model.options
-    return _model(run.model.name, options, canonical(options), sample_shape(federation), federation.classes)
+    options, pool = run.model.options, federation.pool
+    shape = pool.x.shape[1:] + (() if pool.table is None else pool.table.shape[1:])
+    return _model(run.model.name, options, canonical(options), shape, federation.classes)
 
 
-def sample_shape(federation: Federation) -> tuple[int, ...]:
-    """The shape of one sample as a model sees it."""
-    pool = federation.pool
-    return pool.x.shape[1:] + (() if pool.table is None else pool.table.shape[1:])
-
-
-def sending_of(run: Run) -> Sending:
+def _sending(run: Run) -> Sending:
     """What becomes of updates on their way to the server."""
     _, way, attack, robust = run.train.transit
     sending = Sending(robust="" if robust is None else robust.name)
@@ -99,7 +94,7 @@ def _settings(run: Run, clients: int, d: int, participants: int, sequential: boo
         precision=train.precision,
         label_history=clients <= 10_000,
         metrics=train.metrics or (),
-        sending=sending_of(run),
+        sending=_sending(run),
         vector_up=train.vector_bytes(d),
     )
 
@@ -197,7 +192,7 @@ def _made(
 
 @when_replaced
 def _forget() -> None:
-    """A name means something else now."""
+    """Drop what was made by name: the name of a plug-in means something else now."""
     for kept in (data.loaded, _host_federation, _checksum, _device_federation, _grams, _model, _made):
         kept.cache_clear()
     compiled.forget()

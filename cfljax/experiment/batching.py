@@ -1,4 +1,4 @@
-"""Runs into batches: those that share shapes and static options run as one compiled program, side by side."""
+"""How runs form batches: runs that share shapes and static options go through one compiled program together."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Batch:
 
     @property
     def first(self) -> Run:
-        """The run that stands for what all share."""
+        """The first run. What the runs of a batch share is read from it."""
         return self.runs[0]
 
     @property
@@ -79,19 +79,13 @@ class Batch:
 
     @property
     def seeds(self) -> list[int]:
-        """One per place in the program."""
+        """The seed of each place in the program."""
         return [run.seed for run in self.padded]
 
     @property
     def hypers(self) -> list[dict[str, float]]:
         """The traced numbers of each place in the program."""
         return [hyper_of(run) for run in self.padded]
-
-    @property
-    def hyper(self) -> dict[str, list[float]]:
-        """The same, stacked: name → a number per place."""
-        each = self.hypers
-        return {name: [h[name] for h in each] for name in each[0]}
 
 
 def hyper_of(run: Run) -> dict[str, float]:
@@ -123,7 +117,7 @@ def _static(options: Value) -> str:
 
 
 def static_key(run: Run, seed: bool = True) -> str:
-    """What must be equal for runs to share a federation and a program; without `seed`, to share a program."""
+    """A key that is equal for runs which share a federation and a program; without `seed`, for runs which share a program."""
     parts = (
         run.data.drawn_for(run.seed).identity if seed else dataclasses.replace(run.data, seed=0).spelled,
         f"{run.model.name} {canonical(run.model.options)}",

@@ -24,7 +24,7 @@ ALIKE = 0.98
 
 
 class Choice(NamedTuple):
-    """A run's execution plan, and what speaks for it."""
+    """A run's execution plan, and the predictions that it was chosen by."""
 
     plan: Plan
     participants: int

@@ -42,7 +42,7 @@ class Crowd(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """Rounds of which each draws this number of participants from this number of clients."""
+    """A number of rounds, each of which draws the same number of participants from the same number of clients."""
 
     clients: int
     participants: int
@@ -50,7 +50,7 @@ class Draw(NamedTuple):
 
 
 def crowd_of(federation: Federation) -> Crowd:
-    """Who trains, and from when on."""
+    """The clients that train, and when they arrive."""
     able = np.asarray(federation.trains)
     rounds, new = np.unique(np.maximum(np.asarray(federation.arrive)[able], 0), return_counts=True)
     arrived = tuple(zip(rounds.tolist(), np.cumsum(new).tolist(), strict=True))

@@ -31,8 +31,8 @@ from cfljax.types import Federation
 
 
 class InHalves(Exception):
-    """The batch is better carried out as its halves: it is too large for the device (the exception says so), or one of its runs
-    raises, which is no reason for the others to fail."""
+    """The batch is to be carried out as its two halves: it is too large for the device's memory, or one of its runs raises an
+    error, with which the others must not fail. The message says why."""
 
 
 KEEP = ("models", "labels", "none")

@@ -1,5 +1,5 @@
-"""A sweep over many devices in one process (`--mesh`), or over those of several processes (`--distributed`): process 0 carries
-it out and alone reads and writes the results folder; the others compute along."""
+"""A sweep over many devices of one process (`--mesh`), or over those of several processes (`--distributed`). Process 0 carries
+it out, and it alone reads and writes the results folder; the others compute their parts of each batch."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ def follow(spec: Spec) -> int:
 
 
 def _part(error: Exception) -> NoReturn:
-    """Say what the error is, here and to the others, and end at once: an orderly end would wait for what no longer answers."""
+    """Print the error, report it to the other processes, and end this one at once: an orderly end would wait for devices that no
+    longer answer."""
     short = " ".join(str(error).split())
     if distributed.lost(error) or isinstance(error, TimeoutError):
         code, line = 1, f"the processes of this run have lost each other ({short[:500]}); start all of them again to go on"

@@ -1,4 +1,5 @@
-"""A batch that several processes compute together: what process 0 says before it begins, and the checkpoint that all go on from."""
+"""A batch that several processes compute together: what they compare and agree on before it begins, and the checkpoint that all
+go on from."""
 
 from __future__ import annotations
 
@@ -40,8 +41,8 @@ def announce(batch: Batch, machine: Machine) -> None:
 
 
 def compare(batch: Batch, parts: Assembled) -> None:
-    """SpecError in all processes where one has other data, or would compute in another way: their parts of a round would not
-    fit together."""
+    """SpecError in all processes where one of them has other data, or would compute in another way: the results of the processes
+    would not fit together."""
     facts = {
         "data": checksum(batch.first),
         "mesh": None if parts.mesh is None else list(parts.mesh.shape.items()),

@@ -27,16 +27,16 @@ OTHERS = (
 
 
 def mark(spec: Spec) -> str:
-    """Equal for processes whose specs, data files and plugins make the same runs."""
+    """64 hexadecimal digits that are equal for processes whose specs, data files and plugins make the same runs."""
     return hashlib.sha256("\n".join(run.id for run in spec.units()).encode()).hexdigest()
 
 
 class Settled(NamedTuple):
-    """What a sweep goes by."""
+    """The batches of a sweep, and the machine that they are computed on."""
 
     batches: list[batching.Batch]
     machine: Machine
-    """This machine, with the mesh and the measured speed that the plan has."""
+    """This machine, with the mesh and the measured speed that plan.json has."""
 
 
 def settle(spec: Spec, store: Store, machine: Machine, limit: int | Callable[[Run], int] | None, threads: int | None) -> Settled:
@@ -67,13 +67,13 @@ def settle(spec: Spec, store: Store, machine: Machine, limit: int | Callable[[Ru
         **spec.shown(),
         "batches": [entry(batch) for batch in batches],
     }
-    _tell_of_older(store, [name for name in (before.get("units") if before else store.ids()) or [] if name not in by_id])
+    _warn_of_older(store, [name for name in (before.get("units") if before else store.ids()) or [] if name not in by_id])
     if before != json.loads(json.dumps(table)):
         store.write_plan(table)
     return Settled(batches, machine)
 
 
-def _tell_of_older(store: Store, left: list[str]) -> None:
+def _warn_of_older(store: Store, left: list[str]) -> None:
     """Warn in one line of runs that an earlier start has computed as an older version did, and that this start leaves out."""
     records = (store.record(name) for name in left)
     if line := older.left(store, [record for record in records if record is not None]):

@@ -73,7 +73,7 @@ def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | 
 
 
 def _order(spec: Spec, options: Options, arguments: list[str], threads: int, devices: int) -> ray_task.Order:
-    """What every task is to know. Files have absolute names: tasks read them on the machines where they run."""
+    """The order to the tasks, but for their batch. Files have absolute names: tasks read them on the machines where they run."""
     table, beside = dict(spec.table), Path(spec.file).parent
     if "plugins" in table:
         table["plugins"] = [str((beside / name).resolve()) if str(name).endswith(".py") else name for name in table["plugins"]]
@@ -185,7 +185,7 @@ class _Writer:
         self.lines = list(range(self.progress.lines))
 
     def work(self, todo: list[Batch]) -> None:
-        """Have these batches done, here or by other processes that share the folder, until all are."""
+        """Hand these batches over to tasks. Returns when all are done, by tasks or by other processes that share the folder."""
         waiting = collections.deque(todo)
         elsewhere: list[Batch] = []
         try:
@@ -239,7 +239,7 @@ class _Writer:
                 self.progress.say(f"cfljax: {values[0]}")
 
     def started(self, task: _Task, process: int) -> None:  # noqa: ARG002
-        """A worker has begun with the batch, perhaps not the first."""
+        """Show that a worker has begun with the batch; it may be another one than before."""
         if task.starts:
             self.progress.say(f"cfljax: {name_of(task.batch)}: its worker died; another one runs it again")
             self.at(task, 0, None)
@@ -258,7 +258,8 @@ class _Writer:
             self.progress.pass_over(change, accuracy)
 
     def settle(self, reference: Reference) -> list[Batch]:
-        """Keep what a task has returned; the halves of its batch where these are to be computed in its place."""
+        """Keep the units that a task has returned. The result is the batches to compute in its place: none, or the halves of its
+        batch."""
         task, parts = self.tasks[reference], []
         answer = self.answer(reference, task)
         if answer[0] == "error":

@@ -48,8 +48,8 @@ class Outcome(NamedTuple):
 
 
 def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[[Run], int] | None = None) -> Outcome:
-    """Run what the folder lacks, in batches that share a program: of at most `limit` runs, else as many as the device's memory
-    holds. Batches that another process is working on are left to it, and taken over if it dies."""
+    """Compute the runs that the folder lacks, in batches of at most `limit` runs that share a program; None: as many as the
+    device's memory holds. Batches that another process is working on are left to it, and taken over if it dies."""
     todo, machine = lay_down(spec, store, options, limit)
     with Progress(sum(map(rounds_of, todo)), sum(len(batch.runs) for batch in todo), options.quiet) as progress:
         for message in (*spec.warnings, *(unlike(store, machine) if todo else [])):
@@ -65,9 +65,8 @@ def lay_down(
     limit: int | Callable[[Run], int] | None = None,
     threads: int | None = None,
 ) -> Settled:
-    """Settle what the sweep goes by. Returned are the batches that are still to do, those of failed runs among them where these are
-    to run again, and this machine with the settled mesh and speed. `threads`: what each process computes with, if it is not
-    all cores."""
+    """Write plan.json, and return the batches that are still to do, with the machine that computes them. Batches of failed runs
+    are among them where `options` says that these run again. `threads`: what each process computes with, if it is not all cores."""
     with store.claim("plan", wait=True):
         batches, machine = settle(spec, store, this_machine(options.mesh), limit, threads)
         done = store.done(("failed",) if options.retry_failed else (), verify=True)
@@ -110,7 +109,7 @@ def work(todo: list[batching.Batch], worker: Worker) -> None:
 
 
 def outcome(spec: Spec, store: Store, todo: list[batching.Batch]) -> Outcome:
-    """How the runs of the spec have ended; `todo` is what was computed now."""
+    """How the runs of the spec have ended. `todo`: the batches of this start."""
     records = store.records()
     statuses = [records[run.id]["status"] for run in spec.units() if run.id in records]
     computed = sum(len(batch.runs) for batch in todo)
@@ -130,7 +129,7 @@ class Worker(NamedTuple):
         return all(self.store.has(run.id) for run in batch.runs)
 
     def take(self, batch: batching.Batch) -> bool:
-        """Do the batch, unless it is done; False when another process is at it."""
+        """Compute the batch, unless it is done. False when another process is computing it."""
         with self.store.claim(batch.id) as claimed:
             if not claimed:
                 return False

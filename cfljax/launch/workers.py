@@ -1,5 +1,5 @@
-"""A sweep by several processes of this machine: on a CPU small programs do not use more than a core, and two runs in two
-processes take the time of one. They share the results folder as any processes may; this one only watches."""
+"""A sweep by several processes of this machine, for CPUs: a small program does not use more than one core, so two runs in two
+processes take the time of one. The processes share the results folder; the one that starts them only watches."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class RelayedProgress(Progress):
 
 
 def carry_out_by_processes(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:
-    """`carry_out` with several processes, by default on a CPU as many as it has cores. The number of threads that a run
-    computes with is laid down in the plan when the folder is new: its last bits depend on it."""
+    """`carry_out` by several processes: by default as many as a CPU has cores. For a new folder, the number of threads that a
+    run computes with is kept in plan.json: the last bits of its results depend on it."""
     if workers is not None and workers < 1:
         raise SpecError(f"--workers {workers}: must be at least 1")
     free, runs, before = cores(), len(spec.units()), store.read_plan() or {}

@@ -34,7 +34,7 @@ class Layer(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Outputs that its products take the time of: narrow ones are done no faster."""
+        """The number of outputs that its products take the time of: a narrow layer is no faster than one of NARROW outputs."""
         return max(self.outputs, NARROW)
 
 

@@ -120,10 +120,6 @@ class Store(Folder):
                 self._record_file(name).unlink(missing_ok=True)  # the record first: it is what makes a unit done
                 self._array_file(name).unlink(missing_ok=True)
 
-    def set_aside(self, id: str) -> None:
-        """Move a damaged unit to DIR/damaged, with a warning; a good one stays."""
-        self._set_aside(records.check_id(id))
-
     def _array_file(self, id: str) -> Path:
         return self.units / f"{id}.npz"
 
@@ -171,7 +167,8 @@ class Store(Folder):
         return True
 
     def _set_aside(self, id: str, problem: Exception | None = None) -> None:
-        """Move the unit's files away unless another process is writing them (it may be between its two renames)."""
+        """Move a damaged unit's files to DIR/damaged, with a warning, unless another process is writing them (it may be between
+        its two renames)."""
         if self.read_only:
             if f"{id}{_WRITING}" in locks.owners(self.locks):
                 return None

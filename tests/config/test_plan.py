@@ -53,8 +53,8 @@ def test_runs_with_data_of_their_own_have_batches_of_their_own_and_one_program()
 
 def test_numbers_reach_the_program_stacked_and_padded():
     (first, second) = batches(runs(spec(method="fedprox", train={"lr": [0.1, 0.2, 0.3]}, seeds=[7])), 2)
-    assert first.hyper == {"lr": [0.1, 0.2], "lr_decay": [1.0, 1.0], "mu": [1.0, 1.0]}
-    assert (len(second.runs), second.hyper["lr"], second.seeds) == (1, [0.3, 0.3], [7, 7])
+    assert first.hypers == [{"lr": lr, "lr_decay": 1.0, "mu": 1.0} for lr in (0.1, 0.2)]
+    assert (len(second.runs), [hyper["lr"] for hyper in second.hypers], second.seeds) == (1, [0.3, 0.3], [7, 7])
     assert second.hypers[0] == second.hypers[1] == hyper_of(second.first)
 
 

@@ -138,7 +138,7 @@ def test_a_record_under_another_name_is_damage(store):
 
 
 def test_a_good_unit_is_not_set_aside(store):
-    store.set_aside("a")
+    store._set_aside("a")
     assert store.has("a") and not (store.folder / "damaged").exists() and not store.has("z")
 
 
