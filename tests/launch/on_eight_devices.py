@@ -10,7 +10,7 @@ from cfljax.config import read_spec
 from cfljax.devices import mesh
 from cfljax.devices.machine import devices_for, this_machine
 from cfljax.devices.placement import sharded
-from cfljax.engine import evaluate
+from cfljax.engine import scoring
 from cfljax.engine.simulate import simulate
 from cfljax.experiment import assemble
 from cfljax.experiment.batching import batches
@@ -49,7 +49,7 @@ def outputs(batch, shape):
 def check(name, pool):
     """11 clients, 5 participants and 3 runs: nothing is a multiple of anything. FedAvg's is scored in products, all others' client
     by client."""
-    evaluate._cheaper_all_at_once = lambda *_: name == "fedavg"
+    scoring._cheaper_all_at_once = lambda *_: name == "fedavg"
     one, eight = outputs(batch(name), mesh.Shape(1, 1)), outputs(batch(name, pool), mesh.Shape(2, 4))
     assert len(one) == len(eight) == 3
     for a, b in zip(one, eight, strict=True):

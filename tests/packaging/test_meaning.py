@@ -153,7 +153,7 @@ def test_what_a_closure_holds_counts():
     assert found[0] == found[2] != found[1]
 
 
-def test_what_cannot_be_told_is_said_in_one_line():
+def test_what_has_no_known_identity_is_named_in_one_line():
     names = notebook("import cfljax, threading\n@cfljax.register_metric('odd')\ndef odd(seen):\n    return lock\n")
     names["lock"] = types.SimpleNamespace(inner=iter([1]))
     table = {"train": {"rounds": 1, "metrics": ["odd"]}}
