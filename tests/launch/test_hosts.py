@@ -33,7 +33,7 @@ def spec(tmp_path):
 WORDS = """
 import sys
 import numpy as np
-from cfljax import distributed
+from cfljax.devices import distributed
 from cfljax.devices.distributed import Ended, Hosts
 from cfljax.errors import SpecError
 
@@ -92,7 +92,7 @@ def test_what_processes_tell_each_other(tmp_path):
 
 ALONE = """
 import sys
-from cfljax import distributed
+from cfljax.devices import distributed
 distributed.TOGETHER = 3
 distributed.connect(distributed.Hosts(f"localhost:{sys.argv[1]}", int(sys.argv[2]), 2))
 """
