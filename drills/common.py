@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -191,6 +192,14 @@ def compile_less() -> None:
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_llvm_disable_expensive_passes=true"
 
 
+def apart(tally: Tally, models: np.ndarray, others: np.ndarray, same_labels: bool, limit: float) -> list[str]:
+    """What two ways to the same models and labels do not have in common; the largest difference of weights goes to the tally."""
+    largest = float(np.max(np.abs(models - others), initial=0))
+    tally.most("weights apart", largest)
+    problems = [] if same_labels else ["other labels"]
+    return problems + ([] if largest <= limit else [f"weights {largest:.2g} apart"])
+
+
 class Clock:
     """Seconds that stand still while this process is stopped, as it is on a machine where others take their timings."""
 
@@ -289,6 +298,16 @@ def children(pid: int) -> list[int]:
     except OSError:
         return []
     return [int(word) for word in text.split()]
+
+
+def uninterrupted(place: Path, name: str, *flags: str) -> tuple[float, dict[str, dict[str, bytes]]]:
+    """(seconds that a sweep with compiled programs takes, its contents); its folder is place/name."""
+    sweep(place, place / name, *flags)  # compiles
+    shutil.rmtree(place / name)
+    begin = clock().seconds
+    code, _, errors = sweep(place, place / name, *flags)
+    assert code == 0, errors
+    return clock().seconds - begin, contents(place / name)
 
 
 # --- what is in a results folder -----------------------------------------------------------------------------------------

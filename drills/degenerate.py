@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -20,20 +21,14 @@ FIGURE = Figure(
 )
 
 
-def _with(federation: Any, **changes: Any) -> Any:
-    import dataclasses
-
-    return dataclasses.replace(federation, **changes)
-
-
 def _pool(federation: Any, **changes: Any) -> Any:
-    return _with(federation, pool=federation.pool._replace(**changes))
+    return dataclasses.replace(federation, pool=federation.pool._replace(**changes))
 
 
 def _counts(federation: Any, part: str, count: Any) -> Any:
     split = getattr(federation, part)
     count = np.minimum(np.asarray(split.count), np.asarray(count, np.int32)).astype(np.int32)
-    return _with(federation, **{part: _with(split, count=count)})
+    return dataclasses.replace(federation, **{part: dataclasses.replace(split, count=count)})
 
 
 def _clients(number: int) -> Callable[[Any], Any]:
@@ -43,11 +38,11 @@ def _clients(number: int) -> Callable[[Any], Any]:
 
 
 def _same(federation: Any) -> Any:
-    first = {part: getattr(federation, part) for part in ("train", "test")}
-    return _with(
-        federation,
-        **{p: _with(s, start=np.full(9, s.start[0], np.int32), count=np.full(9, s.count[0], np.int32)) for p, s in first.items()},
-    )
+    def of_the_first(split: Any) -> Any:
+        start, count = (np.full_like(each, each[0]) for each in (split.start, split.count))
+        return dataclasses.replace(split, start=start, count=count)
+
+    return dataclasses.replace(federation, train=of_the_first(federation.train), test=of_the_first(federation.test))
 
 
 def _apart(federation: Any) -> Any:

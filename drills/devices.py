@@ -30,11 +30,8 @@ def drill(tally: Tally, count: int, seed: int) -> None:
     for number in tally.trials(min(count, len(names))):
         name = names[(number + seed) % len(names)]
         one, eight = (ten_rounds(name, rounds=3, seeds=[1], **more)[0] for more in ({}, {"mesh": mesh}))
-        apart = float(np.max(np.abs(one.models - eight.models)))
-        tally.most("weights apart", apart)
-        tally.count("the same bits" if apart == 0 else "other bits")
-        problems = [] if np.array_equal(one.labels, eight.labels) else ["other labels"]
-        problems += [f"weights {apart:.2g} apart"] if not apart <= CLOSE else []
+        tally.count("the same bits" if np.array_equal(one.models, eight.models) else "other bits")
+        problems = common.apart(tally, one.models, eight.models, np.array_equal(one.labels, eight.labels), CLOSE)
         tally.check([f"{name}: {p}" for p in problems])
 
 

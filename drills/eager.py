@@ -27,10 +27,7 @@ def drill(tally: Tally, count: int, seed: int) -> None:
         models, labels = play.models_of(method, states)
         with jax.disable_jit():
             others, other_labels = play.models_of(method, play.rounds(name, federation, 2, seed=seed, **options).states)
-        apart = float(np.max(np.abs(models - others)))
-        tally.most("weights apart", apart)
-        problems = [] if np.array_equal(labels, other_labels) else ["other labels"]
-        problems += [f"weights {apart:.2g} apart"] if not apart <= CLOSE else []
+        problems = common.apart(tally, models, others, np.array_equal(labels, other_labels), CLOSE)
         tally.check([f"{name}: {p}" for p in problems])
 
 

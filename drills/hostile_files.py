@@ -150,7 +150,7 @@ DATA: dict[str, Callable[[Path], None]] = {
 def drill(tally: Tally, count: int, seed: int) -> None:  # noqa: ARG001 (nothing is random here)
     """Every kind, in a process of its own that the system keeps to its memory."""
     from cfljax import data, store  # noqa: F401 (before the forks)
-    from tests.store.test_hostile import HOSTILE
+    from tests.hostile.test_array_files import HOSTILE
 
     for _ in tally.trials(count):
         for kind in DATA:

@@ -27,19 +27,12 @@ def drill(tally: Tally, count: int, seed: int) -> None:
     """Kills, each in a folder of its own, each followed by one or two more starts."""
     draw = random.Random(seed)
     with common.workplace() as place:
-        references, length = {}, 0.0
-        common.sweep(place, place / "first", *LONG)  # compiles
-        for workers in ("1", "2"):
-            folder = place / f"whole{workers}"
-            begin = time.monotonic()
-            code, _, errors = common.sweep(place, folder, "--workers", workers, *LONG)
-            length = max(length, time.monotonic() - begin)
-            assert code == 0, errors
-            references[workers] = common.contents(folder)
+        whole = {workers: common.uninterrupted(place, f"whole{workers}", "--workers", workers, *LONG) for workers in "12"}
+        length = max(seconds for seconds, _ in whole.values())
         for number in tally.trials(count):
             way, workers = WAYS[number % len(WAYS)], draw.choice("12")
             tally.count(way)
-            tally.check(_one(tally, place, number, way, workers, draw, length, references[workers]))
+            tally.check(_one(tally, place, number, way, workers, draw, length, whole[workers][1]))
 
 
 def _one(

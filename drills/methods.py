@@ -58,8 +58,7 @@ class Stop(Exception):
 
 def in_parts(name: str, rounds: int, seed: int, folder: Path) -> object:
     """The run in chunks, each in a call of its own that begins with what the one before has written to the disk."""
-    from cfljax.launch.keeper import from_arrays, to_arrays
-
+    from cfljax.launch.checkpoints import from_arrays, to_arrays
     from cfljax.store import Store
     from drills.rounds import ten_rounds
 

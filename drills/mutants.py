@@ -72,15 +72,19 @@ def of_file(file: Path, root: Path) -> Iterator[Mutant]:
 def equivalent() -> set[tuple[str, str, str]]:
     """(file, line, what it becomes) of the mutants that change nothing; a person wrote down why."""
     entries = tomllib.loads(Path(__file__).with_name("equivalent.toml").read_text())["mutant"]
-    return {(entry["file"], entry["line"], entry["becomes"]) for entry in entries}
+    return {(entry["file"], _code(entry["line"]), _code(entry["becomes"])) for entry in entries}
 
 
 def described(mutant: Mutant, root: Path) -> tuple[str, str, str]:
-    """A mutant as `equivalent` has it."""
+    """A mutant as `equivalent` has it; comments do not count."""
     data = (root / mutant.file).read_bytes()
     changed = data[: mutant.start] + mutant.new.encode() + data[mutant.end :]
-    before, after = (text.decode().splitlines()[mutant.line - 1].strip() for text in (data, changed))
+    before, after = (_code(text.decode().splitlines()[mutant.line - 1]) for text in (data, changed))
     return mutant.file, before, after
+
+
+def _code(line: str) -> str:
+    return line.split("  # ")[0].strip()
 
 
 def wanted(part: str, root: Path) -> list[Mutant]:

@@ -36,12 +36,13 @@ SHAPES = "tests/kernels/test_shapes.py"
 FEW_STEPS = LOCAL + "test_solver.py -k number_of_steps"
 WHOLE = {
     "kernels": ("tests/kernels",),
-    "store": tuple(
-        f"tests/store/test_{name}.py" for name in ("units", "order", "damage", "result", "summary", "processes", "hostile")
+    "store": (
+        *(f"tests/store/test_{name}.py" for name in ("units", "order", "damage", "result", "summary", "processes", "round_trips")),
+        "tests/hostile/test_array_files.py",
     ),
     "federation": (
         "tests/config/test_defaults.py",
-        *(f"tests/federation/test_{name}.py" for name in ("pack", "errors", "recipes", "gather", "partitions")),
+        *(f"tests/federation/test_{name}.py" for name in ("pack", "errors", "recipes", "gather", "partitions", "properties")),
     ),
     "devices": ("tests/devices", "tests/launch/test_mesh.py"),
     "local": ("tests/local", "tests/engine/test_engine.py"),
@@ -65,7 +66,7 @@ TESTS = {
     "store/compact.py": (STORE + "test_compact.py",),
     "store/summary.py": (STORE + "test_summary.py", STORE + "test_result.py"),
     "store/provenance.py": (STORE + "test_summary.py",),
-    "store/arrays.py": (STORE + "test_units.py", STORE + "test_damage.py", STORE + "test_hostile.py"),
+    "store/arrays.py": (STORE + "test_units.py", STORE + "test_damage.py", "tests/hostile/test_array_files.py"),
     "store/locks.py": (STORE + "test_order.py", STORE + "test_processes.py", STORE + "test_damage.py"),
     "federation/gather.py": (FEDERATION + "test_gather.py",),
     "federation/views.py": (FEDERATION + "test_gather.py",),
@@ -86,7 +87,13 @@ TESTS = {
     "devices/cores.py": ("tests/launch/test_progress.py",),
     "devices/placement.py": (DEVICES + "test_dealing.py", "tests/launch/test_mesh.py"),
     "devices/spread.py": (
-        *(DEVICES, "tests/engine/test_scoring.py", LOCAL + "test_plans.py -k dealt", LOCAL + "test_plans.py -k devices"),
+        *(
+            DEVICES + "test_dealing.py",
+            DEVICES + "test_spread.py",
+            "tests/engine/test_scoring.py",
+            LOCAL + "test_plans.py -k dealt",
+            LOCAL + "test_plans.py -k devices",
+        ),
         "tests/launch/test_mesh.py",
     ),
     "engine/metrics.py": ("tests/kernels/test_metrics.py",),

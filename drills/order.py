@@ -23,10 +23,7 @@ def drill(tally: Tally, count: int, seed: int) -> None:
         federation = random_federation(rng)
         order, method = rng.permutation(9), METHODS[number % len(METHODS)]
         a, b = (play.on_nine(method, federation=f, rounds=3, seeds=[number])[0] for f in (federation, federation.take(order)))
-        apart = float(np.max(np.abs(a.models - b.models)))
-        tally.most("weights apart", apart)
-        problems = [] if np.array_equal(a.labels[:, order], b.labels) else ["labels do not move along"]
-        problems += [f"weights {apart:.2g} apart"] if not apart <= CLOSE else []
+        problems = common.apart(tally, a.models, b.models, np.array_equal(a.labels[:, order], b.labels), CLOSE)
         moved = np.array_equal(a.client_accuracy[order], b.client_accuracy, equal_nan=True)
         problems += [] if moved else ["accuracies do not move along"]
         tally.check([f"{number}, {method}: {p}" for p in problems])

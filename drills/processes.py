@@ -28,12 +28,7 @@ def drill(tally: Tally, count: int, seed: int) -> None:
     """Groups of processes; in two of three, some are killed, never all."""
     draw, clock = random.Random(seed), common.Clock()
     with common.workplace() as place:
-        whole = place / "whole"
-        common.sweep(place, whole, *FLAGS)
-        shutil.rmtree(whole)
-        begin = clock.seconds
-        assert common.sweep(place, whole, *FLAGS)[0] == 0
-        alone, wanted = clock.seconds - begin, common.contents(whole)
+        alone, wanted = common.uninterrupted(place, "whole", *FLAGS)
         for number in tally.trials(count):
             tally.check(_one(tally, place, number, draw, alone, wanted, clock))
 

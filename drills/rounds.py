@@ -12,10 +12,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
-from cfljax.federation.pack import pad  # noqa: E402
 from cfljax.types import Federation, Split  # noqa: E402
 from drills.common import CACHE, FRESH  # noqa: E402
 from tests import play  # noqa: E402
+from tests.padding import pad  # noqa: E402
 
 if not os.environ.get(FRESH):
     jax.config.update("jax_compilation_cache_dir", str(CACHE / "compiled"))

@@ -26,12 +26,8 @@ def drill(tally: Tally, count: int, seed: int) -> None:
     """Signals, one after another to sweeps on the same folder until it is done, then on a new one."""
     draw, clock = random.Random(seed), common.Clock()
     with common.workplace() as place:
-        whole, folder = place / "whole", place / "stopped"
-        common.sweep(place, whole, *LONG)
-        shutil.rmtree(whole)
-        begin = time.monotonic()
-        assert common.sweep(place, whole, *LONG)[0] == 0
-        length, wanted = time.monotonic() - begin, common.contents(whole)
+        folder = place / "stopped"
+        length, wanted = common.uninterrupted(place, "whole", *LONG)
         while tally.tried < count and time.monotonic() < tally.end:
             number = draw.choice(list(CODES))
             process = common.start(place, folder, *LONG, PYTHONFAULTHANDLER="1")

@@ -207,7 +207,7 @@ def test_the_stand_in_has_the_shapes_of_the_real_thing(monkeypatch):
         assert set(np.unique(made["y_train"])) <= set(range(10))
 
 
-def test_unknown_names_are_told_in_one_line(capsys):
+def test_unknown_names_are_an_error_of_one_line(capsys):
     for flags in (["--workloads", "W9"], ["--peers", "tensorflow"], ["--rounds", "0"], ["--turn", "0"]):
         with pytest.raises(SystemExit) as ended:
             compare.parse(flags)

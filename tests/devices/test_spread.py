@@ -24,14 +24,14 @@ PLACES = [(7, True, 4), (7, False, 6), (20, False, 15), (1000, False, 516), (2, 
 
 
 @pytest.mark.parametrize(("jobs", "alike", "places"), PLACES)
-def test_devices_need_places_to_spare_only_for_unequal_clients_and_not_many(jobs, alike, places, monkeypatch):
+def test_devices_need_few_free_places_and_none_for_equal_clients(jobs, alike, places, monkeypatch):
     monkeypatch.setattr(spread, "devices", lambda: 2)
     dealt = jax.vmap(lambda _: spread.deal_out(jnp.ones(jobs), Plan(alike=alike)).mine, axis_name=spread.AXIS)(jnp.arange(2))
     assert dealt.shape == (2, places) and sorted(np.asarray(dealt[dealt >= 0])) == [*range(jobs)]
 
 
 @pytest.mark.parametrize(("jobs", "devices"), [(20, 4), (50, 4), (1000, 8)])
-def test_places_to_spare_suffice_for_sizes_after_a_power_law(jobs, devices):
+def test_free_places_suffice_for_sizes_after_a_power_law(jobs, devices):
     costs = jnp.asarray(np.random.default_rng(jobs).permutation(1000 / np.arange(1, jobs + 1)).astype(np.float32))
     lists, _ = spread.deal(costs, devices, spread._places(jobs, -(-jobs // devices)))
     loads = np.where(np.asarray(lists) >= 0, np.asarray(costs)[np.asarray(lists)], 0).sum(1)

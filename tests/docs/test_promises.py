@@ -22,7 +22,7 @@ BENCHMARKS = [path.stem for path in sorted((ROOT / "benchmarks").glob("*.py")) i
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_command_and_flag_of_a_page_is_there(page):
+def test_every_command_and_flag_of_a_page_exists(page):
     assert promises.wrong(page.name, page.read_text()) == []
 
 

@@ -119,7 +119,7 @@ def test_a_result_that_rounding_may_decide_is_no_difference(monkeypatch):
     assert len(plans.problems(plans.with_train(SMALL, plan={"lanes": 0}), Random(0), Tally())) == plans.RUNS
 
 
-def test_a_failing_example_is_told_with_a_smaller_one_and_the_seed_that_repeats_it(monkeypatch, capsys):
+def test_a_failing_example_is_printed_with_a_smaller_one_and_the_seed_that_repeats_it(monkeypatch, capsys):
     def problems(table, draw, tally):
         return ["wrong"] if "momentum" in table["train"] else []
 

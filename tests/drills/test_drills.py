@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from drills import common, mutants, table
+from drills import common, mutants, mutate, table
 from drills.__main__ import DRILLS
 from drills.common import Tally
 from drills.methods import FIGURES
@@ -95,6 +95,13 @@ def test_a_tally_tells_what_failed_and_keeps_the_worst():
     tally.check(["a", "b"])
     tally.most("error", 1.0), tally.most("error", 0.5), tally.count("kind"), tally.count("kind")
     assert (tally.tried, tally.failures, tally.worst, tally.counts) == (2, ["a; b"], {"error": 1.0}, {"kind": 2})
+
+
+def test_every_file_and_test_of_a_mutation_run_exists():
+    tests = [text for texts in (*mutate.TESTS.values(), *mutate.WHOLE.values()) for text in texts]
+    paths = [common.ROOT / text.split()[0] for text in tests]
+    paths += [common.ROOT / "cfljax" / name for name in (*mutate.TESTS, *mutate.WHOLE)]
+    assert [str(path) for path in paths if not path.exists()] == []
 
 
 def test_every_mutant_that_is_left_out_is_one():

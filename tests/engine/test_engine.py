@@ -15,7 +15,7 @@ from cfljax.engine.evaluation import _sample, _test_only
 from cfljax.engine.program import Settings
 from cfljax.engine.scoring import score
 from cfljax.engine.simulate import simulate
-from cfljax.launch import keeper
+from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
 from cfljax.types import Jobs, Method, Traffic
 from tests import toy
@@ -100,7 +100,7 @@ def test_a_batch_resumes_from_a_checkpoint_with_the_same_bits(parts):
     whole = run(parts, settings, hypers, chunk_rounds=2, checkpoint=lambda make: saved.append(make()))
     assert [c.done for c in saved] == [2, 4]
     for point in saved:
-        again = keeper.from_arrays(*keeper.to_arrays(point))
+        again = checkpoints.from_arrays(*checkpoints.to_arrays(point))
         for a, b in zip(whole, run(parts, settings, hypers, resume=again), strict=True):
             assert a.models.tobytes() == b.models.tobytes() and a.labels.tobytes() == b.labels.tobytes()
             assert all(a.history[q].tobytes() == b.history[q].tobytes() for q in a.history)

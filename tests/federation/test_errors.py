@@ -87,7 +87,7 @@ def test_samples_that_are_no_images_cannot_be_rotated():
         parts("rotated", fake(shape=(60,)))
 
 
-def test_users_that_are_not_there_are_not_invented():
+def test_more_users_than_the_source_has_are_refused():
     source = fake()._replace(user_train=np.zeros(1200, np.int32))
     with pytest.raises(SpecError, match="at most 1200"):
         parts("user", source, min_samples=1201)

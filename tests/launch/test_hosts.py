@@ -128,7 +128,7 @@ def assert_alike(two, one, runs):
         np.testing.assert_array_equal(there[a]["labels"][1], here[b]["labels"][1])
 
 
-def test_an_error_of_one_process_is_told_by_both(spec, tmp_path):
+def test_an_error_of_one_process_ends_both_with_its_message(spec, tmp_path):
     """Nothing is computed: process 1 reads another spec, or the folder of process 0 is none."""
     (tmp_path / "file").write_text("not a folder")
     for flags, folder, code, words in [

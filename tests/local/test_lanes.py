@@ -99,7 +99,7 @@ def test_the_best_width_is_about_as_good_as_any(participants, law):
         assert found == begin
 
 
-def test_an_accelerator_trains_unequal_clients_so_many_at_a_time_and_a_cpu_one():
+def test_an_accelerator_trains_some_unequal_clients_side_by_side_and_a_cpu_one():
     assert choice(machine=machines.cpu()).plan.lanes == 1
     assert choice(data=EQUAL).plan.lanes == 0 and choice(participation=20).plan.lanes == 0
     found = choice()

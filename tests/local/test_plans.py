@@ -71,7 +71,7 @@ def test_on_the_gram_matrix_as_step_by_step(case, work, hidden):
 
 
 @pytest.mark.parametrize("length", [193, 200, 256])
-def test_the_products_of_the_samples_there_are(length):
+def test_products_are_those_of_a_client_s_samples(length):
     products = jax.jit(inner_products.products)
     for count in (0, 1, 64, 65, 128, 150, length - 1, length):
         x = np.random.default_rng(count).normal(size=(length, 9)).astype(np.float32)

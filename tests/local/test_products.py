@@ -75,7 +75,7 @@ def test_a_run_is_the_same_with_matrices_kept(train):
     assert np.abs(made.models).max() > 0.1
 
 
-def test_matrices_that_are_there_are_used_where_they_fit():
+def test_matrices_made_beforehand_are_used_where_they_fit():
     federation, model = toy.federation(), toy.model()
     n = federation.clients
     jobs = Jobs(jnp.arange(n), jnp.ones(n, bool), jnp.ones(n), model.init(keys.root(1))[None], jnp.zeros(n, jnp.int32))

@@ -96,7 +96,7 @@ def test_who_never_trains_is_not_counted_among_those_who_may_lie():
 
 
 @pytest.mark.parametrize("partition", ["quantity", "label_permutation", "feature_shift"])
-def test_flipped_labels_are_those_of_the_liars(partition):
+def test_flipped_labels_are_those_of_the_attackers(partition):
     federation, sending = toy.federation(partition), Sending(attack="label_flip")
     numbers = exact_share(sending, {"attack.share": 0.5}, federation)
     seen, who = as_trained_on(sending, numbers, federation), np.asarray(liars(sending, numbers, federation))

@@ -14,7 +14,7 @@ from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from tests import play, toy
 from tests.reference import plain
-from tests.reference.fedgroup import fedgroup
+from tests.reference.fedgroup import Options, Work, fedgroup
 
 WORK = {"epochs": 2, "batch": 5}
 BASE = {"clusters": 2, "alpha": 3, "pretrain_steps": 6}
@@ -54,7 +54,7 @@ def test_agrees_with_a_plain_loop_over_clients(options):
     states, infos, method = play.rounds("fedgroup", federation(), rounds=4, participants=4, work=WORK, **options)
     net, clients, w0 = plain.Net(6, 4), plain.Clients(federation()), toy.start()
     names, options = np.asarray(states[0].labels), {k: v for k, v in options.items() if k != "snapshots"}
-    wanted, before = fedgroup(net, clients, np.asarray(w0, np.float64), 0, 4, 4, 0.1, 5, 2, names=names, **options)
+    wanted, before = fedgroup(net, clients, w0, names, 0, 4, 4, Work(0.1, 5, 2), Options(**options))
     close(states, method, wanted)
     # one model down and one update up per participant and per pre-training, in the round in which it happens
     assert [[int(n) for n in info.traffic] for info in infos] == [[4 + n, 4 + n, 0, 0] for n in before]

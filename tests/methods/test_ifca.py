@@ -109,7 +109,7 @@ def test_redraw_gives_every_model_its_share_of_the_first_participants():
     assert np.array_equal(start.models, drawn)
 
 
-def test_a_redraw_that_cannot_be_had_is_told(monkeypatch):
+def test_an_impossible_redraw_is_a_warning_or_an_error(monkeypatch):
     monkeypatch.setattr("cfljax.methods.ifca.DRAWS", 5)
     method, train = play.prepared("ifca", WORK, clusters=3, redraw=0.2).method, federation().train
     alike = dataclasses.replace(federation(), train=dataclasses.replace(train, start=0 * train.start, count=0 * train.count + 9))

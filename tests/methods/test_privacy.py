@@ -60,7 +60,7 @@ def test_draws_are_those_of_the_rounds(data, train):
     assert told == [each for each in true if each[0]]
 
 
-def test_epsilon_is_that_of_who_is_there():
+def test_epsilon_counts_the_clients_that_have_arrived():
     late = privacy.Crowd(100, ((0, 20), (50, 100)), True)
     run = run_of("fedavg", rounds=10, drawn=0.2)
     everybody = privacy.spent(NOISE, DELTA, (Draw(20, 20, 10),))
@@ -115,7 +115,7 @@ def measured(*setting):
         ("fedavg", (1, "samples", False), True, True),
     ],
 )
-def test_no_attack_measures_more_than_is_told(method, setting, alike, hides):
+def test_no_attack_measures_more_than_epsilon_says(method, setting, alike, hides):
     run, found = run_of(method), measured(*setting)
     assert privacy.hides_draw(run, alike) == hides
     assert found <= privacy.epsilon(run, crowd(alike=alike))

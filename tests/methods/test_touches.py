@@ -91,7 +91,7 @@ def test_numbers_that_do_not_matter_change_nothing(name):
 
 
 @pytest.mark.parametrize("name", ["fedavg", pytest.param("oracle", marks=pytest.mark.long)])
-def test_three_liars_of_ten_move_a_mean_far_and_a_trimmed_mean_little(name):
+def test_three_attackers_of_ten_move_a_mean_far_and_a_trimmed_mean_little(name):
     honest = played(name, LIES)
     far = apart(honest, played(name, LIES, attack_share=0.3))
     near = apart(played(name, GUARDED, robust_trim=0.0), played(name, GUARDED, robust_trim=0.4, attack_share=0.3))

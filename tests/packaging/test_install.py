@@ -47,7 +47,7 @@ for each in again:
 """
 
 
-def test_names_of_the_package_are_there():
+def test_names_of_the_package_exist():
     assert set(cfljax.__all__) <= set(dir(cfljax)) and all(getattr(cfljax, name) is not None for name in cfljax.__all__)
     assert cfljax.__version__ == PROJECT["version"] and (ROOT / "cfljax" / "py.typed").exists()
 

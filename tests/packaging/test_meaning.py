@@ -153,7 +153,7 @@ def test_what_a_closure_holds_counts():
     assert found[0] == found[2] != found[1]
 
 
-def test_what_cannot_be_told_is_said_in_one_line():
+def test_what_has_no_known_identity_is_named_in_one_line():
     names = notebook("import cfljax, threading\n@cfljax.register_metric('odd')\ndef odd(seen):\n    return lock\n")
     names["lock"] = types.SimpleNamespace(inner=iter([1]))
     table = {"train": {"rounds": 1, "metrics": ["odd"]}}
@@ -250,7 +250,7 @@ def test_an_installed_package_that_registers_when_it_is_imported_counts_with_its
     (site / "lab").mkdir(parents=True)
     (site / "lab" / "__init__.py").write_text("from lab import metrics\n")
     (site / "lab" / "metrics.py").write_text("import cfljax\n@cfljax.register_metric('odd')\ndef odd(seen):\n    return 1.0\n")
-    code = "import os, sys\nfrom cfljax import sources\nfrom cfljax.config import read_spec\n"
+    code = "import os, sys\nfrom cfljax.registry import sources\nfrom cfljax.config import read_spec\n"
     code += "sources._installed = lambda: (os.path.realpath(sys.argv[1]),)\nimport lab\nassert not sources.is_users(lab.__file__)\n"
     code += f"print(read_spec({SMALL | {'method': 'fedavg', 'train': {'rounds': 1, 'metrics': ['odd']}}!r}).runs()[0].id)"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", ""), str(ROOT)])}

@@ -12,12 +12,10 @@ from collections.abc import Callable
 
 import jax
 import numpy as np
+from flax import linen, nnx
 
 import cfljax
-from flax import linen, nnx
-from cfljax.engine.metrics import Seen
-from cfljax.extend import Method, MethodConfig, Model, Solver
-from cfljax.types import Parts, Source
+from cfljax.extend import Method, MethodConfig, Model, Parts, Seen, Solver, Source
 
 
 class Options: ...
@@ -64,6 +62,50 @@ WRONG = [
 ]
 
 
+METHOD = """
+import jax.numpy as jnp
+
+import cfljax
+from cfljax.extend import Array, Clusters, Cohort, Federation, Hyper, Info, Method, MethodConfig, Model, Solver, first_model
+
+
+@cfljax.register_method("mine")
+def make(config: MethodConfig, model: Model, solver: Solver) -> Method[Clusters]:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Clusters:
+        return Clusters(first_model(key, model)[None], jnp.zeros(federation.clients, jnp.int32))
+
+    def round(key: Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
+        raise NotImplementedError
+
+    def models(state: Clusters) -> tuple[Array, Array]:
+        return state.models, state.labels
+
+    def score(state: Clusters, federation: Federation, hyper: Hyper) -> Array:
+        return state.labels
+
+    return Method(init, round, models, score=score)
+"""
+MISTAKES = [
+    ("cohort: Cohort, hyper: Hyper) ->", "participants: Cohort, hyper: Hyper) ->", "cohort: Cohort"),
+    ("hyper: Hyper) -> tuple[Clusters, Info]", "hyper: Hyper) -> Clusters", "-> tuple[Clusters, Info]"),
+    ("hyper: Hyper, setup: dict[str, Array]", "hyper: Hyper", "setup: dict[str, Array]"),
+    ("return state.models, state.labels", "return state.models", "tuple[Array, Array]"),
+    ("score(state: Clusters, federation: Federation, hyper: Hyper)", "score(state: Clusters, hyper: Hyper)", "Score[Clusters]"),
+    ("return Clusters(first_model", "return (first_model", "Clusters"),
+]
+"""What the author of a method may write in place of what is right, and what the message then has."""
+
+
+def mypy(folder, texts):
+    """Its messages on these files."""
+    for name, text in texts.items():
+        (folder / name).write_text(text.lstrip(), encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--config-file", "", "--ignore-missing-imports", *texts]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode in (0, 1), done.stderr
+    return done.stdout.splitlines()
+
+
 def complaints(folder, functions):
     """The numbers of the functions that mypy refuses to register."""
     text = HEAD.lstrip()
@@ -71,12 +113,17 @@ def complaints(folder, functions):
     for number, (register, line) in enumerate(functions):
         places[text.count("\n") + 1] = number
         text += f"@cfljax.{register}\n{line.replace('def f', f'def f{number}')}\n    raise NotImplementedError\n\n\n"
-    (folder / "plugin.py").write_text(text, encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--config-file", "", "--ignore-missing-imports", "plugin.py"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8")
-    assert done.returncode in (0, 1), done.stderr
-    return sorted(places[int(line.split(":")[1])] for line in done.stdout.splitlines() if ": error: " in line)
+    return sorted(places[int(line.split(":")[1])] for line in mypy(folder, {"plugin.py": text}) if ": error: " in line)
 
 
 def test_wrong_signatures_are_type_errors_and_right_ones_are_not(tmp_path):
     assert complaints(tmp_path, [*RIGHT.items(), *WRONG]) == list(range(len(RIGHT), len(RIGHT) + len(WRONG)))
+
+
+def test_what_is_wrong_with_a_function_of_a_method_is_named(tmp_path):
+    assert all(METHOD.count(right) == 1 for right, *_ in MISTAKES)
+    wrong = {f"wrong{number}.py": METHOD.replace(right, mistake) for number, (right, mistake, _) in enumerate(MISTAKES)}
+    lines = mypy(tmp_path, {"right.py": METHOD, **wrong})
+    assert not [line for line in lines if line.startswith("right.py")]
+    for name, (_, mistake, word) in zip(wrong, MISTAKES, strict=True):
+        assert any(line.startswith(name) and word in line for line in lines), (mistake, lines)

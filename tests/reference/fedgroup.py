@@ -2,6 +2,7 @@
 groups, inter-group aggregation."""
 
 import itertools
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -48,57 +49,85 @@ def between(models, eta, how):
     return new
 
 
-def fedgroup(net, clients, w0, seed, rounds, participants, lr, batch, epochs, clusters, alpha, names, cold_start="edc",
-             pretrain_steps=50, pretrain_epochs=None, newcomer="initial", assign="eq9", rac="once", newcomer_epochs="full",
-             inter_group="difference", eta_g=0.0, mu=0.0, average="samples", group_start="mean"):  # fmt: skip
+class Options(NamedTuple):
+    """The options of the package's FedGroup, by their names."""
+
+    clusters: int
+    alpha: int
+    cold_start: str = "edc"
+    pretrain_steps: int = 50
+    pretrain_epochs: int | None = None
+    newcomer: str = "initial"
+    assign: str = "eq9"
+    rac: str = "once"
+    newcomer_epochs: str = "full"
+    inter_group: str = "difference"
+    eta_g: float = 0.0
+    mu: float = 0.0
+    average: str = "samples"
+    group_start: str = "mean"
+
+
+class Work(NamedTuple):
+    """Local training."""
+
+    lr: float
+    batch: int
+    epochs: int
+
+
+def cold_start(delta, founders, names, options):
+    """i64[founders]: their groups by the updates f64[founders, d], numbered as the package does it."""
+    if options.cold_start == "rcc":
+        return np.arange(options.clusters)
+    groups = {"edc": edc_labels, "madc": madc_labels}[options.cold_start](delta, options.clusters)
+    called = {group: names[i] for group, i in zip(groups, founders, strict=True)}
+    assert len(set(called.values())) == options.clusters
+    return np.array([called[k] for k in groups])
+
+
+def fedgroup(net, clients, w0, names, seed, rounds, participants, work, options):
     """([(models, labels)] before and after each round, pre-trainings per round); names i32[C]: how the package numbers the
     groups of its founders (which is free)."""
-    root, uid = keys.root(seed), clients.uid
+    root, uid, o = keys.root(seed), clients.uid, options
 
     def before(key, i, w):
         key = plain.local_key(keys.fold(key, "pretrain"), uid[i])
-        steps = None if pretrain_epochs else pretrain_steps
-        return plain.fit(net, w, clients.train[i], key, lr, batch, pretrain_epochs, steps, mu=mu)[0] - w
+        steps = None if o.pretrain_epochs else o.pretrain_steps
+        return plain.fit(net, w, clients.train[i], key, work.lr, work.batch, o.pretrain_epochs, steps, mu=o.mu)[0] - w
 
-    wanted = clusters if cold_start == "rcc" else alpha * clusters
+    wanted = o.clusters if o.cold_start == "rcc" else o.alpha * o.clusters
     founders = np.argsort(np.asarray(keys.scores(root, "cold_start", uid)), kind="stable")[:wanted]
     delta = np.array([before(root, i, w0) for i in founders])
-    if cold_start == "rcc":
-        found = np.arange(clusters)
-    else:
-        found = {"edc": edc_labels, "madc": madc_labels}[cold_start](delta, clusters)
-        called = {mine: names[i] for mine, i in zip(found, founders, strict=True)}
-        assert len(set(called.values())) == clusters
-        found = np.array([called[k] for k in found])
     labels = np.full(len(uid), -1)
-    labels[founders] = found
-    directions = [delta[found == k].mean(axis=0) for k in range(clusters)]
-    models, start = [w0 + d if group_start == "mean" else w0 for d in directions], w0
+    labels[founders] = found = cold_start(delta, founders, names, o)
+    directions = [delta[found == k].mean(axis=0) for k in range(o.clusters)]
+    models, start = [w0 + d if o.group_start == "mean" else w0 for d in directions], w0
     history, counts = [(np.array(models), labels.copy())], []
     for t in range(rounds):
         key, present = plain.round_key(seed, t), plain.cohort(seed, t, uid, participants)
-        count, share = len(founders) if t == 0 else 0, np.full(len(uid), epochs)
+        count, share = len(founders) if t == 0 else 0, np.full(len(uid), work.epochs)
         for i in present:
-            if assign == "random":
-                if labels[i] < 0 or (rac == "always" and i not in founders):
-                    labels[i] = random_group(keys.fold(root if rac == "once" else key, "rac"), uid[i], clusters)
+            if o.assign == "random":
+                if labels[i] < 0 or (o.rac == "always" and i not in founders):
+                    labels[i] = random_group(keys.fold(root if o.rac == "once" else key, "rac"), uid[i], o.clusters)
             elif labels[i] < 0:
-                move = before(*((root, i, w0) if newcomer == "initial" else (key, i, start)))
+                move = before(*((root, i, w0) if o.newcomer == "initial" else (key, i, start)))
                 labels[i] = np.argmin([(1 - cosine(d, move)) / 2 for d in directions])  # eq. 9
-                count, share[i] = count + 1, epochs - (newcomer_epochs == "rest")
+                count, share[i] = count + 1, work.epochs - (o.newcomer_epochs == "rest")
         new = list(models)
-        for k in range(clusters):
+        for k in range(o.clusters):
             members = [i for i in present if labels[i] == k]
-            each = [(clients.train[i], plain.local_key(key, uid[i]), lr, batch, share[i]) for i in members]
-            trained = [plain.fit(net, models[k], *args, mu=mu)[0] for args in each]
+            each = [(clients.train[i], plain.local_key(key, uid[i]), work.lr, work.batch, share[i]) for i in members]
+            trained = [plain.fit(net, models[k], *args, mu=o.mu)[0] for args in each]
             if members:
-                new[k] = plain.average(trained, clients.size[members] if average == "samples" else np.ones(len(members)))
-        new = between(new, eta_g, inter_group)
-        if newcomer == "latest":
+                new[k] = plain.average(trained, clients.size[members] if o.average == "samples" else np.ones(len(members)))
+        new = between(new, o.eta_g, o.inter_group)
+        if o.newcomer == "latest":
             met = set(labels[present])
-            directions = [new[k] - models[k] if k in met else directions[k] for k in range(clusters)]
+            directions = [new[k] - models[k] if k in met else directions[k] for k in range(o.clusters)]
             start = np.mean(new, axis=0)
-        elif newcomer == "auxiliary":
+        elif o.newcomer == "auxiliary":
             start = np.mean(new, axis=0)
             directions = [w - start for w in new]
         models = new

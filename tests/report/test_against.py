@@ -79,7 +79,7 @@ def test_the_command_says_the_flags_that_its_runs_had(place):
     assert "Size small: `seeds = [0, 1]`" in page and "6 runs" in page
 
 
-def test_how_the_runs_were_made_is_told(place):
+def test_the_page_says_how_the_runs_were_made(place):
     store, git = Store(place / "runs"), [{"commit": "a" * 40, "dirty": False}, {"commit": "b" * 40, "dirty": True}, None]
     for number, (name, record) in enumerate(store.records().items()):
         train = record["config"]["train"] | {"rounds": 23, "eval_every": 2}

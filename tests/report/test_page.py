@@ -135,7 +135,7 @@ def test_units_without_labels_or_curves(tmp_path):
     assert data["trivial"] == ["ifca (labels were not kept)"] and data["history"] == {}
 
 
-def test_damaged_arrays_are_told_and_the_rest_is_shown(tmp_path):
+def test_damaged_arrays_are_named_and_the_rest_is_shown(tmp_path):
     store = synthetic.sweep(tmp_path)
     path = store.units / "ifca-1.npz"
     raw = bytearray(path.read_bytes())

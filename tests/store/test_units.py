@@ -224,14 +224,14 @@ def test_the_log_leaves_no_file_open(store):
     assert len(list(OPEN.iterdir())) == before
 
 
-def test_a_folder_that_is_no_results_folder_is_told_in_one_line(tmp_path):
+def test_a_folder_that_is_no_results_folder_is_an_error_of_one_line(tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(StoreError) as caught:
             Store(folder, read_only=True)
         assert str(folder) in str(caught.value) and "\n" not in str(caught.value) and caught.value.exit_code == 3
 
 
-def test_a_place_that_cannot_be_written_is_told_in_one_line(tmp_path):
+def test_a_place_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot write: Not a directory"):
         Store(tmp_path / "file" / "out")

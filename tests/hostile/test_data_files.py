@@ -1,36 +1,17 @@
-"""Files that mean harm or are badly broken: one line that names the file and the place, in little memory and time."""
+"""Data files that mean harm or are badly broken: one line names the file and the place, in little memory and time."""
 
 import gzip
 import io
 import json
 import tarfile
-import time
-import tracemalloc
 import zipfile
 
 import numpy as np
 import pytest
 
 from cfljax import data
-from cfljax.config import read_spec
 from cfljax.data import leaf, npz, words
-from cfljax.errors import CfljaxError, DataError, SpecError
-
-
-def refused(act, kind: type[CfljaxError] = DataError, memory=80 << 20, seconds=3.0):
-    """The message with which `act` ends, within these bounds."""
-    tracemalloc.start()
-    begin = time.process_time()
-    try:
-        with pytest.raises(kind) as caught:
-            act()
-        spent, (_, peak) = time.process_time() - begin, tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    message = str(caught.value)
-    assert "\n" not in message and len(message) < 1000
-    assert peak < memory and spent < seconds, (peak, spent)
-    return message
+from tests.hostile.bounds import refused
 
 
 def npz_with(folder, member, method=zipfile.ZIP_DEFLATED):
@@ -134,29 +115,3 @@ def test_samples_of_mixed_types(what, tmp_path):
     body = {"users": ["ann"], "user_data": {"ann": {"x": x, "y": [0] * len(x)}}}
     message = refused(lambda: leaf_file(tmp_path / "toy", json.dumps(body)) and data.load("toy", path=str(tmp_path)))
     assert str(tmp_path / "toy") in message
-
-
-HEAD = 'data = "digits"\nmethod = "fedavg"\n'
-SPECS = {
-    "a key of many parts": HEAD + "a" + ".a" * 300_000 + " = 1",
-    "a header of many parts": HEAD + "[a" + ".a" * 300_000 + "]",
-    "deep lists": HEAD + "x = " + "[" * 100_000,
-    "deep tables": HEAD + "x = " + "{a = " * 100_000,
-    "a number of a million digits": HEAD + "x = " + "1" * 1_000_000,
-    "bytes that are no text": HEAD.encode() + b"name = '\xff\xfe'",
-    "too large": HEAD + "#" * 5_000_000,
-    "null characters": HEAD + "\0" * 100,
-    "carriage returns": HEAD + "name = 'a\rb'",
-}
-
-
-@pytest.mark.parametrize("what", SPECS)
-def test_a_spec_that_would_take_forever(what, tmp_path):
-    file = tmp_path / "spec.toml"
-    content = SPECS[what]
-    file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert str(file) in refused(lambda: read_spec(file), SpecError, memory=200 << 20)
-
-
-def test_a_flag_that_would_take_forever(tmp_path):
-    refused(lambda: read_spec({"data": "digits", "method": "fedavg"}, ["train.lr=a" + ".a" * 60_000]), SpecError, memory=200 << 20)
