@@ -103,7 +103,7 @@ def diverging(tally: Tally, name: str, seed: int) -> None:
 
 def broken_client(tally: Tally, name: str, seed: int) -> None:
     """Figure 12. `local` sends no updates that could be broken on their way."""
-    from cfljax.local.send import Sending, exact_share, liars
+    from cfljax.local.send import Sending, attackers, exact_share
     from drills.rounds import ten_rounds
     from tests import play, toy
 
@@ -114,7 +114,7 @@ def broken_client(tally: Tally, name: str, seed: int) -> None:
         tally.check([f"{name}, data of client {client} {value}: {p}" for p in _spread(output, client)])
     for value in (np.nan, np.inf) if name != "local" else ():
         sending, numbers = Sending(attack="sign_flip", seed=seed), {"attack.share": 1 / 9, "attack.factor": value}
-        (client,) = np.flatnonzero(liars(sending, exact_share(sending, numbers, federation), federation))
+        (client,) = np.flatnonzero(attackers(sending, exact_share(sending, numbers, federation), federation))
         (output,) = ten_rounds(name, hypers=(numbers,), seeds=[seed], work={"sending": sending})
         tally.check([f"{name}, updates of client {client} {value}: {p}" for p in _spread(output, client)])
 

@@ -13,7 +13,7 @@ from cfljax.engine import metrics
 from cfljax.engine.scoring import Scores, least_loss_among, score, score_mixtures
 from cfljax.engine.settings import HOPELESS, Carry, Settings
 from cfljax.federation import cohort
-from cfljax.local.send import as_trained_on, liars
+from cfljax.local.send import as_trained_on, attackers
 from cfljax.types import Array, Federation, Hyper, Method, Model, Split, Tree
 
 
@@ -21,7 +21,7 @@ class Scene(NamedTuple):
     """Who is scored, on what, and by which models."""
 
     federation: Federation
-    """Of the clients that are looked at."""
+    """The federation of the clients that are looked at."""
     ids: Array | slice
     """i32[n] their positions among all clients; a slice: they are all clients."""
     who: Array
@@ -100,7 +100,7 @@ def _scene(
     if settings.score == "assigned":
         who = who & (labels >= 0)
     if settings.sending.attack:  # an attacker is not whom the method is for
-        who = who & ~liars(settings.sending, hyper, federation)
+        who = who & ~attackers(settings.sending, hyper, federation)
     weights = None if method.mixture is None else method.mixture(state, whole, hyper)[ids]
     if weights is not None and method.chooses:
         weights = jnp.where(_untrained(federation)[:, None], jax.nn.one_hot(chosen, models.shape[0]), weights)

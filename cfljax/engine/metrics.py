@@ -22,12 +22,12 @@ _TAKEN = ("round", "valid", "labels", "bytes_up", "bytes_down", "run")
 
 
 class Seen(NamedTuple):
-    """What an own metric is made from: an evaluation in the middle of the compiled program."""
+    """What a metric of your own is computed from, inside the compiled program."""
 
     model: Model
     federation: Federation
     test: Split
-    """Whose samples are scored."""
+    """bool[C]: whose samples are scored."""
     models: jax.Array
     """f32[K, d]."""
     labels: jax.Array

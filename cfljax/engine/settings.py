@@ -41,7 +41,7 @@ class Carry(NamedTuple):
 
     state: Tree
     info: Info
-    """Of the last round."""
+    """What the last round reported."""
     traffic: Array
     """i32[4, 2]: each number of Traffic since the start, as multiples of WORD and the rest."""
     nonfinite: Array

@@ -15,7 +15,7 @@ TILE = 256
 """Samples that a full-batch pass holds at a time. Longer clients are summed tile by tile, so the cost is a client's own."""
 
 RUNGS = (0, 64, 128, 256, 512, keys.SHORT, 4 * keys.SHORT, 16 * keys.SHORT, 64 * keys.SHORT)
-"""How many samples are shuffled at a time; more: all."""
+"""Numbers of samples that are shuffled together: a client's samples are shuffled with the next larger number, or with all."""
 
 
 def take(federation: Federation, split: Split, client: Array, positions: Array, mask: Array) -> tuple[Array, Array]:

@@ -26,14 +26,14 @@ class Batch(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    """What a step of local training goes by."""
+    """The loss of a batch and its gradient."""
 
     loss: Array
     """f32[]: mean over the samples."""
     samples: Array
     """f32[]: how many samples the batch has."""
     grads: Tree
-    """Of the mean loss, or of the summed one; with the gradient of the model's penalty."""
+    """The gradient of the mean loss, or of the summed loss, plus that of the model's penalty."""
 
 
 def batch_of_client(federation: Federation, client: Array, positions: Array, mask: Array, weights: Array | None = None) -> Batch:

@@ -51,7 +51,7 @@ class Layer(NamedTuple):
 
 
 class Fixed(NamedTuple):
-    """What a client's steps read and never change."""
+    """What all steps of a client read and none changes."""
 
     gram: Gram
     outputs: Array
@@ -65,7 +65,7 @@ class Fixed(NamedTuple):
 
 
 class Among(NamedTuple):
-    """What clients choose their start from."""
+    """The models from which clients choose their start."""
 
     models: Array
     """f32[K, d]."""
@@ -108,7 +108,7 @@ class GramPlan(NamedTuple):
 def train_on_gram(
     model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None, numbers: LocalStep, plan: GramPlan
 ) -> Updates:
-    """As `train` with plain SGD."""
+    """The update of a client, as `train` with plain SGD gives it."""
     first = first_layer(model)
     assert first is not None
     length, sequential, summed, grams, choice = plan
@@ -184,7 +184,7 @@ def _apart(first: FirstDense, model: Model, flat: Array) -> tuple[Array, Tree]:
 
 
 def inner(tree: Tree, path: tuple[str, ...]) -> Tree:
-    """What the keys lead to."""
+    """The entry of nested tables that the keys lead to."""
     for name in path:
         tree = tree[name]
     return tree

@@ -232,8 +232,8 @@ def report_trained(
     traffic: Traffic,
     **diag: Array,
 ) -> Info:
-    """As `report`, of participants whose updates may no longer be here. which i32[S] is each participant's cluster, moved f32[K, d]
-    how far the clusters' models went from the start of the round to its end."""
+    """As `report`, for a round of which only what `Trained` keeps is left. which i32[S] is each participant's cluster, moved
+    f32[K, d] how far the clusters' models went from the start of the round to its end."""
     kept, size = trained.kept, trained.kept.moves.shape[1]
     distance = _distances(trained, which, moved if size == moved.shape[1] else sketch(moved, size))
     each = (kept.loss, kept.finite, kept.norm, distance)

@@ -18,12 +18,12 @@ SHUFFLED = 1 << 17
 
 
 class Work(NamedTuple):
-    """How much a client does in a round: static."""
+    """How much a client trains in a round: static."""
 
     epochs: int | None
     """Passes over its data …"""
     steps: int | Array | None
-    """… or so many optimiser steps of the same stream of batches."""
+    """… or this number of optimiser steps of the same stream of batches."""
     batch: int | None
     """Samples per step; None: all of them, and an epoch is one step."""
     one_vector: bool = False
@@ -48,7 +48,7 @@ class Task(NamedTuple):
 
 
 class Course(NamedTuple):
-    """How far one participant goes: the same whichever way it is trained."""
+    """How far one participant trains: the same for every way of training."""
 
     samples: Array
     """i32[] that it has, 0 where it has nothing to do."""
@@ -109,7 +109,7 @@ def batch_of(federation: Federation, work: Work) -> int:
 
 
 def course_of(federation: Federation, task: Task, work: Work) -> Course:
-    """What `follow` needs to know of a task."""
+    """The course of a task, for `follow`."""
     total = train_steps(federation, task, work)
     count = jnp.where(total > 0, federation.train.count[task.client], 0)
     if work.batch is None:

@@ -1,5 +1,6 @@
-"""What becomes of an update between a participant and the server: liars lie, it is compressed, and no update that arrives is
-longer than the clip. One row at a time, and by identity: no draw depends on padding, order, blocks or devices."""
+"""What happens to an update between a participant and the server: attackers change it, it is compressed, and it is clipped to the
+largest norm that `train.privacy` allows. One row at a time, with random draws by the client's identity: no draw depends on padding,
+order, blocks or devices."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _UNIT = 1 << 24
 
 
 class Sending(NamedTuple):
-    """What a program is compiled for; "": nothing. The numbers (`privacy.clip`, `attack.share`, …) are in `hyper`."""
+    """The words of the tables `train.compress`, `attack` and `robust`; "": nothing happens. Static: the numbers (`privacy.clip`,
+    `attack.share`, …) are in `hyper`."""
 
     compress: str = ""
     """ "topk", "int8" or "sign"."""
@@ -29,7 +31,7 @@ class Sending(NamedTuple):
     attack: str = ""
     """ "sign_flip", "noise" or "label_flip"."""
     seed: int = 0
-    """Who lies."""
+    """The seed that attackers are drawn with."""
     robust: str = ""
     """A statistic of kernels/robust.py."""
 
@@ -43,7 +45,7 @@ def arrived(sending: Sending, hyper: Hyper, key: Array, uid: Array, row: Array, 
     """f32[d]: what the server has of the update `row` f32[d] of client uid. `unit`: what a number of the row is worth in those
     of an update (a gradient: the learning rate). A row that is not finite stays so."""
     if sending.attack in ("sign_flip", "noise"):
-        row = jnp.where(_lies(sending, hyper, uid), _lie(sending, hyper, keys.fold(key, "lie"), row), row)
+        row = jnp.where(_attacks(sending, hyper, uid), _changed(sending, hyper, keys.fold(key, "lie"), row), row)
     if sending.compress:
         row = compressed(sending, keys.fold(key, "compress"), row)
     if "privacy.clip" in hyper:
@@ -52,7 +54,7 @@ def arrived(sending: Sending, hyper: Hyper, key: Array, uid: Array, row: Array, 
     return row
 
 
-def _lie(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
+def _changed(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
     factor = hyper["attack.factor"]
     if sending.attack == "sign_flip":
         return -factor * row
@@ -76,7 +78,7 @@ def compressed(sending: Sending, key: Array, row: Array) -> Array:
 
 
 def server_rule(sending: Sending, key: Array, hyper: Hyper, unit: Array | float | None = None) -> Rule:
-    """How the server adds up what arrives. `key`: of the round; `unit` as in `arrived`, for what is sent beside the update."""
+    """How the server adds up what arrives in the round of this key. `unit`: as in `arrived`, for what is sent beside the update."""
     made = PLAIN
     if sending.robust:
         number = hyper.get("robust.trim", hyper.get("robust.liars", 0.0))
@@ -90,12 +92,12 @@ def server_rule(sending: Sending, key: Array, hyper: Hyper, unit: Array | float 
     return made
 
 
-def liars(sending: Sending, hyper: Hyper, federation: Federation) -> Array:
-    """bool[C]: who lies; a client that holds no training data never sends anything."""
-    return jax.vmap(lambda uid: _lies(sending, hyper, uid))(jnp.asarray(federation.uid)) & federation.trains
+def attackers(sending: Sending, hyper: Hyper, federation: Federation) -> Array:
+    """bool[C]: the attackers. A client that holds no training data never sends anything."""
+    return jax.vmap(lambda uid: _attacks(sending, hyper, uid))(jnp.asarray(federation.uid)) & federation.trains
 
 
-def _lies(sending: Sending, hyper: Hyper, uid: Array) -> Array:
+def _attacks(sending: Sending, hyper: Hyper, uid: Array) -> Array:
     return _luck(sending.seed, jnp.asarray(uid)[None])[0] < hyper["attack.share"]
 
 
@@ -105,7 +107,7 @@ def _luck(seed: int, uid: Array) -> Array:
 
 
 def exact_share(sending: Sending, hyper: dict[str, float], federation: Federation) -> dict[str, float]:
-    """HOST. The numbers with `attack.share` moved to where it makes liars of that share of the clients that train, rounded."""
+    """HOST. The numbers with `attack.share` moved to where it makes that share of the clients that train attackers, rounded."""
     if "attack.share" not in hyper:
         return hyper
     luck = np.sort(np.asarray(_luck(sending.seed, jnp.asarray(federation.uid)))[np.asarray(federation.trains)])
@@ -114,7 +116,7 @@ def exact_share(sending: Sending, hyper: dict[str, float], federation: Federatio
 
 
 def as_trained_on(sending: Sending, hyper: Hyper, federation: Federation) -> Federation:
-    """The federation that methods see: with `attack = "label_flip"` liars see label y as M − 1 − y."""
+    """The federation that methods see: with `attack = "label_flip"` attackers see label y as M − 1 − y."""
     if sending.attack != "label_flip":
         return federation
     old = View(jnp.zeros(federation.clients, jnp.int32)) if federation.view is None else federation.view
@@ -123,7 +125,7 @@ def as_trained_on(sending: Sending, hyper: Hyper, federation: Federation) -> Fed
     same = jnp.tile(jnp.arange(federation.classes, dtype=jnp.int32), (views, 1))
     labels = same if old.labels is None else jnp.asarray(old.labels)
     twice = lambda table: None if table is None else jnp.concatenate([jnp.asarray(table)] * 2)  # noqa: E731
-    of = jnp.asarray(old.of) + views * liars(sending, hyper, federation)
+    of = jnp.asarray(old.of) + views * attackers(sending, hyper, federation)
     flipped = jnp.concatenate([labels, federation.classes - 1 - labels])
     view = View(of.astype(jnp.int32), twice(old.pixels), flipped, twice(old.gain), twice(old.offset))
     return dataclasses.replace(federation, view=view)

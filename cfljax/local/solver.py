@@ -61,7 +61,7 @@ class Solver:
     """How much a participant trains in a round."""
     optimizer: str = "sgd"
     arguments: tuple[tuple[str, object], ...] = ()
-    """Of the optimiser, besides the learning rate."""
+    """Arguments of the optimiser besides the learning rate."""
     plan: Plan = Plan()
     sending: Sending = Sending()
     step_of: Callable[[Hyper], LocalStep] = LocalStep.of

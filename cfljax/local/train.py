@@ -16,7 +16,7 @@ from cfljax.types import Array, Federation, LocalStep, Model, Tree, Updates
 
 
 class Position(NamedTuple):
-    """Where a client is in its training: what the loops over steps carry."""
+    """How far a client has come in its training. Loops over steps carry it."""
 
     params: Tree
     optimiser: Tree

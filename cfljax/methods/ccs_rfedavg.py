@@ -99,7 +99,7 @@ class State(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """What the server hears of the participants."""
+    """What the server receives from the participants."""
 
     sent: Array
     """f32[S, d] g_k up to a positive factor, or sketches of it."""
@@ -110,7 +110,7 @@ class Heard(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What the server makes of it."""
+    """What the server decides."""
 
     mix: Array
     """f32[1, S]."""
@@ -212,7 +212,7 @@ def class_counts(federation: Federation) -> np.ndarray:
 def _hear(
     config: Config, local: Solver, key: Array, federation: Federation, cohort: Cohort, jobs: Jobs, hyper: Hyper
 ) -> tuple[Heard, Updates | None]:
-    """What the server gets to know, and the steps −η g_k as updates; None where they came and went in blocks."""
+    """What the server receives, and the steps −η g_k as updates; None in their place where they were summed in blocks."""
     by_gradient = config.local == "gradient"
     if by_gradient:  # the gradients themselves
         local = local.with_step(lambda _: LocalStep(jnp.float32(1)))

@@ -25,6 +25,7 @@ from cfljax.local.rounds import jobs_from, mean_over, report, sizes
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model, keep_own, traffic
+from cfljax.methods.shared.config import PersonalConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
@@ -33,17 +34,10 @@ PAPER = "Li et al. 2021"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(fedavg.Config):
+class Config(PersonalConfig, fedavg.Config):
     """Options of Ditto."""
 
     lam: float = option(0.1, "strength of the pull of personal models to the global one", low=0.0, traced=True)
-
-    streams = False
-    """Participants' updates are held all at once."""
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        return {"a model for each client": clients * d}
 
 
 class State(NamedTuple):

@@ -28,7 +28,7 @@ from cfljax.local.rounds import jobs_from, report
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import first_model, keep_own, traffic
-from cfljax.methods.shared.config import MethodConfig, TrainOptions
+from cfljax.methods.shared.config import PersonalConfig, TrainOptions
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model
@@ -37,7 +37,7 @@ PAPER = "baseline of the CFL-MGD paper"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(MethodConfig):
+class Config(PersonalConfig):
     """Options of FedBCD."""
 
     rho: float = option(1.0, "strength of the pull between personal and global model", low=0.0, traced=True)
@@ -52,13 +52,6 @@ class Config(MethodConfig):
         """Local training is the method's own SGD."""
         if train.optimizer != "sgd":
             raise SpecError(f"{where}: local training is FedBCD's own SGD; leave out train.optimizer")
-
-    streams = False
-    """Participants' updates are held all at once."""
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        return {"a model for each client": clients * d}
 
 
 class State(NamedTuple):

@@ -38,7 +38,7 @@ from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.choice import join, need_clients
 from cfljax.methods.shared.common import first_model, first_models, traffic
-from cfljax.methods.shared.config import MethodConfig
+from cfljax.methods.shared.config import PersonalConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model, Traffic
@@ -47,7 +47,7 @@ PAPER = "Xie et al. 2020"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(MethodConfig):
+class Config(PersonalConfig):
     """Options of FeSEM."""
 
     clusters: int = option(4, "number of centres", low=1)
@@ -55,13 +55,6 @@ class Config(MethodConfig):
     fesem_init: str = option(
         "shared", "W_i of a client that has not trained: w_0, or one local epoch from it", choices=("shared", "own")
     )
-
-    streams = False
-    """Participants' updates are held all at once."""
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        return {"a model for each client": clients * d}
 
 
 class State(NamedTuple):

@@ -48,7 +48,7 @@ from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, M
 
 PAPER = "Lin et al., “A joint gradient and loss based clustered federated learning design”"
 BLOCK = 1 << 21, 1 << 26
-"""How many floats of gradients are held at a time: what stays in a CPU's cache; what keeps an accelerator busy."""
+"""Numbers of gradients that are held at a time on (a CPU, so that they stay in its cache; an accelerator, so that it is busy)."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,25 +13,18 @@ import jax.numpy as jnp
 from cfljax.local.rounds import jobs_from, report
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import Clusters, first_model, keep_own, traffic
-from cfljax.methods.shared.config import MethodConfig
+from cfljax.methods.shared.config import PersonalConfig
 from cfljax.registry import Entry
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(MethodConfig):
+class Config(PersonalConfig):
     """Local training takes no options."""
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """Noised sums: none."""
         return 0, 0
-
-    streams = False
-    """Participants' updates are held all at once."""
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        return {"a model for each client": clients * d}
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:

@@ -67,7 +67,7 @@ class Pool(NamedTuple):
     mean: Array
     """f32[] or f32[...] (the shape of one sample)."""
     scale: Array
-    """As `mean`."""
+    """Of the same shape as `mean`."""
     table: Array | None = None
     """f32[vocabulary, width]."""
 
@@ -141,7 +141,7 @@ class Federation:
     """i32[C] which device of a mesh has the client's samples (local.shards); None: each has all."""
     classes: int = dataclasses.field(default=0, metadata={"static": True})
     groups: int = dataclasses.field(default=0, metadata={"static": True})
-    """How many true groups there are; 0: unknown."""
+    """The number of true groups; 0: unknown."""
 
     @property
     def clients(self) -> int:

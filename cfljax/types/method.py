@@ -56,7 +56,7 @@ class Round(Protocol[State]):
 
 
 class Models(Protocol[State_contra]):
-    """Which models there are, and whose they are."""
+    """The models of a run, and whose they are."""
 
     def __call__(self, state: State_contra, /) -> tuple[Array, Array]:
         """(f32[K, d] models, i32[C] the model that each client belongs to; −1: none yet)."""

@@ -1,4 +1,4 @@
-"""Models, and local training: how it is carried out, what there is to do, and what comes of it."""
+"""Models and local training: its plan, its jobs and the updates that it returns."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Plan(NamedTuple):
     lanes: int = 1
     """Clients side by side at a time: one, the fast way on a CPU, or many (cfljax.local.lanes), or all of them (0)."""
     gram: int = 0
-    """Clients of at most so many samples are trained on their Gram matrix (cfljax.local.gram), where that is exact."""
+    """Clients of at most this many samples are trained on their Gram matrix (cfljax.local.gram), where that is exact."""
     stream: int = 0
-    """Methods that only need sums of updates take the participants in blocks of so many; 0: all at once."""
+    """Methods that only need sums of updates take the participants in blocks of this size; 0: all at once."""
     alike: bool = False
     """All clients have as much to do: devices get equally many of them, and none has places in reserve."""
     on_cpu: bool = True
@@ -116,7 +116,7 @@ class Jobs(NamedTuple):
 
 
 class Updates(NamedTuple):
-    """What local training returns."""
+    """The updates that local training returns."""
 
     delta: Array
     """f32[S, d] = w_i − w_start."""

@@ -6,7 +6,7 @@ import pytest
 
 from cfljax import keys
 from cfljax.federation.gather import samples
-from cfljax.local.send import Sending, arrived, as_trained_on, compressed, exact_share, liars, server_rule, touched
+from cfljax.local.send import Sending, arrived, as_trained_on, attackers, compressed, exact_share, server_rule, touched
 from cfljax.types import Jobs
 from tests import toy
 
@@ -76,22 +76,22 @@ def test_an_exact_share_lies_and_dummies_do_not_count():
     federation, sending = toy.federation(clients=10), Sending(attack="sign_flip")
     for share, number in ((0.0, 0), (0.3, 3), (0.25, 3), (1.0, 10)):
         numbers = exact_share(sending, {"attack.share": share}, federation)
-        who = np.asarray(liars(sending, numbers, federation))
+        who = np.asarray(attackers(sending, numbers, federation))
         assert who.sum() == number
     order = np.random.default_rng(0).permutation(10)
     numbers = exact_share(sending, {"attack.share": 0.3}, federation)
-    who = np.asarray(liars(sending, numbers, federation))
+    who = np.asarray(attackers(sending, numbers, federation))
     turned = toy.replace(federation, uid=federation.uid[order])
-    assert (np.asarray(liars(sending, numbers, turned)) == who[order]).all()
+    assert (np.asarray(attackers(sending, numbers, turned)) == who[order]).all()
     padded = toy.replace(federation, uid=federation.uid.at[3].set(-1))
-    assert not liars(sending, exact_share(sending, {"attack.share": 1.0}, padded), padded)[3]
+    assert not attackers(sending, exact_share(sending, {"attack.share": 1.0}, padded), padded)[3]
 
 
 def test_who_never_trains_is_not_counted_among_those_who_may_lie():
     sending, federation = Sending(attack="sign_flip"), toy.federation("iid", clients=10)
     alone = jnp.arange(10) < 5
     federation = toy.replace(federation, train=toy.replace(federation.train, count=jnp.where(alone, 0, federation.train.count)))
-    who = np.asarray(liars(sending, exact_share(sending, {"attack.share": 0.4}, federation), federation))
+    who = np.asarray(attackers(sending, exact_share(sending, {"attack.share": 0.4}, federation), federation))
     assert who.sum() == 2 and not who[np.asarray(alone)].any()
 
 
@@ -99,7 +99,7 @@ def test_who_never_trains_is_not_counted_among_those_who_may_lie():
 def test_flipped_labels_are_those_of_the_attackers(partition):
     federation, sending = toy.federation(partition), Sending(attack="label_flip")
     numbers = exact_share(sending, {"attack.share": 0.5}, federation)
-    seen, who = as_trained_on(sending, numbers, federation), np.asarray(liars(sending, numbers, federation))
+    seen, who = as_trained_on(sending, numbers, federation), np.asarray(attackers(sending, numbers, federation))
     rows, mask = np.arange(30), np.ones(30, bool)
     for client in range(federation.clients):
         x, y = samples(federation, np.full(30, client), rows, mask)

@@ -1,4 +1,5 @@
-"""What the methods share whose clients choose their own cluster: the data they choose on, who is where, gradients shared out."""
+"""For methods whose clients choose their own cluster: the data that they choose on, who belongs to which cluster, and
+the weights of gradients."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ def first_groups(
 
 @functools.partial(jax.jit, static_argnums=(3, 4, 5))
 def _look(key: Array, delta: Array, uid: Array, groups: int, cold_start: str, snapshots: bool) -> dict[str, Array]:
-    """What the pre-trained clients' updates f32[n, d] tell: for EDC K-means++ in the space of their cosines with the leading
-    directions, where eq. 8 is the distance; the matrix of eq. 7 for MADC."""
+    """From the pre-trained clients' updates f32[n, d]: for EDC their groups, by K-means++ in the space of their cosines with the
+    leading directions, where eq. 8 is the distance; for MADC the matrix of eq. 7."""
     seen = {"usable": jnp.isfinite(delta).all(axis=1)}
     if cold_start == "edc":
         points = edc_embedding(delta, groups)

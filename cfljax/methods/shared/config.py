@@ -61,6 +61,19 @@ class MethodConfig:
         return rounds, 0
 
 
+class PersonalConfig(MethodConfig):
+    """The base of options of methods that keep a model for each client."""
+
+    @property
+    def streams(self) -> bool:
+        """Updates are held all at once."""
+        return False
+
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """The clients' models."""
+        return {"a model for each client": clients * d}
+
+
 Config = TypeVar("Config", bound=MethodConfig, contravariant=True)
 
 
