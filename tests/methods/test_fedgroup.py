@@ -83,7 +83,10 @@ def test_cold_start_finds_the_true_groups():
 def test_clients_without_a_group_are_scored_with_the_one_they_would_join(newcomer):
     options = BASE | ({} if newcomer == "initial" else LATEST)
     states, _, method = play.rounds("fedgroup", federation(), rounds=1, participants=4, work=WORK, **options)
-    labels, chosen = np.asarray(states[1].labels), np.asarray(method.score(states[1], federation(), {"lr": jnp.float32(0.1)}))
+    labels, chosen = (
+        np.asarray(states[1].labels),
+        np.asarray(method.score(states[1], federation(), {"lr": jnp.float32(0.1), "mu": jnp.float32(0)})),
+    )
     assert (labels < 0).any() and np.array_equal(chosen[labels >= 0], labels[labels >= 0])
     group = np.asarray(federation().group)
     assert np.array_equal(chosen == chosen[0], group == group[0])
