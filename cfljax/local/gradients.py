@@ -12,7 +12,7 @@ from cfljax.local.data import TILE, take
 from cfljax.types import Array, Federation, Model, Tree
 
 
-class Batch(NamedTuple):
+class Samples(NamedTuple):
     """Samples of one client."""
 
     x: Array
@@ -36,14 +36,14 @@ class Gradient(NamedTuple):
     """The gradient of the mean loss, or of the summed loss, plus that of the model's penalty."""
 
 
-def batch_of_client(federation: Federation, client: Array, positions: Array, mask: Array, weights: Array | None = None) -> Batch:
+def batch_of_client(federation: Federation, client: Array, positions: Array, mask: Array, weights: Array | None = None) -> Samples:
     """The training samples of a client at these positions of its list, i32[B]; weights f32[N] are those of its list."""
     x, y = take(federation, federation.train, client, positions, mask)
-    return Batch(x, y, mask, None if weights is None else weights[positions])
+    return Samples(x, y, mask, None if weights is None else weights[positions])
 
 
 def batch_gradient(
-    model: Model, params: Tree, batch: Batch, key: Array | None, count: Array | None = None, summed: bool = False
+    model: Model, params: Tree, batch: Samples, key: Array | None, count: Array | None = None, summed: bool = False
 ) -> Gradient:
     """Over the samples of the batch: a short batch is averaged over its true size, which is `count` i32[] where the caller knows
     it. `summed`: the gradient of the sum of their losses. The model's penalty is counted once either way."""
@@ -52,7 +52,7 @@ def batch_gradient(
     return _gradient(model, params, loss, grads, count, summed)
 
 
-def whole_batch(federation: Federation, client: Array, weights: Array | None = None) -> Batch | None:
+def whole_batch(federation: Federation, client: Array, weights: Array | None = None) -> Samples | None:
     """All samples of a client at once, or None where clients may hold more than a tile."""
     longest = federation.train.longest
     if longest > TILE:
@@ -66,7 +66,7 @@ def full_gradient(
     federation: Federation,
     client: Array,
     params: Tree,
-    whole: Batch | None,
+    whole: Samples | None,
     key: Array | None = None,
     summed: bool = False,
     weights: Array | None = None,
@@ -87,7 +87,7 @@ def full_gradient(
     return _gradient(model, params, loss, grads, count.astype(jnp.float32), summed)
 
 
-def _loss_sum(model: Model, params: Tree, batch: Batch, key: Array | None) -> Array:
+def _loss_sum(model: Model, params: Tree, batch: Samples, key: Array | None) -> Array:
     losses = model.loss(model.forward(params, batch.x, key), batch.y)
     if batch.weight is not None:
         losses = batch.weight * losses

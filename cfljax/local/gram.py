@@ -19,7 +19,7 @@ from cfljax.kernels.choose import least_loss
 from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import sgd
 from cfljax.local.products import Gram, all_samples, kept, made
-from cfljax.local.schedule import Course, Orders, Seen, Task, follow
+from cfljax.local.schedule import Course, Orders, StepSamples, Task, follow
 from cfljax.local.train import Position, start_of, stepper
 from cfljax.local.turned import turns
 from cfljax.models.flat import FirstDense, NetForward
@@ -37,7 +37,7 @@ Coefficients = tuple[Array, ...]
 """(f32[n, h] A,), or (f32[h, n] Aᵀ, f32[h, n] (G A)ᵀ) where the latter is carried along."""
 
 
-class Layer(NamedTuple):
+class FirstLayer(NamedTuple):
     """Where the first kernel is: W_0 − Xᵀ A − pulled · Q − carried · V, with Q the constant part of the pulls, V the momentum
     that the client started with."""
 
@@ -129,7 +129,7 @@ def train_on_gram(
     step = stepper(rule, numbers, turn(anchor_of_others))
     begin = _first(fixed.outputs.shape[1], length, sequential, orders, numbers, pull is not None or velocity is not None)
 
-    def visit(at: tuple[Position, Layer], seen: Seen | None, number: Array) -> tuple[Position, Layer]:
+    def visit(at: tuple[Position, FirstLayer], seen: StepSamples | None, number: Array) -> tuple[Position, FirstLayer]:
         position, layer = at
         where, here, number_of = (None, mask, count) if seen is None else seen
         z, labels, weights = _seen(fixed, layer, where, number > 0)
@@ -151,12 +151,12 @@ def train_on_gram(
     return Updates(delta, end.loss / course.visited, course.total, buffers, which)
 
 
-def _first(width: int, length: int, sequential: bool, orders: Orders | None, numbers: LocalStep, pulled: bool) -> Layer:
+def _first(width: int, length: int, sequential: bool, orders: Orders | None, numbers: LocalStep, pulled: bool) -> FirstLayer:
     """The first layer before the first step. `width`: its outputs. `pulled`: something moves it besides the samples."""
     few = sequential and orders is not None and max(orders.batch, width) <= FEW
     zero = (jnp.zeros((width, length)),) * 2 if few else (jnp.zeros((length, width)),)
     aside = (jnp.zeros(2), jnp.array([0.0, 1.0])) if pulled else (None, None)
-    return Layer(zero, None if numbers.momentum is None else zero, *aside)
+    return FirstLayer(zero, None if numbers.momentum is None else zero, *aside)
 
 
 def _padded(weights: Array | None, length: int) -> Array | None:
@@ -233,7 +233,7 @@ def _across(a: Coefficients, x: Array) -> Array:
     return (jax.lax.optimization_barrier(product) if product.shape[0] <= THIN else product).T
 
 
-def _seen(fixed: Fixed, layer: Layer, where: Array | None, begun: Array) -> tuple[Array, Array, Array | None]:
+def _seen(fixed: Fixed, layer: FirstLayer, where: Array | None, begun: Array) -> tuple[Array, Array, Array | None]:
     """(f32[B, h] outputs of the first kernel for the samples now, i32[B] their labels, f32[B] their weights). Before the first step
     (not `begun`) A is zero."""
 
@@ -252,7 +252,7 @@ def _seen(fixed: Fixed, layer: Layer, where: Array | None, begun: Array) -> tupl
     return z, rows(fixed.y), None if fixed.weights is None else rows(fixed.weights)
 
 
-def _move(gram: Gram, layer: Layer, numbers: LocalStep, where: Array | None, dz: Array) -> Layer:
+def _move(gram: Gram, layer: FirstLayer, numbers: LocalStep, where: Array | None, dz: Array) -> FirstLayer:
     """One step of SGD along the samples f32[B, h]: what `optimiser.sgd` does, on the coefficients."""
     lr, momentum = numbers.lr, numbers.momentum
     pulls = [pull for pull in (numbers.mu, numbers.weight_decay) if pull is not None]
@@ -273,7 +273,7 @@ def _move(gram: Gram, layer: Layer, numbers: LocalStep, where: Array | None, dz:
     if layer.moved is None or layer.speed is None:
         return layer._replace(a=a, u=u)
     speed = momentum * layer.speed + constant - (0.0 if shrink is None else shrink) * layer.moved
-    return Layer(a, u, layer.moved + lr * speed, speed)
+    return FirstLayer(a, u, layer.moved + lr * speed, speed)
 
 
 def _plus(to: Coefficients, gram: Gram, where: Array | None, what: Array) -> Coefficients:

@@ -72,7 +72,7 @@ class Orders(NamedTuple):
     """i32[epochs, whole batches] where they are made beforehand, all sorted in one go: for a small client about as fast as one."""
 
 
-class Seen(NamedTuple):
+class StepSamples(NamedTuple):
     """The samples of a step."""
 
     positions: Array
@@ -84,7 +84,7 @@ class Seen(NamedTuple):
 
 
 Carry = TypeVar("Carry")
-Visit = Callable[[Carry, Seen | None, Array], Carry]
+Visit = Callable[[Carry, StepSamples | None, Array], Carry]
 """(carry, the samples of the step, None for all of the client's, i32[] number of the step) -> carry."""
 
 
@@ -145,7 +145,7 @@ def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Ca
         """The step `number`, whose epoch is laid out from `start` on the line."""
         left = count - in_epoch * batch
         positions = jax.lax.dynamic_slice(line, (start + in_epoch * batch,), (batch,))
-        return visit(carry, Seen(positions, jnp.arange(batch) < left, jnp.minimum(left, batch)), number)
+        return visit(carry, StepSamples(positions, jnp.arange(batch) < left, jnp.minimum(left, batch)), number)
 
     def epoch(at: tuple[Carry, Array, Array]) -> tuple[Carry, Array, Array]:
         carry, number, done = at

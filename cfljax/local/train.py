@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from cfljax import keys
 from cfljax.local.gradients import Gradient, batch_gradient, batch_of_client, full_gradient, whole_batch
 from cfljax.local.optimiser import StepRule
-from cfljax.local.schedule import Course, Orders, Seen, Task, follow
+from cfljax.local.schedule import Course, Orders, StepSamples, Task, follow
 from cfljax.types import Array, Federation, LocalStep, Model, Tree, Updates
 
 
@@ -44,7 +44,7 @@ def train(
     step = stepper(rule, numbers, params if task.anchor is None else model.unravel(task.anchor))
     whole = whole_batch(federation, task.client, task.weights) if orders is None else None
 
-    def visit(position: Position, seen: Seen | None, number: Array) -> Position:
+    def visit(position: Position, seen: StepSamples | None, number: Array) -> Position:
         key, here = keys.fold(task.key, "step", number), position.params
         if seen is None:
             return step(position, full_gradient(model, federation, task.client, here, whole, key, summed, task.weights))

@@ -41,7 +41,7 @@ from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model, traffic
 from cfljax.methods.shared.config import TrainOptions
-from cfljax.methods.shared.host_clusters import Found, join_by_loss, ready_labels, settle, with_joining
+from cfljax.methods.shared.host_clusters import HostClusters, join_by_loss, ready_labels, settle, with_joining
 from cfljax.methods.shared.similarity import compared_size, similarity, train_and_compare
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
@@ -92,7 +92,7 @@ class Config(fedavg.Config):
 class State(NamedTuple):
     """The clusters, what the next look at them needs, and where they came from."""
 
-    found: Found
+    found: HostClusters
     similarity: Array
     """f32[C, C] cosines of the updates of the last round."""
     norms: Array
@@ -111,7 +111,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         k, c = config.max_clusters, federation.clients
         first = jnp.arange(k) == 0
-        found = Found(jnp.tile(first_model(key, model), (k, 1)), ready_labels(federation), first)
+        found = HostClusters(jnp.tile(first_model(key, model), (k, 1)), ready_labels(federation), first)
         nobody = jnp.full(k, -1, jnp.int32)
         return State(found, jnp.zeros((c, c)), jnp.full(c, -1.0), jnp.zeros(k), nobody, jnp.where(first, 0, nobody))
 

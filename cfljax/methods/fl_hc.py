@@ -33,7 +33,7 @@ from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model
 from cfljax.methods.shared.config import TrainOptions
-from cfljax.methods.shared.host_clusters import Found, join_by_loss, ready_labels, round_inside
+from cfljax.methods.shared.host_clusters import HostClusters, join_by_loss, ready_labels, round_inside
 from cfljax.methods.shared.pretrain import all_updates, pretrainer
 from cfljax.methods.shared.similarity import compared_size, similarity
 from cfljax.registry import Entry
@@ -84,7 +84,7 @@ class Config(fedavg.Config):
 class State(NamedTuple):
     """The clusters; before the clustering there is one."""
 
-    found: Found
+    found: HostClusters
     distances: Array
     """f32[C, C], with `snapshots`, else f32[0, 0]."""
 
@@ -96,11 +96,11 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         k, c = config.max_clusters, federation.clients if config.snapshots else 0
-        found = Found(jnp.tile(first_model(key, model), (k, 1)), ready_labels(federation), jnp.arange(k) == 0)
+        found = HostClusters(jnp.tile(first_model(key, model), (k, 1)), ready_labels(federation), jnp.arange(k) == 0)
         return State(found, jnp.zeros((c, c)))
 
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        def train(cohort: Cohort) -> tuple[Found, Info]:
+        def train(cohort: Cohort) -> tuple[HostClusters, Info]:
             return round_inside(solver, key, federation, cohort, state.found, hyper, config.average)
 
         t, there = cohort.round, cohorts.present(federation, cohort.round)
@@ -132,7 +132,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         labels = np.full(federation.clients, -1, np.int32)
         labels[ids] = own
         models = jnp.tile(jnp.asarray(state.found.models[0]), (config.max_clusters, 1))
-        found = Found(models, jnp.asarray(labels), jnp.arange(config.max_clusters) < number)
+        found = HostClusters(models, jnp.asarray(labels), jnp.arange(config.max_clusters) < number)
         kept = np.zeros(state.distances.shape, np.float32)
         if config.snapshots:
             kept[np.ix_(ids, ids)] = distances

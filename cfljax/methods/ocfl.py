@@ -103,7 +103,7 @@ class State(NamedTuple):
     """`ari`, `ari_optics`, `found` and `noise` of step 3, and the snapshots."""
 
 
-class Found(NamedTuple):
+class OpticsClusters(NamedTuple):
     """HOST. What step 2 to 4 make of the weights of n clients."""
 
     labels: np.ndarray
@@ -157,7 +157,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     return Method(init, round, models, setup, score=score, extras=lambda state: state.extras)
 
 
-def cluster(weights: np.ndarray, group: np.ndarray, config: Config) -> Found:
+def cluster(weights: np.ndarray, group: np.ndarray, config: Config) -> OpticsClusters:
     """HOST. Steps 2 to 4 on weights f32[n, d]; group i32[n] are the true groups, for the record."""
     raw = host.optics(weights, config.min_samples, config.xi, config.metric)
     if (raw < 0).all():
@@ -171,7 +171,7 @@ def cluster(weights: np.ndarray, group: np.ndarray, config: Config) -> Found:
         extras |= {"optics": raw, "distances": host.distance_matrix(weights, config.metric).astype(np.float32)}
     if config.merge_to is not None:
         labels = host.merge_to(weights, labels, config.merge_to)
-    return Found(labels, extras)
+    return OpticsClusters(labels, extras)
 
 
 def _rand_index(labels: np.ndarray, group: np.ndarray) -> float:

@@ -43,7 +43,7 @@ from cfljax.kernels import host
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model
-from cfljax.methods.shared.host_clusters import Found, join_by_loss, places, round_inside
+from cfljax.methods.shared.host_clusters import HostClusters, join_by_loss, places, round_inside
 from cfljax.methods.shared.pretrain import ready
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -77,7 +77,7 @@ class Config(fedavg.Config):
 class State(NamedTuple):
     """The clusters, and what finding them cost."""
 
-    found: Found
+    found: HostClusters
     floats: Array
     """i32[] sent up for the clustering by all clients together."""
     distances: Array
@@ -114,7 +114,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         models = jnp.tile(first_model(key, model), (setup["active"].shape[0], 1))
-        return State(Found(models, setup["labels"], setup["active"]), setup["floats"], setup["distances"])
+        return State(HostClusters(models, setup["labels"], setup["active"]), setup["floats"], setup["distances"])
 
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         found, info = round_inside(solver, key, federation, cohort, state.found, hyper, config.average)

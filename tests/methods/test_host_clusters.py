@@ -93,7 +93,7 @@ def test_single_linkage_is_the_optimal_bipartition():
 def halves(similar, linkage, **more):
     """i32[n] the parts into which clients with these cosines are split."""
     n = len(similar)
-    found = cfl_sattler.Found(np.zeros((2, 1)), np.zeros(n, np.int32), np.array([True, False]))
+    found = cfl_sattler.HostClusters(np.zeros((2, 1)), np.zeros(n, np.int32), np.array([True, False]))
     nobody = np.array([-1, -1])
     state = cfl_sattler.State(found, similar.astype(np.float32), np.ones(n), np.zeros(2), nobody, nobody.copy())
     return cfl_sattler.split(state, np.arange(n), 1.0, 0.0, 1, 5, linkage, **more).found.labels
@@ -324,7 +324,7 @@ def test_pacfl_clusters_as_scipy_does(linkage, threshold):
 
 
 def test_a_late_client_is_sent_all_models_in_use_once():
-    found = host_clusters.Found(jnp.zeros((4, 3)), jnp.array([0, 1, -1, -1]), jnp.array([True, True, True, False]))
+    found = host_clusters.HostClusters(jnp.zeros((4, 3)), jnp.array([0, 1, -1, -1]), jnp.array([True, True, True, False]))
     cohort = Cohort(jnp.arange(4), jnp.array([True, True, True, False]), jnp.ones(4), jnp.int32(2))
     sent = host_clusters.with_joining(traffic(cohort), cohort, found)
     assert [int(n) for n in sent] == [1 + 1 + 3, 3, 0, 0]

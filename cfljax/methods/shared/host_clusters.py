@@ -18,7 +18,7 @@ ROUND_UP = 8
 """Numbers of clusters that data decides are rounded up to a multiple of this, so that most seeds share one program."""
 
 
-class Found(NamedTuple):
+class HostClusters(NamedTuple):
     """Clusters, of which some places are not in use."""
 
     models: Array
@@ -34,7 +34,7 @@ def ready_labels(federation: Federation) -> Array:
     return jnp.where(federation.trains & (federation.arrive == 0), 0, -1).astype(jnp.int32)
 
 
-def join_by_loss(solver: Solver, federation: Federation, found: Found, who: Array) -> Array:
+def join_by_loss(solver: Solver, federation: Federation, found: HostClusters, who: Array) -> Array:
     """i32[C]: the labels, and for the clients who bool[C] without one the active cluster with the least loss on their
     training data. The work is that of the clients without a label."""
     new = who & (found.labels < 0) & federation.real
@@ -43,22 +43,22 @@ def join_by_loss(solver: Solver, federation: Federation, found: Found, who: Arra
     return jnp.where(new, best, found.labels)
 
 
-def settle(solver: Solver, federation: Federation, cohort: Cohort, found: Found) -> tuple[Array, Array]:
+def settle(solver: Solver, federation: Federation, cohort: Cohort, found: HostClusters) -> tuple[Array, Array]:
     """(labels i32[C], which i32[S]) once every participant has a cluster."""
     there = jnp.zeros(federation.clients, bool).at[cohort.ids].max(cohort.mask)
     labels = join_by_loss(solver, federation, found, there)
     return labels, jnp.maximum(labels[cohort.ids], 0)  # a masked participant may have none
 
 
-def with_joining(sent: Traffic, cohort: Cohort, found: Found) -> Traffic:
+def with_joining(sent: Traffic, cohort: Cohort, found: HostClusters) -> Traffic:
     """The traffic of a round before which participants had the labels of `found`: who has none gets all models in use."""
     new = jnp.sum(cohort.mask & (found.labels[cohort.ids] < 0), dtype=jnp.int32)
     return sent._replace(vectors_down=sent.vectors_down + new * (jnp.sum(found.active, dtype=jnp.int32) - 1))
 
 
 def round_inside(
-    solver: Solver, key: Array, federation: Federation, cohort: Cohort, found: Found, hyper: Hyper, average: str
-) -> tuple[Found, Info]:
+    solver: Solver, key: Array, federation: Federation, cohort: Cohort, found: HostClusters, hyper: Hyper, average: str
+) -> tuple[HostClusters, Info]:
     """A round of FedAvg inside each cluster."""
     labels, which = settle(solver, federation, cohort, found)
     sent = with_joining(traffic(cohort), cohort, found)
