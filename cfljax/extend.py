@@ -1,8 +1,8 @@
-"""What plug-ins are written with: everything that methods, models, partitions, data sets and metrics of your own may import.
+"""The names that plug-ins may import: plug-ins are methods, models, partitions, data sets and metrics that you add.
 
-The names here stay. All other modules of cfljax are the program's own and may change. `docs/own.md` shows how they are used; the
-decorators `cfljax.register_method`, `register_model`, `register_partition`, `register_data`, `register_metric` and the function
-`cfljax.option` belong to them.
+These names stay the same from version to version; all other modules of cfljax may change. `docs/own.md` shows how to use them.
+Plug-ins are registered by the decorators `cfljax.register_method`, `register_model`, `register_partition`, `register_data` and
+`register_metric`; `cfljax.option` makes a field of their options.
 """
 
 from cfljax.engine.metrics import Seen

@@ -1,7 +1,8 @@
-"""Jobs on one device, one after another or side by side, or dealt to several devices so that each has about the same work.
+"""Runs the jobs of a round: on one device, one after another or side by side, or dealt to several devices so that each has about
+the same work.
 
-A program that is made for several devices (`everywhere`) runs on each of them with the same arrays, and all do the same, but for
-`spread` and `share`: there each does its part, and they exchange results.
+A program for several devices (`everywhere`) runs on each of them with the same arrays, and all compute the same. The exceptions are
+`spread` and `share`: there each device does its part, and the devices exchange results.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _devices: contextvars.ContextVar[int] = contextvars.ContextVar("devices", defaul
 
 
 def everywhere(f: Callable[..., Out], mesh: jax.sharding.Mesh | None, mapped: int = 0) -> Callable[..., Out]:
-    """f on every device of the mesh, for arguments that lie on all of them; on one device where the mesh is None. Where the mesh
-    has groups of devices (an axis "runs"), the first axis of the first `mapped` arguments, and of the results, is dealt to the
-    groups."""
+    """The function f as a program that runs on every device of the mesh, for arguments that lie on all of them; f itself if the
+    mesh is None. If the mesh has groups of devices (an axis "runs"), the first axis of the first `mapped` arguments, and of the
+    results, is dealt to the groups."""
     if mesh is None:
         return f
     grouped = by_runs(mesh)
@@ -79,17 +80,19 @@ def devices() -> int:
 
 
 class Dealt(NamedTuple):
-    """Jobs dealt to the devices, as one device sees it."""
+    """The result of dealing jobs to devices, as one device sees it."""
 
     jobs: Array
     """i32[R]: the jobs of this device; −1: a free place."""
     place: Array | None
-    """i32[S]: where each job's result is among those of all devices; None: only the device that has done a job has its result."""
+    """i32[S]: the index of each job's result in the gathered results of all devices; None: a result is only on the device that did
+    the job."""
     number: Array | None = None
-    """i32[]: where devices must do the jobs whose samples they have, how many of `jobs` (the first) this one does; None: all."""
+    """i32[]: the number of jobs that this device does, the first ones of `jobs`, if each device must do the jobs whose samples it
+    holds; None: it does all of `jobs`."""
     block: int = 1
-    """Jobs that are done at a time in that case: about all of a device, as a second block of clients side by side would cost as
-    much again."""
+    """The number of jobs done at a time in that case. It is about all jobs of a device, as a second block of clients side by side
+    would take as long as the first."""
 
     def collect(self, results: Out) -> Out:
         """The results of all jobs in their order, from this device's results, which have one for each place."""
@@ -125,7 +128,7 @@ def _places(number: int, even: int) -> int:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """A context in which `devices()` is 1: what is traced in it is not shared, since each device does something else."""
+    """A context in which `devices()` is 1: code traced in it is not shared between devices, since each device does other work."""
     token = _devices.set(1)
     try:
         yield
@@ -134,8 +137,8 @@ def alone() -> Iterator[None]:
 
 
 def spread(job: Callable[[Array], Out], costs: Array, plan: Plan, owner: Array | None = None) -> Out:
-    """`job(s)` for s = 0 … S − 1, stacked. Free places of a device call `job(-1)`, which must cost next to nothing where jobs run
-    one after another. `costs` and `owner` as in `deal_out`."""
+    """The results of `job(s)` for s = 0 … S − 1, stacked. For a free place a device calls `job(-1)`, which must take almost no time
+    if jobs run one after another. `costs` and `owner`: as in `deal_out`."""
     dealt = deal_out(costs, plan, owner)
     if dealt is None:
         return _on_one(job, jnp.arange(costs.shape[0]), costs, plan)
@@ -146,8 +149,8 @@ def spread(job: Callable[[Array], Out], costs: Array, plan: Plan, owner: Array |
 
 
 def in_own_blocks(part: Callable[[Array], tuple[Sums, Out]], dealt: Dealt) -> tuple[Sums, Out]:
-    """`part(jobs i32[block]) -> (sums, results [block, …])` of this device's jobs, block after block: all sums added up, and the
-    results [S, …] in the order of `dealt.jobs`, with zeros after the last one."""
+    """Calls `part(jobs i32[block]) -> (sums, results [block, …])` for one block of this device's jobs after another. Returns the
+    sums added up, and the results [S, …] in the order of `dealt.jobs`, with zeros after the last one."""
     number, block = dealt.jobs.shape[0], dealt.block
     jobs = jnp.pad(dealt.jobs, (0, -number % block), constant_values=-1)
 
@@ -178,8 +181,9 @@ def of_this_device(owner: Array | None, mask: Array) -> Array:
 
 
 def deal(costs: Array, devices: int, room: int) -> tuple[Array, Array]:
-    """(i32[devices, room] the jobs of each device, −1 for a free place; i32[S] the place of each job's result). The longest jobs
-    are dealt first, each to the device with the least work so far that has room."""
+    """Deals jobs to devices, the most costly first, each to the device with the least work so far that has a free place. Returns
+    (i32[devices, room] the jobs of each device, −1 for a free place; i32[S] the index of each job in this array, flattened).
+    `room`: places per device."""
     order = jnp.argsort(-costs)
 
     def give(carry: tuple[Array, Array], s: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
@@ -194,7 +198,8 @@ def deal(costs: Array, devices: int, room: int) -> tuple[Array, Array]:
 
 
 def _on_one(job: Callable[[Array], Out], numbers: Array, costs: Array, plan: Plan) -> Out:
-    """`job` of each of the numbers. Side by side all wait for the longest, so jobs of about equal cost go together."""
+    """The results of `job` for each of the numbers, stacked. Jobs side by side all wait for the longest, so jobs of about equal
+    cost are done together."""
     if plan.sequential:
         return jax.lax.map(job, numbers)
     number, lanes = numbers.shape[0], plan.lanes

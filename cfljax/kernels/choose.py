@@ -16,8 +16,8 @@ RESEED = ("when_empty", "always", "never")
 
 
 def least_loss(losses: jax.Array) -> jax.Array:
-    """i32[S] the cluster with the smallest of losses f32[K, S]; ties to the lowest index. NaN is never chosen, not even
-    over Inf; a participant with nothing but NaN gets cluster 0."""
+    """i32[S]: the cluster with the smallest loss of each participant, from losses f32[K, S]. The lowest index wins a tie. NaN is
+    never chosen if another loss is Inf or finite; a participant with nothing but NaN gets cluster 0."""
     chex.assert_rank(losses, 2)
     known = ~jnp.isnan(losses)
     # One argmin, no comparison with the minimum: fused code may compute the losses twice, with different last bits.

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 
 
 class Cover(NamedTuple):
-    """Which cluster each participant is in, and how many there are."""
+    """The cluster of each participant, and the number of clusters."""
 
     labels: jax.Array
     """i32[S], in the order in which clusters were founded; −1 for masked participants."""
     clusters: jax.Array
-    """i32[]."""
+    """i32[] the number of clusters."""
 
 
 def cover(similarity: jax.Array, threshold: jax.Array | float, mask: jax.Array | None = None) -> Cover:

@@ -155,7 +155,8 @@ def _one_thread(fit: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> np
 
 
 def _finite_block(distances: np.ndarray) -> np.ndarray:
-    """Rows to keep so that no distance among them is NaN or Inf: the worst row goes first."""
+    """i64[m]: the rows of distances f64[n, n] that remain after rows are dropped, the one with the most NaN or Inf first, until no
+    distance among the rest is NaN or Inf."""
     kept = np.arange(len(distances))
     while len(kept):
         broken = (~np.isfinite(distances[np.ix_(kept, kept)])).sum(axis=1)
@@ -166,7 +167,7 @@ def _finite_block(distances: np.ndarray) -> np.ndarray:
 
 
 def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """f64[n, m] cosines, 0 with zero vectors and with rows that are not finite."""
+    """f64[n, m]: the cosines of the rows of a and b; 0 for zero vectors and for rows that are not finite."""
     return _unit(a) @ _unit(b).T
 
 
@@ -185,7 +186,7 @@ def _cosine_distances(points: np.ndarray) -> np.ndarray:
 
 
 def _long_distances(points: np.ndarray) -> np.ndarray:
-    """f64[n, n] Euclidean distances from products; for close pairs, where products lose digits, from differences."""
+    """f64[n, n]: Euclidean distances, computed from products; for close pairs, for which products lose digits, from differences."""
     centred = points - points.mean(axis=0)
     squares = np.einsum("ij,ij->i", centred, centred)
     sizes = squares[:, None] + squares[None, :]

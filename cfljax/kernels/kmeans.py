@@ -69,7 +69,8 @@ def kmeans(
 
 
 def _distances(points: jax.Array, present: jax.Array) -> tuple[Distance, jax.Array]:
-    """The distance function on points shifted to their mean and scaled by their spread, and that spread."""
+    """(the function that computes distances of points to centres, f32[] the spread of the points). The points are shifted by their
+    mean and divided by the spread, so the distances are in units of the spread."""
     ones = jnp.where(present, 1.0, 0.0)
     mean = combine((ones / jnp.maximum(ones.sum(), 1.0))[None, :], points, ones)[0]
     spread = jnp.where(present[:, None], jnp.abs(points - mean), 0.0).max(initial=0.0)

@@ -15,10 +15,10 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 
 class Mixed(NamedTuple):
-    """Aggregated models, and the updates that were left out."""
+    """The clusters' models after aggregation, and a record of the updates that were left out."""
 
     new: jax.Array
-    """f32[K, d]."""
+    """f32[K, d]: the models."""
     nonfinite: jax.Array
     """i32[]: participants with weight in some cluster whose update was NaN or Inf; it counts as a zero update."""
     lost: jax.Array
@@ -26,7 +26,8 @@ class Mixed(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """How the server combines the updates of a cluster, if not by a weighted sum; `Solver.rule` makes it for a run."""
+    """The aggregation rule: how the server combines the updates of a cluster. The default is a weighted sum. `Solver.rule` returns
+    the rule of a run."""
 
     statistic: str = ""
     """Static: a statistic of kernels/robust.py in place of the mean."""

@@ -89,7 +89,7 @@ def rfedavg_weights(labels: jax.Array, imbalance: jax.Array, sizes: jax.Array, c
 
 
 def cluster_imbalance(labels: jax.Array, imbalance: jax.Array, sizes: jax.Array, clusters: int) -> tuple[jax.Array, jax.Array]:
-    """I_Cn f32[K] (0 for empty clusters) and bool[K] which clusters have members."""
+    """(f32[K] the imbalance level I_Cn of each cluster, 0 for empty clusters; bool[K] which clusters have members)."""
     chex.assert_rank([labels, imbalance, sizes], 1)
     chex.assert_equal_shape([labels, imbalance, sizes])
     member = members(labels, clusters)

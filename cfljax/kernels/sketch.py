@@ -21,8 +21,8 @@ SIZE = 4096
 
 
 def sketch(x: jax.Array, size: int = SIZE, seed: int = 0) -> jax.Array:
-    """f32[n, size] of x f32[n, d]; x itself where d is no larger. A row that is not finite gives a sketch that is not finite,
-    and changes no other. `size`: a power of two."""
+    """f32[n, size]: a sketch of each row of x f32[n, d]; x itself if d ≤ size. A row that is not finite gives a sketch that is not
+    finite, and does not affect other rows. `size`: a power of two."""
     chex.assert_rank(x, 2)
     if size < 1 or size & (size - 1):
         raise ValueError(f"the numbers in a sketch are a power of two, not {size}")

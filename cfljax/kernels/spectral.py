@@ -91,8 +91,8 @@ class _Data(NamedTuple):
 
 
 def _prepare(x: jax.Array, mask: jax.Array | None) -> tuple[_Data, jax.Array]:
-    """(the data, the unit they are divided by). Sums of squares are by far the fastest check of all numbers; only if these
-    overflow, underflow or are not finite, the numbers are checked one by one."""
+    """(the data, the unit f32[] by which they are divided). The sums of squares tell fastest whether all numbers are finite. Only
+    if they overflow, underflow or are not finite, each number is checked."""
     n, d = x.shape
     squares = jnp.square(x).sum(axis=1)
     counted = jnp.ones(n, bool) if mask is None else mask
@@ -164,7 +164,7 @@ def _onto(data: _Data, basis: jax.Array) -> jax.Array:
 
 
 def _mixed(weights: jax.Array, data: _Data) -> jax.Array:
-    """f32[r, d]: the scaled rows, weighted by f32[r, n]."""
+    """f32[r, d]: the sums of the scaled rows of x with weights f32[r, n]."""
 
     def plain() -> jax.Array:
         turned = (weights * data.scale).T  # this order of the product is faster

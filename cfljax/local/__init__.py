@@ -1,1 +1,1 @@
-"""Training and scoring on the clients' own data."""
+"""Local training of clients, and the losses of models on the clients' data."""

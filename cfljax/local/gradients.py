@@ -13,31 +13,33 @@ from cfljax.types import Array, Federation, Model, Tree
 
 
 class Samples(NamedTuple):
-    """Samples of one client."""
+    """Samples of one client, padded to B."""
 
     x: Array
-    """f32[B, ...]."""
+    """f32[B, ...]: what the network gets."""
     y: Array
-    """i32[B]."""
+    """i32[B]: the labels."""
     mask: Array
     """bool[B]: False for padding."""
     weight: Array | None = None
-    """f32[B]: by which the loss of each sample is multiplied; None: by 1."""
+    """f32[B]: the factor of each sample's loss; None: all factors are 1."""
 
 
 class Gradient(NamedTuple):
-    """The loss of a batch and its gradient."""
+    """The loss of a batch, and the gradient by the parameters."""
 
     loss: Array
-    """f32[]: mean over the samples."""
+    """f32[]: the mean over the samples, without the model's penalty."""
     samples: Array
-    """f32[]: how many samples the batch has."""
+    """f32[]: the number of samples in the batch, padding left out."""
     grads: Tree
-    """The gradient of the mean loss, or of the summed loss, plus that of the model's penalty."""
+    """The gradient of the mean loss (or of the summed loss, where the caller asks for it) plus the gradient of the model's
+    penalty."""
 
 
 def batch_of_client(federation: Federation, client: Array, positions: Array, mask: Array, weights: Array | None = None) -> Samples:
-    """The training samples of a client at these positions of its list, i32[B]; weights f32[N] are those of its list."""
+    """The training samples of a client at the positions i32[B] of its list. `weights` f32[N] has one weight per sample of the
+    list."""
     x, y = take(federation, federation.train, client, positions, mask)
     return Samples(x, y, mask, None if weights is None else weights[positions])
 
@@ -45,15 +47,15 @@ def batch_of_client(federation: Federation, client: Array, positions: Array, mas
 def batch_gradient(
     model: Model, params: Tree, batch: Samples, key: Array | None, count: Array | None = None, summed: bool = False
 ) -> Gradient:
-    """Over the samples of the batch: a short batch is averaged over its true size, which is `count` i32[] where the caller knows
-    it. `summed`: the gradient of the sum of their losses. The model's penalty is counted once either way."""
+    """Loss and gradient on a batch. The mean is over the samples that the mask shows; `count` i32[] is their number, if the caller
+    knows it. `summed`: the gradient is that of the summed loss. The model's penalty is added once in both cases."""
     count = (jnp.sum(batch.mask) if count is None else count).astype(jnp.float32)
     loss, grads = jax.value_and_grad(_loss_sum, 1)(model, params, batch, key)
     return _gradient(model, params, loss, grads, count, summed)
 
 
 def whole_batch(federation: Federation, client: Array, weights: Array | None = None) -> Samples | None:
-    """All samples of a client at once, or None where clients may hold more than a tile."""
+    """All training samples of a client at once, or None if the largest client has more than TILE samples."""
     longest = federation.train.longest
     if longest > TILE:
         return None
@@ -71,7 +73,8 @@ def full_gradient(
     summed: bool = False,
     weights: Array | None = None,
 ) -> Gradient:
-    """Over all samples of a client: `whole` from `whole_batch`, or tile by tile, as many tiles as the client has samples for."""
+    """Loss and gradient on all training samples of a client. `whole` is the result of `whole_batch`; if it is None, the samples are
+    taken tile by tile, and the client's number of samples decides the number of tiles."""
     if whole is not None:
         return batch_gradient(model, params, whole, key, summed=summed)
     count = federation.train.count[client]
@@ -88,6 +91,7 @@ def full_gradient(
 
 
 def _loss_sum(model: Model, params: Tree, batch: Samples, key: Array | None) -> Array:
+    """f32[]: the weighted sum of the samples' losses."""
     losses = model.loss(model.forward(params, batch.x, key), batch.y)
     if batch.weight is not None:
         losses = batch.weight * losses
@@ -95,7 +99,7 @@ def _loss_sum(model: Model, params: Tree, batch: Samples, key: Array | None) -> 
 
 
 def _gradient(model: Model, params: Tree, loss: Array, grads: Tree, count: Array, summed: bool) -> Gradient:
-    """From the summed loss and its gradients."""
+    """The result, from the summed loss f32[], its gradients, and the number f32[] of samples."""
     divisor = jnp.maximum(count, 1.0)
     if not summed:
         grads = jax.tree.map(lambda g: g / divisor, grads)

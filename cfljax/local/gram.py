@@ -1,10 +1,12 @@
-"""Local SGD of a model whose first layer is dense, without a step ever touching that layer's weights.
+"""Local SGD of a model whose first layer is dense, in which no step computes with the weights of that layer.
 
-The gradient of the first kernel is a sum of samples: xᵀ · (gradient of the layer's outputs). So after any number of steps the
-kernel is W_t = W_0 − Xᵀ A_t with one row of A per sample, and what a batch sees, x W_t = x W_0 − (x Xᵀ) A_t, needs the client's
-Gram matrix X Xᵀ only, which is computed once. A step on B of n samples costs n · B in place of 784 · B (MNIST); the kernel is
-formed once, at the end. Proximal terms and weight decay pull towards fixed matrices: they shrink A and add a multiple of one more
-matrix. Momentum is a second A. The same numbers as `train`, up to rounding.
+Let X f32[n, inputs] be the client's samples and W the first layer's kernel. The gradient by W is Xᵀ · (the gradient by the outputs
+of the layer). So after t steps W_t = W_0 − Xᵀ A_t, with one row of coefficients A_t f32[n, h] per sample. The outputs for a batch x
+are x W_t = x W_0 − (x Xᵀ) A_t. They need rows of the client's Gram matrix X Xᵀ, which is computed once. A step on B samples costs
+n · B · h operations in place of inputs · B · h (784 inputs with MNIST). The kernel is formed once, after the last step.
+
+The proximal term and weight decay pull W towards fixed matrices: they shrink A and add a multiple of one more matrix, Q. Momentum
+is a second matrix of coefficients. The result is that of `train`, up to rounding.
 """
 
 from __future__ import annotations
@@ -26,42 +28,43 @@ from cfljax.models.flat import FirstDense, NetForward
 from cfljax.types import Array, Federation, Grams, LocalStep, Model, Tree, Updates
 
 THIN = 32
-"""Outputs of a first layer up to which turning a kernel round costs less than it saves."""
+"""For a first layer of at most this number of outputs, `_across` fixes the order of its product."""
 
 FEW = 20
-"""Outputs, and samples of a mini-batch, up to which it costs less to carry G A along than to compute the batch's rows of
-it (measured on a CPU, n of 64 to 1,024: a third to a half of a step's time at batches of 5 and 10, nothing at 32)."""
+"""If neither the outputs of the layer nor the samples of a mini-batch are more than this, each step updates the product G A (G the
+Gram matrix) in place of computing the batch's rows of it. Measured on a CPU, n of 64 to 1,024: this saves a third to a half of a
+step's time at batches of 5 and 10, and nothing at 32."""
 
 
 Coefficients = tuple[Array, ...]
-"""(f32[n, h] A,), or (f32[h, n] Aᵀ, f32[h, n] (G A)ᵀ) where the latter is carried along."""
+"""(A f32[n, h],), or (Aᵀ f32[h, n], (G A)ᵀ f32[h, n]) where steps update that product, too (see FEW)."""
 
 
 class FirstLayer(NamedTuple):
-    """Where the first kernel is: W_0 − Xᵀ A − pulled · Q − carried · V, with Q the constant part of the pulls, V the momentum
-    that the client started with."""
+    """The first kernel during training: W_0 − Xᵀ a − moved[0] · Q − moved[1] · V. Q is the constant part of the proximal term's and
+    the weight decay's gradient, V the momentum buffer that the client started with."""
 
     a: Coefficients
     u: Coefficients | None
-    """The momentum buffer is Xᵀ u + speed[0] · Q + speed[1] · V."""
+    """The momentum buffer is Xᵀ u + speed[0] · Q + speed[1] · V. None: no momentum."""
     moved: Array | None
-    """f32[2]: how much of Q and of V the kernel has moved by; None where there is neither."""
+    """f32[2]: the factors of Q and V in the kernel; None: neither Q nor V exists."""
     speed: Array | None
-    """f32[2]."""
+    """f32[2]: the factors of Q and V in the momentum buffer; None as `moved`."""
 
 
 class Fixed(NamedTuple):
-    """What all steps of a client read and none changes."""
+    """The data of a client that all steps read and no step changes."""
 
     gram: Gram
     outputs: Array
-    """f32[n, h] X W_0."""
+    """X W_0 f32[n, h]: the outputs of the first kernel at the start."""
     along: tuple[Array | None, Array | None]
-    """f32[n, h] X Q and X V, where there are such."""
+    """X Q and X V, f32[n, h] each; None for a matrix that does not exist."""
     y: Array
-    """i32[n]."""
+    """i32[n] the labels."""
     weights: Array | None
-    """f32[n] by which the samples' losses are multiplied; None: by 1."""
+    """f32[n] the factors of the samples' losses; None: all are 1."""
 
 
 class Among(NamedTuple):
@@ -70,13 +73,13 @@ class Among(NamedTuple):
     models: Array
     """f32[K, d]."""
     kernels: Array
-    """f32[inputs, K · h] the first kernels, side by side: one product is faster than K."""
+    """f32[inputs, K · h] the first kernels of all models side by side: one product with it is faster than K products."""
     others: Tree
-    """Trees [K, …] of all other parameters."""
+    """A tree of all other parameters; each of its arrays has a leading axis K."""
 
 
 def among(model: Model, models: Array) -> Among:
-    """The models, laid out for `train_on_gram`."""
+    """The models f32[K, d] in the form that `train_on_gram` needs to choose among them."""
     first = first_layer(model)
     assert first is not None
     kernels, others = jax.vmap(lambda flat: _apart(first, model, flat))(models)
@@ -84,7 +87,8 @@ def among(model: Model, models: Array) -> Among:
 
 
 def first_layer(model: Model) -> FirstDense | None:
-    """The model's first layer if training it this way is exact: dense, fed with the samples as they are, without a penalty."""
+    """The model's first layer if training it this way is exact, else None. It is exact if the layer is dense, gets the samples
+    unchanged, and the model has no penalty."""
     if not isinstance(model.forward, NetForward) or model.penalty is not None:
         return None
     net = model.forward.net
@@ -92,23 +96,23 @@ def first_layer(model: Model) -> FirstDense | None:
 
 
 class GramPlan(NamedTuple):
-    """How clients of at most `length` samples are trained on their Gram matrices: static, but for the arrays."""
+    """How clients of at most `length` samples are trained on their Gram matrices. Static, except for the arrays in it."""
 
     length: int
     sequential: bool
-    """Clients one after another: each may do without what it does not need."""
+    """Whether clients train one after another. Then each client skips the computations that it does not need."""
     summed: bool = False
-    """Steps go along the gradient of a batch's summed loss."""
+    """Whether a step follows the gradient of the batch's summed loss; False: of its mean loss."""
     grams: Grams | None = None
-    """The matrices, where they have been made beforehand."""
+    """The Gram matrices that were computed before the first round; None: they are computed here."""
     choice: Among | None = None
-    """The models of which each client starts from the one with the least loss; None: from its task's."""
+    """Models among which each client takes the one with the least loss as its start; None: it starts from the model of its task."""
 
 
 def train_on_gram(
     model: Model, federation: Federation, task: Task, course: Course, orders: Orders | None, numbers: LocalStep, plan: GramPlan
 ) -> Updates:
-    """The update of a client, as `train` with plain SGD gives it."""
+    """The update of one client: the same as that of `train` with plain SGD, up to rounding."""
     first = first_layer(model)
     assert first is not None
     length, sequential, summed, grams, choice = plan
@@ -152,7 +156,7 @@ def train_on_gram(
 
 
 def _first(width: int, length: int, sequential: bool, orders: Orders | None, numbers: LocalStep, pulled: bool) -> FirstLayer:
-    """The first layer before the first step. `width`: its outputs. `pulled`: something moves it besides the samples."""
+    """The first layer before the first step. `width`: the number h of its outputs. `pulled`: whether Q or V exists."""
     few = sequential and orders is not None and max(orders.batch, width) <= FEW
     zero = (jnp.zeros((width, length)),) * 2 if few else (jnp.zeros((length, width)),)
     aside = (jnp.zeros(2), jnp.array([0.0, 1.0])) if pulled else (None, None)
@@ -160,12 +164,12 @@ def _first(width: int, length: int, sequential: bool, orders: Orders | None, num
 
 
 def _padded(weights: Array | None, length: int) -> Array | None:
-    """f32[length]."""
+    """f32[length]: the weights of a client's samples, cut or filled up with zeros; None for None."""
     return None if weights is None else jnp.pad(weights[:length], (0, max(length - weights.shape[0], 0)))
 
 
 def _pick(model: Model, first: FirstDense, choice: Among, x: Array, y: Array, mask: Array) -> tuple[Array, Array]:
-    """(i32[] the model of least loss on the samples, f32[n, h] what its first kernel makes of them)."""
+    """(i32[] the model with the least loss on the samples, f32[n, h] the outputs of its first kernel for them)."""
     clusters, outputs = choice.models.shape[0], x @ choice.kernels
     width = outputs.shape[1] // clusters
     of = lambda k: jax.lax.dynamic_slice_in_dim(outputs, k * width, width, 1)  # noqa: E731
@@ -178,19 +182,20 @@ def _pick(model: Model, first: FirstDense, choice: Among, x: Array, y: Array, ma
 
 
 def _apart(first: FirstDense, model: Model, flat: Array) -> tuple[Array, Tree]:
-    """(the first kernel, the tree of all other parameters)."""
+    """(the first kernel f32[inputs, h], the tree of all other parameters) of the flat parameters f32[d]."""
     params = model.unravel(flat)
     return inner(params, first.kernel), _without(params, first.kernel)
 
 
 def inner(tree: Tree, path: tuple[str, ...]) -> Tree:
-    """The entry of nested tables that the keys lead to."""
+    """The entry of nested dictionaries at the path of keys."""
     for name in path:
         tree = tree[name]
     return tree
 
 
 def _without(tree: Tree, path: tuple[str, ...]) -> Tree:
+    """A copy of the nested dictionaries without the entry at the path of keys."""
     head, *rest = path
     if not rest:
         return {name: value for name, value in tree.items() if name != head}
@@ -198,13 +203,13 @@ def _without(tree: Tree, path: tuple[str, ...]) -> Tree:
 
 
 def replaced(tree: Tree, path: tuple[str, ...], leaf: Array) -> Tree:
-    """The tree with this leaf at the end of the keys."""
+    """A copy of the nested dictionaries with this leaf at the path of keys."""
     head, *rest = path
     return {**tree, head: replaced(tree[head], tuple(rest), leaf) if rest else leaf}
 
 
 def _pull(numbers: LocalStep, kernel: Array, anchor: Array | None) -> Array | None:
-    """f32[inputs, h]: what proximal term and weight decay add to the gradient at the start; None where that is nothing."""
+    """Q f32[inputs, h]: what the proximal term and weight decay add to the gradient at the start; None: neither is in use."""
     parts = []
     if numbers.mu is not None and anchor is not None:
         parts.append(numbers.mu * (kernel - anchor))
@@ -214,6 +219,7 @@ def _pull(numbers: LocalStep, kernel: Array, anchor: Array | None) -> Array | No
 
 
 def _sum(amounts: Array | None, *matrices: Array | None) -> Array:
+    """The sum of amounts[i] · matrices[i] over the matrices that are not None; 0 if `amounts` is None."""
     if amounts is None:
         return jnp.float32(0)
     return sum((amounts[i] * m for i, m in enumerate(matrices) if m is not None), start=jnp.float32(0))
@@ -222,25 +228,26 @@ def _sum(amounts: Array | None, *matrices: Array | None) -> Array:
 def _loss_sum(
     model: Model, z: Array, params: Tree, first: FirstDense, y: Array, mask: Array, weights: Array | None = None
 ) -> Array:
+    """f32[]: the weighted sum of the samples' losses. z f32[B, h]: the outputs of the first kernel, without the bias."""
     losses = model.loss(first.rest(params, z + inner(params, first.bias)), y)
     return jnp.sum(jnp.where(mask, losses if weights is None else weights * losses, 0.0))
 
 
 def _across(a: Coefficients, x: Array) -> Array:
-    """f32[inputs, h]: Xᵀ A, multiplied the way round that a CPU does faster: of a thin matrix three times, if XLA is kept from
-    turning the product back."""
+    """f32[inputs, h]: Xᵀ A, computed as (Aᵀ X)ᵀ. For a thin A a CPU is three times as fast in this order, if a barrier keeps XLA
+    from changing it back."""
     product = (a[0].T if len(a) == 1 else a[0]) @ x
     return (jax.lax.optimization_barrier(product) if product.shape[0] <= THIN else product).T
 
 
 def _seen(fixed: Fixed, layer: FirstLayer, where: Array | None, begun: Array) -> tuple[Array, Array, Array | None]:
-    """(f32[B, h] outputs of the first kernel for the samples now, i32[B] their labels, f32[B] their weights). Before the first step
-    (not `begun`) A is zero."""
+    """(f32[B, h] the outputs of the first kernel for the batch, i32[B] its labels, f32[B] its weights or None). `where` i32[B]: the
+    positions of the batch; None: all samples. `begun` bool[]: False in the first step, where A is still zero."""
 
     def rows(matrix: Array) -> Array:
         return matrix if where is None else matrix[where]
 
-    if where is None:  # a large product, spared in the first of few steps
+    if where is None:  # skips a large product in the first step
         change = jax.lax.cond(begun, lambda: fixed.gram.rows @ layer.a[0], lambda: jnp.zeros_like(layer.a[0]))
     else:
         change = layer.a[1][:, where].T if len(layer.a) == 2 else fixed.gram.of(where) @ layer.a[0]
@@ -253,7 +260,8 @@ def _seen(fixed: Fixed, layer: FirstLayer, where: Array | None, begun: Array) ->
 
 
 def _move(gram: Gram, layer: FirstLayer, numbers: LocalStep, where: Array | None, dz: Array) -> FirstLayer:
-    """One step of SGD along the samples f32[B, h]: what `optimiser.sgd` does, on the coefficients."""
+    """The first layer after one step of SGD: what `stepper` and `optimiser.sgd` do, written for the coefficients. `dz` f32[B, h]:
+    the gradient by the outputs of the layer for the samples `where` (None: all samples)."""
     lr, momentum = numbers.lr, numbers.momentum
     pulls = [pull for pull in (numbers.mu, numbers.weight_decay) if pull is not None]
     shrink = functools.reduce(jnp.add, pulls) if pulls else None
@@ -277,7 +285,7 @@ def _move(gram: Gram, layer: FirstLayer, numbers: LocalStep, where: Array | None
 
 
 def _plus(to: Coefficients, gram: Gram, where: Array | None, what: Array) -> Coefficients:
-    """The coefficients with f32[B, h] added to those of the samples `where`."""
+    """The coefficients after `what` f32[B, h] is added to the rows `where` i32[B] of A (None: to all rows)."""
     if where is None:
         return (to[0] + what,)
     if len(to) == 1:

@@ -1,7 +1,7 @@
-"""HOST. How many clients an accelerator trains side by side.
+"""HOST. The choice of how many clients an accelerator trains side by side.
 
-Side by side all wait for the one with the most steps. With fewer at a time, those of about equal work together, hardly anybody
-waits; but there are more steps one after another, each of which has a price of its own.
+Clients that train side by side all wait for the one with the most steps. If fewer train at a time, and clients of about equal work
+train together, they wait little. But then more steps are done one after another, and each step has a fixed cost.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from typing import NamedTuple
 import numpy as np
 
 LEAST = 128
-"""Fewer clients side by side would leave an accelerator idle, so at least this many are trained at a time."""
+"""At least this number of clients train side by side: fewer would not keep an accelerator busy."""
 
 
 class Packed(NamedTuple):
-    """A round in which a fixed number of clients train side by side at a time."""
+    """The cost of a round in which a fixed number of clients train side by side at a time."""
 
     in_a_row: int
-    """Steps one after another."""
+    """The number of steps that are done one after another."""
     computed: int
-    """Steps of single clients that are computed, those of clients that wait included."""
+    """The number of steps of single clients that are computed, including those of clients that wait."""
 
 
 def typical(steps: np.ndarray, participants: int) -> np.ndarray:
-    """i64[S], descending: the steps of a round's participants, spread as those of all clients i64[C] are."""
+    """i64[S], descending: typical numbers of steps of a round's S participants, as quantiles of the steps i64[C] of all clients."""
     at = ((np.arange(participants) + 0.5) / participants * len(steps)).astype(np.int64)
     return np.sort(steps)[::-1][at]
 
 
 def packed(steps: np.ndarray, width: int, block: int = 0) -> Packed:
-    """A round of clients with these steps i64[S], descending: `width` clients at a time, of each block of `block` clients. 0 stands
-    for all clients of a block, and for one block."""
+    """The cost of a round of clients with these steps i64[S], descending, of which `width` train at a time. `block`: they are taken
+    in blocks of this number first. A width of 0 means all clients of a block, a block of 0 all clients."""
     number = len(steps)
     block = min(block or number, number)
     width = min(width or block, block)
@@ -40,9 +40,9 @@ def packed(steps: np.ndarray, width: int, block: int = 0) -> Packed:
 
 
 def best(steps: np.ndarray, block: int = 0) -> int:
-    """How many clients to train at a time of each block of participants; 0: all. Candidates are LEAST and even parts of a block
-    that are larger. The best one has the least sum of two ratios: its steps in a row to those of training all at once, and its
-    computed steps to the clients' real steps. Where parts can be small enough, neither ratio is much above 2."""
+    """The number of clients to train at a time in each block of participants; 0: all of the block. Candidates are LEAST and larger
+    even parts of a block. The best candidate has the least sum of two ratios: its steps in a row to those of training all at once,
+    and its computed steps to the clients' real steps. If parts can be small enough, neither ratio is much above 2."""
     number = min(block or len(steps), len(steps))
     at_once, real = packed(steps, 0, block).in_a_row, int(steps.sum())
 

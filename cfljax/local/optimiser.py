@@ -11,10 +11,10 @@ from cfljax.types import Array, LocalStep, Tree
 
 
 class Start(Protocol):
-    """Makes the optimiser's state before the first step."""
+    """Makes the state of the optimiser."""
 
     def __call__(self, params: Tree, velocity: Tree | None, /) -> Tree:
-        """`velocity`: momentum buffers to begin with; None: zero."""
+        """The state before the first step. `velocity`: the momentum buffers to start with; None: zeros."""
 
 
 class Move(Protocol):
@@ -25,14 +25,14 @@ class Move(Protocol):
 
 
 class StepRule(NamedTuple):
-    """An optimiser for one client. Its state starts anew each time that the client trains."""
+    """An optimiser for one client. Its state is made again each time that the client trains."""
 
     init: Start
     step: Move
 
 
 def sgd(numbers: LocalStep) -> StepRule:
-    """u ← momentum · u + g; w ← w − lr · u. Without momentum there is no buffer at all."""
+    """SGD: u ← momentum · u + g; w ← w − lr · u. Its state is the buffer u, or empty without momentum."""
     lr, momentum = numbers.lr, numbers.momentum
 
     def init(params: Tree, velocity: Tree | None) -> Tree:
@@ -49,7 +49,7 @@ def sgd(numbers: LocalStep) -> StepRule:
 
 
 def from_optax(name: str, arguments: dict[str, object], lr: Array) -> StepRule:
-    """An optimiser of optax by its name; the learning rate is traced."""
+    """The optimiser of optax with this name and these arguments; `lr` f32[] may be traced."""
     import optax
 
     transform = getattr(optax, name)(lr, **arguments)

@@ -15,40 +15,40 @@ from cfljax.local.sizes import LADDER
 from cfljax.types import Array, Model, Tree
 
 MARGIN = 1.1
-"""The Gram form is taken where it is predicted to be faster by this factor."""
+"""Training on the Gram matrix is chosen if it is predicted to be faster by this factor."""
 NARROW = 32
-"""Products with fewer columns take about the time of this many."""
+"""A product with fewer columns than this takes about as long as with this number of columns."""
 CACHE = 1 << 23
-"""Bytes of a matrix that fits into a core's cache, about."""
+"""The size in bytes of a matrix that about fits into a core's cache."""
 
 
 Numbers = Any
-"""A number for one client, or an array i32[S], f32[S] with one for each of several: numpy's, JAX's or a traced one."""
+"""A number for one client, or an array i32[S] or f32[S] with one number for each of S clients (numpy, JAX, or traced)."""
 
 
 class Layer(NamedTuple):
-    """The first dense layer of a model."""
+    """The shape of the first dense layer of a model."""
 
     inputs: int
     outputs: int
 
     @property
     def width(self) -> int:
-        """The number of outputs that its products take the time of: a narrow layer is no faster than one of NARROW outputs."""
+        """The number of outputs that decides the time of its products: a narrow layer is no faster than one of NARROW outputs."""
         return max(self.outputs, NARROW)
 
 
 Making = Literal["beforehand", "in turn", "side by side"]
-"""How Gram matrices are made: before the first round, or during it, client by client, or several at once."""
+"""When Gram matrices are computed: before the first round, or in each round, for one client after another or several at once."""
 
 
 def making_of(sequential: bool, kept: bool) -> Making:
-    """How a plan makes Gram matrices. `sequential`: clients one after another; `kept`: the matrices are made once."""
+    """When a plan computes Gram matrices. `sequential`: clients train one after another. `kept`: the matrices are computed once."""
     return "beforehand" if kept else "in turn" if sequential else "side by side"
 
 
 def layer_of(model: Model) -> Layer | None:
-    """The first layer where training it on a Gram matrix is exact; else None."""
+    """The shape of the model's first layer if training it on a Gram matrix is exact, else None."""
     first = first_layer(model)
     if first is None:
         return None
@@ -58,7 +58,8 @@ def layer_of(model: Model) -> Layer | None:
 
 
 def expected(layer: Layer, work: Work, samples: Array, steps: Array, sizes: tuple[int, ...], making: Making) -> Array:
-    """f32[S]: seconds on a typical core that each client's steps take, on the Gram matrix for its size or step by step."""
+    """f32[S]: predicted seconds of each client's training on a typical core, on the Gram matrix for its size or, if it is larger
+    than all `sizes`, step by step. `samples` and `steps`: i32[S]."""
     seconds = by_steps(TYPICAL, layer, work, samples, steps)
     for size in reversed(sizes):
         seconds = jnp.where(samples <= size, by_gram(TYPICAL, layer, work, samples, size, steps, making), seconds)
@@ -66,8 +67,8 @@ def expected(layer: Layer, work: Work, samples: Array, steps: Array, sizes: tupl
 
 
 def by_steps(speed: Speed, layer: Layer, work: Work, samples: Numbers, steps: Numbers | None = None) -> Numbers:
-    """Predicted seconds to train the layer of a client step by step. `samples` and `steps`: a number, or an array with one for each
-    of several clients, as the result then is; without `steps`, all that the work asks for."""
+    """Predicted seconds of the first layer's part in training a client step by step. `samples` and `steps` are those of the client;
+    if they are arrays over clients, so is the result. Without `steps` the client does all steps of `work`."""
     steps = steps_of(work, samples) if steps is None else steps
     if work.batch is None:
         fetched, each = samples * layer.inputs, speed.large
@@ -80,7 +81,8 @@ def by_steps(speed: Speed, layer: Layer, work: Work, samples: Numbers, steps: Nu
 def by_gram(
     speed: Speed, layer: Layer, work: Work, samples: Numbers, size: int, steps: Numbers | None = None, making: Making = "in turn"
 ) -> Numbers:
-    """Predicted seconds to train the layer of a client on a Gram matrix of `size` rows; the rest as for `by_steps`."""
+    """Predicted seconds of the first layer's part in training a client on a Gram matrix of `size` rows; otherwise like
+    `by_steps`."""
     steps = steps_of(work, samples) if steps is None else steps
     pairs = samples * (samples + BLOCK) / 2 if making == "in turn" and size > WHOLE else size * size * (making != "beforehand")
     once = layer.inputs * ((pairs + 2 * size * layer.width) * speed.large + size * speed.value)
@@ -93,8 +95,8 @@ def by_gram(
 
 
 def gram_limit(speed: Speed, layer: Layer, work: Work, longest: int, making: Making = "in turn") -> int:
-    """The number of samples up to which clients are trained on their Gram matrix. A client is taken to have three quarters of the
-    samples that its matrix has room for."""
+    """The number of samples up to which training on the Gram matrix is predicted to be faster; 0: never. The prediction for a
+    matrix of some size assumes a client that has three quarters of that number of samples."""
     limit = 0
     for size in (*(rung for rung in LADDER if rung < longest), min(longest, LADDER[-1])):
         samples = max(1, size * 3 // 4)
@@ -105,7 +107,7 @@ def gram_limit(speed: Speed, layer: Layer, work: Work, longest: int, making: Mak
 
 
 def steps_of(work: Work, samples: Numbers) -> Numbers:
-    """The steps of a client that is no straggler, from the number of its samples: a number, or an array for several clients."""
+    """The number of steps of a client that is no straggler; an array over clients if `samples` is one."""
     if work.steps is not None:
         return int(work.steps)
     assert work.epochs is not None

@@ -1,4 +1,4 @@
-"""The inner products of a client's samples: made in its turn, or those of all clients once, before the first round."""
+"""Gram matrices (the inner products of a client's samples): computed when the client trains, or for all clients before round 0."""
 
 from __future__ import annotations
 
@@ -14,46 +14,48 @@ from cfljax.local.data import take
 from cfljax.types import Array, Federation, Grams, on_host
 
 BLOCK, WHOLE = 64, 240
-"""Samples whose products with as many others are computed in one go; up to WHOLE, those of all."""
+"""A matrix of at most WHOLE samples is computed by one product, a larger one in blocks of BLOCK × BLOCK."""
 
 TILE, UNIT = 2048, 1024
-"""Samples that are fetched at a time; whole multiples of which the rows are filled up to, so that federations that differ a little
-go through one program."""
+"""TILE: the number of samples that are fetched at a time. UNIT: the rows of an array of matrices are filled up to a multiple of
+this, so that federations that differ little share a compiled program."""
 
 _fetch = jax.jit(samples)
 
 
 class Gram(NamedTuple):
-    """A client's matrix X Xᵀ: all of it, or a part of a larger array."""
+    """A client's matrix X Xᵀ f32[n, n], as an array of its own or as a part of a larger array."""
 
     rows: Array
-    """f32[n or more, n]."""
+    """f32[rows, n], rows ≥ n."""
     first: Array | None
-    """i32[] the client's first row; None: there are no others."""
+    """i32[] the client's first row in `rows`; None: `rows` holds this client alone."""
     last: Array
-    """i32[] how many rows follow that one."""
+    """i32[] the number of the client's rows after its first."""
 
     def of(self, where: Array) -> Array:
-        """f32[B, n] the rows of these samples; filler gets the client's last."""
+        """f32[B, n]: the rows of the samples at the positions `where` i32[B]. In a shared array a position beyond the client's
+        samples gives its last row."""
         return self.rows[where if self.first is None else self.first + jnp.minimum(where, self.last)]
 
 
 def all_samples(federation: Federation, client: Array, length: int) -> tuple[Array, Array]:
-    """(f32[length, inputs], i32[length]): the samples of a client of at most `length`, and their labels."""
+    """(f32[length, inputs], i32[length]): the samples of a client, which has at most `length`, and their labels; then zeros."""
     place = jnp.arange(length, dtype=jnp.int32)
     x, y = take(federation, federation.train, client, place, place < federation.train.count[client])
     return x.reshape(length, -1), y
 
 
 def made(x: Array, count: Array, in_turn: bool) -> Gram:
-    """The matrix of the first `count` samples f32[n, inputs], the others being zeros. `in_turn`: a large one block by block."""
+    """The matrix of samples x f32[n, inputs], of which only the first `count` are not zero. `in_turn`: a large matrix is computed
+    block by block, without the blocks of zeros."""
     whole = not in_turn or x.shape[0] <= WHOLE
     return Gram(x @ x.T if whole else products(x, count), None, count - 1)
 
 
 def kept(grams: Grams, client: Array, count: Array, length: int, whole: bool) -> Gram:
-    """The matrix of a client of `count` samples, in the array for clients of up to `length`; `whole`: by itself, with zeros after
-    the client's rows."""
+    """The matrix of a client of `count` samples, from the array of `grams` for clients of up to `length`. `whole`: as f32[length,
+    length] with zeros after the client's rows; else as a part of that array."""
     rows, first = grams.rows[grams.sizes.index(length)], grams.start[client]
     if not whole:
         return Gram(rows, first, count - 1)
@@ -62,9 +64,10 @@ def kept(grams: Grams, client: Array, count: Array, length: int, whole: bool) ->
 
 
 def products(x: Array, count: Array) -> Array:
-    """f32[n, n] X Xᵀ for the first `count` samples, zeros for the others: block by block up to the diagonal, the rest mirrored."""
+    """f32[n, n]: X Xᵀ of the first `count` samples, zeros elsewhere. Only the blocks up to the diagonal are computed; the others
+    are mirrored."""
     length = x.shape[0]
-    some = lambda i: jax.lax.dynamic_slice_in_dim(x, i * BLOCK, BLOCK)  # noqa: E731 (the last ends where x does, here and below)
+    some = lambda i: jax.lax.dynamic_slice_in_dim(x, i * BLOCK, BLOCK)  # noqa: E731 (the last block ends where x does)
 
     def row(i: Array, gram: Array) -> Array:
         mine = some(i)
@@ -80,12 +83,13 @@ def products(x: Array, count: Array) -> Array:
 
 
 def memory(counts: np.ndarray, sizes: tuple[int, ...]) -> int:
-    """HOST. Bytes of the matrices of clients of so many samples."""
+    """HOST. The size in bytes of the Gram matrices of clients with these numbers of samples i32[C]."""
     return sum(4 * size * rows for size, rows in zip(sizes, _laid_out(counts, sizes)[2], strict=True))
 
 
 def grams_of(federation: Federation, sizes: tuple[int, ...]) -> Grams:
-    """HOST. The matrices of all clients' training samples, as numpy arrays, but for clients that are larger than the last size."""
+    """HOST. The Gram matrices of all clients' training samples, as numpy arrays. Clients that are larger than the last size have
+    none."""
     which, start, room = _laid_out(np.asarray(federation.train.count), sizes)
     rows = tuple(np.zeros((number, size), np.float32) for number, size in zip(room, sizes, strict=True))
     for client, x in _samples_of_each(federation, np.flatnonzero(which >= 0)):
@@ -95,8 +99,9 @@ def grams_of(federation: Federation, sizes: tuple[int, ...]) -> Grams:
 
 
 def _laid_out(counts: np.ndarray, sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """(i32[C] which of the sizes each client has, −1 for none; i32[C] where its rows begin in the array for that; how many rows
-    each array has). A client's first row is followed by as many as a whole matrix has: it can be read in one piece."""
+    """(i32[C] the index of each client's size, −1: none; i32[C] its first row in the array for that size; the number of rows of
+    each array). After a client's first row each array has at least `size` − 1 more, so that a square matrix can be read in one
+    piece."""
     which = np.searchsorted(sizes, counts).astype(np.int32)
     which[(counts == 0) | (which == len(sizes))] = -1
     start, room = np.zeros(len(counts), np.int32), []
@@ -108,7 +113,7 @@ def _laid_out(counts: np.ndarray, sizes: tuple[int, ...]) -> tuple[np.ndarray, n
 
 
 def _samples_of_each(federation: Federation, clients: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """(client, f32[its samples, inputs]), one after the other."""
+    """Yields (client, f32[n, inputs] its n training samples) for each of the clients i32[m], in this order."""
     rows, start, count = (np.asarray(a) for a in (federation.train.rows, federation.train.start, federation.train.count))
     own = [rows[start[client] : start[client] + count[client]] for client in clients]
     tiles = _tiles(federation, np.repeat(clients, count[clients]).astype(np.int32), np.concatenate([rows[:0], *own]))
@@ -121,7 +126,8 @@ def _samples_of_each(federation: Federation, clients: np.ndarray) -> Iterator[tu
 
 
 def _tiles(federation: Federation, client: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
-    """f32[TILE, inputs] of so many pool rows at a time, each as its client sees it; zeros fill up the last."""
+    """Yields f32[TILE, inputs]: the samples at the next TILE of the pool rows i32[T], each as its client i32[T] sees it. The last
+    array is filled up with zeros."""
     for begin in range(0, len(rows), TILE):
         place = np.arange(begin, begin + TILE)
         there = np.minimum(place, len(rows) - 1)

@@ -1,5 +1,5 @@
-"""A round of training whose updates are summed into the clusters' models: all at once, or (`Plan.stream`) block after block of
-participants, so that memory holds a block and the clusters, not a model per participant."""
+"""A round of training: the participants train, and their updates move the clusters' models. All updates are held at once, or
+(`Plan.stream`) participants train in blocks, so that memory holds the updates of one block and not of all participants."""
 
 from __future__ import annotations
 
@@ -17,57 +17,60 @@ from cfljax.local.solver import Solver, owners_of
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Plan, Traffic, Updates
 
 SHORT = 256
-"""Numbers that a participant's update is kept as while blocks pass: the discrepancy is then known to about 4 % (1/√512)."""
+"""When participants train in blocks, a sketch of this number of values is kept of each update. The discrepancy computed from it is
+accurate to about 4 % (1/√512)."""
 
 
 class Kept(NamedTuple):
-    """What is kept of each participant's update."""
+    """The values that are kept of each participant's update until the end of the round."""
 
     loss: Array
-    """f32[S]: mean training loss."""
+    """f32[S]: the mean training loss."""
     finite: Array
-    """bool[S]."""
+    """bool[S]: whether the update has neither NaN nor Inf."""
     norm: Array
-    """f32[S]."""
+    """f32[S]: the Euclidean norm of the update."""
     moves: Array
-    """f32[S, d] the updates, or f32[S, SHORT] sketches of them. Of several devices, each has those of its own participants."""
+    """f32[S, d] the updates, or f32[S, size] sketches of them. With several devices, each device has those of the participants that
+    it trained."""
 
 
 class Mixing(NamedTuple):
     """How the updates of a round move the clusters' models."""
 
     mix: Array
-    """f32[K, S]: the models move by `mix @ updates`."""
+    """f32[K, S]: `mix @ updates` is added to the models."""
     models: Array
-    """f32[K, d]: the models that move."""
+    """f32[K, d]: the clusters' models before the round."""
     members: Array | None = None
-    """f32[K, S]: how the participants' momentum buffers are averaged; None: clusters have no buffers."""
+    """f32[K, S]: `members @ buffers` gives the new momentum buffers of the clusters; None: clusters have no buffers."""
     velocity: Array | None = None
-    """f32[K, d]: the clusters' buffers."""
+    """f32[K, d]: the clusters' momentum buffers before the round."""
 
     def take(self, which: Array) -> Mixing:
-        """The columns of these participants i32[n]; zeros where −1 stands for a free place."""
+        """The same with the columns of the participants `which` i32[n]; a −1 gives a column of zeros."""
         columns = lambda matrix: jnp.where(which >= 0, matrix[:, which], 0.0)  # noqa: E731
         return self._replace(mix=columns(self.mix), members=None if self.members is None else columns(self.members))
 
 
 class Trained(NamedTuple):
-    """A round of training."""
+    """The result of a round of training."""
 
     mixed: Mixed
-    """The clusters' models, moved."""
+    """The clusters' models after the round, and the updates that were left out."""
     velocity: Array | None
-    """f32[K, d]: the clusters' momentum buffers, where they have such."""
+    """f32[K, d]: the clusters' momentum buffers after the round; None: clusters have no buffers."""
     kept: Kept
     dealt: Dealt | None
-    """To which devices the participants were dealt, whose moves are kept there; None: all moves are here."""
+    """Which device trained which participants; each device keeps the `kept.moves` of its own. None: one device trained all."""
     plan: Plan
+    """The execution plan by which the participants were trained."""
 
 
 Sums = tuple[Array, Array | None]
-"""(mix @ updates f32[K, d], members @ buffers f32[K, d] or None) over a part of the participants."""
+"""(mix @ updates f32[K, d], members @ buffers f32[K, d] or None), both over a part of the participants."""
 Part = Callable[[Jobs, Mixing], tuple[Sums, Kept]]
-"""Trains a part of the participants."""
+"""A function that trains a part of the participants: (their jobs, their columns of the mixing) -> their sums, and what is kept."""
 
 
 def jobs_from(
@@ -79,26 +82,27 @@ def jobs_from(
     velocity: Array | None = None,
     weights: Array | None = None,
 ) -> Jobs:
-    """Local training of the cohort: participant s starts from `start[which[s]]`, or from the model that it picks (None)."""
+    """The jobs of the cohort: participant s starts from `start[which[s]]`, or, if `which` is None, from the model that it chooses.
+    The arguments are the fields of `Jobs` with the same names."""
     return Jobs(cohort.ids, cohort.mask, cohort.work, start, which, anchor, anchor_of, velocity, weights)
 
 
 def sizes(federation: Federation, cohort: Cohort) -> Array:
-    """f32[S]: n_i of the participants."""
+    """f32[S]: n_i, the number of training samples of each participant."""
     return federation.train.count[cohort.ids].astype(jnp.float32)
 
 
 def train_and_mix(
     solver: Solver, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper, mixing: Mixing, short: int | None = None
 ) -> Trained:
-    """Local training of the jobs, and the clusters' models moved by it. `short`: keep sketches of that many numbers of the updates,
-    for methods that compare them."""
+    """Trains the jobs, and moves the clusters' models by the updates. The result keeps the updates, or sketches of `short` numbers
+    of them (for methods that compare updates), or sketches of SHORT numbers if participants train in blocks."""
     rule, stream = solver.rule(key, hyper), solver.plan.stream
     if rule.statistic and stream:
         raise ValueError("a robust rule needs all updates at once: no Plan.stream")
     costs = solver.costs(federation, jobs)
     dealt = None if rule.statistic else deal_out(costs, solver.plan, owners_of(federation, jobs))
-    order = None  # of blocks whose clients wait for each other: those of about equal work together
+    order = None  # clients of a block wait for each other, so that those of about equal work go together
     if dealt is None and 0 < stream < jobs.client.shape[0] and not solver.sequential:
         order = jnp.argsort(-costs)
     here = order if dealt is None else dealt.jobs
@@ -126,7 +130,8 @@ def train_and_mix(
 
 
 def _part(rule: Rule, updates: Updates, mixing: Mixing, size: int | None) -> tuple[Sums, Kept]:
-    """The sums over a part of the participants, and what is kept of their updates: sketches of `size` numbers, or all of them."""
+    """The sums over a part of the participants, and what is kept of their updates: sketches of `size` numbers, or (None) the
+    updates."""
     delta = jnp.asarray(updates.delta)
     norm = jnp.linalg.norm(delta, axis=1)
     without_noise = rule._replace(noise=None)  # noise comes once, on the sum of all parts
@@ -139,7 +144,8 @@ def _part(rule: Rule, updates: Updates, mixing: Mixing, size: int | None) -> tup
 
 
 def _moved(rule: Rule, beside: Rule | None, mixing: Mixing, sums: Sums, finite: Array) -> tuple[Mixed, Array | None]:
-    """The clusters' models and momentum buffers after the sums over all participants. `beside`: the rule of the buffers."""
+    """The clusters' models and momentum buffers after the round, from the sums over all participants. `beside`: the aggregation
+    rule of the buffers; None: there are none."""
     mix, models, members, velocity = mixing
     moved, buffers = with_noise(rule, mix, sums[0]), sums[1]
     if beside is not None and members is not None and buffers is not None and velocity is not None:
@@ -156,8 +162,8 @@ def choose_and_train(
     mix_of: Callable[[Array], Array],
     models: Array,
 ) -> tuple[Trained, Array]:
-    """As `train_and_mix`, of participants who pick their own start (`solver.chooses`); also i32[S] which they picked, from
-    which `mix_of` makes the mixing matrix."""
+    """Like `train_and_mix`, for participants that choose the model that they start from (see `Solver.chooses`). Also returns their
+    choices i32[S]. `mix_of` maps the choices to the mixing matrix f32[K, S]; `models` f32[K, d] are the clusters' models."""
     rule = solver.rule(key, hyper)
     dealt = deal_out(solver.costs(federation, jobs), solver.plan)
     here = jnp.arange(jobs.client.shape[0]) if dealt is None else dealt.jobs
@@ -175,7 +181,8 @@ def choose_and_train(
 
 
 def _in_blocks(part: Part, jobs: Jobs, mixing: Mixing, block: int) -> tuple[Sums, Kept]:
-    """The sums of `part` over blocks of participants, and what it keeps of each of them."""
+    """Calls `part` for one block of participants after another. Returns the sums over all blocks, and what is kept of all
+    participants."""
     number = jobs.client.shape[0]
     places = jnp.arange(-(-number // block) * block).reshape(-1, block)
     nothing = jnp.zeros_like(mixing.models)
@@ -201,7 +208,8 @@ def train_clusters(
     average: str,
     traffic: Traffic,
 ) -> tuple[Array, Info]:
-    """(models f32[K, d], Info) after FedAvg inside each cluster; which i32[S] is each participant's cluster."""
+    """One round of FedAvg inside each cluster. `which` i32[S]: the cluster of each participant. `average`: "samples" or "uniform"
+    weights. Returns the new models f32[K, d], and the report on the round."""
     mix = weights_by(which, cohort.mask, sizes(federation, cohort), models.shape[0], average)
     trained = train_and_mix(solver, key, federation, jobs_from(cohort, models, which), hyper, Mixing(mix, models))
     return trained.mixed.new, report_trained(federation, cohort, trained, which, trained.mixed.new - models, traffic)
@@ -217,7 +225,8 @@ def report(
     traffic: Traffic,
     **diag: Array,
 ) -> Info:
-    """The Info of a round; start, end f32[S, d] are each participant's model before the round and after aggregation."""
+    """The report on a round. `start` and `end` f32[S, d]: each participant's model before the round and after aggregation. `diag`:
+    the method's diagnostics."""
     finite, norm = usable(updates.delta), jnp.linalg.norm(updates.delta, axis=1)
     distance = jnp.linalg.norm(start + updates.delta - end, axis=1)
     return _info(federation, cohort, (updates.loss, finite, norm, distance), mixed.nonfinite, traffic, diag)
@@ -232,8 +241,8 @@ def report_trained(
     traffic: Traffic,
     **diag: Array,
 ) -> Info:
-    """As `report`, for a round of which only what `Trained` keeps is left. which i32[S] is each participant's cluster, moved
-    f32[K, d] how far the clusters' models went from the start of the round to its end."""
+    """Like `report`, from the result of `train_and_mix`. `which` i32[S]: the cluster of each participant. `moved` f32[K, d]: the
+    clusters' models at the end of the round minus those at its start."""
     kept, size = trained.kept, trained.kept.moves.shape[1]
     distance = _distances(trained, which, moved if size == moved.shape[1] else sketch(moved, size))
     each = (kept.loss, kept.finite, kept.norm, distance)
@@ -248,8 +257,8 @@ def _info(
     traffic: Traffic,
     diag: dict[str, Array],
 ) -> Info:
-    """`each`: of every participant the loss, whether its update is finite, its norm, and its distance from the model after the
-    round."""
+    """The report on a round. `each`, four arrays [S]: the loss of every participant, whether its update is finite, the norm of its
+    update, and the distance of its trained model from its cluster's model after the round."""
     loss, finite, norm, distance = each
     counted = cohort.mask & finite
     discrepancy, drift = mean_over(cohort, counted, distance), mean_over(cohort, counted, norm)
@@ -258,30 +267,32 @@ def _info(
 
 
 def mean_over(cohort: Cohort, who: Array, each: Array) -> Array:
-    """f32[]: the mean of each f32[S] over the participants who bool[S]; NaN in a round without participants."""
+    """f32[]: the mean of the values `each` f32[S] over the participants where `who` bool[S] is True; 0 if there are none of them;
+    NaN in a round without participants."""
     mean = jnp.sum(jnp.where(who, each, 0.0)) / jnp.maximum(jnp.sum(who), 1)
     return jnp.where(jnp.any(cohort.mask), mean, jnp.nan)
 
 
 def mean_loss(federation: Federation, cohort: Cohort, loss: Array) -> Array:
-    """f32[]: the mean training loss of a sample, of the participants' losses f32[S]; NaN in a round without participants."""
+    """f32[]: the mean of the participants' losses f32[S], weighted by their samples; NaN in a round without participants."""
     weight = jnp.where(cohort.mask, sizes(federation, cohort), 0.0)
     total = jnp.sum(jnp.where(weight > 0, weight * loss, 0.0))
     return jnp.where(jnp.any(cohort.mask), total / jnp.maximum(jnp.sum(weight), 1.0), jnp.nan)
 
 
 def _distances(trained: Trained, which: Array, moved: Array) -> Array:
-    """f32[S]: how far each participant's update is from how its cluster moved."""
+    """f32[S]: the Euclidean distance of each participant's update from the change of its cluster's model, `moved` f32[K, d] (or the
+    distance of their sketches)."""
     dealt = trained.dealt
     cluster = which if dealt is None else which[dealt.jobs]
     pairs = (trained.kept.moves, cluster)
     distance = lambda pair: jnp.linalg.norm(pair[0] - moved[pair[1]])  # noqa: E731
-    # one after another on a CPU: the gathered rows of `moved` would be another copy of all updates
+    # one after another on a CPU: gathering the rows of `moved` would take as much memory as all updates
     if not trained.plan.sequential:
         found = jax.vmap(distance)(pairs)
     elif dealt is None or dealt.number is None:
         found = jax.lax.map(distance, pairs)
-    else:  # as many as are this device's
+    else:  # only the participants of this device
         one = lambda i, out: out.at[i].set(distance((pairs[0][i], cluster[i])))  # noqa: E731
         found = jax.lax.fori_loop(0, dealt.number, one, jnp.zeros(cluster.shape))
     return found if dealt is None else dealt.collect(found)

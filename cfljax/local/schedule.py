@@ -1,5 +1,5 @@
-"""Which of a client's samples are visited when: its epochs and steps. The trip counts are data, so a client pays for its own
-samples only."""
+"""The order in which local training visits a client's samples, in epochs and steps. The numbers of steps are traced, so that each
+client takes only the time that its samples need."""
 
 from __future__ import annotations
 
@@ -14,83 +14,93 @@ from cfljax.local.data import shuffle
 from cfljax.types import Array, Federation, Jobs
 
 SHUFFLED = 1 << 17
-"""Numbers up to which all of a client's epochs are shuffled at once."""
+"""If epochs × samples is at most this, the shuffles of all epochs of a client are computed at once, before its first step."""
 
 
 class Work(NamedTuple):
-    """How much a client trains in a round: static."""
+    """The amount of a client's training in a round. Static. One of `epochs` and `steps` is None."""
 
     epochs: int | None
-    """Passes over its data …"""
+    """The number of passes over the client's data."""
     steps: int | Array | None
-    """… or this number of optimiser steps of the same stream of batches."""
+    """The number of optimiser steps, on the same sequence of batches."""
     batch: int | None
-    """Samples per step; None: all of them, and an epoch is one step."""
+    """Samples per step; None: each step sees all samples of the client, so that an epoch is one step."""
     one_vector: bool = False
-    """One step whose buffer is all that is sent: the update is −lr times it."""
+    """Whether the client does one step and sends its momentum buffer alone. The update is then −lr times this buffer."""
     summed: bool = False
-    """A step goes along the gradient of a batch's summed loss, not of its mean."""
+    """Whether a step follows the gradient of a batch's summed loss; False: of its mean loss."""
 
 
 class Task(NamedTuple):
-    """One participant's share of Jobs."""
+    """The job of one participant: its entries of `Jobs`."""
 
     key: Array
+    """The random key of this client in this round."""
     client: Array
+    """i32[] its position on the client axis."""
     mask: Array
+    """bool[] whether it trains at all."""
     work: Array
+    """f32[] the share of its local steps that it does."""
     start: Array
-    """f32[d]."""
+    """f32[d] the parameters that it starts from."""
     anchor: Array | None
+    """f32[d] the parameters that the proximal term pulls to; None: `start`."""
     velocity: Array | None
+    """f32[d] the momentum buffer that it starts with; None: zeros."""
     weights: Array | None = None
-    """f32[N] of its samples' losses; None: all 1."""
+    """f32[N] the weights of its samples' losses; None: all weights are 1."""
 
 
 class Course(NamedTuple):
-    """How far one participant trains: the same for every way of training."""
+    """The numbers of samples and steps in one participant's training. They do not depend on the way of training."""
 
     samples: Array
-    """i32[] that it has, 0 where it has nothing to do."""
+    """i32[] the number of its samples; 0 if it does no step."""
     total: Array
-    """i32[] its steps."""
+    """i32[] the number of its steps in the round."""
     per_epoch: Array
-    """i32[] steps that see all of its samples once."""
+    """i32[] the number of steps in an epoch."""
     visited: Array
-    """f32[] samples that all steps see, at least 1."""
+    """f32[] the number of samples that its steps see in all, counted each time; at least 1."""
     epochs: Array | None
-    """key[epochs] that their shuffles are drawn from; None where work is not counted in epochs of mini-batches."""
+    """key[epochs] the random keys of the epochs' shuffles; None: the work is not given in epochs, or is without mini-batches."""
 
 
 class Orders(NamedTuple):
-    """The shuffles of a client's epochs, laid out by whole batches."""
+    """The shuffles of a client's epochs. A shuffle has the length L, a multiple of the batch size: positions in the client's list
+    in random order, then filler."""
 
     batch: int
+    """Samples per step."""
     draw: Callable[[Array], Array]
-    """i32[] number of the epoch -> i32[whole batches]: a shuffle of 0 … count − 1, then filler."""
+    """(number of the epoch i32[]) -> its shuffle i32[L]."""
     all: Array | None
-    """i32[epochs, whole batches] where they are made beforehand, all sorted in one go: for a small client about as fast as one."""
+    """i32[epochs, L] the shuffles of all epochs; None: each is drawn when its epoch begins. For a small client, sorting all at once
+    takes about as long as sorting one."""
 
 
 class StepSamples(NamedTuple):
-    """The samples of a step."""
+    """The samples that a step sees."""
 
     positions: Array
-    """i32[B] of the client's list."""
+    """i32[B] positions in the client's list."""
     mask: Array
-    """bool[B]."""
+    """bool[B]: False for padding."""
     samples: Array
-    """i32[] how many samples these are: the sum of the mask, which would be a reduction in every step."""
+    """i32[] the number of samples without padding: the sum of the mask, given here so that steps need not compute it."""
 
 
 Carry = TypeVar("Carry")
 Visit = Callable[[Carry, StepSamples | None, Array], Carry]
-"""(carry, the samples of the step, None for all of the client's, i32[] number of the step) -> carry."""
+"""Does one step: (carry, the samples of the step, the number of the step i32[]) -> carry. None in place of the samples stands for
+all samples of the client."""
 
 
 def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> Array:
-    """i32[] the optimiser steps that this client does: none when masked or without data, at least one as a straggler; i32[S] of
-    the clients of all jobs."""
+    """The number of optimiser steps of a client, i32[]; for Jobs that of each participant, i32[S]. It is 0 for a masked client or
+    one without data, and at least 1 for a straggler."""
     count = federation.train.count[task.client]
     full: int | Array
     if work.steps is not None:
@@ -103,13 +113,13 @@ def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> Array:
 
 
 def batch_of(federation: Federation, work: Work) -> int:
-    """Samples per step: no more than the largest client has."""
+    """Samples per step: the batch size of `work`, or the number of samples of the largest client, if that is smaller."""
     assert work.batch is not None
     return min(work.batch, federation.train.longest)
 
 
 def course_of(federation: Federation, task: Task, work: Work) -> Course:
-    """The course of a task, for `follow`."""
+    """The numbers of samples and steps of a task."""
     total = train_steps(federation, task, work)
     count = jnp.where(total > 0, federation.train.count[task.client], 0)
     if work.batch is None:
@@ -125,7 +135,8 @@ def course_of(federation: Federation, task: Task, work: Work) -> Course:
 def orders_of(
     federation: Federation, task: Task, course: Course, work: Work, sequential: bool, longest: int, rungs: tuple[int, ...]
 ) -> Orders | None:
-    """The shuffles of a client of at most `longest` samples; None where a step sees all of them."""
+    """The shuffles of a client, which has at most `longest` samples; None if each step sees all of them. `rungs`: see
+    `data.shuffle`."""
     if work.batch is None:
         return None
     batch = batch_of(federation, work)
@@ -135,14 +146,15 @@ def orders_of(
 
 
 def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Carry) -> Carry:
-    """`begin` after all the client's steps: whole batches, or epochs of reshuffled batches, the last one short, cut after the
-    client's number of steps."""
+    """The carry after all steps of a client, from the carry `begin` before the first. Without `orders` each step sees all samples.
+    Otherwise an epoch's steps see its shuffle batch by batch, the last batch may be short, and training ends after the client's
+    number of steps, also within an epoch."""
     if orders is None:
         return jax.lax.fori_loop(0, course.total, lambda i, carry: visit(carry, None, i), begin)
     batch, count, total, per_epoch = orders.batch, course.samples, course.total, course.per_epoch
 
     def step(line: Array, start: Array, in_epoch: Array, number: Array, carry: Carry) -> Carry:
-        """The step `number`, whose epoch is laid out from `start` on the line."""
+        """The carry after the step `number`, which is step `in_epoch` of its epoch. The epoch's shuffle begins at `line[start]`."""
         left = count - in_epoch * batch
         positions = jax.lax.dynamic_slice(line, (start + in_epoch * batch,), (batch,))
         return visit(carry, StepSamples(positions, jnp.arange(batch) < left, jnp.minimum(left, batch)), number)
@@ -161,9 +173,10 @@ def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Ca
         before = jax.lax.div(number, per_epoch)
         return step(line, before * width, number - before * per_epoch, number, carry)
 
-    # one loop in place of two: where epochs are short, the outer one would cost as much as a step
+    # one loop in place of two: for short epochs an outer loop would cost as much as a step
     return jax.lax.fori_loop(0, total, step_of_all, begin)
 
 
 def _at_least_one(samples: Array) -> Array:
+    """f32[]: the number of samples, or 1 if it is 0, for use as a divisor."""
     return jnp.maximum(samples, 1).astype(jnp.float32)

@@ -1,6 +1,6 @@
-"""What happens to an update between a participant and the server: attackers change it, it is compressed, and it is clipped to the
-largest norm that `train.privacy` allows. One row at a time, with random draws by the client's identity: no draw depends on padding,
-order, blocks or devices."""
+"""What happens to an update between a participant and the server. Attackers change their updates; then the update is compressed,
+and clipped to the largest norm that `train.privacy` allows. Updates are handled one at a time, and random draws depend on the
+client's identity, not on padding, order, blocks or devices."""
 
 from __future__ import annotations
 
@@ -19,42 +19,44 @@ _UNIT = 1 << 24
 
 
 class Sending(NamedTuple):
-    """The words of the tables `train.compress`, `attack` and `robust`; "": nothing happens. Static: the numbers (`privacy.clip`,
-    `attack.share`, …) are in `hyper`."""
+    """The options of the tables `train.compress`, `train.attack` and `train.robust` that are not traced. Static. The traced numbers
+    (`privacy.clip`, `attack.share`, …) are in `hyper`."""
 
     compress: str = ""
-    """ "topk", "int8" or "sign"."""
+    """How updates are compressed: "topk", "int8", "sign", or "" for not at all."""
     kept: float = 0.0
-    """The share of the numbers that "topk" sends."""
+    """The share of an update's numbers that "topk" sends."""
     nearest: bool = False
-    """ "int8" rounds to the nearest, not at random."""
+    """Whether "int8" rounds to the nearest value; False: at random, up or down."""
     attack: str = ""
-    """ "sign_flip", "noise" or "label_flip"."""
+    """What attackers do: "sign_flip", "noise", "label_flip", or "" if there are none."""
     seed: int = 0
-    """The seed that attackers are drawn with."""
+    """The seed of the random choice of attackers."""
     robust: str = ""
-    """A statistic of kernels/robust.py."""
+    """The statistic of kernels/robust.py that replaces the mean; "": the mean."""
 
 
 def touched(sending: Sending, hyper: Hyper) -> bool:
-    """Whether something happens to an update on its way."""
+    """Whether updates are changed on their way to the server."""
     return bool(sending.compress) or sending.attack in ("sign_flip", "noise") or "privacy.clip" in hyper
 
 
 def arrived(sending: Sending, hyper: Hyper, key: Array, uid: Array, row: Array, unit: Array | float = 1.0) -> Array:
-    """f32[d]: what the server has of the update `row` f32[d] of client uid. `unit`: what a number of the row is worth in those
-    of an update (a gradient: the learning rate). A row that is not finite stays so."""
+    """f32[d]: what the server receives of the vector `row` f32[d], which the client with the identity `uid` sends. `unit`: the
+    factor from the row to an update, for the clipping (1 for an update, the learning rate for a gradient). A row that is not finite
+    stays not finite."""
     if sending.attack in ("sign_flip", "noise"):
         row = jnp.where(_attacks(sending, hyper, uid), _changed(sending, hyper, keys.fold(key, "lie"), row), row)
     if sending.compress:
         row = compressed(sending, keys.fold(key, "compress"), row)
     if "privacy.clip" in hyper:
         shorter = jnp.minimum(1.0, hyper["privacy.clip"] / (jnp.linalg.norm(row) * unit))
-        row = row * jnp.where(jnp.asarray(unit) > 0, shorter, 0.0)  # what is worth nothing gets no noise either
+        row = row * jnp.where(jnp.asarray(unit) > 0, shorter, 0.0)  # a worthless row gets no noise, so send zeros
     return row
 
 
 def _changed(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
+    """f32[d]: what an attacker sends in place of its row f32[d]."""
     factor = hyper["attack.factor"]
     if sending.attack == "sign_flip":
         return -factor * row
@@ -62,7 +64,7 @@ def _changed(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:
 
 
 def compressed(sending: Sending, key: Array, row: Array) -> Array:
-    """f32[d]: the row as it is after it was sent with fewer bytes."""
+    """f32[d]: the row as the server reconstructs it from its compressed form."""
     if sending.compress == "topk":
         kept = min(row.shape[0], max(1, int(np.ceil(sending.kept * row.shape[0] - 1e-6))))
         largest = jax.lax.top_k(jnp.abs(row), kept)[1]
@@ -78,7 +80,7 @@ def compressed(sending: Sending, key: Array, row: Array) -> Array:
 
 
 def server_rule(sending: Sending, key: Array, hyper: Hyper, unit: Array | float | None = None) -> Rule:
-    """How the server adds up what arrives in the round of this key. `unit`: as in `arrived`, for what is sent beside the update."""
+    """The server's aggregation rule in the round with this key. `unit`: that of `arrived`, for vectors that are not updates."""
     made = PLAIN
     if sending.robust:
         number = hyper.get("robust.trim", hyper.get("robust.liars", 0.0))
@@ -93,21 +95,23 @@ def server_rule(sending: Sending, key: Array, hyper: Hyper, unit: Array | float 
 
 
 def attackers(sending: Sending, hyper: Hyper, federation: Federation) -> Array:
-    """bool[C]: the attackers. A client that holds no training data never sends anything."""
+    """bool[C]: which clients are attackers. A client without training data is none, since it sends nothing."""
     return jax.vmap(lambda uid: _attacks(sending, hyper, uid))(jnp.asarray(federation.uid)) & federation.trains
 
 
 def _attacks(sending: Sending, hyper: Hyper, uid: Array) -> Array:
+    """bool[]: whether the client with this identity is an attacker."""
     return _luck(sending.seed, jnp.asarray(uid)[None])[0] < hyper["attack.share"]
 
 
 def _luck(seed: int, uid: Array) -> Array:
-    """f32[n] in [0, 1), by identity."""
+    """f32[n]: a random number in [0, 1) for each identity i32[n]. The attackers are the clients with the smallest numbers."""
     return (keys.scores(keys.root(seed), "liar", uid) >> 8).astype(jnp.float32) / _UNIT
 
 
 def exact_share(sending: Sending, hyper: dict[str, float], federation: Federation) -> dict[str, float]:
-    """HOST. The numbers with `attack.share` moved to where it makes that share of the clients that train attackers, rounded."""
+    """HOST. The numbers of a run in which `attack.share` is replaced by the threshold on `_luck` that makes exactly this share
+    (rounded) of the clients that train attackers."""
     if "attack.share" not in hyper:
         return hyper
     luck = np.sort(np.asarray(_luck(sending.seed, jnp.asarray(federation.uid)))[np.asarray(federation.trains)])
@@ -116,7 +120,8 @@ def exact_share(sending: Sending, hyper: dict[str, float], federation: Federatio
 
 
 def as_trained_on(sending: Sending, hyper: Hyper, federation: Federation) -> Federation:
-    """The federation that methods see: with `attack = "label_flip"` attackers see label y as M − 1 − y."""
+    """The federation that methods train on. With `attack = "label_flip"`, an attacker's label y of M classes is replaced by M − 1 −
+    y."""
     if sending.attack != "label_flip":
         return federation
     old = View(jnp.zeros(federation.clients, jnp.int32)) if federation.view is None else federation.view

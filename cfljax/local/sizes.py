@@ -1,4 +1,4 @@
-"""How many updates are held at once, and the sizes of Gram matrices."""
+"""The number of updates that are held at once, and the sizes of Gram matrices."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ if TYPE_CHECKING:
     from cfljax.types import Plan
 
 WHOLE = 1 << 28
-"""Where the updates of all participants have at most this many bytes, they are held at once."""
+"""If the updates of all participants have at most this number of bytes, they are held at once."""
 BLOCK = 1 << 26
-"""Bytes of updates in a block, where participants are taken in blocks."""
+"""Otherwise participants train in blocks whose updates have about this number of bytes."""
 LADDER = (64, 128, 256, 512, 1024, 2048, 4096)
-"""Sizes that clients are rounded up to on their Gram matrices. Fixed, so that other clients' sizes change no bit."""
+"""The sizes of Gram matrices: a client is padded to the smallest that its samples fit into. They are fixed, so that a client's
+result does not depend on the sizes of other clients."""
 
 
 def block_of(participants: int, size: int) -> int:
-    """The number of participants whose updates f32[size] are held at once by methods that only need sums; 0: all."""
+    """The number of participants in a block, for methods that need only sums of updates f32[size]; 0: all at once."""
     return 0 if 4 * participants * size <= WHOLE else max(8, BLOCK // (4 * size))
 
 
 def gram_sizes(plan: Plan, longest: int, batch: int | None) -> tuple[int, ...]:
-    """The sizes of Gram matrices that clients of 1 … `longest` samples are trained on, whole batches each. Clients above the
-    last of them are trained step by step."""
+    """The sizes of Gram matrices, ascending, for clients of 1 … `longest` samples. Each is a multiple of the batch size. Clients
+    larger than the last size are trained step by step."""
     if plan.gram < 1:
         return ()
     if longest <= plan.gram and (batch is None or not plan.sequential):
-        sizes = [longest]  # whole batches are alike in the last bits only, anyway; side by side, all pay for the largest
+        sizes = [longest]  # a full batch changes the last bits anyway; side by side, all clients take the time of the largest
     elif plan.sequential:
         sizes = [rung for rung, below in zip(LADDER, (0, *LADDER), strict=False) if below < longest and rung <= plan.gram]
     else:

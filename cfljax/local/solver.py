@@ -1,10 +1,10 @@
 """The local solver: what each participant does between receiving a model and sending its update.
 
-`Solver.fit(key, federation, jobs, hyper)` gives the updates of a round, whatever the execution plan. Each client runs its own
-number of steps on its own samples: the result is that of the client trained alone.
+`Solver.fit(key, federation, jobs, hyper)` returns the updates of a round. They do not depend on the execution plan, beyond
+rounding: each client does its own number of steps on its own samples, as if it were trained alone.
 
 To add a way of training a client, write a function (task, course, orders) -> Updates, list it in `Solver._ways` for clients up to
-some size, and say in `predict` what it costs. How many clients train at a time, and on which device, is decided in
+some size, and add a prediction of its time to `local.predict`. Which clients train at a time, and on which device, is decided in
 `devices.spread` alone.
 """
 
@@ -36,36 +36,38 @@ from cfljax.types import Array, Federation, Grams, Hyper, Jobs, LocalStep, Model
 
 
 class TrainClient(Protocol):
-    """A way of training one client."""
+    """A function that trains one client."""
 
     def __call__(self, task: Task, course: Course, orders: Orders | None) -> Updates:
-        """The client's update. `orders`: the shuffles of its epochs; None: each step sees all of its samples."""
+        """The client's update. `course`: its numbers of samples and steps. `orders`: the shuffles of its epochs; None: each step
+        sees all of its samples."""
 
 
 class Way(NamedTuple):
-    """A way of training, and for whom it is."""
+    """A way of training, and the clients that it is for."""
 
     size: int
-    """Samples of the largest client that it is for."""
+    """The most samples of a client that is trained in this way."""
     rungs: tuple[int, ...]
-    """How many samples it shuffles at a time, besides `size`."""
+    """Lengths of shuffles besides `size` (see `data.shuffle`)."""
     train: TrainClient
 
 
 @dataclasses.dataclass(frozen=True)
 class Solver:
-    """The local computations that methods are made of. Everything in it is static."""
+    """The local computations that methods are built from. All fields are static."""
 
     model: Model
     work: Work
-    """How much a participant trains in a round."""
+    """The amount of a participant's training in a round."""
     optimizer: str = "sgd"
+    """The name of the optimiser: "sgd", or one of optax."""
     arguments: tuple[tuple[str, object], ...] = ()
     """Arguments of the optimiser besides the learning rate."""
     plan: Plan = Plan()
     sending: Sending = Sending()
     step_of: Callable[[Hyper], LocalStep] = LocalStep.of
-    """The numbers of a local step, from those of the run."""
+    """(numbers of the run) -> numbers of a local step."""
 
     @property
     def sequential(self) -> bool:
@@ -73,17 +75,17 @@ class Solver:
         return self.plan.sequential
 
     def with_work(self, work: Work) -> Solver:
-        """The same solver for another amount of training."""
+        """A copy of the solver for another amount of training."""
         return dataclasses.replace(self, work=work)
 
     def with_step(self, step_of: Callable[[Hyper], LocalStep]) -> Solver:
-        """The same solver with other numbers of a local step, such as a proximal term:
+        """A copy of the solver with other numbers of a local step. Example for a proximal term:
         `solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["mu"]))`."""
         return dataclasses.replace(self, step_of=step_of)
 
     def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
-        """Local training of the jobs: the updates as they arrive at the server, after `train.privacy`, `compress` and `attack`.
-        `key` is the round's."""
+        """Trains the jobs. Returns the updates as they arrive at the server, after `train.attack`, `train.compress` and the
+        clipping of `train.privacy`. `key` is that of the round."""
         train_client = self._train_client(federation, hyper, among(self.model, jobs.start) if jobs.which is None else None)
 
         def train_and_send(task: Task) -> Updates:
@@ -93,12 +95,12 @@ class Solver:
         return self._for_each(each, key, federation, jobs, self.costs(federation, jobs))
 
     def train(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
-        """Local training of models that do not leave the client: nothing happens to the updates."""
+        """Trains the jobs for models that do not leave the client. Returns the updates as they are before sending."""
         return self._for_each(self._train_client(federation, hyper), key, federation, jobs, self.costs(federation, jobs))
 
     def losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
         """f32[K, S]: the mean loss of each model f32[K, d] on all training samples of each client i32[S]; 0 where the mask bool[S]
-        is False."""
+        is False, and for clients without samples."""
         return client_losses(self.model, federation, federation.train, models, clients, mask, self.plan.on_cpu)
 
     def sample_losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
@@ -117,7 +119,8 @@ class Solver:
         return self._for_each(one, keys.root(0), federation, jobs, samples_of(federation, jobs))
 
     def gradient(self, federation: Federation, jobs: Jobs) -> tuple[Array, Array]:
-        """(f32[S, d], f32[S]): the gradient of the mean loss on all local data at the start of each job, and that loss."""
+        """(f32[S, d], f32[S]): for each job, the gradient of the mean loss on all training samples of its client, at the model that
+        it starts from, and this loss. Both are 0 for masked jobs."""
         model = self.model
 
         def one(task: Task) -> tuple[Array, Array]:
@@ -130,7 +133,8 @@ class Solver:
     def batch_gradient(
         self, key: Array, federation: Federation, jobs: Jobs, batch: int, summed: bool = False
     ) -> tuple[Array, Array]:
-        """As `gradient`, on the first mini-batch that `fit` takes with this key. `summed`: the gradient of its summed loss."""
+        """Like `gradient`, on the first mini-batch of `batch` samples that `fit` would take with this key. `summed`: the gradient
+        is that of the summed loss."""
         model, longest = self.model, federation.train.longest
 
         def one(task: Task) -> tuple[Array, Array]:
@@ -144,8 +148,8 @@ class Solver:
         return self._for_each(one, key, federation, jobs, samples_of(federation, jobs))
 
     def send(self, key: Array, federation: Federation, jobs: Jobs, rows: Array, hyper: Hyper, unit: Array | float = 1.0) -> Array:
-        """f32[S, d]: what arrives of other vectors f32[S, d] that participants send. `unit`: what a number of them is worth in the
-        numbers of an update (for a gradient, the learning rate)."""
+        """f32[S, d]: what the server receives of vectors `rows` f32[S, d] that participants send and that are not updates. `unit`:
+        the factor from such a vector to an update (for a gradient, the learning rate)."""
         if not touched(self.sending, hyper):
             return rows
         uid = federation.uid[jobs.client]
@@ -154,12 +158,12 @@ class Solver:
         return jax.lax.map(one, each) if self.sequential else jax.vmap(one)(each)
 
     def rule(self, key: Array, hyper: Hyper, unit: Array | float | None = None) -> Rule:
-        """How the server adds up what arrives in a round: for `mix_updates` and its like. `key` is the round's. `unit` is that of
-        `send`, for what is sent beside the update."""
+        """The server's aggregation rule in a round, for `mix_updates` and similar functions. `key` is that of the round. `unit` is
+        that of `send`, for vectors that are not updates."""
         return server_rule(self.sending, key, hyper, unit)
 
     def costs(self, federation: Federation, jobs: Jobs) -> Array:
-        """f32[S]: roughly how long `fit` takes for each job, in any unit: devices share the jobs by it."""
+        """f32[S]: an estimate of the time of each job, in any unit, by which jobs are dealt to devices."""
         layer = layer_of(self.model) if self._on_gram and self.sequential and devices() > 1 else None
         if layer is None:
             return samples_of(federation, jobs)
@@ -168,13 +172,14 @@ class Solver:
         return expected(layer, self.work, samples, steps, self._gram_sizes(federation), how)
 
     def chooses(self, federation: Federation) -> bool:
-        """Whether `fit` is at its best where participants pick their own start (`Jobs.which` None): when all of them train on Gram
-        matrices."""
+        """Whether participants should choose their start within `fit` (`Jobs.which` None), which is faster than a call of `losses`
+        before it. This is so if all clients train on Gram matrices, one after another, and all updates of a round are held."""
         sizes, plain = self._gram_sizes(federation), federation.owner is None and not self.sending.robust
         return self.sequential and plain and not self.plan.stream and bool(sizes) and sizes[-1] >= federation.train.longest
 
     @property
     def _plain_sgd(self) -> bool:
+        """Whether the optimiser is SGD without further arguments."""
         return self.optimizer == "sgd" and not self.arguments
 
     @property
@@ -183,18 +188,21 @@ class Solver:
         return self._plain_sgd and first_layer(self.model) is not None
 
     def _gram_sizes(self, federation: Federation) -> tuple[int, ...]:
+        """The sizes of the Gram matrices on which clients are trained, ascending; empty if none are."""
         return gram_sizes(self.plan, federation.train.longest, self.work.batch) if self._on_gram else ()
 
     def _grams(self, federation: Federation) -> Grams | None:
-        """The Gram matrices, where they have been made beforehand."""
+        """The Gram matrices that were computed before the first round; None: there are none that fit this solver."""
         grams = federation.train.grams if self.sequential else None
         return grams if grams is not None and grams.sizes == self._gram_sizes(federation) else None
 
     def _rule_of_steps(self, numbers: LocalStep) -> StepRule:
+        """The optimiser with the numbers of this run."""
         return sgd(numbers) if self._plain_sgd else from_optax(self.optimizer, dict(self.arguments), numbers.lr)
 
     def _ways(self, federation: Federation, hyper: Hyper, choice: Among | None) -> list[Way]:
-        """The ways of training, for clients of rising size."""
+        """The ways of training, ordered by the size of the clients that they are for. `choice`: the models among which participants
+        choose their start; None: they do not choose."""
         numbers, sizes, longest = self.step_of(hyper), self._gram_sizes(federation), federation.train.longest
         by_steps = turned(self.model) if self.sequential and self._on_gram else self.model
         grams, summed = self._grams(federation), self.work.summed
@@ -211,7 +219,7 @@ class Solver:
             return train(by_steps, federation, task, course, orders, self._rule_of_steps(numbers), numbers, summed)
 
         done = (0, *sizes)[-1]
-        # two ways where small clients would else fill up shuffles as long as those of much larger ones
+        # two ways, so that the shuffles of small clients are not as long as those of much larger ones
         short = (keys.SHORT,) if self.sequential and done < keys.SHORT and longest > 4 * keys.SHORT else ()
         limits = itertools.pairwise((done, *short, longest) if done < longest else ())
         return [on_gram(size) for size in sizes] + [
@@ -219,7 +227,7 @@ class Solver:
         ]
 
     def _train_client(self, federation: Federation, hyper: Hyper, choice: Among | None = None) -> Callable[[Task], Updates]:
-        """The training of one client, by the way for its size. A client without anything to do costs nothing."""
+        """A function that trains one client in the way for its size. A client that does no step takes no time."""
         ways, work, sequential = self._ways(federation, hyper, choice), self.work, self.sequential
 
         def along(way: Way) -> Callable[[Task, Course], Updates]:
@@ -241,8 +249,8 @@ class Solver:
         return train_client
 
     def _sent(self, federation: Federation, task: Task, updates: Updates, hyper: Hyper) -> Updates:
-        """What arrives of one participant's update, and of the change of its momentum buffer, a number of which is worth `lr`
-        numbers of the update. With `Work.one_vector` the buffer is all that was sent, and the update follows from it."""
+        """The updates of one participant as the server receives them. The change of its momentum buffer is sent, too; times `lr` it
+        has the scale of an update. With `Work.one_vector` only the buffer is sent, and the update is computed from it."""
         lr, uid = self.step_of(hyper).lr, federation.uid[task.client]
 
         def arrive(pair: tuple[Array, Array | None]) -> tuple[Array, Array | None]:
@@ -260,8 +268,8 @@ class Solver:
         return updates._replace(delta=delta, velocity=velocity)
 
     def _for_each(self, one: Callable[[Task], Tree], key: Array, federation: Federation, jobs: Jobs, costs: Array) -> Tree:
-        """`one` for every job, as the plan says. A start model is looked up when its job's turn comes, so the models are never
-        copied per participant where jobs run in sequence."""
+        """The results of `one` for all jobs, stacked: one after another or side by side, as the plan says. A job's start model is
+        looked up when the job runs, so that jobs in sequence need no copy of a model per participant."""
         each_key = keys.fold_each(key, "client", federation.uid[jobs.client])
         anchor_of = jobs.which if jobs.anchor_of is None else jobs.anchor_of
 
@@ -277,10 +285,11 @@ class Solver:
 
 
 def owners_of(federation: Federation, jobs: Jobs) -> Array | None:
-    """i32[S]: the device that has each job's samples; None: all have them."""
+    """i32[S]: the number of the device that holds the samples of each job; None: every device holds all samples."""
     return None if federation.owner is None else federation.owner[jobs.client]
 
 
 def samples_of(federation: Federation, jobs: Jobs) -> Array:
-    """f32[S]: the work of each job, in samples."""
+    """f32[S]: the work of each job: its client's number of training samples times its share of the local steps; 0 if it is
+    masked."""
     return jnp.where(jobs.mask, federation.train.count[jobs.client] * jobs.work, 0.0)

@@ -1,7 +1,7 @@
-"""Many clients' samples pass through models as large matrix products, in blocks, without padding for any client.
+"""Evaluates models on the samples of many clients, in blocks of equal size, without padding for any client.
 
-The samples of the listed clients are laid end to end on a line; block b is samples b·B … (b+1)·B − 1 of that line, whoever
-has them.
+The samples of the listed clients form one sequence, client after client. Block b is samples b·B … (b+1)·B − 1 of this sequence, and
+may hold samples of several clients.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from cfljax.federation.gather import samples
 from cfljax.types import Array, Federation, Model, Split, Tree
 
 ON_CPU, ON_ACCELERATOR = 1 << 20, 1 << 22
-"""Numbers of the largest intermediate of a block. On a CPU it should stay in the cache (measured: an MLP's and a CNN's scores then
-take four fifths of the time)."""
+"""The most numbers in the largest intermediate array of a block. On a CPU it should fit into the cache (measured: scores of an MLP
+and a CNN then take four fifths of the time)."""
 Carry = TypeVar("Carry")
 Visit = Callable[[Carry, Array, Array, Array, Array], Carry]
-"""(carry, x f32[B, ...], y i32[B], s i32[B], valid bool[B]) -> carry with a block of samples; s is the place of each sample's
-client among the listed ones."""
+"""(carry, x f32[B, ...], y i32[B], s i32[B], valid bool[B]) -> the carry after a block of samples. s: the position of each sample's
+client in the list of clients. valid: False for padding of the last block."""
 
 
 def block_size(model: Model, federation: Federation, copies: int, most: int, on_cpu: bool = True) -> int:
-    """Samples per block, so that the samples and the activations of `copies` models stay small. `most`: an upper bound of the
-    number of samples. A block is computed whole: there are about as many for each device, and none is larger than that takes."""
+    """The number of samples in a block, a multiple of 16. It keeps the samples and the activations of `copies` models small, and
+    gives each device about the same number of blocks. `most`: an upper bound of the number of samples; blocks are not larger than
+    it needs."""
     x = jax.eval_shape(lambda: samples(federation, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), jnp.ones(1, bool))[0])
     params = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
     jaxpr = jax.make_jaxpr(lambda p, v: model.forward(p, v, None))(params, x).jaxpr
@@ -42,8 +43,8 @@ def block_size(model: Model, federation: Federation, copies: int, most: int, on_
 
 
 def _widths(jaxpr: Tree, of_model: Iterable[object]) -> Iterator[tuple[int, bool]]:
-    """(size, whether each model has its own) of the intermediates of a one-sample pass that scale with the batch. `of_model`: the
-    inputs of which each model has its own."""
+    """Yields (size, whether it depends on the model) for the intermediate arrays of a pass with one sample whose size grows with
+    the batch. `of_model`: the inputs that depend on the model."""
     known = set(of_model)
     for equation in jaxpr.eqns:
         inputs = [not isinstance(v, Literal) and v in known for v in equation.invars]
@@ -61,10 +62,10 @@ def _widths(jaxpr: Tree, of_model: Iterable[object]) -> Iterator[tuple[int, bool
 def fold_blocks(
     federation: Federation, split: Split, clients: Array, mask: Array, block: int, visit: Visit[Carry], zero: Carry
 ) -> Carry:
-    """`zero` after a visit of each block. The carry is a sum that starts at zero: devices share the blocks, or each visits the
-    samples that it alone has, and the sums are added up.
+    """The carry after `visit` has seen each block, from `zero` before the first. The carry must be a sum that starts at zero, since
+    devices share the blocks (or visit the samples that they hold) and their sums are added.
 
-    Clients whose mask is False, and clients without samples, take no place on the line: the work is that of the samples present."""
+    Clients whose mask is False are left out of the sequence, so the time is that of the remaining clients' samples."""
     owner = None if split.shared or federation.owner is None else federation.owner[clients]
     counts = jnp.where(of_this_device(owner, mask), split.count[clients], 0)
     ends = jnp.cumsum(counts)
@@ -93,7 +94,8 @@ def fold_blocks(
 def client_losses(
     model: Model, federation: Federation, split: Split, models: Array, clients: Array, mask: Array, on_cpu: bool = True
 ) -> Array:
-    """f32[K, S]: the mean loss of each model on all samples of each client; 0 for a client without samples or masked."""
+    """f32[K, S]: the mean loss of each model f32[K, d] on the samples that each client i32[S] has in the split; 0 for a client
+    without samples, and where the mask bool[S] is False."""
     block = block_size(model, federation, models.shape[0], clients.shape[0] * split.longest, on_cpu)
     params = jax.vmap(model.unravel)(models)
 

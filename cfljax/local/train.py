@@ -16,16 +16,17 @@ from cfljax.types import Array, Federation, LocalStep, Model, Tree, Updates
 
 
 class Position(NamedTuple):
-    """How far a client has come in its training. Loops over steps carry it."""
+    """The state of a client's training between two steps."""
 
     params: Tree
     optimiser: Tree
+    """The state of the optimiser."""
     loss: Array
-    """f32[]: sum over the samples visited."""
+    """f32[]: the sum of the losses of all samples seen so far."""
 
 
 Step = Callable[[Position, Gradient], Position]
-"""Takes one step of the optimiser along the gradient at the current parameters."""
+"""Does one step of the optimiser: (state, gradient at its parameters) -> state after the step."""
 
 
 def train(
@@ -38,7 +39,8 @@ def train(
     numbers: LocalStep,
     summed: bool = False,
 ) -> Updates:
-    """Local training of one client from its start model. `summed`: steps go along the gradient of a batch's summed loss."""
+    """The update of one client, trained from the model of its task. `summed`: a step follows the gradient of a batch's summed
+    loss."""
     params = model.unravel(task.start)
     velocity = None if task.velocity is None else model.unravel(task.velocity)
     step = stepper(rule, numbers, params if task.anchor is None else model.unravel(task.anchor))
@@ -58,12 +60,13 @@ def train(
 
 
 def start_of(rule: StepRule, params: Tree, velocity: Tree | None) -> Position:
-    """The position before the first step."""
+    """The state of training before the first step. `velocity`: the momentum buffer to start with; None: zeros."""
     return Position(params, rule.init(params, velocity), jnp.float32(0))
 
 
 def stepper(rule: StepRule, numbers: LocalStep, anchor: Tree) -> Step:
-    """The step of a run: its gradient, the pulls that the numbers add to it, and the optimiser's rule."""
+    """The function that does a step: it adds the proximal term (towards `anchor`) and weight decay to the gradient, and applies the
+    rule of the optimiser."""
     mu, decay = numbers.mu, numbers.weight_decay
 
     def step(position: Position, gradient: Gradient) -> Position:

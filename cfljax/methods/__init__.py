@@ -1,4 +1,4 @@
-"""The methods: one file and one line each."""
+"""The clustering methods. Each has its own file here, and one line below that registers it."""
 
 from __future__ import annotations
 

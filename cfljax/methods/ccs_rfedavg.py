@@ -89,11 +89,11 @@ class State(NamedTuple):
     models: Array
     """f32[1, d]."""
     labels: Array
-    """i32[C] zeros: everybody is scored with the one model."""
+    """i32[C] all zeros: every client is scored with the global model."""
     loss0: Array
     """f32[] l_0 of eq. 7; NaN before the first round that had participants."""
     reached: Array
-    """bool[] l_0 ≤ l_*: the threshold says nothing."""
+    """bool[] whether l_0 ≤ l_*, so that the threshold of eq. 7 is not defined."""
     counts: Array
     """f32[C, M] samples of each class (D_k^m)."""
 
@@ -102,18 +102,18 @@ class Heard(NamedTuple):
     """What the server receives from the participants."""
 
     sent: Array
-    """f32[S, d] g_k up to a positive factor, or sketches of it."""
+    """f32[S, d] the gradients g_k up to a positive factor, or sketches of them."""
     losses: Array
     """f32[S] mean losses at the current model."""
     there: Array
-    """bool[S]: a finite message has come."""
+    """bool[S]: whether a finite message has arrived."""
 
 
 class Decided(NamedTuple):
     """What the server decides."""
 
     mix: Array
-    """f32[1, S]."""
+    """f32[1, S] the mixing matrix."""
     loss0: Array
     """f32[] l_0."""
     diag: dict[str, Array]
@@ -123,11 +123,11 @@ class Shares(NamedTuple):
     """What the participants know about their data."""
 
     size: Array
-    """f32[S] D_k."""
+    """f32[S] D_k, the number of samples."""
     counts: Array
-    """f32[S, M] D_k^m."""
+    """f32[S, M] D_k^m, the number of samples of each class."""
     level: Array
-    """f32[S] I_k."""
+    """f32[S] I_k, the imbalance level."""
 
 
 class Weighed(NamedTuple):

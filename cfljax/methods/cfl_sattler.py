@@ -1,6 +1,6 @@
-"""Clustered federated learning by recursive bipartition (Sattler et al. 2020): FedAvg inside each cluster with all members taking
-part; a cluster near a stationary point of its mean loss whose members still pull apart is split in two by the directions of
-their updates.
+"""Clustered federated learning by recursive bipartition (Sattler et al. 2020): FedAvg inside each cluster, with all
+members taking part. A cluster near a stationary point of its mean loss, whose members' updates are still large, is split in two by
+the directions of these updates.
 
 A cluster is split when ‖mean Δ‖ < `eps1` and max ‖Δ_i‖ > `eps2`, after `min_rounds` rounds and with more than `min_size` members,
 on the host, between rounds; both parts go on from the model of the whole. With `similarity = "sketch"` the cosines are those of
@@ -71,7 +71,7 @@ class Config(fedavg.Config):
     snapshots: bool = option(False, "keep the matrix of similarities of the last round")
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """All members take part in each round."""
+        """Raises SpecError unless every client takes part in each round."""
         clients, wanted = getattr(getattr(data, "parts", None), "clients", None), train.participation
         everyone = isinstance(clients, int) and wanted >= clients if isinstance(wanted, int) else wanted == 1.0
         if not everyone or train.dropout > 0:

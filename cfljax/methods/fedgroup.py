@@ -1,5 +1,6 @@
-"""FedGroup (Duan et al. 2021): clients are grouped once by the directions of their first updates, FedAvg inside the groups,
-newcomers join the group whose direction is closest. With `mu` it is FedGrouProx: FedProx inside the groups.
+"""FedGroup (Duan et al. 2021): some clients are grouped by the directions of their first updates, and FedAvg runs inside the
+groups. A client that takes part later (a newcomer) joins the group whose direction is closest to that of its first update. With
+`mu` the method is FedGrouProx: FedProx inside the groups.
 
 Ablations: `cold_start = "rcc"` (random clients are the centres), `assign = "random"` (RAC: newcomers join at random, without
 pre-training, once or at each selection). A group without participants keeps its latest update; inter-group aggregation moves its
@@ -99,7 +100,7 @@ class Config(MethodConfig):
         return self.by_direction and self.newcomer != "initial"
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """Noised sums: one each round, and the cold start's, over clients that nobody draws anew."""
+        """One noised sum per round, and one over all clients, that of the cold start."""
         return rounds, 1
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
@@ -108,12 +109,12 @@ class Config(MethodConfig):
 
 
 class Compass(NamedTuple):
-    """What client cold start needs: where a newcomer starts from, and what its update is compared with."""
+    """What the assignment of newcomers needs: the model that a newcomer pre-trains from, and what its update is compared with."""
 
     start: Array
     """f32[d]: w_0 or the auxiliary global model."""
     directions: Array
-    """f32[K, d]: of the cold start, the groups' latest updates, or the groups as seen from `start`."""
+    """f32[K, d]: the direction of each group: its mean update of the cold start, its latest update, or its model minus `start`."""
     active: Array
     """bool[K]: groups that have members from the cold start."""
 
@@ -126,12 +127,12 @@ class State(NamedTuple):
     labels: Array
     """i32[C]; −1: has not taken part yet."""
     guess: Array
-    """i32[C] the group of each client by the cold start's rule, where that does not depend on the round; else −1."""
+    """i32[C] the group that each client will join, if this does not depend on the round; else −1."""
     founder: Array
-    """bool[C]: pre-trained for the cold start."""
+    """bool[C]: whether the client has pre-trained for the cold start."""
     compass: Compass
     snapshot: dict[str, Array]
-    """What `snapshots` keeps of the cold start."""
+    """The arrays of the cold start that the option `snapshots` saves."""
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:

@@ -1,6 +1,6 @@
-"""FeSEM (multi-centre federated learning, Xie et al. 2020), as FedGroup's paper compares with it: K random centres; a client
-belongs to the centre nearest in l2 to its last local weights W_i, trains from it, and the centre becomes the mean of the
-weights of its members among this round's participants.
+"""FeSEM (multi-centre federated learning, Xie et al. 2020), in the form that FedGroup's paper compares with. There are K random
+centres. A participant belongs to the centre nearest in l2 to its last local weights W_i, and trains from it. The centre becomes the
+mean of the trained weights of its members among this round's participants.
 
 As all W_i are w_0 at first, the clients of the first round join one centre, the one that happens to be nearest to w_0. Training
 moves it away, and clients that take part for the first time in a later round join another: with a draw in each round clients

@@ -1,5 +1,5 @@
-"""FL+HC (Briggs et al. 2020): rounds of FedAvg with all clients, then one hierarchical clustering of the clients' updates, then
-FedAvg inside the clusters.
+"""FL+HC (Briggs et al. 2020): a number of rounds of FedAvg with all clients, then one hierarchical clustering of the clients'
+updates, then FedAvg inside the clusters.
 
 After `warmup_rounds` rounds, in which every client takes part whatever `train.participation` says, all clients train once more
 from the global model, and their updates are clustered on the host. An update that is not finite joins the first cluster. More

@@ -1,5 +1,5 @@
-"""Local training only: every client keeps a model of its own and never talks to anybody. One that holds no training data, or was
-not drawn yet, is scored with the model that all start at.
+"""Local training only: every client trains a model of its own, and nothing is communicated. A client that holds no training
+data, or has not been drawn yet, is scored with the initial model, which is the same for all clients.
 
 Communication: none.
 """

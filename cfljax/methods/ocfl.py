@@ -1,5 +1,5 @@
-"""OCFL, OPTICS-based clustering optimisation (Lu et al. 2022): OPTICS on the weights after one local epoch, which needs no number
-of clusters; all clients train once from the same model and FedAvg runs inside the clusters from then on.
+"""OCFL, OPTICS-based clustering optimisation (Lu et al. 2022): all clients train one epoch from the same
+model, OPTICS clusters their weights without being given a number of clusters, and FedAvg runs inside the clusters from then on.
 
 1. All clients train `pretrain_epochs` epochs from w_0; the server flattens their weights.
 2. OPTICS, once, on the host. Where it finds no cluster, everybody is in one, with a warning.

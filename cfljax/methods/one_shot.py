@@ -1,5 +1,5 @@
-"""One-shot K-means (Ghosh et al. 2019, "Robust federated learning in a heterogeneous environment"): every client trains alone
-from w_0 until it has converged, K-means on the weights finds the clusters, FedAvg inside them from then on.
+"""One-shot K-means (Ghosh et al. 2019, "Robust federated learning in a heterogeneous environment"): every client first trains alone
+from w_0 until it has converged. K-means on the trained weights then finds the clusters, and all rounds are FedAvg inside them.
 
 A client that arrives late trains in the same way and joins the nearest centre; so does one whose weights are not finite (the first
 centre).
@@ -67,9 +67,9 @@ class State(NamedTuple):
     models: Array
     """f32[K, d]."""
     labels: Array
-    """i32[C]; −1: not there yet."""
+    """i32[C] the cluster of each client; −1: it has not arrived yet."""
     guess: Array
-    """i32[C] the cluster of each client, there or not."""
+    """i32[C] the cluster of each client, also of those that have not arrived yet."""
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:

@@ -1,4 +1,4 @@
-"""Oracle: the true groups are known, FedAvg inside each. What the best clustering could reach.
+"""Oracle: FedAvg inside each of the true groups, which are taken as known. It shows what the best clustering could reach.
 
 Communication per participant and round: one model down, one update up.
 """

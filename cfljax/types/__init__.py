@@ -1,5 +1,6 @@
-"""Every type that modules share, with shapes. One letter per axis everywhere:
-C clients, S participants (cohort), K clusters, N samples of a client, d parameters, R runs, P pool rows, T rows of a split.
+"""The types that all modules share. Each docstring begins with the shape: `f32[S, d]` is a float32 array with axes S and d. An axis
+has the same letter everywhere: C clients, S participants (the cohort), K clusters, N samples of a client, B samples of a batch,
+d parameters, R runs, P rows of the pool, T rows of a split, V views. HOST marks what runs outside of compiled programs, in numpy.
 """
 
 from cfljax.types.arrays import Array, Hyper, Tree, on_host

@@ -8,13 +8,13 @@ import jax
 import numpy as np
 
 Array = jax.Array
-"""On the host, before the engine puts things on the device, a numpy array stands in its place (`on_host`)."""
+"""An array of JAX. On the host, before the engine copies it to the device, it may be a numpy array (`on_host`)."""
 Tree = Any
 """A tree of arrays (JAX's pytree) whose form depends on the model, the method or the caller."""
 Hyper = dict[str, Array]
-"""Traced numbers of a run (`lr`, `mu`, `beta`, …): f32[] each, so that a grid over them is one compiled program."""
+"""The numbers of a run by name (`lr`, `mu`, `beta`, …), f32[] each. They are traced: a grid over them is one compiled program."""
 
 
 def on_host(array: np.ndarray) -> Array:
-    """HOST. The numpy array itself, where the type says jax.Array: JAX takes either."""
+    """HOST. Returns the numpy array unchanged, under the type jax.Array: JAX functions accept both."""
     return cast(Array, array)

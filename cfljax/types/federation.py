@@ -13,7 +13,7 @@ from cfljax.types.arrays import Array
 
 
 class Source(NamedTuple):
-    """HOST. A named data set as numpy arrays: what `cfljax.data` returns."""
+    """HOST. A named data set as numpy arrays. The readers of `cfljax.data` return it."""
 
     name: str
     x_train: np.ndarray
@@ -21,60 +21,66 @@ class Source(NamedTuple):
     y_train: np.ndarray
     """i32[n_train], 0 … classes − 1."""
     x_test: np.ndarray
+    """[n_test, ...], of the type of `x_train`."""
     y_test: np.ndarray
+    """i32[n_test]."""
     classes: int
+    """The number of classes."""
     user_train: np.ndarray | None = None
-    """i32[n_train]: who made the sample, where the data set knows."""
+    """i32[n_train]: the user who made each sample; None: the data set does not say."""
     user_test: np.ndarray | None = None
+    """i32[n_test]: the same for the test samples."""
     population: np.ndarray | None = None
-    """i32[users]: the true population of each user, where the data set knows."""
+    """i32[users]: the true population of each user; None: the data set does not say."""
     table: np.ndarray | None = None
-    """f32[vocabulary, width]: frozen embedding, when x holds token ids."""
+    """f32[vocabulary, width]: the vector of each token, which training does not change; None: x holds no token ids."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """HOST. What a partition returns: who holds what. Rows below `len(source.y_train)` are training samples of the
-    source, rows from there on its test samples."""
+    """HOST. What a partition returns: the samples of each client. A row r is training sample r of the source if r is below
+    n = `len(source.y_train)`, else its test sample r − n."""
 
     train: list[np.ndarray]
-    """i64[n_i] rows per client; an empty array makes a test-only client that never trains."""
+    """i64[n_i] the training rows of each client. A client with an empty array never trains and is only tested."""
     test: list[np.ndarray] | np.ndarray
-    """Rows per client, or one array of rows that is everybody's test set."""
+    """i64[n_i] the test rows of each client, or one array of rows that all clients are tested on."""
     group: np.ndarray
-    """i32[C] true group, or −1."""
+    """i32[C] the true group of each client; −1: unknown."""
     view: np.ndarray | None = None
-    """i32[C] which of the views below a client sees; None: everybody sees the data as it is."""
+    """i32[C] through which of the V views below each client sees its samples; None: all clients see the data unchanged."""
     pixels: np.ndarray | None = None
-    """i32[V, F] for each view, where each value of the flattened sample comes from (−1: zero)."""
+    """i32[V, F] the index, in the original flattened sample, of each value that the view shows (−1: the value is zero)."""
     labels: np.ndarray | None = None
-    """i32[V, classes] for each view, what each label becomes."""
+    """i32[V, classes] the label that replaces each label in the view."""
     gain: np.ndarray | None = None
-    """f32[V]: after scaling, the sample is multiplied by this …"""
+    """f32[V] the factor of the view: a sample x becomes gain · x + offset, after the scaling of `Pool`."""
     offset: np.ndarray | None = None
-    """f32[V]: … and this is added."""
+    """f32[V] the number that the view adds, see `gain`."""
     source: Source | None = None
-    """Set by partitions that make samples of their own (a recipe that copies or draws data)."""
+    """The data set that the rows refer to, where the partition has made a new one (by copying or drawing samples); None: the given
+    data set."""
 
 
 class Pool(NamedTuple):
-    """Every sample once. A model sees `(x − mean) · scale` as float32, or `table[x]` for token ids."""
+    """All samples of a federation, each stored once. Models see `(x − mean) · scale` as float32, or `table[x]` for token ids."""
 
     x: Array
     """u8, f32 or i32 [P, ...]."""
     y: Array
     """i32[P]."""
     mean: Array
-    """f32[] or f32[...] (the shape of one sample)."""
+    """f32[], or f32[...] with the shape of one sample: what is subtracted from a sample."""
     scale: Array
-    """Of the same shape as `mean`."""
+    """The factor after the subtraction; its shape is that of `mean`."""
     table: Array | None = None
-    """f32[vocabulary, width]."""
+    """f32[vocabulary, width] the vector of each token; None: x holds no token ids."""
 
 
 class View(NamedTuple):
-    """How a group sees the pool (rotation, label map, feature shift), applied as samples are gathered: the pool is
-    never copied. A field is None where no view needs it. Fields as in `Parts`."""
+    """How clients see the samples of the pool (rotation, other labels, shifted features). It is applied when samples are
+    gathered, so the pool is never copied. A field is None if no view needs it; `of` is `Parts.view`, and the others have their
+    names and shapes from `Parts`."""
 
     of: Array
     pixels: Array | None = None
@@ -84,40 +90,40 @@ class View(NamedTuple):
 
 
 class Grams(NamedTuple):
-    """The matrices of inner products of each client's samples, for clients that are trained on them."""
+    """The Gram matrices (inner products of all pairs of a client's samples) of the clients that are trained on them."""
 
     start: Array
-    """i32[C]: where a client's rows begin in the array for its size."""
+    """i32[C]: the first row of each client in the array for its size."""
     rows: tuple[Array, ...]
-    """f32[rows, n] for each size n, the smallest first: a client's are those of its samples, one client after another."""
+    """One array f32[rows, n] for each size n, the smallest size first. It holds one row per sample, one client after another."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """A client is in the array for the first of these that it does not exceed."""
+        """The sizes n, ascending. A client is in the array for the smallest size that is not below its number of samples."""
         return tuple(each.shape[1] for each in self.rows)
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Who holds which pool rows: client c has `rows[start[c] : start[c] + count[c]]`. Nothing is padded to the largest
-    client; what lies between or behind the clients' ranges is never read."""
+    """The pool rows of each client: client c has `rows[start[c] : start[c] + count[c]]`. Clients are not padded to the size of
+    the largest; entries outside of these ranges are never read."""
 
     rows: Array
-    """i32[T]."""
+    """i32[T] indices into the pool."""
     start: Array
-    """i32[C]."""
+    """i32[C] where the rows of each client begin."""
     count: Array
-    """i32[C]."""
+    """i32[C] the number of rows of each client."""
     longest: int = dataclasses.field(metadata={"static": True})
-    """An upper bound of `count` (a shape, so static)."""
+    """An upper bound of `count`. It decides the shapes of arrays, so it is static."""
     shared: bool = dataclasses.field(default=False, metadata={"static": True})
-    """Everybody has the same rows (one global test set)."""
+    """Whether all clients have the same rows (one global test set)."""
     grams: Grams | None = None
-    """Made beforehand (local.products); None: made in each client's turn."""
+    """The Gram matrices that `local.products` has computed before the first round; None: they are computed during training."""
 
     def take(self, clients: Array) -> Split:
-        """The same rows, held by these clients alone, i32[n] in this order."""
+        """The split of these clients alone, i32[n] positions on the client axis, in this order. The array of rows stays whole."""
         grams = None if self.grams is None else self.grams._replace(start=self.grams.start[clients])
         return dataclasses.replace(self, start=self.start[clients], count=self.count[clients], grams=grams)
 
@@ -131,21 +137,22 @@ class Federation:
     train: Split
     test: Split
     uid: Array
-    """i32[C] identity, from which random keys are derived; −1: a dummy that pads the client axis."""
+    """i32[C] the identity of each client, from which its random keys are derived; −1: a dummy that pads the client axis."""
     group: Array
-    """i32[C] true group or −1."""
+    """i32[C] the true group of each client; −1: unknown."""
     arrive: Array
-    """i32[C] first round in which the client can take part."""
+    """i32[C] the first round in which each client can take part."""
     view: View | None = None
     owner: Array | None = None
-    """i32[C] which device of a mesh has the client's samples (local.shards); None: each has all."""
+    """i32[C] the number of the device that holds each client's samples; None: every device holds all samples."""
     classes: int = dataclasses.field(default=0, metadata={"static": True})
+    """The number of classes."""
     groups: int = dataclasses.field(default=0, metadata={"static": True})
     """The number of true groups; 0: unknown."""
 
     @property
     def clients(self) -> int:
-        """C, dummies included."""
+        """The number C of clients, dummies included."""
         return self.uid.shape[0]
 
     @property
@@ -159,7 +166,8 @@ class Federation:
         return self.real & (self.train.count > 0)
 
     def take(self, clients: Array) -> Federation:
-        """These clients alone, i32[n] in this order. They keep their identities, rows and groups."""
+        """The federation of these clients alone, i32[n] positions on the client axis, in this order. They keep their identities,
+        rows and groups."""
         view, owner = self.view, self.owner
         return dataclasses.replace(
             self,
@@ -174,18 +182,18 @@ class Federation:
 
 
 class Cohort(NamedTuple):
-    """The participants of one round, padded."""
+    """The participants of one round, padded to S entries."""
 
     ids: Array
-    """i32[S] positions on the client axis."""
+    """i32[S] positions of the participants on the client axis."""
     mask: Array
     """bool[S]: False for padding, dropped-out clients and clients that have not arrived."""
     work: Array
-    """f32[S] in (0, 1]: the share of its local steps that a straggler manages."""
+    """f32[S] in (0, 1]: the share of its local steps that each participant does; below 1 for stragglers."""
     round: Array
     """i32[] the number of the round, from 0."""
 
     def repeat(self, times: int) -> Cohort:
-        """Each participant `times` times in a row, for methods in which it trains several models."""
+        """A cohort of S · times entries: each participant `times` times in a row, for methods in which it trains several models."""
         ids, mask, work = (jnp.repeat(each, times) for each in (self.ids, self.mask, self.work))
         return Cohort(ids, mask, work, self.round)

@@ -1,4 +1,4 @@
-"""Methods as pure functions, and what a round reports."""
+"""The types of a clustering method (pure functions on the state of a run) and of the report on a round."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ State_contra = TypeVar("State_contra", contravariant=True)
 
 
 class Traffic(NamedTuple):
-    """Communication of a round, in whole parameter vectors (d floats each) and single floats."""
+    """Communication of a round, summed over the participants: the numbers of whole parameter vectors (d floats each) and of single
+    floats, i32[] each. "Down" is from the server to participants, "up" the other way."""
 
     vectors_down: Array
-    """i32[]."""
     vectors_up: Array
     floats_down: Array
     floats_up: Array
@@ -28,64 +28,68 @@ class Info(NamedTuple):
 
     traffic: Traffic
     train_loss: Array
-    """f32[] sample-weighted over the participants; NaN where nobody took part, as the next two."""
+    """f32[] the mean training loss of the participants, weighted by their samples. This and the next two are NaN where nobody took
+    part."""
     discrepancy: Array
-    """f32[] mean over participants of ‖w_i − w‖, w = their model after this round's aggregation (FedGroup eq. 4)."""
+    """f32[] the mean over participants i of ‖w_i − w‖: w_i is its trained model, w its cluster's model after this round's
+    aggregation (FedGroup eq. 4)."""
     drift: Array
-    """f32[] the same with w = the model they started from."""
+    """f32[] the same, where w is the model that the participant started from."""
     nonfinite: Array
-    """i32[] participants' updates that were NaN or Inf and were left out."""
+    """i32[] the number of participants' updates that had a NaN or Inf and were left out."""
     lost: Array
-    """bool[] there were participants, and none of their updates was finite."""
+    """bool[] whether there were participants but none of their updates was finite."""
     diag: dict[str, Array]
-    """The method's own diagnostics, constant shapes."""
+    """Name → value: further diagnostics of the method. Their names and shapes are the same in each round."""
 
 
 class Init(Protocol[State_co]):
-    """Makes the state that a run starts with. Pure."""
+    """Makes the state that a run starts with. A pure function."""
 
     def __call__(self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State_co:
-        """`setup` is what the method's own `setup` returned, as arrays; an empty table where the method has none."""
+        """The state before the first round. `setup` holds the arrays that `Method.setup` returned; it is empty if the method has no
+        such function."""
 
 
 class Round(Protocol[State]):
-    """One communication round. Pure: it is compiled, looped over rounds and batched over runs."""
+    """One communication round. A pure function: the engine compiles it, loops it over rounds and batches it over runs."""
 
     def __call__(self, key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        """The state after the round, and what the round reports. `key` is the round's own."""
+        """The state after the round, and the report on it. Each round gets another random key."""
 
 
 class Models(Protocol[State_contra]):
-    """The models of a run, and whose they are."""
+    """The models of a run, and the model that each client belongs to."""
 
     def __call__(self, state: State_contra, /) -> tuple[Array, Array]:
-        """(f32[K, d] models, i32[C] the model that each client belongs to; −1: none yet)."""
+        """(f32[K, d] the models, i32[C] the label of each client: the index of its model; −1: none yet)."""
 
 
 class Setup(Protocol):
-    """HOST. What is found before the first round: it may train, and may call scikit-learn."""
+    """HOST. Computes what a method needs before its first round. It may train clients, and may call scikit-learn."""
 
     def __call__(self, key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
-        """Arrays for `init`. `hyper` has concrete numbers; `hyper["participants"]` is how many clients a round draws."""
+        """Arrays for `init`, by name. The numbers in `hyper` are not traced here; `hyper["participants"]` is the number of clients
+        that a round draws."""
 
 
 class Regroup(Protocol[State]):
-    """HOST. A step between two rounds that may call scikit-learn."""
+    """HOST. Changes the state between two rounds. It may call scikit-learn."""
 
     def __call__(self, key: Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
-        """The state to go on with after `round` rounds."""
+        """The state with which the run goes on. `round` is the number of rounds done so far."""
 
 
 class Score(Protocol[State_contra]):
-    """Which model scores each client."""
+    """Chooses the model that each client is scored with."""
 
     def __call__(self, state: State_contra, federation: Federation, hyper: Hyper) -> Array:
-        """i32[C]: a client's label; for a client without one, the model that the method would choose for it. `hyper` is that of
-        the next round."""
+        """i32[C] indices of models: a client's label, or for a client without a label the model that the method would give it.
+        `hyper` holds the numbers of the next round."""
 
 
 class Mixture(Protocol[State_contra]):
-    """With which weights each client mixes the models."""
+    """Gives the weights with which each client mixes the predictions of the models."""
 
     def __call__(self, state: State_contra, federation: Federation, hyper: Hyper) -> Array:
         """f32[C, K]: each row is non-negative and sums to one. A client is scored by the weighted mean of the probabilities that
@@ -93,26 +97,28 @@ class Mixture(Protocol[State_contra]):
 
 
 class Method(NamedTuple, Generic[State]):
-    """A method as pure functions; made by `make(config, model, solver)` of its file."""
+    """A clustering method as functions on its state. The function `make(config, model, solver)` in the method's file returns it."""
 
     init: Init[State]
     round: Round[State]
     models: Models[State]
     setup: Setup | None = None
     regroup: Regroup[State] | None = None
-    """Called after the rounds in `regroup_after`."""
+    """Changes the state after the rounds that `regroup_after` lists."""
     regroup_after: Callable[[int], tuple[int, ...]] | None = None
-    """(number of rounds of the run) -> after which rounds `regroup` is called."""
+    """(rounds of the run) -> the numbers of rounds after which `regroup` is called; None: it is never called."""
     score: Score[State] | None = None
-    """None: model 0 scores clients without a label."""
+    """None: each client is scored with the model of its label, clients without a label with model 0."""
     mixture: Mixture[State] | None = None
-    """None: each client is scored by one model, the one of `score`."""
+    """None: each client is scored with one model, that of `score`."""
     extras: Callable[[State], dict[str, Array]] | None = None
-    """(state) -> arrays that are kept once, after the last round (a similarity matrix, an embedding); any shapes."""
+    """(state after the last round) -> arrays of any shape that are saved with the results, by name (such as a similarity
+    matrix)."""
     also: Callable[[State], dict[str, tuple[Array, Array]]] | None = None
-    """(state) -> name → (f32[K, d], i32[C]): other models that clients have besides the one that counts (a personal model, a
-    global one). Their accuracy on the clients that hold training data is recorded at each evaluation as the diagnostic
-    `accuracy_<name>`."""
+    """(state) -> further models that clients have besides the one that they are scored with (a personal model, a global one), by
+    name: (f32[K, d] the models, i32[C] the index of each client's model). Each evaluation records their mean accuracy over the
+    clients that hold training data as the diagnostic `accuracy_<name>`."""
     chooses: bool = True
-    """Whether a client that holds no training data takes the model in use with the smallest loss on its test data. False: `models`
-    and `score` say which it has (the method knows its group, or its clients have models of their own)."""
+    """How a client that holds no training data is scored. True: with the model, of those in use, that has the smallest loss on its
+    test data (see `engine.evaluation`). False: with the model that `models` and `score` give it (the method knows its group, or
+    each client has a model)."""

@@ -9,65 +9,72 @@ from cfljax.types.arrays import Array, Hyper, Tree
 
 
 class Forward(Protocol):
-    """The network of a model."""
+    """Runs the network of a model."""
 
     def __call__(self, params: Tree, x: Array, /, key: Array | None = None) -> Array:
-        """Logits f32[B, outputs] of the samples x f32[B, ...]. A key means training: it draws crops, flips and dropout."""
+        """Logits f32[B, outputs] of the samples x f32[B, ...]. With a key the
+        network is in training, and the key draws crops, flips and dropout; None: evaluation."""
 
 
 class OfLogits(Protocol):
-    """A number for each sample, from the outputs of the network and the label."""
+    """Computes a number for each sample from the outputs of the network and its label."""
 
     def __call__(self, logits: Array, y: Array, /) -> Array:
         """f32[B] or bool[B] of logits f32[B, outputs] and labels y i32[B]."""
 
 
 class Model(NamedTuple):
-    """A model as functions of flat parameter vectors. `forward` takes the unravelled parameters, so that a local solver
-    unravels once and not once a step."""
+    """A model whose parameters are a flat vector. `forward` takes them as a tree, so that a local solver unravels the vector once
+    and not at each step."""
 
     name: str
     size: int
-    """d."""
+    """The number d of parameters."""
     init: Callable[[Array], Array]
     """key -> f32[d]: the initial parameters."""
     unravel: Callable[[Array], Tree]
     """f32[d] -> params: the flat vector as the network's tree of parameters."""
     ravel: Callable[[Tree], Array]
-    """params -> f32[d]."""
+    """params -> f32[d]: the inverse of `unravel`."""
     forward: Forward
     loss: OfLogits
     """f32[B]: the loss of each sample."""
     correct: OfLogits
     """bool[B]: whether each sample is classified correctly."""
     penalty: Callable[[Tree], Array] | None = None
-    """params -> f32[]: regularisation that belongs to the model (weight decay on some layers)."""
+    """params -> f32[]: a term that is added to the training loss (weight decay on some layers); None: no such term."""
 
 
 class Plan(NamedTuple):
-    """An execution plan: how local training is carried out. Static. Plans differ in speed, not in results (beyond rounding)."""
+    """An execution plan: how a machine carries out local training. Static. The choice of a plan changes the speed, and the results
+    by no more than rounding."""
 
     lanes: int = 1
-    """Clients side by side at a time: one, the fast way on a CPU, or many (cfljax.local.lanes), or all of them (0)."""
+    """How many clients train side by side at a time. 1, one after another, is fastest on a CPU. Larger numbers come from
+    `cfljax.local.lanes`. 0: all participants."""
     gram: int = 0
-    """Clients of at most this many samples are trained on their Gram matrix (cfljax.local.gram), where that is exact."""
+    """Clients of at most this number of samples are trained on their Gram matrix (`cfljax.local.gram`), if the model allows it
+    exactly."""
     stream: int = 0
-    """Methods that only need sums of updates take the participants in blocks of this size; 0: all at once."""
+    """Methods that need only sums of updates train the participants in blocks of this size, to save memory; 0: all at once."""
     alike: bool = False
-    """All clients have as much to do: devices get equally many of them, and none has places in reserve."""
+    """Whether all clients have the same amount of work. Then each device gets the same number of clients, and no places
+    in reserve."""
     on_cpu: bool = True
-    """Samples pass through models in blocks that stay in a CPU's cache; False: in blocks that keep an accelerator busy."""
+    """Whether samples pass through models in blocks that fit into a CPU's cache; False: in the larger blocks that an accelerator
+    needs."""
 
     @property
     def sequential(self) -> bool:
-        """Clients one after another."""
+        """Whether clients train one after another."""
         return self.lanes == 1
 
 
 class LocalStep(NamedTuple):
-    """The numbers of a step of local SGD: traced f32[].
+    """The numbers of a step of local SGD, traced f32[] each.
 
-    g ← gradient + weight_decay · w + mu · (w − anchor); u ← momentum · u + g; w ← w − lr · u. What is None is left out."""
+    g ← gradient + weight_decay · w + mu · (w − anchor); u ← momentum · u + g; w ← w − lr · u. A term whose number is None is
+    left out."""
 
     lr: Array
     momentum: Array | None = None
@@ -77,40 +84,41 @@ class LocalStep(NamedTuple):
 
     @classmethod
     def of(cls, hyper: Hyper) -> LocalStep:
-        """The step that the table `train` asks for."""
+        """The numbers that the table `train` of the spec gives, taken from `hyper`."""
         return cls(hyper["lr"], hyper.get("momentum"), hyper.get("weight_decay"))
 
 
 class Jobs(NamedTuple):
-    """Local training to do: participant s starts from `start[which[s]]`."""
+    """The local training of a round, one job per participant: participant s starts from `start[which[s]]`."""
 
     client: Array
-    """i32[S] positions on the client axis."""
+    """i32[S] positions of the participants on the client axis."""
     mask: Array
     """bool[S]: a masked job costs nothing and returns a zero update."""
     work: Array
-    """f32[S] share of the local steps to do."""
+    """f32[S] in (0, 1]: the share of its local steps that each participant does."""
     start: Array
-    """f32[K, d]."""
+    """f32[K, d] the models that participants may start from."""
     which: Array | None
-    """i32[S] into `start` (and `velocity`); None: each picks the start with the least loss on its data (`Solver.chooses`)."""
+    """i32[S] the row of `start` (and of `velocity`) of each participant; None: each participant starts from the model with the
+    least loss on its data (see `Solver.chooses`)."""
     anchor: Array | None = None
-    """f32[A, d]: what the proximal term pulls to; None: the start."""
+    """f32[A, d]: the models that the proximal term pulls to; None: the models that participants start from."""
     anchor_of: Array | None = None
-    """i32[S] into `anchor`; None: as `which`."""
+    """i32[S] the row of `anchor` of each participant; None: the same as `which`."""
     velocity: Array | None = None
-    """f32[K, d]: momentum buffers to start from; None: zero (reset at each local start)."""
+    """f32[K, d]: the momentum buffers that participants start with; None: zeros."""
     weights: Array | None = None
-    """f32[S, N]: by which the loss of each sample of a participant is multiplied, in the order of its samples; N is at least
-    `Split.longest`. The loss of a batch is the mean of these products over its samples. None: all weights are 1."""
+    """f32[S, N]: the weights of each participant's samples, in their order; N is at least `Split.longest`. The loss of a batch is
+    the mean over its samples of weight · loss. None: all weights are 1."""
 
     def take(self, which: Array) -> Jobs:
-        """These of the jobs, i32[n]; −1 is a free place, whose job is masked."""
+        """The n jobs at the positions `which` i32[n]. A position of −1 gives a masked job."""
         of_each = {name: each[which] for name, each in self._of_each().items()}
         return self._replace(**of_each | {"mask": of_each["mask"] & (which >= 0)})
 
     def _of_each(self) -> dict[str, Array]:
-        """The fields with an entry for each job."""
+        """The fields that have one entry per job, by name, without those that are None."""
         fields = {name: getattr(self, name) for name in ("client", "mask", "work", "which", "anchor_of", "weights")}
         return {name: each for name, each in fields.items() if each is not None}
 
@@ -119,12 +127,12 @@ class Updates(NamedTuple):
     """The updates that local training returns."""
 
     delta: Array
-    """f32[S, d] = w_i − w_start."""
+    """f32[S, d]: the trained parameters minus those of the start."""
     loss: Array
-    """f32[S] mean training loss over the samples visited."""
+    """f32[S]: the mean training loss over all samples that the steps have seen."""
     steps: Array
-    """i32[S] optimiser steps taken."""
+    """i32[S]: the number of optimiser steps."""
     velocity: Array | None = None
-    """f32[S, d] momentum buffers at the end, where they were given."""
+    """f32[S, d]: the momentum buffers after training; None: `Jobs.velocity` was None."""
     which: Array | None = None
-    """i32[S] the start that was picked, where each picks its own."""
+    """i32[S]: the row of `Jobs.start` that each participant has chosen; None: `Jobs.which` was given."""

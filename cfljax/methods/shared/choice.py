@@ -1,5 +1,5 @@
-"""For methods whose clients choose their own cluster: the data that they choose on, who belongs to which cluster, and
-the weights of gradients."""
+"""Functions for methods whose clients choose their cluster: the data for the choice, the labels after it, and the weights of
+gradients."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ DIVISORS = ("participants", "clients", "members")
 
 
 def need_clients(federation: Federation, clusters: int, name: str) -> None:
-    """HOST. SpecError if there are more clusters than clients that train."""
+    """HOST. Raises SpecError if there are more clusters than clients that train. `name`: the method, for the message."""
     train = int(federation.trains.sum())
     if clusters > train:
         raise SpecError(f"method.{name}.clusters = {clusters}: only {train} clients train; give at most {train}")
 
 
 def join(labels: Array, cohort: Cohort, which: Array) -> Array:
-    """i32[C] labels after the participants joined the clusters which i32[S]."""
+    """i32[C]: the labels i32[C] after each participant has joined its cluster in `which` i32[S]."""
     there = jnp.where(cohort.mask, cohort.ids, labels.shape[0])
     return labels.at[there].set(which.astype(labels.dtype), mode="drop")
 
 
 def reseeded(key: Array, which: Array, federation: Federation, cohort: Cohort, clusters: int, rule: str) -> Array:
-    """i32[S] which, after the rule about empty clusters."""
+    """i32[S]: the participants' clusters `which` i32[S] after the rule ("when_empty", "always" or "never") has moved random
+    participants into empty clusters."""
     uid = jnp.asarray(federation.uid)[cohort.ids]
     return reseed_empty(key, which, jnp.asarray(cohort.mask), clusters, uid, rule)
 
@@ -47,15 +48,16 @@ def losses_of(solver: Solver, federation: Federation, cohort: Cohort, models: Ar
 
 
 def by_loss(solver: Solver, federation: Federation, models: Array, labels: Array) -> Array:
-    """i32[C]: the labels, and for real clients without one the model with the smallest loss on their training data."""
+    """i32[C]: the labels i32[C], in which each real client without a label has got the model with the smallest loss on its training
+    data."""
     without = (labels < 0) & federation.real
     losses = solver.losses(federation, models, jnp.arange(federation.clients), without)
     return jnp.where(without, least_loss(losses), labels)
 
 
 def first_batches(key: Array, federation: Federation, cohort: Cohort, batch: int | None, sequential: bool) -> Federation:
-    """The federation in which a participant holds only the first mini-batch that `Solver.fit` takes with this key; None:
-    all of its data."""
+    """A federation in which each participant holds only the first mini-batch of `batch` samples that `Solver.fit` takes with this
+    key. For a batch of None it is the given federation."""
     if batch is None:
         return federation
     longest = federation.train.longest
@@ -66,8 +68,8 @@ def first_batches(key: Array, federation: Federation, cohort: Cohort, batch: int
 
 
 def halves(key: Array, federation: Federation, cohort: Cohort, sequential: bool) -> tuple[Federation, Federation]:
-    """Two federations in which a participant holds one and the other half of its data, dealt at random. Of an odd number of
-    samples the second half has one more; a single sample is in both."""
+    """Two federations, in which each participant holds the first and the second half of its shuffled training samples. If their
+    number is odd, the second half has one more; a single sample is in both."""
     rows = _dealt(keys.fold(key, "resample"), "half", federation, cohort, 1, sequential)
     count, length = jnp.asarray(federation.train.count)[cohort.ids], rows.shape[1]
     half = count // 2
@@ -79,13 +81,15 @@ def halves(key: Array, federation: Federation, cohort: Cohort, sequential: bool)
 
 
 def gradient_work(work: Work, estimate: str) -> Work:
-    """One step: on all of a client's data, or on the first mini-batch of the local solver; one vector is sent."""
+    """The work of one gradient step per client, of which one vector is sent: on the first mini-batch of `work` if `estimate` is
+    "batch", else on all samples of the client."""
     return Work(None, 1, work.batch if estimate == "batch" else None, one_vector=True)
 
 
 def shared_out(which: Array, federation: Federation, cohort: Cohort, clusters: int, average: str, divisor: str) -> Array:
-    """f32[K, S]: row k gives each member of cluster k its weight (1, or n_i) over that of all `"participants"`, of all
-    `"clients"`, or of the `"members"`."""
+    """f32[K, S]: the mixing matrix of gradients. Row k gives each member of cluster k its weight (1, or n_i if `average` is
+    "samples") divided by the summed weights of the round's "participants", of all "clients", or of the cluster's "members", as
+    `divisor` says."""
     own = weights_by(which, jnp.asarray(cohort.mask), sizes(federation, cohort), clusters, average)
     if divisor == "members":
         return own
@@ -99,7 +103,8 @@ def shared_out(which: Array, federation: Federation, cohort: Cohort, clusters: i
 
 
 def _dealt(key: Array, purpose: str, federation: Federation, cohort: Cohort, batch: int, sequential: bool) -> Array:
-    """i32[S, longest rounded up to whole batches]: each participant's rows, shuffled."""
+    """i32[S, L]: the shuffled pool rows of each participant, then filler; L is the size of the largest client rounded up to whole
+    batches. `purpose` separates random keys."""
     split = federation.train
 
     def one(of: tuple[Array, Array]) -> Array:
@@ -113,8 +118,8 @@ def _dealt(key: Array, purpose: str, federation: Federation, cohort: Cohort, bat
 
 
 def _holding(federation: Federation, cohort: Cohort, rows: Array, offset: Array, count: Array, longest: int) -> Federation:
-    """The federation in which participant s holds `rows[s, offset[s] : offset[s] + count[s]]` for training, and nobody else
-    anything."""
+    """A federation in which participant s has the training rows `rows[s, offset[s] : offset[s] + count[s]]`, and all other clients
+    have none. `longest`: an upper bound of `count`."""
     there = jnp.where(cohort.mask, cohort.ids, federation.clients)
     nothing = jnp.zeros(federation.clients, jnp.int32)
     begin = jnp.arange(rows.shape[0], dtype=jnp.int32) * rows.shape[1] + offset

@@ -1,5 +1,5 @@
-"""FedGroup's group cold start (Algorithm 3), on the host: who pre-trains for it, the groups of their updates, and the
-directions that newcomers are compared with."""
+"""FedGroup's group cold start (Algorithm 3), on the host: the clients that pre-train for it, the groups of their updates, and the
+directions with which the updates of newcomers are compared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ COLD_STARTS = ("edc", "madc", "rcc")
 
 
 def founders(key: Array, federation: Federation, clusters: int, alpha: int, cold_start: str) -> np.ndarray:
-    """i32[n]: min(alpha · m, C) random clients; for RCC m of them."""
+    """HOST. i32[n]: positions of the random clients that pre-train for the cold start. With m groups these are alpha · m clients,
+    or all that can train in round 0 if they are fewer; with `cold_start` "rcc" m clients."""
     ids = ready(federation, "fedgroup", clusters)
     wanted = clusters if cold_start == "rcc" else alpha * clusters
     drawn = np.asarray(keys.scores(key, "cold_start", federation.uid))[ids]
@@ -33,8 +34,9 @@ def founders(key: Array, federation: Federation, clusters: int, alpha: int, cold
 def first_groups(
     key: Array, delta: np.ndarray, uid: np.ndarray, clusters: int, cold_start: str, snapshots: bool
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """HOST. Group cold start (Algorithm 3): i32[n] the group of each pre-trained client (−1: its update is not finite), from
-    the updates f32[n, d]; and the snapshots."""
+    """HOST. Group cold start (Algorithm 3) from the updates `delta` f32[n, d] of the pre-trained clients with identities `uid`
+    i32[n]: (i32[n] the group of each of them, −1 if its update is not finite; the arrays to save with the results, if
+    `snapshots`)."""
     with jax.default_matmul_precision("highest"):
         looked = _look(key, delta, uid, clusters, cold_start, snapshots)
         seen = {name: np.asarray(a) for name, a in looked.items()}
@@ -49,8 +51,9 @@ def first_groups(
 
 @functools.partial(jax.jit, static_argnums=(3, 4, 5))
 def _look(key: Array, delta: Array, uid: Array, groups: int, cold_start: str, snapshots: bool) -> dict[str, Array]:
-    """From the pre-trained clients' updates f32[n, d]: for EDC their groups, by K-means++ in the space of their cosines with the
-    leading directions, where eq. 8 is the distance; for MADC the matrix of eq. 7."""
+    """The part of the cold start that is compiled, as arrays by name. "usable" bool[n]: which updates are finite. With "edc",
+    "groups" i32[n]: the groups by K-means++ on the cosines of the updates with their leading directions, so that eq. 8 is the
+    distance. With "madc", "madc" f32[n, n]: the matrix of eq. 7."""
     seen = {"usable": jnp.isfinite(delta).all(axis=1)}
     if cold_start == "edc":
         points = edc_embedding(delta, groups)
@@ -63,7 +66,7 @@ def _look(key: Array, delta: Array, uid: Array, groups: int, cold_start: str, sn
 
 
 def directions(parts: Parts, found: np.ndarray, groups: int, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
-    """HOST. f32[K, d] the unweighted mean update of each group's members, and bool[K] which groups have some."""
+    """HOST. (f32[K, d] the mean update of each group's members, not weighted by samples; bool[K] which groups have members)."""
     active = np.isin(np.arange(groups), found)
-    active[0] |= not active.any()  # nothing finite: everybody joins the first
+    active[0] |= not active.any()  # if no update is finite, all clients join group 0
     return means(parts, found, groups, rule), active

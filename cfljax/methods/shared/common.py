@@ -1,4 +1,4 @@
-"""What methods share: the state of clusters, first models, communication, and personal models."""
+"""Parts that many methods use: the state of clusters, initial models, counting communication, and updating personal models."""
 
 from __future__ import annotations
 
@@ -13,38 +13,39 @@ from cfljax.types import Array, Cohort, Model, Traffic
 
 
 class Clusters(NamedTuple):
-    """The state of a method that keeps models and who belongs to which."""
+    """The state of a method that keeps K models and the label of each client."""
 
     models: Array
-    """f32[K, d]."""
+    """f32[K, d] the clusters' models."""
     labels: Array
-    """i32[C]; −1: none yet."""
+    """i32[C] the cluster of each client; −1: none yet."""
 
 
 def first_model(key: Array, model: Model) -> Array:
-    """f32[d]: `w_0`, the same for every method that starts from one model."""
+    """f32[d]: the initial parameters w_0. For one key, all methods that start from a single model get the same."""
     return model.init(keys.fold(key, "model", 0))
 
 
 def first_models(key: Array, model: Model, clusters: int) -> Array:
-    """f32[K, d] independent initialisations; the first is `w_0`."""
+    """f32[K, d]: K independent initialisations; the first is that of `first_model`."""
     return jax.vmap(model.init)(keys.fold_each(key, "model", jnp.arange(clusters)))
 
 
 Count = int | Array
-"""A number, or i32[]."""
+"""A Python integer, or an array i32[]."""
 
 
 def traffic(
     cohort: Cohort, vectors_down: Count = 1, vectors_up: Count = 1, floats_down: Count = 0, floats_up: Count = 0
 ) -> Traffic:
-    """Communication of a round from what each participant receives and sends."""
+    """The communication of a round in which each participant receives and sends these numbers of vectors and floats."""
     n = jnp.sum(cohort.mask, dtype=jnp.int32)
     return Traffic(*(jnp.asarray(each, jnp.int32) * n for each in (vectors_down, vectors_up, floats_down, floats_up)))
 
 
 def keep_own(cohort: Cohort, delta: Array, start: Array) -> Mixed:
-    """Aggregation of personal models: each participant's own finite update, f32[S, d]; nothing is shared."""
+    """The "aggregation" of personal models, in which nothing is shared: to each participant's model `start` f32[S, d] its update
+    `delta` f32[S, d] is added, if it is finite."""
     finite = usable(delta)
     new = jnp.where((cohort.mask & finite)[:, None], start + delta, start)
     return Mixed(new, jnp.sum(cohort.mask & ~finite, dtype=jnp.int32), cohort.mask & ~finite)

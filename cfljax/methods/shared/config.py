@@ -1,4 +1,4 @@
-"""The options of a method, and what the rest of the program asks of them."""
+"""The base class of a method's options, and the questions that the rest of the program asks it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # reading a spec imports no JAX
 
 
 class TrainOptions(Protocol):
-    """What a method may look at in a run's table `train`."""
+    """The options of a run's table `train` that a method may read."""
 
     rounds: int
     participation: int | float
@@ -29,48 +29,53 @@ class TrainOptions(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class MethodConfig:
-    """The base of a method's options, which are fields made by `option(…)`. The answers below hold unless a method gives others."""
+    """The base class of a method's options. A subclass defines its options as fields made by `option(…)`, and overrides the
+    attributes and functions below whose defaults do not fit the method."""
 
     clusters = 1
-    """How many models a run keeps. Most methods have an option of this name."""
+    """The number K of models. Most methods have an option with this name in place of it."""
     similarity = ""
-    """How updates are compared, for methods with an option of this name: "exact" or "sketch"."""
+    """How updates are compared: "exact" or "sketch", in methods that have an option with this name; "": updates are not
+    compared."""
 
     @property
     def streams(self) -> bool:
-        """Whether participants' updates come and go in blocks; False: they are held all at once."""
+        """Whether participants may train in blocks, each of whose updates is summed and dropped; False: the method needs all
+        updates of a round at once."""
         return True
 
     @property
     def models_kept(self) -> int:
-        """How many models a run keeps, for estimates of memory."""
+        """The number of models that a run keeps, for estimates of memory."""
         return self.clusters if isinstance(self.clusters, int) else 1
 
     def check(self, where: str) -> None:
-        """Raises SpecError for options that do not go together; `where` is the table's name in messages."""
+        """Raises SpecError if options contradict each other. `where` is the name of the options' table, for the message."""
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
-        """Raises SpecError for options that do not go together with the rest of the run."""
+        """Raises SpecError if options contradict the tables `train`, `data` or `model` of the run. `where`: as for `check`."""
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """What is in memory at once besides the models of clusters: words → how many numbers of four bytes."""
+        """What a run holds in memory besides the clusters' models: a description in words → its size in numbers of four bytes. `d`:
+        the number of parameters."""
         return {}
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """How many noised sums `train.privacy` accounts for: (over the participants of a round, over all clients)."""
+        """The numbers of noised sums that a run of `rounds` rounds publishes, for the accounting of `train.privacy`: (sums over the
+        participants of a round, sums over all clients)."""
         return rounds, 0
 
 
 class PersonalConfig(MethodConfig):
-    """The base of options of methods that keep a model for each client."""
+    """The base class of the options of methods that keep a model for each client."""
 
     @property
     def streams(self) -> bool:
-        """Updates are held all at once."""
+        """False: all updates of a round are held at once."""
         return False
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """The clients' models."""
+        """The memory of the clients' models."""
         return {"a model for each client": clients * d}
 
 
@@ -78,7 +83,7 @@ Config = TypeVar("Config", bound=MethodConfig, contravariant=True)
 
 
 class MakeMethod(Protocol[Config]):
-    """Makes a method; what the registry holds."""
+    """The type of `make` in a method's file, which the registry holds."""
 
     def __call__(self, config: Config, model: Model, solver: Solver, /) -> Method[Any]:
-        """The method for these options, this model and this solver. Lists show the first line of the docstring."""
+        """The method for these options, this model and this solver. Lists of methods show the first line of its docstring."""

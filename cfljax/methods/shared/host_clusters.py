@@ -1,5 +1,5 @@
-"""FedAvg inside clusters that the host has found, with clients that come later: they join the cluster with the least loss on
-their training data in the first round that they take part in, and stay."""
+"""FedAvg inside clusters that a clustering on the host has made. A client that arrives later joins, in the first round that it
+takes part in, the cluster whose model has the least loss on its training data, and stays there."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from cfljax.methods.shared.common import traffic
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Traffic
 
 ROUND_UP = 8
-"""Numbers of clusters that data decides are rounded up to a multiple of this, so that most seeds share one program."""
+"""A number of clusters that depends on the data is rounded up to a multiple of this, so that most seeds share one compiled
+program."""
 
 
 class HostClusters(NamedTuple):
-    """Clusters, of which some places are not in use."""
+    """Places for K clusters, of which some may be unused."""
 
     models: Array
-    """f32[K, d]."""
+    """f32[K, d] the model at each place."""
     labels: Array
-    """i32[C]; −1: none yet."""
+    """i32[C] the cluster of each client; −1: none yet."""
     active: Array
-    """bool[K]."""
+    """bool[K]: which places hold a cluster."""
 
 
 def ready_labels(federation: Federation) -> Array:
-    """i32[C]: 0 for clients with training data that are there from the start, −1 for the others."""
+    """i32[C]: 0 for clients with training data that can take part in round 0, −1 for all others."""
     return jnp.where(federation.trains & (federation.arrive == 0), 0, -1).astype(jnp.int32)
 
 
 def join_by_loss(solver: Solver, federation: Federation, found: HostClusters, who: Array) -> Array:
-    """i32[C]: the labels, and for the clients who bool[C] without one the active cluster with the least loss on their
-    training data. The work is that of the clients without a label."""
+    """i32[C]: the labels, in which each client of `who` bool[C] without a label has got the active cluster with the least loss on
+    its training data. Only the data of these clients is evaluated."""
     new = who & (found.labels < 0) & federation.real
     losses = solver.losses(federation, found.models, jnp.arange(federation.clients), new)
     best = least_loss(jnp.where(found.active[:, None], losses, jnp.nan))
@@ -44,14 +45,15 @@ def join_by_loss(solver: Solver, federation: Federation, found: HostClusters, wh
 
 
 def settle(solver: Solver, federation: Federation, cohort: Cohort, found: HostClusters) -> tuple[Array, Array]:
-    """(labels i32[C], which i32[S]) once every participant has a cluster."""
+    """(labels i32[C], clusters of the participants i32[S]) after participants without a cluster have joined one."""
     there = jnp.zeros(federation.clients, bool).at[cohort.ids].max(cohort.mask)
     labels = join_by_loss(solver, federation, found, there)
     return labels, jnp.maximum(labels[cohort.ids], 0)  # a masked participant may have none
 
 
 def with_joining(sent: Traffic, cohort: Cohort, found: HostClusters) -> Traffic:
-    """The traffic of a round before which participants had the labels of `found`: who has none gets all models in use."""
+    """The traffic of a round with what participants need for joining: one without a label in `found` receives all models in use in
+    place of one."""
     new = jnp.sum(cohort.mask & (found.labels[cohort.ids] < 0), dtype=jnp.int32)
     return sent._replace(vectors_down=sent.vectors_down + new * (jnp.sum(found.active, dtype=jnp.int32) - 1))
 
@@ -59,7 +61,7 @@ def with_joining(sent: Traffic, cohort: Cohort, found: HostClusters) -> Traffic:
 def round_inside(
     solver: Solver, key: Array, federation: Federation, cohort: Cohort, found: HostClusters, hyper: Hyper, average: str
 ) -> tuple[HostClusters, Info]:
-    """A round of FedAvg inside each cluster."""
+    """One round of FedAvg inside each cluster: (the clusters after it, the report on the round)."""
     labels, which = settle(solver, federation, cohort, found)
     sent = with_joining(traffic(cohort), cohort, found)
     models, info = train_clusters(solver, key, federation, cohort, found.models, which, hyper, average, sent)
@@ -67,5 +69,5 @@ def round_inside(
 
 
 def places(clusters: int) -> np.ndarray:
-    """HOST. bool[K]: this number of them in use, K rounded up."""
+    """HOST. bool[K]: True for the first `clusters` places; K is their number rounded up to a multiple of ROUND_UP."""
     return np.arange(-(-clusters // ROUND_UP) * ROUND_UP) < clusters

@@ -1,4 +1,4 @@
-"""Training before a client has a cluster: everyone from one model. What methods look at that cluster once."""
+"""Pre-training: clients that have no cluster yet train from one common model. Methods that cluster once compare these updates."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from cfljax.methods.shared.similarity import shortened
 from cfljax.types import Array, Federation, Hyper, Jobs, Traffic
 
 CHUNK = 64
-"""Clients that pre-train in one call."""
+"""The most clients that pre-train in one call of the compiled program."""
 
 
 def ready(federation: Federation, method: str, clusters: int = 1) -> np.ndarray:
-    """i32[n]: HOST. Positions of the clients that train from the start, in the order of their identities, so that the order of the
-    clients changes no clustering. A SpecError when they are fewer than `clusters`."""
+    """HOST. i32[n]: positions of the clients that can train in round 0, sorted by identity, so that the order of clients does not
+    change a clustering. Raises SpecError if they are fewer than `clusters`. `method`: its name, for the message."""
     ids = np.flatnonzero(np.asarray(federation.trains) & (np.asarray(federation.arrive) == 0))
     if len(ids) < max(clusters, 1):
         raise SpecError(
@@ -37,47 +37,51 @@ def ready(federation: Federation, method: str, clusters: int = 1) -> np.ndarray:
 
 
 def late(federation: Federation) -> np.ndarray:
-    """i32[n]: HOST. Positions of the clients that train and arrive later."""
+    """HOST. i32[n]: positions of the clients that train and arrive after round 0."""
     return np.flatnonzero(np.asarray(federation.trains) & (np.asarray(federation.arrive) > 0)).astype(np.int32)
 
 
 def settled(labels: Array, guess: Array, federation: Federation, round: Array) -> Array:
-    """i32[C]: labels with those of guess i32[C] for the clients that have arrived by now."""
+    """i32[C]: the labels i32[C], in which each client without a label that has arrived by this round gets its label of `guess`
+    i32[C]."""
     return jnp.where((labels < 0) & (federation.arrive <= round), guess, labels)
 
 
 def with_pretraining(sent: Traffic, federation: Federation, round: Array) -> Traffic:
-    """The traffic with one model down and one up for each client that pre-trains in this round, which is when it arrives."""
+    """The traffic of a round, plus one vector down and one up for each client that pre-trains in it, which is when the client
+    arrives."""
     now = federation.trains & (federation.arrive == round)
     n = jnp.sum(now, dtype=jnp.int32)
     return sent._replace(vectors_down=sent.vectors_down + n, vectors_up=sent.vectors_up + n)
 
 
 def solver_before(solver: Solver, epochs: int | None, steps: int | None = None) -> Solver:
-    """The solver of pre-training: that number of epochs or steps of the run's batches."""
+    """A copy of the solver for pre-training: it does this number of epochs (or of steps) on batches of the run's size."""
     return solver.with_work(Work(epochs, steps, solver.work.batch))
 
 
 def pretrain(solver: Solver, key: Array, federation: Federation, hyper: Hyper, start: Array, ids: Array, mask: Array) -> Array:
-    """f32[n, d]: the updates of the clients ids i32[n] from start f32[d]; zero where mask bool[n] is False. `solver`: of
-    `solver_before`. `key` is the run's or the round's; the draws are not those of the round's own training."""
+    """f32[n, d]: the updates of the clients `ids` i32[n], trained from `start` f32[d]; zero where `mask` bool[n] is False. `solver`
+    comes from `solver_before`. `key` is that of the run or the round; random draws are independent of those of the round's
+    training."""
     n = ids.shape[0]
     jobs = Jobs(ids, mask, jnp.ones(n), start[None], jnp.zeros(n, jnp.int32))
     return solver.fit(keys.fold(key, "pretrain"), federation, jobs, hyper).delta
 
 
 class Pretrainer(Protocol):
-    """HOST. Trains clients before they have a cluster."""
+    """HOST. A function that pre-trains any number of clients."""
 
     def __call__(
         self, key: Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Of the clients ids i32[n], all from start f32[d], parts of at most CHUNK clients: (ids i32[m], updates f32[m, d])."""
+        """Trains the clients `ids` i32[n] from `start` f32[d]. Yields (ids i32[m], updates f32[m, d]) for at most CHUNK clients at
+        a time, in the order of `ids`."""
 
 
 def pretrainer(solver: Solver) -> Pretrainer:
-    """HOST. With the solver of `solver_before`: one compiled program for any number of clients, and bounded memory where the parts
-    are not kept."""
+    """HOST. The function that pre-trains clients with the solver of `solver_before`. It uses one compiled program for any number of
+    clients, and its memory is that of CHUNK updates."""
     program = from_host(functools.partial(pretrain, solver))
 
     def train(
@@ -95,17 +99,19 @@ def pretrainer(solver: Solver) -> Pretrainer:
 
 
 Parts = Iterable[tuple[np.ndarray, np.ndarray]]
-"""(ids i32[m], updates f32[m, d]) of some clients at a time."""
+"""The pre-trained clients in parts: (ids i32[m], updates f32[m, d]) each."""
 
 
 def all_updates(parts: Parts, similarity: str = "exact") -> np.ndarray:
-    """f32[n, d], or sketches f32[n, 4096] which are all that is kept: HOST. The parts together, in the order of the ids."""
+    """HOST. f32[n, d]: the updates of all parts, in their order; with `similarity` "sketch" f32[n, 4096], sketches of them, and the
+    updates themselves are dropped."""
     return np.concatenate([shortened(delta, similarity) for _, delta in parts])
 
 
 def means(parts: Parts, labels: np.ndarray, clusters: int, rule: Rule = PLAIN) -> np.ndarray:
-    """f32[K, d]: HOST. The mean of the finite updates of each cluster, zero for those without; labels i32[n] in the order of
-    the parts, −1: nowhere. Holds one part and the sums; all parts where the rule's statistic takes the place of the mean."""
+    """HOST. f32[K, d]: the mean of the finite updates of each cluster, or the statistic of the rule in its place; zero for a
+    cluster without updates. `labels` i32[n]: the cluster of each client in the order of the parts; −1: none. For means only one
+    part is in memory at a time, for a statistic all are."""
     if rule.statistic:
         rows = np.concatenate([delta for _, delta in parts])
         finite = np.isfinite(rows).all(axis=1)

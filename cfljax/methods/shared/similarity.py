@@ -1,4 +1,4 @@
-"""How methods compare the updates of many clients at once: as they are, or by sketches, which need less memory."""
+"""The comparison of many clients' updates: of the updates themselves, or of sketches, which need less memory."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from cfljax.types import Array, Federation, Hyper, Jobs
 
 
 def similarity(again: bool = True) -> str:
-    """The option of such methods. `again`: what the updates are compared for needs them whole, once more."""
+    """The option `similarity` of methods that compare updates. `again`: with sketches the method trains a second time, since it
+    needs the updates themselves after the comparison."""
     words = "how updates are compared: as they are, or by sketches of 4,096 numbers, which need less memory"
     made: str = option("exact", f"{words} and a second training" if again else words, choices=("exact", "sketch"))
     return made
 
 
 def compared_size(d: int, similarity: str) -> int:
-    """Numbers per client in what is compared."""
+    """The size of the vector that is compared for each client: d, or that of a sketch."""
     return d if similarity == "exact" else min(d, SIZE)
 
 
 def shortened(vectors: np.ndarray, similarity: str) -> np.ndarray:
-    """HOST. The vectors f32[n, d] as they are compared."""
+    """HOST. The vectors f32[n, d] themselves if `similarity` is "exact", else their sketches f32[n, 4096]."""
     return vectors if similarity == "exact" else np.asarray(_sketch(vectors))
 
 
@@ -37,8 +38,8 @@ _sketch = jax.jit(sketch)
 def train_and_compare(
     how: str, solver: Solver, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper, mixing: Mixing
 ) -> tuple[Trained, Array]:
-    """A round of training, and the updates as they are compared: f32[S, d], or f32[S, 4096] while the updates themselves come
-    and go in blocks."""
+    """Trains the jobs and moves the clusters' models, as `train_and_mix`. Also returns what is compared: the updates f32[S, d] if
+    `how` is "exact", else their sketches f32[S, 4096]; then only the updates of one block are held at a time."""
     if how == "exact":
         solver = dataclasses.replace(solver, plan=solver.plan._replace(stream=0))
     trained = train_and_mix(solver, key, federation, jobs, hyper, mixing, SIZE if how == "sketch" else None)
