@@ -2,7 +2,14 @@
 
 These names stay the same from version to version; all other modules of cfljax may change. `docs/own.md` shows how to use them.
 Plug-ins are registered by the decorators `cfljax.register_method`, `register_model`, `register_partition`, `register_data` and
-`register_metric`; `cfljax.option` makes a field of their options.
+`register_metric`; `cfljax.option` makes a field of their options. What a method needs, in the order of a round:
+
+- The state: `Clusters`, `first_model`, `first_models`, `part_of` (the parameters of a layer).
+- A choice of clusters: `Solver.losses`, `Solver.sample_losses`, `least_loss`, `nearest`, `join`, and `by_loss` for `Method.score`.
+- Local training: `jobs_from`, then `Solver.fit`; `Cohort.repeat` where a participant trains several models. `Work`, `LocalStep`.
+- Aggregation of updates: `weights_by` (the mixing matrix), `mix_updates`, `usable`; `keep_own` for personal models. Then `report`.
+- Both in one, in blocks of participants if memory is short: `train_and_mix`, then `report_trained`; `train_clusters` is all of this
+  for FedAvg inside clusters. `traffic`, `sizes` and `mean_over` count and average.
 """
 
 from cfljax.engine.metrics import Seen

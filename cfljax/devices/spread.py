@@ -85,8 +85,8 @@ class Dealt(NamedTuple):
     jobs: Array
     """i32[R]: the jobs of this device; −1: a free place."""
     place: Array | None
-    """i32[S]: the index of each job's result in the gathered results of all devices; None: a result is only on the device that did
-    the job."""
+    """i32[S]: the index of each job's result in the gathered results of all devices; None: results stay on the device that did the
+    job."""
     number: Array | None = None
     """i32[]: the number of jobs that this device does, the first ones of `jobs`, if each device must do the jobs whose samples it
     holds; None: it does all of `jobs`."""
@@ -198,8 +198,8 @@ def deal(costs: Array, devices: int, room: int) -> tuple[Array, Array]:
 
 
 def _on_one(job: Callable[[Array], Out], numbers: Array, costs: Array, plan: Plan) -> Out:
-    """The results of `job` for each of the numbers, stacked. Jobs side by side all wait for the longest, so jobs of about equal
-    cost are done together."""
+    """The results of `job` for each of the numbers, stacked. Jobs of about equal cost are done side by side, as all wait for the
+    longest."""
     if plan.sequential:
         return jax.lax.map(job, numbers)
     number, lanes = numbers.shape[0], plan.lanes

@@ -26,8 +26,7 @@ class Mixed(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """The aggregation rule: how the server combines the updates of a cluster. The default is a weighted sum. `Solver.rule` returns
-    the rule of a run."""
+    """How the server combines the updates of a cluster; by default a weighted sum. `Solver.rule` returns the rule of a run."""
 
     statistic: str = ""
     """Static: a statistic of kernels/robust.py in place of the mean."""

@@ -16,13 +16,11 @@ TILE = 256
 costs no more than its number of samples requires."""
 
 RUNGS = (0, 64, 128, 256, 512, keys.SHORT, 4 * keys.SHORT, 16 * keys.SHORT, 64 * keys.SHORT)
-"""Lengths of shuffles. A client's shuffle is sorted at the smallest of these lengths that its samples fit into, or at the full
-length."""
+"""Lengths of shuffles: a client's shuffle sorts the smallest of these numbers of positions that its samples fit into, or all."""
 
 
 def take(federation: Federation, split: Split, client: Array, positions: Array, mask: Array) -> tuple[Array, Array]:
-    """(x f32[B, ...], y i32[B]): the samples and labels of one client at the positions i32[B] of its list; zeros where the mask
-    bool[B] is False."""
+    """(x f32[B, ...], y i32[B]): the samples of one client at these positions of its list, and their labels; zeros if masked."""
     rows = client_rows(split, client, positions)
     return samples(federation, jnp.broadcast_to(client, positions.shape), rows, mask)
 
@@ -46,8 +44,7 @@ def shuffle(key: Array, count: Array, longest: int, batch: int, sequential: bool
 
 
 def _sort(key: Array, count: Array, size: int, length: int) -> Callable[[], Array]:
-    """A function without arguments that returns i32[..., length]: for each key a shuffle of which only the first `size` positions
-    are sorted."""
+    """A function () -> i32[..., length]: for each key a shuffle of which only the first `size` positions are sorted."""
     rest = jnp.broadcast_to(jnp.arange(size, length, dtype=jnp.int32), (*key.shape, length - size))
     one = keys.short_permutation if size <= keys.SHORT else keys.permutation
     if size == 0:

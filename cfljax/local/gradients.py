@@ -33,13 +33,11 @@ class Gradient(NamedTuple):
     samples: Array
     """f32[]: the number of samples in the batch, padding left out."""
     grads: Tree
-    """The gradient of the mean loss (or of the summed loss, where the caller asks for it) plus the gradient of the model's
-    penalty."""
+    """The gradient of the mean loss (of the summed loss with `summed`) plus the gradient of the model's penalty."""
 
 
 def batch_of_client(federation: Federation, client: Array, positions: Array, mask: Array, weights: Array | None = None) -> Samples:
-    """The training samples of a client at the positions i32[B] of its list. `weights` f32[N] has one weight per sample of the
-    list."""
+    """The training samples of a client at the positions i32[B] of its list. `weights` f32[N]: one per sample of the list."""
     x, y = take(federation, federation.train, client, positions, mask)
     return Samples(x, y, mask, None if weights is None else weights[positions])
 

@@ -81,8 +81,7 @@ def by_steps(speed: Speed, layer: Layer, work: Work, samples: Numbers, steps: Nu
 def by_gram(
     speed: Speed, layer: Layer, work: Work, samples: Numbers, size: int, steps: Numbers | None = None, making: Making = "in turn"
 ) -> Numbers:
-    """Predicted seconds of the first layer's part in training a client on a Gram matrix of `size` rows; otherwise like
-    `by_steps`."""
+    """Like `by_steps`, for training the client on a Gram matrix of `size` rows."""
     steps = steps_of(work, samples) if steps is None else steps
     pairs = samples * (samples + BLOCK) / 2 if making == "in turn" and size > WHOLE else size * size * (making != "beforehand")
     once = layer.inputs * ((pairs + 2 * size * layer.width) * speed.large + size * speed.value)

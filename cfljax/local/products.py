@@ -34,8 +34,8 @@ class Gram(NamedTuple):
     """i32[] the number of the client's rows after its first."""
 
     def of(self, where: Array) -> Array:
-        """f32[B, n]: the rows of the samples at the positions `where` i32[B]. In a shared array a position beyond the client's
-        samples gives its last row."""
+        """f32[B, n]: the rows of the samples at the positions `where` i32[B]. In a shared array, filler gets the client's last
+        row."""
         return self.rows[where if self.first is None else self.first + jnp.minimum(where, self.last)]
 
 
@@ -64,8 +64,7 @@ def kept(grams: Grams, client: Array, count: Array, length: int, whole: bool) ->
 
 
 def products(x: Array, count: Array) -> Array:
-    """f32[n, n]: X Xᵀ of the first `count` samples, zeros elsewhere. Only the blocks up to the diagonal are computed; the others
-    are mirrored."""
+    """f32[n, n]: X Xᵀ of the first `count` samples, zeros elsewhere. Blocks above the diagonal are mirrored, not computed."""
     length = x.shape[0]
     some = lambda i: jax.lax.dynamic_slice_in_dim(x, i * BLOCK, BLOCK)  # noqa: E731 (the last block ends where x does)
 
@@ -88,8 +87,7 @@ def memory(counts: np.ndarray, sizes: tuple[int, ...]) -> int:
 
 
 def grams_of(federation: Federation, sizes: tuple[int, ...]) -> Grams:
-    """HOST. The Gram matrices of all clients' training samples, as numpy arrays. Clients that are larger than the last size have
-    none."""
+    """HOST. The Gram matrices of all clients, as numpy arrays. Clients that are larger than the last size have none."""
     which, start, room = _laid_out(np.asarray(federation.train.count), sizes)
     rows = tuple(np.zeros((number, size), np.float32) for number, size in zip(room, sizes, strict=True))
     for client, x in _samples_of_each(federation, np.flatnonzero(which >= 0)):

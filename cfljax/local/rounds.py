@@ -31,8 +31,7 @@ class Kept(NamedTuple):
     norm: Array
     """f32[S]: the Euclidean norm of the update."""
     moves: Array
-    """f32[S, d] the updates, or f32[S, size] sketches of them. With several devices, each device has those of the participants that
-    it trained."""
+    """f32[S, d] the updates, or f32[S, size] sketches. Each of several devices has those of the participants that it trained."""
 
 
 class Mixing(NamedTuple):
@@ -130,8 +129,7 @@ def train_and_mix(
 
 
 def _part(rule: Rule, updates: Updates, mixing: Mixing, size: int | None) -> tuple[Sums, Kept]:
-    """The sums over a part of the participants, and what is kept of their updates: sketches of `size` numbers, or (None) the
-    updates."""
+    """The sums over a part of the participants, and what is kept of their updates: sketches of `size` numbers; None: all."""
     delta = jnp.asarray(updates.delta)
     norm = jnp.linalg.norm(delta, axis=1)
     without_noise = rule._replace(noise=None)  # noise comes once, on the sum of all parts
@@ -181,8 +179,7 @@ def choose_and_train(
 
 
 def _in_blocks(part: Part, jobs: Jobs, mixing: Mixing, block: int) -> tuple[Sums, Kept]:
-    """Calls `part` for one block of participants after another. Returns the sums over all blocks, and what is kept of all
-    participants."""
+    """Calls `part` for one block of participants after another. Returns the sums, and what is kept, of all participants."""
     number = jobs.client.shape[0]
     places = jnp.arange(-(-number // block) * block).reshape(-1, block)
     nothing = jnp.zeros_like(mixing.models)
@@ -225,8 +222,7 @@ def report(
     traffic: Traffic,
     **diag: Array,
 ) -> Info:
-    """The report on a round. `start` and `end` f32[S, d]: each participant's model before the round and after aggregation. `diag`:
-    the method's diagnostics."""
+    """The report on a round. `start`, `end` f32[S, d]: each participant's model before the round and after aggregation."""
     finite, norm = usable(updates.delta), jnp.linalg.norm(updates.delta, axis=1)
     distance = jnp.linalg.norm(start + updates.delta - end, axis=1)
     return _info(federation, cohort, (updates.loss, finite, norm, distance), mixed.nonfinite, traffic, diag)

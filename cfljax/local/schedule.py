@@ -69,8 +69,7 @@ class Course(NamedTuple):
 
 
 class Orders(NamedTuple):
-    """The shuffles of a client's epochs. A shuffle has the length L, a multiple of the batch size: positions in the client's list
-    in random order, then filler."""
+    """The shuffles of a client's epochs. A shuffle i32[L], L a multiple of `batch`: positions in random order, then filler."""
 
     batch: int
     """Samples per step."""
@@ -94,8 +93,7 @@ class StepSamples(NamedTuple):
 
 Carry = TypeVar("Carry")
 Visit = Callable[[Carry, StepSamples | None, Array], Carry]
-"""Does one step: (carry, the samples of the step, the number of the step i32[]) -> carry. None in place of the samples stands for
-all samples of the client."""
+"""Does one step: (carry, its samples, or None for all of the client, the number of the step i32[]) -> carry."""
 
 
 def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> Array:
@@ -135,8 +133,7 @@ def course_of(federation: Federation, task: Task, work: Work) -> Course:
 def orders_of(
     federation: Federation, task: Task, course: Course, work: Work, sequential: bool, longest: int, rungs: tuple[int, ...]
 ) -> Orders | None:
-    """The shuffles of a client, which has at most `longest` samples; None if each step sees all of them. `rungs`: see
-    `data.shuffle`."""
+    """The shuffles of a client of at most `longest` samples; None if each step sees all. `rungs`: see `data.shuffle`."""
     if work.batch is None:
         return None
     batch = batch_of(federation, work)

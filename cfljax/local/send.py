@@ -120,8 +120,7 @@ def exact_share(sending: Sending, hyper: dict[str, float], federation: Federatio
 
 
 def as_trained_on(sending: Sending, hyper: Hyper, federation: Federation) -> Federation:
-    """The federation that methods train on. With `attack = "label_flip"`, an attacker's label y of M classes is replaced by M − 1 −
-    y."""
+    """The federation that methods train on: with `attack = "label_flip"` an attacker's label y becomes M − 1 − y."""
     if sending.attack != "label_flip":
         return federation
     old = View(jnp.zeros(federation.clients, jnp.int32)) if federation.view is None else federation.view

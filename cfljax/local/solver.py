@@ -5,7 +5,8 @@ rounding: each client does its own number of steps on its own samples, as if it 
 
 To add a way of training a client, write a function (task, course, orders) -> Updates, list it in `Solver._ways` for clients up to
 some size, and add a prediction of its time to `local.predict`. Which clients train at a time, and on which device, is decided in
-`devices.spread` alone.
+`devices.spread` alone. Side by side (on an accelerator) there should be one way for all clients: a batched switch computes them
+all.
 """
 
 from __future__ import annotations
@@ -39,8 +40,7 @@ class TrainClient(Protocol):
     """A function that trains one client."""
 
     def __call__(self, task: Task, course: Course, orders: Orders | None) -> Updates:
-        """The client's update. `course`: its numbers of samples and steps. `orders`: the shuffles of its epochs; None: each step
-        sees all of its samples."""
+        """The client's update. `orders`: the shuffles of its epochs; None: each step sees all of its samples."""
 
 
 class Way(NamedTuple):
@@ -133,8 +133,7 @@ class Solver:
     def batch_gradient(
         self, key: Array, federation: Federation, jobs: Jobs, batch: int, summed: bool = False
     ) -> tuple[Array, Array]:
-        """Like `gradient`, on the first mini-batch of `batch` samples that `fit` would take with this key. `summed`: the gradient
-        is that of the summed loss."""
+        """Like `gradient`, on the first mini-batch of `batch` samples of `fit` with this key. `summed`: of the summed loss."""
         model, longest = self.model, federation.train.longest
 
         def one(task: Task) -> tuple[Array, Array]:
@@ -290,6 +289,5 @@ def owners_of(federation: Federation, jobs: Jobs) -> Array | None:
 
 
 def samples_of(federation: Federation, jobs: Jobs) -> Array:
-    """f32[S]: the work of each job: its client's number of training samples times its share of the local steps; 0 if it is
-    masked."""
+    """f32[S]: the work of each job: training samples times its share of the local steps; 0 if it is masked."""
     return jnp.where(jobs.mask, federation.train.count[jobs.client] * jobs.work, 0.0)

@@ -39,8 +39,7 @@ def train(
     numbers: LocalStep,
     summed: bool = False,
 ) -> Updates:
-    """The update of one client, trained from the model of its task. `summed`: a step follows the gradient of a batch's summed
-    loss."""
+    """The update of one client, trained from the model of its task. `summed`: steps follow the gradient of the summed loss."""
     params = model.unravel(task.start)
     velocity = None if task.velocity is None else model.unravel(task.velocity)
     step = stepper(rule, numbers, params if task.anchor is None else model.unravel(task.anchor))

@@ -58,8 +58,7 @@ class Parts:
     offset: np.ndarray | None = None
     """f32[V] the number that the view adds, see `gain`."""
     source: Source | None = None
-    """The data set that the rows refer to, where the partition has made a new one (by copying or drawing samples); None: the given
-    data set."""
+    """The data set of the rows, if the partition has made a new one (by copying or drawing samples); None: the given one."""
 
 
 class Pool(NamedTuple):
@@ -166,8 +165,7 @@ class Federation:
         return self.real & (self.train.count > 0)
 
     def take(self, clients: Array) -> Federation:
-        """The federation of these clients alone, i32[n] positions on the client axis, in this order. They keep their identities,
-        rows and groups."""
+        """The federation of these clients alone, i32[n] positions, in this order. They keep their identities, rows and groups."""
         view, owner = self.view, self.owner
         return dataclasses.replace(
             self,

@@ -28,8 +28,7 @@ class Info(NamedTuple):
 
     traffic: Traffic
     train_loss: Array
-    """f32[] the mean training loss of the participants, weighted by their samples. This and the next two are NaN where nobody took
-    part."""
+    """f32[] the mean training loss, weighted by samples. This and the next two are NaN if there were no participants."""
     discrepancy: Array
     """f32[] the mean over participants i of ‖w_i − w‖: w_i is its trained model, w its cluster's model after this round's
     aggregation (FedGroup eq. 4)."""
@@ -47,8 +46,7 @@ class Init(Protocol[State_co]):
     """Makes the state that a run starts with. A pure function."""
 
     def __call__(self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State_co:
-        """The state before the first round. `setup` holds the arrays that `Method.setup` returned; it is empty if the method has no
-        such function."""
+        """The state before the first round. `setup` holds the arrays that `Method.setup` returned; without it, none."""
 
 
 class Round(Protocol[State]):
@@ -112,13 +110,12 @@ class Method(NamedTuple, Generic[State]):
     mixture: Mixture[State] | None = None
     """None: each client is scored with one model, that of `score`."""
     extras: Callable[[State], dict[str, Array]] | None = None
-    """(state after the last round) -> arrays of any shape that are saved with the results, by name (such as a similarity
-    matrix)."""
+    """(state after the last round) -> arrays of any shape, by name, that are saved with the results."""
     also: Callable[[State], dict[str, tuple[Array, Array]]] | None = None
     """(state) -> further models that clients have besides the one that they are scored with (a personal model, a global one), by
     name: (f32[K, d] the models, i32[C] the index of each client's model). Each evaluation records their mean accuracy over the
     clients that hold training data as the diagnostic `accuracy_<name>`."""
     chooses: bool = True
     """How a client that holds no training data is scored. True: with the model, of those in use, that has the smallest loss on its
-    test data (see `engine.evaluation`). False: with the model that `models` and `score` give it (the method knows its group, or
-    each client has a model)."""
+    test data (see `engine.evaluation`). False: with the model that `models` and `score` give it (its group is known, or it has a
+    model)."""

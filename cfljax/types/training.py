@@ -46,23 +46,20 @@ class Model(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """An execution plan: how a machine carries out local training. Static. The choice of a plan changes the speed, and the results
-    by no more than rounding."""
+    """An execution plan: how a machine carries out local training. Static. It changes the speed, not the results (beyond
+    rounding)."""
 
     lanes: int = 1
     """How many clients train side by side at a time. 1, one after another, is fastest on a CPU. Larger numbers come from
     `cfljax.local.lanes`. 0: all participants."""
     gram: int = 0
-    """Clients of at most this number of samples are trained on their Gram matrix (`cfljax.local.gram`), if the model allows it
-    exactly."""
+    """Clients of at most this number of samples are trained on their Gram matrix (`cfljax.local.gram`) if that is exact."""
     stream: int = 0
     """Methods that need only sums of updates train the participants in blocks of this size, to save memory; 0: all at once."""
     alike: bool = False
-    """Whether all clients have the same amount of work. Then each device gets the same number of clients, and no places
-    in reserve."""
+    """Whether all clients have the same amount of work. Then devices get equal numbers of them, and no places in reserve."""
     on_cpu: bool = True
-    """Whether samples pass through models in blocks that fit into a CPU's cache; False: in the larger blocks that an accelerator
-    needs."""
+    """Whether models are evaluated in blocks that fit into a CPU's cache; False: in the larger blocks of an accelerator."""
 
     @property
     def sequential(self) -> bool:

@@ -1,5 +1,4 @@
-"""Functions for methods whose clients choose their cluster: the data for the choice, the labels after it, and the weights of
-gradients."""
+"""For methods whose clients choose their cluster: the data for the choice, the labels after it, the weights of gradients."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ def losses_of(solver: Solver, federation: Federation, cohort: Cohort, models: Ar
 
 
 def by_loss(solver: Solver, federation: Federation, models: Array, labels: Array) -> Array:
-    """i32[C]: the labels i32[C], in which each real client without a label has got the model with the smallest loss on its training
-    data."""
+    """i32[C]: the labels, in which real clients without one have got the model with the smallest loss on their training data."""
     without = (labels < 0) & federation.real
     losses = solver.losses(federation, models, jnp.arange(federation.clients), without)
     return jnp.where(without, least_loss(losses), labels)

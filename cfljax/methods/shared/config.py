@@ -35,13 +35,11 @@ class MethodConfig:
     clusters = 1
     """The number K of models. Most methods have an option with this name in place of it."""
     similarity = ""
-    """How updates are compared: "exact" or "sketch", in methods that have an option with this name; "": updates are not
-    compared."""
+    """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
 
     @property
     def streams(self) -> bool:
-        """Whether participants may train in blocks, each of whose updates is summed and dropped; False: the method needs all
-        updates of a round at once."""
+        """Whether updates may be summed in blocks of participants; False: the method needs all of a round at once."""
         return True
 
     @property

@@ -15,8 +15,7 @@ from cfljax.methods.shared.common import traffic
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Traffic
 
 ROUND_UP = 8
-"""A number of clusters that depends on the data is rounded up to a multiple of this, so that most seeds share one compiled
-program."""
+"""Numbers of clusters that data decides are rounded up to a multiple of this, so that most seeds share a compiled program."""
 
 
 class HostClusters(NamedTuple):
@@ -52,8 +51,7 @@ def settle(solver: Solver, federation: Federation, cohort: Cohort, found: HostCl
 
 
 def with_joining(sent: Traffic, cohort: Cohort, found: HostClusters) -> Traffic:
-    """The traffic of a round with what participants need for joining: one without a label in `found` receives all models in use in
-    place of one."""
+    """The traffic of a round in which a participant without a label in `found` receives all models in use in place of one."""
     new = jnp.sum(cohort.mask & (found.labels[cohort.ids] < 0), dtype=jnp.int32)
     return sent._replace(vectors_down=sent.vectors_down + new * (jnp.sum(found.active, dtype=jnp.int32) - 1))
 

@@ -42,14 +42,12 @@ def late(federation: Federation) -> np.ndarray:
 
 
 def settled(labels: Array, guess: Array, federation: Federation, round: Array) -> Array:
-    """i32[C]: the labels i32[C], in which each client without a label that has arrived by this round gets its label of `guess`
-    i32[C]."""
+    """i32[C]: the labels, in which clients without one that have arrived by this round get their label of `guess` i32[C]."""
     return jnp.where((labels < 0) & (federation.arrive <= round), guess, labels)
 
 
 def with_pretraining(sent: Traffic, federation: Federation, round: Array) -> Traffic:
-    """The traffic of a round, plus one vector down and one up for each client that pre-trains in it, which is when the client
-    arrives."""
+    """The traffic of a round, plus one vector down and one up for each client that arrives in it, and so pre-trains."""
     now = federation.trains & (federation.arrive == round)
     n = jnp.sum(now, dtype=jnp.int32)
     return sent._replace(vectors_down=sent.vectors_down + n, vectors_up=sent.vectors_up + n)
@@ -62,8 +60,7 @@ def solver_before(solver: Solver, epochs: int | None, steps: int | None = None) 
 
 def pretrain(solver: Solver, key: Array, federation: Federation, hyper: Hyper, start: Array, ids: Array, mask: Array) -> Array:
     """f32[n, d]: the updates of the clients `ids` i32[n], trained from `start` f32[d]; zero where `mask` bool[n] is False. `solver`
-    comes from `solver_before`. `key` is that of the run or the round; random draws are independent of those of the round's
-    training."""
+    comes from `solver_before`. `key` is that of the run or the round; draws are independent of the round's training."""
     n = ids.shape[0]
     jobs = Jobs(ids, mask, jnp.ones(n), start[None], jnp.zeros(n, jnp.int32))
     return solver.fit(keys.fold(key, "pretrain"), federation, jobs, hyper).delta
@@ -75,8 +72,8 @@ class Pretrainer(Protocol):
     def __call__(
         self, key: Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Trains the clients `ids` i32[n] from `start` f32[d]. Yields (ids i32[m], updates f32[m, d]) for at most CHUNK clients at
-        a time, in the order of `ids`."""
+        """Trains the clients `ids` i32[n] from `start` f32[d]. Yields (ids i32[m], updates f32[m, d]) of the next m ≤ CHUNK
+        clients."""
 
 
 def pretrainer(solver: Solver) -> Pretrainer:
