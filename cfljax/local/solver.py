@@ -3,10 +3,11 @@
 `Solver.fit(key, federation, jobs, hyper)` returns the updates of a round. They do not depend on the execution plan, beyond
 rounding: each client does its own number of steps on its own samples, as if it were trained alone.
 
-To add a way of training a client, write a function (task, course, orders) -> Updates, list it in `Solver._ways` for clients up to
-some size, and add a prediction of its time to `local.predict`. Which clients train at a time, and on which device, is decided in
-`devices.spread` alone. Side by side (on an accelerator) there should be one way for all clients: a batched switch computes them
-all.
+To add a way of training a client, write a function (task, course, orders) -> Updates and list it in `Solver._ways` for clients up
+to some size. For a plan to choose it: a field of `types.Plan`, its key in `config.train.Forced`, the prediction of its time in
+`local.predict`, the choice and its reasons in `experiment.execution`, and its word in records (`launch.batch.plan_of`). Which
+clients train at a time, and on which device, is decided in `devices.spread` alone. Side by side (on an accelerator) there should
+be one way for all clients: a batched switch computes them all.
 """
 
 from __future__ import annotations
