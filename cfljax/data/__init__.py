@@ -11,8 +11,7 @@ import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.files import find, folders
-from cfljax.data.reader import FileOptions
-from cfljax.data.sources import SOURCES, DrawSource, ReadSource, SourceArrays, takes_folders
+from cfljax.data.sources import SOURCES, DrawSource, FileOptions, ReadSource, SourceArrays, takes_folders
 from cfljax.errors import DataError
 from cfljax.registry.checksums import sum_of_files, sum_of_source, sum_or_failure
 from cfljax.registry.options import Options, check, files_of

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
-import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -77,25 +78,20 @@ def opened(file: Path) -> IO[bytes]:
 def read_exactly(f: IO[bytes], size: int, where: str) -> bytearray:
     """The next `size` bytes. Memory is taken as bytes arrive, so that a file which claims too much costs none."""
     content = bytearray()
-    try:
+    with readable(where, then=": copy or download the file again"):
         while len(content) < size:
             piece = f.read(min(1 << 22, size - len(content)))
             if not piece:
                 raise DataError(f"{where}: ends after {len(content)} of {size} bytes: copy or download the file again")
             content += piece
-    except (OSError, EOFError, zlib.error) as e:
-        raise DataError(f"{where}: cannot be read ({reason(e)}): copy or download the file again") from e
     return content
 
 
 def at_end(f: IO[bytes], where: str) -> None:
     """A DataError if more bytes follow. Reading to the end also makes gzip compare its checksum."""
-    try:
-        more = f.read(1)
-    except (OSError, EOFError, zlib.error) as e:
-        raise DataError(f"{where}: cannot be read ({reason(e)}): copy or download the file again") from e
-    if more:
-        raise DataError(f"{where}: holds more bytes than its header says")
+    with readable(where, then=": copy or download the file again"):
+        if f.read(1):
+            raise DataError(f"{where}: holds more bytes than its header says")
 
 
 class Unfolding(io.RawIOBase):
@@ -122,12 +118,22 @@ class Unfolding(io.RawIOBase):
         return len(piece)
 
 
-def read_json(file: Path) -> Value:
-    """The content of a JSON file; a DataError where it cannot be read."""
+def read_json(file: Path, pairs_hook: Callable[[list[tuple[str, Value]]], Value] | None = None) -> Value:
+    """The content of a JSON file; a DataError where it cannot be read. `pairs_hook` makes each object from its entries."""
+    with readable(file, "as JSON"):
+        return json.loads(file.read_text("utf-8"), object_pairs_hook=pairs_hook)
+
+
+@contextlib.contextmanager
+def readable(where: Path | str, form: str = "", then: str = "") -> Iterator[None]:
+    """A context in which any error, as broken and hostile files provoke every kind in parsers, becomes the DataError
+    `WHERE: cannot be read FORM (REASON)THEN`. A DataError stays as it is."""
     try:
-        return json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as e:
-        raise DataError(f"{file}: cannot be read as JSON ({reason(e)})") from e
+        yield
+    except DataError:
+        raise
+    except Exception as e:
+        raise DataError(f"{where}: cannot be read{form and f' {form}'} ({reason(e)}){then}") from e
 
 
 def reason(error: BaseException) -> str:

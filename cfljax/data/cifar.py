@@ -11,8 +11,8 @@ from typing import IO, NamedTuple, cast
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.data.bounded import Unfolding, check_md5, check_size, opened, read_exactly, reason
-from cfljax.data.reader import FileOptions, Reader
+from cfljax.data.bounded import Unfolding, check_md5, check_size, opened, read_exactly, readable
+from cfljax.data.sources import FileOptions, Reader
 from cfljax.errors import DataError
 from cfljax.types import Source
 
@@ -66,19 +66,18 @@ def _from_archive(name: str, file: Path, form: _Form, options: FileOptions) -> S
     if options.checksums:
         check_md5(name, file)
     parts, claimed = {}, 0
-    try:
-        with gzip.open(file) as packed, tarfile.open(fileobj=Unfolding(cast(IO[bytes], packed), file), mode="r|") as archive:
-            for member in archive:  # as a stream: a header may claim gigabytes, too
-                base = member.name.rsplit("/", 1)[-1]
-                claimed += member.size
-                check_size(claimed, file)
-                content = archive.extractfile(member) if member.isreg() and base in (*form.train, form.test) else None
-                if content:
-                    parts[base] = _records(content, member.size, form, f"{file}: {base}")
-    except DataError:
-        raise
-    except Exception as e:  # whatever a broken or hostile file provokes in the parsers
-        raise DataError(f"{file}: cannot be read ({reason(e)}): download it again") from e
+    with (
+        readable(file, then=": download it again"),
+        gzip.open(file) as packed,
+        tarfile.open(fileobj=Unfolding(cast(IO[bytes], packed), file), mode="r|") as archive,
+    ):
+        for member in archive:  # as a stream: a header may claim gigabytes, too
+            base = member.name.rsplit("/", 1)[-1]
+            claimed += member.size
+            check_size(claimed, file)
+            content = archive.extractfile(member) if member.isreg() and base in (*form.train, form.test) else None
+            if content:
+                parts[base] = _records(content, member.size, form, f"{file}: {base}")
     missing = [n for n in (*form.train, form.test) if n not in parts]
     if missing:
         raise DataError(f"{file}: holds no {missing[0]}")
@@ -96,7 +95,6 @@ def _records(f: IO[bytes], size: int, form: _Form, where: str) -> tuple[np.ndarr
 
 
 def _source(name: str, where: str, parts: dict[str, tuple[np.ndarray, np.ndarray]], form: _Form, options: FileOptions) -> Source:
-    x = np.concatenate([parts[n][0] for n in form.train])
-    y = np.concatenate([parts[n][1] for n in form.train])
+    x, y = (np.concatenate([parts[n][side] for n in form.train]) for side in (0, 1))
     test = (np.ascontiguousarray(parts[form.test][0]), parts[form.test][1])
     return arrays.source(name, where, (np.ascontiguousarray(x), y), test, classes=options.classes or form.classes)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from cfljax.data import cifar, idx, leaf, mapped, npz, prepared
 from cfljax.data.bounded import PUBLISHED_MD5
-from cfljax.data.reader import Reader
-from cfljax.data.sources import SOURCES
+from cfljax.data.sources import SOURCES, Reader
 from cfljax.errors import DataError, SpecError
 from cfljax.files import cache_folder
 

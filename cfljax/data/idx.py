@@ -15,7 +15,7 @@ import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.bounded import at_end, check_md5, check_size, opened, read_exactly
-from cfljax.data.reader import FileOptions, Reader
+from cfljax.data.sources import FileOptions, Reader
 from cfljax.errors import DataError
 from cfljax.types import Source
 

@@ -12,7 +12,7 @@ import numpy as np
 from cfljax.data import SOURCES, arrays, leaf, mapped, npz
 from cfljax.data.files import check_free, folders
 from cfljax.data.parts import Part, Wanted
-from cfljax.data.reader import FileOptions
+from cfljax.data.sources import FileOptions
 from cfljax.errors import DataError, DataWarning, SpecError
 from cfljax.types import Source
 

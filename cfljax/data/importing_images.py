@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from cfljax.data.bounded import reason
+from cfljax.data.bounded import readable
 from cfljax.data.parts import Part, Wanted
 from cfljax.errors import DataError, DataWarning
 
@@ -111,13 +111,10 @@ def _opened(picture: Picture, act: Callable[[Opened], T]) -> T:
 
     if not isinstance(picture.content, Path):
         picture.content.seek(0)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(picture.content) as image:
-                return act(image)
-    except Exception as e:  # whatever broken files provoke in Pillow's decoders
-        raise DataError(f"{picture.name}: cannot be read as an image ({reason(e)})") from e
+    with readable(picture.name, "as an image"), warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        with Image.open(picture.content) as image:
+            return act(image)
 
 
 def _is_deep(image: Opened) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -10,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.data.bounded import reason
-from cfljax.data.reader import FileOptions, Reader
+from cfljax.data.bounded import read_json, reason
+from cfljax.data.sources import FileOptions, Reader
 from cfljax.errors import DataError
 from cfljax.registry.options import Table, Value
 from cfljax.types import Source
@@ -85,10 +84,7 @@ def _part(folder: Path, number: dict[str, int]) -> UserSamples:
 
 def _users(file: Path) -> list[tuple[str, list[Value], list[Value]]]:
     """(name, samples, labels) of each user in the file."""
-    try:
-        content = json.loads(file.read_text("utf-8"), object_pairs_hook=lambda pairs: _table(pairs, file))
-    except (ValueError, RecursionError, OSError) as e:
-        raise DataError(f"{file}: cannot be read as JSON ({reason(e)})") from e
+    content = read_json(file, lambda pairs: _table(pairs, file))
     top = content if isinstance(content, dict) else {}
     if not isinstance(top.get("users"), list) or not isinstance(top.get("user_data"), dict):
         raise DataError(f'{file}: must be LEAF\'s {{"users": [...], "user_data": {{...}}}}')

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.data.bounded import reason
-from cfljax.data.reader import Reader
+from cfljax.data.bounded import readable
+from cfljax.data.sources import Reader
 from cfljax.errors import DataError, StoreError
 from cfljax.files import written_whole
 from cfljax.registry.options import Table, Value
@@ -25,6 +25,7 @@ FORMAT = "cfljax data 1"
 NEEDED = ("x_train", "y_train", "x_test", "y_test")
 NAMES = (*NEEDED, "user_train", "user_test", "population_train", "population_test", "table")
 _MOST = 16 << 20
+_AGAIN = "; import the data again"
 
 
 def detect(name: str, folder: Path) -> Reader | None:
@@ -48,17 +49,15 @@ def read(name: str, folder: Path, classes: int | None = None, checksums: bool = 
 
 
 def _manifest(file: Path) -> Table:
-    try:
+    with readable(file, then=_AGAIN):
         if file.stat().st_size > _MOST:
-            raise DataError(f"{file}: has more than {_MOST} bytes; import the data again")
+            raise DataError(f"{file}: has more than {_MOST} bytes{_AGAIN}")
         found = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as e:
-        raise DataError(f"{file}: cannot be read ({reason(e)}); import the data again") from e
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise DataError(f'{file}: is not in the form "{FORMAT}"; import the data again')
+        raise DataError(f'{file}: is not in the form "{FORMAT}"{_AGAIN}')
     entries, classes = found.get("arrays"), found.get("classes")
     if not isinstance(entries, dict) or not set(NEEDED) <= set(entries) <= set(NAMES):
-        raise DataError(f"{file}: must list the arrays {', '.join(NEEDED)}; import the data again")
+        raise DataError(f"{file}: must list the arrays {', '.join(NEEDED)}{_AGAIN}")
     if not isinstance(classes, int) or not 1 <= classes <= arrays.MOST_CLASSES:
         raise DataError(f"{file}: classes must be an integer from 1 to {arrays.MOST_CLASSES}")
     return found
@@ -68,20 +67,14 @@ def _array(folder: Path, key: str, entry: Value, checksums: bool) -> np.ndarray:
     """One array by memory map, after its file has been compared with its entry in the manifest."""
     file = folder / f"{key}.npy"
     says = entry if isinstance(entry, dict) else {}
-    try:
+    with readable(file, then=_AGAIN):
         if file.is_symlink() or not file.is_file() or file.stat().st_size != says.get("bytes"):
-            raise DataError(f"{file}: is missing or has another size than {MANIFEST} says; import the data again")
-        if checksums:
-            with file.open("rb") as f:
-                if hashlib.file_digest(f, "sha256").hexdigest() != says.get("sha256"):
-                    raise DataError(f"{file}: has been changed or damaged (SHA-256); import the data again")
+            raise DataError(f"{file}: is missing or has another size than {MANIFEST} says{_AGAIN}")
+        if checksums and _sha256(file) != says.get("sha256"):
+            raise DataError(f"{file}: has been changed or damaged (SHA-256){_AGAIN}")
         found = np.load(file, mmap_mode="r", allow_pickle=False)
-    except DataError:
-        raise
-    except Exception as e:  # whatever a broken header provokes in numpy's parser
-        raise DataError(f"{file}: cannot be read ({reason(e)}); import the data again") from e
     if found.dtype.str != says.get("dtype") or list(found.shape) != says.get("shape") or found.dtype.kind not in "biuf":
-        raise DataError(f"{file}: is {found.dtype.str}{list(found.shape)}, not what {MANIFEST} says; import the data again")
+        raise DataError(f"{file}: is {found.dtype.str}{list(found.shape)}, not what {MANIFEST} says{_AGAIN}")
     return found
 
 
@@ -124,6 +117,9 @@ def _write_array(folder: Path, key: str, value: np.ndarray) -> Table:
     file = folder / f"{key}.npy"
     with written_whole(file) as part, part.open("wb") as f:
         np.save(f, np.ascontiguousarray(value), allow_pickle=False)
+    return {"shape": list(value.shape), "dtype": value.dtype.str, "bytes": file.stat().st_size, "sha256": _sha256(file)}
+
+
+def _sha256(file: Path) -> str:
     with file.open("rb") as f:
-        digest = hashlib.file_digest(f, "sha256").hexdigest()
-    return {"shape": list(value.shape), "dtype": value.dtype.str, "bytes": file.stat().st_size, "sha256": digest}
+        return hashlib.file_digest(f, "sha256").hexdigest()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.data.bounded import check_size, reason
+from cfljax.data.bounded import check_size, readable
 from cfljax.errors import DataError
 from cfljax.files.npy import Damaged, read_member
 from cfljax.types import Source
@@ -43,27 +43,20 @@ def _table(value: np.ndarray, file: Path) -> np.ndarray:
 
 def names(file: Path) -> set[str]:
     """The names of the arrays in an npz file."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            return {name.removesuffix(".npy") for name in archive.namelist()}
-    except Exception as e:  # as below
-        raise DataError(f"{file}: cannot be read as an npz file ({reason(e)})") from e
+    with readable(file, "as an npz file"), zipfile.ZipFile(file) as archive:
+        return {name.removesuffix(".npy") for name in archive.namelist()}
 
 
 def load_arrays(file: Path, wanted: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
     """These arrays of an npz file; a DataError names the array that is missing or broken."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            inside = {i.filename.removesuffix(".npy"): i for i in archive.infolist() if i.filename.endswith(".npy")}
-            missing = [w for w in wanted if w not in inside]
-            if missing:
-                raise DataError(f"{file}: has no array {missing[0]}; it must hold {', '.join(wanted)}")
-            members = {w: inside[w] for w in (*wanted, *optional) if w in inside}
-            check_size(sum(i.file_size for i in members.values()), file)
+    with readable(file, "as an npz file"), zipfile.ZipFile(file) as archive:
+        inside = {i.filename.removesuffix(".npy"): i for i in archive.infolist() if i.filename.endswith(".npy")}
+        missing = [w for w in wanted if w not in inside]
+        if missing:
+            raise DataError(f"{file}: has no array {missing[0]}; it must hold {', '.join(wanted)}")
+        members = {w: inside[w] for w in (*wanted, *optional) if w in inside}
+        check_size(sum(i.file_size for i in members.values()), file)
+        try:
             return {w: read_member(archive, info, "biuf", f"{file}: {w}") for w, info in members.items()}
-    except DataError:
-        raise
-    except Damaged as e:
-        raise DataError(str(e)) from e
-    except Exception as e:  # whatever a broken or hostile file provokes in the parsers
-        raise DataError(f"{file}: cannot be read as an npz file ({reason(e)})") from e
+        except Damaged as e:
+            raise DataError(str(e)) from e

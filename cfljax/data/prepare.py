@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from cfljax.data import prepared
 from cfljax.data.bounded import PUBLISHED_MD5, check_md5, reason
-from cfljax.data.download import fetch
 from cfljax.data.files import check_free, folders
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.files import cache_folder
@@ -32,6 +33,8 @@ ORIGINALS = {
 _EMNIST = ("emnist/balanced", "emnist/byclass", "emnist/letters")
 COMMON = ("mnist", "fashion_mnist", "kmnist", *_EMNIST, "cifar10", "cifar100", "svhn_cropped")
 """The data sets that `list` offers; any other image classification set of tensorflow-datasets can be prepared by its name."""
+_PATIENCE = 30.0
+"""Seconds to wait for the server."""
 
 
 def prepare(name: str, folder: str | None = None) -> Path:
@@ -115,3 +118,67 @@ def _reachable(name: str, builder: tfds.core.DatasetBuilder, folder: Path) -> No
             f"{name}: there is no network ({hosts[0]} cannot be resolved); run this where there is one and copy the folder, "
             f"or copy a file {name}.npz into $CFLJAX_DATA"
         )
+
+
+def fetch(url: str, file: Path, check: Callable[[Path], None]) -> None:
+    """Download the file, which gets its name once `check` has found nothing wrong with it. Until then it is FILE.part."""
+    part = file.with_name(f"{file.name}.part")
+    locked = False
+    try:
+        with part.open("ab") as f:
+            _alone(f, part)
+            locked = True
+            with contextlib.suppress(_AlreadyWhole):
+                _append(url, f, file.name)
+            f.flush()
+            os.fsync(f.fileno())
+    finally:
+        if locked and not part.stat().st_size:
+            part.unlink()  # nothing has arrived
+    try:
+        check(part)
+    except DataError:
+        part.unlink(missing_ok=True)  # a wrong file is not completed
+        raise
+    part.replace(file)
+
+
+class _AlreadyWhole(Exception):
+    """The server has no bytes beyond those that have arrived."""
+
+
+def _append(url: str, f: IO[bytes], name: str) -> None:
+    from tqdm import tqdm
+
+    have = f.seek(0, os.SEEK_END)
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        answer = urllib.request.urlopen(request, timeout=_PATIENCE)
+    except urllib.error.HTTPError as error:
+        if have and error.code == 416:
+            raise _AlreadyWhole from None
+        raise
+    with answer:
+        if have and answer.status != 206:  # a server that knows no ranges sends all of it
+            f.truncate(0)
+            have = 0
+        size = int(answer.headers.get("Content-Length") or 0)
+        with tqdm(total=have + size or None, initial=have, unit="B", unit_scale=True, desc=name, disable=None) as bar:
+            while piece := answer.read(1 << 20):
+                f.write(piece)
+                bar.update(len(piece))
+                size -= len(piece)
+    if size > 0:
+        raise urllib.error.URLError(f"the connection ended {size} bytes early; start again to go on")
+
+
+def _alone(f: IO[bytes], part: Path) -> None:
+    """A DataError if another process is downloading the same file. Without file locks (Windows) that is not checked."""
+    try:
+        import fcntl
+
+        fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:
+        return
+    except OSError as error:
+        raise DataError(f"{part}: another process is downloading it; wait for that one") from error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,10 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.data.bounded import check_size, read_json, reason
-from cfljax.data.decoded import decoded
-from cfljax.data.reader import FileOptions, Reader
+from cfljax.data.bounded import check_size, read_json, readable
+from cfljax.data.npz import load_arrays
+from cfljax.data.sources import FileOptions, Reader
 from cfljax.errors import DataError
+from cfljax.files import written_whole
 from cfljax.registry.checksums import sum_of_files
 from cfljax.registry.options import Value
 from cfljax.types import Source
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
 _INFO = "dataset_info.json"
+WORTHWHILE = 5000
+"""Samples from which decoded images are kept: decoding 100,000 PNG files takes most of a minute. Fewer are decoded each time."""
+_NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 
 def detect(name: str, data_dir: Path, cache: Path) -> Reader | None:
@@ -56,14 +62,12 @@ def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
     check_format(name, folder)
     import tensorflow_datasets as tfds
 
-    try:
+    with readable(folder, "as a prepared data set"):
         builder = tfds.builder_from_directory(str(folder))
         splits = {s: int(builder.info.splits[s].num_examples) for s in builder.info.splits}
         image, label = _keys(builder.info, folder)
         shape, classes = builder.info.features[image].shape, builder.info.features[label].num_classes
         kind = np.dtype(builder.info.features[image].np_dtype)
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError, ImportError) as e:
-        raise DataError(f"{folder}: cannot be read as a prepared data set ({reason(e)})") from e
     test = next((s for s in ("test", "validation") if s in splits), None)
     if "train" not in splits or test is None:
         raise DataError(f"{folder}: must have the splits train and test (or validation); it has {', '.join(splits) or 'none'}")
@@ -74,12 +78,10 @@ def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
     check_size(sum(splits[s] for s in ("train", test)) * math.prod(shape), *folder.iterdir())
 
     def decode() -> dict[str, np.ndarray]:
-        arrays_of = {}
-        for part, split in (("train", "train"), ("test", test)):
-            arrays_of[f"x_{part}"], arrays_of[f"y_{part}"] = _split(builder, split, splits[split], shape, image, label, folder)
-        return arrays_of
+        pairs = [_split(builder, split, splits[split], shape, image, label, folder) for split in ("train", test)]
+        return dict(zip(_NAMES, (*pairs[0], *pairs[1]), strict=True))
 
-    z = decoded(folder, lambda: sum_of_files(files(folder)), cache, splits["train"] + splits[test], decode)
+    z = decoded(folder, cache, splits["train"] + splits[test], decode)
     pairs = [(z["x_train"], z["y_train"]), (z["x_test"], z["y_test"])]
     if name.startswith("emnist"):
         pairs, classes = _emnist(name, pairs, classes)
@@ -139,14 +141,26 @@ def _split(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(Images u8[n, h, w, c], labels i64[n]) of a split."""
     x, y = np.empty((count, *shape), np.uint8), np.empty(count, np.int64)
-    try:
+    with readable(f"{folder}: split {split}", then=": prepare it again"):
         examples = builder.as_data_source(split=split)
         if len(examples) != count:
             raise DataError(f"{folder}: split {split} has {len(examples)} of {count} examples: prepare it again")
         for i, example in enumerate(examples):
             x[i], y[i] = np.asarray(example[image]).reshape(shape), example[label]
-    except DataError:
-        raise
-    except Exception as e:  # whatever the readers and decoders of broken files raise
-        raise DataError(f"{folder}: split {split} cannot be read ({reason(e)}): prepare it again") from e
     return x, y
+
+
+def decoded(folder: Path, cache: Path, count: int, decode: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The four arrays that `decode()` returns for the files of `folder`. They are read from `cache`, if it keeps those of files
+    with the same contents; else they are decoded and kept there. `count`: the number of samples."""
+    if count < WORTHWHILE:
+        return decode()
+    file = cache / f"{folder.parent.name}-{folder.name}-{sum_of_files(files(folder))[:16]}.npz"
+    with contextlib.suppress(DataError):  # not kept yet, or damaged
+        return load_arrays(file, _NAMES)
+    arrays_of = decode()
+    with contextlib.suppress(OSError):  # a full or read-only disk costs time, not the run
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(file) as part, part.open("wb") as f:
+            np.savez(f, **arrays_of)  # type: ignore[arg-type]
+    return arrays_of

@@ -1,15 +1,17 @@
-"""The registry of data sets that a program makes or reads, and what such a program must look like."""
+"""The registry of data sets that a program makes or reads, and the form in which readers offer data files that were found."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from cfljax.registry import Registry
+from cfljax.registry.options import option
 from cfljax.types import Source
 
 SourceArrays = Source | Mapping[str, np.ndarray]
@@ -36,9 +38,9 @@ MakeSource = DrawSource | ReadSource
 SOURCES: Registry[MakeSource] = Registry(
     "data set",
     {
-        "digits": "cfljax.data.digits:ENTRY",
-        "synthetic": "cfljax.data.synthetic:ENTRY",
-        "blobs": "cfljax.data.blobs:ENTRY",
+        "digits": "cfljax.data.generated:DIGITS",
+        "synthetic": "cfljax.data.generated:SYNTHETIC",
+        "blobs": "cfljax.data.generated:BLOBS",
         "sent140": "cfljax.data.tweets:ENTRY",
     },
     "cfljax.data",
@@ -48,3 +50,19 @@ SOURCES: Registry[MakeSource] = Registry(
 def takes_folders(make: MakeSource) -> bool:
     """Whether the program reads the user's folders: it has a parameter `where`."""
     return "where" in inspect.signature(make).parameters
+
+
+@dataclasses.dataclass(frozen=True)
+class FileOptions:
+    """Options of data sets that are read from files."""
+
+    classes: int | None = option(None, "number of classes; default: the largest label + 1", low=1)
+    checksums: bool = option(True, "compare files of well-known data sets with their published checksums")
+
+
+class Reader(NamedTuple):
+    """A data set whose files have been found and not read."""
+
+    read: Callable[[FileOptions], Source]
+    files: Callable[[], list[tuple[str, Path]]]
+    """(role, file) of all that is read; the role says what the file is for, and does not depend on where it lies."""

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
+import hashlib
+import io
+import re
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 
-from cfljax.data import arrays, leaf, npz, words
+from cfljax.data import arrays, leaf, npz
+from cfljax.data.bounded import Unfolding, readable, reason
 from cfljax.data.sources import ReadSource
 from cfljax.errors import DataError
 from cfljax.registry import Entry
@@ -18,6 +24,9 @@ from cfljax.registry.options import option
 from cfljax.types import Source
 
 _FILES = ("sent140.npz", "sent140_100k.npz")
+_TOKEN = re.compile(r"[\w']+|[.,!?;]")
+_SCALE = 0.4
+"""Standard deviation of the entries of a random vector: about that of GloVe's vectors of 300 numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +59,7 @@ def make(options: Options, rng: np.random.Generator, where: list[Path]) -> Sourc
     with both labels, and a fifth of each slice and label is for testing. Padding and unknown words are token 0, a zero
     vector. Words are runs of letters, digits and apostrophes, and each of `. , ! ? ;`."""
     texts, place = _find(options, rng, where)
-    lists = [words.tokens(t, options.lowercase)[: options.tokens] for t in texts.text]
+    lists = [words_of(t, options.lowercase)[: options.tokens] for t in texts.text]
     vocabulary, table = _table(lists, options)
     number = {word: i for i, word in enumerate(vocabulary, 1)}
     x = np.zeros((len(lists), options.tokens), np.int32)
@@ -74,10 +83,10 @@ def _table(lists: list[list[str]], options: Options) -> tuple[list[str], np.ndar
     ranked = sorted(counts, key=lambda word: (-counts[word], word))[: options.vocabulary]
     if options.glove is None:
         warnings.warn("sent140 without data.glove: words have random vectors, which costs accuracy", stacklevel=2)
-        vectors = {word: words.hashed(word, options.width) for word in ranked}
+        vectors = {word: hashed(word, options.width) for word in ranked}
     else:
         file = Path(options.glove).expanduser()
-        vectors = words.glove(file, ranked, options.width)
+        vectors = glove(file, ranked, options.width)
         if not vectors:
             raise DataError(f"{file}: has a vector for none of the words in the tweets")
     known = [word for word in ranked if word in vectors]
@@ -159,6 +168,51 @@ def time_slices(y: np.ndarray, row: np.ndarray, slices: int, rng: np.random.Gene
             user[rows] = u
             test[rng.permutation(rows)[: max(1, round(0.2 * len(rows)))]] = True
     return user, test
+
+
+def words_of(text: str, lowercase: bool) -> list[str]:
+    """The words of a text and its marks `. , ! ? ;`, in order."""
+    return _TOKEN.findall(text.lower() if lowercase else text)
+
+
+def glove(file: Path, wanted: Iterable[str], width: int) -> dict[str, np.ndarray]:
+    """f32[width] for each wanted word that the file has. Each line is a word and its numbers; the file may be gzipped."""
+    wanted, found = set(wanted), {}
+    with readable(file), _lines(file) as f:
+        longest = 64 * (width + 4)  # of a line, in characters: a file without line ends is not read into memory
+        for number, line in enumerate(iter(lambda: f.readline(longest), ""), 1):
+            if number > 1 and line.partition(" ")[0] not in wanted:
+                continue  # of millions of lines only the wanted ones are split, and the first, to check the width
+            fields = line.rstrip("\n").rsplit(" ", width)  # from the right: some of GloVe's words hold spaces
+            if len(fields) != width + 1 or not fields[0]:
+                raise DataError(f"{file}: line {number} is not a word and {width} numbers (data.width = {width})")
+            if fields[0] in wanted:
+                found[fields[0]] = _vector(fields[1:], f"{file}: line {number}")
+    return found
+
+
+def _lines(file: Path) -> IO[str]:
+    if file.suffix != ".gz":
+        return file.open(encoding="utf-8")
+    packed = Unfolding(cast(IO[bytes], gzip.open(file)), file)  # noqa: SIM115 (closed with what wraps it)
+    return io.TextIOWrapper(io.BufferedReader(packed, 1 << 20), encoding="utf-8")
+
+
+def _vector(fields: list[str], where: str) -> np.ndarray:
+    try:
+        values = np.array(fields, np.float32)
+    except ValueError as e:
+        raise DataError(f"{where}: {reason(e)}") from e
+    if not np.isfinite(values).all():
+        raise DataError(f"{where}: has a number that is NaN or infinite")
+    return values
+
+
+def hashed(word: str, width: int) -> np.ndarray:
+    """f32[width]: a vector that depends on the word alone, the same on every machine."""
+    bits = hashlib.shake_256(word.encode()).digest(2 * width)
+    uniform = np.frombuffer(bits, "<u2").astype(np.float32) / np.float32(65535) * 2 - 1
+    return uniform * np.float32(_SCALE * 3**0.5)
 
 
 ENTRY = Entry[ReadSource](Options, make, files)

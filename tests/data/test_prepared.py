@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cfljax import data
-from cfljax.data import bounded, decoded, prepare, prepared
+from cfljax.data import bounded, prepare, prepared
 from cfljax.errors import DataError, SpecError
 
 PREPARE = """
@@ -91,7 +91,7 @@ def test_prepare_and_load_work_without_tensorflow(made):
 
 
 def test_decoded_images_are_kept_until_the_files_change(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(decoded, "WORTHWHILE", 1)
+    monkeypatch.setattr(prepared, "WORTHWHILE", 1)
     monkeypatch.setenv("CFLJAX_CACHE", str(tmp_path / "cache"))
     shutil.copytree(made[0] / "toy_shapes", tmp_path / "toy_shapes")
     first = data.load("toy_shapes", path=str(tmp_path))
@@ -105,7 +105,7 @@ def test_decoded_images_are_kept_until_the_files_change(made, tmp_path, monkeypa
     np.testing.assert_array_equal(data.load("toy_shapes", path=str(tmp_path)).x_train, first.x_train)
     shard = next((tmp_path / "toy_shapes" / "1.2.0").glob("*train*"))
     shard.write_bytes(shard.read_bytes()[:100])
-    with pytest.raises(DataError, match="train cannot be read"):
+    with pytest.raises(DataError, match="train: cannot be read"):
         data.load("toy_shapes", path=str(tmp_path))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cfljax import data
-from cfljax.data import words
+from cfljax.data.tweets import hashed, words_of
 from cfljax.errors import DataError
 
 TEXTS = ["Good day!", "bad bad day, isn't it?", "good", "no words @ # here;", "Bad.", "day day day"]
@@ -38,10 +38,10 @@ def sentences(s, x):
 
 
 def test_words_and_punctuation_are_tokens():
-    assert words.tokens("Isn't it GOOD?! a-b @c; 3.5", lowercase=False) == [
+    assert words_of("Isn't it GOOD?! a-b @c; 3.5", lowercase=False) == [
         *("Isn't", "it", "GOOD", "?", "!", "a", "b", "c", ";", "3", ".", "5")
     ]
-    assert words.tokens("GOOD", lowercase=True) == ["good"]
+    assert words_of("GOOD", lowercase=True) == ["good"]
 
 
 @pytest.mark.parametrize("name", ["glove.txt", "glove.txt.gz"])
@@ -100,7 +100,7 @@ def test_without_glove_vectors_depend_on_the_word_alone_and_a_warning_is_given(t
     with pytest.warns(UserWarning):
         b = load(tmp_path)
     assert any(np.array_equal(row, b.table[1]) for row in a.table)
-    vectors = np.stack([words.hashed(f"word{i}", 300) for i in range(50)])
+    vectors = np.stack([hashed(f"word{i}", 300) for i in range(50)])
     assert abs(vectors.std() - 0.4) < 0.01 and abs(np.corrcoef(vectors)[~np.eye(50, dtype=bool)]).max() < 0.3
 
 

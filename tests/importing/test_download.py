@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from cfljax.data import prepare
-from cfljax.data.download import fetch
+from cfljax.data.prepare import fetch
 from cfljax.errors import DataError
 
 CONTENT = bytes(range(256)) * 9000

@@ -1,4 +1,4 @@
-"""Synthetic(α, β): samples of a different linear model for each client."""
+"""The data sets that need no files: Gaussian blobs, scikit-learn's digits, and Synthetic(α, β)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,56 @@ from cfljax.data import arrays
 from cfljax.data.sources import DrawSource
 from cfljax.errors import DataError
 from cfljax.registry import Entry
-from cfljax.registry.options import option
+from cfljax.registry.options import NoOptions, option
 from cfljax.types import Source
 
 _DRAWS = 200_000
+_CUT = 0
+"""Seed of the division of the digits into training and test samples."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Blobs:
+    """Options of the blobs."""
+
+    samples: int = option(1000, "training and test samples together", low=2, high=10_000_000)
+    classes: int = option(4, "number of blobs", low=1, high=10_000)
+    features: int = option(8, "dimensions", low=1, high=100_000)
+    spread: float = option(0.3, "standard deviation of a blob; the centres have 1", low=0.0)
+
+
+def blobs(options: Blobs, rng: np.random.Generator) -> Source:
+    """Gaussian blobs around normally distributed centres, one per class; a fifth is the test set."""
+    y = np.arange(options.samples, dtype=np.int32) % options.classes
+    centres = rng.standard_normal((options.classes, options.features), dtype=np.float32)
+    noise = rng.standard_normal((options.samples, options.features), dtype=np.float32)
+    x = centres[y] + np.float32(options.spread) * noise
+    test = stratified(y, 0.2, rng)
+    return arrays.source("blobs", "blobs", (x[~test], y[~test]), (x[test], y[test]), classes=options.classes)
+
+
+def digits(options: NoOptions, rng: np.random.Generator) -> Source:  # noqa: ARG001 - the division is the same for every seed
+    """scikit-learn's 1,797 handwritten digits, 8 × 8 pixels, ten classes; no download."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    x = np.round(bunch.images * (255 / 16)).astype(np.uint8)  # stored 0 … 16; as bytes, white is 255 as in other image sets
+    y = bunch.target.astype(np.int32)
+    test = stratified(y, 0.2, np.random.default_rng(_CUT))
+    return arrays.source("digits", "digits", (x[~test], y[~test]), (x[test], y[test]), classes=10)
+
+
+def stratified(y: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """bool[n]: a random `share` of each class, rounded."""
+    test = np.zeros(len(y), bool)
+    for label in np.unique(y):
+        rows = np.flatnonzero(y == label)
+        test[rng.permutation(rows)[: round(share * len(rows))]] = True
+    return test
+
+
+@dataclasses.dataclass(frozen=True)
+class Synthetic:
     """Options of Synthetic(α, β)."""
 
     default_partition = "user"
@@ -31,7 +73,7 @@ class Options:
     near: float = option(0.01, "how near the sum must be to `total`, as a fraction of it", above=0.0, high=1.0)
 
 
-def make(options: Options, rng: np.random.Generator) -> Source:
+def synthetic(options: Synthetic, rng: np.random.Generator) -> Source:
     """Synthetic(alpha, beta): one linear model per client, 60 features, 10 classes; one user per client, 90/10 split.
 
     Client u has W ~ N(a, 1), b ~ N(a, 1), a ~ N(0, α); features N(v, diag(j^−1.2)), v ~ N(B, 1), B ~ N(0, β); α and β are
@@ -58,7 +100,7 @@ def make(options: Options, rng: np.random.Generator) -> Source:
     )
 
 
-def _sizes(options: Options, rng: np.random.Generator) -> np.ndarray:
+def _sizes(options: Synthetic, rng: np.random.Generator) -> np.ndarray:
     """i64[clients]; drawn again as a whole until the sum is near `total`: redrawing single sizes would change the distribution."""
     if options.total is None:
         return rng.lognormal(4, 2, options.clients).astype(np.int64) + 50
@@ -76,4 +118,6 @@ def _sizes(options: Options, rng: np.random.Generator) -> np.ndarray:
     )
 
 
-ENTRY = Entry[DrawSource](Options, make)
+BLOBS = Entry[DrawSource](Blobs, blobs)
+DIGITS = Entry[DrawSource](NoOptions, digits)
+SYNTHETIC = Entry[DrawSource](Synthetic, synthetic)
