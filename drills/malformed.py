@@ -41,9 +41,8 @@ def drill(tally: Tally, count: int, seed: int) -> None:
     import cfljax.launch.sweep
     import cfljax.report.tables  # noqa: F401 (before the forks)
     from cfljax.commands import sweep  # noqa: F401
-    from cfljax.config import tables
+    from cfljax.models import MODELS  # noqa: F401
 
-    tables.known()
     draw = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="cfljax-drill-") as name:
         for number in tally.trials(count):

@@ -21,7 +21,6 @@ lists), integers may be ranges ("0:10", "0:10:2"), numbers "log(1e-4, 1e-1, 7)" 
 from cfljax.config.data import Arrive, Data, arrivals
 from cfljax.config.read import Spec, read_spec
 from cfljax.config.run import Chosen, Run
-from cfljax.config.tables import Known, known
 from cfljax.config.train import Train
 
-__all__ = ["Arrive", "Chosen", "Data", "Known", "Run", "Spec", "Train", "arrivals", "known", "read_spec"]
+__all__ = ["Arrive", "Chosen", "Data", "Run", "Spec", "Train", "arrivals", "read_spec"]

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
+from cfljax.federation import PARTITIONS
+from cfljax.methods import METHODS
 from cfljax.registry.options import Value
 
 Config = Mapping[str, Value]
@@ -34,16 +36,12 @@ _MODELS = ("mclr", "mlp", "cnn", "cnn_cifar", "lstm")
 
 def _reads(config: Config) -> bool:
     """Whether the data are read from files, or the data set or the partition is a user's."""
-    from cfljax.federation import PARTITIONS
-
     return config["data"]["name"] not in _COMPUTED or not PARTITIONS.ours(config["data"]["partition"])
 
 
 def _from_elsewhere(config: Config) -> bool:
     """Whether a method, model or metric comes from a named module, an installed package, or a notebook. For a plugin file, the sum
     in the id has not changed."""
-    from cfljax.methods import METHODS
-
     own = not METHODS.ours(config["method"]["name"]) or config["model"]["name"] not in _MODELS or config["train"].get("metrics")
     plugins = config.get("plugins", [])
     return any(not name.endswith(".py") for name in plugins) or bool(own and not plugins)
@@ -51,8 +49,6 @@ def _from_elsewhere(config: Config) -> bool:
 
 def _scored_by_training(config: Config) -> bool:
     """Whether the learning rate decays and may decide which model scores a client without a cluster."""
-    from cfljax.methods import METHODS
-
     method, train = config["method"], config["train"]
     newcomers = method["name"] == "fedgroup" and method["assign"] == "eq9" and method["newcomer"] != "initial"
     steps = method["name"] == "joint" and method["similarity"] == "euclidean"
@@ -62,8 +58,6 @@ def _scored_by_training(config: Config) -> bool:
 
 def may_have_test_only_clients(config: Config) -> bool:
     """Whether there may be clients that hold no training data."""
-    from cfljax.federation import PARTITIONS
-
     data = config["data"]
     empty = data.get("test_clients") or data.get("test_only") == "keep" or data.get("min_samples") == 0
     return bool(empty) or not PARTITIONS.ours(data["partition"])
@@ -71,8 +65,6 @@ def may_have_test_only_clients(config: Config) -> bool:
 
 def _shares_a_test_set_in_views(config: Config) -> bool:
     """Whether all clients may share one test set that they see in different views."""
-    from cfljax.federation import PARTITIONS
-
     data = config["data"]
     views = data.get("rotate", 1) > 1 or data["partition"] in _GROUPS and data["groups"] > 1
     return (data.get("test") == "global" and views) or not PARTITIONS.ours(data["partition"])
@@ -115,8 +107,6 @@ def _changes_one_gradient_in_transit(config: Config) -> bool:
 
 def _may_have_an_empty_round(config: Config) -> bool:
     """Whether the probability of a round without participants is above 1e-9."""
-    from cfljax.methods import METHODS
-
     data, train, method = config["data"], config["train"], config["method"]
     known = METHODS.ours(method["name"]) and method["name"] != "ocfl" and not may_have_test_only_clients(config)
     clients, late, drawn = data.get("clients") or 1, data.get("arrive") or {}, train["participation"]

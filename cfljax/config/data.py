@@ -14,6 +14,7 @@ import numpy as np
 from cfljax.config.changes import may_have_test_only_clients
 from cfljax.config.frozen import canonical, essential, plain
 from cfljax.errors import DataError, SpecError, suggest
+from cfljax.federation import PARTITIONS
 from cfljax.registry.checksums import sum_of_file, sum_of_parts, sum_or_failure
 from cfljax.registry.options import Options, T, Table, check, files_of, option, show
 
@@ -130,9 +131,9 @@ class Data:
     @cached_property
     def spelled(self) -> str:
         """The same without a look at the data: files count by their place in place of their contents."""
-        named = [("path", self.path)] if self.path is not None else []
-        named += [(f"{side}.{name}", str(file)) for side in SIDES for name, file in files_of(getattr(self, side)).items()]
-        return " ".join([self._options, *(f"{name}={_place(file)}" for name, file in named)])
+        named = [] if self.path is None else [("path", Path(self.path).expanduser())]
+        named += [(f"{side}.{name}", file) for side in SIDES for name, file in files_of(getattr(self, side)).items()]
+        return " ".join([self._options, *(f"{name}={os.path.realpath(file)}" for name, file in named)])
 
     @cached_property
     def _options(self) -> str:
@@ -145,7 +146,6 @@ class Data:
         names, `partition` for a user's partition. They are computed when they are first needed; `load` and `divide` raise a
         DataError if the contents have changed since."""
         from cfljax.data import SOURCES, contents
-        from cfljax.federation import PARTITIONS
 
         users_partition = PARTITIONS.origin(self.partition) is not None
         if "_undrawn" in vars(self) and not users_partition and SOURCES.origin(self.name) is None:
@@ -180,13 +180,7 @@ class Data:
         return parts
 
     def _parts(self, source: Source) -> Parts:
-        from cfljax.federation import PARTITIONS
-
         return PARTITIONS.entry(self.partition).make(self.parts, source, np.random.default_rng(int(self.seed)))
-
-
-def _place(file: str) -> str:
-    return os.path.realpath(Path(file).expanduser())
 
 
 def sides(table: Table, where: str) -> Table:
@@ -200,7 +194,7 @@ def sides(table: Table, where: str) -> Table:
     return flat
 
 
-def make_data(names: dict[str, str], values: Table, classes: tuple[type, ...], where: str) -> Data:
+def make_data(names: dict[str, str], classes: tuple[type, ...], where: str, values: Table) -> Data:
     """The checked Data of a table. `classes`: the Options classes of the source, of the partition, and DataOptions."""
 
     def checked(cls: type[T], side: str = "") -> T:

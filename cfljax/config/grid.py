@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import math
 from collections.abc import Iterator
@@ -11,10 +12,11 @@ from cfljax.config.data import Data
 from cfljax.config.layers import EITHER, SIBLINGS, need_table, options_over
 from cfljax.config.rules import Combination, Rule
 from cfljax.config.run import Run, with_varies
-from cfljax.config.tables import RESERVED, Draft, Known, data_drafts, method_draft, model_drafts, train_drafts
+from cfljax.config.tables import RESERVED, Draft, data_drafts, method_draft, model_drafts, train_drafts
 from cfljax.config.train import Train
 from cfljax.config.values import MAX_RUNS, Field, axis, fields_of
 from cfljax.errors import SpecError, suggest
+from cfljax.methods import METHODS
 from cfljax.registry.options import Table, Value, check_value, show
 
 _SEEDS = Field(int, {"low": 0, "high": 2**31 - 1}, None)
@@ -52,7 +54,7 @@ class Grid(NamedTuple):
         return total * len(self.seeds)
 
 
-def make_grid(raw: Table, has: Known) -> Grid:
+def make_grid(raw: Table) -> Grid:
     """The grid of a tidy spec; names, types and ranges are checked here."""
     search_seed = check_value(raw.get("search_seed", 0), int, {"low": 0, "high": 2**31 - 1}, "search_seed")
     samples = raw.get("samples")
@@ -63,13 +65,13 @@ def make_grid(raw: Table, has: Known) -> Grid:
         many = len(raw[kind]) > 1
         return ((table, f"{kind}[{i}]" if many else kind) for i, table in enumerate(raw[kind]))
 
-    data = [d for table, where in numbered("data") for d in data_drafts(table, where, has, search_seed)]
-    models = [d for table, where in numbered("model") for d in model_drafts(table, where, has, search_seed)]
+    data = [d for table, where in numbered("data") for d in data_drafts(table, where, search_seed)]
+    models = [d for table, where in numbered("model") for d in model_drafts(table, where, search_seed)]
     trains = [d for table, where in numbered("train") for d in train_drafts(table, where, search_seed)]
     defaults = need_table(raw.get("defaults", {}), "defaults")
-    entrants = [_entrant(table, raw["train"], trains, defaults, has, search_seed) for table in raw["method"]]
-    _check_siblings(raw["method"], has)
-    _check_defaults(defaults, entrants, has)
+    entrants = [_entrant(table, raw["train"], trains, defaults, search_seed) for table in raw["method"]]
+    _check_siblings(raw["method"])
+    _check_defaults(defaults, entrants)
     _check_labels(raw["method"], entrants)
     grid = Grid(data, models, entrants, read_seeds(raw.get("seeds", [0])), samples)
     for draft in [*data, *models, *trains, *(d for e in entrants for d in (e.draft, *e.trains))]:
@@ -79,7 +81,7 @@ def make_grid(raw: Table, has: Known) -> Grid:
     return grid
 
 
-def _entrant(table: Table, tables: list[Table], trains: list[Draft], defaults: Table, has: Known, search_seed: int) -> Entrant:
+def _entrant(table: Table, tables: list[Table], trains: list[Draft], defaults: Table, search_seed: int) -> Entrant:
     name = table["name"]
     if not isinstance(name, str):
         raise SpecError(f"method.name = {show(name)}: must be a name, or a list of names")
@@ -89,7 +91,7 @@ def _entrant(table: Table, tables: list[Table], trains: list[Draft], defaults: T
     where = f"method.{label}"
     shared = frozenset(table) - {SIBLINGS} if SIBLINGS in table else frozenset()
     options = {key: value for key, value in table.items() if key != SIBLINGS}
-    draft = method_draft(options, where, has, defaults, search_seed, shared)
+    draft = method_draft(options, where, defaults, search_seed, shared)
     if "train" in table:
         over = need_table(table["train"], f"{where}.train")
         if all(key in over for key in EITHER):
@@ -103,38 +105,32 @@ def read_seeds(value: Value) -> list[int]:
     if isinstance(value, int) and not isinstance(value, bool):
         many = max(value, 1)
         raise SpecError(f'seeds = {value}: must be a list or a range: [{value}] is seed {value}, "0:{many}" makes {many}')
-    if isinstance(value, str) and ":" not in value or not isinstance(value, (str, list)):
+    seeds = axis(value, _SEEDS, "seeds") if isinstance(value, list) or (isinstance(value, str) and ":" in value) else []
+    if not seeds or any(hasattr(seed, "draw") for seed in seeds):
         raise SpecError(f'seeds = {show(value)}: must be a list of integers, or a range such as "0:5"')
-    seeds = axis(value, _SEEDS, "seeds")
-    if any(hasattr(seed, "draw") for seed in seeds):
-        raise SpecError(f'seeds = {show(value)}: must be a list of integers, or a range such as "0:5"')
-    seen: set[int] = set()
-    for seed in seeds:
-        if seed in seen:
-            raise SpecError(f"seeds = {show(value)}: {seed} is given twice")
-        seen.add(seed)
+    if twice := [seed for seed, times in collections.Counter(seeds).items() if times > 1]:
+        raise SpecError(f"seeds = {show(value)}: {twice[0]} is given twice")
     return seeds
 
 
-def _check_siblings(methods: list[Table], has: Known) -> None:
+def _check_siblings(methods: list[Table]) -> None:
     """An option of a table for several methods must belong to one of them."""
     for table in methods:
-        if SIBLINGS in table:
-            options = {key for name in table[SIBLINGS] for key in fields_of(has.methods.entry(name, "method.name").options)}
-            for key in table:
-                if key not in (*RESERVED, SIBLINGS) and key not in options:
-                    names = ", ".join(table[SIBLINGS])
-                    raise SpecError(f"method.{key}: none of {names} has such an option" + suggest(key, options))
+        names = table.get(SIBLINGS, [])
+        options = {key for name in names for key in fields_of(METHODS.entry(name, "method.name").options)}
+        for key in table:
+            if names and key not in (*RESERVED, SIBLINGS, *options):
+                raise SpecError(f"method.{key}: none of {', '.join(names)} has such an option" + suggest(key, options))
 
 
-def _check_defaults(defaults: Table, entrants: list[Entrant], has: Known) -> None:
+def _check_defaults(defaults: Table, entrants: list[Entrant]) -> None:
     """An option in `[defaults]` must belong to some method, be it one that this sweep leaves out, and to nothing else."""
     for key in sorted(set(defaults) & set(fields_of(Train))):
         shown = f"defaults.{key} = {show(defaults[key])}"
         raise SpecError(f"{shown}: train has an option of this name, too; write train.{key}, or give it in a [[method]] table")
     left = set(defaults) - {key for e in entrants for key in e.draft.fields}
     if left:
-        everything = {key for name in has.methods for key in fields_of(has.methods.entry(name).options)}
+        everything = {key for name in METHODS for key in fields_of(METHODS.entry(name).options)}
         for key in sorted(left - everything):
             raise SpecError(f"defaults.{key} = {show(defaults[key])}: no method has such an option" + suggest(key, everything))
 
@@ -148,7 +144,7 @@ def _check_labels(methods: list[Table], entrants: list[Entrant]) -> None:
         owners[entrant.label] = name
 
 
-def make_runs(grids: list[Grid], rules: list[Rule], has: Known, warn: list[str]) -> list[Run]:
+def make_runs(grids: list[Grid], rules: list[Rule], warn: list[str]) -> list[Run]:
     """The runs of all grids, each once, in the order of the spec. Warnings are added to `warn`."""
     total = sum(grid.size for grid in grids)
     if total > MAX_RUNS:
@@ -157,10 +153,11 @@ def make_runs(grids: list[Grid], rules: list[Rule], has: Known, warn: list[str])
     runs: dict[str, Run] = {}
     called: dict[str, dict[tuple[str, bool], None]] = {}
     checked: set[tuple[int, ...]] = set()
-    twice, seen = 0, _Seen()
+    seen: dict[tuple[int, ...], Combination] = {}  # one for each set of drafts: enough to know all options of the sweep
+    twice = 0
     for combination in itertools.chain.from_iterable(combinations(grid) for grid in grids):
         if rules:
-            seen.add(combination)
+            seen.setdefault(tuple(id(point.draft) for point in combination[:4]), combination)
             hits = [rule.matches(combination) for rule in rules]  # every rule is asked, as each notes which of its keys exist
             if any(hits):
                 continue
@@ -169,7 +166,7 @@ def make_runs(grids: list[Grid], rules: list[Rule], has: Known, warn: list[str])
         runs.setdefault(run.spelled, run)
         called.setdefault(run.spelled, {})[run.label, run.data.seed == "run"] = None
     for rule in rules:
-        rule.check(seen.kept, has)
+        rule.check(seen.values())
         if not rule.used:
             warn.append(f"{rule.where}: excludes nothing")
     if not runs:
@@ -179,20 +176,6 @@ def make_runs(grids: list[Grid], rules: list[Rule], has: Known, warn: list[str])
     for spelled, run in runs.items():
         object.__setattr__(run, "called", tuple(called[spelled]))
     return with_varies(list(runs.values()))
-
-
-class _Seen:
-    """One combination for each set of drafts: enough to know all options of the sweep."""
-
-    def __init__(self) -> None:
-        self.kept: list[Combination] = []
-        self._ids: set[tuple[int, ...]] = set()
-
-    def add(self, combination: Combination) -> None:
-        ids = tuple(id(point.draft) for point in combination[:4])
-        if ids not in self._ids:
-            self._ids.add(ids)
-            self.kept.append(combination)
 
 
 def combinations(grid: Grid) -> Iterator[Combination]:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from cfljax.config.values import items_of
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table, Value, show
 
@@ -40,11 +41,8 @@ def tidy(raw: Table) -> Table:
 
 def tables(value: Value, where: str, named: bool = True) -> list[Table]:
     """A list of tables from one table or a list of them. Where tables have names, a name stands for a table with it alone."""
-    items = value if isinstance(value, list) else [value]
-    if not items:
-        raise SpecError(f"{where} = []: an empty list leaves nothing to run")
     found: list[Table] = []
-    for item in items:
+    for item in items_of(value, where):
         if isinstance(item, str) and named:
             item = {"name": item}
         if not isinstance(item, dict):
@@ -81,9 +79,7 @@ def lay_methods(methods: list[Table], value: Value, where: str) -> list[Table]:
         for name, options in value.items():
             methods = change_method(methods, name, need_table(options, f"{where}.{name}"), where)
         return methods
-    items = value if isinstance(value, list) else [value]
-    if not items:
-        raise SpecError(f"{where} = []: an empty list leaves nothing to run")
+    items = items_of(value, where)
     if any(isinstance(item, dict) for item in items):
         return tables(value, where)
     chosen: list[Table] = []
@@ -99,28 +95,24 @@ def change_method(methods: list[Table], name: str, options: Table, where: str) -
     """The methods with options laid over those of that name or label."""
     if not any(called(table, name) for table in methods):
         raise SpecError(f"{where}.{name}: the spec has no such method" + suggest(name, names_of(methods)))
-    done = []
-    for table in methods:
-        if called(table, name):
-            changed = {**table, **options}
-            if "train" in options:
-                train = need_table(table.get("train", {}), f"method.{name}.train")
-                changed["train"] = options_over(train, need_table(options["train"], f"{where}.{name}.train"))
-            table = changed
-        done.append(table)
-    return done
+
+    def changed(table: Table) -> Table:
+        if "train" not in options:
+            return {**table, **options}
+        train = need_table(table.get("train", {}), f"method.{name}.train")
+        return {**table, **options, "train": options_over(train, need_table(options["train"], f"{where}.{name}.train"))}
+
+    return [changed(table) if called(table, name) else table for table in methods]
 
 
 def each_name(table: Table) -> list[Table]:
     """A method table for a list of names as one table per name. Each keeps the list; options count for methods that have them."""
-    name = table["name"]
-    if not isinstance(name, list):
+    if not isinstance(table["name"], list):
         return [table]
-    if not name:
-        raise SpecError("method.name = []: an empty list leaves nothing to run")
-    if len(name) > 1 and "label" in table:
+    names = items_of(table["name"], "method.name")
+    if len(names) > 1 and "label" in table:
         raise SpecError(f"method.label = {show(table['label'])}: names one method, but name is a list")
-    return [{**table, "name": n, SIBLINGS: name} for n in name]
+    return [{**table, "name": name, SIBLINGS: names} for name in names]
 
 
 def called(table: Table, name: str) -> bool:

@@ -3,27 +3,37 @@
 `plugins = ["my_method.py"]` in a spec, or `--plugin my_method.py`, loads a file whose decorators register what it holds;
 an installed package does the same through the entry points `cfljax.methods`, `cfljax.models`, `cfljax.partitions`,
 `cfljax.data` and `cfljax.metrics`. A plugin is the user's own program: it runs with all the user's rights.
+
+Modules beside a plugin are kept apart from modules of the same name in other folders: the files of a folder are imported as
+modules of a package that stands for the folder, and their import statements look there first. Python's path and the names of
+other modules stay as they are.
 """
 
 from __future__ import annotations
 
+import builtins
+import hashlib
 import importlib
 import importlib.util
+import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cfljax.config.plugin_modules import execute
 from cfljax.errors import CfljaxError, SpecError, suggest
+from cfljax.federation import PARTITIONS
+from cfljax.methods import METHODS
 from cfljax.registry import Registry, adopt
 from cfljax.registry.entries import Make
 from cfljax.registry.options import NoOptions, show
 from cfljax.registry.origin import Origin, loading, sum_of
-from cfljax.registry.sources import program, program_of
+from cfljax.registry.sources import beside, program, program_of
 
 if TYPE_CHECKING:
     from cfljax.data.sources import MakeSource
@@ -42,12 +52,12 @@ _loaded: dict[str, str] = {}
 """Plugin -> the SHA-256 of its source when it was loaded."""
 _BEGAN = time.time()
 """A time before this process loaded its first plugin."""
+_folders: dict[str, Path] = {}
+"""The package that stands for a folder → the folder."""
 
 
 def register_method(name: str, options: type = NoOptions) -> Callable[[MethodT], MethodT]:
     """Register `make(config, model, solver) -> Method` under a name; `config` is an instance of `options`."""
-    from cfljax.methods import METHODS
-
     return _register(METHODS, name, options)
 
 
@@ -60,8 +70,6 @@ def register_model(name: str, options: type = NoOptions) -> Callable[[ModelT], M
 
 def register_partition(name: str, options: type = NoOptions) -> Callable[[PartitionT], PartitionT]:
     """Register `make(options, source, rng) -> Parts` (a `cfljax.federation.common.Partition`): which client holds which rows."""
-    from cfljax.federation import PARTITIONS
-
     return _register(PARTITIONS, name, options)
 
 
@@ -89,7 +97,7 @@ def _register(registry: Registry[Make], name: str, options: type) -> Callable[[A
     return add
 
 
-def load(names: Iterable[str], beside: Path | None = None, where: str = "--plugin") -> list[str]:
+def load(names: Iterable[str], near: Path | None = None, where: str = "--plugin") -> list[str]:
     """Load plugins: files (`my_method.py`; a relative name is looked for beside the spec, then in the current folder) or modules
     (`my_package.methods`). A plugin that is loaded already is loaded again only if its source has changed. Returns the names under
     which another process finds them from any folder. `where` is the key or flag that errors name."""
@@ -99,7 +107,7 @@ def load(names: Iterable[str], beside: Path | None = None, where: str = "--plugi
             raise SpecError(f"{where} = {show(name)}: must be the name of a Python file or module")
         if name.endswith(".py"):
             path = Path(name).expanduser()
-            beside_spec = (beside or Path()) / path
+            beside_spec = (near or Path()) / path
             found.append(_load_file(path if path.is_file() and not beside_spec.is_file() else beside_spec, where))
         else:
             found.append(_load_module(name, where))
@@ -164,3 +172,72 @@ def _run(what: Callable[[], ModuleType], name: str, where: str) -> None:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == name]
         line = f"line {frames[-1].lineno}: " if frames else ""
         raise SpecError(f'{where} = "{name}": {line}{type(error).__name__}: {error}') from error
+
+
+def execute(path: Path) -> ModuleType:
+    """The file, executed as a new module of its folder's package."""
+    root = _package(path.parent)
+    name = f"{root}.{path.stem if path.stem.isidentifier() else re.sub(r'[^0-9A-Za-z_]', '_', 'plugin_' + path.stem)}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Loader(name, str(path)))
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _package(folder: Path) -> str:
+    root = f"cfljax_plugin_{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
+    if root not in _folders:
+        _folders[root] = folder
+        package = sys.modules[root] = ModuleType(root)
+        package.__path__ = [str(folder)]
+        if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+            sys.meta_path.insert(0, _Finder())
+    return root
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules of packages that stand for folders of plugins."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """The module spec that Python finds, with a loader whose modules look in their folder first."""
+        if fullname.partition(".")[0] not in _folders:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    """Loads a module of a package that stands for a folder of plugins."""
+
+    def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002
+        """The code of the source as it is now. A cached compilation may be outdated within one tick of the file system's clock."""
+        return self.source_to_code(self.get_data(self.path), self.path)  # type: ignore[no-any-return]
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Execute the module with an import statement that looks in the folder first."""
+        root = module.__name__.partition(".")[0]
+        vars(module)["__builtins__"] = vars(builtins) | {"__import__": _import_in(root)}
+        super().exec_module(module)
+
+
+def _import_in(root: str) -> Callable[..., ModuleType]:
+    """The function that import statements in modules of this package call."""
+    folder = _folders[root]
+
+    def find(
+        name: str,
+        globals: Mapping[str, object] | None = None,
+        locals: Mapping[str, object] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        top = name.partition(".")[0]
+        if level or not beside(folder, top):
+            return builtins.__import__(name, globals, locals, fromlist or (), level)
+        module = builtins.__import__(f"{root}.{name}", globals, locals, fromlist or (), 0)
+        return module if fromlist else sys.modules[f"{root}.{top}"]
+
+    return find

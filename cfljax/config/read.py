@@ -15,10 +15,9 @@ from cfljax.config.layers import lay, need_table, tidy
 from cfljax.config.plugins import load as load_plugins
 from cfljax.config.rules import Rule
 from cfljax.config.run import Run
-from cfljax.config.tables import Known, known
 from cfljax.config.toml import load, sanitised
 from cfljax.errors import SpecError
-from cfljax.registry.options import Table, Value, show
+from cfljax.registry.options import Table, show
 from cfljax.registry.origin import look_again
 
 _LONG = 240
@@ -66,11 +65,9 @@ class Spec:
         return {run.id: {"label": run.label, "varies": dict(run.varies)} for run in self._runs}
 
 
-def read_spec(
-    source: str | os.PathLike[str] | Table, sets: Iterable[str] = (), has: Known | None = None, plugins: Iterable[str] = ()
-) -> Spec:
-    """The spec in a TOML file or a dict, with `--set` flags laid over it, checked to the last option. `has`: the names that it may
-    use; by default those in the registries of the package, to which `plugins` and the spec's `plugins` add theirs."""
+def read_spec(source: str | os.PathLike[str] | Table, sets: Iterable[str] = (), plugins: Iterable[str] = ()) -> Spec:
+    """The spec in a TOML file or a dict, with `--set` flags laid over it, checked to the last option. `plugins`, and those that the
+    spec names, add to the names that it may use."""
     look_again()
     file = "" if isinstance(source, dict) else os.fspath(source)
     flags: tuple[str, ...] = ()
@@ -80,20 +77,21 @@ def read_spec(
         clean: Table = sanitised(table)
         loaded = load_plugins(plugins)
         if "plugins" in clean:
-            loaded += load_plugins(_plugins(clean["plugins"]), Path(file).parent, "plugins")
+            named = clean["plugins"]
+            loaded += load_plugins(named if isinstance(named, list) else [named], Path(file).parent, "plugins")
         if loaded:
             clean["plugins"] = loaded
         parsed = [parse_set(flag) for flag in flags]
         parsed = [(path, sanitised(value, ".".join(path))) for path, value in parsed]
         warn: list[str] = []
-        runs = build(clean, parsed, has or known(), warn)
+        runs = build(clean, parsed, warn)
         name = _name(clean, parsed, file)
     except SpecError as error:
         raise SpecError(one_line(str(error), file, flags)) from None
     return Spec(name, file, copy.deepcopy(clean), flags, tuple(dict.fromkeys(warn)), tuple(runs))
 
 
-def build(raw: Table, sets: list[Flag], has: Known, warn: list[str]) -> list[Run]:
+def build(raw: Table, sets: list[Flag], warn: list[str]) -> list[Run]:
     """The runs of a spec with flags. The chosen size is laid over the base and over each include, the flags over the result."""
     chosen, size, sets = choose_size(raw, sets)
     whole = {path[0]: value for path, value in sets if len(path) == 1}
@@ -103,12 +101,7 @@ def build(raw: Table, sets: list[Flag], has: Known, warn: list[str]) -> list[Run
         layers.append(lay(base, table, f"include[{i}]"))
     rules = [Rule(table, f"exclude[{i}]") for i, table in enumerate(_list_of_tables(raw, "exclude"))]
     layers = [apply_sets(lay(layer, size, f"size.{chosen}"), sets) for layer in layers]
-    return make_runs([make_grid(layer, has) for layer in layers], rules, has, warn)
-
-
-def _plugins(value: Value) -> list[Value]:
-    """The plugins that a spec names."""
-    return value if isinstance(value, list) else [value]
+    return make_runs([make_grid(layer) for layer in layers], rules, warn)
 
 
 def _list_of_tables(raw: Table, key: str) -> list[Table]:

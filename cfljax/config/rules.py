@@ -7,11 +7,13 @@ does an integer range such as "0:3". Options that a combination leaves at their 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
-from cfljax.config.tables import Known, Point
+from cfljax.config.tables import Point
 from cfljax.config.values import range_of
 from cfljax.errors import SpecError, suggest
+from cfljax.methods import METHODS
 from cfljax.registry.options import Table, Value, show
 
 _PARTS = ("data", "model", "train", "method", "seed")
@@ -52,17 +54,21 @@ class Rule:
             value = look_up(combination, key.split("."))
             if value is not _ABSENT:
                 self.found.add(key)
-            hit = hit and value is not _ABSENT and any(_same(v, w) for v in _names(value) for w in wanted)
+            hit = (
+                hit
+                and value is not _ABSENT
+                and any(_same(v, w) for v in (value if isinstance(value, set) else [value]) for w in wanted)
+            )
         self.used = self.used or hit
         return hit
 
-    def check(self, combinations: list[Combination], has: Known) -> None:
+    def check(self, combinations: Collection[Combination]) -> None:
         """A SpecError for a key that no combination has."""
         options = {f"{p.draft.kind}.{key}" for c in combinations for p in c[:4] for key in p.draft.fields}
         names = {name for c in combinations for name in (c.method.draft.names["name"], c.label)}
         for key in self.wanted.keys() - self.found:
             parts = key.split(".")
-            if parts[0] == "method" and len(parts) > 1 and parts[1] in has.methods:
+            if parts[0] == "method" and len(parts) > 1 and parts[1] in METHODS:
                 continue  # about a method that this sweep leaves out
             known = options | {f"method.{n}" for n in names} | {"data.name", "data.partition", "model.name", "seed"}
             raise SpecError(f"{self.where}.{key}: there is no such option" + suggest(key, known))
@@ -123,10 +129,6 @@ def _alternatives(value: Value, where: str) -> list[Value]:
         if isinstance(item, str):
             alternatives += range_of(item, where) or []
     return alternatives
-
-
-def _names(value: Value) -> list[Value]:
-    return list(value) if isinstance(value, set) else [value]
 
 
 def _same(value: Value, wanted: Value) -> bool:

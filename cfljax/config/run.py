@@ -145,7 +145,7 @@ def _view(run: Run, part: Value, apart: set[str]) -> list[tuple[tuple[str, str],
         group = f"{part.name}/{part.partition}"
         sides = [(side, k, v) for side in SIDES for k, v in _pairs(getattr(part, side))]
         own = [(f"{side}.{k}" if f"{group} {k}" in apart else k, v) for side, k, v in sides]
-        return [(("", f"data.{k}"), _plain_or_none(v)) for k, v in common] + [((group, f"data.{k}"), v) for k, v in own]
+        return [(("", f"data.{k}"), plain(v)) for k, v in common] + [((group, f"data.{k}"), v) for k, v in own]
     if part is run.model:
         return [(("", "model.name"), part.name)] + [((part.name, f"model.{k}"), v) for k, v in _pairs(part.options)]
     if part is run.train:
@@ -154,8 +154,4 @@ def _view(run: Run, part: Value, apart: set[str]) -> list[tuple[tuple[str, str],
 
 
 def _pairs(options: Options) -> list[tuple[str, Value]]:
-    return [(f.name, _plain_or_none(getattr(options, f.name))) for f in dataclasses.fields(options)]
-
-
-def _plain_or_none(value: Value) -> Value:
-    return None if value is None else plain(value)
+    return [(f.name, plain(getattr(options, f.name))) for f in dataclasses.fields(options)]

@@ -4,48 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from cfljax.config.data import SIDES, DataOptions, make_data, sides
 from cfljax.config.run import Chosen
 from cfljax.config.train import Train
-from cfljax.config.values import Field, Range, axis, fields_of
+from cfljax.config.values import Field, Range, axis, fields_of, items_of
 from cfljax.errors import CfljaxError, SpecError, suggest
-from cfljax.registry import Registry
-from cfljax.registry.options import Table, Value, check, show
-
-if TYPE_CHECKING:
-    from cfljax.data.sources import MakeSource
-    from cfljax.federation.common import Partition
-    from cfljax.methods.shared.config import MakeMethod
-    from cfljax.models import MakeModel
+from cfljax.federation import PARTITIONS
+from cfljax.methods import METHODS
+from cfljax.registry.options import Options, Table, Value, check, show
 
 RESERVED = ("name", "label", "train")
-
-
-class Known(NamedTuple):
-    """The names that a spec may use."""
-
-    sources: Registry[MakeSource]
-    source_options: Callable[[str], type]
-    """(name) -> the Options class of a data set, registered or not."""
-    find: Callable[[str, str | None], object]
-    """(name, path) -> the reader of a data set's files; raises an error if there are none."""
-    partitions: Registry[Partition]
-    models: Registry[MakeModel]
-    methods: Registry[MakeMethod[Any]]
-
-
-def known() -> Known:
-    """The registries of the package."""
-    from cfljax.data import SOURCES, find, options_for
-    from cfljax.federation import PARTITIONS
-    from cfljax.methods import METHODS
-    from cfljax.models import MODELS
-
-    return Known(SOURCES, options_for, find, PARTITIONS, MODELS, METHODS)
 
 
 class Point:
@@ -86,10 +60,7 @@ class Draft:
     @property
     def count(self) -> int:
         """The number of its points."""
-        total = 1
-        for values in self.axes.values():
-            total *= len(values)
-        return total
+        return math.prod(map(len, self.axes.values()))
 
     @property
     def random(self) -> bool:
@@ -130,11 +101,8 @@ def drafts(
     found = []
     for variant, fields in zip(variants, own, strict=True):
         axes = {key: axis(value, fields[key], f"{where}.{key}") for key, value in table.items() if key in fields}
-
-        def make(values: Table, variant: Variant = variant) -> object:
-            return build(variant.names, values, variant.classes, where)
-
-        found.append(Draft(kind, where, variant.names, fields, axes, make, search_seed))
+        made = functools.partial(build, variant.names, variant.classes, where)
+        found.append(Draft(kind, where, variant.names, fields, axes, made, search_seed))
     return found
 
 
@@ -144,33 +112,37 @@ def _unknown(kind: str, shown: str, key: str, options: set[str], elsewhere: str)
     return SpecError(f"{shown}: there is no such option" + (elsewhere or suggest(key, plain | set(reserved))))
 
 
-def data_drafts(table: Table, where: str, has: Known, search_seed: int) -> list[Draft]:
+def data_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
     """The `data` table: every name with every partition."""
+    from cfljax.data import options_for
+
     variants = []
     for name in names_in(table, "name", where):
-        _check_source(name, table.get("path"), where, has)
-        source = has.source_options(name)
+        _check_source(name, table.get("path"), where)
+        source = options_for(name)
         partitions = names_in(table, "partition", where) if "partition" in table else [default_partition(name, source)]
         for partition in partitions:
-            parts = has.partitions.entry(partition, f"{where}.partition").options
+            parts = PARTITIONS.entry(partition, f"{where}.partition").options
             variants.append(Variant({"name": name, "partition": partition}, (source, parts, DataOptions)))
     rest = sides({k: v for k, v in table.items() if k not in ("name", "partition")}, where)
 
     def elsewhere(key: str) -> str:
-        owners = [p for p in has.partitions if key in fields_of(has.partitions.entry(p).options)]
+        owners = [p for p in PARTITIONS if key in fields_of(PARTITIONS.entry(p).options)]
         listed = "; ".join(dict.fromkeys(v.names["partition"] for v in variants))
         return f" with partition {listed}; it belongs to {', '.join(owners)}" if owners else ""
 
     return drafts("data", where, rest, variants, make_data, search_seed, elsewhere)
 
 
-def _check_source(name: str, path: Value, where: str, has: Known) -> None:
+def _check_source(name: str, path: Value, where: str) -> None:
     """Raise a SpecError for a name that is almost a registered one, unless there are data files of that name."""
-    near = difflib.get_close_matches(name, list(has.sources), n=1, cutoff=0.75)
-    if name in has.sources or not near or not isinstance(path, (str, type(None))):
+    from cfljax.data import SOURCES, find
+
+    near = difflib.get_close_matches(name, list(SOURCES), n=1, cutoff=0.75)
+    if name in SOURCES or not near or not isinstance(path, (str, type(None))):
         return
     try:
-        has.find(name, path)
+        find(name, path)
     except CfljaxError:
         raise SpecError(f'{where}.name = "{name}": unknown data set; did you mean "{near[0]}"?') from None
 
@@ -181,48 +153,42 @@ def default_partition(name: str, source: type) -> str:
     return str(said) if said else "user" if name == "synthetic" else "iid"
 
 
-def model_drafts(table: Table, where: str, has: Known, search_seed: int) -> list[Draft]:
+def model_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
     """The `model` table."""
+    from cfljax.models import MODELS
+
     names = names_in(table, "name", where)
-    variants = [Variant({"name": n}, (has.models.entry(n, f"{where}.name").options,)) for n in names]
-    return drafts("model", where, {k: v for k, v in table.items() if k != "name"}, variants, _chosen, search_seed)
+    variants = [Variant({"name": n}, (MODELS.entry(n, f"{where}.name").options,)) for n in names]
+    return drafts("model", where, {k: v for k, v in table.items() if k != "name"}, variants, _checked, search_seed)
 
 
 def train_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
     """The `train` table."""
-
-    def build(names: dict[str, str], values: Table, classes: tuple[type, ...], where: str) -> Train:  # noqa: ARG001
-        return check(Train, values, where)
-
-    return drafts("train", where, table, [Variant({}, (Train,))], build, search_seed)
+    return drafts("train", where, table, [Variant({}, (Train,))], _checked, search_seed)
 
 
-def method_draft(
-    table: Table, where: str, has: Known, defaults: Table, search_seed: int, shared: frozenset[str] = frozenset()
-) -> Draft:
+def method_draft(table: Table, where: str, defaults: Table, search_seed: int, shared: frozenset[str] = frozenset()) -> Draft:
     """A `[[method]]` table with one name; its `shared` keys come from a table for several names and options that it lacks are
     ignored."""
     name = table["name"]
-    cls = has.methods.entry(name, "method.name").options
+    cls = METHODS.entry(name, "method.name").options
     own = fields_of(cls)
     given = {k: v for k, v in table.items() if k not in RESERVED and (k in own or k not in shared)}
     inherited = {k: v for k, v in defaults.items() if k in own and k not in given}
-    return drafts("method", where, {**inherited, **given}, [Variant({"name": name}, (cls,))], _chosen, search_seed)[0]
+    return drafts("method", where, {**inherited, **given}, [Variant({"name": name}, (cls,))], _checked, search_seed)[0]
 
 
-def _chosen(names: dict[str, str], values: Table, classes: tuple[type, ...], where: str) -> Chosen:
-    return Chosen(names["name"], check(classes[0], values, where))
+def _checked(names: dict[str, str], classes: tuple[type, ...], where: str, values: Table) -> Chosen | Options:
+    """The checked options of a table of one class; with the name, where the table has one."""
+    options: Options = check(classes[0], values, where)
+    return Chosen(names["name"], options) if names else options
 
 
 def names_in(table: Table, key: str, where: str) -> list[str]:
     """The names under a key: one, or a list of them."""
     if key not in table:
         raise SpecError(f"{where}.{key}: missing")
-    value = table[key]
-    names = value if isinstance(value, list) else [value]
-    if not names:
-        raise SpecError(f"{where}.{key} = []: an empty list leaves nothing to run")
-    for name in names:
-        if not isinstance(name, str) or not name:
-            raise SpecError(f"{where}.{key} = {show(value)}: must be a name, or a list of names")
+    names = items_of(table[key], f"{where}.{key}")
+    if not all(isinstance(name, str) and name for name in names):
+        raise SpecError(f"{where}.{key} = {show(table[key])}: must be a name, or a list of names")
     return list(dict.fromkeys(names))

@@ -152,6 +152,8 @@ def _check_robust(train: Train, where: str) -> None:
 
 def check_optimizer(optimizer: str | Table, momentum: float, where: str) -> None:
     """Raise a SpecError for an optimiser that optax does not have, or arguments that it does not take."""
+    import optax
+
     where = f"{where}.optimizer"
     name = optimizer if isinstance(optimizer, str) else optimizer.get("name")
     arguments = {} if isinstance(optimizer, str) else {k: v for k, v in optimizer.items() if k != "name"}
@@ -171,12 +173,6 @@ def check_optimizer(optimizer: str | Table, momentum: float, where: str) -> None
         raise SpecError(f'train.momentum = {momentum}: is for optimizer = "sgd"; give it in the table of "{name}"')
     if momentum and arguments:
         raise SpecError(f"train.momentum = {momentum}: give it in the optimizer's table, as that table replaces plain SGD")
-    _try(name, arguments, where)
-
-
-def _try(name: str, arguments: Table, where: str) -> None:
-    import optax
-
     try:
         getattr(optax, name)(0.1, **arguments)
     except Exception as error:  # optax raises many kinds of errors for wrong arguments

@@ -76,18 +76,19 @@ def fields_of(cls: type) -> dict[str, Field]:
     }
 
 
+def items_of(value: Value, where: str) -> list[Value]:
+    """The items of a list; for any other value, a list with it alone. A SpecError for an empty list."""
+    if value == []:
+        raise SpecError(f"{where} = []: an empty list leaves nothing to run")
+    return value if isinstance(value, list) else [value]
+
+
 def axis(value: Value, field: Field, where: str) -> list[Value]:
     """The values to run: several for a list or a range, else one. A range to draw from at random is one `Range`."""
-    if isinstance(value, list) and _depth(value) > field.depth:
-        if not value:
-            raise SpecError(f"{where} = []: an empty list leaves nothing to run")
-        return _list_axis(value, field, where)
-    return values_of(value, field, where)
-
-
-def _list_axis(value: list[Value], field: Field, where: str) -> list[Value]:
+    if not isinstance(value, list) or _depth(value) <= field.depth:
+        return values_of(value, field, where)
     found: list[Value] = []
-    for item in value:
+    for item in items_of(value, where):
         values = values_of(item, field, where)
         if isinstance(values[0], Range):
             raise SpecError(f"{where} = {show(value)}: a random range stands alone, not in a list")
@@ -190,9 +191,7 @@ def _inner_axes(table: Table, where: str) -> list[Table]:
     """The tables that an option's table with lists stands for: one for each combination of the lists' values."""
     found: list[Table] = [{}]
     for key, value in table.items():
-        if value == []:
-            raise SpecError(f"{where}.{key} = []: an empty list leaves nothing to run")
-        values = value if isinstance(value, list) else [value]
+        values = items_of(value, f"{where}.{key}")
         if len(found) * len(values) > MAX_RUNS:
             raise SpecError(f"{where}: more than {MAX_RUNS:,} values")
         found = [{**table, key: v} for table in found for v in values]

@@ -1,18 +1,18 @@
 """Small registries to name things from, so that these tests do not depend on which methods and data sets there are."""
 
+import contextlib
 import dataclasses
+from unittest import mock
 
-from cfljax.config import Known, read_spec
-from cfljax.errors import DataError, SpecError
+from cfljax.config import read_spec
+from cfljax.data import SOURCES
+from cfljax.errors import SpecError
+from cfljax.federation import PARTITIONS
+from cfljax.methods import METHODS
 from cfljax.methods.shared.config import MethodConfig
-from cfljax.registry import Registry
+from cfljax.models import MODELS
+from cfljax.registry import Entry
 from cfljax.registry.options import NoOptions, option
-
-
-@dataclasses.dataclass(frozen=True)
-class Files:
-    classes: int | None = option(None, low=1)
-    checksums: bool = option(True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,31 +77,22 @@ class Mgd(Ifca):
             raise SpecError(f"{where}: train.momentum = {train.momentum}: must be 0, beta is the momentum here")
 
 
-def _registry(kind, **options):
-    registry = Registry(kind, {})
-    for name, cls in options.items():
-        registry.add(name, lambda: None, cls)
-    return registry
-
-
-def _find(name, path=None):
-    raise DataError(f"{name} not found")
-
-
-SOURCES = _registry("data set", digits=NoOptions, synthetic=Synthetic)
-HAS = Known(
-    SOURCES,
-    lambda name: SOURCES.entry(name).options if name in SOURCES else Files,
-    _find,
-    _registry("partition", iid=Iid, dirichlet=Dirichlet, rotated=Rotated, user=Iid),
-    _registry("model", mclr=NoOptions, mlp=Mlp),
-    _registry("method", fedavg=Average, fedprox=Prox, ifca=Ifca, cfl_mgd=Mgd),
-)
+SMALL = {
+    SOURCES: {"digits": NoOptions, "synthetic": Synthetic},
+    PARTITIONS: {"iid": Iid, "dirichlet": Dirichlet, "rotated": Rotated, "user": Iid},
+    MODELS: {"mclr": NoOptions, "mlp": Mlp},
+    METHODS: {"fedavg": Average, "fedprox": Prox, "ifca": Ifca, "cfl_mgd": Mgd},
+}
 BASE = {"data": {"name": "digits"}, "method": "fedavg"}
 
 
 def read(spec, *sets):
-    return read_spec(spec, sets, HAS)
+    """The spec, read with the small registries in place of the package's."""
+    with contextlib.ExitStack() as stack:
+        for registry, options in SMALL.items():
+            entries = {name: Entry(cls, lambda: None) for name, cls in options.items()}
+            stack.enter_context(mock.patch.object(registry, "_lines", entries))
+        return read_spec(spec, sets)
 
 
 def runs(spec=BASE, *sets):

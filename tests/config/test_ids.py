@@ -8,10 +8,9 @@ import sys
 
 import pytest
 
-from cfljax.config import read_spec
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from tests.config.small import BASE, HAS, SOURCES, Synthetic, runs, spec
+from tests.config.small import BASE, SOURCES, Synthetic, read, runs, spec
 
 TOML = """
 name = "a"
@@ -85,7 +84,7 @@ MATTERS = [
 def _id(tmp_path, text):
     path = tmp_path / "spec.toml"
     path.write_text(text)
-    (run,) = read_spec(path, (), HAS).runs()
+    (run,) = read(path).runs()
     return run.id
 
 
@@ -137,7 +136,7 @@ def test_the_seed_of_the_data_follows_the_run_when_told_to():
 def test_a_resolved_run_reads_back_as_itself(tmp_path):
     path = tmp_path / "spec.toml"
     path.write_text(TOML)
-    (run,) = read_spec(path, (), HAS).runs()
+    (run,) = read(path).runs()
     (again,) = runs(run.resolved())
     assert again == run
     assert again.id == run.id

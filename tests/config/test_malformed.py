@@ -3,7 +3,7 @@
 import pytest
 
 from cfljax.errors import SpecError
-from tests.config.small import BASE, HAS, read, read_spec, spec
+from tests.config.small import BASE, read, spec
 
 ROTATED = {"name": "mnist", "partition": "rotated"}
 TRAIN = [
@@ -257,10 +257,10 @@ def test_deep_tables_and_cycles_end():
 
 def test_the_exit_code_is_2():
     with pytest.raises(SpecError) as caught:
-        read_spec({}, (), HAS)
+        read({})
     assert caught.value.exit_code == 2
 
 
 def test_a_mark_at_the_beginning_of_a_file_is_no_mistake(tmp_path):
     (tmp_path / "spec.toml").write_bytes(b"\xef\xbb\xbf" + b'data = "digits"\nmethod = "fedavg"\n')
-    assert len(read_spec(tmp_path / "spec.toml", (), HAS).runs()) == 1
+    assert len(read(tmp_path / "spec.toml").runs()) == 1

@@ -2,19 +2,22 @@
 
 import pytest
 
-from cfljax.config import known, read_spec
+from cfljax.config import read_spec
 from cfljax.config.tables import RESERVED
 from cfljax.config.values import fields_of
+from cfljax.data import SOURCES
 from cfljax.errors import SpecError
 from cfljax.experiment.batching import Size, batches, dry_run, hyper_of
+from cfljax.federation import PARTITIONS
+from cfljax.methods import METHODS
+from cfljax.models import MODELS
 
-HAS = known()
 SIZE = Size(clients=10, parameters=100, pool_bytes=10**6)
 
 
-@pytest.mark.parametrize("name", list(HAS.methods))
+@pytest.mark.parametrize("name", list(METHODS))
 def test_every_method_can_be_planned(name):
-    assert not set(RESERVED) & set(fields_of(HAS.methods.entry(name).options))
+    assert not set(RESERVED) & set(fields_of(METHODS.entry(name).options))
     runs = read_spec({"data": "digits", "method": name, "train": {"lr": [0.1, 0.2]}, "seeds": "0:2"}).runs()
     assert [run.method for run in runs] == [name] * 4
     made = batches(runs, 3)
@@ -23,22 +26,22 @@ def test_every_method_can_be_planned(name):
     assert all(isinstance(number, float) for number in hyper_of(runs[0]).values())
 
 
-@pytest.mark.parametrize("name", list(HAS.partitions))
+@pytest.mark.parametrize("name", list(PARTITIONS))
 def test_every_partition_can_be_named(name):
-    options = fields_of(HAS.partitions.entry(name).options)
+    options = fields_of(PARTITIONS.entry(name).options)
     assert not {"name", "partition"} & set(options)
     (run,) = read_spec({"data": {"name": "digits", "partition": name}, "method": "fedavg"}).runs()
     (again,) = read_spec(run.resolved()).runs()
     assert again.id == run.id
 
 
-@pytest.mark.parametrize("name", list(HAS.models))
+@pytest.mark.parametrize("name", list(MODELS))
 def test_every_model_can_be_named(name):
     (run,) = read_spec({"data": "digits", "method": "fedavg", "model": name}).runs()
     assert read_spec(run.resolved()).runs()[0].id == run.id
 
 
-@pytest.mark.parametrize("name", list(HAS.sources))
+@pytest.mark.parametrize("name", list(SOURCES))
 def test_every_source_can_be_named_and_reads_back(name):
     (run,) = read_spec({"data": name, "method": "fedavg"}).runs()
     assert read_spec(run.resolved()).runs()[0].spelled == run.spelled

@@ -161,7 +161,7 @@ def test_damaged_prepared_files_are_one_line(made, tmp_path):
     shard = next(folder.glob("*train*"))
     whole = shard.read_bytes()
     shard.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match="train cannot be read.*prepare it again"):
+    with pytest.raises(DataError, match="train: cannot be read.*prepare it again"):
         data.load("toy_shapes", path=str(tmp_path))
     shard.write_bytes(whole)
     (folder / "dataset_info.json").write_text("{")
