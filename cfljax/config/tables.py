@@ -120,7 +120,7 @@ def data_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
     for name in names_in(table, "name", where):
         _check_source(name, table.get("path"), where)
         source = options_for(name)
-        partitions = names_in(table, "partition", where) if "partition" in table else [default_partition(name, source)]
+        partitions = names_in(table, "partition", where) if "partition" in table else [getattr(source, "default_partition", "iid")]
         for partition in partitions:
             parts = PARTITIONS.entry(partition, f"{where}.partition").options
             variants.append(Variant({"name": name, "partition": partition}, (source, parts, DataOptions)))
@@ -145,12 +145,6 @@ def _check_source(name: str, path: Value, where: str) -> None:
         find(name, path)
     except CfljaxError:
         raise SpecError(f'{where}.name = "{name}": unknown data set; did you mean "{near[0]}"?') from None
-
-
-def default_partition(name: str, source: type) -> str:
-    """The `default_partition` of the source's Options class, if it has one; else "iid" (for "synthetic": "user")."""
-    said = getattr(source, "default_partition", None)
-    return str(said) if said else "user" if name == "synthetic" else "iid"
 
 
 def model_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:

@@ -6,6 +6,7 @@ run from 1 to 26; they become 0 … 25."""
 from __future__ import annotations
 
 import gzip
+import itertools
 import struct
 from functools import partial
 from pathlib import Path
@@ -61,13 +62,9 @@ def read(name: str, folder: Path, prefix: str, options: FileOptions) -> Source:
 
 
 def _file(folder: Path, prefix: str, part: str, kind: str) -> Path | None:
-    for word in _PARTS[part]:
-        for joined in (f"{kind}-ubyte", f"{kind.replace('-', '.')}-ubyte"):
-            for ending in (".gz", ""):
-                file = folder / f"{prefix}{word}-{joined}{ending}"
-                if file.is_file():
-                    return file
-    return None
+    names = itertools.product(_PARTS[part], (kind, kind.replace("-", ".")), (".gz", ""))
+    files = (folder / f"{prefix}{word}-{joined}-ubyte{ending}" for word, joined, ending in names)
+    return next((file for file in files if file.is_file()), None)
 
 
 def read_idx(file: Path) -> np.ndarray:

@@ -54,6 +54,15 @@ _USED = {
     "leaf": (),
 }
 """The flags that each kind uses."""
+_MARKS = (
+    ("dataset_dict.json", "datasets"),
+    ("state.json", "datasets"),
+    ("train/*.json", "leaf"),
+    ("*.npy", "numpy"),
+    ("*.parquet", "parquet"),
+    ("*/", "images"),
+)
+"""What the first of these patterns finds in a folder decides which kind it is."""
 
 
 def check_flags(kind: str, wanted: Wanted) -> None:
@@ -70,16 +79,9 @@ def kind_of(where: Path) -> str:
         if where.suffix.lower() in by_ending:
             return by_ending[where.suffix.lower()]
         raise DataError(f"{where}: the kind of data is not clear from the name; give --kind {'|'.join(KINDS)}")
-    if (where / "dataset_dict.json").is_file() or (where / "state.json").is_file():
-        return "datasets"
-    if any((where / "train").glob("*.json")):
-        return "leaf"
-    if any(where.glob("*.npy")):
-        return "numpy"
-    if any(where.glob("*.parquet")):
-        return "parquet"
-    if any(item.is_dir() for item in where.iterdir()):
-        return "images"
+    for pattern, kind in _MARKS:
+        if any(where.glob(pattern)):
+            return kind
     raise DataError(f"{where}: nothing in it can be imported; give --kind {'|'.join(KINDS)}")
 
 
@@ -100,22 +102,21 @@ def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, lis
     from cfljax.data.importing_tables import KIND
 
     reader, together = KIND[kind]
-    train, test = reader(where, wanted)
+    found = reader(where, wanted)
     if wanted.test is not None:
-        if test is not None:
+        if len(found) > 1:
             raise SpecError(f"--test {wanted.test}: {where} has a test part already; leave one of the two out")
         other = Path(wanted.test).expanduser()
         if not other.exists():
             raise DataError(f"--test {wanted.test}: there is no such file or folder")
-        test = reader(other, wanted)[0]
-    return assembled(name, str(where), *together(train, test, wanted), wanted.test_fraction)
+        found = [*found, reader(other, wanted)[0]]
+    return assembled(name, str(where), together(found, wanted), wanted.test_fraction)
 
 
-def assembled(name: str, where: str, train: Part, test: Part | None, share: float) -> tuple[Source, list[str]]:
-    """(A Source, the names of its classes) from the parts that were read. Without a test part, a share of each owner's samples, or
-    without owners of each class, becomes the test part."""
-    if test is None:
-        train, test = split(train, share)
+def assembled(name: str, where: str, parts: list[Part], share: float) -> tuple[Source, list[str]]:
+    """(A Source, the names of its classes) from the parts that were read: training, and test if there are two. Else a share of each
+    owner's samples, or without owners of each class, becomes the test part."""
+    train, test = parts if len(parts) > 1 else split(parts[0], share)
     names, (y_train, y_test) = numbered(where, train, test)
     if not len(y_test):
         each = "class" if train.user is None else "owner"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,39 +19,37 @@ _INDEX = re.compile(r"Unnamed: \d+(\.\d+)*|__index_level_\d+__")
 """Names that pandas gives to columns without a name and to row numbers."""
 
 
-class Roles(NamedTuple):
-    """The columns of labels, owners and samples."""
-
-    label: str
-    user: str | None
-    x: list[str]
-
-
-def parts_of(train: Columns, test: Columns | None, wanted: Wanted) -> tuple[Part, Part | None]:
-    """(Training part, test part). The roles of columns, their kinds, and whether numbers are bytes are decided once for both."""
-    tables = [train] if test is None else [train, test]
+def parts_of(tables: list[Columns], wanted: Wanted) -> list[Part]:
+    """The parts (training, test) in these tables. The roles of columns, their kinds, and whether numbers are bytes are decided once
+    for both."""
     for table in tables:
         if not table.rows:
             raise DataError(f"{table.where}: has no rows; each sample is a row")
+    train = tables[0]
     known = list(dict.fromkeys(name for table in tables for name in table.names))
     for flag, columns in (("--drop", wanted.drop), ("--one-hot", wanted.one_hot), ("--x", wanted.x)):
         for column in columns:
             _known(train.where, column, known, flag)
-    roles = _choose(train, wanted)
-    if test is not None:
-        _check_test(train, test, roles, wanted)
-    x = np.concatenate(_alike(train.where, [_feature(tables, c, c in wanted.one_hot) for c in roles.x]), axis=-1)
+    label, user, features = _roles(train, wanted)
+    for test in tables[1:]:
+        _check_test(train, test, label, user, features, wanted)
+    columns_x = [_feature(tables, c, c in wanted.one_hot) for c in features]
+    if len({values.shape[:-1] for values in columns_x}) > 1:
+        raise DataError(
+            f"{train.where}: the columns for the samples have different shapes; choose with --x COLUMN or --drop COLUMN"
+        )
+    x = np.concatenate(columns_x, axis=-1)
     if wanted.shape and (x.dtype != np.uint8 or x.ndim == 2):
         (x,) = shaped(train.where, [x], wanted.shape)
-    cut, parts = train.rows, []
-    for table, rows in zip(tables, (x[:cut], x[cut:]), strict=False):
-        y = _names(table, "label", roles.label)
-        user = None if roles.user is None else _names(table, "user", roles.user)
-        parts.append(Part(rows, y, user, table.class_names.get(roles.label)))
-    return parts[0], None if test is None else parts[1]
+    parts = []
+    for table, rows in zip(tables, np.split(x, [train.rows]), strict=False):
+        owners = None if user is None else _names(table, "user", user)
+        parts.append(Part(rows, _names(table, "label", label), owners, table.class_names.get(label)))
+    return parts
 
 
-def _choose(train: Columns, wanted: Wanted) -> Roles:
+def _roles(train: Columns, wanted: Wanted) -> tuple[str, str | None, list[str]]:
+    """The columns of labels, of owners and of samples."""
     left = [c for c in train.names if c not in wanted.drop]
     label = _column(train, left, wanted.label, [*train.class_names, *LABELS], "--label")
     if label is None:
@@ -63,7 +60,7 @@ def _choose(train: Columns, wanted: Wanted) -> Roles:
     features = [c for c in features if c not in (label, user, *wanted.drop)]
     if not features:
         raise DataError(f"{train.where}: no column is left for the samples beside {label} and {user}")
-    return Roles(label, user, list(features))
+    return label, user, features
 
 
 def _column(table: Columns, left: list[str], name: str | None, otherwise: list[str], flag: str) -> str | None:
@@ -90,24 +87,24 @@ def _is_index(table: Columns, name: str) -> bool:
     return True
 
 
-def _check_test(train: Columns, test: Columns, roles: Roles, wanted: Wanted) -> None:
+def _check_test(train: Columns, test: Columns, label: str, user: str | None, x: list[str], wanted: Wanted) -> None:
     """A DataError unless the test table has the columns of the training table, in any order."""
-    for column in (roles.label, *roles.x):
+    for column in (label, *x):
         if column not in test.names:
             raise DataError(f"{test.where}: has no column {column}, which {train.where} has{suggest(column, test.names)}")
-    if roles.user is not None and roles.user not in test.names:
+    if user is not None and user not in test.names:
         raise DataError(
-            f"{test.where}: has no column {roles.user}, so that its samples have no owner: add it, or --drop {roles.user}, or "
+            f"{test.where}: has no column {user}, so that its samples have no owner: add it, or --drop {user}, or "
             "leave out the test table, so that a share of each owner's samples is used for testing"
         )
-    for column in [c for c in (roles.label, roles.user) if c is not None] + [c for c in wanted.one_hot if c in roles.x]:
+    for column in [c for c in (label, user) if c is not None] + [c for c in wanted.one_hot if c in x]:
         kinds = [_kind(table.column(column)) for table in (test, train)]
         if kinds[0] != kinds[1]:
             raise DataError(
                 f"{test.where}: column {column} holds {kinds[0]}, in {train.where} {kinds[1]}: write both in the same "
                 "form, so that one name does not become two"
             )
-    more = [c for c in test.names if c not in (roles.label, roles.user, *roles.x, *wanted.drop) and not _INDEX.fullmatch(c)]
+    more = [c for c in test.names if c not in (label, user, *x, *wanted.drop) and not _INDEX.fullmatch(c)]
     if more and not wanted.x:
         raise DataError(f"{test.where}: has a column {more[0]}, which {train.where} does not have: --drop {more[0]}")
 
@@ -169,14 +166,6 @@ def _names(table: Columns, what: str, name: str) -> np.ndarray:
     if any(missing):
         raise DataError(f"{table.where}: the {what} is missing in row {missing.index(True) + 1} (column {name})")
     return values
-
-
-def _alike(where: str, features: list[np.ndarray]) -> list[np.ndarray]:
-    """The columns of the samples; a DataError unless all are numbers or all are images of one shape."""
-    shapes = {f.shape[:-1] for f in features}
-    if len(shapes) > 1:
-        raise DataError(f"{where}: the columns for the samples have different shapes; choose with --x COLUMN or --drop COLUMN")
-    return features
 
 
 def shaped(where: str, parts: list[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray]:

@@ -39,19 +39,19 @@ class Pictures(NamedTuple):
     users: list[str] | None
 
 
-def read_images(folder: Path, wanted: Wanted) -> tuple[Pictures, Pictures | None]:
-    """(Training images, test images); None for the test images if no folder is named for them."""
+def read_images(folder: Path, wanted: Wanted) -> list[Pictures]:
+    """[Training images, test images], or [training images] if no folder is named for test images."""
     inside = {item.name.lower(): item for item in _folders(folder)}
     train = next((inside[name] for name in _TRAIN if name in inside), None)
     tests = [inside[name] for name in _TEST if name in inside]
     if train is None:
         if tests and len(tests) == len(inside):
             raise DataError(f"{folder}: has {tests[0].name} and no folder train beside it")
-        return _found(folder, wanted), None
+        return [_found(folder, wanted)]
     left = [item.name for item in inside.values() if item not in (train, *tests[:1])]
     if left:
         warnings.warn(f"{folder}: left out: {', '.join(left)}", DataWarning, stacklevel=2)
-    return _found(train, wanted), _found(tests[0], wanted) if tests else None
+    return [_found(place, wanted) for place in (train, *tests[:1])]
 
 
 def _found(folder: Path, wanted: Wanted) -> Pictures:
@@ -76,15 +76,14 @@ def _hidden(file: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
-def joined(train: Pictures, test: Pictures | None, wanted: Wanted) -> tuple[Part, Part | None]:
-    """(Training part, test part): the images of both, decoded to one form."""
-    files = [*train.files, *(test.files if test else [])]
-    x = decoded(str(train.where), [Picture(str(file), file) for file in files], wanted)
-    cut, parts = len(train.files), []
-    for found, images in ((train, x[:cut]), (test, x[cut:])):
-        if found is not None:
-            parts.append(Part(images, np.array(found.labels), None if found.users is None else np.array(found.users)))
-    return parts[0], None if test is None else parts[1]
+def joined(found: list[Pictures], wanted: Wanted) -> list[Part]:
+    """The parts (training, test) of these images, decoded to one form."""
+    x = decoded(str(found[0].where), [Picture(str(file), file) for part in found for file in part.files], wanted)
+    images = np.split(x, [len(found[0].files)])
+    return [
+        Part(each, np.array(part.labels), None if part.users is None else np.array(part.users))
+        for part, each in zip(found, images, strict=False)
+    ]
 
 
 def decoded(where: str, pictures: list[Picture], wanted: Wanted) -> np.ndarray:

@@ -22,11 +22,9 @@ from cfljax.registry.options import Table, Value
 if TYPE_CHECKING:
     import pyarrow as arrow
 
-Tables = tuple[Columns, Columns | None]
 
-
-def read_csv(file: Path, _: Wanted) -> tuple[Columns, None]:
-    """(The table, None) of a CSV or TSV file with a header. Only an empty cell counts as missing, as a class may be called NA."""
+def read_csv(file: Path, _: Wanted) -> list[Columns]:
+    """[The table] of a CSV or TSV file with a header. Only an empty cell counts as missing, as a class may be called NA."""
     import pandas as pd
 
     form: Any = {"sep": "\t" if ".tsv" in file.suffixes else ",", "skipinitialspace": True}
@@ -38,36 +36,33 @@ def read_csv(file: Path, _: Wanted) -> tuple[Columns, None]:
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise DataError(f"{file}: two columns are called {twice[0]}; give them different names")
     frame.columns = frame.columns.map(str)
-    return Columns(str(file), list(frame.columns), len(frame), lambda name: frame[name].to_numpy(), {}), None
+    return [Columns(str(file), list(frame.columns), len(frame), lambda name: frame[name].to_numpy(), {})]
 
 
-def read_numpy(place: Path, _: Wanted) -> tuple[Part, Part | None]:
-    """(Training part, test part) of a folder with x_train.npy, y_train.npy, … or x.npy and y.npy, and with user_train.npy or
-    user.npy if samples have owners; or of an .npz file with arrays of these names."""
+def read_numpy(place: Path, _: Wanted) -> list[Part]:
+    """[Training part, test part], or [training part], of a folder with x_train.npy, y_train.npy, … or x.npy and y.npy, and with
+    user_train.npy or user.npy if samples have owners; or of an .npz file with arrays of these names."""
     held = npz.names(place) if place.is_file() else {file.stem for file in place.glob("*.npy")}
 
-    def part(side: str) -> Part | None:
-        if f"x{side}" not in held:
-            return None
+    def part(side: str) -> Part:
         wanted = [f"{key}{side}" for key in ("x", "y", "user")]
         if place.is_file():
             found = npz.load_arrays(place, tuple(wanted[:2]), tuple(wanted[2:]))
             return Part(*map(found.get, wanted))  # type: ignore[arg-type]
         return Part(*(_npy(place / f"{name}.npy", name.startswith("user")) for name in wanted))  # type: ignore[arg-type]
 
-    train, test = (part("_train"), part("_test")) if "x_train" in held else (part(""), None)
-    if train is None:
+    sides = [side for side in ("_train", "_test") if f"x{side}" in held] if "x_train" in held else [""]
+    if f"x{sides[0]}" not in held:
         raise DataError(f"{place}: must hold arrays x_train and y_train, or x and y")
-    return train, test
+    return [part(side) for side in sides]
 
 
-def in_shape(train: Part, test: Part | None, wanted: Wanted) -> tuple[Part, Part | None]:
-    """Both parts, with samples of the shape `--shape` if it is given."""
-    parts = [train] if test is None else [train, test]
-    if wanted.shape:
-        found = shaped("array x", [p.x for p in parts], wanted.shape)
-        parts = [p._replace(x=x) for p, x in zip(parts, found, strict=True)]
-    return parts[0], None if test is None else parts[1]
+def in_shape(parts: list[Part], wanted: Wanted) -> list[Part]:
+    """The parts, with samples of the shape `--shape` if it is given."""
+    if not wanted.shape:
+        return parts
+    found = shaped("array x", [part.x for part in parts], wanted.shape)
+    return [part._replace(x=x) for part, x in zip(parts, found, strict=True)]
 
 
 def _npy(file: Path, optional: bool) -> np.ndarray | None:
@@ -79,13 +74,13 @@ def _npy(file: Path, optional: bool) -> np.ndarray | None:
         return np.load(file, mmap_mode="r", allow_pickle=False)
 
 
-def read_parquet(where: Path, wanted: Wanted) -> Tables:
+def read_parquet(where: Path, wanted: Wanted) -> list[Columns]:
     """The tables (training, test) of a Parquet file or a folder of Parquet files. Names that begin with train, test or val say to
     which part a file belongs; without such names all files are the training part."""
     files = [where] if where.is_file() else sorted(f for f in where.glob("*.parquet") if not f.name.startswith("."))
     parts = {name: [f for f in files if f.name.lower().startswith(name)] for name in ("train", "test", "val")}
     if where.is_file() or not any(parts.values()):
-        return _parquet(where, files, wanted), None
+        return [_parquet(where, files, wanted)]
     others = [f for f in files if not any(f in part for part in parts.values())]
     if not parts["train"]:
         parts["train"], others = others, []
@@ -95,7 +90,7 @@ def read_parquet(where: Path, wanted: Wanted) -> Tables:
     left = others + (parts["val"] if test == "test" else [])
     if left:
         warnings.warn(f"{where}: left out: {', '.join(f.name for f in left)}", DataWarning, stacklevel=2)
-    return _parquet(where, parts["train"], wanted), _parquet(where, parts[test], wanted) if parts[test] else None
+    return [_parquet(where, parts[name], wanted) for name in ("train", test) if parts[name]]
 
 
 def _parquet(where: Path, files: list[Path], wanted: Wanted) -> Columns:
@@ -107,16 +102,16 @@ def _parquet(where: Path, files: list[Path], wanted: Wanted) -> Columns:
     return _from_arrow(str(where if len(files) > 1 else files[0]), table, wanted, {})
 
 
-def read_datasets(folder: Path, wanted: Wanted) -> Tables:
+def read_datasets(folder: Path, wanted: Wanted) -> list[Columns]:
     """The tables (training, test) that `save_to_disk` of Hugging Face's datasets wrote, read without that package."""
     if not (folder / "dataset_dict.json").is_file():
-        return _saved(folder, wanted), None
+        return [_saved(folder, wanted)]
     splits = _json(folder / "dataset_dict.json").get("splits")
     splits = splits if isinstance(splits, list) else []
     test = next((s for s in ("test", "validation", "valid") if s in splits), None)
     if "train" not in splits:
         raise DataError(f"{folder}: has no split train; it has {', '.join(map(str, splits)) or 'none'}")
-    return _saved(folder / "train", wanted), None if test is None else _saved(folder / test, wanted)
+    return [_saved(folder / name, wanted) for name in ("train", test) if name is not None]
 
 
 def _json(file: Path) -> Table:
@@ -189,11 +184,12 @@ def _images(where: str, contents: list[Value], wanted: Wanted) -> np.ndarray:
     return decoded(where, pictures, wanted)
 
 
-KIND: dict[str, tuple[Callable[..., Any], Callable[..., tuple[Part, Part | None]]]] = {
+KIND: dict[str, tuple[Callable[[Path, Wanted], list[Any]], Callable[[list[Any], Wanted], list[Part]]]] = {
     "images": (read_images, joined),
     "csv": (read_csv, parts_of),
     "parquet": (read_parquet, parts_of),
     "datasets": (read_datasets, parts_of),
     "numpy": (read_numpy, in_shape),
 }
-"""For each kind: the function that reads a place, and the function that makes (training part, test part) of what it returns."""
+"""For each kind: the function that reads a place, and the function that makes the parts of what it returns. Both return a list of
+one or two entries: training, then test."""

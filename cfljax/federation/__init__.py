@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 PARTITIONS: Registry[Partition] = Registry(
     "partition",
     {
-        "iid": "cfljax.federation.sizes:IID",
-        "quantity": "cfljax.federation.sizes:QUANTITY",
+        "iid": "cfljax.federation.ungrouped:IID",
+        "quantity": "cfljax.federation.ungrouped:QUANTITY",
         "shards": "cfljax.federation.labels:SHARDS",
         "classes": "cfljax.federation.labels:CLASSES",
         "dirichlet": "cfljax.federation.labels:DIRICHLET",
@@ -25,7 +25,7 @@ PARTITIONS: Registry[Partition] = Registry(
         "femnist_fedgroup": "cfljax.federation.recipes:FEMNIST_FEDGROUP",
         "overlap": "cfljax.federation.papers:OVERLAP",
         "imbalance": "cfljax.federation.papers:IMBALANCE",
-        "user": "cfljax.federation.natural:USER",
+        "user": "cfljax.federation.ungrouped:USER",
     },
     "cfljax.partitions",
 )

@@ -23,17 +23,12 @@ def pack(parts: Parts, source: Source, normalise: str = "unit", arrive: np.ndarr
     clients = len(parts.train)
     rows, pool = _compact(parts, source, normalise)
     shared = isinstance(parts.test, np.ndarray)
-    edge = sum(len(r) for r in parts.train)
-    train = _split([rows[:edge]], np.array([len(r) for r in parts.train]))
-    if shared:
-        count = np.full(clients, len(parts.test), np.int32)
-        test = _packed(_rows([rows[edge:]]), np.zeros(clients, np.int32), count, max(1, len(parts.test)), shared=True)
-    else:
-        test = _split([rows[edge:]], np.array([len(r) for r in parts.test]))
+    edge = sum(map(len, parts.train))
+    tested = np.full(clients, len(parts.test)) if shared else np.array([len(r) for r in parts.test])
     return Federation(
         pool=pool,
-        train=train,
-        test=test,
+        train=_split(rows[:edge], np.array([len(r) for r in parts.train])),
+        test=_split(rows[edge:], tested, shared),
         uid=on_host(np.arange(clients, dtype=np.int32)),
         group=on_host(np.asarray(parts.group, np.int32)),
         arrive=on_host(np.zeros(clients, np.int32) if arrive is None else np.asarray(arrive, np.int32)),
@@ -56,19 +51,13 @@ def _in_halves(parts: Parts) -> list[np.ndarray] | np.ndarray:
     return [halves(np.asarray(rows)) if each else rows for rows, each in zip(parts.test, alone, strict=True)]
 
 
-def _rows(pieces: list[np.ndarray]) -> np.ndarray:
-    """i32[T] with T ≥ 1, so that reading at a clipped index is possible."""
-    rows = np.concatenate([np.asarray(p, np.int32) for p in pieces]) if pieces else np.zeros(0, np.int32)
-    return rows if len(rows) else np.zeros(1, np.int32)
-
-
-def _split(pieces: list[np.ndarray], count: np.ndarray) -> Split:
-    start = np.cumsum(count) - count
-    return _packed(_rows(pieces), start.astype(np.int32), count.astype(np.int32), max(1, int(count.max(initial=0))))
-
-
-def _packed(rows: np.ndarray, start: np.ndarray, count: np.ndarray, longest: int, shared: bool = False) -> Split:
-    return Split(on_host(rows), on_host(start), on_host(count), longest, shared)
+def _split(rows: np.ndarray, count: np.ndarray, shared: bool = False) -> Split:
+    """The split in which each client has `count` i64[C] of these rows, one client after another; `shared`: all have the same rows.
+    It has one row at least, so that reading at a clipped index is possible."""
+    rows = rows.astype(np.int32) if len(rows) else np.zeros(1, np.int32)
+    start = np.zeros_like(count) if shared else np.cumsum(count) - count
+    longest = max(1, int(count.max(initial=0)))
+    return Split(on_host(rows), on_host(start.astype(np.int32)), on_host(count.astype(np.int32)), longest, shared)
 
 
 def _compact(parts: Parts, source: Source, normalise: str) -> tuple[np.ndarray, Pool]:

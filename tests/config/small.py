@@ -17,6 +17,8 @@ from cfljax.registry.options import NoOptions, option
 
 @dataclasses.dataclass(frozen=True)
 class Synthetic:
+    default_partition = "user"
+
     alpha: float = option(1.0, low=0)
     users: int = option(100, low=1)
     clients: int = option(50, low=1)

@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from cfljax.registry import Entry
 from cfljax.registry.options import option
-from tests.config.small import BASE, SOURCES, Synthetic, read, runs, spec
+from tests.config.small import BASE, SMALL, SOURCES, Synthetic, read, runs, spec
 
 TOML = """
 name = "a"
@@ -114,7 +113,7 @@ def test_an_option_of_the_data_that_came_later_is_no_part_of_the_id_at_its_defau
         noise: float = option(0.0, later=True)
 
     (before,) = runs(spec(data="synthetic"))
-    monkeypatch.setitem(SOURCES._lines, "synthetic", Entry(Later, lambda: None))
+    monkeypatch.setitem(SMALL[SOURCES], "synthetic", Later)
     (default,), (other,) = (runs(spec(data={"name": "synthetic", **more})) for more in ({"noise": 0.0}, {"noise": 0.1}))
     assert before.id == default.id != other.id
 
