@@ -57,17 +57,17 @@ def test_epochs_and_steps_take_each_others_place():
 
 def test_methods_are_selected_with_their_options_and_added_without():
     found = runs(METHODS, "method=ifca,fedprox")
-    assert [(r.label, getattr(r.options, "clusters", None)) for r in found[::2]] == [("ifca", 3), ("five", 5), ("fedprox", None)]
+    assert [(r.label, r.options.clusters) for r in found[::2]] == [("ifca", 3), ("five", 5), ("fedprox", 1)]
     assert [r.label for r in runs(METHODS, "method=five", "seeds=[1]")] == ["five"]
     assert [r.label for r in runs(METHODS, "method=five,ifca,fedavg", "seeds=[1]")] == ["five", "ifca", "fedavg"]  # each once
 
 
 def test_options_of_a_method_are_set_by_name_or_label():
     found = runs(METHODS, "method.ifca.clusters=4", "seeds=[0]")
-    assert [getattr(r.options, "clusters", None) for r in found] == [None, 4]  # both are the same now
+    assert [r.options.clusters for r in found] == [1, 4]  # both are the same now
     found = runs(METHODS, "method.five.clusters=6,7", "method.fedavg.train.lr=0.5", "seeds=[0]")
-    assert [(r.label, getattr(r.options, "clusters", None), r.train.lr) for r in found] == [
-        ("fedavg", None, 0.5),
+    assert [(r.label, r.options.clusters, r.train.lr) for r in found] == [
+        ("fedavg", 1, 0.5),
         ("ifca", 3, 0.03),
         ("five", 6, 0.03),
         ("five", 7, 0.03),

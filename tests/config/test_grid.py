@@ -78,12 +78,12 @@ def test_methods_have_options_labels_and_training_numbers_of_their_own():
 def test_defaults_reach_every_method_that_has_the_option():
     methods = ["fedavg", "ifca", {"name": "cfl_mgd", "clusters": 5}]
     found = runs(spec(method=methods, defaults={"clusters": 4, "mu": 0.3}))
-    assert [getattr(run.options, "clusters", None) for run in found] == [None, 4, 5]
+    assert [run.options.clusters for run in found] == [1, 4, 5]
 
 
 def test_an_option_beside_several_names_counts_for_those_that_have_it():
     found = runs(spec(method={"name": ["fedavg", "ifca"], "clusters": [2, 3]}))
-    assert [(run.method, getattr(run.options, "clusters", 0)) for run in found] == [("fedavg", 0), ("ifca", 2), ("ifca", 3)]
+    assert [(run.method, run.options.clusters) for run in found] == [("fedavg", 1), ("ifca", 2), ("ifca", 3)]
     found = runs(spec(data={"name": "mnist", "partition": ["iid", "dirichlet"], "alpha": [0.1, 1]}))
     assert [(run.data.partition, getattr(run.data.parts, "alpha", 0)) for run in found] == [
         ("iid", 0),
@@ -119,7 +119,7 @@ def test_include_is_the_grid_once_more_with_values_laid_over():
         ("synthetic", "user", "ifca", 0.01, 20, None),
         ("mnist", "rotated", "ifca", 0.03, None, 4),
     ]
-    assert [getattr(r.options, "clusters", None) for r in runs(table)] == [None, 3, None, 5, 3]
+    assert [r.options.clusters for r in runs(table)] == [1, 3, 1, 5, 3]
 
 
 @pytest.mark.parametrize(
