@@ -184,10 +184,11 @@ def test_reading_leaves_the_dict_alone():
     assert table == before
 
 
-def test_reading_imports_neither_jax_nor_data_libraries():
+def test_importing_the_reader_imports_no_jax_and_reading_no_data_libraries():
     code = (
-        "import sys; from tests.config.small import runs, BASE; runs(BASE, 'train.lr=0.1,0.2');"
-        "import cfljax.experiment.batching; print([m for m in ('jax', 'optax', 'pandas', 'sklearn') if m in sys.modules])"
+        "import sys; import cfljax.config.read, cfljax.experiment.batching; assert 'jax' not in sys.modules;"
+        "from tests.config.small import runs, BASE; runs(BASE, 'train.lr=0.1,0.2');"
+        "print([m for m in ('optax', 'pandas', 'sklearn') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
