@@ -30,9 +30,8 @@ from cfljax.errors import CfljaxError, SpecError, suggest
 from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
 from cfljax.registry import Registry, adopt
-from cfljax.registry.entries import Make
+from cfljax.registry.entries import Make, Origin, loading, sum_of
 from cfljax.registry.options import NoOptions, show
-from cfljax.registry.origin import Origin, loading, sum_of
 from cfljax.registry.sources import beside, program, program_of
 
 if TYPE_CHECKING:

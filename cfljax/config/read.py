@@ -17,8 +17,8 @@ from cfljax.config.rules import Rule
 from cfljax.config.run import Run
 from cfljax.config.toml import load, sanitised
 from cfljax.errors import SpecError
+from cfljax.registry.entries import look_again
 from cfljax.registry.options import Table, show
-from cfljax.registry.origin import look_again
 
 _LONG = 240
 

@@ -13,8 +13,8 @@ from cfljax.config.train import Train
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import origins
 from cfljax.registry.checksums import sum_of_file
+from cfljax.registry.entries import Origin
 from cfljax.registry.options import Options, Table, Value, files_of
-from cfljax.registry.origin import Origin
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,25 +127,23 @@ def with_varies(runs: list[Run]) -> list[Run]:
                     values.setdefault(key, set()).add(canonical(value))
     differ = {key for key, found in values.items() if len(found) > 1}
     shown = {part: {key[1]: value for key, value in view if key in differ} for part, view in views.items()}
-    return [_varied(run, shown) for run in runs]
-
-
-def _varied(run: Run, shown: dict[int, Table]) -> Run:
-    varies = {name: v for part in (run.data, run.model, run.train, run.options) for name, v in shown[id(part)].items()}
-    made = dataclasses.replace(run, varies=varies)
-    vars(made)["_drawn"] = run._drawn  # which knows its spelling
-    return made
+    varied = []
+    for run in runs:
+        parts = (run.data, run.model, run.train, run.options)
+        varied.append(dataclasses.replace(run, varies={name: v for part in parts for name, v in shown[id(part)].items()}))
+        vars(varied[-1])["_drawn"] = run._drawn  # which knows its spelling
+    return varied
 
 
 def _view(run: Run, part: Value, apart: set[str]) -> list[tuple[tuple[str, str], Value]]:
     """(group, dotted name) → value of a part's options: compared within the group. `apart`: options that the sources and partitions
     of a group both have, with different values."""
     if part is run.data:
-        common = [(f.name, getattr(part, f.name)) for f in dataclasses.fields(part) if f.name not in ("source", "parts")]
+        common = [(("", f"data.{k}"), v) for k, v in _pairs(part) if k not in SIDES]
         group = f"{part.name}/{part.partition}"
         sides = [(side, k, v) for side in SIDES for k, v in _pairs(getattr(part, side))]
         own = [(f"{side}.{k}" if f"{group} {k}" in apart else k, v) for side, k, v in sides]
-        return [(("", f"data.{k}"), plain(v)) for k, v in common] + [((group, f"data.{k}"), v) for k, v in own]
+        return common + [((group, f"data.{k}"), v) for k, v in own]
     if part is run.model:
         return [(("", "model.name"), part.name)] + [((part.name, f"model.{k}"), v) for k, v in _pairs(part.options)]
     if part is run.train:

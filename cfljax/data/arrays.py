@@ -12,7 +12,6 @@ from cfljax.types import Source
 MOST_CLASSES = 100_000
 """A label of this size or more is an error, as data sets have fewer classes."""
 _WHOSE = ("user", "population")
-_LAST = "images are [samples, height, width, channels], channels last"
 
 
 def source(
@@ -65,23 +64,21 @@ def samples(x: np.ndarray, where: str, table: np.ndarray | None = None) -> np.nd
     if table is not None:
         return _tokens(x, where, len(table))
     if x.dtype == np.uint8:
-        return _images(x, where)
-    if np.issubdtype(x.dtype, np.floating):
+        x = x[..., None] if x.ndim == 3 else x
+        channels_first = x.ndim == 4 and x.shape[-1] > 4
+    elif np.issubdtype(x.dtype, np.floating):
         with np.errstate(over="ignore"):
             x = x.astype(np.float32, copy=False)
         if not np.isfinite(x).all():
             raise DataError(f"{where} has values that are NaN or infinite, the first in sample {_first(~np.isfinite(x))}")
-        if x.ndim == 4 and x.shape[1] in (1, 3, 4) and min(x.shape[2:]) > 4:
-            raise DataError(f"{where} has shape {list(x.shape)}: {_LAST}; turn them with x.transpose(0, 2, 3, 1)")
-        return x
-    raise DataError(f"{where} is {x.dtype}: save images as uint8 and other numbers as float32")
-
-
-def _images(x: np.ndarray, where: str) -> np.ndarray:
-    if x.ndim == 3:
-        return x[..., None]
-    if x.ndim == 4 and x.shape[-1] > 4:
-        raise DataError(f"{where} has shape {list(x.shape)}: {_LAST}; turn them with x.transpose(0, 2, 3, 1)")
+        channels_first = x.ndim == 4 and x.shape[1] in (1, 3, 4) and min(x.shape[2:]) > 4
+    else:
+        raise DataError(f"{where} is {x.dtype}: save images as uint8 and other numbers as float32")
+    if channels_first:
+        raise DataError(
+            f"{where} has shape {list(x.shape)}: images are [samples, height, width, channels], channels last; "
+            "turn them with x.transpose(0, 2, 3, 1)"
+        )
     return x
 
 

@@ -1,7 +1,4 @@
-"""IDX files as MNIST's home page ships them, `.gz` or plain; also Fashion-MNIST's and EMNIST's.
-
-EMNIST's images are stored with rows and columns exchanged; they are turned upright here. The labels of EMNIST Letters
-run from 1 to 26; they become 0 … 25."""
+"""IDX files as MNIST's home page ships them, `.gz` or plain; also Fashion-MNIST's and EMNIST's."""
 
 from __future__ import annotations
 
@@ -51,14 +48,21 @@ def read(name: str, folder: Path, prefix: str, options: FileOptions) -> Source:
         if options.checksums:
             check_md5(name, file)
     values = {key: read_idx(cast(Path, file)) for key, file in found.items()}
-    emnist, letters = name.startswith("emnist"), name.startswith("emnist") and name.endswith("letters")
-    pairs = []
-    for part in _PARTS:
-        x, y = values[part, "images-idx3"], values[part, "labels-idx1"]
-        if emnist and x.ndim == 3:
-            x = np.ascontiguousarray(x.transpose(0, 2, 1))
-        pairs.append((x, y.astype(np.int32) - 1 if letters else y))
-    return arrays.source(name, str(folder), pairs[0], pairs[1], classes=options.classes)
+    pairs = [emnist(name, values[part, "images-idx3"], values[part, "labels-idx1"]) for part in _PARTS]
+    return arrays.source(name, str(folder), *pairs, classes=options.classes)
+
+
+def emnist(name: str, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(Images, labels). EMNIST's files have rows and columns exchanged, and the labels of its letters run from 1 to 26: its images
+    are turned upright, and its labels begin at 0. Other data sets stay as they are."""
+    if name.startswith("emnist") and x.ndim > 2:
+        x = np.ascontiguousarray(x.swapaxes(1, 2))
+    return x, y.astype(np.int64) - 1 if letters(name) else y
+
+
+def letters(name: str) -> bool:
+    """Whether the data set is EMNIST Letters."""
+    return name.startswith("emnist") and name.partition(":")[0].endswith("letters")
 
 
 def _file(folder: Path, prefix: str, part: str, kind: str) -> Path | None:

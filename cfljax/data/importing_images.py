@@ -23,11 +23,8 @@ _TEST = ("test", "testing", "val", "validation", "valid")
 _GREY = ("1", "L", "LA", "La")
 
 
-class Picture(NamedTuple):
-    """One image file (or its contents), and its name in messages."""
-
-    name: str
-    content: Path | IO[bytes]
+Picture = tuple[str, Path | IO[bytes]]
+"""(The name of an image in messages, its file or the contents of its file.)"""
 
 
 class Pictures(NamedTuple):
@@ -78,7 +75,7 @@ def _hidden(file: Path, folder: Path) -> bool:
 
 def joined(found: list[Pictures], wanted: Wanted) -> list[Part]:
     """The parts (training, test) of these images, decoded to one form."""
-    x = decoded(str(found[0].where), [Picture(str(file), file) for part in found for file in part.files], wanted)
+    x = decoded(str(found[0].where), [(str(file), file) for part in found for file in part.files], wanted)
     images = np.split(x, [len(found[0].files)])
     return [
         Part(each, np.array(part.labels), None if part.users is None else np.array(part.users))
@@ -97,9 +94,9 @@ def decoded(where: str, pictures: list[Picture], wanted: Wanted) -> np.ndarray:
         x = np.empty((len(pictures), *image.shape), image.dtype) if i == 0 else x
         if image.shape != x.shape[1:]:
             shapes = f"{_size(image.shape)}, the images before it {_size(x.shape[1:])}"
-            raise DataError(f"{picture.name}: is {shapes}; bring all to one size with --shape 32x32")
+            raise DataError(f"{picture[0]}: is {shapes}; bring all to one size with --shape 32x32")
         if image.dtype != x.dtype:
-            raise DataError(f"{picture.name}: has {8 * image.itemsize} bits per channel, the images before it {8 * x.itemsize}")
+            raise DataError(f"{picture[0]}: has {8 * image.itemsize} bits per channel, the images before it {8 * x.itemsize}")
         x[i] = image
     return _bytes(where, x)
 
@@ -108,11 +105,12 @@ def _opened(picture: Picture, act: Callable[[Opened], T]) -> T:
     """What `act` returns for the opened image; a DataError if the image cannot be read."""
     from PIL import Image
 
-    if not isinstance(picture.content, Path):
-        picture.content.seek(0)
-    with readable(picture.name, "as an image"), warnings.catch_warnings():
+    name, content = picture
+    if not isinstance(content, Path):
+        content.seek(0)
+    with readable(name, "as an image"), warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        with Image.open(picture.content) as image:
+        with Image.open(content) as image:
             return act(image)
 
 

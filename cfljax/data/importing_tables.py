@@ -180,7 +180,7 @@ def _images(where: str, contents: list[Value], wanted: Wanted) -> np.ndarray:
             raise DataError(
                 f"{where} row {i + 1} holds the name of an image file, not the image; embed the files before save_to_disk"
             )
-    pictures = [Picture(f"{where}: the image in row {i + 1}", io.BytesIO(content)) for i, content in enumerate(contents)]
+    pictures: list[Picture] = [(f"{where}: the image in row {i + 1}", io.BytesIO(content)) for i, content in enumerate(contents)]
     return decoded(where, pictures, wanted)
 
 

@@ -128,8 +128,7 @@ def fetch(url: str, file: Path, check: Callable[[Path], None]) -> None:
         with part.open("ab") as f:
             _alone(f, part)
             locked = True
-            with contextlib.suppress(_AlreadyWhole):
-                _append(url, f, file.name)
+            _append(url, f, file.name)
             f.flush()
             os.fsync(f.fileno())
     finally:
@@ -143,10 +142,6 @@ def fetch(url: str, file: Path, check: Callable[[Path], None]) -> None:
     part.replace(file)
 
 
-class _AlreadyWhole(Exception):
-    """The server has no bytes beyond those that have arrived."""
-
-
 def _append(url: str, f: IO[bytes], name: str) -> None:
     from tqdm import tqdm
 
@@ -155,8 +150,8 @@ def _append(url: str, f: IO[bytes], name: str) -> None:
     try:
         answer = urllib.request.urlopen(request, timeout=_PATIENCE)
     except urllib.error.HTTPError as error:
-        if have and error.code == 416:
-            raise _AlreadyWhole from None
+        if have and error.code == 416:  # the server has no bytes beyond those that have arrived
+            return
         raise
     with answer:
         if have and answer.status != 206:  # a server that knows no ranges sends all of it

@@ -13,6 +13,7 @@ import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.bounded import check_size, read_json, readable
+from cfljax.data.idx import emnist, letters
 from cfljax.data.npz import load_arrays
 from cfljax.data.sources import FileOptions, Reader
 from cfljax.errors import DataError
@@ -82,17 +83,8 @@ def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
         return dict(zip(_NAMES, (*pairs[0], *pairs[1]), strict=True))
 
     z = decoded(folder, cache, splits["train"] + splits[test], decode)
-    pairs = [(z["x_train"], z["y_train"]), (z["x_test"], z["y_test"])]
-    if name.startswith("emnist"):
-        pairs, classes = _emnist(name, pairs, classes)
-    return arrays.source(name, str(folder), *pairs, classes=options.classes or classes)
-
-
-def _emnist(name: str, pairs: list[tuple[np.ndarray, np.ndarray]], classes: int) -> tuple[list[tuple[np.ndarray, np.ndarray]], int]:
-    """EMNIST upright and with labels from 0: the files have rows and columns exchanged, and letters are labelled from 1."""
-    letters = name.partition(":")[0].endswith("letters")
-    turned = [(np.ascontiguousarray(x.transpose(0, 2, 1, 3)), y - 1 if letters else y) for x, y in pairs]
-    return turned, 26 if letters else classes
+    pairs = [emnist(name, z[f"x_{part}"], z[f"y_{part}"]) for part in ("train", "test")]
+    return arrays.source(name, str(folder), *pairs, classes=options.classes or (26 if letters(name) else classes))
 
 
 def check_format(name: str, folder: Path) -> None:

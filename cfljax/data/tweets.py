@@ -58,7 +58,8 @@ def make(options: Options, rng: np.random.Generator, where: list[Path]) -> Sourc
     bytes of all tweets), `offset`, `y`, `row` (order in time), which has no accounts: its users are slices of time, each
     with both labels, and a fifth of each slice and label is for testing. Padding and unknown words are token 0, a zero
     vector. Words are runs of letters, digits and apostrophes, and each of `. , ! ? ;`."""
-    texts, place = _find(options, rng, where)
+    place = _place(where)
+    texts = _from_leaf(place) if place.is_dir() else _from_npz(place, options.slices, rng)
     lists = [words_of(t, options.lowercase)[: options.tokens] for t in texts.text]
     vocabulary, table = _table(lists, options)
     number = {word: i for i, word in enumerate(vocabulary, 1)}
@@ -94,11 +95,6 @@ def _table(lists: list[list[str]], options: Options) -> tuple[list[str], np.ndar
     for i, word in enumerate(known, 1):
         table[i] = vectors[word]
     return known, table
-
-
-def _find(options: Options, rng: np.random.Generator, where: list[Path]) -> tuple[_Texts, Path]:
-    place = _place(where)
-    return (_from_leaf(place) if place.is_dir() else _from_npz(place, options.slices, rng)), place
 
 
 def files(options: Options, where: list[Path]) -> list[tuple[str, Path]]:  # noqa: ARG001 (as every source's)

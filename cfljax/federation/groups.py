@@ -104,12 +104,7 @@ def label_swap(options: LabelSwap, source: Source, rng: Rng) -> Parts:
     return grouped(options, source, rng, labels=labels)
 
 
-@dataclasses.dataclass(frozen=True)
-class LabelPermutation(Grouped):
-    """Options of `label_permutation`."""
-
-
-def label_permutation(options: LabelPermutation, source: Source, rng: Rng) -> Parts:
+def label_permutation(options: Grouped, source: Source, rng: Rng) -> Parts:
     """Groups that permute all labels, each group in its own way; the first group's labels are as they are."""
     classes = source.classes
     ways = math.factorial(min(classes, 20))
@@ -147,6 +142,6 @@ def feature_shift(options: FeatureShift, source: Source, rng: Rng) -> Parts:
 
 
 LABEL_SWAP = Entry[Partition](LabelSwap, label_swap)
-LABEL_PERMUTATION = Entry[Partition](LabelPermutation, label_permutation)
+LABEL_PERMUTATION = Entry[Partition](Grouped, label_permutation)
 FEATURE_SHIFT = Entry[Partition](FeatureShift, feature_shift)
 ROTATED = Entry[Partition](Rotated, rotated)

@@ -1,9 +1,11 @@
 """From names in specs to entries. An entry's module is imported when the entry is first used.
 
-A name may be registered by the package, by the user, or by an installed package that offers it as an entry point."""
+A name may be registered by the package, by the user, or by an installed package that offers it as an entry point. The sum of the
+source of an entry that is not part of the package is part of a run's id, so that results of two versions never mix."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import importlib.metadata
@@ -15,9 +17,9 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from cfljax.errors import SpecError, SpecWarning, suggest
+from cfljax.registry.meaning import meaning
 from cfljax.registry.options import NoOptions, Table, check
-from cfljax.registry.origin import Live, Origin, loading, origin_of, sum_of
-from cfljax.registry.sources import program_of
+from cfljax.registry.sources import is_users, program, program_of
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,60}")
 _when_replaced: list[Callable[[], None]] = []
@@ -42,6 +44,74 @@ class Entry(NamedTuple, Generic[Make]):
     def summary(self) -> str:
         """The first line of the docstring of `make`."""
         return (self.make.__doc__ or "").strip().split("\n")[0]
+
+
+class Origin(NamedTuple):
+    """Where a user's entry comes from."""
+
+    code: str
+    """SHA-256 of the source, 64 hexadecimal digits."""
+    plugin: str = ""
+    """The file or module that another process must load to have the entry; "" where none is known."""
+
+
+_loading: list[Origin] = []
+
+
+@contextlib.contextmanager
+def loading(origin: Origin) -> Iterator[None]:
+    """Give this origin to everything that is registered in this context."""
+    _loading.append(origin)
+    try:
+        yield
+    finally:
+        _loading.pop()
+
+
+_looks = [0]
+"""How often specs were read. A live entry is summed again once for each of them."""
+
+
+def look_again() -> None:
+    """Tell live entries that a spec is read: since the last one, what was registered without a file may mean something else."""
+    _looks[0] += 1
+
+
+class Live:
+    """The origin of an entry that a notebook, a script or a module registers without being named as a plugin. Its sum is made of
+    what the entry's functions, and all that they refer to, mean now, and of the files of the module that it is defined in."""
+
+    def __init__(self, make: Callable[..., object], options: type):
+        self.things = (make, options)
+        self.file = sum_of(_program_around(getattr(make, "__module__", None) or ""))
+        self.last: Origin | None = None
+        self.unknown: list[str] = []
+        self._look = -1
+
+    def now(self) -> Origin:
+        """The origin as of now."""
+        if self.last is None or self._look != _looks[0]:
+            self._look = _looks[0]
+            code, self.unknown = meaning(*self.things)
+            self.last = Origin(hashlib.sha256(f"{self.file} {code}".encode()).hexdigest())
+        return self.last
+
+
+def _program_around(module: str) -> list[Path]:
+    """The files of the program that a module is part of; no files for a notebook and for cfljax itself."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if not file or not Path(file).is_file() or module.partition(".")[0] == "cfljax":
+        return []
+    return program([Path(file)]) if is_users(file) else [] if module == "__main__" else program_of(module)
+
+
+def sum_of(files: list[Path]) -> str:
+    """SHA-256 over the contents of files, in this order."""
+    digest = hashlib.sha256()
+    for file in files:
+        content = file.read_bytes()
+        digest.update(len(content).to_bytes(8, "big") + content)
+    return digest.hexdigest()
 
 
 def when_replaced(forget: Callable[[], None]) -> None:
@@ -94,7 +164,8 @@ class Registry(Generic[Make]):
         if name in self._own:
             for forget in _when_replaced:
                 forget()
-        self._lines[name], self._own[name] = self._with_base(Entry(options, make)), origin_of(make, options)
+        self._lines[name] = self._with_base(Entry(options, make))
+        self._own[name] = _loading[-1] if _loading else Live(make, options)
 
     def entry(self, name: str, where: str = "") -> Entry[Make]:
         """The entry of that name, or a SpecError that suggests the nearest name."""

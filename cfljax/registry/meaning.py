@@ -143,16 +143,11 @@ class _Walk:
 
     def descriptor(self, value: object, name: str) -> None:
         self.write(type(value).__name__)
-        for part in ("fget", "fset", "__func__", "func"):
-            self.add(getattr(value, part, None), name)
+        self.attributes(value, name, "fget", "fset", "__func__", "func")
 
-    def method(self, value: types.MethodType, name: str) -> None:
-        self.add(value.__func__, name)
-        self.add(value.__self__, name)
-
-    def partial(self, value: functools.partial[object], name: str) -> None:
-        for part in (value.func, value.args, value.keywords):
-            self.add(part, name)
+    def attributes(self, value: object, name: str, *attributes: str) -> None:
+        for attribute in attributes:
+            self.add(getattr(value, attribute, None), name)
 
     def module(self, value: types.ModuleType, name: str) -> None:
         """Add a module: a user's with everything in it, as the code does not say which part it uses; a library's by its name."""
@@ -208,9 +203,9 @@ class _Walk:
 _KINDS: tuple[tuple[type | tuple[type, ...], Callable[..., None]], ...] = (
     (type, _Walk.type),
     (types.FunctionType, _Walk.function),
-    (types.MethodType, _Walk.method),
+    (types.MethodType, lambda walk, value, name: walk.attributes(value, name, "__func__", "__self__")),
     ((staticmethod, classmethod, property, functools.cached_property), _Walk.descriptor),
-    (functools.partial, _Walk.partial),
+    (functools.partial, lambda walk, value, name: walk.attributes(value, name, "func", "args", "keywords")),
     (types.ModuleType, _Walk.module),
     (_NAMED, _Walk.named),
     (re.Pattern, _Walk.pattern),

@@ -69,9 +69,7 @@ class NoOptions:
     """The Options class of entries that take no options."""
 
 
-@functools.cache
-def _hints(cls: type) -> dict[str, Hint]:
-    return typing.get_type_hints(cls)
+_hints = functools.cache(typing.get_type_hints)
 
 
 def check(cls: type[T], table: Table, where: str) -> T:

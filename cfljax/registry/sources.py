@@ -13,19 +13,11 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from pathlib import Path
-from typing import NamedTuple
 
 ENDINGS = (".py", *EXTENSION_SUFFIXES)
 _PASSED_OVER = {"__pycache__", "site-packages", "node_modules"}
-
-
-class _Imported(NamedTuple):
-    """A name that a file imports."""
-
-    name: str
-    """The first part of the module's name."""
-    folder: Path | None
-    """The folder that a relative import looks in; None for an absolute import."""
+Imported = tuple[str, Path | None]
+"""(The first part of the name of an imported module, the folder that a relative import looks in; None for an absolute import.)"""
 
 
 def program(files: Iterable[Path], folder: Path | None = None) -> list[Path]:
@@ -54,7 +46,7 @@ def program_of(name: str, every: bool = True) -> list[Path]:
     return program(_elsewhere(name.partition(".")[0], every))
 
 
-def imports(file: Path) -> list[_Imported]:
+def imports(file: Path) -> list[Imported]:
     """The names that a file imports; no names for a file that is not Python."""
     try:
         return _read(file, file.read_bytes())
@@ -63,22 +55,22 @@ def imports(file: Path) -> list[_Imported]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _read(file: Path, content: bytes) -> list[_Imported]:
+def _read(file: Path, content: bytes) -> list[Imported]:
     return list(dict.fromkeys(_names(file, ast.parse(content))))
 
 
-def _names(file: Path, tree: ast.AST) -> Iterator[_Imported]:
+def _names(file: Path, tree: ast.AST) -> Iterator[Imported]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (_Imported(alias.name.partition(".")[0], None) for alias in node.names)
+            yield from ((alias.name.partition(".")[0], None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield _Imported((node.module or "").partition(".")[0], None)
+            yield (node.module or "").partition(".")[0], None
         elif isinstance(node, ast.ImportFrom):
             place = file.parents[node.level - 1]
             names = [node.module.partition(".")[0]] if node.module else [alias.name for alias in node.names]
-            yield from (_Imported(name, place) for name in names)
+            yield from ((name, place) for name in names)
         elif isinstance(node, ast.Call) and (name := _called(node)):
-            yield _Imported(name, None)
+            yield name, None
 
 
 def _called(node: ast.Call) -> str:
