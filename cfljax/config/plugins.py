@@ -121,18 +121,10 @@ def loaded() -> dict[str, str]:
 def _load_file(path: Path, where: str) -> str:
     try:
         path = path.resolve(strict=True)
-        files = program([path], path.parent)
-        code = sum_of(files)
+        return _once(str(path), program([path], path.parent), lambda: execute(path), where)
     except OSError as error:
         near = suggest(path.name, [p.name for p in path.parent.glob("*.py")]) if path.parent.is_dir() else ""
         raise SpecError(f'{where} = "{path}": cannot be read ({error.strerror or error}){near}') from None
-    name = str(path)
-    if _loaded.get(name) != code:
-        _forget(files, name in _loaded)
-        with loading(Origin(code, name)):
-            _run(lambda: execute(path), name, where)
-        _loaded[name] = code
-    return name
 
 
 def _load_module(name: str, where: str) -> str:
@@ -142,15 +134,28 @@ def _load_module(name: str, where: str) -> str:
         found = None
     if found is None:
         raise SpecError(f'{where} = "{name}": there is no such module; a file ends in .py')
-    files = program_of(name)
+    return _once(name, program_of(name), lambda: importlib.import_module(name), where)
+
+
+def _once(name: str, files: list[Path], import_it: Callable[[], ModuleType], where: str) -> str:
+    """Execute a plugin that consists of these files, unless it was loaded from the same source before. Returns its name."""
     code = sum_of(files)
-    if _loaded.get(name) != code:
-        _forget(files, name in _loaded)
-        origin = Origin(code, name)
+    if _loaded.get(name) == code:
+        return name
+    _forget(files, name in _loaded)
+    origin = Origin(code, name)
+    try:
         with loading(origin):
-            _run(lambda: importlib.import_module(name), name, where)
+            import_it()
+    except CfljaxError as error:
+        raise type(error)(f'{where} = "{name}": {error}') from error
+    except (Exception, SystemExit) as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == name]
+        line = f"line {frames[-1].lineno}: " if frames else ""
+        raise SpecError(f'{where} = "{name}": {line}{type(error).__name__}: {error}') from error
+    if not name.endswith(".py"):
         adopt(set(map(str, files)), origin)
-        _loaded[name] = code
+    _loaded[name] = code
     return name
 
 
@@ -160,17 +165,6 @@ def _forget(files: list[Path], again: bool) -> None:
         return
     for name in [n for n, m in sys.modules.items() if getattr(m, "__file__", None) in set(map(str, files))]:
         del sys.modules[name]
-
-
-def _run(what: Callable[[], ModuleType], name: str, where: str) -> None:
-    try:
-        what()
-    except CfljaxError as error:
-        raise type(error)(f'{where} = "{name}": {error}') from error
-    except (Exception, SystemExit) as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == name]
-        line = f"line {frames[-1].lineno}: " if frames else ""
-        raise SpecError(f'{where} = "{name}": {line}{type(error).__name__}: {error}') from error
 
 
 def execute(path: Path) -> ModuleType:

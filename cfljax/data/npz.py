@@ -23,22 +23,16 @@ def read(name: str, file: Path, classes: int | None = None) -> Source:
     if "user_train" not in z and not {"user_test", "population_train", "population_test"}.isdisjoint(z):
         raise DataError(f"{file}: user_test or populations without user_train")
     if classes is None and "classes" in z:
-        classes = _classes(z["classes"], file)
+        held = z["classes"]
+        if held.size != 1 or not np.issubdtype(held.dtype, np.integer) or not 1 <= held.item() <= arrays.MOST_CLASSES:
+            raise DataError(f"{file}: classes must be one integer from 1 to {arrays.MOST_CLASSES}")
+        classes = held.item()
     if "table" in z:
-        z["table"] = _table(z["table"], file)
+        table = z["table"]
+        if table.ndim != 2 or 0 in table.shape or not np.issubdtype(table.dtype, np.floating) or not np.isfinite(table).all():
+            raise DataError(f"{file}: table must be finite numbers [vocabulary, width]")
+        z["table"] = table.astype(np.float32, copy=False)
     return arrays.source_of(name, str(file), z, classes)
-
-
-def _classes(value: np.ndarray, file: Path) -> int:
-    if value.size != 1 or not np.issubdtype(value.dtype, np.integer) or not 1 <= int(value.reshape(())) <= arrays.MOST_CLASSES:
-        raise DataError(f"{file}: classes must be one integer from 1 to {arrays.MOST_CLASSES}")
-    return int(value.reshape(()))
-
-
-def _table(value: np.ndarray, file: Path) -> np.ndarray:
-    if value.ndim != 2 or 0 in value.shape or not np.issubdtype(value.dtype, np.floating) or not np.isfinite(value).all():
-        raise DataError(f"{file}: table must be finite numbers [vocabulary, width]")
-    return value.astype(np.float32, copy=False)
 
 
 def names(file: Path) -> set[str]:
