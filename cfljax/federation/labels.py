@@ -6,26 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from cfljax.federation.common import (
-    Partition,
-    Rng,
-    Sized,
-    check_most,
-    class_counts,
-    commonest,
-    cut,
-    deal,
-    evenly,
-    group_blocks,
-    label_of,
-    mirror,
-    no_group,
-    own_or_global,
-    proportional,
-    test_rows,
-    training_rows,
-    wrong,
-)
+from cfljax.federation import common
+from cfljax.federation.common import Partition, Rng, Sized
 from cfljax.federation.views import even_angles, rotations
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -45,7 +27,7 @@ class Shards(Sized):
 
 def _shards(rows: np.ndarray, source: Source, owner: np.ndarray) -> list[np.ndarray]:
     """Rows sorted by label and cut into `owner.size` shards; a client gets those at its row of `owner` [C, shards]."""
-    pieces = cut(rows[np.argsort(label_of(source, rows), kind="stable")], evenly(len(rows), owner.size))
+    pieces = common.cut(rows[np.argsort(common.label_of(source, rows), kind="stable")], common.evenly(len(rows), owner.size))
     return [np.concatenate([pieces[s] for s in of]) for of in owner]
 
 
@@ -56,20 +38,22 @@ def shards(options: Shards, source: Source, rng: Rng) -> Parts:
     """
     kept = len(source.y_train) - int(round(options.holdout * len(source.y_train)))
     rows = rng.permutation(len(source.y_train))
-    rows, held_out = rows[:kept], rows[kept:] if options.holdout else rng.permutation(test_rows(source))
+    rows, held_out = rows[:kept], rows[kept:] if options.holdout else rng.permutation(common.test_rows(source))
     pieces = options.clients * options.shards
-    check_most("clients", options.clients, kept // options.shards, f"{pieces} shards of {kept} training samples")
+    common.check_most("clients", options.clients, kept // options.shards, f"{pieces} shards of {kept} training samples")
     if options.samples_per_client is not None:
         why = f"{options.clients} clients share {kept} training samples"
-        check_most("samples_per_client", options.samples_per_client, kept // options.clients, why)
+        common.check_most("samples_per_client", options.samples_per_client, kept // options.clients, why)
         rows = rows[: options.samples_per_client * options.clients]
     owner = rng.permutation(pieces).reshape(options.clients, options.shards)
     train = _shards(rows, source, owner)
     test: list[np.ndarray] | np.ndarray = held_out
     if options.test == "own":
         by_mix = options.test_cut == "classes"
-        test = mirror(class_counts(train, source), held_out, source, rng) if by_mix else _shards(held_out, source, owner)
-    return Parts(train, test, commonest(train, source))
+        test = (
+            common.mirror(common.class_counts(train, source), held_out, source, rng) if by_mix else _shards(held_out, source, owner)
+        )
+    return Parts(train, test, common.commonest(train, source))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,29 +73,31 @@ def classes(options: Classes, source: Source, rng: Rng) -> Parts:
     Sizes are cut where a class has too few samples. The true group is the group, or the class of one-class clients.
     """
     k, clients = options.classes_per_client, options.clients
-    check_most("classes_per_client", k, source.classes, f"{source.name} has {source.classes} classes")
-    check_most("groups", options.groups or 0, clients, f"there are {clients} clients")
+    common.check_most("classes_per_client", k, source.classes, f"{source.name} has {source.classes} classes")
+    common.check_most("groups", options.groups or 0, clients, f"there are {clients} clients")
     rows = rng.permutation(len(source.y_train))
     have = np.bincount(source.y_train, minlength=source.classes)
-    wanted = _wanted_sizes(options, len(training_rows(options, source, rng)), rng)
-    unit = np.arange(clients) if options.groups is None else group_blocks(clients, options.groups)
+    wanted = _wanted_sizes(options, len(common.training_rows(options, source, rng)), rng)
+    unit = np.arange(clients) if options.groups is None else common.group_blocks(clients, options.groups)
     picks = _pick_classes(np.bincount(unit, wanted), k, have, rng)[unit]
-    train = deal(_fit(options, wanted, picks, have, source), rows, source, rng)
-    group = no_group(clients)
+    train = common.deal(_fit(options, wanted, picks, have, source), rows, source, rng)
+    group = common.no_group(clients)
     if options.groups is not None:
         group = unit.astype(np.int32)
     elif k == 1:
         group = picks[:, 0].astype(np.int32)
-    return Parts(train, own_or_global(options, train, source, rng), group)
+    return Parts(train, common.own_or_global(options, train, source, rng), group)
 
 
 def _wanted_sizes(options: Classes, total: int, rng: Rng) -> np.ndarray:
     """i64[C]: the wanted number of training samples of each client."""
     if options.balance == "equal":
         return np.full(options.clients, total // options.clients)
-    check_most("min_samples", options.min_samples, total // options.clients, f"{options.clients} clients share {total} samples")
+    common.check_most(
+        "min_samples", options.min_samples, total // options.clients, f"{options.clients} clients share {total} samples"
+    )
     spare = total - options.clients * options.min_samples
-    return options.min_samples + proportional(spare, rng.lognormal(0.0, options.sigma, options.clients))
+    return options.min_samples + common.proportional(spare, rng.lognormal(0.0, options.sigma, options.clients))
 
 
 def _pick_classes(size: np.ndarray, k: int, have: np.ndarray, rng: Rng) -> np.ndarray:
@@ -136,12 +122,12 @@ def _fit(options: Classes, wanted: np.ndarray, picks: np.ndarray, have: np.ndarr
             return held
         most = int(ratio.min() * wanted[0]) // k * k
         why = f"the classes of {source.name} are too small for {clients} such clients; at most {most}"
-        raise wrong("samples_per_client", options.samples_per_client, why)
+        raise common.wrong("samples_per_client", options.samples_per_client, why)
     # Whole equal parts of at least one, and no class overdrawn: each client shrinks by the worst of its classes, equal
     # clients by the same; a little more where the clients with one sample of a class need it.
     if np.any(np.bincount(picks.ravel(), minlength=len(have)) > have):
         why = f"{clients} clients need a sample of each of their classes; at most {int(have.min()) * len(have) // k}"
-        raise wrong("clients", clients, why)
+        raise common.wrong("clients", clients, why)
     ratio = np.minimum(1.0, ratio)
     worst = ratio[picks].min(1) if options.balance == "power" else np.full(clients, ratio.min())
     while True:
@@ -167,14 +153,14 @@ def dirichlet(options: Dirichlet, source: Source, rng: Rng) -> Parts:
 
     With `rotate`, blocks of clients see rotated images, and these are the true groups.
     """
-    rows, clients = training_rows(options, source, rng), options.clients
-    check_most("rotate", options.rotate, clients, f"there are {clients} clients")
-    check_most("min_samples", options.min_samples, len(rows) // clients, f"{clients} clients share {len(rows)} samples")
-    train = deal(_dirichlet_counts(options, label_of(source, rows), source.classes, rng), rows, source, rng)
-    test = own_or_global(options, train, source, rng)
+    rows, clients = common.training_rows(options, source, rng), options.clients
+    common.check_most("rotate", options.rotate, clients, f"there are {clients} clients")
+    common.check_most("min_samples", options.min_samples, len(rows) // clients, f"{clients} clients share {len(rows)} samples")
+    train = common.deal(_dirichlet_counts(options, common.label_of(source, rows), source.classes, rng), rows, source, rng)
+    test = common.own_or_global(options, train, source, rng)
     if options.rotate == 1:
-        return Parts(train, test, no_group(clients))
-    of = group_blocks(clients, options.rotate)
+        return Parts(train, test, common.no_group(clients))
+    of = common.group_blocks(clients, options.rotate)
     return Parts(train, test, of, view=of, pixels=rotations(source.x_train.shape[1:], even_angles(options.rotate)))
 
 
@@ -183,12 +169,12 @@ def _dirichlet_counts(options: Dirichlet, labels: np.ndarray, number: int, rng: 
     have, best = np.bincount(labels, minlength=number), 0
     for _ in range(draws):
         shares = rng.dirichlet(np.full(options.clients, options.alpha), number)
-        counts = np.stack([proportional(n, p) for n, p in zip(have, shares, strict=True)], 1)
+        counts = np.stack([common.proportional(n, p) for n, p in zip(have, shares, strict=True)], 1)
         best = max(best, int(counts.sum(1).min()))
         if counts.sum(1).min() >= options.min_samples:
             return counts
     why = f"the smallest client of the best of {draws} draws has {best}; ask for at most {best}, fewer clients or a larger alpha"
-    raise wrong("min_samples", options.min_samples, why)
+    raise common.wrong("min_samples", options.min_samples, why)
 
 
 SHARDS = Entry[Partition](Shards, shards)

@@ -6,21 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from cfljax.federation.common import (
-    Common,
-    Partition,
-    Rng,
-    Sized,
-    check_most,
-    cut,
-    deal,
-    evenly,
-    group_blocks,
-    label_of,
-    own_or_global,
-    test_rows,
-    wrong,
-)
+from cfljax.federation import common
+from cfljax.federation.common import Common, Partition, Rng, Sized
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
@@ -43,22 +30,22 @@ class Overlap(Sized):
 def overlap(options: Overlap, source: Source, rng: Rng) -> Parts:
     """Groups that each lack a few classes and share the others; EMNIST's 62 classes are merged to 47 first."""
     source = merged(source)
-    check_most("groups", options.groups, options.clients, f"there are {options.clients} clients")
+    common.check_most("groups", options.groups, options.clients, f"there are {options.clients} clients")
     holds = ~_lacked(options, source.classes)
-    of = group_blocks(options.clients, options.groups)
+    of = common.group_blocks(options.clients, options.groups)
     train = _by_group(np.arange(len(source.y_train)), holds, of, source, rng)
     if options.samples_per_client is not None:
         most = min(len(rows) for rows in train)
-        check_most("samples_per_client", options.samples_per_client, most, f"the smallest client's share is {most}")
+        common.check_most("samples_per_client", options.samples_per_client, most, f"the smallest client's share is {most}")
         train = [rows[: options.samples_per_client] for rows in train]
-    test = test_rows(source) if options.test == "global" else _by_group(test_rows(source), holds, of, source, rng)
+    test = common.test_rows(source) if options.test == "global" else _by_group(common.test_rows(source), holds, of, source, rng)
     return Parts(train, test, of, source=source)
 
 
 def _lacked(options: Overlap, classes: int) -> np.ndarray:
     """bool[groups, classes]: the classes that each group lacks."""
     lacking = max(1, round(0.15 * classes)) if options.lacking is None else options.lacking
-    check_most("lacking", lacking, classes - 1, f"there are {classes} classes")
+    common.check_most("lacking", lacking, classes - 1, f"there are {classes} classes")
     out = np.zeros((options.groups, classes), bool)
     if (classes, options.groups, lacking) == (10, 4, 2):
         of = np.array(LACKED)
@@ -70,12 +57,12 @@ def _lacked(options: Overlap, classes: int) -> np.ndarray:
 
 def _by_group(rows: np.ndarray, holds: np.ndarray, of: np.ndarray, source: Source, rng: Rng) -> list[np.ndarray]:
     """A class's rows evenly over the groups that hold it, a group's rows evenly over its clients."""
-    have = np.bincount(label_of(source, rows), minlength=source.classes)
+    have = np.bincount(common.label_of(source, rows), minlength=source.classes)
     counts = np.zeros(holds.shape, np.int64)
     for m in np.flatnonzero(holds.any(0)):
-        counts[holds[:, m], m] = evenly(have[m], holds[:, m].sum())
-    of_group = deal(counts, rng.permutation(rows), source, rng)
-    return [piece for g, held in enumerate(of_group) for piece in cut(held, evenly(len(held), int(np.sum(of == g))))]
+        counts[holds[:, m], m] = common.evenly(have[m], holds[:, m].sum())
+    of_group = common.deal(counts, rng.permutation(rows), source, rng)
+    return [piece for g, held in enumerate(of_group) for piece in common.cut(held, common.evenly(len(held), int(np.sum(of == g))))]
 
 
 def merged(source: Source) -> Source:
@@ -103,7 +90,7 @@ def imbalance(options: Imbalance, source: Source, rng: Rng) -> Parts:
     The true group is the majority class.
     """
     number, clients, b = source.classes, options.clients, options.classes_per_client
-    check_most("classes_per_client", b, number, f"{source.name} has {number} classes")
+    common.check_most("classes_per_client", b, number, f"{source.name} has {number} classes")
     have = np.bincount(source.y_train, minlength=number)
     for _ in range(200):  # at B = 10 one draw in eight wants more of some digit than MNIST has: such a draw is repeated
         majority, counts = _device_counts(options, number, rng)
@@ -113,9 +100,9 @@ def imbalance(options: Imbalance, source: Source, rng: Rng) -> Parts:
     else:
         fits = max(1, int(clients * np.min(have / np.maximum(needed, 1))))
         why = f"class {int(np.argmax(needed - have))} of {source.name} has too few samples in each of 200 draws; about {fits} fit"
-        raise wrong("clients", clients, why)
-    train = deal(counts, rng.permutation(len(source.y_train)), source, rng)
-    return Parts(train, own_or_global(options, train, source, rng), majority.astype(np.int32))
+        raise common.wrong("clients", clients, why)
+    train = common.deal(counts, rng.permutation(len(source.y_train)), source, rng)
+    return Parts(train, common.own_or_global(options, train, source, rng), majority.astype(np.int32))
 
 
 def _device_counts(options: Imbalance, number: int, rng: Rng) -> tuple[np.ndarray, np.ndarray]:

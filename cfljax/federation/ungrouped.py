@@ -6,21 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from cfljax.federation.common import (
-    Common,
-    Partition,
-    Rng,
-    Sized,
-    check_most,
-    cut,
-    evenly,
-    no_group,
-    own_or_global,
-    proportional,
-    test_rows,
-    training_rows,
-    wrong,
-)
+from cfljax.federation import common
+from cfljax.federation.common import Common, Partition, Rng, Sized
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
@@ -40,12 +27,12 @@ def iid(options: Iid, source: Source, rng: Rng) -> Parts:
     if options.holdout:
         rows, held_out = _held_out(options, source, rng)
     else:
-        rows, held_out = training_rows(options, source, rng), test_rows(source)
-    train = cut(rows, evenly(len(rows), options.clients))
+        rows, held_out = common.training_rows(options, source, rng), common.test_rows(source)
+    train = common.cut(rows, common.evenly(len(rows), options.clients))
     test: list[np.ndarray] | np.ndarray = held_out
     if options.test == "own":
-        test = cut(rng.permutation(held_out), evenly(len(held_out), options.clients))
-    return Parts(train, test, no_group(options.clients))
+        test = common.cut(rng.permutation(held_out), common.evenly(len(held_out), options.clients))
+    return Parts(train, test, common.no_group(options.clients))
 
 
 def _held_out(options: Iid, source: Source, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
@@ -56,7 +43,7 @@ def _held_out(options: Iid, source: Source, rng: Rng) -> tuple[np.ndarray, np.nd
     if options.clients * (options.samples_per_client or 1) > kept:
         name = "clients" if options.samples_per_client is None else "samples_per_client"
         why = f"{options.clients} clients share the {kept} training samples that are not held out"
-        raise wrong(name, getattr(options, name), why)
+        raise common.wrong(name, getattr(options, name), why)
     train = rows[:kept] if options.samples_per_client is None else rows[: options.clients * options.samples_per_client]
     return train, rows[kept:]
 
@@ -73,16 +60,16 @@ class Quantity(Sized):
 
 def quantity(options: Quantity, source: Source, rng: Rng) -> Parts:
     """Shuffled samples, unequal numbers: Dirichlet or log-normal sizes. `samples_per_client` is the mean."""
-    rows = training_rows(options, source, rng)
+    rows = common.training_rows(options, source, rng)
     clients, total = options.clients, len(rows)
-    check_most("min_samples", options.min_samples, total // clients, f"{clients} clients share {total} samples")
+    common.check_most("min_samples", options.min_samples, total // clients, f"{clients} clients share {total} samples")
     spare = total - clients * options.min_samples
     if options.law == "lognormal":
         shares = rng.lognormal(0.0, options.sigma, options.clients)
     else:
         shares = rng.dirichlet(np.full(options.clients, options.alpha))
-    train = cut(rows, options.min_samples + proportional(spare, shares))
-    return Parts(train, own_or_global(options, train, source, rng), no_group(options.clients))
+    train = common.cut(rows, options.min_samples + common.proportional(spare, shares))
+    return Parts(train, common.own_or_global(options, train, source, rng), common.no_group(options.clients))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +92,9 @@ def _of_user(users: np.ndarray, first: int, number: int) -> list[np.ndarray]:
 def user(options: User, source: Source, rng: Rng) -> Parts:
     """Each user of the source is a client; the true group is its population, where the source knows it."""
     if source.user_train is None:
-        raise wrong("partition", "user", f"{source.name} does not name the users of its samples; choose another, such as iid")
+        raise common.wrong(
+            "partition", "user", f"{source.name} does not name the users of its samples; choose another, such as iid"
+        )
     number = 1 + int(source.user_train.max())
     if source.user_test is not None and len(source.user_test):
         number = max(number, 1 + int(source.user_test.max()))
@@ -125,17 +114,17 @@ def user(options: User, source: Source, rng: Rng) -> Parts:
         chosen = np.concatenate([chosen, extra])
         train += [np.zeros(0, np.int64)] * len(extra)
         test += [tested[u] for u in extra]
-    group = no_group(len(chosen)) if source.population is None else source.population[chosen].astype(np.int32)
-    return Parts(train, test_rows(source) if options.test == "global" else test, group)
+    group = common.no_group(len(chosen)) if source.population is None else source.population[chosen].astype(np.int32)
+    return Parts(train, common.test_rows(source) if options.test == "global" else test, group)
 
 
 def _chosen_users(options: User, large: np.ndarray, held: list[np.ndarray], source: Source, rng: Rng) -> np.ndarray:
     if not len(large):
         most = max(len(rows) for rows in held)
-        raise wrong("min_samples", options.min_samples, f"no user of {source.name} has this many samples; at most {most}")
+        raise common.wrong("min_samples", options.min_samples, f"no user of {source.name} has this many samples; at most {most}")
     if not options.clients:
         return large
-    check_most("clients", options.clients, len(large), f"{source.name} has {len(large)} such users")
+    common.check_most("clients", options.clients, len(large), f"{source.name} has {len(large)} such users")
     return np.sort(rng.choice(large, options.clients, replace=False))
 
 
