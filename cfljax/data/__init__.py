@@ -103,5 +103,5 @@ def _checked(name: str, made: SourceArrays) -> Source:
         raise DataError(f'data "{name}": must return a Source or a dict of arrays; it has no {missing[0]}')
     part = {key: np.asarray(value) for key, value in named.items() if value is not None}
     classes = made.classes if isinstance(made, Source) else made.get("classes")
-    whole = arrays.source_of(name, f'data "{name}"', part, None if classes is None else int(classes))
+    whole = arrays.source(name, f'data "{name}"', part, None if classes is None else int(classes))
     return whole if "population" not in part else whole._replace(population=part["population"])

@@ -11,23 +11,15 @@ from cfljax.types import Source
 
 MOST_CLASSES = 100_000
 """A label of this size or more is an error, as data sets have fewer classes."""
-_WHOSE = ("user", "population")
+_PARTS = ("train", "test")
 
 
-def source(
-    name: str,
-    where: str,
-    train: tuple[np.ndarray, np.ndarray],
-    test: tuple[np.ndarray, np.ndarray],
-    *,
-    classes: int | None = None,
-    users: tuple[np.ndarray, np.ndarray | None] | None = None,
-    populations: tuple[np.ndarray, np.ndarray | None] | None = None,
-    table: np.ndarray | None = None,
-) -> Source:
-    """A checked Source. `users` and `populations` are per sample, with any numbers; `where` names the file in errors."""
-    x_train, x_test = (samples(x, f"{where}: x_{part}", table) for x, part in ((train[0], "train"), (test[0], "test")))
-    y_train, y_test = (labels(y, f"{where}: y_{part}", classes) for y, part in ((train[1], "train"), (test[1], "test")))
+def source(name: str, where: str, named: Mapping[str, np.ndarray], classes: int | None = None) -> Source:
+    """A checked Source of arrays by their names: x_train, y_train, x_test, y_test, and where they are given user_train, user_test,
+    population_train, population_test (any numbers, one per sample) and table. `where` names the file in errors."""
+    table = named.get("table")
+    x_train, x_test = (samples(named[f"x_{part}"], f"{where}: x_{part}", table) for part in _PARTS)
+    y_train, y_test = (labels(named[f"y_{part}"], f"{where}: y_{part}", classes) for part in _PARTS)
     for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
         if len(x) != len(y):
             raise DataError(f"{where}: x_{part} has {len(x)} samples but y_{part} has {len(y)}")
@@ -36,19 +28,14 @@ def source(
     if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
         raise DataError(f"{where}: samples are {_form(x_train)} in x_train but {_form(x_test)} in x_test")
     classes = classes or int(max(y_train.max(), y_test.max(initial=0))) + 1
-    user_train, user_test, population = None, None, None
-    if users is not None:
-        user_train, user_test, population = _people(where, (len(y_train), len(y_test)), users, populations)
+    user_train, user_test, population = _people(where, named, {"train": len(y_train), "test": len(y_test)})
     return Source(name, x_train, y_train, x_test, y_test, classes, user_train, user_test, population, table)
 
 
-def source_of(name: str, where: str, named: Mapping[str, np.ndarray], classes: int | None = None) -> Source:
-    """A checked Source of arrays by their names: x_train, y_train, x_test, y_test, and where they are given user_train, user_test,
-    population_train, population_test (a number per sample) and table. `where` names the file in errors."""
-    train, test = ((named[f"x_{part}"], named[f"y_{part}"]) for part in ("train", "test"))
-    whose = {what: (named[f"{what}_train"], named.get(f"{what}_test")) for what in _WHOSE if f"{what}_train" in named}
-    users, populations = map(whose.get, _WHOSE)
-    return source(name, where, train, test, classes=classes, users=users, populations=populations, table=named.get("table"))
+def parted(test: np.ndarray, **named: np.ndarray) -> dict[str, np.ndarray]:
+    """Arrays of all samples (x, y and perhaps user) as `source` takes them: in parts, with the test samples where bool[n] is true."""
+    rows = {"train": ~test, "test": test}
+    return {f"{key}_{part}": values[rows[part]] for key, values in named.items() for part in _PARTS}
 
 
 def _form(x: np.ndarray) -> str:
@@ -110,20 +97,19 @@ def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
 
 
 def _people(
-    where: str,
-    sizes: tuple[int, int],
-    users: tuple[np.ndarray, np.ndarray | None],
-    populations: tuple[np.ndarray, np.ndarray | None] | None,
-) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    where: str, named: Mapping[str, np.ndarray], sizes: dict[str, int]
+) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
     """(User of each training sample, of each test sample, population of each user), with users numbered 0 … U − 1 over both
-    parts."""
-    flat_users = _per_sample(where, "user", sizes, users)
+    parts; None for what is not known."""
+    if "user_train" not in named:
+        return None, None, None
+    flat_users = _per_sample(where, "user", named, sizes)
     _, ids = np.unique(flat_users, return_inverse=True)
     ids = ids.astype(np.int32)
-    user_train, user_test = ids[: sizes[0]], (ids[sizes[0] :] if users[1] is not None else None)
-    if populations is None:
+    user_train, user_test = ids[: sizes["train"]], (ids[sizes["train"] :] if "user_test" in named else None)
+    if "population_train" not in named:
         return user_train, user_test, None
-    flat = _per_sample(where, "population", sizes, populations)
+    flat = _per_sample(where, "population", named, sizes)
     if len(flat) != len(ids):
         raise DataError(f"{where}: users and populations must be given for the same parts")
     population = np.empty(ids.max() + 1, np.int32)
@@ -135,12 +121,11 @@ def _people(
     return user_train, user_test, population
 
 
-def _per_sample(where: str, what: str, sizes: tuple[int, int], pair: tuple[np.ndarray, np.ndarray | None]) -> np.ndarray:
-    for part, size, values in zip(("train", "test"), sizes, pair, strict=True):
-        if values is None:
-            continue
+def _per_sample(where: str, what: str, named: Mapping[str, np.ndarray], sizes: dict[str, int]) -> np.ndarray:
+    held = {key: (named[key], size) for part, size in sizes.items() if (key := f"{what}_{part}") in named}
+    for key, (values, size) in held.items():
         if values.shape != (size,) or not np.issubdtype(values.dtype, np.integer):
-            raise DataError(f"{where}: {what}_{part} is {values.dtype}{list(values.shape)}: must be {size} integers")
+            raise DataError(f"{where}: {key} is {values.dtype}{list(values.shape)}: must be {size} integers")
         if size and values.min() < 0:
-            raise DataError(f"{where}: {what}_{part} has the number {values.min()}: must be 0 or more")
-    return np.concatenate([v for v in pair if v is not None])
+            raise DataError(f"{where}: {key} has the number {values.min()}: must be 0 or more")
+    return np.concatenate([values for values, _ in held.values()])

@@ -96,5 +96,6 @@ def _records(f: IO[bytes], size: int, form: _Form, where: str) -> tuple[np.ndarr
 
 def _source(name: str, where: str, parts: dict[str, tuple[np.ndarray, np.ndarray]], form: _Form, options: FileOptions) -> Source:
     x, y = (np.concatenate([parts[n][side] for n in form.train]) for side in (0, 1))
-    test = (np.ascontiguousarray(parts[form.test][0]), parts[form.test][1])
-    return arrays.source(name, where, (np.ascontiguousarray(x), y), test, classes=options.classes or form.classes)
+    x_test, y_test = parts[form.test]
+    named = {"x_train": np.ascontiguousarray(x), "y_train": y, "x_test": np.ascontiguousarray(x_test), "y_test": y_test}
+    return arrays.source(name, where, named, options.classes or form.classes)

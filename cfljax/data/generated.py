@@ -35,7 +35,7 @@ def blobs(options: Blobs, rng: np.random.Generator) -> Source:
     noise = rng.standard_normal((options.samples, options.features), dtype=np.float32)
     x = centres[y] + np.float32(options.spread) * noise
     test = stratified(y, 0.2, rng)
-    return arrays.source("blobs", "blobs", (x[~test], y[~test]), (x[test], y[test]), classes=options.classes)
+    return arrays.source("blobs", "blobs", arrays.parted(test, x=x, y=y), options.classes)
 
 
 def digits(options: NoOptions, rng: np.random.Generator) -> Source:  # noqa: ARG001 - the division is the same for every seed
@@ -46,7 +46,7 @@ def digits(options: NoOptions, rng: np.random.Generator) -> Source:  # noqa: ARG
     x = np.round(bunch.images * (255 / 16)).astype(np.uint8)  # stored 0 … 16; as bytes, white is 255 as in other image sets
     y = bunch.target.astype(np.int32)
     test = stratified(y, 0.2, np.random.default_rng(_CUT))
-    return arrays.source("digits", "digits", (x[~test], y[~test]), (x[test], y[test]), classes=10)
+    return arrays.source("digits", "digits", arrays.parted(test, x=x, y=y), 10)
 
 
 def stratified(y: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
@@ -95,9 +95,7 @@ def synthetic(options: Synthetic, rng: np.random.Generator) -> Source:
         rows = slice(start[u], start[u + 1])
         y[rows] = np.argmax(x[rows] @ weight[u] + bias[u], axis=1)
     test = np.arange(len(user)) - start[user] >= (0.9 * size).astype(int)[user]
-    return arrays.source(
-        "synthetic", "synthetic", (x[~test], y[~test]), (x[test], y[test]), classes=classes, users=(user[~test], user[test])
-    )
+    return arrays.source("synthetic", "synthetic", arrays.parted(test, x=x, y=y, user=user), classes)
 
 
 def _sizes(options: Synthetic, rng: np.random.Generator) -> np.ndarray:

@@ -48,8 +48,10 @@ def read(name: str, folder: Path, prefix: str, options: FileOptions) -> Source:
         if options.checksums:
             check_md5(name, file)
     values = {key: read_idx(cast(Path, file)) for key, file in found.items()}
-    pairs = [emnist(name, values[part, "images-idx3"], values[part, "labels-idx1"]) for part in _PARTS]
-    return arrays.source(name, str(folder), *pairs, classes=options.classes)
+    named = {}
+    for part in _PARTS:
+        named[f"x_{part}"], named[f"y_{part}"] = emnist(name, values[part, "images-idx3"], values[part, "labels-idx1"])
+    return arrays.source(name, str(folder), named, options.classes)
 
 
 def emnist(name: str, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -122,15 +122,14 @@ def assembled(name: str, where: str, parts: list[Part], share: float) -> tuple[S
         each = "class" if train.user is None else "owner"
         line = f"{where}: no test samples, as each {each} has few samples; give a larger --test-fraction, or --test"
         warnings.warn(line, DataWarning, stacklevel=2)
-    users = None
+    named = {"x_train": train.x, "y_train": y_train, "x_test": test.x, "y_test": y_test}
     if train.user is not None and test.user is not None:
         _, every = np.unique(np.concatenate([train.user, test.user]).astype(str), return_inverse=True)  # 1 and 1.0 are one owner
-        users = (every[: len(y_train)], every[len(y_train) :])
+        named |= {"user_train": every[: len(y_train)], "user_test": every[len(y_train) :]}
     elif train.user is not None or test.user is not None:
         sides = ("training", "test") if test.user is None else ("test", "training")
         raise DataError(f"{where}: {_OWNERS.format(*sides)}")
-    source = arrays.source(name, where, (train.x, y_train), (test.x, y_test), classes=len(names), users=users)
-    return source, names
+    return arrays.source(name, where, named, len(names)), names
 
 
 def split(part: Part, share: float) -> tuple[Part, Part]:

@@ -51,8 +51,9 @@ def read(name: str, folder: Path, options: FileOptions) -> Source:
     if len(x_test) == 0:
         x_test = np.zeros((0, *x_train.shape[1:]), x_train.dtype)
     x_train, x_test = _pixels(x_train, x_test)
-    pairs = ((x_train, integers(train.y, folder / "train")), (x_test, integers(test.y, folder / "test")))
-    return arrays.source(name, str(folder), *pairs, classes=options.classes, users=(train.user, test.user))
+    named = {"x_train": x_train, "x_test": x_test, "user_train": train.user, "user_test": test.user}
+    named |= {f"y_{part}": integers(held.y, folder / part) for part, held in (("train", train), ("test", test))}
+    return arrays.source(name, str(folder), named, options.classes)
 
 
 def parts(folder: Path) -> tuple[UserSamples, UserSamples]:

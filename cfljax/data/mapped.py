@@ -45,7 +45,7 @@ def read(name: str, folder: Path, classes: int | None = None, checksums: bool = 
     """The data set in the folder; every file is compared with the manifest, by its SHA-256 unless `checksums` is off."""
     manifest = _manifest(folder / MANIFEST)
     z = {key: _array(folder, key, entry, checksums) for key, entry in manifest["arrays"].items()}
-    return arrays.source_of(name, str(folder), z, classes or manifest["classes"])
+    return arrays.source(name, str(folder), z, classes or manifest["classes"])
 
 
 def _manifest(file: Path) -> Table:
@@ -91,13 +91,11 @@ def write(source: Source, folder: Path, class_names: list[str], origin: str, rep
         }  # fmt: skip
         with written_whole(part / MANIFEST) as file:
             file.write_text(json.dumps(manifest, indent=1), "utf-8")
+        old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
         if folder.exists():
-            old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
             folder.replace(old)
-            part.replace(folder)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            part.replace(folder)
+        part.replace(folder)
+        shutil.rmtree(old, ignore_errors=True)
     except OSError as e:
         raise StoreError(f"{folder}: cannot be written ({e.strerror or e}); make room, or choose another --dir") from e
     finally:

@@ -32,7 +32,7 @@ def read(name: str, file: Path, classes: int | None = None) -> Source:
         if table.ndim != 2 or 0 in table.shape or not np.issubdtype(table.dtype, np.floating) or not np.isfinite(table).all():
             raise DataError(f"{file}: table must be finite numbers [vocabulary, width]")
         z["table"] = table.astype(np.float32, copy=False)
-    return arrays.source_of(name, str(file), z, classes)
+    return arrays.source(name, str(file), z, classes)
 
 
 def names(file: Path) -> set[str]:

@@ -83,8 +83,9 @@ def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
         return dict(zip(_NAMES, (*pairs[0], *pairs[1]), strict=True))
 
     z = decoded(folder, cache, splits["train"] + splits[test], decode)
-    pairs = [emnist(name, z[f"x_{part}"], z[f"y_{part}"]) for part in ("train", "test")]
-    return arrays.source(name, str(folder), *pairs, classes=options.classes or (26 if letters(name) else classes))
+    for part in ("train", "test"):
+        z[f"x_{part}"], z[f"y_{part}"] = emnist(name, z[f"x_{part}"], z[f"y_{part}"])
+    return arrays.source(name, str(folder), z, options.classes or (26 if letters(name) else classes))
 
 
 def check_format(name: str, folder: Path) -> None:

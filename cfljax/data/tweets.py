@@ -66,16 +66,8 @@ def make(options: Options, rng: np.random.Generator, where: list[Path]) -> Sourc
     x = np.zeros((len(lists), options.tokens), np.int32)
     for row, found in zip(x, lists, strict=True):
         row[: len(found)] = [number.get(word, 0) for word in found]
-    train, test = ~texts.test, texts.test
-    return arrays.source(
-        "sent140",
-        str(place),
-        (x[train], texts.y[train]),
-        (x[test], texts.y[test]),
-        classes=2,
-        users=(texts.user[train], texts.user[test]),
-        table=table,
-    )
+    named = arrays.parted(texts.test, x=x, y=texts.y, user=texts.user) | {"table": table}
+    return arrays.source("sent140", str(place), named, 2)
 
 
 def _table(lists: list[list[str]], options: Options) -> tuple[list[str], np.ndarray]:
