@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from cfljax.config.data import SIDES, DataOptions, make_data, sides
 from cfljax.config.run import Chosen
@@ -73,19 +73,16 @@ class Draft:
             yield Point(self, dict(zip(self.axes, values, strict=True)))
 
 
-class Variant(NamedTuple):
-    """One choice of names, and the classes that its options belong to."""
+Variant = tuple[dict[str, str], tuple[type, ...]]
+"""(One choice of names, the classes that its options belong to.)"""
 
-    names: dict[str, str]
-    classes: tuple[type, ...]
 
-    def fields(self) -> dict[str, Field]:
-        """The options by name; for a data table, also those for one side alone (`source.clients`)."""
-        found = {key: field for cls in self.classes for key, field in fields_of(cls).items()}
-        if "partition" in self.names:  # a data table: an option for one side alone
-            for side, cls in zip(SIDES, self.classes, strict=False):
-                found |= {f"{side}.{key}": field for key, field in fields_of(cls).items()}
-        return found
+def _fields(variant: Variant) -> dict[str, Field]:
+    """The options by name; for a data table, also those for one side alone (`source.clients`)."""
+    names, classes = variant
+    sides_of = zip(SIDES, classes, strict=False) if "partition" in names else ()
+    prefixed = [("", cls) for cls in classes] + [(f"{side}.", cls) for side, cls in sides_of]
+    return {prefix + key: field for prefix, cls in prefixed for key, field in fields_of(cls).items()}
 
 
 def drafts(
@@ -93,16 +90,16 @@ def drafts(
     elsewhere: Callable[[str], str] = lambda _: "",
 ) -> list[Draft]:  # fmt: skip
     """A draft per variant. With several variants (a list of names) an option counts for those that have it."""
-    own = [variant.fields() for variant in variants]
+    own = list(map(_fields, variants))
     union = {key for fields in own for key in fields}
     for key in table:
         if key not in union:
             raise _unknown(kind, f"{where}.{key} = {show(table[key])}", key, union, elsewhere(key))
     found = []
-    for variant, fields in zip(variants, own, strict=True):
+    for (names, classes), fields in zip(variants, own, strict=True):
         axes = {key: axis(value, fields[key], f"{where}.{key}") for key, value in table.items() if key in fields}
-        made = functools.partial(build, variant.names, variant.classes, where)
-        found.append(Draft(kind, where, variant.names, fields, axes, made, search_seed))
+        made = functools.partial(build, names, classes, where)
+        found.append(Draft(kind, where, names, fields, axes, made, search_seed))
     return found
 
 
@@ -116,19 +113,19 @@ def data_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
     """The `data` table: every name with every partition."""
     from cfljax.data import options_for
 
-    variants = []
+    variants: list[Variant] = []
     for name in names_in(table, "name", where):
         _check_source(name, table.get("path"), where)
         source = options_for(name)
         partitions = names_in(table, "partition", where) if "partition" in table else [getattr(source, "default_partition", "iid")]
         for partition in partitions:
             parts = PARTITIONS.entry(partition, f"{where}.partition").options
-            variants.append(Variant({"name": name, "partition": partition}, (source, parts, DataOptions)))
+            variants.append(({"name": name, "partition": partition}, (source, parts, DataOptions)))
     rest = sides({k: v for k, v in table.items() if k not in ("name", "partition")}, where)
 
     def elsewhere(key: str) -> str:
         owners = [p for p in PARTITIONS if key in fields_of(PARTITIONS.entry(p).options)]
-        listed = "; ".join(dict.fromkeys(v.names["partition"] for v in variants))
+        listed = "; ".join(dict.fromkeys(names["partition"] for names, _ in variants))
         return f" with partition {listed}; it belongs to {', '.join(owners)}" if owners else ""
 
     return drafts("data", where, rest, variants, make_data, search_seed, elsewhere)
@@ -152,13 +149,13 @@ def model_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
     from cfljax.models import MODELS
 
     names = names_in(table, "name", where)
-    variants = [Variant({"name": n}, (MODELS.entry(n, f"{where}.name").options,)) for n in names]
+    variants: list[Variant] = [({"name": n}, (MODELS.entry(n, f"{where}.name").options,)) for n in names]
     return drafts("model", where, {k: v for k, v in table.items() if k != "name"}, variants, _checked, search_seed)
 
 
 def train_drafts(table: Table, where: str, search_seed: int) -> list[Draft]:
     """The `train` table."""
-    return drafts("train", where, table, [Variant({}, (Train,))], _checked, search_seed)
+    return drafts("train", where, table, [({}, (Train,))], _checked, search_seed)
 
 
 def method_draft(table: Table, where: str, defaults: Table, search_seed: int, shared: frozenset[str] = frozenset()) -> Draft:
@@ -169,7 +166,7 @@ def method_draft(table: Table, where: str, defaults: Table, search_seed: int, sh
     own = fields_of(cls)
     given = {k: v for k, v in table.items() if k not in RESERVED and (k in own or k not in shared)}
     inherited = {k: v for k, v in defaults.items() if k in own and k not in given}
-    return drafts("method", where, {**inherited, **given}, [Variant({"name": name}, (cls,))], _checked, search_seed)[0]
+    return drafts("method", where, {**inherited, **given}, [({"name": name}, (cls,))], _checked, search_seed)[0]
 
 
 def _checked(names: dict[str, str], classes: tuple[type, ...], where: str, values: Table) -> Chosen | Options:

@@ -33,7 +33,7 @@ def source(name: str, where: str, named: Mapping[str, np.ndarray], classes: int 
 
 
 def parted(test: np.ndarray, **named: np.ndarray) -> dict[str, np.ndarray]:
-    """Arrays of all samples (x, y and perhaps user) as `source` takes them: in parts, with the test samples where bool[n] is true."""
+    """Arrays of all samples (x, y, perhaps user) in parts, as `source` takes them; `test` bool[n] marks the test samples."""
     rows = {"train": ~test, "test": test}
     return {f"{key}_{part}": values[rows[part]] for key, values in named.items() for part in _PARTS}
 

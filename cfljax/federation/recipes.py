@@ -58,15 +58,9 @@ def _with_total(options: FedProx, have: np.ndarray, rng: Rng, draws: int = 2000)
     raise wrong("total", options.total, f"none of {draws} draws has this many samples; the nearest has {nearest}")
 
 
-def _train_share(rows: np.ndarray, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
-    """A client's samples shuffled: int(0.9 n) to train, the rest to test."""
-    rows = rng.permutation(rows)
-    edge = int(0.9 * len(rows))
-    return rows[:edge], rows[edge:]
-
-
 def _train_and_test(held: list[np.ndarray], test: str, rng: Rng) -> tuple[list[np.ndarray], list[np.ndarray] | np.ndarray]:
-    pairs = [_train_share(rows, rng) for rows in held]
+    """(Each client's training rows: int(0.9 n) of its n, shuffled; its other rows, or for `global` those of all clients)."""
+    pairs = [np.split(rng.permutation(rows), [int(0.9 * len(rows))]) for rows in held]
     own = [b for _, b in pairs]
     return [a for a, _ in pairs], own if test == "own" else np.unique(np.concatenate(own))
 

@@ -104,11 +104,8 @@ def user(options: User, source: Source, rng: Rng) -> Parts:
         tested = _of_user(source.user_test, len(source.y_train), number)
     large = np.array([u for u in range(number) if len(held[u]) >= options.min_samples], np.int64)
     chosen = _chosen_users(options, large, held, source, rng)
-    train, test = [], []
-    for u in chosen:
-        train_rows, own_test = _cut_test(options, held[u], tested[u], rng)
-        train.append(train_rows)
-        test.append(own_test)
+    pairs = [_cut_test(options, held[u], tested[u], rng) for u in chosen]
+    train, test = [a for a, _ in pairs], [b for _, b in pairs]
     if options.test_only == "keep":
         extra = np.array([u for u in range(number) if not len(held[u]) and len(tested[u])], np.int64)
         chosen = np.concatenate([chosen, extra])

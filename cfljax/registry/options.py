@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import operator
 import types
 import typing
 from collections.abc import Mapping
@@ -139,19 +140,18 @@ def _convert(value: Value, kind: Hint) -> tuple[bool, Value]:
     return isinstance(value, kind), value
 
 
+_BOUNDS = {"low": (operator.ge, "at least"), "high": (operator.le, "at most"), "above": (operator.gt, "greater than")}
+
+
 def _check_range(value: Value, meta: Meta, where: str) -> None:
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             continue
-        low, high, above = meta.get("low"), meta.get("high"), meta.get("above")
         if not math.isfinite(number):
             raise SpecError(f"{where} = {show(value)}: must be a finite number")
-        if low is not None and number < low:
-            raise SpecError(f"{where} = {show(value)}: must be at least {low:g}")
-        if high is not None and number > high:
-            raise SpecError(f"{where} = {show(value)}: must be at most {high:g}")
-        if above is not None and number <= above:
-            raise SpecError(f"{where} = {show(value)}: must be greater than {above:g}")
+        for key, (holds, words) in _BOUNDS.items():
+            if (bound := meta.get(key)) is not None and not holds(number, bound):
+                raise SpecError(f"{where} = {show(value)}: must be {words} {bound:g}")
 
 
 def files_of(options: Options) -> dict[str, Path]:

@@ -27,16 +27,11 @@ def program(files: Iterable[Path], folder: Path | None = None) -> list[Path]:
     while waiting:
         file, here = waiting.pop()
         for name, place in imports(file):
-            if place is not None:
-                new = [(each, here) for each in modules(place, name)]
-            elif here is not None and beside(here, name):
-                new = [(each, here) for each in modules(here, name)]
-            else:
-                new = [(each, None) for each in _elsewhere(name)]
-            for each, its in new:
+            inside = place or (here if here is not None and beside(here, name) else None)
+            for each in modules(inside, name) if inside else _elsewhere(name):
                 if each not in found:
-                    found[each] = its
-                    waiting.append((each, its))
+                    found[each] = here if inside else None
+                    waiting.append((each, found[each]))
     return list(found)
 
 
