@@ -95,8 +95,7 @@ def apply_sets(raw: Table, sets: list[Flag]) -> Table:
 def _set_method(methods: list[Table], path: list[str], value: Value, where: str) -> list[Table]:
     name, rest = path[0], path[1:]
     if not rest:
-        near = suggest(name, names_of(methods))
-        raise SpecError(f"{where}: write method.NAME.option=value" + near)
+        raise SpecError(f"{where}: write method.NAME.option=value" + suggest(name, names_of(methods)))
     if not any(called(table, name) for table in methods):
         raise SpecError(f"{where}: the spec has no method {name}" + suggest(name, names_of(methods)))
     return [set_in(table, rest, value, where) if called(table, name) else table for table in methods]

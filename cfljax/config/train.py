@@ -136,7 +136,7 @@ class Train:
             for name in self.metrics:
                 METRICS.entry(name, f"{where}.metrics")
         if self.optimizer != "sgd":
-            check_optimizer(self.optimizer, self.momentum, where)
+            _check_optimizer(self, f"{where}.optimizer")
 
 
 def _check_robust(train: Train, where: str) -> None:
@@ -150,15 +150,13 @@ def _check_robust(train: Train, where: str) -> None:
         raise SpecError(f"{where}.plan.stream = {train.forced.stream}: {where}.robust needs all updates at once; leave out one")
 
 
-def check_optimizer(optimizer: str | Table, momentum: float, where: str) -> None:
+def _check_optimizer(train: Train, where: str) -> None:
     """Raise a SpecError for an optimiser that optax does not have, or arguments that it does not take."""
     import optax
 
-    where = f"{where}.optimizer"
-    name = optimizer if isinstance(optimizer, str) else optimizer.get("name")
-    arguments = {} if isinstance(optimizer, str) else {k: v for k, v in optimizer.items() if k != "name"}
-    if not isinstance(name, str):
-        raise SpecError(f'{where} = {show(optimizer)}: the table needs a name, as in {{ name = "adam", b1 = 0.8 }}')
+    if isinstance(train.optimizer, dict) and not isinstance(train.optimizer.get("name"), str):
+        raise SpecError(f'{where} = {show(train.optimizer)}: the table needs a name, as in {{ name = "adam", b1 = 0.8 }}')
+    (name, arguments), momentum = train.optimizer_pair, train.momentum
     known = optimizers()
     if name not in known:
         raise SpecError(f'{where} = "{name}": optax has no such optimiser' + suggest(name, known))

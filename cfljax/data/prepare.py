@@ -39,12 +39,11 @@ _PATIENCE = 30.0
 
 def prepare(name: str, folder: str | None = None) -> Path:
     """Download the data set and return the folder in which `load` finds it. Well-known sets need no TensorFlow."""
+    places = [Path(folder).expanduser()] if folder else folders(None)
+    check_free(name, places[:1] if name in ORIGINALS else places, "what is prepared")
     if name in ORIGINALS:
-        place = Path(folder).expanduser() if folder else folders(None)[0]
-        check_free(name, [place], "what is prepared")
-        return download(name, place)
-    check_free(name, [Path(folder).expanduser()] if folder else folders(None), "what is prepared")
-    return through_tfds(name, Path(folder).expanduser() if folder else cache_folder() / "tfds")
+        return download(name, places[0])
+    return through_tfds(name, places[0] if folder else cache_folder() / "tfds")
 
 
 def download(name: str, folder: Path) -> Path:
