@@ -69,7 +69,6 @@ TESTS = {
     "store/arrays.py": (STORE + "test_units.py", STORE + "test_damage.py", "tests/hostile/test_array_files.py"),
     "store/locks.py": (STORE + "test_order.py", STORE + "test_processes.py", STORE + "test_damage.py"),
     "federation/gather.py": (FEDERATION + "test_gather.py",),
-    "federation/views.py": (FEDERATION + "test_gather.py",),
     "local/data.py": (FEW_STEPS, LOCAL + "test_solver.py"),
     "local/gradients.py": (LOCAL + "test_solver.py -k gradient", FEW_STEPS, LOCAL + "test_solver.py"),
     "local/gram.py": (LOCAL + "test_plans.py -k gram_matrix", LOCAL + "test_plans.py", LOCAL + "test_turned.py"),

@@ -87,14 +87,14 @@ def decoded(where: str, pictures: list[Picture], wanted: Wanted) -> np.ndarray:
     """u8[n, height, width, channels]; one channel if no image has colours, else three."""
     from tqdm import tqdm
 
-    grey = wanted.grey or all(_opened(picture, _is_grey) for picture in pictures)
+    grey = wanted.grey or all(_opened(picture, lambda image: image.mode in _GREY or _is_deep(image)) for picture in pictures)
     x = np.empty(0)
     for i, picture in enumerate(tqdm(pictures, desc="images", unit="", disable=None)):
         image = _opened(picture, lambda found: _pixels(found, wanted.shape, grey))
         x = np.empty((len(pictures), *image.shape), image.dtype) if i == 0 else x
         if image.shape != x.shape[1:]:
-            shapes = f"{_size(image.shape)}, the images before it {_size(x.shape[1:])}"
-            raise DataError(f"{picture[0]}: is {shapes}; bring all to one size with --shape 32x32")
+            new, before = ("×".join(map(str, shape)) for shape in (image.shape, x.shape[1:]))
+            raise DataError(f"{picture[0]}: is {new}, the images before it {before}; bring all to one size with --shape 32x32")
         if image.dtype != x.dtype:
             raise DataError(f"{picture[0]}: has {8 * image.itemsize} bits per channel, the images before it {8 * x.itemsize}")
         x[i] = image
@@ -117,10 +117,6 @@ def _opened(picture: Picture, act: Callable[[Opened], T]) -> T:
 def _is_deep(image: Opened) -> bool:
     """Whether an image has 16 bits per pixel; for PNG and PGM files Pillow may call that mode "I"."""
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
-
-
-def _is_grey(image: Opened) -> bool:
-    return image.mode in _GREY or _is_deep(image)
 
 
 def _pixels(image: Opened, shape: tuple[int, ...], grey: bool) -> np.ndarray:
@@ -156,7 +152,3 @@ def _bytes(where: str, x: np.ndarray) -> np.ndarray:
     for i in range(len(x)):
         x[i] = (x[i].astype(np.uint32) + 128) // 257
     return x.astype(np.uint8)
-
-
-def _size(shape: tuple[int, ...]) -> str:
-    return "×".join(map(str, shape))

@@ -8,7 +8,7 @@ import numpy as np
 
 from cfljax.federation import common
 from cfljax.federation.common import Partition, Rng, Sized
-from cfljax.federation.views import even_angles, rotations
+from cfljax.federation.groups import even_angles, rotations
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cfljax.federation import gather
+from cfljax.federation.groups import even_angles, rotation, rotations
 from cfljax.federation.pack import pack
-from cfljax.federation.views import even_angles, rotation, rotations
 from cfljax.types import Parts, View
 from tests.federation.helpers import fake, parts
 from tests.padding import pad
