@@ -8,13 +8,10 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, Any
 
 from cfljax.errors import DataError
 from cfljax.registry.options import Value
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 _FREE = 64 << 20
 """Bytes that any file may claim to hold, however small it is."""
@@ -105,7 +102,7 @@ class Unfolding(io.RawIOBase):
         """True: the stream can be read."""
         return True
 
-    def readinto(self, buffer: WriteableBuffer) -> int:
+    def readinto(self, buffer: Any) -> int:
         """Write the next bytes into the buffer; how many there were."""
         view = memoryview(buffer)
         piece = self._stream.read(min(len(view), 1 << 20))
