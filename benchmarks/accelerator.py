@@ -94,7 +94,7 @@ def measure(name: str, size: Size, peak: dict[str, Any], folder: Path) -> list[d
     used = float(np.median([o / s for o, s in zip(real, found.seconds, strict=True)])) / peak["flops"]
     about = {"data": words, "machine": peak, "share_of_peak": used}
     figures = {
-        "compile_s": found.output.seconds_compile, "peak_rss_mib": peak_rss_mib(),
+        "compile_s": found.output.seconds.compile, "peak_rss_mib": peak_rss_mib(),
         "accuracy": float(found.output.history["accuracy"][-1]),
     }  # fmt: skip
     floor = timed(name, "floor", [o / peak["flops"] for o in real], {"machine": peak})

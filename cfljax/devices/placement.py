@@ -8,7 +8,7 @@ import contextlib
 import contextvars
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -126,16 +126,9 @@ def lying(federation: Federation, mesh: jax.sharding.Mesh | None) -> Iterator[No
         _place.reset(token)
 
 
-class FromHost(Protocol):
-    """What methods call on the host."""
-
-    def __call__(self, key: jax.Array, federation: Federation, /, *rest: Tree) -> Tree:
-        """What the compiled function returns for these arguments."""
-
-
-def from_host(f: FromHost) -> FromHost:
-    """f, compiled, for what methods do on the host: on one device or, where the pool is sharded, on all devices, with the samples
-    where they lie."""
+def from_host(f: Callable[..., Tree]) -> Callable[..., Tree]:
+    """f(key, federation, *rest), compiled, for what methods do on the host: on one device or, where the pool is sharded, on all
+    devices, with the samples where they lie."""
     alone = jax.jit(f)
     of_mesh: dict[jax.sharding.Mesh, Callable[..., Tree]] = {}
 

@@ -7,19 +7,18 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from cfljax.engine.assembled import Assembled
 from cfljax.engine.checkpoint import Rows
-from cfljax.engine.settings import WORD, Carry
+from cfljax.engine.settings import WORD, Assembled, Carry
 from cfljax.types import Tree
 
 
 class Seconds(NamedTuple):
-    """What a batch, or a run as its even share of one, has taken."""
+    """Seconds that a batch has taken, or a run as its even share of one."""
 
-    setup: float
     compile: float
     train: float
     eval: float
+    setup: float
 
 
 class Output(NamedTuple):
@@ -37,10 +36,7 @@ class Output(NamedTuple):
     """The method's own diagnostics: [T', …] each, and what it keeps once, after the last round."""
     diverged_at: int
     """The round after which the run had diverged; −1: it has not."""
-    seconds_setup: float
-    seconds_compile: float
-    seconds_train: float
-    seconds_eval: float
+    seconds: Seconds
 
 
 def outputs_of(parts: Assembled, carry: Carry, history: Rows, runs: int, seconds: Seconds) -> list[Output]:
@@ -67,8 +63,5 @@ def _output(parts: Assembled, carry: Carry, history: Rows, r: int, seconds: Seco
         models=np.asarray(models),
         diag=rows["diag"] | {name: np.asarray(v) for name, v in once.items()},
         diverged_at=int(carry.diverged_at[r]),
-        seconds_setup=seconds.setup,
-        seconds_compile=seconds.compile,
-        seconds_train=seconds.train,
-        seconds_eval=seconds.eval,
+        seconds=seconds,
     )

@@ -7,7 +7,7 @@ number of rounds: where to stop is an argument.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,26 +24,15 @@ Rows = dict[str, Array | dict[str, Array]]
 Out = TypeVar("Out")
 
 
-class Begin(Protocol):
-    """Makes what the runs of a batch carry before the first round."""
-
-    def __call__(self, keys: Array, hyper: Hyper, setup: dict[str, Tree], federation: Federation, /) -> Carry:
-        """Everything but the federation has a leading axis R of runs, the result, too."""
-
-
-class Chunk(Protocol):
-    """Trains the runs of a batch until the next look at them."""
-
-    def __call__(self, carry: Carry, keys: Array, hyper: Hyper, federation: Federation, bounds: Array, /) -> tuple[Carry, Rows]:
-        """(carry[R], rows[R, E]). bounds i32[3] are done, stop, first: from `done` rounds to `stop`, with an evaluation after every
-        `eval_every` rounds, after the last one, and at the start when `first`; `rows["valid"]` says which rows are filled."""
-
-
 class Program(NamedTuple):
-    """Pure functions over an axis of runs; to be jitted."""
+    """Pure functions, to be jitted. All arrays but the federation and the bounds have a leading axis R of runs."""
 
-    start: Begin
-    chunk: Chunk
+    start: Callable[[Array, Hyper, dict[str, Tree], Federation], Carry]
+    """start(keys, hyper, setup, federation): what the runs carry before the first round."""
+    chunk: Callable[[Carry, Array, Hyper, Federation, Array], tuple[Carry, Rows]]
+    """chunk(carry, keys, hyper, federation, bounds) -> (carry, rows[R, E]). bounds i32[3] are done, stop, first: from `done` rounds
+    to `stop`, with an evaluation after every `eval_every` rounds, after the last one, and at the start when `first`;
+    `rows["valid"]` says which rows are filled."""
 
 
 def make_program(method: Method, model: Model, settings: Settings) -> Program:

@@ -15,13 +15,12 @@ from cfljax.devices import distributed
 from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import lying, placed, sharded
 from cfljax.devices.spread import everywhere
-from cfljax.engine.assembled import Assembled
 from cfljax.engine.checkpoint import Checkpoint, Rows, Spent, check_rows, named, restore
 from cfljax.engine.clock import Clock
 from cfljax.engine.compiled import compiled
 from cfljax.engine.outputs import Output, Seconds, outputs_of
 from cfljax.engine.program import Program, make_program
-from cfljax.engine.settings import Carry, Settings
+from cfljax.engine.settings import Assembled, Carry, Settings
 from cfljax.local.send import as_trained_on, exact_share
 from cfljax.types import Federation, Hyper, Method, Tree
 
@@ -91,7 +90,7 @@ def simulate(
             spent = Spent(seconds_setup, seconds_compile, clock.total, clock.evaluation)
             checkpoint(lambda: Checkpoint(done, named(_fetched(carry)), _joined(rows), spent))  # noqa: B023
     history = _joined(rows)
-    seconds = Seconds(seconds_setup, seconds_compile, *clock.split(history["round"].shape[1]))
+    seconds = Seconds(seconds_compile, *clock.split(history["round"].shape[1]), seconds_setup)
     return outputs_of(parts, _fetched(carry), history, runs, seconds)
 
 

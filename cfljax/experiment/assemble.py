@@ -15,8 +15,7 @@ from cfljax.config import Data, Run, arrivals
 from cfljax.config.frozen import canonical
 from cfljax.devices.machine import Machine, devices_for
 from cfljax.engine import compiled
-from cfljax.engine.assembled import Assembled
-from cfljax.engine.settings import Settings
+from cfljax.engine.settings import Assembled, Settings
 from cfljax.errors import SpecError
 from cfljax.experiment.execution import Choice, choose
 from cfljax.federation.pack import nbytes, pack

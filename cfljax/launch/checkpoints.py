@@ -26,19 +26,6 @@ Saved = tuple[dict[str, np.ndarray], Table]
 """A checkpoint as a store takes it: (arrays, what else it says, as JSON can hold it)."""
 
 
-class Checkpoints(Protocol):
-    """The checkpoints of one batch, as the process sees them that computes it."""
-
-    def save(self, make: Callable[[], Checkpoint]) -> None:
-        """Keep the checkpoint that `make` gives, unless the last one is fresh."""
-
-    def load(self) -> Checkpoint | None:
-        """The last checkpoint that the same versions have written; None where there is none."""
-
-    def refuse(self, why: str) -> None:
-        """Say that the batch cannot go on from its checkpoint."""
-
-
 class CheckpointStore(Protocol):
     """What checkpoints are kept in: a results folder (`cfljax.store.Store`), or the way to one on another machine."""
 
@@ -67,7 +54,7 @@ def seconds_between() -> float:
     return seconds
 
 
-class StoredCheckpoints:
+class Checkpoints:
     """The checkpoints of one batch in a store. The folder's log says which process began the batch, on which machine and when, and
     when the batch was done."""
 
@@ -77,13 +64,13 @@ class StoredCheckpoints:
         self.last = time.monotonic()
 
     def save(self, make: Callable[[], Checkpoint]) -> None:
-        """As in Checkpoints."""
+        """Keep the checkpoint that `make` gives, unless the last one is fresh."""
         if time.monotonic() - self.last >= self.every:
             self.store.save_checkpoint(self.batch, *to_arrays(make()))
             self.last = time.monotonic()
 
     def load(self) -> Checkpoint | None:
-        """As in Checkpoints."""
+        """The last checkpoint that the same versions have written; None where there is none."""
         saved = self.store.load_checkpoint(self.batch)
         written = None if saved is None else saved[1].get("versions")
         if saved is not None and written != _versions():
@@ -94,7 +81,7 @@ class StoredCheckpoints:
         return checkpoint
 
     def refuse(self, why: str) -> None:
-        """As in Checkpoints."""
+        """Say that the batch cannot go on from its checkpoint."""
         self.store.warn(f"checkpoint {self.batch} is of no use: {why}; its runs start again from round 0")
 
 
@@ -125,7 +112,9 @@ def _one_table(written: Value) -> Table:
 def to_arrays(checkpoint: Checkpoint) -> Saved:
     """The checkpoint as a store takes it."""
     arrays = {f"carry/{i}": np.asarray(leaf) for i, leaf in enumerate(checkpoint.carry.values())}
-    arrays |= {f"rows/{name}": values for name, values in _flat(checkpoint.rows)}
+    flat = {name: values for name, values in checkpoint.rows.items() if name != "diag"}
+    flat |= {f"diag/{name}": values for name, values in checkpoint.rows["diag"].items()}
+    arrays |= {f"rows/{name}": values for name, values in flat.items()}
     meta: Table = {"done": checkpoint.done, "carry": list(checkpoint.carry), "spent": checkpoint.spent, "versions": _versions()}
     return arrays, meta
 
@@ -140,8 +129,3 @@ def from_arrays(arrays: dict[str, np.ndarray], meta: Table) -> Checkpoint:
             rows[name.removeprefix("rows/")] = values
     carry = {name: arrays[f"carry/{i}"] for i, name in enumerate(meta["carry"])}
     return Checkpoint(int(meta["done"]), carry, rows, Spent(*meta["spent"]))
-
-
-def _flat(rows: Rows) -> list[tuple[str, np.ndarray]]:
-    plain = [(name, values) for name, values in rows.items() if name != "diag"]
-    return plain + [(f"diag/{name}", values) for name, values in rows["diag"].items()]

@@ -12,12 +12,12 @@ from cfljax.config import Spec
 from cfljax.devices import distributed
 from cfljax.devices.machine import Machine
 from cfljax.devices.mesh import AUTO
-from cfljax.engine.assembled import Assembled
 from cfljax.engine.checkpoint import Checkpoint
+from cfljax.engine.settings import Assembled
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import checksum
 from cfljax.experiment.batching import Batch
-from cfljax.launch.checkpoints import StoredCheckpoints, from_arrays, to_arrays
+from cfljax.launch.checkpoints import Checkpoints, from_arrays, to_arrays
 from cfljax.launch.plan_file import OTHERS, mark
 from cfljax.registry.options import Table
 from cfljax.store import versions
@@ -62,7 +62,7 @@ def _compare(facts: Table, advice: str) -> None:
                 raise SpecError(f"--distributed: {name} is {value} in process {number} and {said[0][name]} in process 0; {advice}")
 
 
-class SharedCheckpoints(StoredCheckpoints):
+class SharedCheckpoints(Checkpoints):
     """The checkpoints of process 0, which passes on to the others what it loads."""
 
     def load(self) -> Checkpoint | None:
@@ -72,8 +72,11 @@ class SharedCheckpoints(StoredCheckpoints):
         return checkpoint
 
 
-class ReceivedCheckpoints:
+class ReceivedCheckpoints(Checkpoints):
     """The checkpoints of the other processes: process 0 saves them, and passes on what it loads."""
+
+    def __init__(self) -> None:
+        """These checkpoints have no store."""
 
     def save(self, make: Callable[[], Checkpoint]) -> None:
         """Nothing: process 0 saves."""

@@ -17,7 +17,7 @@ from cfljax.errors import CfljaxError, SpecError
 from cfljax.experiment.batching import Batch
 from cfljax.files import use_compilation_cache
 from cfljax.launch.batch import InHalves, Unit, run_batch
-from cfljax.launch.checkpoints import Saved, StoredCheckpoints
+from cfljax.launch.checkpoints import Checkpoints, Saved
 from cfljax.launch.plan_file import OTHERS, as_laid_down, batch_limit
 from cfljax.registry.options import Table, Value
 
@@ -126,7 +126,7 @@ def compute(order: Order, mailbox: RemoteMailbox, saved: Saved | None) -> Answer
         def report(done: int, accuracy: float | None) -> None:
             mailbox.tell.remote("at", batch.id, done, accuracy)
 
-        checkpoints = StoredCheckpoints(_MailedCheckpoints(mailbox, saved), batch.id)
+        checkpoints = Checkpoints(_MailedCheckpoints(mailbox, saved), batch.id)
         return "units", run_batch(batch, machine, order["keep"], report, checkpoints)
     except InHalves as why:
         return "halves", str(why)

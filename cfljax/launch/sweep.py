@@ -16,7 +16,7 @@ from cfljax.errors import SpecWarning
 from cfljax.experiment import batching
 from cfljax.launch import lockstep
 from cfljax.launch.batch import InHalves, Unit, run_batch
-from cfljax.launch.checkpoints import StoredCheckpoints, log_batch
+from cfljax.launch.checkpoints import Checkpoints, log_batch
 from cfljax.launch.plan_file import Settled, entry, settle, unlike
 from cfljax.launch.progress import Progress
 from cfljax.store import Store
@@ -149,7 +149,7 @@ class Worker(NamedTuple):
             self.progress.update((done - shown) * len(batch.runs), accuracy)
             shown = done
 
-        checkpoints = StoredCheckpoints(self.store, batch.id)
+        checkpoints = Checkpoints(self.store, batch.id)
         if distributed.connected():
             lockstep.announce(batch, self.machine)
             checkpoints = lockstep.SharedCheckpoints(self.store, batch.id)
