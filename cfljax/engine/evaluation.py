@@ -75,14 +75,7 @@ def evaluate(
 
 
 def _scene(
-    method: Method,
-    model: Model,
-    settings: Settings,
-    state: Tree,
-    federation: Federation,
-    hyper: Hyper,
-    t: Array,
-    in_use: Array,
+    method: Method, model: Model, settings: Settings, state: Tree, federation: Federation, hyper: Hyper, t: Array, in_use: Array
 ) -> Scene:
     """`in_use` bool[K]: models that clients belong to."""
     models, labels = method.models(state)
@@ -108,13 +101,7 @@ def _scene(
 
 
 def _test_only(
-    method: Method,
-    model: Model,
-    settings: Settings,
-    federation: Federation,
-    models: Array,
-    in_use: Array,
-    scoring: Array,
+    method: Method, model: Model, settings: Settings, federation: Federation, models: Array, in_use: Array, scoring: Array
 ) -> tuple[Array, Split]:
     """(i32[C], test split) with the choice of clients that never train: the model in use with the smallest loss on the first half
     of their test samples. Scores leave that half out, also with methods that let nobody choose. With "test_loss" they choose and

@@ -39,13 +39,7 @@ class Scores(NamedTuple):
 
 
 def score(
-    model: Model,
-    federation: Federation,
-    split: Split,
-    models: Array,
-    labels: Array,
-    who: Array,
-    sequential: bool = True,
+    model: Model, federation: Federation, split: Split, models: Array, labels: Array, who: Array, sequential: bool = True
 ) -> Scores:
     """Scores of the clients where `who` is True, each with `models[labels]`."""
     who = who & federation.real

@@ -59,11 +59,7 @@ def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[
 
 
 def lay_down(
-    spec: Spec,
-    store: Store,
-    options: Options,
-    limit: int | Callable[[Run], int] | None = None,
-    threads: int | None = None,
+    spec: Spec, store: Store, options: Options, limit: int | Callable[[Run], int] | None = None, threads: int | None = None
 ) -> Settled:
     """Write plan.json, and return the batches that are still to do, with the machine that computes them. Batches of failed runs
     are among them where `options` says that these run again. `threads`: what each process computes with, if it is not all cores."""
