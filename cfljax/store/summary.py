@@ -8,23 +8,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-QUANTITIES = (
-    "accuracy_max",
-    "accuracy_last",
-    "accuracy_last10",
-    "accuracy_worst10",
-    "accuracy_client_std",
-    "loss_last",
-    "ari_last",
-    "nmi_last",
-    "purity_last",
-    "clusters_last",
-    "rounds",
-    "round_to_target",
-    "bytes_up",
-    "bytes_down",
-)
-"""Columns of the summary frame that `summarise` fills, in their order."""
 SECONDS = ("seconds_compile", "seconds_train", "seconds_eval")
 """Columns that come from a record's `timings`."""
 
@@ -88,3 +71,7 @@ def _last(curves: Mapping[str, np.ndarray], name: str) -> float:
 
 def _whole(value: float) -> int | float:
     return int(value) if math.isfinite(value) else value
+
+
+QUANTITIES = tuple(name for name in summarise({}) if name != "bytes_to_target")
+"""Columns of the summary frame that `summarise` fills, in their order."""
