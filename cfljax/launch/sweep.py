@@ -71,7 +71,7 @@ def lay_down(
         todo = [batch for batch in _part_of(spec, batches, options.part) if any(run.id not in done for run in batch.runs)]
         if options.retry_failed:  # from here on they are runs like any other: each is computed once, by whoever comes to it
             store.forget_failed([run.id for batch in todo for run in batch.runs])
-    return Settled(todo, machine)
+    return todo, machine
 
 
 def _warn_of_less(spec: Spec, store: Store, keep: str) -> None:
