@@ -39,14 +39,8 @@ class Output(NamedTuple):
     seconds: Seconds
 
 
-def outputs_of(parts: Assembled, carry: Carry, history: Rows, runs: int, seconds: Seconds) -> list[Output]:
-    """One Output per run of the batch. `history`: [R, T', …] of each quantity; the batch's seconds are shared out evenly."""
-    each = Seconds(*(s / runs for s in seconds))
-    return [_output(parts, carry, history, r, each) for r in range(runs)]
-
-
-def _output(parts: Assembled, carry: Carry, history: Rows, r: int, seconds: Seconds) -> Output:
-    """The Output of run r."""
+def output_of(parts: Assembled, carry: Carry, history: Rows, r: int, seconds: Seconds) -> Output:
+    """The Output of run r of a batch. `history`: [R, T', …] of each quantity. `seconds`: of this run."""
     of_run = lambda tree: jax.tree.map(lambda a: a[r], tree)  # noqa: E731
     rows, state = of_run(history), of_run(carry.state)
     models, labels = parts.method.models(state)

@@ -31,22 +31,17 @@ class Size(NamedTuple):
     clients: int
     parameters: int
     """d."""
+    learners: int
+    """Clients that train."""
     pool_bytes: int = 0
     """Bytes of all samples, held once."""
-    learners: int | None = None
-    """Clients that train; None: all."""
-
-    @property
-    def able(self) -> int:
-        """How many clients train."""
-        return self.clients if self.learners is None else self.learners
 
 
 def size_of(federation: Federation, model: Model) -> Size:
     """The sizes of a run with this federation and model."""
     from cfljax.federation.pack import nbytes  # which needs JAX; reading a spec and batching its runs do not
 
-    return Size(federation.clients, model.size, nbytes(federation), int(federation.trains.sum()))
+    return Size(federation.clients, model.size, int(federation.trains.sum()), nbytes(federation))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +168,7 @@ def memory(batch: Batch, size: Size) -> int:
 
 def _at_once(run: Run, size: Size) -> int:
     """The number of participants whose updates are held at once."""
-    participants = run.train.places(size.able, size.clients)
+    participants = run.train.places(size.learners, size.clients)
     if not run.options.streams or run.train.transit.robust is not None:
         return participants
     forced = run.train.forced.stream
@@ -183,7 +178,7 @@ def _at_once(run: Run, size: Size) -> int:
 
 def held(run: Run, size: Size) -> dict[str, int]:
     """What the method holds in memory at once, as it says itself: words → numbers of four bytes."""
-    participants = run.train.places(size.able, size.clients)
+    participants = run.train.places(size.learners, size.clients)
     of_method = run.options.held(size.clients, participants, size.parameters)
     if run.train.transit.robust is not None:
         of_method = of_method | {"the updates of a round twice, for train.robust": 2 * participants * size.parameters}
@@ -203,7 +198,7 @@ def check_memory(batch: Batch, size: Size, available: int) -> None:
 
 def communication(run: Run, size: Size) -> tuple[float, float]:
     """Bytes (down, up) of a whole run with one model down and one update up per participant and round."""
-    trained, d = run.train.participants(size.able) * run.train.rounds, size.parameters
+    trained, d = run.train.participants(size.learners) * run.train.rounds, size.parameters
     return 4.0 * d * trained, float(run.train.vector_bytes(d) * trained)
 
 

@@ -102,7 +102,7 @@ def batch_limit(run: Run, machine: Machine) -> int:
     if machine.sequential:
         return machine.most_groups
     federation = assemble.host_federation(run)
-    size = batching.Size(federation.clients, assemble.model_of(run, federation).size)
+    size = batching.Size(federation.clients, assemble.model_of(run, federation).size, federation.clients)
     each = max(batching.memory(batching.batches([run], 1)[0], size), 1)
     return max(1, min(256, (machine.memory // 2 - nbytes(federation)) // each)) * machine.most_groups
 

@@ -9,7 +9,7 @@ from cfljax.errors import SpecError
 from cfljax.experiment.batching import Size, batches, dry_run, hyper_of
 
 HAS = known()
-SIZE = Size(clients=10, parameters=100, pool_bytes=10**6)
+SIZE = Size(clients=10, parameters=100, learners=10, pool_bytes=10**6)
 
 
 @pytest.mark.parametrize("name", list(HAS.methods))
