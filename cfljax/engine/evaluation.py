@@ -37,7 +37,7 @@ class Scene(NamedTuple):
 
 def evaluate(
     method: Method, model: Model, settings: Settings, carry: Carry, federation: Federation, hyper: Hyper, t: Array
-) -> tuple[Carry, dict[str, Array | dict[str, Array]]]:
+) -> tuple[Carry, dict[str, Array]]:
     """(carry, one row of the history) after t rounds. `hyper`: that of the next round."""
     models, labels = method.models(carry.state)
     labels = jnp.where(federation.real, labels, -1)
@@ -50,19 +50,17 @@ def evaluate(
     else:
         scores = score_mixtures(model, scene.federation, scene.test, models, scene.weights, scene.who, settings.sequential)
     loss, info = metrics.mean_loss(scores.loss, scores.samples), carry.info
-    row: dict[str, Array | dict[str, Array]] = {
+    row = {
         **_accuracies(scene, scores, models.shape[0]),
         "loss": loss,
         "train_loss": jnp.where(t > 0, info.train_loss, jnp.nan),
         "discrepancy": jnp.where(t > 0, info.discrepancy if settings.discrepancy == "after" else info.drift, jnp.nan),
-        "purity": clustering.purity,
-        "ari": clustering.ari,
-        "nmi": clustering.nmi,
+        **clustering._asdict(),
         "clusters": jnp.sum(in_use).astype(jnp.float32),
         "scored": jnp.sum(scores.samples > 0).astype(jnp.float32),
         "nonfinite": carry.nonfinite.astype(jnp.float32),
         "traffic": carry.traffic,
-        "diag": info.diag | _also(method, model, settings, carry.state, scene),
+        **{f"diag/{name}": each for name, each in (info.diag | _also(method, model, settings, carry.state, scene)).items()},
     }
     seen = metrics.Seen(model, scene.federation, scene.test, models, scene.labels, scene.scoring, scene.who, *scores, t)
     row |= metrics.own(settings.metrics, seen, row)

@@ -46,7 +46,8 @@ def output_of(parts: Assembled, carry: Carry, history: Rows, r: int, seconds: Se
     models, labels = parts.method.models(state)
     once: dict[str, Tree] = {} if parts.method.extras is None else parts.method.extras(state)
     vectors_down, vectors_up, floats_down, floats_up = (rows.pop("traffic").astype(np.float64) @ np.array([WORD, 1.0])).T
-    quantities = {name: np.asarray(v) for name, v in rows.items() if name not in ("labels", "diag", "valid")}
+    diag = {name.removeprefix("diag/"): rows.pop(name) for name in list(rows) if name.startswith("diag/")}
+    quantities = {name: np.asarray(v) for name, v in rows.items() if name not in ("labels", "valid")}
     d, vector_up = parts.model.size, parts.settings.vector_up
     quantities["bytes_down"] = 4 * (vectors_down * d + floats_down)
     quantities["bytes_up"] = vectors_up * (4 * d if vector_up is None else vector_up) + 4 * floats_up
@@ -55,7 +56,7 @@ def output_of(parts: Assembled, carry: Carry, history: Rows, r: int, seconds: Se
         labels=np.asarray(rows["labels"]) if "labels" in rows else np.asarray(labels)[None],
         client_accuracy=np.asarray(carry.client_accuracy[r]),
         models=np.asarray(models),
-        diag=rows["diag"] | {name: np.asarray(v) for name, v in once.items()},
+        diag=diag | {name: np.asarray(v) for name, v in once.items()},
         diverged_at=int(carry.diverged_at[r]),
         seconds=seconds,
     )

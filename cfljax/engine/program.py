@@ -17,9 +17,9 @@ from cfljax.engine.evaluation import evaluate
 from cfljax.engine.settings import WORD, Carry, Settings
 from cfljax.federation import cohort
 from cfljax.local.send import as_trained_on
-from cfljax.types import Array, Federation, Hyper, Info, Method, Model, Traffic, Tree
+from cfljax.types import Array, Federation, Hyper, Info, Method, Model, Tree
 
-Rows = dict[str, Array | dict[str, Array]]
+Rows = dict[str, Array]
 """Quantities of the history, each with an entry for every evaluation of a chunk."""
 Out = TypeVar("Out")
 
@@ -48,7 +48,9 @@ def make_program(method: Method, model: Model, settings: Settings) -> Program:
 
         def body(t: Array, carry: Carry) -> Carry:
             state, info = _round(method, settings, key, carry.state, federation, hyper, t)
-            total = _with(carry.traffic, info.traffic)
+            more = jnp.stack(info.traffic)
+            high, low = carry.traffic[:, 0] + more // WORD, carry.traffic[:, 1] + more % WORD
+            total = jnp.stack([high + low // WORD, low % WORD], axis=1)
             lost = (carry.diverged_at < 0) & info.lost
             diverged_at = jnp.where(lost, t + 1, carry.diverged_at)
             return Carry(state, info, total, carry.nonfinite + info.nonfinite, diverged_at, carry.client_accuracy)
@@ -82,13 +84,6 @@ def make_program(method: Method, model: Model, settings: Settings) -> Program:
 
 def _zeros(shapes: Tree) -> Tree:
     return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
-
-
-def _with(traffic: Array, more: Traffic) -> Array:
-    """i32[4, 2]: the sum with that of a round."""
-    new = jnp.stack(more)
-    high, low = traffic[:, 0] + new // WORD, traffic[:, 1] + new % WORD
-    return jnp.stack([high + low // WORD, low % WORD], axis=1)
 
 
 def _round(

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from cfljax.engine.checkpoint import Checkpoint, Rows, Spent
+from cfljax.engine.checkpoint import Checkpoint, Spent
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, Value
 from cfljax.store import provenance
@@ -72,9 +72,8 @@ class Checkpoints:
     def load(self) -> Checkpoint | None:
         """The last checkpoint that the same versions have written; None where there is none."""
         saved = self.store.load_checkpoint(self.batch)
-        written = None if saved is None else saved[1].get("versions")
-        if saved is not None and written != _versions():
-            self.refuse(f"it was written by {_differences(written)}")
+        if saved is not None and (differences := _differences(saved[1].get("versions"))):
+            self.refuse(f"it was written by {differences}")
             saved = None
         checkpoint = None if saved is None else from_arrays(*saved)
         log_batch(self.store, "begin", self.batch, {"from": 0 if checkpoint is None else checkpoint.done})
@@ -97,10 +96,10 @@ def _versions() -> Table:
 
 
 def _differences(written: Value) -> str:
-    """The versions in a checkpoint that are not today's, in words."""
+    """The versions in a checkpoint that are not today's, in words; "" where all are."""
     now, then = _one_table(_versions()), _one_table(written)
-    differ = [f"{name} {then.get(name, '?')} (now {now[name]})" for name in now if now[name] != then.get(name)]
-    return ", ".join(differ) or "another version"
+    names = [name for name in now | then if now.get(name) != then.get(name)]
+    return ", ".join(f"{name} {then.get(name, '?')} (now {now.get(name, '?')})" for name in names)
 
 
 def _one_table(written: Value) -> Table:
@@ -112,20 +111,13 @@ def _one_table(written: Value) -> Table:
 def to_arrays(checkpoint: Checkpoint) -> Saved:
     """The checkpoint as a store takes it."""
     arrays = {f"carry/{i}": np.asarray(leaf) for i, leaf in enumerate(checkpoint.carry.values())}
-    flat = {name: values for name, values in checkpoint.rows.items() if name != "diag"}
-    flat |= {f"diag/{name}": values for name, values in checkpoint.rows["diag"].items()}
-    arrays |= {f"rows/{name}": values for name, values in flat.items()}
+    arrays |= {f"rows/{name}": values for name, values in checkpoint.rows.items()}
     meta: Table = {"done": checkpoint.done, "carry": list(checkpoint.carry), "spent": checkpoint.spent, "versions": _versions()}
     return arrays, meta
 
 
 def from_arrays(arrays: dict[str, np.ndarray], meta: Table) -> Checkpoint:
     """The checkpoint that `to_arrays` has taken apart."""
-    rows: Rows = {"diag": {}}
-    for name, values in arrays.items():
-        if name.startswith("rows/diag/"):
-            rows["diag"][name.removeprefix("rows/diag/")] = values
-        elif name.startswith("rows/"):
-            rows[name.removeprefix("rows/")] = values
+    rows = {name.removeprefix("rows/"): values for name, values in arrays.items() if name.startswith("rows/")}
     carry = {name: arrays[f"carry/{i}"] for i, name in enumerate(meta["carry"])}
     return Checkpoint(int(meta["done"]), carry, rows, Spent(*meta["spent"]))

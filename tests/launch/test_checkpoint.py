@@ -23,7 +23,7 @@ def test_the_environment_says_how_often_a_checkpoint_is_written(monkeypatch):
 
 
 def checkpoint():
-    rows = {"round": np.zeros((1, 3)), "diag": {}}
+    rows = {"round": np.zeros((1, 3)), "diag/size": np.ones((1, 3))}
     return Checkpoint(3, {".state.models": np.zeros(2, np.float32)}, rows, Spent(1.0, 2.0, 3.0, 0.5))
 
 
