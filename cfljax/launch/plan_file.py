@@ -60,17 +60,13 @@ def settle(spec: Spec, store: Store, machine: Machine, limit: int | Callable[[Ru
         **spec.shown(),
         "batches": [entry(batch) for batch in batches],
     }
-    _warn_of_older(store, [name for name in (before.get("units") if before else store.ids()) or [] if name not in by_id])
+    dropped = [name for name in (before.get("units") if before else store.ids()) or [] if name not in by_id]
+    records = [record for name in dropped if (record := store.record(name)) is not None]
+    if line := older.left(store, records):
+        warnings.warn(line, OlderWarning, stacklevel=2)
     if before != json.loads(json.dumps(table)):
         store.write_plan(table)
     return batches, machine
-
-
-def _warn_of_older(store: Store, left: list[str]) -> None:
-    """Warn in one line of runs that an earlier start has computed as an older version did, and that this start leaves out."""
-    records = (store.record(name) for name in left)
-    if line := older.left(store, [record for record in records if record is not None]):
-        warnings.warn(line, OlderWarning, stacklevel=2)
 
 
 def mesh_of(store: Store, before: Table, wanted: Shape | None) -> Shape | None:
