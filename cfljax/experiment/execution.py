@@ -110,9 +110,8 @@ def explain(label: str, choice: Choice) -> str:
     block = min(plan.stream or len(choice.steps), len(choice.steps))  # the most clients whose updates a device holds at once
     width = min(plan.lanes or block, block)
     how = "one after another" if plan.sequential else f"{width} at a time side by side"
-    predicted = (
-        "" if plan.sequential else _predicted_rounds(choice, [each for each in (width, block, lanes.LEAST, 1) if each <= block])
-    )
+    widths = [each for each in (width, block, lanes.LEAST, 1) if each <= block]
+    predicted = "" if plan.sequential else _predicted_rounds(choice, widths)
     lines.append(f"  clients {how}, dealt to {choice.devices} device{'s' if choice.devices > 1 else ''}{predicted}")
     if choice.by_steps is None or choice.by_gram is None:
         lines.append("  step by step: the Gram form is for plain SGD on a model whose first layer is dense")

@@ -106,21 +106,25 @@ def plan_of(parts: Assembled, width: int, machine: Machine) -> str:
 
 
 def _simulate(batch: Batch, parts: Assembled, progress: OnProgress | None, checkpoints: Checkpoints | None) -> list[Output]:
-    """The batch's outputs, from its checkpoint where it has one that fits."""
+    """The batch's outputs, from its checkpoint where it has one that fits. Other processes than process 0 have no `checkpoints`: they
+    go on from what process 0 has loaded."""
 
     def after_chunk(done: int, accuracy: np.ndarray) -> None:
         known = accuracy[np.isfinite(accuracy)]
         if progress is not None:
             progress(done, float(known.mean()) if len(known) else None)
 
-    compute = functools.partial(simulate, parts, batch.seeds, batch.hypers, progress=after_chunk)
-    if checkpoints is None:
-        return compute()
+    save = None if checkpoints is None else checkpoints.save
+    compute = functools.partial(simulate, parts, batch.seeds, batch.hypers, progress=after_chunk, checkpoint=save)
+    resume = None if checkpoints is None else checkpoints.load()
+    if distributed.connected():
+        resume = lockstep.share_checkpoint(resume)
     try:
-        return compute(resume=checkpoints.load(), checkpoint=checkpoints.save)
+        return compute(resume=resume)
     except CheckpointMismatch as why:
-        checkpoints.refuse(str(why))
-        return compute(checkpoint=checkpoints.save)
+        if checkpoints is not None:
+            checkpoints.refuse(str(why))
+        return compute()
 
 
 def unit(run: Run, output: Output, keep: str, federation: Federation | None = None, plan: str | None = None) -> Unit:

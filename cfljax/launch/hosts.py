@@ -75,7 +75,7 @@ def follow(spec: Spec) -> int:
         batch = as_laid_down([by_id[name] for name in words["runs"]], words["width"])
         assert batch is not None, "the same runs share a program in all processes"
         with contextlib.suppress(InHalves):
-            run_batch(batch, machine, "none", checkpoints=lockstep.ReceivedCheckpoints())
+            run_batch(batch, machine, "none")
 
 
 def _part(error: Exception) -> NoReturn:

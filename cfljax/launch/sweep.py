@@ -148,7 +148,6 @@ class Worker(NamedTuple):
         checkpoints = Checkpoints(self.store, batch.id)
         if distributed.connected():
             lockstep.announce(batch, self.machine)
-            checkpoints = lockstep.SharedCheckpoints(self.store, batch.id)
         try:
             units = run_batch(batch, self.machine, self.options.keep, report, checkpoints)
         except InHalves as why:
