@@ -106,7 +106,7 @@ def plan_of(parts: Assembled, width: int, machine: Machine) -> str:
 
 
 def _simulate(batch: Batch, parts: Assembled, progress: OnProgress | None, checkpoints: Checkpoints | None) -> list[Output]:
-    """The batch's outputs, from its checkpoint where it has one that fits. Other processes than process 0 have no `checkpoints`: they
+    """The batch's outputs, from its checkpoint where it has one that fits. Processes other than process 0 have no `checkpoints`, and
     go on from what process 0 has loaded."""
 
     def after_chunk(done: int, accuracy: np.ndarray) -> None:
