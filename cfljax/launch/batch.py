@@ -106,8 +106,8 @@ def plan_of(parts: Assembled, width: int, machine: Machine) -> str:
 
 
 def _simulate(batch: Batch, parts: Assembled, progress: OnProgress | None, checkpoints: Checkpoints | None) -> list[Output]:
-    """The batch's outputs, from its checkpoint where it has one that fits. Processes other than process 0 have no `checkpoints`, and
-    go on from what process 0 has loaded."""
+    """The batch's outputs, from its checkpoint where it has one that fits. Processes other than process 0 have no `checkpoints`;
+    they go on from what process 0 has loaded."""
 
     def after_chunk(done: int, accuracy: np.ndarray) -> None:
         known = accuracy[np.isfinite(accuracy)]
