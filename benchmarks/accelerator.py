@@ -137,7 +137,7 @@ def _batches(table: dict[str, Any], first_only: bool = False) -> tuple[float, in
     for batch in made:
         _, outputs = carry_out(list(batch.runs), batch.width)
         compiled += sum(o.seconds.compile for o in outputs)
-        seconds += sum(o.seconds_train + o.seconds_eval for o in outputs)
+        seconds += sum(o.seconds.train + o.seconds.eval for o in outputs)
     return seconds / table["train"]["rounds"], made[0].width, compiled
 
 
