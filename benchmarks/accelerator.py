@@ -94,7 +94,7 @@ def measure(name: str, size: Size, peak: dict[str, Any], folder: Path) -> list[d
     used = float(np.median([o / s for o, s in zip(real, found.seconds, strict=True)])) / peak["flops"]
     about = {"data": words, "machine": peak, "share_of_peak": used}
     figures = {
-        "compile_s": found.output.seconds_compile, "peak_rss_mib": peak_rss_mib(),
+        "compile_s": found.output.seconds.compile, "peak_rss_mib": peak_rss_mib(),
         "accuracy": float(found.output.history["accuracy"][-1]),
     }  # fmt: skip
     floor = timed(name, "floor", [o / peak["flops"] for o in real], {"machine": peak})
@@ -136,8 +136,8 @@ def _batches(table: dict[str, Any], first_only: bool = False) -> tuple[float, in
     seconds = compiled = 0.0
     for batch in made:
         _, outputs = carry_out(list(batch.runs), batch.width)
-        compiled += sum(o.seconds_compile for o in outputs)
-        seconds += sum(o.seconds_train + o.seconds_eval for o in outputs)
+        compiled += sum(o.seconds.compile for o in outputs)
+        seconds += sum(o.seconds.train + o.seconds.eval for o in outputs)
     return seconds / table["train"]["rounds"], made[0].width, compiled
 
 

@@ -33,7 +33,7 @@ def measure(name: str, rounds: int, repeats: int, folder: Path) -> dict:
             if repeat:  # the first pair compiles and warms up
                 totals[each].append(timed.total)
             else:
-                compiled += timed.output.seconds_compile
+                compiled += timed.output.seconds.compile
     with_, without = statistics.median(totals[True]), statistics.median(totals[False])
     per_evaluation = (with_ - without) / (rounds - 1)
     share = per_evaluation / (without / rounds)

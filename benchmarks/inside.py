@@ -66,7 +66,7 @@ def time_rounds(table: dict[str, Any], warm_up: int = 1, one_by_one: bool = True
 
     chunk = 1 if one_by_one else None
     parts, (output,) = carry_out(read_spec(table).runs(), chunk_rounds=chunk, progress=progress)
-    total = output.seconds_train + output.seconds_eval
+    total = output.seconds.train + output.seconds.eval
     return Timed(seconds[warm_up:-1] if one_by_one else [], total, output, parts.federation, parts.settings)
 
 

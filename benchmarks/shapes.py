@@ -91,7 +91,7 @@ def measure(name: str, workload: Workload, rounds: int, folder: Path) -> dict[st
     about = {"data": words, "clients": len(counts), "samples": int(counts.sum()), "largest": int(counts.max()), "steps": steps}
     about |= {"seconds_per_step": median / steps, "seconds_per_sample": median / int(counts.sum())}
     return timed(
-        name, "cfljax", found.seconds, about, compile_s=found.output.seconds_compile, peak_rss_mib=peak_rss_mib(),
+        name, "cfljax", found.seconds, about, compile_s=found.output.seconds.compile, peak_rss_mib=peak_rss_mib(),
         accuracy=float(found.output.history["accuracy"][-1]),
     )  # fmt: skip
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import data, keys
-from cfljax.engine.assembled import Assembled
 from cfljax.engine.program import Settings, _decayed
+from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import Output, simulate
 from cfljax.federation import PARTITIONS, cohort
 from cfljax.federation.pack import pack
@@ -37,7 +37,6 @@ OPTIONS = {
 its defaults, and two clusters where it has that option."""
 EVERYBODY = {"cfl_sattler"}
 """Methods that need all clients in each round."""
-TIMES = ("seconds_setup", "seconds_compile", "seconds_train", "seconds_eval")
 
 
 class Prepared(NamedTuple):
@@ -174,7 +173,7 @@ def on_nine(name, hypers=({},), seeds=None, federation=None, participants=None, 
 
 def fields(output):
     """All arrays of an output by name, timings aside."""
-    kept = {name: value for name, value in output._asdict().items() if name not in TIMES}
+    kept = {name: value for name, value in output._asdict().items() if name != "seconds"}
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(kept)}
 
 

@@ -48,7 +48,7 @@ def main() -> None:
     found = provenance()
     stage.finish(
         flat_names(parts.model, output.models),
-        compile_s=output.seconds_compile,
+        compile_s=output.seconds.compile,
         version=f"cfljax {found['versions']['cfljax']}, jax {jax.__version__}",
         git=found["git"],
         plan=parts.plan._asdict(),

@@ -82,7 +82,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.devices import distributed
     from cfljax.launch import hosts, workers
     from cfljax.launch.plan_file import mesh_of
-    from cfljax.launch.sweep import Options
+    from cfljax.launch.sweep import Options, carry_out
     from cfljax.report.tables import comparison
     from cfljax.report.write import report
     from cfljax.results.result import Results
@@ -101,8 +101,10 @@ def run(flags: argparse.Namespace) -> int:
         store.write_spec(_as_written(flags))
         logged = spec.shown() | {"named": spec.named()}
         with following(folder, flags.log, logged, lambda line: print(line, file=sys.stderr)):
-            carry_out = hosts.carry_out_on_mesh if shape is not None else launch
-            outcome = carry_out(spec, store, options, flags.workers, _for_workers(flags, folder))
+            if shape is not None:
+                outcome = carry_out(spec, store, options)
+            else:
+                outcome = launch(spec, store, options, flags.workers, _for_workers(flags, folder))
     results = Results(folder, target=flags.target, sweep=spec.shown())
     print(comparison(results))
     computed = f"{outcome.computed} run{'s' if outcome.computed != 1 else ''} computed" if outcome.computed else "nothing to do"
@@ -213,12 +215,11 @@ def _explain(spec: Spec) -> int:
     print(execution.explain_machine(machine))
     lines: dict[str, str] = {}
     for batch in batching.batches(runs, 1):
-        key = batch.program_key.partition("/")[0]
-        if key not in lines:
+        if batch.program not in lines:
             federation = assemble.federation_of(batch.first)
             model = assemble.model_of(batch.first, federation)
             name = f"{batch.first.label} on {batch.first.data.name}, {model.name}"
-            lines[key] = execution.explain(name, execution.choose(batch.first, model, federation, machine))
+            lines[batch.program] = execution.explain(name, execution.choose(batch.first, model, federation, machine))
     print("\n".join(lines.values()))
     return 0
 

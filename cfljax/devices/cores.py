@@ -15,16 +15,8 @@ def cores() -> list[int]:
 
 
 PATIENCE = "--xla_cpu_collective_call_terminate_timeout_seconds=1000000 --xla_cpu_collective_call_warn_stuck_timeout_seconds=600"
-
-
-def wait_for_each_other() -> None:
-    """Let XLA wait for a slow device instead of ending the process. It does so when one of a CPU's devices waits 40 seconds for
-    another, as happens with one very large client, or on a laptop that slept. Call this before JAX's first computation."""
-    import jax
-
-    known = jax.__version_info__ < (0, 13)  # a flag that a later XLA did not know would end the process, too
-    if known and "collective_call" not in os.environ.get("XLA_FLAGS", ""):
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {PATIENCE}".strip()
+"""Flags that let XLA wait for a slow device. It would end the process when one of a CPU's devices waits 40 seconds for another, as
+happens with one very large client, or on a laptop that slept."""
 
 
 def use_cores(count: int | None = None) -> None:
@@ -32,10 +24,12 @@ def use_cores(count: int | None = None) -> None:
     user has chosen a number of devices, or has computed something already."""
     import jax
 
-    chosen = getattr(jax.config, "jax_num_cpu_devices", -1) > 0 or "device_count" in os.environ.get("XLA_FLAGS", "")
-    if chosen:
+    flags = os.environ.get("XLA_FLAGS", "")
+    if getattr(jax.config, "jax_num_cpu_devices", -1) > 0 or "device_count" in flags:
         return
-    wait_for_each_other()
+    known = jax.__version_info__ < (0, 13)  # a flag that a later XLA did not know would end the process
+    if known and "collective_call" not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {PATIENCE}".strip()
     with contextlib.suppress(RuntimeError):  # JAX has begun with one device
         jax.config.update("jax_num_cpu_devices", count or min(MOST, len(cores())))
 

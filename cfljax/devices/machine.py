@@ -141,8 +141,19 @@ def speed_file() -> Path:
 
 @functools.cache
 def measured(file: Path) -> Speed:
-    """The speed that an earlier process has kept in the file, else a measurement of about a second, which is kept there."""
-    return _read(file) or _keep_first(measure(), file)
+    """The speed that an earlier process has kept in the file, else a measurement of about a second, which is kept there. Where
+    another process has kept its own meanwhile, that one counts, so that all go by the same."""
+    if (before := _read(file)) is not None:
+        return before
+    speed = measure()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if (before := _read(file)) is None:
+            with written_whole(file) as part:  # of two at once either is as good
+                part.write_text(json.dumps(speed._asdict()), encoding="utf-8")
+    except OSError:
+        return speed  # a read-only home: measured again next time
+    return before or speed
 
 
 def measure() -> Speed:
@@ -187,16 +198,3 @@ def _read(file: Path) -> Speed | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return speed if all(0 < value < 1 for value in speed) else None
-
-
-def _keep_first(speed: Speed, file: Path) -> Speed:
-    """Write the measurement to the file and return it, or return that of a process that was faster, so that all go by the same."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        before = _read(file)
-        if before is None:
-            with written_whole(file) as part:  # of two at once either is as good
-                part.write_text(json.dumps(speed._asdict()), encoding="utf-8")
-    except OSError:
-        return speed  # a read-only home: measured again next time
-    return before or speed

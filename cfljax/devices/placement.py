@@ -8,7 +8,6 @@ import contextlib
 import contextvars
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -17,15 +16,8 @@ from cfljax.devices.mesh import CLIENTS
 from cfljax.devices.spread import by_runs, everywhere
 from cfljax.types import Federation, Split, Tree, on_host
 
-
-class _Place(NamedTuple):
-    """A federation with a sharded pool, and the mesh that it lies on."""
-
-    mesh: jax.sharding.Mesh
-    federation: Federation
-
-
-_place: contextvars.ContextVar[_Place | None] = contextvars.ContextVar("place", default=None)
+_place: contextvars.ContextVar[tuple[jax.sharding.Mesh, Federation] | None] = contextvars.ContextVar("place", default=None)
+"""The mesh that a federation with a sharded pool lies on, and that federation."""
 
 
 def placed(arrays: Tree, mesh: jax.sharding.Mesh | None, grouped: bool = False) -> Tree:
@@ -119,23 +111,16 @@ def _dealt(parts: list[np.ndarray], content: Callable[[np.ndarray], np.ndarray],
 @contextlib.contextmanager
 def lying(federation: Federation, mesh: jax.sharding.Mesh | None) -> Iterator[None]:
     """In this context, functions made by `from_host` compute with the samples of this sharded federation."""
-    token = _place.set(None if mesh is None or federation.owner is None else _Place(mesh, federation))
+    token = _place.set(None if mesh is None or federation.owner is None else (mesh, federation))
     try:
         yield
     finally:
         _place.reset(token)
 
 
-class FromHost(Protocol):
-    """What methods call on the host."""
-
-    def __call__(self, key: jax.Array, federation: Federation, /, *rest: Tree) -> Tree:
-        """What the compiled function returns for these arguments."""
-
-
-def from_host(f: FromHost) -> FromHost:
-    """f, compiled, for what methods do on the host: on one device or, where the pool is sharded, on all devices, with the samples
-    where they lie."""
+def from_host(f: Callable[..., Tree]) -> Callable[..., Tree]:
+    """f(key, federation, *rest), compiled, for what methods do on the host: on one device or, where the pool is sharded, on all
+    devices, with the samples where they lie."""
     alone = jax.jit(f)
     of_mesh: dict[jax.sharding.Mesh, Callable[..., Tree]] = {}
 

@@ -11,8 +11,8 @@ import numpy as np
 from cfljax.engine.settings import Carry
 from cfljax.types import Tree
 
-Rows = dict[str, Tree]
-"""The history of a batch: an array [R, T', …] per quantity, and under "diag" a table of such arrays."""
+Rows = dict[str, np.ndarray]
+"""The history of a batch: an array [R, T', …] per quantity. The names of diagnostics begin with `diag/`."""
 
 
 class Spent(NamedTuple):
@@ -64,6 +64,5 @@ def _form(array: Tree) -> str:
 
 def check_rows(saved: Rows, new: Rows) -> None:
     """CheckpointMismatch where the history of a checkpoint has other quantities, or other shapes of them, than this program's."""
-    forms = [{jax.tree_util.keystr(path): a.shape[2:] for path, a in jax.tree.leaves_with_path(rows)} for rows in (saved, new)]
-    if forms[0] != forms[1]:
+    if {name: a.shape[2:] for name, a in saved.items()} != {name: a.shape[2:] for name, a in new.items()}:
         raise CheckpointMismatch("its history has other quantities than this program's")

@@ -37,7 +37,7 @@ class Scene(NamedTuple):
 
 def evaluate(
     method: Method, model: Model, settings: Settings, carry: Carry, federation: Federation, hyper: Hyper, t: Array
-) -> tuple[Carry, dict[str, Array | dict[str, Array]]]:
+) -> tuple[Carry, dict[str, Array]]:
     """(carry, one row of the history) after t rounds. `hyper`: that of the next round."""
     models, labels = method.models(carry.state)
     labels = jnp.where(federation.real, labels, -1)
@@ -50,19 +50,17 @@ def evaluate(
     else:
         scores = score_mixtures(model, scene.federation, scene.test, models, scene.weights, scene.who, settings.sequential)
     loss, info = metrics.mean_loss(scores.loss, scores.samples), carry.info
-    row: dict[str, Array | dict[str, Array]] = {
+    row = {
         **_accuracies(scene, scores, models.shape[0]),
         "loss": loss,
         "train_loss": jnp.where(t > 0, info.train_loss, jnp.nan),
         "discrepancy": jnp.where(t > 0, info.discrepancy if settings.discrepancy == "after" else info.drift, jnp.nan),
-        "purity": clustering.purity,
-        "ari": clustering.ari,
-        "nmi": clustering.nmi,
+        **clustering._asdict(),
         "clusters": jnp.sum(in_use).astype(jnp.float32),
         "scored": jnp.sum(scores.samples > 0).astype(jnp.float32),
         "nonfinite": carry.nonfinite.astype(jnp.float32),
         "traffic": carry.traffic,
-        "diag": info.diag | _also(method, model, settings, carry.state, scene),
+        **{f"diag/{name}": each for name, each in (info.diag | _also(method, model, settings, carry.state, scene)).items()},
     }
     seen = metrics.Seen(model, scene.federation, scene.test, models, scene.labels, scene.scoring, scene.who, *scores, t)
     row |= metrics.own(settings.metrics, seen, row)
@@ -75,14 +73,7 @@ def evaluate(
 
 
 def _scene(
-    method: Method,
-    model: Model,
-    settings: Settings,
-    state: Tree,
-    federation: Federation,
-    hyper: Hyper,
-    t: Array,
-    in_use: Array,
+    method: Method, model: Model, settings: Settings, state: Tree, federation: Federation, hyper: Hyper, t: Array, in_use: Array
 ) -> Scene:
     """`in_use` bool[K]: models that clients belong to."""
     models, labels = method.models(state)
@@ -108,13 +99,7 @@ def _scene(
 
 
 def _test_only(
-    method: Method,
-    model: Model,
-    settings: Settings,
-    federation: Federation,
-    models: Array,
-    in_use: Array,
-    scoring: Array,
+    method: Method, model: Model, settings: Settings, federation: Federation, models: Array, in_use: Array, scoring: Array
 ) -> tuple[Array, Split]:
     """(i32[C], test split) with the choice of clients that never train: the model in use with the smallest loss on the first half
     of their test samples. Scores leave that half out, also with methods that let nobody choose. With "test_loss" they choose and

@@ -18,7 +18,7 @@ from cfljax.types import Federation, Model, Split
 METRICS: Registry[Callable[[Seen], jax.Array]] = Registry("metric", {}, "cfljax.metrics")
 """Users' own, computed beside the engine's at each evaluation: `metric(seen) -> f32[]`."""
 
-_TAKEN = ("round", "valid", "labels", "bytes_up", "bytes_down", "run")
+_TAKEN = ("diag", "round", "valid", "labels", "bytes_up", "bytes_down", "run")
 
 
 class Seen(NamedTuple):

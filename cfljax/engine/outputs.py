@@ -7,19 +7,18 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from cfljax.engine.assembled import Assembled
 from cfljax.engine.checkpoint import Rows
-from cfljax.engine.settings import WORD, Carry
+from cfljax.engine.settings import WORD, Assembled, Carry
 from cfljax.types import Tree
 
 
 class Seconds(NamedTuple):
-    """What a batch, or a run as its even share of one, has taken."""
+    """Seconds that a batch has taken, or a run as its even share of one."""
 
-    setup: float
     compile: float
     train: float
     eval: float
+    setup: float
 
 
 class Output(NamedTuple):
@@ -37,26 +36,18 @@ class Output(NamedTuple):
     """The method's own diagnostics: [T', …] each, and what it keeps once, after the last round."""
     diverged_at: int
     """The round after which the run had diverged; −1: it has not."""
-    seconds_setup: float
-    seconds_compile: float
-    seconds_train: float
-    seconds_eval: float
+    seconds: Seconds
 
 
-def outputs_of(parts: Assembled, carry: Carry, history: Rows, runs: int, seconds: Seconds) -> list[Output]:
-    """One Output per run of the batch. `history`: [R, T', …] of each quantity; the batch's seconds are shared out evenly."""
-    each = Seconds(*(s / runs for s in seconds))
-    return [_output(parts, carry, history, r, each) for r in range(runs)]
-
-
-def _output(parts: Assembled, carry: Carry, history: Rows, r: int, seconds: Seconds) -> Output:
-    """The Output of run r."""
+def output_of(parts: Assembled, carry: Carry, history: Rows, r: int, seconds: Seconds) -> Output:
+    """The Output of run r of a batch. `history`: [R, T', …] of each quantity. `seconds`: of this run."""
     of_run = lambda tree: jax.tree.map(lambda a: a[r], tree)  # noqa: E731
     rows, state = of_run(history), of_run(carry.state)
     models, labels = parts.method.models(state)
     once: dict[str, Tree] = {} if parts.method.extras is None else parts.method.extras(state)
     vectors_down, vectors_up, floats_down, floats_up = (rows.pop("traffic").astype(np.float64) @ np.array([WORD, 1.0])).T
-    quantities = {name: np.asarray(v) for name, v in rows.items() if name not in ("labels", "diag", "valid")}
+    diag = {name.removeprefix("diag/"): rows.pop(name) for name in list(rows) if name.startswith("diag/")}
+    quantities = {name: np.asarray(v) for name, v in rows.items() if name not in ("labels", "valid")}
     d, vector_up = parts.model.size, parts.settings.vector_up
     quantities["bytes_down"] = 4 * (vectors_down * d + floats_down)
     quantities["bytes_up"] = vectors_up * (4 * d if vector_up is None else vector_up) + 4 * floats_up
@@ -65,10 +56,7 @@ def _output(parts: Assembled, carry: Carry, history: Rows, r: int, seconds: Seco
         labels=np.asarray(rows["labels"]) if "labels" in rows else np.asarray(labels)[None],
         client_accuracy=np.asarray(carry.client_accuracy[r]),
         models=np.asarray(models),
-        diag=rows["diag"] | {name: np.asarray(v) for name, v in once.items()},
+        diag=diag | {name: np.asarray(v) for name, v in once.items()},
         diverged_at=int(carry.diverged_at[r]),
-        seconds_setup=seconds.setup,
-        seconds_compile=seconds.compile,
-        seconds_train=seconds.train,
-        seconds_eval=seconds.eval,
+        seconds=seconds,
     )

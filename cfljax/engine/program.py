@@ -7,7 +7,7 @@ number of rounds: where to stop is an argument.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,33 +17,22 @@ from cfljax.engine.evaluation import evaluate
 from cfljax.engine.settings import WORD, Carry, Settings
 from cfljax.federation import cohort
 from cfljax.local.send import as_trained_on
-from cfljax.types import Array, Federation, Hyper, Info, Method, Model, Traffic, Tree
+from cfljax.types import Array, Federation, Hyper, Info, Method, Model, Tree
 
-Rows = dict[str, Array | dict[str, Array]]
+Rows = dict[str, Array]
 """Quantities of the history, each with an entry for every evaluation of a chunk."""
 Out = TypeVar("Out")
 
 
-class Begin(Protocol):
-    """Makes what the runs of a batch carry before the first round."""
-
-    def __call__(self, keys: Array, hyper: Hyper, setup: dict[str, Tree], federation: Federation, /) -> Carry:
-        """Everything but the federation has a leading axis R of runs, the result, too."""
-
-
-class Chunk(Protocol):
-    """Trains the runs of a batch until the next look at them."""
-
-    def __call__(self, carry: Carry, keys: Array, hyper: Hyper, federation: Federation, bounds: Array, /) -> tuple[Carry, Rows]:
-        """(carry[R], rows[R, E]). bounds i32[3] are done, stop, first: from `done` rounds to `stop`, with an evaluation after every
-        `eval_every` rounds, after the last one, and at the start when `first`; `rows["valid"]` says which rows are filled."""
-
-
 class Program(NamedTuple):
-    """Pure functions over an axis of runs; to be jitted."""
+    """Pure functions, to be jitted. All arrays but the federation and the bounds have a leading axis R of runs."""
 
-    start: Begin
-    chunk: Chunk
+    start: Callable[[Array, Hyper, dict[str, Tree], Federation], Carry]
+    """start(keys, hyper, setup, federation): what the runs carry before the first round."""
+    chunk: Callable[[Carry, Array, Hyper, Federation, Array], tuple[Carry, Rows]]
+    """chunk(carry, keys, hyper, federation, bounds) -> (carry, rows[R, E]). bounds i32[3] are done, stop, first: from `done` rounds
+    to `stop`, with an evaluation after every `eval_every` rounds, after the last one, and at the start when `first`;
+    `rows["valid"]` says which rows are filled."""
 
 
 def make_program(method: Method, model: Model, settings: Settings) -> Program:
@@ -59,7 +48,9 @@ def make_program(method: Method, model: Model, settings: Settings) -> Program:
 
         def body(t: Array, carry: Carry) -> Carry:
             state, info = _round(method, settings, key, carry.state, federation, hyper, t)
-            total = _with(carry.traffic, info.traffic)
+            more = jnp.stack(info.traffic)
+            high, low = carry.traffic[:, 0] + more // WORD, carry.traffic[:, 1] + more % WORD
+            total = jnp.stack([high + low // WORD, low % WORD], axis=1)
             lost = (carry.diverged_at < 0) & info.lost
             diverged_at = jnp.where(lost, t + 1, carry.diverged_at)
             return Carry(state, info, total, carry.nonfinite + info.nonfinite, diverged_at, carry.client_accuracy)
@@ -93,13 +84,6 @@ def make_program(method: Method, model: Model, settings: Settings) -> Program:
 
 def _zeros(shapes: Tree) -> Tree:
     return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
-
-
-def _with(traffic: Array, more: Traffic) -> Array:
-    """i32[4, 2]: the sum with that of a round."""
-    new = jnp.stack(more)
-    high, low = traffic[:, 0] + new // WORD, traffic[:, 1] + new % WORD
-    return jnp.stack([high + low // WORD, low % WORD], axis=1)
 
 
 def _round(

@@ -39,28 +39,19 @@ class Scores(NamedTuple):
 
 
 def score(
-    model: Model,
-    federation: Federation,
-    split: Split,
-    models: Array,
-    labels: Array,
-    who: Array,
-    sequential: bool = True,
+    model: Model, federation: Federation, split: Split, models: Array, labels: Array, who: Array, sequential: bool = True
 ) -> Scores:
     """Scores of the clients where `who` is True, each with `models[labels]`."""
     who = who & federation.real
     if split.shared:
         kinds, number = _kinds(federation)
         wanted = jnp.zeros((models.shape[0], number), bool).at[labels, jnp.where(who, kinds, number)].set(True, mode="drop")
-        correct, loss = (found[labels, kinds] for found in _shared(model, federation, split, models, wanted, sequential))
-        count = split.count
+        correct, loss = (sums[labels, kinds] for sums in _shared(model, federation, split, models, wanted, sequential))
     elif _cheaper_all_at_once(model, federation, split, models.shape[0], sequential):
         correct, loss = _product(model, federation, split, models, labels, who, sequential)
-        count = split.count
     else:
         correct, loss = _one_by_one(model, federation, split, models, labels, who, sequential)
-        count = split.count
-    return Scores(jnp.where(who, correct, 0.0), jnp.where(who, loss, 0.0), jnp.where(who, count, 0))
+    return Scores(jnp.where(who, correct, 0.0), jnp.where(who, loss, 0.0), jnp.where(who, split.count, 0))
 
 
 def score_mixtures(

@@ -1,11 +1,14 @@
-"""What a program is compiled for, and what a run carries from chunk to chunk."""
+"""What a batch of runs is simulated with, and what a run carries from chunk to chunk."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import NamedTuple
 
+import jax
+
 from cfljax.local.send import Sending
-from cfljax.types import Array, Info, Tree
+from cfljax.types import Array, Federation, Info, Method, Model, Plan, Tree
 
 WORD = 1 << 20
 """Sums of traffic are kept in two words: a million clients send 2³¹ models in some hundred rounds."""
@@ -34,6 +37,25 @@ class Settings(NamedTuple):
     sending: Sending = Sending()
     vector_up: int | None = None
     """Bytes of an update on its way up; None: four for each number."""
+
+
+class Assembled(NamedTuple):
+    """All that `simulate` needs besides seeds and numbers."""
+
+    method: Method
+    model: Model
+    federation: Federation
+    """On the device; of numpy arrays where its samples are dealt to devices (`sharded`)."""
+    settings: Settings
+    plan: Plan = Plan()
+    """How the method's solver trains clients."""
+    mesh: jax.sharding.Mesh | None = None
+    """The devices that a round's participants are dealt to; None: one device."""
+    sharded: bool = False
+    """Whether the pool of samples is dealt to the devices, too."""
+    program_key: Hashable = None
+    """Names everything static that the method and the model were made from, so that a later batch with the same key, plan and
+    settings reuses the compiled program; None: nothing is reused."""
 
 
 class Carry(NamedTuple):

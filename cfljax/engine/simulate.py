@@ -15,13 +15,12 @@ from cfljax.devices import distributed
 from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import lying, placed, sharded
 from cfljax.devices.spread import everywhere
-from cfljax.engine.assembled import Assembled
 from cfljax.engine.checkpoint import Checkpoint, Rows, Spent, check_rows, named, restore
 from cfljax.engine.clock import Clock
 from cfljax.engine.compiled import compiled
-from cfljax.engine.outputs import Output, Seconds, outputs_of
+from cfljax.engine.outputs import Output, Seconds, output_of
 from cfljax.engine.program import Program, make_program
-from cfljax.engine.settings import Carry, Settings
+from cfljax.engine.settings import Assembled, Carry, Settings
 from cfljax.local.send import as_trained_on, exact_share
 from cfljax.types import Federation, Hyper, Method, Tree
 
@@ -90,9 +89,10 @@ def simulate(
         if checkpoint is not None and 0 < done < settings.rounds:
             spent = Spent(seconds_setup, seconds_compile, clock.total, clock.evaluation)
             checkpoint(lambda: Checkpoint(done, named(_fetched(carry)), _joined(rows), spent))  # noqa: B023
-    history = _joined(rows)
-    seconds = Seconds(seconds_setup, seconds_compile, *clock.split(history["round"].shape[1]))
-    return outputs_of(parts, _fetched(carry), history, runs, seconds)
+    history, carry = _joined(rows), _fetched(carry)
+    seconds = (seconds_compile, *clock.split(history["round"].shape[1]), seconds_setup)
+    share = Seconds(*(spent / runs for spent in seconds))
+    return [output_of(parts, carry, history, r, share) for r in range(runs)]
 
 
 def _inputs(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]]) -> Inputs:
@@ -170,20 +170,15 @@ def _next_stop(method: Method, settings: Settings, done: int, most: int) -> int:
 
 def _regrouped(parts: Assembled, inputs: Inputs, carry: Carry, done: int) -> Carry:
     """The carry after the method's host step for each run, as process 0 has made it."""
-    with lying(inputs.federation, parts.mesh):
-        regrouped = distributed.same(_regroup(parts, inputs, _fetched(carry), done))
-        return placed(regrouped, parts.mesh, True)
-
-
-def _regroup(parts: Assembled, inputs: Inputs, carry: Carry, done: int) -> Carry:
-    """The method's host step for each run, with the states taken apart and put together again."""
     assert parts.method.regroup is not None
-    states = []
-    for r in range(inputs.keys.shape[0]):
-        state, numbers = jax.tree.map(lambda a, r=r: a[r], (carry.state, inputs.hyper))
-        seen = as_trained_on(parts.settings.sending, numbers, parts.federation)
-        states.append(parts.method.regroup(keys.fold(inputs.keys[r], "regroup", done), state, seen, numbers, done))
-    return carry._replace(state=jax.tree.map(lambda *each: jnp.stack([jnp.asarray(e) for e in each]), *states))
+    carry, states = _fetched(carry), []
+    with lying(inputs.federation, parts.mesh):
+        for r in range(inputs.keys.shape[0]):
+            state, numbers = jax.tree.map(lambda a, r=r: a[r], (carry.state, inputs.hyper))
+            seen = as_trained_on(parts.settings.sending, numbers, parts.federation)
+            states.append(parts.method.regroup(keys.fold(inputs.keys[r], "regroup", done), state, seen, numbers, done))
+        state = jax.tree.map(lambda *each: jnp.stack([jnp.asarray(e) for e in each]), *states)
+        return placed(distributed.same(carry._replace(state=state)), parts.mesh, True)
 
 
 def _filled(rows: Rows) -> Rows:

@@ -15,10 +15,9 @@ from cfljax.config import Data, Run, arrivals
 from cfljax.config.frozen import canonical
 from cfljax.devices.machine import Machine, devices_for
 from cfljax.engine import compiled
-from cfljax.engine.assembled import Assembled
-from cfljax.engine.settings import Settings
+from cfljax.engine.settings import Assembled, Settings
 from cfljax.errors import SpecError
-from cfljax.experiment.execution import Choice, choose
+from cfljax.experiment.execution import choose
 from cfljax.federation.pack import nbytes, pack
 from cfljax.local.products import grams_of
 from cfljax.local.send import Sending
@@ -40,10 +39,14 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     model = model_of(run, federation)
     choice = choose(run, model, federation, machine)
     if choice.kept and not sharded:
-        federation = _with_grams(run, federation, choice.gram_sizes)
+        train = dataclasses.replace(federation.train, grams=_grams(_key(run), choice.gram_sizes))
+        federation = dataclasses.replace(federation, train=train)
     settings = _settings(run, federation.clients, model.size, choice.participants, machine.sequential)
     mesh = devices_for(machine, shape)
-    method = _method(run, model, choice, settings.sending, mesh)
+    optimizer, arguments = run.train.optimizer_pair
+    solver = Solver(model, choice.work, optimizer, tuple(arguments.items()), choice.plan, settings.sending)
+    options = static(run.options)
+    method = _method(run.method, options, canonical(options), solver, mesh)
     return Assembled(method, model, federation, settings, choice.plan, mesh, sharded)
 
 
@@ -162,24 +165,14 @@ def _model(
     return models.build(name, options, shape, classes)
 
 
-def _with_grams(run: Run, federation: Federation, sizes: tuple[int, ...]) -> Federation:
-    """The federation with Gram matrices of these sizes, made before the first round."""
-    return dataclasses.replace(federation, train=dataclasses.replace(federation.train, grams=_grams(_key(run), sizes)))
-
-
 @functools.lru_cache(maxsize=1)
 def _grams(key: _FederationKey, sizes: tuple[int, ...]) -> Grams:
+    """Gram matrices of these sizes, made before the first round."""
     return jax.device_put(grams_of(_device_federation(key), sizes))
 
 
-def _method(run: Run, model: Model, choice: Choice, sending: Sending, mesh: jax.sharding.Mesh | None) -> Method:
-    optimizer, arguments = run.train.optimizer_pair
-    solver = Solver(model, choice.work, optimizer, tuple(arguments.items()), choice.plan, sending)
-    return _made(run.method, static(run.options), canonical(static(run.options)), solver, mesh)
-
-
 @functools.lru_cache(maxsize=16)
-def _made(
+def _method(
     name: str,
     options: Value,
     meaning: str,  # noqa: ARG001 (files that the options name may have changed)
@@ -193,6 +186,6 @@ def _made(
 @when_replaced
 def _forget() -> None:
     """Drop what was made by name: the name of a plug-in means something else now."""
-    for kept in (data.loaded, _host_federation, _checksum, _device_federation, _grams, _model, _made):
+    for kept in (data.loaded, _host_federation, _checksum, _device_federation, _grams, _model, _method):
         kept.cache_clear()
     compiled.forget()

@@ -22,7 +22,6 @@ ABSENT_AT_ZERO = {"momentum": (), "weight_decay": (), "dropout": (), "stragglers
 """Numbers that `hyper` lacks when they are zero, with those that mean nothing without them: code that looks for the name
 then has no momentum buffer and draws no stragglers. So zero and not zero are two programs."""
 
-
 Made = TypeVar("Made")
 
 
@@ -32,22 +31,17 @@ class Size(NamedTuple):
     clients: int
     parameters: int
     """d."""
+    learners: int
+    """Clients that train."""
     pool_bytes: int = 0
     """Bytes of all samples, held once."""
-    learners: int | None = None
-    """Clients that train; None: all."""
-
-    @property
-    def able(self) -> int:
-        """How many clients train."""
-        return self.clients if self.learners is None else self.learners
 
 
 def size_of(federation: Federation, model: Model) -> Size:
     """The sizes of a run with this federation and model."""
     from cfljax.federation.pack import nbytes  # which needs JAX; reading a spec and batching its runs do not
 
-    return Size(federation.clients, model.size, nbytes(federation), int(federation.trains.sum()))
+    return Size(federation.clients, model.size, int(federation.trains.sum()), nbytes(federation))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +53,13 @@ class Batch:
     """How many runs the program is compiled for; the last batch of a group may have fewer and repeats its last run."""
     key: str
     """Equal for runs with the same federation and program."""
-    program_key: str
-    """Equal for batches that share a compiled program, as far as shapes that depend on the data's seed allow."""
+    program: str
+    """Equal for runs with the same program, whatever the width."""
+
+    @property
+    def program_key(self) -> str:
+        """Equal for batches that share a compiled program, as far as shapes that depend on the data's seed allow."""
+        return f"{self.program}/{self.width}"
 
     @property
     def id(self) -> str:
@@ -148,13 +147,13 @@ def halves(batch: Batch) -> list[Batch]:
     """The batch as two of half the width, for a device whose memory it does not fit; a batch of one stays."""
     if batch.width == 1:
         return [batch]
-    return _even(list(batch.runs), batch.key, batch.program_key.partition("/")[0], min(2, len(batch.runs)))
+    return _even(list(batch.runs), batch.key, batch.program, min(2, len(batch.runs)))
 
 
 def _even(group: list[Run], key: str, program: str, parts: int) -> list[Batch]:
     width = math.ceil(len(group) / parts)
     pieces = (tuple(group[at : at + width]) for at in range(0, len(group), width))
-    return [Batch(piece, width, key, f"{program}/{width}") for piece in pieces]
+    return [Batch(piece, width, key, program) for piece in pieces]
 
 
 def memory(batch: Batch, size: Size) -> int:
@@ -169,7 +168,7 @@ def memory(batch: Batch, size: Size) -> int:
 
 def _at_once(run: Run, size: Size) -> int:
     """The number of participants whose updates are held at once."""
-    participants = run.train.places(size.able, size.clients)
+    participants = run.train.places(size.learners, size.clients)
     if not run.options.streams or run.train.transit.robust is not None:
         return participants
     forced = run.train.forced.stream
@@ -179,7 +178,7 @@ def _at_once(run: Run, size: Size) -> int:
 
 def held(run: Run, size: Size) -> dict[str, int]:
     """What the method holds in memory at once, as it says itself: words → numbers of four bytes."""
-    participants = run.train.places(size.able, size.clients)
+    participants = run.train.places(size.learners, size.clients)
     of_method = run.options.held(size.clients, participants, size.parameters)
     if run.train.transit.robust is not None:
         of_method = of_method | {"the updates of a round twice, for train.robust": 2 * participants * size.parameters}
@@ -199,56 +198,37 @@ def check_memory(batch: Batch, size: Size, available: int) -> None:
 
 def communication(run: Run, size: Size) -> tuple[float, float]:
     """Bytes (down, up) of a whole run with one model down and one update up per participant and round."""
-    trained, d = run.train.participants(size.able) * run.train.rounds, size.parameters
+    trained, d = run.train.participants(size.learners) * run.train.rounds, size.parameters
     return 4.0 * d * trained, float(run.train.vector_bytes(d) * trained)
-
-
-@dataclasses.dataclass
-class _Row:
-    """A line of the table that `dry_run` shows: the batches of a method on a data set."""
-
-    runs: int = 0
-    batches: int = 0
-    programs: set[str] = dataclasses.field(default_factory=set)
-    memory: int = 0
-    """Bytes of the largest batch."""
-    down: float = 0.0
-    up: float = 0.0
-
-    def add(self, batch: Batch, size: Size) -> None:
-        """Count a batch."""
-        self.runs += len(batch.runs)
-        self.batches += 1
-        self.programs.add(batch.program_key)
-        self.memory = max(self.memory, memory(batch, size))
-        for run in batch.runs:
-            down, up = communication(run, size)
-            self.down += down
-            self.up += up
 
 
 def dry_run(made: list[Batch], size: Size | Callable[[Batch], Size], crowd: Callable[[Batch], Crowd] | None = None) -> str:
     """What would run, in lines. `size`: of all batches, or of each. `crowd`: the clients that a batch draws from, for the ε of
     `train.privacy`."""
-    sizes = [size(batch) if callable(size) else size for batch in made]
     programs = {batch.program_key for batch in made}
     lines = [f"runs {sum(len(batch.runs) for batch in made)}, batches {len(made)}, programs to compile {len(programs)}"]
-    rows: dict[tuple[str, str], _Row] = {}
-    shown: dict[str, None] = {}
-    for batch, s in zip(made, sizes, strict=True):
-        rows.setdefault((batch.first.data.name, batch.first.label), _Row()).add(batch, s)
-        for what, numbers in held(batch.first, s).items():
-            shown[f"  {batch.first.label} holds {what}: {amount(4 * numbers)}"] = None
-        shown |= {} if crowd is None else dict.fromkeys(_privacy(batch, crowd))
+    groups: dict[tuple[str, str], list[tuple[Batch, Size]]] = {}
+    notes: dict[str, None] = {}
+    for batch in made:
+        of_batch = size(batch) if callable(size) else size
+        groups.setdefault((batch.first.data.name, batch.first.label), []).append((batch, of_batch))
+        for what, numbers in held(batch.first, of_batch).items():
+            notes[f"  {batch.first.label} holds {what}: {amount(4 * numbers)}"] = None
+        notes |= {} if crowd is None else dict.fromkeys(_privacy(batch, crowd))
     lines += [_line("data", "method", "runs", "batches", "programs", "memory", "down", "up")]
-    for (data, label), row in rows.items():
-        amounts = (amount(row.memory), amount(row.down), amount(row.up))
-        lines.append(_line(data, label, row.runs, row.batches, len(row.programs), *amounts))
-    lines += list(shown)
+    largest, all_down, all_up = 0, 0.0, 0.0
+    for names, group in groups.items():
+        traffic = [communication(run, of_batch) for batch, of_batch in group for run in batch.runs]
+        down, up = map(sum, zip(*traffic, strict=True))
+        most = max(memory(batch, of_batch) for batch, of_batch in group)
+        largest, all_down, all_up = max(largest, most), all_down + down, all_up + up
+        compiled = len({batch.program_key for batch, _ in group})
+        lines.append(_line(*names, len(traffic), len(group), compiled, amount(most), amount(down), amount(up)))
+    lines += list(notes)
     if made:
-        lines.append(f"memory {amount(max(row.memory for row in rows.values()))} for the largest batch (estimate)")
-        down, up = sum(row.down for row in rows.values()), sum(row.up for row in rows.values())
-        lines.append(f"communication of all runs (simulated): {amount(down)} down, {amount(up)} up, if each participant gets one")
+        lines.append(f"memory {amount(largest)} for the largest batch (estimate)")
+        total = f"{amount(all_down)} down, {amount(all_up)} up"
+        lines.append(f"communication of all runs (simulated): {total}, if each participant gets one")
         lines.append("  model and sends one update in a round; what a method sends besides, or less: python -m cfljax.methods NAME")
     return "\n".join(lines)
 
@@ -257,12 +237,8 @@ def _privacy(batch: Batch, crowd: Callable[[Batch], Crowd]) -> list[str]:
     """A line per run with `train.privacy`: the ε that it spends."""
     from cfljax.experiment.privacy import epsilon
 
-    lines = []
-    for run in batch.runs:
-        if (privacy := run.train.transit.privacy) is not None:
-            spent = epsilon(run, crowd(batch))
-            lines.append(f"  {run.label} with {show(plain(privacy))}: ε = {spent:.4g}")
-    return lines
+    private = [(run, run.train.transit.privacy) for run in batch.runs if run.train.transit.privacy is not None]
+    return [f"  {run.label} with {show(plain(options))}: ε = {epsilon(run, crowd(batch)):.4g}" for run, options in private]
 
 
 def _line(*cells: object) -> str:

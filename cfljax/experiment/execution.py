@@ -107,8 +107,12 @@ def explain(label: str, choice: Choice) -> str:
     """The choice in words."""
     plan = choice.plan
     lines = [f"{label}:"]
-    how = "one after another" if plan.sequential else f"{_at_a_time(choice)} at a time side by side"
-    lines.append(f"  clients {how}, dealt to {choice.devices} device{'s' if choice.devices > 1 else ''}{_rows(choice)}")
+    block = min(plan.stream or len(choice.steps), len(choice.steps))  # the most clients whose updates a device holds at once
+    width = min(plan.lanes or block, block)
+    how = "one after another" if plan.sequential else f"{width} at a time side by side"
+    widths = [each for each in (width, block, lanes.LEAST, 1) if each <= block]
+    predicted = "" if plan.sequential else _predicted_rounds(choice, widths)
+    lines.append(f"  clients {how}, dealt to {choice.devices} device{'s' if choice.devices > 1 else ''}{predicted}")
     if choice.by_steps is None or choice.by_gram is None:
         lines.append("  step by step: the Gram form is for plain SGD on a model whose first layer is dense")
     else:
@@ -122,24 +126,12 @@ def explain(label: str, choice: Choice) -> str:
     return "\n".join(lines)
 
 
-def _block(choice: Choice) -> int:
-    """The most clients whose updates a device holds at once."""
-    return min(choice.plan.stream or len(choice.steps), len(choice.steps))
-
-
-def _at_a_time(choice: Choice) -> int:
-    return min(choice.plan.lanes or _block(choice), _block(choice))
-
-
-def _rows(choice: Choice) -> str:
-    """What a round takes with the chosen number of clients side by side, and with others."""
-    if choice.plan.sequential:
-        return ""
+def _predicted_rounds(choice: Choice, widths: list[int]) -> str:
+    """What a round takes with these numbers of clients side by side."""
     words, real = [], max(int(choice.steps.sum()), 1)
-    for width in dict.fromkeys((_at_a_time(choice), _block(choice), lanes.LEAST, 1)):
-        if width <= _block(choice):
-            round_ = lanes.packed(choice.steps, width, choice.plan.stream)
-            words.append(f"{width} at a time {round_.in_a_row} steps in a row, {round_.computed / real:.3g} times those there are")
+    for width in dict.fromkeys(widths):
+        packed = lanes.packed(choice.steps, width, choice.plan.stream)
+        words.append(f"{width} at a time {packed.in_a_row} steps in a row, {packed.computed / real:.3g} times those there are")
     return "\n  predicted per round: " + "; ".join(words)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import math
 import os
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -15,9 +15,9 @@ from cfljax.config import Run
 from cfljax.devices import distributed
 from cfljax.devices.machine import Machine
 from cfljax.devices.mesh import CLIENTS, RUNS
-from cfljax.engine.assembled import Assembled
-from cfljax.engine.checkpoint import Checkpoint, CheckpointMismatch
+from cfljax.engine.checkpoint import CheckpointMismatch
 from cfljax.engine.outputs import Output
+from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import simulate
 from cfljax.errors import CfljaxError, DataError, StoreError
 from cfljax.experiment.assemble import assemble
@@ -56,7 +56,14 @@ def run_batch(
     batch may do better."""
     units, error = [], None
     try:
-        with _default_flags():
+        # JAX's flags that decide which numbers a program draws and computes have their default values, whatever the user has set:
+        # a run's id does not name them.
+        with (
+            jax.enable_x64(False),
+            jax.threefry_partitionable(True),
+            jax.numpy_dtype_promotion("standard"),
+            jax.numpy_rank_promotion("allow"),
+        ):
             units = _units(batch, machine, keep, progress, checkpoints)
     except Exception as caught:
         error = caught
@@ -74,18 +81,6 @@ def run_batch(
     if os.environ.get("CFLJAX_DEBUG") and not isinstance(error, CfljaxError):
         traceback.print_exception(error)
     return [failed(run, why) for run in batch.runs]
-
-
-@contextlib.contextmanager
-def _default_flags() -> Iterator[None]:
-    """JAX's flags that decide which numbers a program draws and computes have their default values in this context, whatever the
-    user has set: a run's id does not name them."""
-    with contextlib.ExitStack() as flags:
-        flags.enter_context(jax.enable_x64(False))
-        flags.enter_context(jax.threefry_partitionable(True))
-        flags.enter_context(jax.numpy_dtype_promotion("standard"))
-        flags.enter_context(jax.numpy_rank_promotion("allow"))
-        yield
 
 
 def _units(batch: Batch, machine: Machine, keep: str, progress: OnProgress | None, checkpoints: Checkpoints | None) -> list[Unit]:
@@ -110,27 +105,26 @@ def plan_of(parts: Assembled, width: int, machine: Machine) -> str:
     return f"{show(forced)}, {width} run{'s' if width > 1 else ''} at a time{groups}{computing}"
 
 
-def _mean(accuracy: np.ndarray) -> float | None:
-    """The mean accuracy of the runs that have one; None between two evaluations."""
-    known = accuracy[np.isfinite(accuracy)]
-    return float(known.mean()) if len(known) else None
-
-
 def _simulate(batch: Batch, parts: Assembled, progress: OnProgress | None, checkpoints: Checkpoints | None) -> list[Output]:
-    """The batch's outputs, from its checkpoint where it has one that fits."""
+    """The batch's outputs, from its checkpoint where it has one that fits. Processes other than process 0 have no `checkpoints`;
+    they go on from what process 0 has loaded."""
 
-    def go_on(resume: Checkpoint | None) -> list[Output]:
-        after = None if progress is None else lambda done, accuracy: progress(done, _mean(accuracy))
-        save = None if checkpoints is None else checkpoints.save
-        return simulate(parts, batch.seeds, batch.hypers, progress=after, resume=resume, checkpoint=save)
+    def after_chunk(done: int, accuracy: np.ndarray) -> None:
+        known = accuracy[np.isfinite(accuracy)]
+        if progress is not None:
+            progress(done, float(known.mean()) if len(known) else None)
 
-    if checkpoints is None:
-        return go_on(None)
+    save = None if checkpoints is None else checkpoints.save
+    compute = functools.partial(simulate, parts, batch.seeds, batch.hypers, progress=after_chunk, checkpoint=save)
+    resume = None if checkpoints is None else checkpoints.load()
+    if distributed.connected():
+        resume = lockstep.share_checkpoint(resume)
     try:
-        return go_on(checkpoints.load())
+        return compute(resume=resume)
     except CheckpointMismatch as why:
-        checkpoints.refuse(str(why))
-        return go_on(None)
+        if checkpoints is not None:
+            checkpoints.refuse(str(why))
+        return compute()
 
 
 def unit(run: Run, output: Output, keep: str, federation: Federation | None = None, plan: str | None = None) -> Unit:
@@ -156,29 +150,13 @@ def unit(run: Run, output: Output, keep: str, federation: Federation | None = No
     summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
     if run.train.transit.privacy is not None and federation is not None:
         summary |= {} if math.isinf(spent := epsilon(run, crowd_of(federation))) else {"epsilon": spent}
-    diverged = output.diverged_at >= 0
-    return (
-        _record(
-            run,
-            status="diverged" if diverged else "done",
-            diverged_at=output.diverged_at if diverged else None,
-            plan=plan,
-            timings={
-                "compile": output.seconds_compile,
-                "train": output.seconds_train,
-                "eval": output.seconds_eval,
-                "setup": output.seconds_setup,
-            },
-            summary=summary,
-        ),
-        arrays,
-    )
+    diverged = {"status": "diverged", "diverged_at": output.diverged_at} if output.diverged_at >= 0 else {"status": "done"}
+    return _record(run, **diverged, plan=plan, timings=output.seconds._asdict(), summary=summary), arrays
 
 
 def failed(run: Run, why: str) -> Unit:
     """The record of a run that raised."""
-    one_line = " ".join(why.split())
-    return _record(run, status="failed", error=one_line, timings={}, summary={}), {}
+    return _record(run, status="failed", error=" ".join(why.split()), timings={}, summary={}), {}
 
 
 def _record(run: Run, **facts: Value) -> Table:

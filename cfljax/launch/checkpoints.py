@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from cfljax.engine.checkpoint import Checkpoint, Rows, Spent
+from cfljax.engine.checkpoint import Checkpoint, Spent
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, Value
 from cfljax.store import provenance
@@ -24,19 +24,6 @@ FORMAT = 2
 """The format of a checkpoint's files: nothing goes on from a checkpoint of another format."""
 Saved = tuple[dict[str, np.ndarray], Table]
 """A checkpoint as a store takes it: (arrays, what else it says, as JSON can hold it)."""
-
-
-class Checkpoints(Protocol):
-    """The checkpoints of one batch, as the process sees them that computes it."""
-
-    def save(self, make: Callable[[], Checkpoint]) -> None:
-        """Keep the checkpoint that `make` gives, unless the last one is fresh."""
-
-    def load(self) -> Checkpoint | None:
-        """The last checkpoint that the same versions have written; None where there is none."""
-
-    def refuse(self, why: str) -> None:
-        """Say that the batch cannot go on from its checkpoint."""
 
 
 class CheckpointStore(Protocol):
@@ -67,7 +54,7 @@ def seconds_between() -> float:
     return seconds
 
 
-class StoredCheckpoints:
+class Checkpoints:
     """The checkpoints of one batch in a store. The folder's log says which process began the batch, on which machine and when, and
     when the batch was done."""
 
@@ -77,24 +64,23 @@ class StoredCheckpoints:
         self.last = time.monotonic()
 
     def save(self, make: Callable[[], Checkpoint]) -> None:
-        """As in Checkpoints."""
+        """Keep the checkpoint that `make` gives, unless the last one is fresh."""
         if time.monotonic() - self.last >= self.every:
             self.store.save_checkpoint(self.batch, *to_arrays(make()))
             self.last = time.monotonic()
 
     def load(self) -> Checkpoint | None:
-        """As in Checkpoints."""
+        """The last checkpoint that the same versions have written; None where there is none."""
         saved = self.store.load_checkpoint(self.batch)
-        written = None if saved is None else saved[1].get("versions")
-        if saved is not None and written != _versions():
-            self.refuse(f"it was written by {_differences(written)}")
+        if saved is not None and (differences := _differences(saved[1].get("versions"))):
+            self.refuse(f"it was written by {differences}")
             saved = None
         checkpoint = None if saved is None else from_arrays(*saved)
         log_batch(self.store, "begin", self.batch, {"from": 0 if checkpoint is None else checkpoint.done})
         return checkpoint
 
     def refuse(self, why: str) -> None:
-        """As in Checkpoints."""
+        """Say that the batch cannot go on from its checkpoint."""
         self.store.warn(f"checkpoint {self.batch} is of no use: {why}; its runs start again from round 0")
 
 
@@ -110,10 +96,10 @@ def _versions() -> Table:
 
 
 def _differences(written: Value) -> str:
-    """The versions in a checkpoint that are not today's, in words."""
+    """The versions in a checkpoint that are not today's, in words; "" where all are."""
     now, then = _one_table(_versions()), _one_table(written)
-    differ = [f"{name} {then.get(name, '?')} (now {now[name]})" for name in now if now[name] != then.get(name)]
-    return ", ".join(differ) or "another version"
+    names = [name for name in now | then if now.get(name) != then.get(name)]
+    return ", ".join(f"{name} {then.get(name, '?')} (now {now.get(name, '?')})" for name in names)
 
 
 def _one_table(written: Value) -> Table:
@@ -125,23 +111,13 @@ def _one_table(written: Value) -> Table:
 def to_arrays(checkpoint: Checkpoint) -> Saved:
     """The checkpoint as a store takes it."""
     arrays = {f"carry/{i}": np.asarray(leaf) for i, leaf in enumerate(checkpoint.carry.values())}
-    arrays |= {f"rows/{name}": values for name, values in _flat(checkpoint.rows)}
+    arrays |= {f"rows/{name}": values for name, values in checkpoint.rows.items()}
     meta: Table = {"done": checkpoint.done, "carry": list(checkpoint.carry), "spent": checkpoint.spent, "versions": _versions()}
     return arrays, meta
 
 
 def from_arrays(arrays: dict[str, np.ndarray], meta: Table) -> Checkpoint:
     """The checkpoint that `to_arrays` has taken apart."""
-    rows: Rows = {"diag": {}}
-    for name, values in arrays.items():
-        if name.startswith("rows/diag/"):
-            rows["diag"][name.removeprefix("rows/diag/")] = values
-        elif name.startswith("rows/"):
-            rows[name.removeprefix("rows/")] = values
+    rows = {name.removeprefix("rows/"): values for name, values in arrays.items() if name.startswith("rows/")}
     carry = {name: arrays[f"carry/{i}"] for i, name in enumerate(meta["carry"])}
     return Checkpoint(int(meta["done"]), carry, rows, Spent(*meta["spent"]))
-
-
-def _flat(rows: Rows) -> list[tuple[str, np.ndarray]]:
-    plain = [(name, values) for name, values in rows.items() if name != "diag"]
-    return plain + [(f"diag/{name}", values) for name, values in rows["diag"].items()]

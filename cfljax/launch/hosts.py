@@ -22,8 +22,6 @@ from cfljax.errors import CfljaxError, SpecError, StoreError
 from cfljax.launch import lockstep
 from cfljax.launch.batch import InHalves, run_batch
 from cfljax.launch.plan_file import as_laid_down
-from cfljax.launch.sweep import Options, Outcome, carry_out
-from cfljax.store import Store
 
 MOST = 1024
 """Devices of a process: simulated ones take memory and threads each."""
@@ -62,11 +60,6 @@ def joined(spec: Spec, shape: Shape | None) -> Iterator[None]:
         print("cfljax: another process of --distributed has not ended well; what is done is kept", file=sys.stderr)
 
 
-def carry_out_on_mesh(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:  # noqa: ARG001
-    """Carry out the sweep by this process and those that `follow`. `workers` and `arguments` are not used."""
-    return carry_out(spec, store, options)
-
-
 def follow(spec: Spec) -> int:
     """Compute the batches that process 0 announces, until it ends; the exit code."""
     by_id = {run.id: run for run in spec.units()}
@@ -82,7 +75,7 @@ def follow(spec: Spec) -> int:
         batch = as_laid_down([by_id[name] for name in words["runs"]], words["width"])
         assert batch is not None, "the same runs share a program in all processes"
         with contextlib.suppress(InHalves):
-            run_batch(batch, machine, "none", checkpoints=lockstep.ReceivedCheckpoints())
+            run_batch(batch, machine, "none")
 
 
 def _part(error: Exception) -> NoReturn:

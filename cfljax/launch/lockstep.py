@@ -4,20 +4,17 @@ go on from."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-
-import numpy as np
 
 from cfljax.config import Spec
 from cfljax.devices import distributed
 from cfljax.devices.machine import Machine
 from cfljax.devices.mesh import AUTO
-from cfljax.engine.assembled import Assembled
 from cfljax.engine.checkpoint import Checkpoint
+from cfljax.engine.settings import Assembled
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import checksum
 from cfljax.experiment.batching import Batch
-from cfljax.launch.checkpoints import StoredCheckpoints, from_arrays, to_arrays
+from cfljax.launch.checkpoints import from_arrays, to_arrays
 from cfljax.launch.plan_file import OTHERS, mark
 from cfljax.registry.options import Table
 from cfljax.store import versions
@@ -62,31 +59,8 @@ def _compare(facts: Table, advice: str) -> None:
                 raise SpecError(f"--distributed: {name} is {value} in process {number} and {said[0][name]} in process 0; {advice}")
 
 
-class SharedCheckpoints(StoredCheckpoints):
-    """The checkpoints of process 0, which passes on to the others what it loads."""
-
-    def load(self) -> Checkpoint | None:
-        """The last checkpoint; the other processes, which call `load` as well, get it, too."""
-        checkpoint = super().load()
-        _from_process_0(*(({}, None) if checkpoint is None else to_arrays(checkpoint)))
-        return checkpoint
-
-
-class ReceivedCheckpoints:
-    """The checkpoints of the other processes: process 0 saves them, and passes on what it loads."""
-
-    def save(self, make: Callable[[], Checkpoint]) -> None:
-        """Nothing: process 0 saves."""
-
-    def refuse(self, why: str) -> None:
-        """Nothing: process 0 tells the user."""
-
-    def load(self) -> Checkpoint | None:
-        """The checkpoint that process 0 has loaded."""
-        arrays, meta = _from_process_0({}, None)
-        return None if meta is None else from_arrays(arrays, meta)
-
-
-def _from_process_0(arrays: dict[str, np.ndarray], meta: Table | None) -> tuple[dict[str, np.ndarray], Table | None]:
-    """The checkpoint that process 0 gives, in all processes; `meta` is None where there is none."""
-    return distributed.share_all(arrays), distributed.agree(meta)
+def share_checkpoint(checkpoint: Checkpoint | None) -> Checkpoint | None:
+    """The checkpoint that process 0 gives, in all processes, which call this at the same point; None where there is none."""
+    arrays, meta = ({}, None) if checkpoint is None else to_arrays(checkpoint)
+    arrays, meta = distributed.share_all(arrays), distributed.agree(meta)
+    return None if meta is None else from_arrays(arrays, meta)

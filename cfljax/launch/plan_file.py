@@ -3,12 +3,12 @@ measured speed that every process which computes them goes by. A run's last bits
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
 
 from cfljax.config import Run, Spec
 from cfljax.devices.machine import Machine, Speed, measured, speed_file
@@ -31,12 +31,8 @@ def mark(spec: Spec) -> str:
     return hashlib.sha256("\n".join(run.id for run in spec.units()).encode()).hexdigest()
 
 
-class Settled(NamedTuple):
-    """The batches of a sweep, and the machine that they are computed on."""
-
-    batches: list[batching.Batch]
-    machine: Machine
-    """This machine, with the mesh and the measured speed that plan.json has."""
+Settled = tuple[list[batching.Batch], Machine]
+"""The batches of a sweep, and this machine with the mesh and the measured speed that plan.json has."""
 
 
 def settle(spec: Spec, store: Store, machine: Machine, limit: int | Callable[[Run], int] | None, threads: int | None) -> Settled:
@@ -48,13 +44,10 @@ def settle(spec: Spec, store: Store, machine: Machine, limit: int | Callable[[Ru
     machine = machine._replace(speed=speed, mesh=mesh_of(store, before, machine.mesh))
     machine.shape()
     by_id = {run.id: run for run in runs}
-    kept, taken = [], set()
-    for ids in before.get("batches", []):
-        if all(name in by_id for name in ids["runs"]):
-            batch = as_laid_down([by_id[name] for name in ids["runs"]], ids["width"])
-            if batch is not None:
-                kept.append(batch)
-                taken.update(ids["runs"])
+    known = [each for each in before.get("batches", []) if all(name in by_id for name in each["runs"])]
+    laid_down = [as_laid_down([by_id[name] for name in each["runs"]], each["width"]) for each in known]
+    kept = [batch for batch in laid_down if batch is not None]
+    taken = {run.id for batch in kept for run in batch.runs}
     rest = [run for run in runs if run.id not in taken]
     batches = kept + batching.batches(rest, functools.partial(batch_limit, machine=machine) if limit is None else limit)
     place = {run.id: at for at, run in enumerate(runs)}
@@ -67,17 +60,13 @@ def settle(spec: Spec, store: Store, machine: Machine, limit: int | Callable[[Ru
         **spec.shown(),
         "batches": [entry(batch) for batch in batches],
     }
-    _warn_of_older(store, [name for name in (before.get("units") if before else store.ids()) or [] if name not in by_id])
+    dropped = [name for name in (before.get("units") if before else store.ids()) or [] if name not in by_id]
+    records = [record for name in dropped if (record := store.record(name)) is not None]
+    if line := older.left(store, records):
+        warnings.warn(line, OlderWarning, stacklevel=2)
     if before != json.loads(json.dumps(table)):
         store.write_plan(table)
-    return Settled(batches, machine)
-
-
-def _warn_of_older(store: Store, left: list[str]) -> None:
-    """Warn in one line of runs that an earlier start has computed as an older version did, and that this start leaves out."""
-    records = (store.record(name) for name in left)
-    if line := older.left(store, [record for record in records if record is not None]):
-        warnings.warn(line, OlderWarning, stacklevel=2)
+    return batches, machine
 
 
 def mesh_of(store: Store, before: Table, wanted: Shape | None) -> Shape | None:
@@ -109,7 +98,7 @@ def batch_limit(run: Run, machine: Machine) -> int:
     if machine.sequential:
         return machine.most_groups
     federation = assemble.host_federation(run)
-    size = batching.Size(federation.clients, assemble.model_of(run, federation).size)
+    size = batching.Size(federation.clients, assemble.model_of(run, federation).size, federation.clients)
     each = max(batching.memory(batching.batches([run], 1)[0], size), 1)
     return max(1, min(256, (machine.memory // 2 - nbytes(federation)) // each)) * machine.most_groups
 
@@ -119,8 +108,7 @@ def as_laid_down(runs: list[Run], width: int) -> batching.Batch | None:
     whole = batching.batches(runs, len(runs))
     if len(whole) != 1:
         return None
-    key = whole[0].program_key.partition("/")[0]
-    return batching.Batch(whole[0].runs, width, whole[0].key, f"{key}/{width}")
+    return dataclasses.replace(whole[0], width=width)
 
 
 def entry(batch: batching.Batch) -> Table:

@@ -47,8 +47,6 @@ def carry_out_by_ray(spec: Spec, store: Store, options: Options, workers: int | 
     """Carry out the sweep on a Ray cluster. `workers`: tasks at a time of a Ray that is started for this sweep (default: as many as
     its cores suffice for)."""
     chosen = options.launcher if isinstance(options.launcher, RayOptions) else RayOptions()
-    if workers is not None and workers < 1:
-        raise SpecError(f"--workers {workers}: must be at least 1")
     before = store.read_plan() or {}
     threads, devices = before.get("threads") or chosen.cpus_per_task or 1, before.get("devices", 1)
     if chosen.cpus_per_task not in (None, threads):
@@ -93,10 +91,6 @@ def _order(spec: Spec, options: Options, arguments: list[str], threads: int, dev
 RAY = Entry(RayOptions, carry_out_by_ray)
 
 
-Reference = Value
-"""Ray's handle of a task that was handed over."""
-
-
 class _Cluster:
     """A connection to Ray, with the functions and the mailbox that run on the cluster."""
 
@@ -131,10 +125,10 @@ def _connected(chosen: RayOptions, workers: int | None, threads: int) -> Iterato
     else:
         _knock(address)
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    quiet: dict[str, Value] = {"log_to_driver": False, "logging_level": logging.ERROR}
     before = signal.getsignal(signal.SIGTERM)  # Ray replaces it by another
     try:
-        ray.init(address=address, runtime_env={"env_vars": passed}, **quiet, **resources)
+        runtime = {"env_vars": passed}
+        ray.init(address=address, runtime_env=runtime, log_to_driver=False, logging_level=logging.ERROR, **resources)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise SpecError(f"--address {address}: cannot connect ({' '.join(str(error).split())[:200]})") from None
     try:
@@ -181,7 +175,7 @@ class _Writer:
     def __init__(self, cluster: _Cluster, worker: Worker, order: ray_task.Order):
         self.cluster, self.worker, self.order = cluster, worker, order
         self.store, self.progress = worker.store, worker.progress
-        self.tasks: dict[Reference, _Task] = {}
+        self.tasks: dict[Value, _Task] = {}  # by Ray's handle
         self.lines = list(range(self.progress.lines))
 
     def work(self, todo: list[Batch]) -> None:
@@ -230,7 +224,7 @@ class _Writer:
                 self.store.save_checkpoint(name, *checkpoint)
         for what, name, *values in messages:
             if name in by_id and what == "start":
-                self.started(by_id[name], *values)
+                self.started(by_id[name])
             elif name in by_id and what == "at":
                 self.at(by_id[name], *values)
             elif what == "log":
@@ -238,7 +232,7 @@ class _Writer:
             elif what == "warn":
                 self.progress.say(f"cfljax: {values[0]}")
 
-    def started(self, task: _Task, process: int) -> None:  # noqa: ARG002
+    def started(self, task: _Task) -> None:
         """Show that a worker has begun with the batch; it may be another one than before."""
         if task.starts:
             self.progress.say(f"cfljax: {name_of(task.batch)}: its worker died; another one runs it again")
@@ -257,7 +251,7 @@ class _Writer:
         else:
             self.progress.pass_over(change, accuracy)
 
-    def settle(self, reference: Reference) -> list[Batch]:
+    def settle(self, reference: Value) -> list[Batch]:
         """Keep the units that a task has returned. The result is the batches to compute in its place: none, or the halves of its
         batch."""
         task, parts = self.tasks[reference], []
@@ -278,7 +272,7 @@ class _Writer:
             self.lines.append(task.line)
         return parts
 
-    def answer(self, reference: Reference, task: _Task) -> ray_task.Answer:
+    def answer(self, reference: Value, task: _Task) -> ray_task.Answer:
         """What the task returned; failed units where its workers died again and again."""
         from ray import exceptions
 

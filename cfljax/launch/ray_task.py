@@ -17,7 +17,7 @@ from cfljax.errors import CfljaxError, SpecError
 from cfljax.experiment.batching import Batch
 from cfljax.files import use_compilation_cache
 from cfljax.launch.batch import InHalves, Unit, run_batch
-from cfljax.launch.checkpoints import Saved, StoredCheckpoints
+from cfljax.launch.checkpoints import Checkpoints, Saved
 from cfljax.launch.plan_file import OTHERS, as_laid_down, batch_limit
 from cfljax.registry.options import Table, Value
 
@@ -62,8 +62,7 @@ class Mailbox:
         self.fresh: set[str] = set()
 
     def tell(self, *message: Value) -> None:
-        """From a task: ("start", batch, process), ("at", batch, rounds done, accuracy), ("log", batch, event) or
-        ("warn", "", words)."""
+        """From a task: ("start", batch), ("at", batch, rounds done, accuracy), ("log", batch, event) or ("warn", "", words)."""
         self.messages.append(message)
 
     def save(self, batch: str, arrays: dict[str, np.ndarray], meta: Table) -> None:
@@ -118,7 +117,7 @@ def compute(order: Order, mailbox: RemoteMailbox, saved: Saved | None) -> Answer
     try:
         machine = _prepare(order)
         batch = _batch(order)
-        mailbox.tell.remote("start", batch.id, os.getpid())
+        mailbox.tell.remote("start", batch.id)
         if machine.sequential and machine.threads != order["threads"]:
             had = f"a task computed with {machine.threads} threads, for {order['threads']} in the plan"
             mailbox.tell.remote("warn", "", f"{had}: its runs agree with the rest to rounding, not to the last bit")
@@ -126,7 +125,7 @@ def compute(order: Order, mailbox: RemoteMailbox, saved: Saved | None) -> Answer
         def report(done: int, accuracy: float | None) -> None:
             mailbox.tell.remote("at", batch.id, done, accuracy)
 
-        checkpoints = StoredCheckpoints(_MailedCheckpoints(mailbox, saved), batch.id)
+        checkpoints = Checkpoints(_MailedCheckpoints(mailbox, saved), batch.id)
         return "units", run_batch(batch, machine, order["keep"], report, checkpoints)
     except InHalves as why:
         return "halves", str(why)

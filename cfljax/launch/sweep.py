@@ -16,7 +16,7 @@ from cfljax.errors import SpecWarning
 from cfljax.experiment import batching
 from cfljax.launch import lockstep
 from cfljax.launch.batch import InHalves, Unit, run_batch
-from cfljax.launch.checkpoints import StoredCheckpoints, log_batch
+from cfljax.launch.checkpoints import Checkpoints, log_batch
 from cfljax.launch.plan_file import Settled, entry, settle, unlike
 from cfljax.launch.progress import Progress
 from cfljax.store import Store
@@ -59,11 +59,7 @@ def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[
 
 
 def lay_down(
-    spec: Spec,
-    store: Store,
-    options: Options,
-    limit: int | Callable[[Run], int] | None = None,
-    threads: int | None = None,
+    spec: Spec, store: Store, options: Options, limit: int | Callable[[Run], int] | None = None, threads: int | None = None
 ) -> Settled:
     """Write plan.json, and return the batches that are still to do, with the machine that computes them. Batches of failed runs
     are among them where `options` says that these run again. `threads`: what each process computes with, if it is not all cores."""
@@ -75,7 +71,7 @@ def lay_down(
         todo = [batch for batch in _part_of(spec, batches, options.part) if any(run.id not in done for run in batch.runs)]
         if options.retry_failed:  # from here on they are runs like any other: each is computed once, by whoever comes to it
             store.forget_failed([run.id for batch in todo for run in batch.runs])
-    return Settled(todo, machine)
+    return todo, machine
 
 
 def _warn_of_less(spec: Spec, store: Store, keep: str) -> None:
@@ -149,10 +145,9 @@ class Worker(NamedTuple):
             self.progress.update((done - shown) * len(batch.runs), accuracy)
             shown = done
 
-        checkpoints = StoredCheckpoints(self.store, batch.id)
+        checkpoints = Checkpoints(self.store, batch.id)
         if distributed.connected():
             lockstep.announce(batch, self.machine)
-            checkpoints = lockstep.SharedCheckpoints(self.store, batch.id)
         try:
             units = run_batch(batch, self.machine, self.options.keep, report, checkpoints)
         except InHalves as why:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 import os
 import queue
-import subprocess
 import sys
 import threading
+from subprocess import DEVNULL, PIPE, Popen
 
 from cfljax.config import Spec
 from cfljax.devices.cores import cores, keep_to, use_cores
@@ -70,8 +70,6 @@ class RelayedProgress(Progress):
 def carry_out_by_processes(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:
     """`carry_out` by several processes: by default as many as a CPU has cores. For a new folder, the number of threads that a
     run computes with is kept in plan.json: the last bits of its results depend on it."""
-    if workers is not None and workers < 1:
-        raise SpecError(f"--workers {workers}: must be at least 1")
     free, runs, before = cores(), len(spec.units()), store.read_plan() or {}
     devices = before.get("devices", 1) if before else (1 if (workers or min(len(free), runs)) > 1 else None)
     if devices != 1:
@@ -151,21 +149,13 @@ def share_of(free: list[int], number: int, threads: int) -> list[int]:
     return [free[(number * threads + i) % len(free)] for i in range(min(threads, len(free)))]
 
 
-def _start(command: list[str], mark: str) -> subprocess.Popen[str]:
+def _start(command: list[str], mark: str) -> Popen[str]:
     """Start a worker in a new session: Ctrl-C is for the watching process, which ends its workers."""
-    quiet = os.environ | {WORKER: mark}
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-        env=quiet,
-        start_new_session=True,
-    )
+    marked = os.environ | {WORKER: mark}
+    return Popen(command, stdin=DEVNULL, stdout=PIPE, encoding="utf-8", errors="replace", env=marked, start_new_session=True)
 
 
-def _read(number: int, process: subprocess.Popen[str], events: queue.Queue[tuple[int, str | None]]) -> None:
+def _read(number: int, process: Popen[str], events: queue.Queue[tuple[int, str | None]]) -> None:
     assert process.stdout is not None
     for line in process.stdout:
         events.put((number, line))

@@ -13,8 +13,7 @@ from cfljax.registry.options import Table, Value, show
 from cfljax.results.frames import label_of
 from cfljax.results.result import Results
 from cfljax.store import Store
-from cfljax.store.places import by_contents
-from cfljax.store.rows import rows
+from cfljax.store.rows import by_contents, rows
 
 
 class Unit(NamedTuple):

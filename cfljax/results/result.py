@@ -16,8 +16,7 @@ from cfljax.errors import StoreError
 from cfljax.registry.options import Table, show
 from cfljax.store import DamagedWarning, OlderWarning, Store, older, summarise
 from cfljax.store.atomic import storing, write_bytes
-from cfljax.store.places import by_contents
-from cfljax.store.rows import rows
+from cfljax.store.rows import by_contents, rows
 
 if TYPE_CHECKING:
     import pandas

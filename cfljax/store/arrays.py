@@ -118,15 +118,11 @@ def _check_directory(members: list[zipfile.ZipInfo], total: int) -> None:
         raise Damaged(f"{len(members)} arrays, more than the limit of {MAX_MEMBERS}")
     if len({m.filename for m in members}) < len(members):
         raise Damaged("two arrays have one name")
-    inflated = stored = 0
     for member in members:
         _check_member(member)
-        if member.compress_type == zipfile.ZIP_STORED:
-            stored += member.file_size
-        else:
-            inflated += member.file_size
-    if stored + sum(m.compress_size for m in members if m.compress_type != zipfile.ZIP_STORED) > total:
+    if sum(member.compress_size for member in members) > total:
         raise Damaged("its arrays claim more bytes than the file has")
+    inflated = sum(member.file_size for member in members if member.compress_type != zipfile.ZIP_STORED)
     if inflated > MAX_INFLATED:
         raise Damaged(f"it would unfold to {inflated} bytes, more than the limit of {MAX_INFLATED}")
 

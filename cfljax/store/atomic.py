@@ -11,6 +11,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from cfljax.errors import StoreError
 
@@ -20,11 +21,11 @@ STALE_SECONDS = 24 * 3600.0
 _mine: set[str] = set()
 
 
-class Staged:
+class Staged(NamedTuple):
     """A file that is complete on disk under a temporary name; `commit` gives it its real name."""
 
-    def __init__(self, path: Path, temporary: Path):
-        self.path, self.temporary = path, temporary
+    path: Path
+    temporary: Path
 
     def commit(self) -> None:
         """Replace the old file, if there is one, in one step."""
@@ -146,11 +147,10 @@ def check_size(info: os.stat_result, limit: int, expected: int | None = None) ->
 def remove_stale(folder: Path) -> list[Path]:
     """Remove the temporary files that dead processes left in the folder."""
     removed = []
-    for path in folder.glob(f".*{SUFFIX}"):
-        if _is_stale(path):
-            with contextlib.suppress(OSError):
-                path.unlink()
-                removed.append(path)
+    for path in filter(_is_stale, folder.glob(f".*{SUFFIX}")):
+        with contextlib.suppress(OSError):
+            path.unlink()
+            removed.append(path)
     return removed
 
 

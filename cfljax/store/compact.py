@@ -6,8 +6,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-import numpy as np
-
 from cfljax.errors import StoreError
 from cfljax.store.units import Store
 
@@ -27,7 +25,10 @@ def compact(folder: str | os.PathLike[str], out: str | os.PathLike[str], units: 
     for name in names:
         record, arrays = source.read(name)
         kept = {key: value for key, value in record.items() if key not in DROPPED}
-        target.write(name, kept, {key: _short(key, array) for key, array in arrays.items() if _wanted(key, array)})
+        arrays = {key: a for key, a in arrays.items() if key != "models" and (not key.startswith("diag/") or a.size <= LARGEST)}
+        if "labels" in arrays and arrays["labels"].ndim == 2:
+            arrays["labels"] = arrays["labels"][-1]
+        target.write(name, kept, arrays)
     if (text := source.read_spec()) is not None:
         target.write_spec(text)
     if (plan := source.read_plan()) is not None:
@@ -36,11 +37,3 @@ def compact(folder: str | os.PathLike[str], out: str | os.PathLike[str], units: 
         if not any(empty.iterdir()):
             empty.rmdir()
     return len(names)
-
-
-def _wanted(name: str, array: np.ndarray) -> bool:
-    return name != "models" and (not name.startswith("diag/") or array.size <= LARGEST)
-
-
-def _short(name: str, array: np.ndarray) -> np.ndarray:
-    return array[-1] if name == "labels" and array.ndim == 2 else array

@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 from cfljax.errors import StoreError
@@ -120,10 +119,3 @@ class Folder:
     def warn(message: str) -> None:
         """Say that something in the folder is not what it should be."""
         warnings.warn(message, DamagedWarning, stacklevel=3)
-
-    @contextlib.contextmanager
-    def _reading(self, path: Path) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StoreError(f"{path}: cannot read: {error.strerror or error}") from error

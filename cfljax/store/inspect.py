@@ -27,19 +27,13 @@ class Counts(TypedDict):
     """On record, but not in the plan."""
 
 
-def planned(store: Store) -> list[str] | None:
-    """Ids that the plan lists, in its order; None without a plan or when it lists none."""
-    plan = store.read_plan()
-    units = (plan or {}).get("units")
-    return None if units is None else [str(name) for name in units]
-
-
 def counts(folder: str | os.PathLike[str]) -> Counts:
     """How many units of the folder are in which state."""
     store = Store(folder, read_only=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DamagedWarning)
-        records, plan = store.records(), planned(store)
+        records = store.records()
+        plan: list[str] | None = (store.read_plan() or {}).get("units")
     names = set(records) if plan is None else set(plan) & set(records)
     by_status = Counter(records[name]["status"] for name in names)
     claimed = [name for name in store.claimed() if name not in records and name != "plan"]

@@ -90,7 +90,8 @@ def check_plan(plan: Table) -> Table:
         raise Damaged("units is no list of ids")
     labels = plan.get("labels", [])
     if not isinstance(labels, list) or not all(
-        isinstance(each, dict) and _filled(each.get("label")) and ids(each.get("units")) for each in labels
+        isinstance(each, dict) and isinstance(each.get("label"), str) and each["label"] and ids(each.get("units"))
+        for each in labels
     ):
         raise Damaged("labels is no list of labels and their runs")
     batches, threads = plan.get("batches", []), plan.get("threads")
@@ -102,10 +103,6 @@ def check_plan(plan: Table) -> Table:
     if threads is not None and not _counts(threads):
         raise Damaged("threads is no number of threads")
     return plan
-
-
-def _filled(value: object) -> bool:
-    return isinstance(value, str) and bool(value)
 
 
 def _counts(value: object) -> bool:

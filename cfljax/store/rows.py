@@ -1,5 +1,6 @@
 """The labels of a results folder's runs and the options in which they differ, by their configurations and plan.json. The labels and
-differences in the records are those of the start that computed them, and may be out of date."""
+differences in the records are those of the start that computed them, and may be out of date. Files that runs have read are told
+apart by their contents: a file may lie in many places, and a place may have held several."""
 
 from __future__ import annotations
 
@@ -14,10 +15,39 @@ Record = Table
 Key = tuple[str, str]
 """(Group, dotted name): values of one group are compared."""
 
+Files = tuple[str, str, str]
+"""Section, option and name of a table that say which files a run reads: the files of equal ones are compared."""
+
 _SECTIONS = ("data", "model", "train", "method")
 _SHARED = ("name", "partition", "path", "seed", "normalise", "arrive")
 """Options of `data` that every data set and partition has."""
 _SIDES = ("source", "parts")
+
+
+def by_contents(*folders: Mapping[str, Record]) -> list[dict[str, Record]]:
+    """The records of results folders with one place for each file, the first that they have for it: a run whose data lay elsewhere
+    when it was computed differs in nothing. Places that had several contents are named with the sums of these."""
+    first: dict[tuple[Files, str], Value] = {}
+    held: dict[tuple[Files, Value], set[str]] = {}
+    for record in (record for records in folders for record in records.values()):
+        for group, checksum in _files(record):
+            section, option, _ = group
+            place = record["config"][section].get(option)
+            held.setdefault((group, place), set()).add(checksum)
+            first.setdefault((group, checksum), place)
+
+    def shown(record: Record) -> Record:
+        config = dict(record["config"])
+        for group, checksum in _files(record):
+            section, option, _ = group
+            place = first[group, checksum]
+            if len(held[group, place]) > 1:
+                place = f"{place or ''} [{checksum[:8]}]".lstrip()
+            rest = {name: value for name, value in config[section].items() if name != option}
+            config[section] = rest if place is None else rest | {option: place}
+        return record | {"config": config}
+
+    return [{run: shown(record) for run, record in records.items()} for records in folders]
 
 
 def rows(records: Mapping[str, Record], called: Iterable[Mapping[str, Value]] | None) -> list[Record]:
@@ -188,3 +218,12 @@ def _options(section: str, table: Mapping[str, Value]) -> Iterator[type]:
 def _of(registry: Registry, name: object) -> Iterator[type]:
     if isinstance(name, str) and name in registry:
         yield registry.entry(name).options
+
+
+def _files(record: Record) -> Iterator[tuple[Files, str]]:
+    """(group, checksum of the contents) of each file, or set of files, that a run has read."""
+    for what, checksum in record.get("contents", {}).items():
+        section, _, key = ("data.path" if what == "data" else what).partition(".")
+        table = record["config"].get(section)
+        if key and isinstance(table, dict):
+            yield (section, key, str(table.get("name"))), checksum

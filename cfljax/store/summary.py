@@ -8,23 +8,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-QUANTITIES = (
-    "accuracy_max",
-    "accuracy_last",
-    "accuracy_last10",
-    "accuracy_worst10",
-    "accuracy_client_std",
-    "loss_last",
-    "ari_last",
-    "nmi_last",
-    "purity_last",
-    "clusters_last",
-    "rounds",
-    "round_to_target",
-    "bytes_up",
-    "bytes_down",
-)
-"""Columns of the summary frame that `summarise` fills, in their order."""
 SECONDS = ("seconds_compile", "seconds_train", "seconds_eval")
 """Columns that come from a record's `timings`."""
 
@@ -52,10 +35,7 @@ def summarise(
         "accuracy_last10": _over(np.mean, accuracy[rounds >= 1][-10:]),
         "accuracy_worst10": worst_tenth(clients) if len(clients) else _last(curves, "accuracy_worst10"),
         "accuracy_client_std": float(clients.std()) if len(clients) else _last(curves, "accuracy_client_std"),
-        "loss_last": _last(curves, "loss"),
-        "ari_last": _last(curves, "ari"),
-        "nmi_last": _last(curves, "nmi"),
-        "purity_last": _last(curves, "purity"),
+        **{f"{name}_last": _last(curves, name) for name in ("loss", "ari", "nmi", "purity")},
         "clusters_last": _whole(_last(curves, "clusters")),
         "rounds": int(rounds[-1]) if len(rounds) else 0,
         "round_to_target": int(rounds[reached[0]]) if len(reached) else None,
@@ -88,3 +68,7 @@ def _last(curves: Mapping[str, np.ndarray], name: str) -> float:
 
 def _whole(value: float) -> int | float:
     return int(value) if math.isfinite(value) else value
+
+
+QUANTITIES = tuple(name for name in summarise({}) if name != "bytes_to_target")
+"""Columns of the summary frame that `summarise` fills, in their order."""

@@ -71,16 +71,19 @@ class Store(Folder):
                 self._set_aside(id)
             raise StoreError(f"{self.units / id}: damaged: {error}; start the sweep again to compute it anew") from error
 
-    def record(self, id: str) -> Table | None:
-        """The record of a finished unit, or None. Its sum and the size of its array file are checked, which is quick;
-        the arrays' own sum is checked where they are read."""
+    def record(self, id: str, verify: bool = False) -> Table | None:
+        """The record of a finished unit, or None. Its sum and the size of its array file are checked, which is quick; the sum of
+        the arrays is checked where they are read, and here with `verify`."""
         try:
-            return self._record(records.check_id(id))
+            record = self._record(records.check_id(id))
+            if verify:
+                self._array_bytes(id, record)
         except FileNotFoundError:
             return None
         except Damaged as error:
             self._set_aside(id, error)
             return None
+        return record
 
     def records(self) -> dict[str, Table]:
         """Id -> record of every finished unit, sorted by id; damaged ones are left out with a warning."""
@@ -91,7 +94,7 @@ class Store(Folder):
         """Ids of the units that need no work: those on record whose status is not in `redo` (`("failed",)` for
         --retry-failed). `verify` reads the array files, too: what a resume wants, about 1 ms a unit."""
         names = {name for name, record in self.records().items() if record["status"] not in redo}
-        return {name for name in names if self._verified(name)} if verify else names
+        return {name for name in names if self.record(name, verify=True) is not None} if verify else names
 
     def has(self, id: str) -> bool:
         """Whether this one unit needs no work: as `done`, without looking at the others."""
@@ -99,8 +102,10 @@ class Store(Folder):
 
     def ids(self) -> list[str]:
         """Ids of all records, good or not, sorted."""
-        with self._reading(self.units):
+        try:
             names = sorted(entry.name for entry in os.scandir(self.units) if entry.name.endswith(".json"))
+        except OSError as error:
+            raise StoreError(f"{self.units}: cannot read: {error.strerror or error}") from error
         return [name.removesuffix(".json") for name in names if records.is_id(name.removesuffix(".json"))]
 
     def check(self, id: str) -> str | None:
@@ -156,16 +161,6 @@ class Store(Folder):
         record = self._record(id)
         return Unit(record, npz.unpack(self._array_bytes(id, record), prefixes))
 
-    def _verified(self, id: str) -> bool:
-        try:
-            self._array_bytes(id, self._record(id))
-        except FileNotFoundError:
-            return False
-        except Damaged as error:
-            self._set_aside(id, error)
-            return False
-        return True
-
     def _set_aside(self, id: str, problem: Exception | None = None) -> None:
         """Move a damaged unit's files to DIR/damaged, with a warning, unless another process is writing them (it may be between
         its two renames)."""
@@ -189,20 +184,15 @@ class Store(Folder):
         """`with store.claim(name) as claimed: if claimed: …` The claim is false when another process holds the name, or when the
         unit of that name is on record already. A name is that of a unit or a batch, or "plan" (with `wait=True`)."""
         held = locks.claim(self.locks / f"{records.check_id(name)}.lock", wait)
-        if held and self._on_record(name):
-            held.release()
+        if held:
+            with contextlib.suppress(FileNotFoundError, Damaged):
+                self._record(name)
+                held.release()
         return held
 
     def _writing(self, id: str, wait: bool) -> locks.Claim:
         """Held for the moment in which a unit's two files are put in place, or moved away."""
         return locks.claim(self.locks / f"{id}{_WRITING}.lock", wait)
-
-    def _on_record(self, name: str) -> bool:
-        try:
-            self._record(name)
-        except (FileNotFoundError, Damaged):
-            return False
-        return True
 
     def claimed(self) -> dict[str, locks.Note]:
         """Name -> who works on the unit or batch of that name now."""

@@ -18,7 +18,7 @@ import cfljax
 from cfljax.api import one_run
 from cfljax.config import read_spec
 from cfljax.engine.clock import Clock
-from cfljax.launch.checkpoints import StoredCheckpoints
+from cfljax.launch.checkpoints import Checkpoints
 from cfljax.launch.sweep import Options, carry_out
 from cfljax.report import tables
 from cfljax.report.comparison import COLUMNS, rows
@@ -70,9 +70,9 @@ def in_parts(table: Table, folder: Path, draw: Random) -> int:
 @contextmanager
 def interruptions(draw: Random, after: int | None) -> Iterator[None]:
     """Looks at a batch after one to three rounds, a checkpoint at each; the one of that number is the last before the end."""
-    save, count = StoredCheckpoints.save, [0]
+    save, count = Checkpoints.save, [0]
 
-    def last(self: StoredCheckpoints, make: Any) -> None:
+    def last(self: Checkpoints, make: Any) -> None:
         save(self, make)
         count[0] += 1
         if count[0] == after:
@@ -80,7 +80,7 @@ def interruptions(draw: Random, after: int | None) -> Iterator[None]:
 
     with ExitStack() as patched:
         patched.enter_context(mock.patch.dict("os.environ", {"CFLJAX_CHECKPOINT": "0"}))
-        patched.enter_context(mock.patch.object(StoredCheckpoints, "save", last))
+        patched.enter_context(mock.patch.object(Checkpoints, "save", last))
         patched.enter_context(mock.patch.object(Clock, "rounds_ahead", lambda self: draw.randint(1, 3)))
         yield
 

@@ -12,7 +12,7 @@ from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS
 
-SIZE = Size(clients=10, parameters=100, pool_bytes=10**6)
+SIZE = Size(clients=10, parameters=100, learners=10, pool_bytes=10**6)
 
 
 @pytest.mark.parametrize("name", list(METHODS))

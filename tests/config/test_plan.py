@@ -9,7 +9,7 @@ from cfljax.errors import SpecError
 from cfljax.experiment.batching import Size, amount, batches, check_memory, dry_run, halves, hyper_of, memory, static_key
 from tests.config.small import runs, spec
 
-SIZE = Size(clients=100, parameters=1000, pool_bytes=10**6)
+SIZE = Size(clients=100, parameters=1000, learners=100, pool_bytes=10**6)
 
 
 def _programs(found):
@@ -100,7 +100,7 @@ def real(name, participants=100, **options):
     return batches(read_spec(table | {"train": {"rounds": 1, "participation": participants}}).runs(), 1)
 
 
-MILLION = Size(clients=1_000_000, parameters=18_948)
+MILLION = Size(clients=1_000_000, parameters=18_948, learners=1_000_000)
 
 
 @pytest.mark.parametrize("name", ["local", "ditto", "fedbcd", "fesem"])

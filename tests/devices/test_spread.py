@@ -26,7 +26,7 @@ PLACES = [(7, True, 4), (7, False, 6), (20, False, 15), (1000, False, 516), (2, 
 @pytest.mark.parametrize(("jobs", "alike", "places"), PLACES)
 def test_devices_need_few_free_places_and_none_for_equal_clients(jobs, alike, places, monkeypatch):
     monkeypatch.setattr(spread, "devices", lambda: 2)
-    dealt = jax.vmap(lambda _: spread.deal_out(jnp.ones(jobs), Plan(alike=alike)).mine, axis_name=spread.AXIS)(jnp.arange(2))
+    dealt = jax.vmap(lambda _: spread.deal_out(jnp.ones(jobs), Plan(alike=alike)).jobs, axis_name=spread.AXIS)(jnp.arange(2))
     assert dealt.shape == (2, places) and sorted(np.asarray(dealt[dealt >= 0])) == [*range(jobs)]
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from cfljax import data, keys
 from cfljax.engine import compiled
-from cfljax.engine.assembled import Assembled
 from cfljax.engine.checkpoint import CheckpointMismatch, Spent
 from cfljax.engine.evaluation import _sample, _test_only
 from cfljax.engine.program import Settings
 from cfljax.engine.scoring import score
+from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import simulate
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
@@ -125,9 +125,9 @@ def test_a_resumed_batch_has_the_seconds_of_all_starts(parts):
     assert all(seconds > 0 for seconds in saved[0].spent) and saved[1].spent.rounds > saved[0].spent.rounds
     before = Spent(1000.0, 2000.0, 4000.0, 1.0)
     (output,) = run(parts, Settings(6, 3), resume=saved[1]._replace(spent=before))
-    assert 1000 < output.seconds_setup < 1900 and 2000 < output.seconds_compile < 2900
-    assert output.seconds_eval == 7.0  # seven evaluations, priced at the first start
-    assert output.seconds_train + output.seconds_eval > 4000
+    assert 1000 < output.seconds.setup < 1900 and 2000 < output.seconds.compile < 2900
+    assert output.seconds.eval == 7.0  # seven evaluations, priced at the first start
+    assert output.seconds.train + output.seconds.eval > 4000
 
 
 def test_scoring_only_some_clients_and_those_who_have_arrived(parts):

@@ -7,7 +7,7 @@ import pytest
 
 from cfljax.engine.checkpoint import Checkpoint, Spent
 from cfljax.errors import SpecError
-from cfljax.launch.checkpoints import EVERY, StoredCheckpoints, log_batch, seconds_between
+from cfljax.launch.checkpoints import EVERY, Checkpoints, log_batch, seconds_between
 from cfljax.store import DamagedWarning, Store, provenance
 
 
@@ -23,12 +23,12 @@ def test_the_environment_says_how_often_a_checkpoint_is_written(monkeypatch):
 
 
 def checkpoint():
-    rows = {"round": np.zeros((1, 3)), "diag": {}}
+    rows = {"round": np.zeros((1, 3)), "diag/size": np.ones((1, 3))}
     return Checkpoint(3, {".state.models": np.zeros(2, np.float32)}, rows, Spent(1.0, 2.0, 3.0, 0.5))
 
 
 def test_a_checkpoint_comes_back_as_it_was(tmp_path):
-    checkpoints = StoredCheckpoints(Store(tmp_path), "batch", every=0)
+    checkpoints = Checkpoints(Store(tmp_path), "batch", every=0)
     checkpoints.save(checkpoint)
     found, wanted = checkpoints.load(), checkpoint()
     assert (found.done, found.spent, list(found.carry)) == (3, wanted.spent, [".state.models"])
@@ -36,7 +36,7 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path):
 
 
 def test_a_checkpoint_of_other_versions_is_not_left_without_a_word(tmp_path, monkeypatch):
-    checkpoints = StoredCheckpoints(Store(tmp_path), "batch", every=0)
+    checkpoints = Checkpoints(Store(tmp_path), "batch", every=0)
     checkpoints.save(checkpoint)
     facts = provenance() | {"versions": provenance()["versions"] | {"jax": "99.1"}}
     monkeypatch.setattr("cfljax.launch.checkpoints.provenance", lambda: facts)
@@ -46,10 +46,10 @@ def test_a_checkpoint_of_other_versions_is_not_left_without_a_word(tmp_path, mon
 
 def test_the_log_says_who_began_a_batch_and_from_which_round(tmp_path):
     store = Store(tmp_path)
-    checkpoints = StoredCheckpoints(store, "batch", every=0)
+    checkpoints = Checkpoints(store, "batch", every=0)
     assert checkpoints.load() is None
     checkpoints.save(checkpoint)
-    assert StoredCheckpoints(store, "batch").load().done == 3
+    assert Checkpoints(store, "batch").load().done == 3
     log_batch(store, "done", "batch")
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [(line["event"], line.get("from")) for line in lines] == [("begin", 0), ("begin", 3), ("done", None)]

@@ -14,7 +14,7 @@ from cfljax.errors import DataError, SpecError, SpecWarning
 from cfljax.launch import batch as batch_module
 from cfljax.launch import plan_file
 from cfljax.launch import sweep as launcher
-from cfljax.launch.checkpoints import StoredCheckpoints
+from cfljax.launch.checkpoints import Checkpoints
 from cfljax.launch.progress import Progress
 from cfljax.launch.sweep import Options, carry_out
 from cfljax.store import DamagedWarning, Store
@@ -192,7 +192,7 @@ def test_failed_runs_are_computed_once_per_start_whoever_works_on_them(tmp_path,
 
 def interrupted(folder, monkeypatch, one):
     """A sweep that ends after its first checkpoint."""
-    save = StoredCheckpoints.save
+    save = Checkpoints.save
 
     def last(self, make):
         save(self, make)
@@ -200,7 +200,7 @@ def interrupted(folder, monkeypatch, one):
 
     monkeypatch.setenv("CFLJAX_CHECKPOINT", "0")
     with monkeypatch.context() as patched:
-        patched.setattr(StoredCheckpoints, "save", last)
+        patched.setattr(Checkpoints, "save", last)
         with pytest.raises(KeyboardInterrupt):
             carry_out(one, Store(folder), QUIET)
 

@@ -9,8 +9,8 @@ import pytest
 
 from cfljax import keys
 from cfljax.engine import compiled
-from cfljax.engine.assembled import Assembled
 from cfljax.engine.program import Settings, make_program
+from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import _setups
 from cfljax.methods import METHODS
 from cfljax.registry.options import traced

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.engine.assembled import Assembled
 from cfljax.engine.program import Settings
+from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS

@@ -5,7 +5,7 @@ import pytest
 from cfljax.report.configurations import collect
 from cfljax.results.result import Results
 from cfljax.store import Store
-from cfljax.store.places import by_contents
+from cfljax.store.rows import by_contents
 from tests.store.helpers import make_arrays, make_record
 
 A, B = "a" * 64, "b" * 64
