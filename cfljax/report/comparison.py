@@ -103,15 +103,12 @@ def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = CO
     for row in table:
         blocks.setdefault(row.configuration.block, []).append(row)
     for column in columns:
-        if column.key in (*TARGETS, *APART) and not _any(table, column):
+        done = (unit for row in table for unit in row.configuration.by_status("done"))
+        if column.key in (*TARGETS, *APART) and not any(math.isfinite(column.value(unit)) for unit in done):
             continue
         for block in blocks.values():
             _fill(block, column)
     return table
-
-
-def _any(table: list[Row], column: Column) -> bool:
-    return any(math.isfinite(column.value(unit)) for row in table for unit in row.configuration.by_status("done"))
 
 
 def _fill(block: list[Row], column: Column) -> None:
@@ -128,7 +125,12 @@ def _fill(block: list[Row], column: Column) -> None:
         return
     best = max(whole, key=lambda i: column.better * cells[i].mean)
     others = [i for i in whole if cells[i].mean != cells[best].mean]
-    tested = {i: p for i in others if (p := _paired(by_seed[i], by_seed[best])) is not None}
+    shared = {i: [seed for seed in by_seed[i] if seed in by_seed[best]] for i in others}
+    tested = {
+        i: paired_t([by_seed[i][s] for s in seeds], [by_seed[best][s] for s in seeds])
+        for i, seeds in shared.items()
+        if len(seeds) >= FEWEST
+    }
     corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
     for i in whole:
         block[i].cells[column.key] = cells[i]._replace(best=i not in others, p=corrected.get(i))
@@ -140,13 +142,6 @@ def _keyed(units: Iterable[Unit]) -> Iterator[tuple[tuple[int, int], Unit]]:
     for unit in units:
         yield (unit.seed, often[unit.seed]), unit
         often[unit.seed] += 1
-
-
-def _paired(one: dict[tuple[int, int], float], other: dict[tuple[int, int], float]) -> float | None:
-    shared = [seed for seed in one if seed in other]
-    if len(shared) < FEWEST:
-        return None
-    return paired_t([one[s] for s in shared], [other[s] for s in shared])
 
 
 def paired_t(one: Sequence[float], other: Sequence[float]) -> float:

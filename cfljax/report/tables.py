@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from cfljax.report.comparison import APART, COLUMNS, FEWEST, LEVEL, TARGETS, Cell, Column, Row, rows
-from cfljax.report.configurations import Configuration, combine
+from cfljax.report.configurations import Configuration, collect
 from cfljax.results.result import Results
 
 SHORT = ("accuracy_max", "accuracy_last10", "accuracy_worst10", *APART, "ari_last", "clusters_last", "round_to_target", "seconds")
@@ -20,7 +20,7 @@ TEST = f"two-sided paired t-test over shared seeds, Holm-corrected within the co
 
 def comparison(results: Results) -> str:
     """The table that a sweep prints at its end."""
-    return terminal(rows(combine([results]).configurations, [c for c in COLUMNS if c.key in SHORT]))
+    return terminal(rows(collect([results]).configurations, [c for c in COLUMNS if c.key in SHORT]))
 
 
 def columns_of(table: Sequence[Row]) -> list[Column]:

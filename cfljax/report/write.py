@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cfljax.report import tables
 from cfljax.report.page import page
-from cfljax.report.report_data import ReportData, of, read
+from cfljax.report.report_data import ReportData, read
 from cfljax.results.result import Results
 from cfljax.store.atomic import storing, write_bytes
 
@@ -55,6 +55,5 @@ def _write_figures(data: ReportData, folder: Path) -> None:
 def report(results: str | os.PathLike[str] | Results, figures: bool = False) -> Path:
     """Write the report of a results folder DIR, or of its results if they are read already, into DIR/report; return the path of
     the page. `figures`: with figures for papers."""
-    if isinstance(results, Results):
-        return write(of(results), default_folder([results.store.folder]), figures)
-    return write(read([results]), default_folder([results]), figures)
+    folder, target = (results.store.folder, results.target) if isinstance(results, Results) else (results, None)
+    return write(read([results], target), default_folder([folder]), figures)
