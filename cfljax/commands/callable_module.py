@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 import sys
 import types
 
@@ -18,6 +17,8 @@ def command_or_function(name: str, command: str) -> None:
     """Make the module `name` what it is imported as: run the command if it is `__main__`, else let it be called like the
     function of `cfljax.api` that has its name."""
     if name == "__main__":
-        runpy.run_module(f"cfljax.commands.{command}", run_name="__main__")
+        from cfljax.commands import cli
+
+        cli.run_module(command)
     else:
         sys.modules[name].__class__ = _CallableModule

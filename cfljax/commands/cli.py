@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
-from cfljax.commands import process
-from cfljax.commands.names import COMMANDS
+from cfljax.commands import COMMANDS, process
 
 _HELP = f"""usage: cfljax COMMAND …
 
@@ -44,8 +44,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(f"cfljax: {name}: there is no such command{suggest(name, [*COMMANDS, 'completion'])}", file=sys.stderr)
         return 2
+    return _run(name, f"cfljax {name}", words[1:])
+
+
+def run_module(name: str) -> NoReturn:
+    """Run the command as `python -m cfljax.NAME` does, and exit."""
+    sys.exit(_run(name, f"python -m cfljax.{name}", None))
+
+
+def _run(name: str, prog: str, arguments: Sequence[str] | None) -> int:
     module = importlib.import_module(f"cfljax.commands.{name}")
-    return process.main(module.run, module.parser(f"cfljax {name}"), words[1:])
+    return process.main(module.run, module.parser(prog), arguments)
 
 
 def _completion(words: list[str]) -> int:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from cfljax.commands import process
 from cfljax.commands.arguments import command_parser
 
 ABOUT = "List the methods, a line each; with a name, all about one: its paper, options, defaults and communication."
@@ -34,7 +32,3 @@ def run(flags: argparse.Namespace) -> int:
     else:
         print(listing.markdown() if flags.markdown else listing.lines())
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(process.main(run, parser()))

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import process
 from cfljax.commands.arguments import accuracy, command_parser
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from cfljax.config import Spec
     from cfljax.devices.mesh import Shape
     from cfljax.launch import Launcher
-    from cfljax.results.result import Results
 
 ABOUT = """Run a sweep: methods × data × seeds × numbers, from one TOML file. Started again on the same folder, it goes on where
 it stopped. Without a file it runs the quickstart: every method on rotated handwritten digits."""
@@ -110,8 +108,9 @@ def run(flags: argparse.Namespace) -> int:
     print(f"\n{spec.name}: {computed}; {ended}. Results: {folder}")
     if not flags.no_report:
         print(f"Report: {report(results)}")
-    if outcome.failed:
-        print(_failures(results), file=sys.stderr)
+    for record in results.records.values():
+        if record["status"] == "failed":
+            print(f"failed: {record['label']} (seed {record['seed']}): {record['error']}", file=sys.stderr)
     return 1 if outcome.failed else 0
 
 
@@ -195,11 +194,6 @@ def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
     return words
 
 
-def _failures(results: Results) -> str:
-    records = [r for r in results.records.values() if r["status"] == "failed"]
-    return "\n".join(f"failed: {r['label']} (seed {r['seed']}): {r['error']}" for r in records)
-
-
 def _explain(spec: Spec) -> int:
     """Print how each program's clients would be trained on this machine, and what each way would cost."""
     from cfljax.devices.cores import use_cores
@@ -244,7 +238,3 @@ def _dry_run(spec: Spec) -> int:
     for batch in batches:
         batching.check_memory(batch, size(batch), this_machine().memory)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(process.main(run, parser()))
