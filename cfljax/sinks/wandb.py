@@ -20,16 +20,9 @@ class WeightsAndBiases:
 
     def write(self, result: Result) -> None:
         """Send the run under its id, so that sending it again replaces it."""
-        run = self.package.init(
-            id=result.run,
-            name=title(result),
-            group=self.name,
-            config=result.config,
-            dir=str(self.folder),
-            resume="allow",
-            reinit="finish_previous",
-            tags=[result.method, result.status],
-        )
+        about = {"id": result.run, "name": title(result), "group": self.name, "tags": [result.method, result.status]}
+        again = {"resume": "allow", "reinit": "finish_previous"}
+        run = self.package.init(**about, **again, config=result.config, dir=str(self.folder))
         for number, values in rows(result):
             run.log(values, step=number)
         run.summary.update(summary(result))
