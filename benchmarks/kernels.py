@@ -143,7 +143,7 @@ def madc(n: int, d: int) -> Case:  # noqa: ARG001
     import jax
     from sklearn.metrics.pairwise import cosine_similarity, manhattan_distances
 
-    from cfljax.kernels.dissimilarity import madc as kernel
+    from cfljax.kernels.cosine import madc as kernel
 
     x, _, _ = updates(n, 256)
     cosines = cosine_similarity(x).astype(np.float32)

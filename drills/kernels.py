@@ -85,7 +85,7 @@ def cover(tally: Tally, rng: Rng) -> list[str]:
 
 def madc(tally: Tally, rng: Rng) -> list[str]:
     """Eq. 7 against a plain loop."""
-    from cfljax.kernels.dissimilarity import madc as kernel
+    from cfljax.kernels.cosine import madc as kernel
     from tests.kernels.test_spectral import plain_madc
 
     u = unit(vectors(rng))

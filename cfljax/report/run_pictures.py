@@ -167,13 +167,9 @@ def _colours(labels: np.ndarray, group: np.ndarray) -> dict[int, int]:
 
 
 def _paint(labels: np.ndarray, colour: dict[int, int]) -> np.ndarray:
-    if not labels.size or labels.max() < 0:
-        return np.full(labels.shape, -1, np.int32)
-    table = np.full(int(labels.max()) + 1, -1, np.int32)
-    for k, number in colour.items():
-        if k < len(table):
-            table[k] = number
-    return np.where(labels >= 0, table[np.maximum(labels, 0)], -1).astype(np.int32)
+    """i32: the number of the colour of each cluster in `labels`, −1 for none."""
+    known, at = np.unique(labels, return_inverse=True)
+    return np.array([colour.get(int(k), -1) for k in known], np.int32)[at].reshape(labels.shape)
 
 
 def _assignment(rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> Assignment:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from cfljax.kernels.blocks import squared_distances
-from cfljax.kernels.dissimilarity import madc
+from cfljax.kernels.cosine import madc
 from cfljax.kernels.spectral import edc, edc_embedding, leading_directions
 from tests.kernels.compiled import compiled
 
