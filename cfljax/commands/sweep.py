@@ -128,8 +128,13 @@ def _check(flags: argparse.Namespace) -> None:
 
 def _is_worker(place: str, processors: str) -> bool:
     """Whether these are what a worker is started with: `k/n`, and numbers of processors."""
-    at = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", place)
-    return at is not None and int(at[1]) < int(at[2]) and re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", processors) is not None
+    return _share(place) is not None and re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", processors) is not None
+
+
+def _share(written: str) -> tuple[int, int] | None:
+    """(i, n) from `i/n` with i < n; None for anything else."""
+    at = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", written)
+    return (int(at[1]), int(at[2])) if at is not None and int(at[1]) < int(at[2]) else None
 
 
 def _devices(flags: argparse.Namespace) -> Shape | None:
@@ -151,14 +156,11 @@ def _devices(flags: argparse.Namespace) -> Shape | None:
 
 
 def _part(written: str | None) -> tuple[int, int] | None:
-    """(i, n) from `i/n`."""
-    if written is None:
-        return None
-    first, slash, second = written.partition("/")
-    whole = slash and all(part.isdecimal() and len(part) < 10 for part in (first, second))
-    if not whole or int(first) >= int(second):
+    """The part of the runs that `--shard` asks for; None for all."""
+    part = None if written is None else _share(written)
+    if written is not None and part is None:
         raise SpecError(f"--shard {written[:30]}: must be I/N with I from 0 to N - 1, as in 0/4")
-    return int(first), int(second)
+    return part
 
 
 def _launcher(flags: argparse.Namespace) -> tuple[Launcher, object]:

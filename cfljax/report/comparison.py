@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cfljax.registry.options import Value
 from cfljax.report.configurations import Configuration, Unit
+from cfljax.results.frames import number
 
 LEVEL = 0.05
 """The significance level of the tests."""
@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
 
 def _summary(name: str) -> Callable[[Unit], float]:
-    return lambda unit: _number(unit.record["summary"].get(name))
+    return lambda unit: number(unit.record["summary"].get(name))
 
 
 def _bytes(unit: Unit) -> float:
@@ -68,11 +68,7 @@ def _bytes(unit: Unit) -> float:
 
 def seconds(unit: Unit) -> float:
     """The seconds that a run took: compiling, training and evaluating; NaN if they are not recorded."""
-    return math.fsum(_number(v) for v in unit.record["timings"].values()) if unit.record["timings"] else math.nan
-
-
-def _number(value: Value) -> float:
-    return math.nan if value is None else float(value)
+    return math.fsum(number(v) for v in unit.record["timings"].values()) if unit.record["timings"] else math.nan
 
 
 COLUMNS = (

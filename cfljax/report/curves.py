@@ -95,10 +95,9 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         if arrays is None:
             continue
         rounds = arrays.get("history/round", np.zeros(0)).astype(np.float64)
-        for name, values in _per_evaluation(arrays, rounds, "history/").items():
-            history.setdefault(name, []).append((rounds, values))
-        for name, values in _per_evaluation(arrays, rounds, f"diag/{unit.record['method']}/").items():
-            diagnostics.setdefault(name, []).append((rounds, values))
+        for curves, prefix in ((history, "history/"), (diagnostics, f"diag/{unit.record['method']}/")):
+            for name, values in _per_evaluation(arrays, rounds, prefix).items():
+                curves.setdefault(name, []).append((rounds, values))
         clients.append(_sorted_share(arrays.get("client_accuracy", np.zeros(0))))
     return Curves(
         {name: _thin(_band(parts)) for name, parts in history.items()},

@@ -152,14 +152,12 @@ def _colours(labels: np.ndarray, group: np.ndarray) -> dict[int, int]:
     other cluster has it; the other clusters get unused colours in the order of their sizes."""
     table, clusters, groups = contingency(labels[-1], group)
     colour: dict[int, int] = {}
-    taken: set[int] = set()
     for at in np.argsort(-table, axis=None, kind="stable"):
         k, g = divmod(int(at), max(len(groups), 1))
-        if table[k, g] and int(clusters[k]) not in colour and int(groups[g]) not in taken:
+        if table[k, g] and int(clusters[k]) not in colour and int(groups[g]) not in colour.values():
             colour[int(clusters[k])] = int(groups[g])
-            taken.add(int(groups[g]))
     known, sizes = np.unique(labels[labels >= 0], return_counts=True)
-    unused = iter(number for number in range(len(known) + len(groups) + 1) if number not in taken | set(groups.tolist()))
+    unused = iter(number for number in range(len(known) + len(groups) + 1) if number not in groups)
     for k in known[np.argsort(-sizes, kind="stable")]:
         if int(k) not in colour:
             colour[int(k)] = next(unused)

@@ -12,6 +12,7 @@ import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.registry.options import Value, check, option, show
+from cfljax.results.frames import number
 from cfljax.results.result import Result
 from cfljax.store import QUANTITIES
 
@@ -59,8 +60,7 @@ class Quantity:
         """The number of a run; NaN if it has none, inf if its curve never reaches the value. `clusters_of`: the run whose best or
         worst cluster is meant by `cluster`."""
         if self.summary:
-            value = run.summary.get(self.summary)
-            return math.nan if value is None else float(value)
+            return number(run.summary.get(self.summary))
         if self.history:
             return self._of_curve(run.history)
         if self.diag:
