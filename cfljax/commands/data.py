@@ -7,7 +7,7 @@ import dataclasses
 import os
 import sys
 
-from cfljax.commands.arguments import command_parser
+from cfljax.commands import command_parser
 from cfljax.errors import SpecError
 
 ABOUT = "List data sets, download one, import your own data, or describe how a partition divides a data set."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from cfljax.commands.arguments import command_parser
+from cfljax.commands import command_parser
 from cfljax.registry.options import Table
 
 ABOUT = "Print the summary frame of a results folder, or its state, or write its frames to files."

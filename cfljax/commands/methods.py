@@ -9,7 +9,7 @@ import re
 import sys
 from typing import NamedTuple
 
-from cfljax.commands.arguments import command_parser
+from cfljax.commands import command_parser
 from cfljax.methods import METHODS
 from cfljax.registry.options import Value, show
 

@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections import Counter
 
-from cfljax.commands.arguments import accuracy, command_parser
+from cfljax.commands import accuracy, command_parser
 
 ABOUT = """Show what a sweep found: a comparison table (terminal, Markdown, LaTeX, CSV), one self-contained HTML page, and
 figures for papers (PNG and SVG). Several folders are compared with each other. With --against: one Markdown page of ours

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cfljax.commands.arguments import command_parser
+from cfljax.commands import command_parser
 from cfljax.files import use_compilation_cache
 
 ABOUT = "Run one method once and print how it went. For more than one run, use python -m cfljax.sweep."

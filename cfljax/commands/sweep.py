@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands.arguments import accuracy, command_parser
+from cfljax.commands import accuracy, command_parser
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 

@@ -95,8 +95,8 @@ def _finished(published: Published, name: str, fitting: list[Unit]) -> list[Unit
 
 def fits(record: Table, where: Table) -> bool:
     """Whether `where` selects this record."""
-    values = (record.get(key) if key in ("method", "label") else option_of(record["config"], key) for key in where)
-    return all(value == wanted for value, wanted in zip(values, where.values(), strict=True))
+    known = {"method": record.get("method"), "label": record.get("label")}
+    return all((known[key] if key in known else option_of(record["config"], key)) == wanted for key, wanted in where.items())
 
 
 def _measured(cell: Cell, take: Quantity, chosen: list[Unit], units: list[Unit], published: Published) -> Measured:
