@@ -26,13 +26,9 @@ def write(data: ReportData, out: str | os.PathLike[str], figures: bool = True) -
     folder = Path(out)
     with storing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    for name, text in (
-        ("table.md", tables.markdown(data.table)),
-        ("table.tex", tables.latex(data.table)),
-        ("table.csv", tables.to_csv(data.table)),
-        (PAGE, page(data)),
-    ):
-        write_bytes(folder / name, text.encode())
+    for name, form in (("table.md", tables.markdown), ("table.tex", tables.latex), ("table.csv", tables.to_csv)):
+        write_bytes(folder / name, form(data.table).encode())
+    write_bytes(folder / PAGE, page(data).encode())
     if figures:
         _write_figures(data, folder / "figures")
     return folder / PAGE
