@@ -143,7 +143,7 @@ def madc(n: int, d: int) -> Case:  # noqa: ARG001
     import jax
     from sklearn.metrics.pairwise import cosine_similarity, manhattan_distances
 
-    from cfljax.kernels.dissimilarity import madc as kernel
+    from cfljax.kernels.cosine import madc as kernel
 
     x, _, _ = updates(n, 256)
     cosines = cosine_similarity(x).astype(np.float32)
@@ -171,7 +171,7 @@ def ccs(n: int, d: int) -> Case:
 
     x, _, groups = updates(n, d)
     here, at = jax.numpy.asarray(x), limits(x)
-    f = jax.jit(lambda v: cover(cosine_matrix(v), 0.5).labels)
+    f = jax.jit(lambda v: cover(cosine_matrix(v), 0.5)[0])
 
     def error(ours: Any, _: Any) -> float:
         from sklearn.metrics import adjusted_rand_score

@@ -52,9 +52,8 @@ WHOLE = {
 TESTS = {
     "kernels/blocks.py": ("tests/kernels/test_cosine_cover.py", "tests/kernels/test_choose.py", KERNELS),
     "kernels/choose.py": ("tests/kernels/test_choose.py", KERNELS),
-    "kernels/cosine.py": ("tests/kernels/test_cosine_cover.py", KERNELS),
+    "kernels/cosine.py": ("tests/kernels/test_cosine_cover.py", "tests/kernels/test_spectral.py", KERNELS),
     "kernels/cover.py": ("tests/kernels/test_cosine_cover.py", KERNELS),
-    "kernels/dissimilarity.py": ("tests/kernels/test_spectral.py", KERNELS),
     "kernels/host.py": ("tests/kernels/test_host.py",),
     "kernels/inter_group.py": ("tests/kernels/test_inter_group.py", KERNELS),
     "kernels/kmeans.py": ("tests/kernels/test_kmeans.py", KERNELS),

@@ -155,7 +155,7 @@ def test_nothing_unsafe_in_the_package():
 
 
 def test_the_readme_has_the_method_table_of_the_registry():
-    from cfljax.commands.listing import markdown
+    from cfljax.commands.methods import markdown
 
     assert markdown() in (ROOT / "README.md").read_text(), "run `python -m cfljax.methods --markdown` and put it into README.md"
 

@@ -1,1 +1,35 @@
 """The commands. Each module has `parser(prog)`, its flags, and `run(flags)`, which prints and returns the exit code."""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+COMMANDS = {
+    "sweep": "run a sweep: methods × data × seeds × numbers",
+    "run": "one run",
+    "report": "tables, plots and the page of a results folder",
+    "load": "the frames of a results folder, its state, its checks",
+    "data": "list, prepare, import and describe data sets",
+    "methods": "list the methods, or describe one",
+}
+"""Name -> what the command does."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see --help\n")
+
+
+def command_parser(prog: str, about: str, examples: str) -> argparse.ArgumentParser:
+    """A parser for the command `prog`, with the examples at the end of its help."""
+    form = argparse.RawDescriptionHelpFormatter
+    return _Parser(prog=prog, description=about, epilog=f"examples:\n{examples}", formatter_class=form)
+
+
+def accuracy(text: str) -> float:
+    """The value of a flag that takes an accuracy: a fraction above 0 and up to 1."""
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text}: an accuracy is a fraction above 0 and up to 1, as in 0.9")
+    return value

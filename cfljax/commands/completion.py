@@ -7,7 +7,7 @@ import importlib
 import shlex
 from typing import NamedTuple
 
-from cfljax.commands.names import COMMANDS
+from cfljax.commands import COMMANDS
 
 
 class Words(NamedTuple):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
 
-from cfljax.commands import process
-from cfljax.commands.arguments import command_parser
+from cfljax.commands import command_parser
 from cfljax.errors import SpecError
 
 ABOUT = "List data sets, download one, import your own data, or describe how a partition divides a data set."
@@ -52,10 +52,11 @@ def _add_import_flags(parser: argparse.ArgumentParser) -> None:
     add("--kind", choices=("images", "csv", "parquet", "leaf", "numpy", "datasets"), help="where the source leaves it open")
     add("--label", metavar="COLUMN", help="column of the labels (default: label, class, target or y)")
     add("--user", metavar="COLUMN", help="column that says who owns a sample: one client each (default: user or client)")
-    add("--x", metavar="COLUMNS", default="", help="columns of the samples, with commas (default: all others)")
-    add("--drop", metavar="COLUMNS", default="", help="columns to leave out")
-    add("--one-hot", metavar="COLUMNS", default="", help="columns whose values are kinds, such as cities")
-    add("--shape", metavar="32x32", default="", help="of a sample: images are brought to this size, numbers put into this shape")
+    add("--x", type=_words, metavar="COLUMNS", default="", help="columns of the samples, with commas (default: all others)")
+    add("--drop", type=_words, metavar="COLUMNS", default="", help="columns to leave out")
+    add("--one-hot", type=_words, metavar="COLUMNS", default="", help="columns whose values are kinds, such as cities")
+    shape = "of a sample: images are brought to this size, numbers put into this shape"
+    add("--shape", type=_shape, metavar="32x32", default="", help=shape)
     add("--grey", action="store_true", help="one channel for all images")
     add("--by-user", action="store_true", help="images: folders are USER/CLASS/image.png")
     add("--test", metavar="PLACE", help="where the test samples are (default: a test folder or split, else a share of each owner)")
@@ -104,18 +105,7 @@ def _import(arguments: argparse.Namespace) -> None:
     from cfljax.data.mapped import read
     from cfljax.data.parts import Wanted
 
-    wanted = Wanted(
-        label=arguments.label,
-        user=arguments.user,
-        x=_words(arguments.x),
-        drop=_words(arguments.drop),
-        one_hot=_words(arguments.one_hot),
-        shape=_shape(arguments.shape),
-        grey=arguments.grey,
-        by_user=arguments.by_user,
-        test=arguments.test,
-        test_fraction=arguments.test_fraction,
-    )
+    wanted = Wanted(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(Wanted)})
     place = import_data(arguments.source, arguments.name, arguments.kind, wanted, arguments.dir, arguments.replace)
     source = read(place.name, place)
     owners = "" if source.user_train is None else f", {len(set(source.user_train.tolist()))} owners"
@@ -147,6 +137,3 @@ def _describe(arguments: argparse.Namespace) -> None:
 
 
 _ACTIONS = {"list": _list, "prepare": _prepare, "import": _import, "describe": _describe}
-
-if __name__ == "__main__":
-    sys.exit(process.main(run, parser()))

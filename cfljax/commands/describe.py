@@ -9,13 +9,12 @@ import numpy as np
 
 from cfljax.data import SOURCES, load
 from cfljax.errors import SpecError, StoreError
+from cfljax.federation import PARTITIONS
 from cfljax.federation.common import class_counts
 from cfljax.files import written_whole
 from cfljax.types import Parts, Source
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from cfljax.config.data import Data
 
 _MOST = 150
@@ -27,7 +26,7 @@ def describe(name: str, sets: list[str] | None = None, png: str | None = None) -
     config = _config(name, sets or [])
     seed = 0 if config.seed == "run" else int(config.seed)
     source = load(name, config.source, config.path, seed=seed if name in SOURCES else 0)
-    parts = _parts(config, source, seed)
+    parts = PARTITIONS.entry(config.partition).make(config.parts, source, np.random.default_rng(seed))
     source = parts.source or source
     counts = seen_counts(parts, source)
     lines = [*_about_source(source), *_about_parts(config.partition, parts, counts)]
@@ -43,17 +42,10 @@ def _config(name: str, sets: list[str]) -> Data:
     wrong = [s for s in sets if not s.startswith("data.") or s.startswith("data.name")]
     if wrong:
         raise SpecError(f"--set {wrong[0]}: only options of the data table, as in data.partition=iid")
-    spec = read_spec({"data": {"name": name}, "method": [{"name": "fedavg"}]}, sets)
-    runs = spec.runs()
+    runs = read_spec({"data": {"name": name}, "method": [{"name": "fedavg"}]}, sets).runs()
     if len(runs) != 1:
         raise SpecError("--set: one value per option; a list makes several partitions")
     return runs[0].data
-
-
-def _parts(config: Data, source: Source, seed: int) -> Parts:
-    from cfljax.federation import PARTITIONS
-
-    return PARTITIONS.entry(config.partition).make(config.parts, source, np.random.default_rng(seed))
 
 
 def seen_counts(parts: Parts, source: Source) -> np.ndarray:
@@ -81,10 +73,9 @@ def _about_parts(name: str, parts: Parts, counts: np.ndarray) -> list[tuple[str,
     train = np.array([len(rows) for rows in parts.train])
     lines = [("partition", name), ("clients", f"{len(train)}, of which {int((train > 0).sum())} train")]
     lines.append(("training samples", _spread(train[train > 0])))
-    if isinstance(parts.test, np.ndarray):
-        lines.append(("test samples", f"{len(parts.test)}, the same for everybody"))
-    else:
-        lines.append(("test samples", _spread(np.array([len(rows) for rows in parts.test]))))
+    same = isinstance(parts.test, np.ndarray)
+    tests = f"{len(parts.test)}, the same for everybody" if same else _spread(np.array([len(rows) for rows in parts.test]))
+    lines.append(("test samples", tests))
     lines.append(("classes of a client", _spread((counts > 0).sum(axis=1))))
     used = np.concatenate(parts.train) if len(parts.train) else np.zeros(0, int)
     lines.append(("rows held twice", str(len(used) - len(np.unique(used)))))
@@ -102,7 +93,6 @@ def _spread(values: np.ndarray) -> str:
 
 def draw(file: Path, title: str, counts: np.ndarray, group: np.ndarray) -> None:
     """Who holds which classes: a bubble per client and class, its area the number of samples, clients ordered by group."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     order = np.argsort(group, kind="stable")
@@ -112,7 +102,6 @@ def draw(file: Path, title: str, counts: np.ndarray, group: np.ndarray) -> None:
     shown = counts[order]
     clients, classes = shown.shape
     figure = Figure(figsize=(2 + 0.11 * max(clients, 40), 1.5 + 0.22 * min(max(classes, 8), 62)), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     x, y = np.nonzero(shown)
     colour = np.maximum(group[order], 0)[x] % 10
@@ -122,10 +111,6 @@ def draw(file: Path, title: str, counts: np.ndarray, group: np.ndarray) -> None:
     title += f"; the largest bubble is {shown.max(initial=0)} samples"
     axes.locator_params(integer=True)
     axes.set(xlim=(-1, clients), ylim=(-1, classes), xlabel="client, ordered by true group", ylabel="class", title=title)
-    _write(file, figure)
-
-
-def _write(file: Path, figure: Figure) -> None:
     try:
         with written_whole(file) as part:
             figure.savefig(part, format="png", dpi=120, metadata={"Software": None})

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from cfljax.commands import process
-from cfljax.commands.arguments import command_parser
+from cfljax.commands import command_parser
 from cfljax.registry.options import Table
 
 ABOUT = "Print the summary frame of a results folder, or its state, or write its frames to files."
@@ -76,7 +75,3 @@ def _log(flags: argparse.Namespace, named: dict[str, Table]) -> int:
     count = feed.feed()
     print(f"{count} run{'' if count == 1 else 's'} logged in {Path(flags.folder) / 'logs'}")
     return 0 if len(feed.sinks) == len(set(flags.log)) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(process.main(run, parser()))

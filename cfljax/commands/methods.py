@@ -1,12 +1,17 @@
-"""The methods command: the list of all methods, or the description of one."""
+"""The methods command: the list of all methods, the description of one, or the table of the README, from the docstrings."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import inspect
+import re
 import sys
+from typing import NamedTuple
 
-from cfljax.commands import process
-from cfljax.commands.arguments import command_parser
+from cfljax.commands import command_parser
+from cfljax.methods import METHODS
+from cfljax.registry.options import Value, show
 
 ABOUT = "List the methods, a line each; with a name, all about one: its paper, options, defaults and communication."
 EXAMPLES = """  python -m cfljax.methods
@@ -25,16 +30,75 @@ def parser(prog: str = "python -m cfljax.methods") -> argparse.ArgumentParser:
 
 def run(flags: argparse.Namespace) -> int:
     """Print what was asked for."""
-    from cfljax.commands import listing
     from cfljax.config.plugins import load
 
     load(flags.plugin)
     if flags.name:
-        print(listing.details(flags.name))
+        print(details(flags.name))
     else:
-        print(listing.markdown() if flags.markdown else listing.lines())
+        print(markdown() if flags.markdown else lines())
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(process.main(run, parser()))
+class Described(NamedTuple):
+    """A method in words."""
+
+    name: str
+    summary: str
+    paper: str
+    """Its authors and year."""
+    options: tuple[dataclasses.Field[Value], ...]
+    communication: str
+    """The numbers sent per participant and round, in words."""
+    readings: tuple[str, ...]
+    """Sentences on places where a paper is ambiguous: what it says, what is done here, and the option that changes it."""
+
+
+def describe(name: str) -> Described:
+    """The description of the method of this name."""
+    entry = METHODS.entry(name)
+    module = sys.modules[entry.make.__module__]
+    written = inspect.cleandoc(module.__doc__ or "").split("\n\n")
+    paragraphs = [" ".join(p.split()) for p in written]
+    listed = next((p for p in written if p.startswith("Readings")), "")
+    readings = tuple(" ".join(each.split()) for each in listed.split("\n- ")[1:])
+    sent = next((p for p in paragraphs if p.startswith("Communication")), "")
+    sent = re.sub(r"^Communication( per participant and round| of a round)?: ", "", sent)
+    return Described(name, entry.summary, getattr(module, "PAPER", ""), dataclasses.fields(entry.options), sent, readings)
+
+
+def lines() -> str:
+    """A line per method, its name first."""
+    width = max(len(name) for name in METHODS)
+    return "\n".join(f"{name:<{width}}  {METHODS.entry(name).summary}" for name in METHODS)
+
+
+def details(name: str) -> str:
+    """The description of one method as lines of text."""
+    about = describe(name)
+    text = [f"{about.name}: {about.summary}"]
+    if about.paper:
+        text.append(f"published: {about.paper}")
+    if about.communication:
+        text.append(f"communication per participant and round: {about.communication}")
+    text += [f"reading: {reading}" for reading in about.readings]
+    for field in about.options:
+        accepted = field.metadata.get("choices")
+        words = f" ({', '.join(map(show, accepted))})" if accepted else ""
+        text.append(f"  {field.name} = {_default(field)}{words}  {field.metadata['help']}")
+    return "\n".join(text)
+
+
+def markdown() -> str:
+    """The README's table of methods, in Markdown."""
+    rows = ["| method | what it is | published | options (default) | communication |", "| --- | --- | --- | --- | --- |"]
+    for name in METHODS:
+        about = describe(name)
+        options = ", ".join(f"`{f.name}` ({_default(f)})" for f in about.options)
+        cells = (f"`{name}`", about.summary, about.paper, options, about.communication)
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows)
+
+
+def _default(field: dataclasses.Field[Value]) -> str:
+    return "required" if field.default is dataclasses.MISSING else show(field.default)

@@ -149,14 +149,13 @@ def _end_soon_after_signals() -> None:
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    codes = {int(signal.SIGINT): INTERRUPTED, int(signal.SIGTERM): TERMINATED}
 
     def watch() -> None:
         while True:
             number = os.read(read, 1)
-            if number and number[0] in codes:
+            if number and number[0] in RAISED:
                 time.sleep(PATIENCE)
-                _end("stopped in the middle of a round; start the same command again to go on", codes[number[0]])
+                _end("stopped in the middle of a round; start the same command again to go on", 128 + number[0])
 
     threading.Thread(target=watch, daemon=True).start()
 

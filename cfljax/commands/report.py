@@ -5,13 +5,9 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from collections import Counter
 
-from cfljax.commands import process
-from cfljax.commands.arguments import accuracy, command_parser
-
-if TYPE_CHECKING:
-    from cfljax.report.configurations import Unit
+from cfljax.commands import accuracy, command_parser
 
 ABOUT = """Show what a sweep found: a comparison table (terminal, Markdown, LaTeX, CSV), one self-contained HTML page, and
 figures for papers (PNG and SVG). Several folders are compared with each other. With --against: one Markdown page of ours
@@ -49,8 +45,9 @@ def run(flags: argparse.Namespace) -> int:
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else None
     print(tables.terminal(data.table, width, bold=terminal))
-    for line in _troubles(data.collected.units):
-        print(line)
+    ended = Counter(unit.status for unit in data.collected.units)
+    if bad := ", ".join(f"{ended[status]} {status}" for status in ("diverged", "failed") if ended[status]):
+        print(f"\n{bad} of {ended.total()} runs; the page lists them")
     page = write(data, flags.out or default_folder(flags.folders), figures=not flags.no_figures)
     print(f"\nreport: {page}")
     return 0
@@ -80,13 +77,3 @@ def _against(flags: argparse.Namespace) -> int:
     write_bytes(Path(flags.out), page.encode())
     print(f"page: {flags.out}")
     return 0
-
-
-def _troubles(units: list[Unit]) -> list[str]:
-    """A line with the numbers of diverged and failed runs, if there are any."""
-    bad = [f"{n} {status}" for status in ("diverged", "failed") if (n := sum(unit.status == status for unit in units))]
-    return ["", f"{', '.join(bad)} of {len(units)} runs; the page lists them"] if bad else []
-
-
-if __name__ == "__main__":
-    sys.exit(process.main(run, parser()))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from cfljax.commands import process
-from cfljax.commands.arguments import command_parser
+from cfljax.commands import command_parser
 from cfljax.files import use_compilation_cache
 
 ABOUT = "Run one method once and print how it went. For more than one run, use python -m cfljax.sweep."
@@ -51,7 +49,3 @@ def _of_method(flag: str, method: str) -> str:
     if parts[0] == "method" and len(parts) > 1 and parts[1] not in (method, "train"):
         parts.insert(1, method)
     return ".".join(parts) + equals + value
-
-
-if __name__ == "__main__":
-    sys.exit(process.main(run, parser()))

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import process
-from cfljax.commands.arguments import accuracy, command_parser
+from cfljax.commands import accuracy, command_parser
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from cfljax.config import Spec
     from cfljax.devices.mesh import Shape
     from cfljax.launch import Launcher
-    from cfljax.results.result import Results
 
 ABOUT = """Run a sweep: methods × data × seeds × numbers, from one TOML file. Started again on the same folder, it goes on where
 it stopped. Without a file it runs the quickstart: every method on rotated handwritten digits."""
@@ -112,8 +110,9 @@ def run(flags: argparse.Namespace) -> int:
     print(f"\n{spec.name}: {computed}; {ended}. Results: {folder}")
     if not flags.no_report:
         print(f"Report: {report(results)}")
-    if outcome.failed:
-        print(_failures(results), file=sys.stderr)
+    for record in results.records.values():
+        if record["status"] == "failed":
+            print(f"failed: {record['label']} (seed {record['seed']}): {record['error']}", file=sys.stderr)
     return 1 if outcome.failed else 0
 
 
@@ -131,8 +130,13 @@ def _check(flags: argparse.Namespace) -> None:
 
 def _is_worker(place: str, processors: str) -> bool:
     """Whether these are what a worker is started with: `k/n`, and numbers of processors."""
-    at = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", place)
-    return at is not None and int(at[1]) < int(at[2]) and re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", processors) is not None
+    return _share(place) is not None and re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", processors) is not None
+
+
+def _share(written: str) -> tuple[int, int] | None:
+    """(i, n) from `i/n` with i < n; None for anything else."""
+    at = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", written)
+    return (int(at[1]), int(at[2])) if at is not None and int(at[1]) < int(at[2]) else None
 
 
 def _devices(flags: argparse.Namespace) -> Shape | None:
@@ -154,14 +158,11 @@ def _devices(flags: argparse.Namespace) -> Shape | None:
 
 
 def _part(written: str | None) -> tuple[int, int] | None:
-    """(i, n) from `i/n`."""
-    if written is None:
-        return None
-    first, slash, second = written.partition("/")
-    whole = slash and all(part.isdecimal() and len(part) < 10 for part in (first, second))
-    if not whole or int(first) >= int(second):
+    """The part of the runs that `--shard` asks for; None for all."""
+    part = None if written is None else _share(written)
+    if written is not None and part is None:
         raise SpecError(f"--shard {written[:30]}: must be I/N with I from 0 to N - 1, as in 0/4")
-    return int(first), int(second)
+    return part
 
 
 def _launcher(flags: argparse.Namespace) -> tuple[Launcher, object]:
@@ -195,11 +196,6 @@ def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
     words += [] if flags.shard is None else ["--shard", flags.shard]
     words += ["--no-cache"] if flags.no_cache else []
     return words
-
-
-def _failures(results: Results) -> str:
-    records = [r for r in results.records.values() if r["status"] == "failed"]
-    return "\n".join(f"failed: {r['label']} (seed {r['seed']}): {r['error']}" for r in records)
 
 
 def _explain(spec: Spec) -> int:
@@ -245,7 +241,3 @@ def _dry_run(spec: Spec) -> int:
     for batch in batches:
         batching.check_memory(batch, size(batch), this_machine().memory)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(process.main(run, parser()))

@@ -1,5 +1,5 @@
 """`python -m cfljax.data`: the command is in cfljax/commands/data.py."""
 
-import runpy
+import importlib
 
-runpy.run_module("cfljax.commands.data", run_name="__main__")
+importlib.import_module("cfljax.commands.cli").run_module("data")

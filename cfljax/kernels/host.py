@@ -54,10 +54,9 @@ def agglomerative(
 
     if metric != "precomputed":
         return _on_finite_rows(fit, points)
-    kept = _finite_block(np.asarray(points, np.float64))
-    labels = np.full(len(points), -1)
-    labels[kept] = _one_thread(fit, np.asarray(points, np.float64)[np.ix_(kept, kept)])
-    return by_first_appearance(labels)
+    distances = np.asarray(points, np.float64)
+    kept = _finite_block(distances)
+    return _labels(fit, distances[np.ix_(kept, kept)], kept, len(points))
 
 
 def distance_matrix(points: np.ndarray, metric: str = "euclidean") -> np.ndarray:
@@ -140,18 +139,18 @@ def cluster_means(weights: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, 
 def _on_finite_rows(fit: Callable[[np.ndarray], np.ndarray], points: np.ndarray) -> np.ndarray:
     points = np.asarray(points)
     usable = np.isfinite(points).all(axis=1)
-    labels = np.full(len(points), -1)
-    labels[usable] = _one_thread(fit, np.asarray(points[usable], np.float64))
-    return by_first_appearance(labels)
+    return _labels(fit, np.asarray(points[usable], np.float64), usable, len(points))
 
 
-def _one_thread(fit: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> np.ndarray:
+def _labels(fit: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, kept: np.ndarray, n: int) -> np.ndarray:
+    """i32[n]: the labels that `fit` gives the rows, which are those `kept` of n points; −1 for the others."""
     from threadpoolctl import threadpool_limits
 
-    if not len(rows):
-        return np.zeros(0, int)
-    with threadpool_limits(limits=1):
-        return fit(rows)
+    labels = np.full(n, -1)
+    if len(rows):
+        with threadpool_limits(limits=1):
+            labels[kept] = fit(rows)
+    return by_first_appearance(labels)
 
 
 def _finite_block(distances: np.ndarray) -> np.ndarray:

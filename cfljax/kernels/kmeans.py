@@ -106,7 +106,6 @@ def _plus_plus(key: jax.Array, distance: Distance, present: jax.Array, ids: jax.
     """f32[n, K] one-hot columns: the first point at random, each further one the best of a few drawn by distance."""
     n = present.shape[0]
     trials = 2 + int(math.log(clusters))
-
     numbers = jnp.arange(trials, dtype=jnp.int32)
 
     def draw(number: jax.Array, weight: jax.Array) -> jax.Array:

@@ -9,9 +9,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from cfljax.kernels.blocks import HIGHEST
 from cfljax.kernels.robust import robust_sum
-
-HIGHEST = jax.lax.Precision.HIGHEST
 
 
 class Mixed(NamedTuple):
@@ -44,7 +43,9 @@ PLAIN = Rule()
 def mix_updates(mix: jax.Array, delta: jax.Array, old: jax.Array, rule: Rule = PLAIN) -> Mixed:
     """`old + mix @ delta`, f32[K, S] · f32[S, d] + f32[K, d]. A row without weight keeps its old model to the bit; a
     non-finite update is taken as zero and its weight is not handed to the others. Weights need not sum to 1."""
-    _check(mix, delta, old)
+    chex.assert_rank([mix, delta, old], 2)
+    chex.assert_shape(mix, (old.shape[0], delta.shape[0]))
+    chex.assert_equal_shape_suffix([delta, old], 1)
     moved, finite = sum_by(rule, mix, delta)
     return move_by(mix, moved, finite, old, rule)
 
@@ -110,12 +111,6 @@ def weights_by(labels: jax.Array, mask: jax.Array, sizes: jax.Array, clusters: i
     weight = jnp.where(member, size[None, :], 0.0)
     total = weight.sum(axis=1, keepdims=True)
     return jnp.where(total > 0, weight / jnp.where(total > 0, total, 1.0), 0.0)
-
-
-def _check(mix: jax.Array, rows: jax.Array, old: jax.Array) -> None:
-    chex.assert_rank([mix, rows, old], 2)
-    chex.assert_shape(mix, (old.shape[0], rows.shape[0]))
-    chex.assert_equal_shape_suffix([rows, old], 1)
 
 
 def _mixed(new: jax.Array, old: jax.Array, mix: jax.Array, finite: jax.Array, rule: Rule) -> Mixed:

@@ -28,19 +28,11 @@ SAFE = (1e-12, 1e24)
 """Rows whose sums of squares lie between these need no scaling by their largest entry."""
 
 
-class Directions(NamedTuple):
-    """The m leading singular directions, strongest first."""
-
-    rows: jax.Array
-    """f32[m, d], orthonormal; zero rows where there are fewer than m directions."""
-    values: jax.Array
-    """f32[m] singular values."""
-
-
 def leading_directions(
     x: jax.Array, m: int, mask: jax.Array | None = None, how: str = "auto", passes: int | jax.Array = 1
-) -> Directions:
-    """The m leading right singular vectors of x f32[n, d] (the left ones of xᵀ). `how`: `"gram"` starts from the
+) -> tuple[jax.Array, jax.Array]:
+    """(f32[m, d] the m leading right singular vectors of x f32[n, d], which are the left ones of xᵀ, orthonormal, strongest first,
+    with zero rows where there are fewer than m; f32[m] the singular values). `how`: `"gram"` starts from the
     eigenvectors of the smaller Gram matrix; `"randomised"` (for many long rows) from those of a sketch with a few
     thousand columns, each the sum of many columns of x with random signs; `"auto"` decides by size. Both go on with
     `passes` rounds of subspace iteration on x itself and end with its projection, so that small singular values keep
@@ -63,14 +55,13 @@ def leading_directions(
     real = values[:k] > NOISE * values[:1]
     rows = jnp.where(real[:, None], rows * _sign(rows)[:, None], 0.0)
     values = jnp.where(real, values[:k] * unit, 0.0)
-    return Directions(jnp.pad(rows, ((0, m - k), (0, 0))), jnp.pad(values, (0, m - k)))
+    return jnp.pad(rows, ((0, m - k), (0, 0))), jnp.pad(values, (0, m - k))
 
 
 def edc_embedding(delta: jax.Array, m: int, mask: jax.Array | None = None, how: str = "auto") -> jax.Array:
     """f32[n, m] cosines between each update of delta f32[n, d] and the m leading directions of all of them: the space in
     which FedGroup's cold start runs K-means++. Zero updates and masked rows are 0."""
-    directions = leading_directions(delta, m, mask, how).rows
-    return cosine_matrix(delta, directions, mask)
+    return cosine_matrix(delta, leading_directions(delta, m, mask, how)[0], mask)
 
 
 def edc(delta: jax.Array, m: int, mask: jax.Array | None = None, how: str = "auto") -> jax.Array:

@@ -1,5 +1,5 @@
 """`python -m cfljax.methods`: the command is in cfljax/commands/methods.py."""
 
-import runpy
+import importlib
 
-runpy.run_module("cfljax.commands.methods", run_name="__main__")
+importlib.import_module("cfljax.commands.cli").run_module("methods")

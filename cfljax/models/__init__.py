@@ -11,11 +11,11 @@ __all__ = ["MODELS", "FirstDense", "MakeModel", "Net", "as_model", "build", "fro
 MODELS: Registry[MakeModel] = Registry(
     "model",
     {
-        "mclr": "cfljax.models.dense:MCLR",
-        "mlp": "cfljax.models.dense:MLP",
-        "cnn": "cfljax.models.conv:CNN",
-        "cnn_cifar": "cfljax.models.conv:CNN_CIFAR",
-        "lstm": "cfljax.models.recurrent:LSTM",
+        "mclr": "cfljax.models.builtin:MCLR",
+        "mlp": "cfljax.models.builtin:MLP",
+        "cnn": "cfljax.models.builtin:CNN",
+        "cnn_cifar": "cfljax.models.builtin:CNN_CIFAR",
+        "lstm": "cfljax.models.builtin:LSTM",
     },
     "cfljax.models",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import jax
 import jax.numpy as jnp
@@ -20,19 +20,10 @@ if TYPE_CHECKING:
     """A linen module, a class or factory of nnx modules, or a pair `init(key) -> params`, `apply(params, x[, key]) -> logits`."""
 
 
-class Apply(Protocol):
-    """A network as a function of its parameters."""
-
-    def __call__(self, params: Tree, x: Array, key: Array | None, /) -> Array:
-        """Logits f32[B, outputs] of x f32[B, ...]. The key draws dropout; None outside of training."""
-
-
-class Functions(NamedTuple):
-    """A network that has no state besides its parameters."""
-
-    init: Callable[[Array], Tree]
-    """key -> params."""
-    apply: Apply
+Apply = Callable[[Tree, Array, Array | None], Array]
+"""(params, x f32[B, ...], key) -> logits f32[B, outputs]. The key draws dropout; None outside of training."""
+Functions = tuple[Callable[[Array], Tree], Apply]
+"""(init: key -> params, apply) of a network that has no state besides its parameters."""
 
 
 def functions_of(network: Network, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
@@ -51,7 +42,7 @@ def functions_of(network: Network, sample: jax.ShapeDtypeStruct, name: str) -> F
 
 def _pair(init: Callable[[Array], Tree], apply: Callable[..., Array]) -> Functions:
     takes_key = len(inspect.signature(apply).parameters) > 2
-    return Functions(init, apply if takes_key else lambda params, x, key: apply(params, x))  # noqa: ARG005
+    return init, apply if takes_key else lambda params, x, key: apply(params, x)  # noqa: ARG005
 
 
 def _training_argument(call: Callable[..., object], training: bool) -> dict[str, bool]:
@@ -64,7 +55,6 @@ def _training_argument(call: Callable[..., object], training: bool) -> dict[str,
 
 def _linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -> Functions:
     arguments = {training: _training_argument(type(module).__call__, training) for training in (False, True)}
-
     draw: Callable[..., Tree] = module.init
     compute: Callable[..., Tree] = module.apply
 
@@ -82,7 +72,7 @@ def _linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -> Fun
         with jax.threefry_partitionable(True):  # otherwise the padding of a batch would change the masks of its samples
             return compute({"params": params}, x, rngs={"dropout": fold(key, "dropout")}, **arguments[True])
 
-    return Functions(lambda key: variables(key).get("params", {}), apply)
+    return lambda key: variables(key).get("params", {}), apply
 
 
 def _nnx(factory: Callable[[nnx.Rngs], nnx.Module], name: str) -> Functions:
@@ -109,7 +99,7 @@ def _nnx(factory: Callable[[nnx.Rngs], nnx.Module], name: str) -> Functions:
         with jax.threefry_partitionable(True):  # as above
             return module(x, **_training_argument(type(module).__call__, training))
 
-    return Functions(lambda key: parts(key)[1], apply)
+    return lambda key: parts(key)[1], apply
 
 
 def _streams(shapes: Tree, key: Array | None) -> Tree:

@@ -54,9 +54,8 @@ def _one(drawn: jax.Array, x: jax.Array, how: Augmentation) -> jax.Array:
     """One augmented image, from five random numbers that are uniform in [0, 1)."""
     down, right, side, light, stretch = drawn
     if how.crop:
-        top = (down * (x.shape[0] - how.crop + 1)).astype(
-            jnp.int32
-        )  # dynamic_slice keeps a value that was rounded up inside the image
+        # dynamic_slice keeps a value that was rounded up inside the image
+        top = (down * (x.shape[0] - how.crop + 1)).astype(jnp.int32)
         left = (right * (x.shape[1] - how.crop + 1)).astype(jnp.int32)
         x = jax.lax.dynamic_slice(x, (top, left, 0), (how.crop, how.crop, x.shape[2]))
     if how.flip:
@@ -70,9 +69,7 @@ def _one(drawn: jax.Array, x: jax.Array, how: Augmentation) -> jax.Array:
 
 
 def _standardised(x: jax.Array) -> jax.Array:
-    """f32[..., H, W, c]; an image of one colour becomes zero."""
+    """f32[..., H, W, c]; an image of one colour, which has only rounding errors, becomes zero."""
     axes = (-3, -2, -1)
     x = x - jnp.mean(x, axis=axes, keepdims=True)
-    return x / jnp.maximum(
-        jnp.sqrt(jnp.mean(x * x, axis=axes, keepdims=True)), 1e-3
-    )  # an image of one colour has only rounding errors
+    return x / jnp.maximum(jnp.sqrt(jnp.mean(x * x, axis=axes, keepdims=True)), 1e-3)

@@ -86,23 +86,17 @@ def as_model(name: str, network: Network | Net, sample_shape: tuple[int, ...], c
     sample = jax.ShapeDtypeStruct((1, *sample_shape), jnp.float32)
     if net.evaluation is not None:
         sample = jax.eval_shape(net.evaluation, sample)
-    functions, shapes, logits = _shapes(name, net.network, sample)
-    _check_outputs(name, logits, classes, net.loss)
+    (init, apply), shapes, logits = _shapes(name, net.network, sample)
+    wanted, got = (1, 1 if net.loss == "sigmoid" else classes), getattr(logits, "shape", type(logits).__name__)
+    if got != wanted:
+        need = f'must be {wanted} for {classes} classes with loss "{net.loss}"'
+        raise SpecError(f'model "{name}": the output for one sample is {got}: {need}')
     size, ravel, unravel = flattening(name, shapes)
     start = net.start
-    draw = functions.init if start is None else lambda key: start(key, shapes)
+    draw = init if start is None else lambda key: start(key, shapes)
     loss, correct = _softmax() if net.loss == "softmax" else _sigmoid()
-    return Model(
-        name=name,
-        size=size,
-        init=jax.jit(lambda key: ravel(draw(key))),
-        unravel=unravel,
-        ravel=ravel,
-        forward=NetForward(functions.apply, net),
-        loss=loss,
-        correct=correct,
-        penalty=net.penalty,
-    )
+    begin = jax.jit(lambda key: ravel(draw(key)))
+    return Model(name, size, begin, unravel, ravel, NetForward(apply, net), loss, correct, net.penalty)
 
 
 def part_of(model: Model, prefix: str) -> np.ndarray:
@@ -146,20 +140,12 @@ def flattening(name: str, shapes: Tree) -> tuple[int, Callable[[Tree], Array], C
 def _shapes(name: str, network: Network, sample: jax.ShapeDtypeStruct) -> tuple[Functions, Tree, object]:
     """The network's functions, and the shapes of its parameters and of its output for one sample."""
     try:
-        functions = functions_of(network, sample, name)
-        shapes = jax.eval_shape(functions.init, jax.random.key(0))
-        return functions, shapes, jax.eval_shape(lambda params, x: functions.apply(params, x, None), shapes, sample)
+        init, apply = functions_of(network, sample, name)
+        shapes = jax.eval_shape(init, jax.random.key(0))
+        return (init, apply), shapes, jax.eval_shape(lambda params, x: apply(params, x, None), shapes, sample)
     except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: flax's own
         reason = str(error).strip().split("\n")[0]
         raise SpecError(f'model "{name}" cannot take samples of shape {sample.shape[1:]}: {reason}') from error
-
-
-def _check_outputs(name: str, logits: object, classes: int, loss: str) -> None:
-    wanted = (1, 1) if loss == "sigmoid" else (1, classes)
-    if getattr(logits, "shape", None) != wanted:
-        got = getattr(logits, "shape", type(logits).__name__)
-        need = f'must be {wanted} for {classes} classes with loss "{loss}"'
-        raise SpecError(f'model "{name}": the output for one sample is {got}: {need}')
 
 
 def _softmax() -> tuple[OfLogits, OfLogits]:

@@ -3,9 +3,10 @@ takes seconds to compile."""
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -26,22 +27,20 @@ _IFCA = {  # layer: spread of the kernel, and the bias
 
 def start(word: str) -> Callable[[Array, Tree], Tree]:
     """(key, tree of shapes {layer: {"kernel", "bias"[, "recurrent"]}}) -> parameters."""
-    return partial(_draw, word)
 
+    def draw(key: Array, shapes: Tree) -> Tree:
+        paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
+        sizes = [math.prod(leaf.shape) for _, leaf in paths]
+        with jax.threefry_partitionable(True):
+            drawn = jax.random.uniform(key, (sum(sizes),), jnp.float32, -1, 1)
+        leaves = []
+        for (path, leaf), part in zip(paths, jax.lax.split(drawn, sizes), strict=True):
+            *above, name = (step.key for step in path)
+            layer = functools.reduce(operator.getitem, above, shapes)
+            leaves.append(_parameter(word, above[-1], name, layer, part.reshape(leaf.shape)))
+        return jax.tree.unflatten(tree, leaves)
 
-def _draw(word: str, key: Array, shapes: Tree) -> Tree:
-    paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
-    sizes = [math.prod(leaf.shape) for _, leaf in paths]
-    with jax.threefry_partitionable(True):
-        drawn = jax.random.uniform(key, (sum(sizes),), jnp.float32, -1, 1)
-    leaves = []
-    for (path, leaf), part in zip(paths, jax.lax.split(drawn, sizes), strict=True):
-        *above, name = (step.key for step in path)
-        layer = shapes
-        for step in above:
-            layer = layer[step]
-        leaves.append(_parameter(word, above[-1], name, layer, part.reshape(leaf.shape)))
-    return jax.tree.unflatten(tree, leaves)
+    return draw
 
 
 def _parameter(word: str, place: str, name: str, layer: dict[str, jax.ShapeDtypeStruct], drawn: Array) -> Array:

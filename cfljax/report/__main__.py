@@ -1,5 +1,5 @@
 """`python -m cfljax.report`: the command is in cfljax/commands/report.py."""
 
-import runpy
+import importlib
 
-runpy.run_module("cfljax.commands.report", run_name="__main__")
+importlib.import_module("cfljax.commands.cli").run_module("report")

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cfljax.registry.options import Value
 from cfljax.report.configurations import Configuration, Unit
+from cfljax.results.frames import number
 
 LEVEL = 0.05
 """The significance level of the tests."""
@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
 
 def _summary(name: str) -> Callable[[Unit], float]:
-    return lambda unit: _number(unit.record["summary"].get(name))
+    return lambda unit: number(unit.record["summary"].get(name))
 
 
 def _bytes(unit: Unit) -> float:
@@ -68,11 +68,7 @@ def _bytes(unit: Unit) -> float:
 
 def seconds(unit: Unit) -> float:
     """The seconds that a run took: compiling, training and evaluating; NaN if they are not recorded."""
-    return math.fsum(_number(v) for v in unit.record["timings"].values()) if unit.record["timings"] else math.nan
-
-
-def _number(value: Value) -> float:
-    return math.nan if value is None else float(value)
+    return math.fsum(number(v) for v in unit.record["timings"].values()) if unit.record["timings"] else math.nan
 
 
 COLUMNS = (
@@ -103,15 +99,12 @@ def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = CO
     for row in table:
         blocks.setdefault(row.configuration.block, []).append(row)
     for column in columns:
-        if column.key in (*TARGETS, *APART) and not _any(table, column):
+        done = (unit for row in table for unit in row.configuration.by_status("done"))
+        if column.key in (*TARGETS, *APART) and not any(math.isfinite(column.value(unit)) for unit in done):
             continue
         for block in blocks.values():
             _fill(block, column)
     return table
-
-
-def _any(table: list[Row], column: Column) -> bool:
-    return any(math.isfinite(column.value(unit)) for row in table for unit in row.configuration.by_status("done"))
 
 
 def _fill(block: list[Row], column: Column) -> None:
@@ -128,7 +121,12 @@ def _fill(block: list[Row], column: Column) -> None:
         return
     best = max(whole, key=lambda i: column.better * cells[i].mean)
     others = [i for i in whole if cells[i].mean != cells[best].mean]
-    tested = {i: p for i in others if (p := _paired(by_seed[i], by_seed[best])) is not None}
+    shared = {i: [seed for seed in by_seed[i] if seed in by_seed[best]] for i in others}
+    tested = {
+        i: paired_t([by_seed[i][s] for s in seeds], [by_seed[best][s] for s in seeds])
+        for i, seeds in shared.items()
+        if len(seeds) >= FEWEST
+    }
     corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
     for i in whole:
         block[i].cells[column.key] = cells[i]._replace(best=i not in others, p=corrected.get(i))
@@ -140,13 +138,6 @@ def _keyed(units: Iterable[Unit]) -> Iterator[tuple[tuple[int, int], Unit]]:
     for unit in units:
         yield (unit.seed, often[unit.seed]), unit
         often[unit.seed] += 1
-
-
-def _paired(one: dict[tuple[int, int], float], other: dict[tuple[int, int], float]) -> float | None:
-    shared = [seed for seed in one if seed in other]
-    if len(shared) < FEWEST:
-        return None
-    return paired_t([one[s] for s in shared], [other[s] for s in shared])
 
 
 def paired_t(one: Sequence[float], other: Sequence[float]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,15 +94,11 @@ class Collected(NamedTuple):
         return list({(unit.store.folder, unit.id): unit for unit in every}.values())
 
 
-def collect(folders: Sequence[str | os.PathLike[str]], target: float | None = None) -> Collected:
-    """The configurations of all folders, in the order of their plans; StoreError if one is no results folder. `target`: the
-    accuracy to which rounds and bytes are counted."""
-    distinct = list({os.path.realpath(folder): folder for folder in folders}.values())
-    return combine([Results(folder, target=target) for folder in distinct])
-
-
-def combine(each: list[Results]) -> Collected:
-    """The configurations of results that are read already, as `collect` returns them."""
+def collect(sources: Iterable[str | os.PathLike[str] | Results], target: float | None = None) -> Collected:
+    """The configurations of results folders, or of results that are read already, in the order of their plans; StoreError if a
+    folder is no results folder. `target`: the accuracy to which rounds and bytes are counted in the folders."""
+    distinct = {os.path.realpath(s.store.folder if isinstance(s, Results) else s): s for s in sources}.values()
+    each = [source if isinstance(source, Results) else Results(source, target=target) for source in distinct]
     names = _names([results.store.folder for results in each])
     configurations: dict[tuple[object, ...], Configuration] = {}
     titles: dict[str, None] = {}
@@ -124,10 +120,8 @@ def combine(each: list[Results]) -> Collected:
 def _configuration(folder: str, record: Table, shown: dict[str, str]) -> Configuration:
     options = {name: (shown[name], value if isinstance(value, str) else show(value)) for name, value in record["varies"].items()}
     data = tuple(pair for name, pair in options.items() if name.startswith("data."))
-    table = record["config"].get("data", {})
-    block = json.dumps([table, data], sort_keys=True, default=str)
-    method = record["method"]
-    return Configuration(folder, method, label_of(record), tuple(options.values()), data, block, [])
+    block = json.dumps([record["config"].get("data", {}), data], sort_keys=True, default=str)
+    return Configuration(folder, record["method"], label_of(record), tuple(options.values()), data, block, [])
 
 
 def _names(folders: list[Path]) -> list[str]:

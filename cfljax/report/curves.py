@@ -55,20 +55,13 @@ class Curves(NamedTuple):
 def chosen(configurations: Sequence[Configuration], most: int = MOST_CURVES) -> list[Configuration]:
     """The configurations that figures show, in the order of the table: the best of each method and data, then of the rest."""
     if len(configurations) <= most:
-        return [c for c in configurations if _drawable(c)]
-    scores = [_score(c) for c in configurations]
-    ranked = sorted(range(len(configurations)), key=lambda i: (-scores[i], i))
-    ranked = [i for i in ranked if _drawable(configurations[i])]
-    first: dict[tuple[str, str, str], int] = {}
-    for i in ranked:
-        first.setdefault((configurations[i].folder, configurations[i].label, configurations[i].block), i)
+        return [c for c in configurations if drawn_units(c)]
+    scores = {i: _score(c) for i, c in enumerate(configurations) if drawn_units(c)}
+    ranked = sorted(scores, key=lambda i: -scores[i])
+    first = {(configurations[i].folder, configurations[i].label, configurations[i].block): i for i in reversed(ranked)}
     leaders = set(first.values())
     order = [i for i in ranked if i in leaders] + [i for i in ranked if i not in leaders]
     return [configurations[i] for i in sorted(order[:most])]
-
-
-def _drawable(configuration: Configuration) -> bool:
-    return any(unit.status != "failed" for unit in configuration.units)
 
 
 def _score(configuration: Configuration) -> float:
@@ -102,16 +95,15 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         if arrays is None:
             continue
         rounds = arrays.get("history/round", np.zeros(0)).astype(np.float64)
-        for name, values in _per_evaluation(arrays, rounds, "history/").items():
-            history.setdefault(name, []).append((rounds, values))
-        for name, values in _per_evaluation(arrays, rounds, f"diag/{unit.record['method']}/").items():
-            diagnostics.setdefault(name, []).append((rounds, values))
+        for curves, prefix in ((history, "history/"), (diagnostics, f"diag/{unit.record['method']}/")):
+            for name, values in _per_evaluation(arrays, rounds, prefix).items():
+                curves.setdefault(name, []).append((rounds, values))
         clients.append(_sorted_share(arrays.get("client_accuracy", np.zeros(0))))
     return Curves(
         {name: _thin(_band(parts)) for name, parts in history.items()},
         {name: _thin(_band(parts)) for name, parts in diagnostics.items()},
         _band([part for part in clients if len(part[0])]),
-        mean_and_deviation(_training(unit) for unit in units)[0],
+        mean_and_deviation(sum(float(unit.record["timings"].get(name) or 0) for name in ("train", "eval")) for unit in units)[0],
         len(units),
     )
 
@@ -125,8 +117,8 @@ def _per_evaluation(arrays: Mapping[str, np.ndarray], rounds: np.ndarray, prefix
     }
     curves.pop("round", None)
     if prefix != "history/":  # before the first round a method has nothing to report; other models are scored even then
-        curves = {name: v if name.startswith("accuracy") else np.where(rounds > 0, v, np.nan) for name, v in curves.items()}
-    if prefix == "history/" and "bytes_up" in curves and "bytes_down" in curves:
+        return {name: v if name.startswith("accuracy") else np.where(rounds > 0, v, np.nan) for name, v in curves.items()}
+    if "bytes_up" in curves and "bytes_down" in curves:
         curves["bytes"] = curves.pop("bytes_up") + curves.pop("bytes_down")
     return curves
 
@@ -149,11 +141,14 @@ def _band(parts: Sequence[_Points]) -> Band:
 
 
 def _thin(band: Band) -> Band:
-    """The band at MOST_POINTS evaluations at most, the first and the last included."""
-    if len(band.round) <= MOST_POINTS:
-        return band
-    keep = np.unique(np.linspace(0, len(band.round) - 1, MOST_POINTS).round().astype(int))
+    """The band at MOST_POINTS evaluations at most."""
+    keep = spaced(len(band.round), MOST_POINTS)
     return Band(*(values[keep] for values in band))
+
+
+def spaced(n: int, most: int) -> np.ndarray:
+    """At most `most` of the numbers 0 … n − 1, evenly spaced, the first and the last included."""
+    return np.arange(n) if n <= most else np.unique(np.linspace(0, n - 1, most).round().astype(np.int64))
 
 
 def _sorted_share(accuracy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -163,8 +158,3 @@ def _sorted_share(accuracy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(0), np.zeros(0)
     share = np.linspace(0, 1, min(101, max(len(finite), 2)))
     return share, np.interp(share, np.linspace(0, 1, len(finite)), finite)
-
-
-def _training(unit: Unit) -> float:
-    timings = unit.record["timings"]
-    return sum(float(timings.get(name) or 0) for name in ("train", "eval"))

@@ -76,12 +76,8 @@ def _grid(
     return figure
 
 
-def assignment(data: ReportData) -> Figure | None:
-    """Clusters over rounds, a row per client, with the true groups as a strip."""
-    return _grid(data, lambda d: [d.assignment], _assignment, (1.8, 1.9))
-
-
 def _assignment(axes: Axes, p: Assignment) -> None:
+    """Clusters over rounds, a row per client, with the true groups as a strip."""
     rows, columns = p.colours.shape
     axes.imshow(_coloured(p.colours), aspect="auto", extent=(-0.5, columns - 0.5, rows, 0))
     strip = max(columns * 0.05, 0.2)
@@ -93,12 +89,8 @@ def _assignment(axes: Axes, p: Assignment) -> None:
     axes.set_xlabel("round")
 
 
-def confusion(data: ReportData) -> Figure | None:
-    """The number of clients in each cluster (rows) and true group (columns)."""
-    return _grid(data, lambda d: [d.confusion], _confusion, (1.8, 1.8))
-
-
 def _confusion(axes: Axes, p: Confusion) -> None:
+    """The number of clients in each cluster (rows) and true group (columns)."""
     axes.imshow(p.table, cmap="Blues", vmin=0, aspect="auto")
     axes.set_xticks(range(len(p.groups)), p.groups)
     axes.set_yticks(range(len(p.clusters)), p.clusters)
@@ -110,12 +102,8 @@ def _confusion(axes: Axes, p: Confusion) -> None:
                 axes.text(g, k, str(count), ha="center", va="center", fontsize=7, color="white" if count > half else "black")
 
 
-def similarity(data: ReportData) -> Figure | None:
-    """Matrices between clients, in the order of the clusters."""
-    return _grid(data, lambda d: d.matrices, _similarity, (2.1, 1.9))
-
-
 def _similarity(axes: Axes, p: Matrix) -> None:
+    """Matrices between clients, in the order of the clusters."""
     low, high = p.range
     image = axes.imshow(p.values, vmin=low, vmax=high if high > low else low + 1, cmap="viridis")
     axes.figure.colorbar(image, ax=axes, shrink=0.8)
@@ -125,15 +113,19 @@ def _similarity(axes: Axes, p: Matrix) -> None:
     axes.set(xticks=[], yticks=[])
 
 
-def embedding(data: ReportData) -> Figure | None:
-    """Clients as points: colour by true group, shape by cluster."""
-    return _grid(data, lambda d: d.scatters, _embedding, (2.4, 2.2))
-
-
 def _embedding(axes: Axes, p: Scatter) -> None:
+    """Clients as points: colour by true group, shape by cluster."""
     for colour in np.unique(p.colours):
         here = p.colours == colour
-        mark = MARKS[max(int(colour), 0) % len(MARKS)]
-        axes.scatter(
-            p.points[here, 0], p.points[here, 1], c=_coloured(p.groups[here]), marker=mark, s=14, linewidths=0.8, alpha=0.8
-        )
+        mark, shades = MARKS[max(int(colour), 0) % len(MARKS)], _coloured(p.groups[here])
+        x, y = p.points[here].T
+        axes.scatter(x, y, c=shades, marker=mark, s=14, linewidths=0.8, alpha=0.8)
+
+
+PANELS: dict[str, Callable[[ReportData], Figure | None]] = {
+    "assignment": lambda data: _grid(data, lambda d: [d.assignment], _assignment, (1.8, 1.9)),
+    "confusion": lambda data: _grid(data, lambda d: [d.confusion], _confusion, (1.8, 1.8)),
+    "similarity": lambda data: _grid(data, lambda d: d.matrices, _similarity, (2.1, 1.9)),
+    "embedding": lambda data: _grid(data, lambda d: d.scatters, _embedding, (2.4, 2.2)),
+}
+"""Figure name -> the function that draws it, or returns None where there is nothing to draw."""

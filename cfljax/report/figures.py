@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfljax.report.curves import Band, Curves
-from cfljax.report.figure_panels import COLOURS, assignment, confusion, embedding, similarity
+from cfljax.report.figure_panels import COLOURS, PANELS
 from cfljax.report.page_data import FINAL, PARTS, final, styles, timing
 from cfljax.report.report_data import ReportData
 
@@ -65,10 +65,10 @@ def render(data: ReportData) -> Iterator[tuple[str, bytes]]:
                 figure.set_layout_engine("none")  # keeps the layout for the second file
 
 
-def _axes(width: float = SIZE[0], height: float = SIZE[1]) -> tuple[Figure, Axes]:
+def _axes(height: float) -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height))
+    figure = Figure(figsize=(SIZE[0], height))
     return figure, figure.subplots()
 
 
@@ -76,13 +76,14 @@ Draw = Callable[[ReportData], "Figure | None"]
 """A function that draws a figure, or None where there is nothing to draw."""
 Line = tuple[np.ndarray, Band] | None
 """f64[E] x and the band over it; None where there is nothing to draw."""
-Pick = Callable[[Curves], Line]
 
 
-def _lines(data: ReportData, pick: Pick, x: str, y: str, percent: bool = False, ends: bool = False) -> Figure | None:
+def _lines(
+    data: ReportData, pick: Callable[[Curves], Line], x: str, y: str, percent: bool = False, ends: bool = False
+) -> Figure | None:
     """The line that `pick` returns for each configuration; None if there is no line. `ends`: mark the last point of each."""
     figure, axes = _axes(height=max(SIZE[1], 0.2 + LINE * len(data.drawn)))
-    factor, any_drawn = 100 if percent else 1, False
+    factor = 100 if percent else 1
     for configuration, curves, (shade, dash) in zip(data.drawn, data.curves, styles(data), strict=True):
         line = pick(curves)
         if line is None or not np.isfinite(line[1].mean).any():
@@ -94,8 +95,7 @@ def _lines(data: ReportData, pick: Pick, x: str, y: str, percent: bool = False, 
         last = np.flatnonzero(np.isfinite(mean))[-1]
         if ends or np.isfinite(mean).sum() == 1:
             axes.plot(at[last], mean[last], "o", color=COLOURS[shade], markersize=3.5)
-        any_drawn = True
-    if not any_drawn:
+    if not axes.lines:
         return None
     axes.set(xlabel=x, ylabel=y)
     figure.legend(loc="outside right upper")
@@ -104,28 +104,18 @@ def _lines(data: ReportData, pick: Pick, x: str, y: str, percent: bool = False, 
 
 def _name(text: str) -> str:
     """A name for a legend: shortened, without mathematics, and without a leading underscore, which would hide it."""
-    short = text if len(text) <= 44 else text[:43] + "…"
-    return short.replace("$", r"\$").replace("_", "\u200b_", 1) if short.startswith("_") else short.replace("$", r"\$")
+    short = (text if len(text) <= 44 else text[:43] + "…").replace("$", r"\$")
+    return f"\u200b{short}" if short.startswith("_") else short
 
 
-def _over_rounds(band: Band | None) -> Line:
-    return None if band is None else (band.round, band)
-
-
-def _history(name: str, label: str, percent: bool = False) -> Draw:
+def _over_rounds(pick: Callable[[Curves], Band | None], label: str, percent: bool = False) -> Draw:
     """The figure of a quantity over the rounds."""
-    return lambda data: _lines(data, lambda each: _over_rounds(each.history.get(name)), "round", label, percent)
 
+    def line(each: Curves) -> Line:
+        band = pick(each)
+        return None if band is None else (band.round, band)
 
-def _clusters(data: ReportData) -> Figure | None:
-    return _lines(data, lambda each: _over_rounds(each.clusters), "round", "clusters")
-
-
-def _threshold(data: ReportData) -> Figure | None:
-    def pick(each: Curves) -> Line:
-        return _over_rounds(each.diagnostics.get("epsilon", each.diagnostics.get("threshold")))
-
-    return _lines(data, pick, "round", "threshold")
+    return lambda data: _lines(data, line, "round", label, percent)
 
 
 def _clients(data: ReportData) -> Figure | None:
@@ -138,29 +128,32 @@ def _clients(data: ReportData) -> Figure | None:
     return figure
 
 
-def _against_bytes(data: ReportData) -> Figure | None:
-    def pick(each: Curves) -> Line:
-        band, sent = each.history.get("accuracy"), each.history.get("bytes")
-        return None if band is None or sent is None else (sent.mean / 1e6, band)
-
-    return _lines(data, pick, "sent, MB", "accuracy, %", True, ends=True)
+def _bytes(each: Curves) -> Line:
+    band, sent = each.history.get("accuracy"), each.history.get("bytes")
+    return None if band is None or sent is None else (sent.mean / 1e6, band)
 
 
-def _against_seconds(data: ReportData) -> Figure | None:
-    def pick(each: Curves) -> Line:
-        band, spent = each.history.get("accuracy"), each.seconds
-        if band is None or not math.isfinite(spent) or not len(band.round) or band.round[-1] <= 0:
-            return None
-        return band.round / band.round[-1] * spent, band
+def _seconds(each: Curves) -> Line:
+    band, spent = each.history.get("accuracy"), each.seconds
+    if band is None or not math.isfinite(spent) or not len(band.round) or band.round[-1] <= 0:
+        return None
+    return band.round / band.round[-1] * spent, band
 
-    return _lines(data, pick, "seconds without compiling", "accuracy, %", True, ends=True)
+
+def _bars(data: ReportData, label: str) -> tuple[Figure, Axes]:
+    """An empty figure with a line for each configuration, from the top."""
+    figure, axes = _axes(height=0.9 + 0.24 * len(data.drawn))
+    axes.set_yticks(range(len(data.drawn)), [_name(c.name) for c in data.drawn])
+    axes.invert_yaxis()
+    axes.set_xlabel(label)
+    return figure, axes
 
 
 def _methods(data: ReportData) -> Figure | None:
     finals = [final(configuration, FINAL[0]) for configuration in data.drawn]
     if not any(each["seeds"] for each in finals):
         return None
-    figure, axes = _axes(height=0.9 + 0.24 * len(finals))
+    figure, axes = _bars(data, "accuracy, mean of the last ten evaluations, %")
     for i, (each, (shade, _)) in enumerate(zip(finals, styles(data), strict=True)):
         if not each["seeds"]:
             continue
@@ -169,43 +162,34 @@ def _methods(data: ReportData) -> Figure | None:
         axes.plot(seeds, at, "o", color=COLOURS[shade], markersize=3.5, markerfacecolor="none", alpha=0.7)
         mean, std = 100 * (each["mean"] or 0), 100 * (each["std"] or 0)
         axes.errorbar(mean, i, xerr=std, color=COLOURS[shade], marker="|", markersize=9, markeredgewidth=2)
-    axes.set_yticks(range(len(finals)), [_name(c.name) for c in data.drawn])
-    axes.invert_yaxis()
-    axes.set_xlabel("accuracy, mean of the last ten evaluations, %")
     return figure
 
 
 def _time(data: ReportData) -> Figure | None:
     if not data.drawn:
         return None
-    figure, axes = _axes(height=0.9 + 0.24 * len(data.drawn))
+    figure, axes = _bars(data, "seconds per run")
     begin = np.zeros(len(data.drawn))
     named = ("set up", "compile", "train", "evaluate")
     for part, name, shade in zip(PARTS, named, (COLOURS[2], COLOURS[7], COLOURS[0], COLOURS[4]), strict=True):
         spent = np.array([timing(configuration, part) or 0.0 for configuration in data.drawn])
         axes.barh(range(len(spent)), spent, left=begin, height=0.62, color=shade, label=name)
         begin += spent
-    axes.set_yticks(range(len(begin)), [_name(c.name) for c in data.drawn])
-    axes.invert_yaxis()
-    axes.set_xlabel("seconds per run")
     figure.legend(loc="outside right upper")
     return figure
 
 
 FIGURES: dict[str, Draw] = {
-    "accuracy": _history("accuracy", "accuracy, %", percent=True),
-    "worst_tenth": _history("accuracy_worst10", "accuracy of the worst tenth, %", percent=True),
-    "loss": _history("loss", "test loss"),
-    "ari": _history("ari", "adjusted Rand index"),
+    "accuracy": _over_rounds(lambda each: each.history.get("accuracy"), "accuracy, %", percent=True),
+    "worst_tenth": _over_rounds(lambda each: each.history.get("accuracy_worst10"), "accuracy of the worst tenth, %", percent=True),
+    "loss": _over_rounds(lambda each: each.history.get("loss"), "test loss"),
+    "ari": _over_rounds(lambda each: each.history.get("ari"), "adjusted Rand index"),
     "methods": _methods,
     "clients": _clients,
-    "bytes": _against_bytes,
-    "seconds": _against_seconds,
-    "clusters": _clusters,
-    "threshold": _threshold,
-    "assignment": assignment,
-    "confusion": confusion,
-    "similarity": similarity,
-    "embedding": embedding,
+    "bytes": lambda data: _lines(data, _bytes, "sent, MB", "accuracy, %", True, ends=True),
+    "seconds": lambda data: _lines(data, _seconds, "seconds without compiling", "accuracy, %", True, ends=True),
+    "clusters": _over_rounds(lambda each: each.clusters, "clusters"),
+    "threshold": _over_rounds(lambda each: each.diagnostics.get("epsilon", each.diagnostics.get("threshold")), "threshold"),
+    **PANELS,
     "time": _time,
 }

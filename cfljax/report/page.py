@@ -19,7 +19,6 @@ from cfljax.report.configurations import Unit, option_of
 from cfljax.report.curves import MOST_CURVES
 from cfljax.report.page_data import page_json, styles
 from cfljax.report.report_data import ReportData
-from cfljax.store import Store
 
 SCRIPTS = ("draw.js", "charts.js", "pictures.js", "page.js")
 MOST_TROUBLES = 200
@@ -71,7 +70,7 @@ def _shortened(lines: list[str], most: int) -> list[str]:
 
 
 def _about(data: ReportData) -> str:
-    facts = [f"{_words('data', data)}", f"model {_words('model', data)}", f"{_words('train.rounds', data)} rounds"]
+    facts = [_words("data", data), f"model {_words('model', data)}", f"{_words('train.rounds', data)} rounds"]
     return " · ".join(fact for fact in facts if "?" not in fact)
 
 
@@ -160,8 +159,8 @@ def _table(data: ReportData) -> str:
     columns = tables.columns_of(table)
     folders = any(row.configuration.folder for row in table)
     heads = ["method", *(["folder"] if folders else []), "runs", *(c.heading for c in columns)]
-    words = 2 if folders else 1
-    cells = "".join(f'<th{_word(i < words)}><button type="button">{_escaped(head)}</button></th>' for i, head in enumerate(heads))
+    kinds = [' class="word"'] * (2 if folders else 1) + [""] * len(heads)
+    cells = "".join(f'<th{k}><button type="button">{_escaped(head)}</button></th>' for k, head in zip(kinds, heads, strict=False))
     shades = {id(c): f"var(--c{s[0]})" for c, s in zip(data.drawn, styles(data), strict=True)}
     bodies, block = [], object()
     for row in table:
@@ -172,10 +171,6 @@ def _table(data: ReportData) -> str:
             block = each.block
         bodies[-1] += _row(row, columns, folders, shades.get(id(each), ""))
     return f"<table><thead><tr>{cells}</tr></thead>{''.join(f'<tbody>{body}</tbody>' for body in bodies)}</table>"
-
-
-def _word(yes: bool) -> str:
-    return ' class="word"' if yes else ""
 
 
 def _row(row: Row, columns: list[Column], folders: bool, shade: str) -> str:
@@ -203,7 +198,9 @@ def _troubles(units: list[Unit]) -> str:
         record = unit.record
         name = record.get("label", record["method"])
         options = " ".join(f"{k}={v}" for k, v in record["varies"].items())
-        why = record.get("error") if unit.status == "failed" else _diverged(record)
+        at = record.get("diverged_at")
+        diverged = "a number stopped being finite" + ("" if at is None else f" in round {at}")
+        why = record.get("error") if unit.status == "failed" else diverged
         lines.append(
             f'<tr><th>{_escaped(name)}</th><td class="word">{_escaped(options)}</td><td>{unit.seed}</td>'
             f'<td class="word">{_escaped(unit.status)}</td><td class="error">{_escaped(why or "")}</td></tr>'
@@ -211,11 +208,6 @@ def _troubles(units: list[Unit]) -> str:
     more = f'<p class="notes">and {len(bad) - MOST_TROUBLES} more</p>' if len(bad) > MOST_TROUBLES else ""
     head = '<tr><th>method</th><th class="word">options</th><th>seed</th><th class="word">status</th><th class="word">why</th></tr>'
     return f'<div class="scroll"><table><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
-
-
-def _diverged(record: Table) -> str:
-    at = record.get("diverged_at")
-    return "a number stopped being finite" + ("" if at is None else f" in round {at}")
 
 
 def _origin(data: ReportData) -> str:
@@ -227,20 +219,16 @@ def _origin(data: ReportData) -> str:
         "plan": _distinct(unit.record.get("plan") for unit in units),
     }
     listed = "".join(f"<dt>{name}</dt><dd>{'<br>'.join(map(_escaped, _shortened(v, 5)))}</dd>" for name, v in facts.items() if v)
-    specs = [_spec(store, f"Spec of {store.folder.absolute().name}") for store in data.collected.stores]
-    if not any(specs) and units:
+    written = [(f"Spec of {store.folder.absolute().name}", store.read_spec()) for store in data.collected.stores]
+    specs = [f"<details open>{_preformatted(title, spec)}</details>" for title, spec in written if spec]
+    if not specs and units:
         example = json.dumps(units[0].record["config"], indent=1, ensure_ascii=False, default=str)
-        specs = [f"<details><summary>Configuration of the first run</summary><pre>{_lines(example)}</pre></details>"]
+        specs = [f"<details>{_preformatted('Configuration of the first run', example)}</details>"]
     return f'<dl class="facts">{listed}</dl>{"".join(specs)}'
 
 
-def _spec(store: Store, title: str) -> str:
-    text = store.read_spec()
-    return f"<details open><summary>{_escaped(title)}</summary><pre>{_lines(text)}</pre></details>" if text else ""
-
-
-def _lines(text: str) -> str:
-    return "\n".join(map(_escaped, text.splitlines()))
+def _preformatted(title: str, text: str) -> str:
+    return f"<summary>{_escaped(title)}</summary><pre>{chr(10).join(map(_escaped, text.splitlines()))}</pre>"
 
 
 def _pairs(table: object) -> str | None:

@@ -165,10 +165,4 @@ def number(value: float | None) -> float | None:
 
 
 def _numbers(values: Iterable[float]) -> list[float | None]:
-    return [_short(v) for v in values]
-
-
-def _short(value: float) -> float | int | None:
-    if math.isfinite(value) and value == int(value) and abs(value) < 1e15:
-        return int(value)
-    return number(value)
+    return [int(v) if float(v).is_integer() and abs(v) < 1e15 else number(v) for v in values]

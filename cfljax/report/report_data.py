@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from cfljax.report.comparison import Row, rows
-from cfljax.report.configurations import Collected, Configuration, collect, combine
+from cfljax.report.configurations import Collected, Configuration, collect
 from cfljax.report.curves import Curves, chosen, curves
 from cfljax.report.run_pictures import RunPictures, run_pictures
 from cfljax.results.result import Results
@@ -36,22 +36,14 @@ class ReportData(NamedTuple):
     """The accuracy to which rounds and bytes are counted."""
 
 
-def read(folders: Sequence[str | os.PathLike[str]], target: float | None = None) -> ReportData:
-    """The data of a report on these folders; StoreError if one of them is no results folder."""
-    return _report_data(lambda: collect(folders, target), target)
-
-
-def of(results: Results) -> ReportData:
-    """The data of a report on results that are read already."""
-    return _report_data(lambda: combine([results]), results.target)
-
-
-def _report_data(collecting: Callable[[], Collected], target: float | None) -> ReportData:
+def read(sources: Iterable[str | os.PathLike[str] | Results], target: float | None = None) -> ReportData:
+    """The data of a report on results folders, or on results that were read with this `target` already; StoreError if a folder is
+    no results folder."""
     problems: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         for kind in _SHOWN:
             warnings.simplefilter("always", kind)
-        collected = collecting()
+        collected = collect(sources, target)
         drawn = chosen(collected.configurations)
         lines = [curves(configuration, problems) for configuration in drawn]
         pictures = [run_pictures(configuration, problems) for configuration in drawn]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.report.configurations import Configuration
-from cfljax.report.curves import drawn_units, read
+from cfljax.report.curves import drawn_units, read, spaced
 
 MOST_CLIENTS = 200
 """The most rows (clients) of the picture of clusters over rounds."""
@@ -67,8 +67,6 @@ class Scatter(NamedTuple):
     """f64[n, 2]."""
     colours: np.ndarray
     groups: np.ndarray
-    columns: int
-    """The number of columns of the embedding; above two, the points are its two principal components."""
 
 
 class Confusion(NamedTuple):
@@ -97,9 +95,9 @@ class RunPictures(NamedTuple):
 class Assigned(NamedTuple):
     """The clusters of the clients at the end."""
 
-    final: np.ndarray | None
-    """i32[C] clusters; None if labels were not kept."""
-    group: np.ndarray | None
+    final: np.ndarray
+    """i32[C] clusters."""
+    group: np.ndarray
     """i32[C] true groups."""
     colour: dict[int, int]
     """Cluster -> number of its colour."""
@@ -120,13 +118,13 @@ def _pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> RunPictu
     labels = np.atleast_2d(arrays.get("labels", np.zeros((0, 0)))).astype(np.int32)
     group = arrays.get("group")
     if not labels.size:
-        return RunPictures(seed, None, "labels were not kept", None, *_between(diagnostics, len(rounds), Assigned(None, None, {})))
+        return RunPictures(seed, None, "labels were not kept", None, *_between(diagnostics, len(rounds), None))
     group = group if group is not None and group.shape == labels.shape[1:] else np.full(labels.shape[1], -1, np.int32)
-    final, colour = labels[-1], _colours(labels, group)
+    assigned = Assigned(labels[-1], group, _colours(labels, group))
     trivial = _trivial(labels)
-    assignment = None if trivial else _assignment(rounds, labels, group, colour)
-    confusion = None if trivial else _confusion(final, group, colour)
-    return RunPictures(seed, assignment, trivial, confusion, *_between(diagnostics, len(rounds), Assigned(final, group, colour)))
+    assignment = None if trivial else _assignment(rounds, labels, group, assigned.colour)
+    confusion = None if trivial else _confusion(assigned)
+    return RunPictures(seed, assignment, trivial, confusion, *_between(diagnostics, len(rounds), assigned))
 
 
 def _trivial(labels: np.ndarray) -> str:
@@ -154,14 +152,12 @@ def _colours(labels: np.ndarray, group: np.ndarray) -> dict[int, int]:
     other cluster has it; the other clusters get unused colours in the order of their sizes."""
     table, clusters, groups = contingency(labels[-1], group)
     colour: dict[int, int] = {}
-    taken: set[int] = set()
     for at in np.argsort(-table, axis=None, kind="stable"):
         k, g = divmod(int(at), max(len(groups), 1))
-        if table[k, g] and int(clusters[k]) not in colour and int(groups[g]) not in taken:
+        if table[k, g] and int(clusters[k]) not in colour and int(groups[g]) not in colour.values():
             colour[int(clusters[k])] = int(groups[g])
-            taken.add(int(groups[g]))
     known, sizes = np.unique(labels[labels >= 0], return_counts=True)
-    unused = iter(number for number in range(len(known) + len(groups) + 1) if number not in taken | set(groups.tolist()))
+    unused = iter(number for number in range(len(known) + len(groups) + 1) if number not in groups)
     for k in known[np.argsort(-sizes, kind="stable")]:
         if int(k) not in colour:
             colour[int(k)] = next(unused)
@@ -169,18 +165,9 @@ def _colours(labels: np.ndarray, group: np.ndarray) -> dict[int, int]:
 
 
 def _paint(labels: np.ndarray, colour: dict[int, int]) -> np.ndarray:
-    if not labels.size or labels.max() < 0:
-        return np.full(labels.shape, -1, np.int32)
-    table = np.full(int(labels.max()) + 1, -1, np.int32)
-    for k, number in colour.items():
-        if k < len(table):
-            table[k] = number
-    return np.where(labels >= 0, table[np.maximum(labels, 0)], -1).astype(np.int32)
-
-
-def spaced(n: int, most: int) -> np.ndarray:
-    """At most `most` of the numbers 0 … n − 1, evenly spaced, the first and the last included."""
-    return np.arange(n) if n <= most else np.unique(np.linspace(0, n - 1, most).round().astype(np.int64))
+    """i32: the number of the colour of each cluster in `labels`, −1 for none."""
+    known, at = np.unique(labels, return_inverse=True)
+    return np.array([colour.get(int(k), -1) for k in known], np.int32)[at].reshape(labels.shape)
 
 
 def _assignment(rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> Assignment:
@@ -194,11 +181,11 @@ def _assignment(rounds: np.ndarray, labels: np.ndarray, group: np.ndarray, colou
     return Assignment(rounds[columns], _paint(labels[np.ix_(columns, rows)], colour).T, group[rows], len(group))
 
 
-def _confusion(final: np.ndarray, group: np.ndarray, colour: dict[int, int]) -> Confusion | None:
-    table, clusters, groups = contingency(final, group)
+def _confusion(assigned: Assigned) -> Confusion | None:
+    table, clusters, groups = contingency(assigned.final, assigned.group)
     if not table.size:
         return None
-    painted = np.array([colour[int(k)] for k in clusters])
+    painted = np.array([assigned.colour[int(k)] for k in clusters])
     order = np.lexsort((-table.sum(axis=1), painted))
     if len(order) > MOST_CLUSTERS:  # the largest, still in the order of their colours
         largest = set(np.argsort(-table.sum(axis=1), kind="stable")[: MOST_CLUSTERS - 1].tolist())
@@ -217,17 +204,19 @@ def _summed_up(table: np.ndarray, names: list[str]) -> tuple[np.ndarray, list[st
     return np.concatenate([table[: MOST_CLUSTERS - 1], rest]), [*kept, f"{len(names) - len(kept)} more"]
 
 
-def _between(diagnostics: dict[str, np.ndarray], evaluations: int, assigned: Assigned) -> tuple[list[Matrix], list[Scatter]]:
-    """The matrices and embeddings among a method's diagnostics."""
+def _between(diagnostics: dict[str, np.ndarray], evaluations: int, assigned: Assigned | None) -> tuple[list[Matrix], list[Scatter]]:
+    """The matrices and embeddings among a method's diagnostics; `assigned` is None if labels were not kept."""
     matrices, scatters = [], []
     for name, values in diagnostics.items():
         if values.dtype.kind != "f" or not values.size:
             continue
         if is_matrix(name, values, evaluations):
             square = (values if values.ndim == 2 else values[-1]).astype(np.float64)
-            matrices.append(_matrix(name, square, _clients(diagnostics, len(square), assigned.final), assigned))
+            matrices.append(_matrix(name, square, *_marks(diagnostics, len(square), assigned)))
         elif values.ndim == 2 and any(word in name for word in EMBEDDINGS):
-            scatters.append(_scatter(name, values.astype(np.float64), _clients(diagnostics, len(values), assigned.final), assigned))
+            _, painted, groups = _marks(diagnostics, len(values), assigned)
+            keep = spaced(len(values), MOST_DOTS)
+            scatters.append(Scatter(name, plane(values.astype(np.float64))[keep], painted[keep], groups[keep]))
     return matrices, scatters
 
 
@@ -242,35 +231,30 @@ def is_matrix(name: str, values: np.ndarray, evaluations: int) -> bool:
     return len(values) != evaluations or np.allclose(values, values.T, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
-def _clients(diagnostics: dict[str, np.ndarray], n: int, final: np.ndarray | None) -> np.ndarray | None:
-    """i64[n]: positions on the client axis of the n clients of a matrix or embedding; None if they are not known."""
-    if final is None:
-        return None
+def _marks(
+    diagnostics: dict[str, np.ndarray], n: int, assigned: Assigned | None
+) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
+    """The n clients of a matrix or embedding: i64[n] their positions on the client axis (None if they are not known), i32[n] the
+    colours of their clusters, and i32[n] their true groups (−1 if they are not known)."""
+    who = None if assigned is None else _clients(diagnostics, n, len(assigned.final))
+    if assigned is None or who is None:
+        return None, np.full(n, -1, np.int32), np.full(n, -1, np.int32)
+    return who, _paint(assigned.final[who], assigned.colour), assigned.group[who].astype(np.int32)
+
+
+def _clients(diagnostics: dict[str, np.ndarray], n: int, total: int) -> np.ndarray | None:
+    """The positions that a diagnostic lists for n of all clients; without such a list they are known only if n is `total`."""
     for name in CLIENT_LISTS:
         values = diagnostics.get(name)
         if values is not None and values.shape == (n,) and values.dtype.kind in "iu" and values.size:
-            return values if values.min() >= 0 and values.max() < len(final) else None
-    return np.arange(n) if n == len(final) else None
+            return values if values.min() >= 0 and values.max() < total else None
+    return np.arange(n) if n == total else None
 
 
-def _matrix(name: str, values: np.ndarray, who: np.ndarray | None, assigned: Assigned) -> Matrix:
-    painted, groups = _marks(len(values), who, assigned)
+def _matrix(name: str, values: np.ndarray, who: np.ndarray | None, painted: np.ndarray, groups: np.ndarray) -> Matrix:
     order = np.arange(len(values)) if who is None else np.lexsort((who, groups, painted))
     keep = order[spaced(len(order), MOST_SIDE)]
     return Matrix(name, values[np.ix_(keep, keep)].astype(np.float32), painted[keep], who is not None, len(values))
-
-
-def _marks(n: int, who: np.ndarray | None, assigned: Assigned) -> tuple[np.ndarray, np.ndarray]:
-    """(i32[n] colours of the clusters, i32[n] true groups) of the clients of a matrix or embedding; −1 where unknown."""
-    if who is None or assigned.final is None or assigned.group is None:
-        return np.full(n, -1, np.int32), np.full(n, -1, np.int32)
-    return _paint(assigned.final[who], assigned.colour), assigned.group[who].astype(np.int32)
-
-
-def _scatter(name: str, values: np.ndarray, who: np.ndarray | None, assigned: Assigned) -> Scatter:
-    keep = spaced(len(values), MOST_DOTS)
-    painted, groups = _marks(len(values), who, assigned)
-    return Scatter(name, plane(values)[keep], painted[keep], groups[keep], values.shape[1])
 
 
 def plane(values: np.ndarray) -> np.ndarray:

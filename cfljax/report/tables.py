@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from cfljax.report.comparison import APART, COLUMNS, FEWEST, LEVEL, TARGETS, Cell, Column, Row, rows
-from cfljax.report.configurations import Configuration, combine
+from cfljax.report.configurations import Configuration, collect
 from cfljax.results.result import Results
 
 SHORT = ("accuracy_max", "accuracy_last10", "accuracy_worst10", *APART, "ari_last", "clusters_last", "round_to_target", "seconds")
@@ -20,7 +20,7 @@ TEST = f"two-sided paired t-test over shared seeds, Holm-corrected within the co
 
 def comparison(results: Results) -> str:
     """The table that a sweep prints at its end."""
-    return terminal(rows(combine([results]).configurations, [c for c in COLUMNS if c.key in SHORT]))
+    return terminal(rows(collect([results]).configurations, [c for c in COLUMNS if c.key in SHORT]))
 
 
 def columns_of(table: Sequence[Row]) -> list[Column]:
@@ -32,7 +32,8 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
     """Sentences that explain the marks of the table: `best` and `tied` are these marks. Unused marks are left out."""
     cells = [cell for row in table for cell in row.cells.values()]
     said = ["mean ± standard deviation over the seeds of runs that ended well; accuracies in per cent"]
-    if any(_one_draw(row.configuration) for row in table):
+    units = [row.configuration.units for row in table]
+    if any(len(each) > 1 and (each[0].record["config"].get("data") or {}).get("seed") != "run" for each in units):
         said.append("± leaves out the draw of who holds which data, which all seeds share")
     if any(cell.best for cell in cells):
         blocks = len({row.configuration.block for row in table}) > 1
@@ -41,23 +42,14 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
             said.append(f"{tied} not significantly different from the best ({TEST})")
         elif any(cell.p is not None for cell in cells):
             said.append(f"all others differ significantly from the best ({TEST})")
-        if any(cell.p is None and not cell.best and cell.n for row in table for key, cell in row.cells.items() if _marked(key)):
+        marked = [c.key for c in columns_of(table) if c.better and c.key not in TARGETS]
+        if any(cell.p is None and not cell.best and cell.n for row in table for cell in (row.cells[key] for key in marked)):
             said.append(f"not tested: fewer than {FEWEST} seeds in common with the best")
     if any(row.cells[key].n for row in table for key in APART if key in row.cells):
         said.append("test clients never train; they count in all other accuracies, too")
     if any(0 < cell.n < cell.total for row in table for key, cell in row.cells.items() if key in TARGETS):
         said.append("rounds and bytes to the target: over the runs that reached it (how many of how many)")
     return said
-
-
-def _one_draw(configuration: Configuration) -> bool:
-    """Whether its seeds share the draw of the partition, as they do unless the spec says `data.seed = "run"`."""
-    data = configuration.units[0].record["config"].get("data") or {}
-    return len(configuration.units) > 1 and data.get("seed") != "run"
-
-
-def _marked(key: str) -> bool:
-    return key not in TARGETS and next(c.better for c in COLUMNS if c.key == key) != 0
 
 
 def number(column: Column, cell: Cell) -> str:
@@ -87,11 +79,11 @@ def quantity(kind: str, value: float) -> str:
 
 def size(value: float) -> str:
     """A number of bytes as text, with decimal prefixes: `1.5 MB`."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(value) < 999.5 or unit == "TB":
-            return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 99.95 else f"{value:.1f} {unit}"
-        value /= 1000
-    raise AssertionError
+    unit = "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if abs(value) >= 999.5:
+            value, unit = value / 1000, larger
+    return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 99.95 else f"{value:.1f} {unit}"
 
 
 def terminal(table: Sequence[Row], width: int | None = None, bold: bool = False) -> str:

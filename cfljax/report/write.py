@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cfljax.report import tables
 from cfljax.report.page import page
-from cfljax.report.report_data import ReportData, of, read
+from cfljax.report.report_data import ReportData, read
 from cfljax.results.result import Results
 from cfljax.store.atomic import storing, write_bytes
 
@@ -26,13 +26,9 @@ def write(data: ReportData, out: str | os.PathLike[str], figures: bool = True) -
     folder = Path(out)
     with storing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    for name, text in (
-        ("table.md", tables.markdown(data.table)),
-        ("table.tex", tables.latex(data.table)),
-        ("table.csv", tables.to_csv(data.table)),
-        (PAGE, page(data)),
-    ):
-        write_bytes(folder / name, text.encode())
+    for name, form in (("table.md", tables.markdown), ("table.tex", tables.latex), ("table.csv", tables.to_csv)):
+        write_bytes(folder / name, form(data.table).encode())
+    write_bytes(folder / PAGE, page(data).encode())
     if figures:
         _write_figures(data, folder / "figures")
     return folder / PAGE
@@ -55,6 +51,5 @@ def _write_figures(data: ReportData, folder: Path) -> None:
 def report(results: str | os.PathLike[str] | Results, figures: bool = False) -> Path:
     """Write the report of a results folder DIR, or of its results if they are read already, into DIR/report; return the path of
     the page. `figures`: with figures for papers."""
-    if isinstance(results, Results):
-        return write(of(results), default_folder([results.store.folder]), figures)
-    return write(read([results]), default_folder([results]), figures)
+    folder, target = (results.store.folder, results.target) if isinstance(results, Results) else (results, None)
+    return write(read([results], target), default_folder([folder]), figures)

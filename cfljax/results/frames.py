@@ -111,8 +111,8 @@ def _more_quantities(records: Collection[Table]) -> list[str]:
 
 def _row(record: Table, varying: list[str], more: list[str]) -> list[Value]:
     options = [_cell(_option(record, name)) for name in varying]
-    numbers, others = ([_number(record.get("summary", {}).get(name)) for name in names] for names in (QUANTITIES, more))
-    seconds = [_number(record.get("timings", {}).get(name.removeprefix("seconds_"))) for name in SECONDS]
+    numbers, others = ([number(record.get("summary", {}).get(name)) for name in names] for names in (QUANTITIES, more))
+    seconds = [number(record.get("timings", {}).get(name.removeprefix("seconds_"))) for name in SECONDS]
     return [record["id"], record.get("method"), record.get("seed"), *options, record["status"], *numbers, *seconds, *others]
 
 
@@ -132,7 +132,8 @@ def _cell(value: Value) -> Value:
     return show(value) if isinstance(value, (list, dict)) else value
 
 
-def _number(value: Value) -> float:
+def number(value: Value) -> float:
+    """The value as a float; NaN if it is missing."""
     return math.nan if value is None else float(value)
 
 

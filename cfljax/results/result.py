@@ -134,11 +134,7 @@ class Results:
     another start may have replaced since."""
 
     def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        everything: bool = False,
-        target: float | None = None,
-        sweep: Table | None = None,
+        self, folder: str | os.PathLike[str], everything: bool = False, target: float | None = None, sweep: Table | None = None
     ):
         self.store = Store(folder, read_only=True)
         records = self.store.records()
@@ -175,17 +171,15 @@ class Results:
 
     def results(self) -> Iterator[Result]:
         """Every run with its arrays, one after the other. A damaged run is left out, with a warning."""
-        for _, result in self._each(("",)):
-            yield result
+        return self._each("")
 
-    def _each(self, prefixes: tuple[str, ...]) -> Iterator[tuple[str, Result]]:
+    def _each(self, prefix: str) -> Iterator[Result]:
+        """Every run with those of its arrays whose names begin with the prefix."""
         for run in self.records:
             try:
-                unit = self.store.read(run, prefixes)
+                yield self._result(run, *self.store.read(run, (prefix,)))
             except StoreError as error:
-                warnings.warn(str(error), DamagedWarning, stacklevel=3)
-                continue
-            yield run, self._result(run, *unit)
+                warnings.warn(str(error), DamagedWarning, stacklevel=2)
 
     def _result(self, run: str, record: Table, arrays: dict[str, np.ndarray]) -> Result:
         counted = {name: self.records[run]["summary"].get(name) for name in _TO_TARGET}
@@ -199,9 +193,9 @@ class Results:
         }
         if self.target is None:
             return
-        for run, result in self._each(("history/",)):
+        for result in self._each("history/"):
             counted = summarise(result.history, target=self.target)
-            self.records[run]["summary"] |= {name: counted[name] for name in _TO_TARGET}
+            self.records[result.run]["summary"] |= {name: counted[name] for name in _TO_TARGET}
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row per run: run, method, seed, the label where the spec gives some, every option that varies, status, the summary
@@ -214,7 +208,7 @@ class Results:
 
     def history(self) -> pandas.DataFrame:
         """The curves of all runs in one tidy frame: run, round, accuracy, … with a row per evaluation."""
-        return frames.histories((run, result.history) for run, result in self._each(("history/",)))
+        return frames.histories((result.run, result.history) for result in self._each("history/"))
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """The summary frame as a CSV file."""
@@ -233,7 +227,7 @@ class Results:
 
         table = frames.overview(self.rows).to_html(index=False) if len(self) else ""
         curves: dict[str, dict[str, np.ndarray]] = {}
-        for number, (_, result) in enumerate(self._each(("history/",))):
+        for number, result in enumerate(self._each("history/")):
             if number < _DRAWN and result.status == "done":  # the first run of each method
                 curves.setdefault(result.label, result.history)
         return f"<p>{html.escape(self._title())}</p>{table}{plots(curves)}"

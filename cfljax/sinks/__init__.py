@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 SINKS: Registry[MakeSink] = Registry(
     "sink",
     {
-        "jsonl": "cfljax.sinks.jsonl:JSONL",
-        "tensorboard": "cfljax.sinks.tensorboard:TENSORBOARD",
-        "wandb": "cfljax.sinks.wandb:WANDB",
-        "mlflow": "cfljax.sinks.mlflow:MLFLOW",
+        "jsonl": "cfljax.sinks.services:JSONL",
+        "tensorboard": "cfljax.sinks.services:TENSORBOARD",
+        "wandb": "cfljax.sinks.services:WANDB",
+        "mlflow": "cfljax.sinks.services:MLFLOW",
     },
     "cfljax.sinks",
 )

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
-import numpy as np
-
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table
+from cfljax.results.frames import curves
 from cfljax.results.result import Result
 
 PLACE = "logs"
@@ -26,11 +25,8 @@ class Sink(Protocol):
         """Send a finished run. A run of the same id that was sent before is replaced, where the sink can do that."""
 
 
-class MakeSink(Protocol):
-    """The function that a registry entry for a sink has."""
-
-    def __call__(self, folder: Path, name: str, /) -> Sink:
-        """The sink for a results folder and the name of its sweep."""
+MakeSink = Callable[[Path, str], Sink]
+"""The function that a registry entry for a sink has: results folder, name of its sweep -> the sink."""
 
 
 def need(package: str, sink: str) -> ModuleType:
@@ -38,9 +34,8 @@ def need(package: str, sink: str) -> ModuleType:
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise SpecError(
-            f'--log {sink}: needs the package {package}, which is not installed: pip install "cfljax[{sink}]"'
-        ) from error
+        wanted = f'needs the package {package}, which is not installed: pip install "cfljax[{sink}]"'
+        raise SpecError(f"--log {sink}: {wanted}") from error
 
 
 def folder_of(folder: Path, sink: str) -> Path:
@@ -58,11 +53,9 @@ def title(result: Result) -> str:
 
 def rows(result: Result) -> Iterator[tuple[int, dict[str, float]]]:
     """(round, quantity -> number) for each evaluation, without numbers that are not finite."""
-    history = result.history
-    rounds = history.get("round", np.zeros(0))
-    curves = {name: values for name, values in history.items() if name != "round" and values.shape == rounds.shape}
-    for at, number in enumerate(rounds):
-        yield int(number), {name: float(values[at]) for name, values in curves.items() if math.isfinite(values[at])}
+    history = curves(result.history)
+    for at, number in enumerate(history.pop("round")):
+        yield int(number), {name: float(values[at]) for name, values in history.items() if math.isfinite(values[at])}
 
 
 def summary(result: Result) -> dict[str, float]:

@@ -27,7 +27,8 @@ class Feed:
         """`sweep` has the `name` of the sweep, `units` with the ids of its runs, and `named` with the label and the varying options
         of each. Runs of the folder that are not in `units` belong to an earlier spec and are not sent (without `units` all are).
         `say` prints an error of a sink."""
-        self.units, self.named = sweep.get("units"), sweep.get("named", {})
+        self.units = None if sweep.get("units") is None else set(sweep["units"])
+        self.named = sweep.get("named", {})
         self.folder, self.say = Path(folder), say
         makers = {name: SINKS.entry(name, "--log").make for name in dict.fromkeys(names)}
         self.sinks: dict[str, Sink] = {name: make(self.folder, str(sweep["name"])) for name, make in makers.items()}
@@ -36,9 +37,9 @@ class Feed:
     def feed(self) -> int:
         """Send the runs that were finished since the last call, and return their number."""
         store, count = Store(self.folder, read_only=True), 0
-        for run in store.ids() if self.units is None else [name for name in store.ids() if name in set(self.units)]:
+        for run in store.ids():
             waiting = [name for name in self.sinks if self.written[name].get(run) != "done"]
-            if not waiting:
+            if not waiting or (self.units is not None and run not in self.units):
                 continue
             try:
                 record, arrays = store.read(run)

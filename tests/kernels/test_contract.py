@@ -9,7 +9,7 @@ import pytest
 
 from cfljax import keys
 from cfljax.engine import metrics
-from cfljax.kernels import choose, cosine, cover, dissimilarity, inter_group, kmeans, mix, simplex, sketch, spectral
+from cfljax.kernels import choose, cosine, cover, inter_group, kmeans, mix, simplex, sketch, spectral
 
 rng = np.random.default_rng(0)
 
@@ -33,7 +33,7 @@ KERNELS = {
     "cover": (cover.cover, real(4, 4), jnp.float32(0.2), mask),
     "ccs_threshold": (cover.ccs_threshold, jnp.float32(0.5), jnp.float32(1), jnp.float32(0.05), jnp.float32(0.1)),
     "edc": (functools.partial(spectral.edc, m=2), real(4, 5)),
-    "madc": (dissimilarity.madc, cosine.cosine_matrix(real(4, 5))),
+    "madc": (cosine.madc, cosine.cosine_matrix(real(4, 5))),
     "kmeans": (lambda x: kmeans.kmeans(keys.root(0), x, 2, restarts=1, max_iter=2), real(3, 2)),
     "balance": (functools.partial(simplex.balance, steps=5), shares, jnp.ones(3, bool)),
     "rfedavg_weights": (functools.partial(simplex.rfedavg_weights, clusters=3), labels, sizes + 9, sizes),

@@ -77,18 +77,18 @@ def test_cover_equals_a_plain_program_on_tied_and_masked_graphs():
     similarity = np.maximum(similarity, similarity.transpose(0, 2, 1))
     mask, threshold = rng.random((500, 12)) < 0.8, rng.uniform(0, 1, 500).astype(np.float32)
     mask[0] = False
-    out = many(similarity, threshold, mask)
+    found, clusters = many(similarity, threshold, mask)
     for i in range(500):
         labels, number = plain_cover(similarity[i], threshold[i], mask[i])
-        np.testing.assert_array_equal(out.labels[i], labels)
-        assert out.clusters[i] == number
+        np.testing.assert_array_equal(found[i], labels)
+        assert clusters[i] == number
 
 
 def test_cover_of_zero_vectors_ends():
-    out = compiled(cover, np.zeros((4, 4), np.float32), 0.5)
-    assert out.labels.tolist() == [0, 1, 2, 3] and out.clusters == 4
-    nan = compiled(cover, np.full((3, 3), np.nan, np.float32), 0.5)
-    assert nan.labels.tolist() == [0, 1, 2]
+    labels, clusters = compiled(cover, np.zeros((4, 4), np.float32), 0.5)
+    assert labels.tolist() == [0, 1, 2, 3] and clusters == 4
+    labels, _ = compiled(cover, np.full((3, 3), np.nan, np.float32), 0.5)
+    assert labels.tolist() == [0, 1, 2]
 
 
 def test_threshold_goes_from_theta_to_a_right_angle():

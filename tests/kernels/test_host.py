@@ -128,7 +128,12 @@ def test_one_thread_while_clustering():
     from threadpoolctl import threadpool_info
 
     seen = []
-    host._one_thread(lambda rows: seen.extend(p["num_threads"] for p in threadpool_info()) or rows, np.ones((2, 2)))
+
+    def fit(rows):
+        seen.extend(p["num_threads"] for p in threadpool_info())
+        return np.zeros(len(rows), int)
+
+    host._on_finite_rows(fit, np.ones((2, 2)))
     assert set(seen) == {1}
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from cfljax import keys
-from cfljax.kernels import blocks, choose, cosine, cover, dissimilarity, inter_group, kmeans, mix, simplex, sketch, spectral
+from cfljax.kernels import blocks, choose, cosine, cover, inter_group, kmeans, mix, simplex, sketch, spectral
 
 KEY = keys.root(0)
 
@@ -40,8 +40,8 @@ CASES = [
     (cosine.cosine_rows, real(3), real(3)),
     (cover.cover, real(3, 2), 0.5),
     (cover.cover, real(3, 3), 0.5, true(1)),
-    (dissimilarity.madc, real(3, 1)),
-    (dissimilarity.madc, real(3, 3), true(1)),
+    (cosine.madc, real(3, 1)),
+    (cosine.madc, real(3, 3), true(1)),
     (inter_group.inter_group, real(3), 0.1),
     (lambda w, on: inter_group.inter_group(w, 0.1, active=on), real(3, 2), true(1)),
     (lambda x: kmeans.kmeans(KEY, x, 2), real(3)),

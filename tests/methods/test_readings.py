@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cfljax.commands import listing
+from cfljax.commands import methods as listing
 from cfljax.methods import METHODS
 
 PUBLISHED = [name for name in METHODS if listing.describe(name).paper]

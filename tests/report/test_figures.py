@@ -77,7 +77,7 @@ def test_a_legend_of_many_curves_has_room():
     band = Band(*(np.arange(3.0) for _ in Band._fields))
     each = SimpleNamespace(history={"accuracy": band})
     with matplotlib.rc_context(figures.STYLE):
-        figure = figures._history("accuracy", "accuracy")(SimpleNamespace(drawn=drawn, curves=[each] * MOST_CURVES))
+        figure = figures.FIGURES["accuracy"](SimpleNamespace(drawn=drawn, curves=[each] * MOST_CURVES))
         figure.canvas.draw()
     box = figure.legends[0].get_window_extent()
     assert [text.get_text() for text in figure.legends[0].get_texts()] == names

@@ -11,8 +11,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.kernels import host
-from cfljax.kernels.cosine import cosine_matrix
-from cfljax.kernels.dissimilarity import madc
+from cfljax.kernels.cosine import cosine_matrix, madc
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import Rule
 from cfljax.kernels.spectral import edc, edc_embedding

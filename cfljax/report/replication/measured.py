@@ -44,7 +44,8 @@ class Section:
 
 def section(published: Published, folders: list[Results]) -> Section:
     """Measure every cell of the table and decide every claim."""
-    units = [unit for results in folders for unit in _labelled(results)]
+    rows = [(row, results) for results in folders for row in results.rows]  # a run that two rows share has the label of each
+    units = [Unit(row["id"], results.records[row["id"]] | {"label": row["label"]}, results.store) for row, results in rows]
     measured, last_ten, lost = {}, {}, {}
     used: dict[str, Unit] = {}
     for cell in published.cells:
@@ -59,11 +60,6 @@ def section(published: Published, folders: list[Results]) -> Section:
     small = any(below_size(results) for results in asked if results.records)
     verdicts = [_with_last_ten(verdict(claim, published, measured, small), claim, last_ten) for claim in published.claims]
     return Section(published, asked, list(used.values()), measured, last_ten, lost, verdicts)
-
-
-def _labelled(results: Results) -> list[Unit]:
-    """The runs with the labels of the plan's spec. A run that two rows of the plan share is listed with the label of each."""
-    return [Unit(row["id"], results.records[row["id"]] | {"label": row["label"]}, results.store) for row in results.rows]
 
 
 def _fitting(units: list[Unit], where: Table) -> list[Unit]:
@@ -99,13 +95,13 @@ def _finished(published: Published, name: str, fitting: list[Unit]) -> list[Unit
 
 def fits(record: Table, where: Table) -> bool:
     """Whether `where` selects this record."""
-    values = (record.get(key) if key in ("method", "label") else option_of(record["config"], key) for key in where)
-    return all(value == wanted for value, wanted in zip(values, where.values(), strict=True))
+    known = {"method": record.get("method"), "label": record.get("label")}
+    return all((known[key] if key in known else option_of(record["config"], key)) == wanted for key, wanted in where.items())
 
 
 def _measured(cell: Cell, take: Quantity, chosen: list[Unit], units: list[Unit], published: Published) -> Measured:
     scale = published.scale if take.reaches is None else 1.0
-    values = {}
+    values: dict[int, float] = {}
     rounds = {unit.seed: unit.record["config"]["train"]["rounds"] for unit in chosen} if take.reaches is not None else {}
     for unit in sorted(chosen, key=lambda u: u.seed):
         if take.summary:  # the record has it, so that no arrays are read
@@ -118,13 +114,13 @@ def _measured(cell: Cell, take: Quantity, chosen: list[Unit], units: list[Unit],
 
 
 def _clusters_of(cell: Cell, unit: Unit, units: list[Unit], published: Published) -> Result | None:
+    """The run of the same data, model and seed whose clusters the cell's quantity means; None if there is none."""
     if cell.labels_of is None:
         return None
-    fitting = [u for u in _fitting(_same_setting(unit, units), cell.labels_of) if u.seed == unit.seed]
+
+    def setting(each: Unit) -> tuple[object, ...]:
+        return (each.seed, *(each.record["config"].get(key) for key in ("data", "model")))
+
+    fitting = _fitting([each for each in units if setting(each) == setting(unit)], cell.labels_of)
     same = _finished(published, f"{cell.name}, labels_of", fitting)
     return Result(*same[0].store.read(same[0].id)) if same else None
-
-
-def _same_setting(unit: Unit, units: list[Unit]) -> list[Unit]:
-    config = unit.record["config"]
-    return [u for u in units if all(u.record["config"].get(key) == config.get(key) for key in ("data", "model"))]

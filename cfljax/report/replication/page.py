@@ -7,10 +7,10 @@ import os
 import re
 from collections.abc import Sequence
 
-from cfljax.report.replication.claims import WORDS, Measured, Verdict
+from cfljax.report.replication.claims import WORDS, Measured
 from cfljax.report.replication.measured import Section, section
 from cfljax.report.replication.provenance import provenance, size
-from cfljax.report.replication.published import Cell, Claim, Page, Published, read_published
+from cfljax.report.replication.published import Cell, Page, Published, read_published
 from cfljax.results.result import Results
 
 WORDED = {"accuracy_max": "maximum", "accuracy_last": "last round", "accuracy_last10": "mean of the last ten evaluations"}
@@ -28,7 +28,7 @@ def replication_page(folders: Sequence[str | os.PathLike[str]], published: Seque
     by_sweep: dict[str, list[Results]] = {}
     for folder in folders:
         results = Results(folder)
-        name = (results.store.read_plan() or {}).get("name") or results.store.folder.absolute().name
+        name = results.sweep.get("name") or results.store.folder.absolute().name
         by_sweep.setdefault(str(name), []).append(results)
     return render(page, [section(file, by_sweep.get(file.sweep, [])) for file in files])
 
@@ -67,15 +67,12 @@ def _section(each: Section) -> str:
     parts = [f"### {published.title}", provenance(each)]
     if each.units or _any_published(each):
         parts.append(_cells(each))
-    if published.claims:
-        rows = [_claim(claim, decided) for claim, decided in zip(published.claims, each.verdicts, strict=True)]
-        parts.append(_table(["claim", "verdict", "found"], rows))
+    rows = []
+    for claim, decided in zip(published.claims, each.verdicts, strict=True):
+        numbers = " – ".join(part for part in (decided.numbers, claim.why.strip()) if part)
+        rows.append([f"(ours) {claim.text}" if claim.ours else claim.text, f"**{decided.word}**", numbers])
+    parts += [_table(["claim", "verdict", "found"], rows)] if rows else []
     return "\n\n".join([*parts, *([published.notes.strip()] if published.notes else [])])
-
-
-def _claim(claim: Claim, decided: Verdict) -> list[str]:
-    text = f"(ours) {claim.text}" if claim.ours else claim.text
-    return [text, f"**{decided.word}**", " – ".join(part for part in (decided.numbers, claim.why.strip()) if part)]
 
 
 def _cells(each: Section) -> str:

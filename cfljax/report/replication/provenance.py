@@ -22,11 +22,9 @@ def provenance(each: Section) -> str:
         return f"Not run: {_command(spec, ['size=small'])}" if spec else "Not run."
     lines: list[str] = []
     for results in each.folders:
-        sets, small = _sets(results)
-        if spec and (command := _command(spec, sets)) not in lines:
+        if spec and (command := _command(spec, flags_of(results))) not in lines:
             lines.append(command)
-        if small:
-            lines.append(f"{small}.")
+        lines += _sizes(results)
     if covered := _last_ten(each):
         lines.append(f"Last ten: {covered}.")
     spent = sum(s for unit in each.units if math.isfinite(s := seconds(unit)))
@@ -43,17 +41,15 @@ def _command(spec: str, sets: list[str]) -> str:
     return f"`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/{spec}{flags}`"
 
 
-def _sets(results: Results) -> tuple[list[str], str]:
-    """(the flags that the sweep was started with, what its size changes in the spec)."""
-    text = results.store.read_spec() or ""
-    flags = flags_of(results)
+def _sizes(results: Results) -> list[str]:
+    """A sentence on what the sizes that flags chose change in the spec; none if they chose no size."""
     try:
-        sizes = tomllib.loads(text).get("size", {})
+        sizes = tomllib.loads(results.store.read_spec() or "").get("size", {})
     except tomllib.TOMLDecodeError:
-        sizes = {}
-    chosen = [name for flag in flags if flag.startswith("size=") and (name := flag.removeprefix("size=")) in sizes]
+        return []
+    chosen = [name for flag in flags_of(results) if flag.startswith("size=") and (name := flag.removeprefix("size=")) in sizes]
     changes = [f"Size {name}: " + "; ".join(f"`{k} = {show(v)}`" for k, v in sizes[name].items()) for name in chosen]
-    return flags, "; ".join(changes)
+    return ["; ".join(changes) + "."] if changes else []
 
 
 def size(each: Section) -> str:
@@ -62,7 +58,7 @@ def size(each: Section) -> str:
         return "not run"
     sizes: dict[str, None] = {}
     for results in each.folders:
-        flags = _sets(results)[0]
+        flags = flags_of(results)
         name = next((flag.removeprefix("size=") for flag in flags if flag.startswith("size=")), "full")
         other = [flag.partition("=")[0] for flag in flags if not flag.startswith(("size=", "method="))]
         sizes[name + (f" but for {', '.join(other)}" if other else "")] = None

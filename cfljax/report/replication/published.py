@@ -26,13 +26,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from cfljax.config.read import one_line
 from cfljax.config.toml import load
 from cfljax.errors import SpecError, suggest
-from cfljax.registry.options import Table, show
+from cfljax.registry.options import Table, check, option, show
 from cfljax.report.replication.quantity import Quantity, read_quantity
 
 PAGE = "page.toml"
@@ -53,6 +54,14 @@ class Cell:
     labels_of: Table | None = None
     """What selects the run whose clusters `take.cluster` means, among those with the same seed and data."""
 
+    def check(self, where: str) -> None:
+        """SpecError where something is empty or missing; `where` is the cell's key in the file."""
+        _not_blank(f"{where}.name", self.name)
+        if not self.where:
+            raise SpecError(f'{where}.where: must be a table that selects runs, as in {{ label = "fedavg" }}')
+        if self.take.cluster and self.labels_of is None:
+            raise SpecError(f"{where}.labels_of: must be a table that selects the runs whose clusters are meant")
+
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
@@ -67,6 +76,18 @@ class Claim:
     ours: bool = False
     """True for a claim that no paper makes."""
 
+    def check(self, where: str) -> None:
+        """SpecError for a claim that nothing could decide; `where` is its key in the file."""
+        _not_blank(f"{where}.text", self.text)
+        if self.kind in ("difference", "reduction") and len(self.cells) != 2:
+            raise SpecError(f"{where}.{self.kind}: needs two cells")
+        if self.kind == "order" and len(self.cells) < 2:
+            raise SpecError(f"{where}.order: needs two cells or more")
+        if self.kind == "reduction" and self.published is not None and not 0 < self.published <= 1:
+            raise SpecError(f"{where}.published = {self.published:g}: a reduction is a fraction above 0")
+        if self.kind == "at_least" and self.published is None:
+            raise SpecError(f"{where}.published: missing")
+
 
 @dataclasses.dataclass(frozen=True)
 class Published:
@@ -76,13 +97,13 @@ class Published:
     paper: str
     title: str
     sweep: str
-    spec: str
-    unit: str
-    grid: bool
+    spec: str = ""
+    unit: str = option("%", choices=("%", ""))
+    grid: bool = False
     """Whether cells are named `column: row`, and shown as a table of that shape."""
-    notes: str
-    cells: tuple[Cell, ...]
-    claims: tuple[Claim, ...]
+    notes: str = ""
+    cells: tuple[Cell, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
     @property
     def scale(self) -> float:
@@ -96,62 +117,53 @@ class Published:
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """The title and the text above the tables."""
+    """The title and the text above the tables, and the order of the files in a folder of them."""
 
     title: str
     text: str
+    files: tuple[str, ...] = ()
 
 
 def read_published(paths: Sequence[str | os.PathLike[str]]) -> tuple[Page, list[Published]]:
     """Read these files, and the files in these folders, each once; those of a folder in the order of its page.toml."""
     page, files = Page("Ours against published", ""), []
     for path in map(Path, paths):
-        if path.is_dir():
-            head, listed = _folder(path)
-            page = head or page
-            files += listed
-        else:
+        if not path.is_dir():
             files.append(path)
-    return page, [_checked(path, _file) for path in dict.fromkeys(files)]
+            continue
+        listed = {file.name: file for file in sorted(path.glob("*.toml"))}
+        head = listed.pop(PAGE, None)
+        if not listed:
+            raise SpecError(f"{path}: holds no file of published numbers (*.toml)")
+        if head is not None:
+            page = _checked(head, partial(_page, names=list(listed)))
+        files += listed.values() if head is None else [listed[name] for name in page.files]
+    return page, [_checked(path, partial(_published, file=path.name)) for path in dict.fromkeys(files)]
 
 
-def _folder(folder: Path) -> tuple[Page | None, list[Path]]:
-    files = {path.name: path for path in sorted(folder.glob("*.toml"))}
-    head = files.pop(PAGE, None)
-    if not files:
-        raise SpecError(f"{folder}: holds no file of published numbers (*.toml)")
-    if head is None:
-        return None, list(files.values())
-
-    def read(path: Path) -> tuple[Page, list[Path]]:
-        table = load(path)
-        _known(table, ("title", "text", "files"), "")
-        order = table.get("files", list(files))
-        for name in order if isinstance(order, list) else [order]:
-            if name not in files:
-                raise SpecError(f"files: {show(name)}: there is no such file" + suggest(str(name), files))
-        if missing := [name for name in files if name not in order]:
-            raise SpecError(f"files: {missing[0]} is not listed")
-        return Page(_text(table, "title", ""), _text(table, "text", "")), [files[name] for name in order]
-
-    return _checked(head, read)
-
-
-def _checked(path: Path, read: Callable[[Path], T]) -> T:
-    """What `read` returns; the file is named in its errors."""
+def _checked(path: Path, read: Callable[[Table], T]) -> T:
+    """What `read` makes of the file's tables; the file is named in its errors."""
     try:
-        return read(path)
+        return read(load(path))
     except SpecError as error:
-        raise SpecError(one_line(str(error), str(path), ())) from None
+        raise SpecError(one_line(str(error).removeprefix("."), str(path), ())) from None
 
 
-def _file(path: Path) -> Published:
-    table = load(path)
-    _known(table, ("paper", "title", "sweep", "spec", "take", "unit", "grid", "notes", "cells", "claim"), "")
-    unit = table.get("unit", "%")
-    if unit not in ("%", ""):
-        raise SpecError(f'unit = {show(unit)}: must be "%" or ""')
-    take = read_quantity(table.get("take", "accuracy_max"), "take")
+def _page(table: Table, names: list[str]) -> Page:
+    page = check(Page, {"files": names} | table, "")
+    _not_blank("title", page.title)
+    _not_blank("text", page.text)
+    for name in page.files:
+        if name not in names:
+            raise SpecError(f"files: {show(name)}: there is no such file" + suggest(name, names))
+    if missing := [name for name in names if name not in page.files]:
+        raise SpecError(f"files: {missing[0]} is not listed")
+    return page
+
+
+def _published(table: Table, file: str) -> Published:
+    _known(table, ("paper", "title", "sweep", "spec", "take", "unit", "grid", "notes", "cells", "claim"))
+    take = read_quantity(table.pop("take", "accuracy_max"), "take")
     cells = tuple(_cell(c, f"cells[{i}]", take) for i, c in enumerate(_tables(table, "cells")))
     names = [cell.name for cell in cells]
     for name in names:
@@ -162,74 +174,46 @@ def _file(path: Path) -> Published:
     for i, claim in enumerate(claims):
         if claim.kind == "within" and without.issuperset(claim.cells):
             raise SpecError(f"claim[{i}].within: none of its cells has a published number")
-    paper, title, sweep = (_text(table, key, "") for key in ("paper", "title", "sweep"))
-    spec, notes, grid = str(table.get("spec", "")), str(table.get("notes", "")), bool(table.get("grid", False))
-    return Published(path.name, paper, title, sweep, spec, unit, grid, notes, cells, claims)
+    published = check(Published, table | {"file": file}, "")
+    for key in ("paper", "title", "sweep"):
+        _not_blank(key, getattr(published, key))
+    return dataclasses.replace(published, cells=cells, claims=claims)
 
 
 def _cell(table: Table, where: str, take: Quantity) -> Cell:
-    _known(table, ("name", "where", "take", "published", "spread", "labels_of"), where)
-    chosen = table.get("where")
-    if not isinstance(chosen, dict) or not chosen:
-        raise SpecError(f'{where}.where: must be a table that selects runs, as in {{ label = "fedavg" }}')
-    if "take" in table:
-        take = read_quantity(table["take"], f"{where}.take")
-    if take.cluster and not isinstance(table.get("labels_of"), dict):
-        raise SpecError(f"{where}.labels_of: must be a table that selects the runs whose clusters are meant")
-    published, spread = (_number(table, key, where) for key in ("published", "spread"))
-    return Cell(_text(table, "name", where), chosen, take, published, spread, table.get("labels_of"))
+    own = read_quantity(table["take"], f"{where}.take") if "take" in table else take
+    return check(Cell, {"where": {}} | table | {"take": own}, where)
 
 
 def _claim(table: Table, where: str, names: list[str]) -> Claim:
-    _known(table, ("text", "published", "tolerance", "why", "ours", *KINDS), where)
+    _known(table, ("text", "published", "tolerance", "why", "ours", *KINDS), f"{where}.")
     kinds = [kind for kind in KINDS if kind in table]
     if len(kinds) != 1:
         raise SpecError(f"{where}: give one of {', '.join(KINDS)}")
     kind = kinds[0]
-    cells = names if table[kind] == "all" else table[kind]
+    cells = table.pop(kind)
+    cells = names if cells == "all" else cells
     if not isinstance(cells, list) or not cells:
         raise SpecError(f"{where}.{kind} = {show(cells)}: must be a list of cells' names")
     for name in cells:
         if name not in names:
             raise SpecError(f"{where}.{kind}: {show(name)} is no cell" + suggest(str(name), names))
-    if kind in ("difference", "reduction") and len(cells) != 2:
-        raise SpecError(f"{where}.{kind}: needs two cells")
-    if kind == "order" and len(cells) < 2:
-        raise SpecError(f"{where}.{kind}: needs two cells or more")
-    published = _number(table, "published", where)
-    if kind == "reduction" and published is not None and not 0 < published <= 1:
-        raise SpecError(f"{where}.published = {published:g}: a reduction is a fraction above 0")
-    if kind == "at_least" and published is None:
-        raise SpecError(f"{where}.published: missing")
-    tolerance = _number(table, "tolerance", where)
-    text, why, ours = _text(table, "text", where), str(table.get("why", "")), bool(table.get("ours", False))
-    return Claim(text, kind, tuple(cells), published, 1.0 if tolerance is None else tolerance, why, ours)
+    return check(Claim, table | {"kind": kind, "cells": cells}, where)
 
 
 def _tables(table: Table, key: str) -> list[Table]:
-    value = table.get(key, [])
+    value = table.pop(key, [])
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise SpecError(f"{key} = {show(value)[:60]}: must be a list of tables")
     return value
 
 
-def _known(table: Table, keys: Sequence[str], where: str) -> None:
+def _known(table: Table, keys: Sequence[str], where: str = "") -> None:
     for key in table:
         if key not in keys:
-            raise SpecError(f"{where}{'.' if where else ''}{key}: there is no such key" + suggest(key, keys))
+            raise SpecError(f"{where}{key}: there is no such key" + suggest(key, keys))
 
 
-def _text(table: Table, key: str, where: str) -> str:
-    value = table.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise SpecError(f"{where}{'.' if where else ''}{key}: must be a string")
-    return value
-
-
-def _number(table: Table, key: str, where: str) -> float | None:
-    value = table.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise SpecError(f"{where}.{key} = {show(value)}: must be a number")
-    return float(value)
+def _not_blank(where: str, words: str) -> None:
+    if not words.strip():
+        raise SpecError(f"{where}: must not be blank")

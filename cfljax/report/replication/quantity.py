@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import numpy as np
 
-from cfljax.errors import SpecError, suggest
-from cfljax.registry.options import Table, Value, show
+from cfljax.errors import SpecError
+from cfljax.registry.options import Value, check, option, show
+from cfljax.results.frames import number
 from cfljax.results.result import Result
 from cfljax.store import QUANTITIES
 
@@ -30,14 +31,25 @@ WHICH = {"best": np.argmax, "worst": np.argmin}
 class Quantity:
     """One of `summary`, `history` (with `at`, `over` or `reaches`), `diag`, `correlation` (of two diagnostics) and `cluster`."""
 
-    summary: str = ""
+    summary: str = option("", choices=tuple(name for name in QUANTITIES if name != "round_to_target"))
+    """A history with `reaches` gives the rounds to a target."""
     history: str = ""
     at: int | None = None
-    over: str = ""
+    over: str = option("", choices=tuple(OVER))
     reaches: float | None = None
     diag: str = ""
     correlation: tuple[str, ...] = ()
-    cluster: str = ""
+    cluster: str = option("", choices=tuple(WHICH))
+
+    def check(self, where: str) -> None:
+        """SpecError unless the fields that are given together make a quantity; `where` is its key in the file."""
+        given = [bool(kind) for kind in (self.summary, self.history, self.diag, self.correlation, self.cluster)]
+        if sum(given) != 1:
+            raise SpecError(f"{where}: give one of summary, history, diag, correlation and cluster")
+        if self.history and (self.at is not None) + bool(self.over) + (self.reaches is not None) != 1:
+            raise SpecError(f"{where}: history needs one of at (a round), over (a statistic) and reaches (a value)")
+        if self.correlation and len(self.correlation) != 2:
+            raise SpecError(f"{where}.correlation = {show(self.correlation)}: must be the names of two diagnostics")
 
     @property
     def lower_is_better(self) -> bool:
@@ -48,12 +60,12 @@ class Quantity:
         """The number of a run; NaN if it has none, inf if its curve never reaches the value. `clusters_of`: the run whose best or
         worst cluster is meant by `cluster`."""
         if self.summary:
-            value = run.summary.get(self.summary)
-            return math.nan if value is None else float(value)
+            return number(run.summary.get(self.summary))
         if self.history:
             return self._of_curve(run.history)
         if self.diag:
-            return _mean(run.diag.get(f"{run.method}/{self.diag}"))
+            values = run.diag.get(f"{run.method}/{self.diag}")
+            return math.nan if values is None or not np.size(values) else float(np.mean(values))
         if self.correlation:
             return _correlation(*(run.diag.get(f"{run.method}/{name}") for name in self.correlation))
         return _cluster_accuracy(run.client_accuracy, clusters_of, self.cluster)
@@ -71,10 +83,6 @@ class Quantity:
             return float(rounds[reached[0]]) if len(reached) else math.inf
         values = curve[trained & np.isfinite(curve)].astype(np.float64)
         return float(OVER[self.over](values)) if len(values) else math.nan
-
-
-def _mean(values: np.ndarray | None) -> float:
-    return math.nan if values is None or not np.size(values) else float(np.mean(values))
 
 
 def _correlation(one: np.ndarray | None, other: np.ndarray | None) -> float:
@@ -101,28 +109,7 @@ def _cluster_accuracy(accuracy: np.ndarray | None, of: Result | None, which: str
 def read_quantity(value: Value, where: str) -> Quantity:
     """The quantity that a file means by the name of a summary quantity, or by a table of the fields of `Quantity`. SpecError for
     anything else; `where` is its key in the file."""
-    if isinstance(value, str):
-        value = {"summary": value}
-    if not isinstance(value, dict):
+    table = {"summary": value} if isinstance(value, str) else value
+    if not isinstance(table, dict):
         raise SpecError(f"{where} = {show(value)}: must be a quantity or a table")
-    known = {field.name for field in dataclasses.fields(Quantity)}
-    for key in value:
-        if key not in known:
-            raise SpecError(f"{where}.{key}: there is no such key" + suggest(key, known))
-    kinds = [key for key in ("summary", "history", "diag", "correlation", "cluster") if key in value]
-    if len(kinds) != 1:
-        raise SpecError(f"{where}: give one of summary, history, diag, correlation and cluster")
-    _word(value, "summary", [name for name in QUANTITIES if name != "round_to_target"], where)  # a history with `reaches` gives it
-    _word(value, "over", OVER, where)
-    _word(value, "cluster", WHICH, where)
-    if kinds == ["history"] and sum(key in value for key in ("at", "over", "reaches")) != 1:
-        raise SpecError(f"{where}: history needs one of at (a round), over (a statistic) and reaches (a value)")
-    pair = value.get("correlation", ())
-    if kinds == ["correlation"] and (not isinstance(pair, list) or len(pair) != 2):
-        raise SpecError(f"{where}.correlation = {show(pair)}: must be the names of two diagnostics")
-    return Quantity(**{**value, "correlation": tuple(pair)})
-
-
-def _word(table: Table, key: str, words: Collection[str], where: str) -> None:
-    if key in table and table[key] not in words:
-        raise SpecError(f"{where}.{key} = {show(table[key])}: unknown" + suggest(str(table[key]), words))
+    return check(Quantity, table, where)

@@ -1,4 +1,4 @@
-"""Convolutional networks for images."""
+"""The models of this package by name: their options, and the networks that they make of these."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from cfljax.errors import SpecError
 from cfljax.models import augment
-from cfljax.models.flat import Net
+from cfljax.models.flat import FirstDense, Net
 from cfljax.models.layers import CONVOLUTIONS
 from cfljax.models.starts import HELP, STARTS, start
 from cfljax.registry import Entry
@@ -17,6 +17,21 @@ from cfljax.registry.options import option
 from cfljax.types import Tree
 
 FORM = "how convolutions are computed: patches (a matrix product), native (XLA's), auto (patches on a CPU, else native)"
+
+
+@dataclasses.dataclass(frozen=True)
+class MCLROptions:
+    """Options of `mclr`."""
+
+    init: str = option("lecun", HELP + "; or zeros", choices=(*STARTS, "zeros"))
+
+
+@dataclasses.dataclass(frozen=True)
+class MLPOptions:
+    """Options of `mlp`."""
+
+    hidden: tuple[int, ...] = option((200,), "widths of the hidden layers", low=1)
+    init: str = option("lecun", HELP, choices=STARTS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +65,40 @@ class CifarOptions:
         """Two widths, as the network has two dense layers."""
         if len(self.dense) != 2:
             raise SpecError(f"{where}.dense has {len(self.dense)} widths: must be two")
+
+
+@dataclasses.dataclass(frozen=True)
+class LSTMOptions:
+    """Options of `lstm`."""
+
+    width: int = option(100, "width of the LSTM layers", low=1)
+    layers: int = option(2, "number of LSTM layers", low=1)
+    dense: int = option(30, "width of the linear layer before the output", low=1)
+    forget_bias: float = option(1.0, "constant in the forget gate, as in TensorFlow's cell; 0: none")
+    init: str = option("lecun", HELP + "; recurrent kernels orthogonal but with torch", choices=STARTS)
+
+
+def make_mclr(options: MCLROptions, sample_shape: tuple[int, ...], classes: int) -> Net:  # noqa: ARG001
+    """Multinomial logistic regression."""
+    return _net((), options.init, classes)
+
+
+def make_mlp(options: MLPOptions, sample_shape: tuple[int, ...], classes: int) -> Net:  # noqa: ARG001
+    """Multi-layer perceptron with ReLU."""
+    return _net(options.hidden, options.init, classes)
+
+
+def _net(hidden: tuple[int, ...], init: str, classes: int) -> Net:
+    from cfljax.models.nets import Dense
+
+    def rest(params: Tree, z: jax.Array) -> jax.Array:
+        for number in range(1, len(hidden) + 1):
+            layer = params[f"dense_{number}"]
+            z = jax.nn.relu(z) @ layer["kernel"] + layer["bias"]
+        return z
+
+    first = FirstDense(("dense_0", "kernel"), ("dense_0", "bias"), rest)
+    return Net(Dense(hidden, classes), start=start(init), first=first)
 
 
 def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
@@ -96,5 +145,19 @@ def _image(name: str, sample_shape: tuple[int, ...]) -> tuple[int, int, int]:
     return sample_shape
 
 
+def make_lstm(options: LSTMOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
+    """LSTM layers over embedded tokens, last step read; two classes make one logit with the sigmoid loss."""
+    if len(sample_shape) != 2:
+        raise SpecError(f'model.name = "lstm": needs samples [steps, features], and they are {sample_shape}')
+    from cfljax.models.nets import Recurrent
+
+    binary = classes == 2
+    network = Recurrent(options.width, options.layers, options.dense, 1 if binary else classes, options.forget_bias)
+    return Net(network, start=start(options.init), loss="sigmoid" if binary else "softmax")
+
+
+MCLR = Entry(MCLROptions, make_mclr)
+MLP = Entry(MLPOptions, make_mlp)
 CNN = Entry(CNNOptions, make_cnn)
 CNN_CIFAR = Entry(CifarOptions, make_cifar)
+LSTM = Entry(LSTMOptions, make_lstm)

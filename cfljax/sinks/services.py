@@ -1,0 +1,127 @@
+"""The sinks of this package: JSON lines (which need no package), TensorBoard, Weights & Biases, MLflow."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+from cfljax.registry import Entry
+from cfljax.registry.options import NoOptions, Table
+from cfljax.results.result import Result
+from cfljax.sinks.common import PLACE, flat, folder_of, need, rows, summary, title
+
+_AT_ONCE = 900
+"""Metrics per request; MLflow's limit is 1,000."""
+_LONGEST = 500
+"""The most characters of a parameter; MLflow's limit."""
+
+
+class JsonLines:
+    """JSON lines: `DIR/logs/history.jsonl`, with a line per evaluation and a line per finished run. One write appends a run."""
+
+    def __init__(self, folder: Path, name: str):
+        self.path = folder / PLACE / "history.jsonl"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.name = name
+
+    def write(self, result: Result) -> None:
+        """Append the run."""
+        run: Table = {"sweep": self.name, "run": result.run, "method": result.method, "seed": result.seed}
+        run |= result.record.get("varies", {})
+        lines = [run | {"round": number} | values for number, values in rows(result)]
+        lines.append(run | {"status": result.status, "error": result.record.get("error"), "summary": summary(result)})
+        text = "".join(json.dumps(line, default=str) + "\n" for line in lines)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+
+
+class TensorBoard:
+    """TensorBoard: a folder of event files for each run, written without TensorFlow. `tensorboard --logdir DIR/logs/tensorboard`
+    shows them."""
+
+    def __init__(self, folder: Path, name: str):
+        self.package = need("tensorboardX", "tensorboard")
+        self.folder = folder_of(folder, "tensorboard")
+        self.name = name
+
+    def write(self, result: Result) -> None:
+        """Write the run's curves, its options and its headline numbers."""
+        words = re.sub(r"[^\w.=+-]+", "_", title(result))
+        where = self.folder / f"{words[:80]}-{result.run}"
+        for old in where.glob("events.*"):
+            old.unlink()  # files of an earlier attempt
+        with self.package.SummaryWriter(str(where)) as writer:
+            for number, values in rows(result):
+                for quantity, value in values.items():
+                    writer.add_scalar(quantity, value, number)
+            writer.add_text("config", "    " + json.dumps(result.config, indent=1, default=str).replace("\n", "\n    "))
+            for quantity, value in summary(result).items():
+                writer.add_scalar(f"summary/{quantity}", value, 0)
+            for option, value in flat(result.record.get("varies", {})).items():
+                writer.add_text(f"varies/{option}", str(value))
+
+
+class WeightsAndBiases:
+    """Weights & Biases: each run, grouped by sweep. Project, entity, mode and keys come from the settings and environment of
+    wandb. Without a network: WANDB_MODE=offline, and `wandb sync` later."""
+
+    def __init__(self, folder: Path, name: str):
+        self.package = need("wandb", "wandb")
+        self.folder = folder_of(folder, "wandb")
+        self.name = name
+
+    def write(self, result: Result) -> None:
+        """Send the run under its id, so that sending it again replaces it."""
+        about = {"id": result.run, "name": title(result), "group": self.name, "tags": [result.method, result.status]}
+        again = {"resume": "allow", "reinit": "finish_previous"}
+        run = self.package.init(**about, **again, config=result.config, dir=str(self.folder))
+        for number, values in rows(result):
+            run.log(values, step=number)
+        run.summary.update(summary(result))
+        run.finish(exit_code=0 if result.status == "done" else 1)
+
+
+class MLflow:
+    """MLflow: an experiment for the sweep with its runs, in $MLFLOW_TRACKING_URI, or else in the results folder, whose files
+    `MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri DIR/logs/mlflow` shows."""
+
+    def __init__(self, folder: Path, name: str):
+        need("mlflow", "mlflow")
+        from mlflow import MlflowClient
+
+        self.address = os.environ.get("MLFLOW_TRACKING_URI", "")
+        if not self.address:
+            self.address = folder_of(folder, "mlflow").resolve().as_uri()
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # else MLflow 3 asks for a database
+        self.client = MlflowClient(tracking_uri=self.address)
+        known = self.client.get_experiment_by_name(name)
+        self.experiment = known.experiment_id if known else self.client.create_experiment(name)
+
+    def write(self, result: Result) -> None:
+        """Send the run; an earlier one of the same id is deleted."""
+        from mlflow.entities import Metric, Param
+
+        for old in self.client.search_runs([self.experiment], f"tags.cfljax_run = '{result.run}'"):
+            self.client.delete_run(old.info.run_id)
+        tags = {"cfljax_run": result.run, "method": result.method, "status": result.status}
+        run = self.client.create_run(self.experiment, run_name=title(result), tags=tags).info.run_id
+        now = int(time.time() * 1000)
+        metrics = [Metric(name, value, now, number) for number, values in rows(result) for name, value in values.items()]
+        metrics += [Metric(name, value, now, 0) for name, value in summary(result).items()]
+        params: list[Param] = [Param(name, str(value)[:_LONGEST]) for name, value in flat(result.config).items()]
+        self.client.log_batch(run, params=params[:100])
+        for at in range(0, len(metrics), _AT_ONCE):
+            self.client.log_batch(run, metrics=metrics[at : at + _AT_ONCE])
+        self.client.set_terminated(run, "FINISHED" if result.status == "done" else "FAILED")
+
+
+JSONL = Entry(NoOptions, JsonLines)
+TENSORBOARD = Entry(NoOptions, TensorBoard)
+WANDB = Entry(NoOptions, WeightsAndBiases)
+MLFLOW = Entry(NoOptions, MLflow)
