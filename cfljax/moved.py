@@ -12,6 +12,7 @@ from types import ModuleType
 MOVED = {
     "cli": "commands.cli",
     "evaluate": "engine.scoring",
+    "kernels.dissimilarity": "kernels.cosine",
     "methods.common": "extend",
     "metrics": "engine.metrics",
     "options": "registry.options",

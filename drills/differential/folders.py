@@ -22,7 +22,7 @@ from cfljax.launch.checkpoints import Checkpoints
 from cfljax.launch.sweep import Options, carry_out
 from cfljax.report import tables
 from cfljax.report.comparison import COLUMNS, rows
-from cfljax.report.configurations import combine
+from cfljax.report.configurations import collect
 from cfljax.results.result import Results
 from cfljax.store import SECONDS, DamagedWarning, OlderWarning, Store
 from drills.common import Tally
@@ -116,7 +116,7 @@ def _text(shown: Any) -> str:
 
 
 def _rows(results: Results) -> list[Any]:
-    return rows(combine([results]).configurations, [column for column in COLUMNS if column.key != "seconds"])
+    return rows(collect([results]).configurations, [column for column in COLUMNS if column.key != "seconds"])
 
 
 TABLES = {

@@ -42,13 +42,14 @@ def test_a_state_that_is_not_restored_to_the_bit_is_found(monkeypatch):
 
 
 def test_a_run_that_depends_on_what_the_folder_has_is_found(monkeypatch):
-    real = Worker.keep
+    real = Worker.commit
 
-    def stale(self, name, record, arrays):
-        record["summary"] = record["summary"] | {"accuracy_max": len(self.store.ids()) * (record["seed"] + 1)}
-        real(self, name, record, arrays)
+    def stale(self, batch, units):
+        for record, _ in units:
+            record["summary"] = record["summary"] | {"accuracy_max": len(self.store.ids()) * (record["seed"] + 1)}
+        real(self, batch, units)
 
-    monkeypatch.setattr(Worker, "keep", stale)
+    monkeypatch.setattr(Worker, "commit", stale)
     words = " ".join(folders.problems([SMALL | {"seeds": [1]}, SMALL | {"seeds": [0, 1]}], Random(0), Tally()))
     assert "summary is" in words and "runs: " in words and "table Markdown: " in words
 
