@@ -1,5 +1,5 @@
 """`python -m cfljax.data`: the command is in cfljax/commands/data.py."""
 
-import importlib
+from pkgutil import resolve_name
 
-importlib.import_module("cfljax.commands.cli").run_module("data")
+resolve_name("cfljax.commands.cli:run_module")("data")

@@ -1,5 +1,5 @@
 """`python -m cfljax.methods`: the command is in cfljax/commands/methods.py."""
 
-import importlib
+from pkgutil import resolve_name
 
-importlib.import_module("cfljax.commands.cli").run_module("methods")
+resolve_name("cfljax.commands.cli:run_module")("methods")

@@ -1,5 +1,5 @@
 """`python -m cfljax.report`: the command is in cfljax/commands/report.py."""
 
-import importlib
+from pkgutil import resolve_name
 
-importlib.import_module("cfljax.commands.cli").run_module("report")
+resolve_name("cfljax.commands.cli:run_module")("report")
