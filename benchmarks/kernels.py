@@ -171,7 +171,7 @@ def ccs(n: int, d: int) -> Case:
 
     x, _, groups = updates(n, d)
     here, at = jax.numpy.asarray(x), limits(x)
-    f = jax.jit(lambda v: cover(cosine_matrix(v), 0.5)[0])
+    f = jax.jit(lambda v: cover(cosine_matrix(v), 0.5).labels)
 
     def error(ours: Any, _: Any) -> float:
         from sklearn.metrics import adjusted_rand_score

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -9,9 +11,17 @@ import jax.numpy as jnp
 _State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
-def cover(similarity: jax.Array, threshold: jax.Array | float, mask: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
-    """(labels i32[S] in the order in which clusters were founded, −1 for masked participants; i32[] the number of clusters).
-    Greedy cover of similarity f32[S, S]: among the unclustered participants, the one with the most unclustered
+class Cover(NamedTuple):
+    """The cluster of each participant, and the number of clusters."""
+
+    labels: jax.Array
+    """i32[S], in the order in which clusters were founded; −1 for masked participants."""
+    clusters: jax.Array
+    """i32[]."""
+
+
+def cover(similarity: jax.Array, threshold: jax.Array | float, mask: jax.Array | None = None) -> Cover:
+    """Greedy cover of similarity f32[S, S]: among the unclustered participants, the one with the most unclustered
     neighbours (similarity ≥ threshold; itself always) founds the next cluster together with them, until none is left.
     Ties go to the lowest index. The number of clusters is data: labels have a fixed size."""
     size = similarity.shape[0]
@@ -37,7 +47,7 @@ def cover(similarity: jax.Array, threshold: jax.Array | float, mask: jax.Array |
     neighbours = (near & present[None, :]).sum(axis=1, dtype=jnp.int32)
     start = (present, jnp.full(size, -1, jnp.int32), jnp.int32(0), neighbours)
     _, labels, clusters, _ = jax.lax.while_loop(lambda carry: carry[0].any(), found_cluster, start)
-    return labels, clusters
+    return Cover(labels, clusters)
 
 
 def ccs_threshold(

@@ -244,7 +244,7 @@ def _cluster(config: Config, key: Array, sent: Array, heard: Array, uid: Array, 
     """(labels i32[S], an upper bound of their number)."""
     if config.clustering == "kmeans":
         return kmeans(keys.fold(key, "kmeans"), sent, config.clusters, heard, uid).labels, config.clusters
-    return cover(cosine_matrix(sent, mask=heard), epsilon, heard)[0], sent.shape[0]  # Algorithm 1
+    return cover(cosine_matrix(sent, mask=heard), epsilon, heard).labels, sent.shape[0]  # Algorithm 1
 
 
 def _weigh(config: Config, labels: Array, number: int, own: Shares) -> Weighed:
