@@ -216,7 +216,7 @@ def read_arrive(table: Table, where: str) -> Arrive:
             raise SpecError(f"{where}.{key}: there is no such option" + suggest(key, _ARRIVE))
     late = check(_Late, {"start" if key == "from" else key: value for key, value in table.items()}, where)
     if (late.clients is None) == (late.rate is None):
-        raise SpecError(f"{where}: give clients (how many come late) or rate (which fraction), one of them")
+        raise SpecError(f"{where}: give either clients (how many come late) or rate (which fraction of them)")
     if late.round is not None:
         if late.start is not None or late.until is not None:
             raise SpecError(f"{where}.round = {late.round}: give round, or from and until, not both")

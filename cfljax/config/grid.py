@@ -77,7 +77,7 @@ def make_grid(raw: Table) -> Grid:
     for draft in [*data, *models, *trains, *(d for e in entrants for d in (e.draft, *e.trains))]:
         if draft.random and samples is None:
             key = next(k for k, values in draft.axes.items() if hasattr(values[0], "draw"))
-            raise SpecError(f"{draft.where}.{key}: is a range to draw from at random; give the number of draws, as in samples = 50")
+            raise SpecError(f"{draft.where}.{key}: is a random range, which needs the number of draws: add samples = 50 at the top")
     return grid
 
 

@@ -94,7 +94,7 @@ def axis(value: Value, field: Field, where: str) -> list[Value]:
             raise SpecError(f"{where} = {show(value)}: a random range stands alone, not in a list")
         found += values
         if len(found) > MAX_RUNS:
-            raise SpecError(f"{where}: more than {MAX_RUNS:,} values")
+            raise SpecError(f"{where}: has more than {MAX_RUNS:,} values, which is the most that a sweep may have")
     return found
 
 
@@ -122,7 +122,7 @@ def integers(match: re.Match[str], text: str, where: str) -> range:
     if start == stop or (stop > start) != (step > 0):
         raise SpecError(f'{where} = "{text}": an empty range (start:stop:step, the stop is not included)')
     if (abs(stop - start) - 1) // abs(step) + 1 > MAX_RUNS:
-        raise SpecError(f'{where} = "{text}": more than {MAX_RUNS:,} values')
+        raise SpecError(f'{where} = "{text}": has more than {MAX_RUNS:,} values, which is the most that a sweep may have')
     return found
 
 
@@ -193,7 +193,7 @@ def _inner_axes(table: Table, where: str) -> list[Table]:
     for key, value in table.items():
         values = items_of(value, f"{where}.{key}")
         if len(found) * len(values) > MAX_RUNS:
-            raise SpecError(f"{where}: more than {MAX_RUNS:,} values")
+            raise SpecError(f"{where}: has more than {MAX_RUNS:,} values, which is the most that a sweep may have")
         found = [{**table, key: v} for table in found for v in values]
     return found
 

@@ -47,7 +47,7 @@ def check_size(claimed: int, file: Path, *more: Path) -> None:
     """A DataError where a file (or several) claims to hold far more than its own size can."""
     size = sum(f.stat().st_size for f in (file, *more))
     if claimed > max(_FREE, _RATIO * size):
-        raise DataError(f"{file}: claims {claimed} bytes of data in a file of {size} bytes; not read")
+        raise DataError(f"{file}: claims {claimed} bytes of data and has only {size} bytes; it is damaged, or of another format")
 
 
 def check_md5(name: str, file: Path, file_name: str = "") -> None:

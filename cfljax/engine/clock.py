@@ -28,7 +28,7 @@ class Clock:
         self.per_round: float | None = None
 
     def time(self, rounds: int, f: Callable[..., tuple[Carried, Rows]], *args: object) -> tuple[Carried, Rows]:
-        """What f returns for these arguments, computed to the end; its time is added to the total."""
+        """Call f and wait until its result is computed, whose time is added to the total; returns the result."""
         begin = time.perf_counter()
         result = jax.block_until_ready(f(*args))
         spent = time.perf_counter() - begin
@@ -50,7 +50,7 @@ class Clock:
         return carry, rows
 
     def rounds_ahead(self) -> int:
-        """As many rounds as fit between two looks: a program on the device cannot be interrupted."""
+        """The number of rounds that fit between two looks at a batch: a program on the device cannot be interrupted."""
         return 1 if self.per_round is None else max(1, int(LOOK_EVERY / max(self.per_round, 1e-6)))
 
     def split(self, evaluations: int) -> tuple[float, float]:

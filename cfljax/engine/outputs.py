@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from cfljax.engine.checkpoint import Rows
+from cfljax.engine.resume import Rows
 from cfljax.engine.settings import WORD, Assembled, Carry
 from cfljax.types import Tree
 

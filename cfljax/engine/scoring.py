@@ -33,7 +33,7 @@ class Scores(NamedTuple):
     correct: Array
     """f32[C]."""
     loss: Array
-    """f32[C]."""
+    """f32[C]: the sum of the losses."""
     samples: Array
     """i32[C]; 0 for clients that are not scored."""
 

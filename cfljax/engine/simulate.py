@@ -15,11 +15,11 @@ from cfljax.devices import distributed
 from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import lying, placed, sharded
 from cfljax.devices.spread import everywhere
-from cfljax.engine.checkpoint import Checkpoint, Rows, Spent, check_rows, named, restore
 from cfljax.engine.clock import Clock
 from cfljax.engine.compiled import compiled
 from cfljax.engine.outputs import Output, Seconds, output_of
 from cfljax.engine.program import Program, make_program
+from cfljax.engine.resume import Checkpoint, Rows, Spent, check_rows, named, restore
 from cfljax.engine.settings import Assembled, Carry, Settings
 from cfljax.local.send import as_trained_on, exact_share
 from cfljax.types import Federation, Hyper, Method, Tree

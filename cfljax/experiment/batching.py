@@ -93,7 +93,7 @@ def hyper_of(run: Run) -> dict[str, float]:
     of_method = _once(run.options, "_traced", lambda: traced(run.options))
     both = training.keys() & of_method.keys()
     if both:
-        raise TypeError(f"{run.method}: {', '.join(sorted(both))}: an option of the method has the name of a training number")
+        raise TypeError(f"method {run.method}: its option {', '.join(sorted(both))} has the name of an option of train; rename it")
     for name, others in ABSENT_AT_ZERO.items():
         if training[name] == 0:
             for key in (name, *others):

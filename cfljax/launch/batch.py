@@ -15,8 +15,8 @@ from cfljax.config import Run
 from cfljax.devices import distributed
 from cfljax.devices.machine import Machine
 from cfljax.devices.mesh import CLIENTS, RUNS
-from cfljax.engine.checkpoint import CheckpointMismatch
 from cfljax.engine.outputs import Output
+from cfljax.engine.resume import CheckpointMismatch
 from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import simulate
 from cfljax.errors import CfljaxError, DataError, StoreError

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from cfljax.engine.checkpoint import Checkpoint, Spent
+from cfljax.engine.resume import Checkpoint, Spent
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, Value
 from cfljax.store import provenance

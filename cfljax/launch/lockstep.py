@@ -9,7 +9,7 @@ from cfljax.config import Spec
 from cfljax.devices import distributed
 from cfljax.devices.machine import Machine
 from cfljax.devices.mesh import AUTO
-from cfljax.engine.checkpoint import Checkpoint
+from cfljax.engine.resume import Checkpoint
 from cfljax.engine.settings import Assembled
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import checksum

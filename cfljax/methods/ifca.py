@@ -78,7 +78,8 @@ class Config(MethodConfig):
     def check(self, where: str) -> None:
         """Combinations; raises SpecError."""
         if self.redraw is True:
-            raise SpecError(f"{where}.redraw = true: give the least share of participants per model, as in 0.35, or false")
+            why = "must be false, or the least share of the participants that must choose each model, as in 0.35"
+            raise SpecError(f"{where}.redraw = true: {why}")
         if self.redraw * self.clusters > 1:
             most = 1 / self.clusters
             raise SpecError(f"{where}.redraw = {self.redraw}: {self.clusters} models cannot all have more than {most:.3g}")

@@ -63,7 +63,7 @@ def check_record(record: Table) -> None:
     if missing:
         raise ValueError(f"record of {record.get('id')}: no {', '.join(missing)}")
     if record["status"] not in STATUSES:
-        raise ValueError(f"record of {record['id']}: status {record['status']!r} is none of {', '.join(STATUSES)}")
+        raise ValueError(f"record of {record['id']}: status {record['status']!r} must be one of {', '.join(STATUSES)}")
     for key in ("config", "varies", "timings", "summary"):
         if not isinstance(record[key], dict):
             raise ValueError(f"record of {record['id']}: {key} is no table")
@@ -77,7 +77,7 @@ def check_record(record: Table) -> None:
     for key in ("timings", "summary"):
         for name, value in record[key].items():
             if value is not None and not isinstance(value, (int, float, np.number)):
-                raise ValueError(f"record of {record['id']}: {key}.{name} is no number")
+                raise ValueError(f"record of {record['id']}: {key}.{name} must be a number")
 
 
 def check_plan(plan: Table) -> Table:

@@ -87,7 +87,7 @@ DATA = [
     ({"name": "digits", "path": 3}, "data.path = 3", "string"),
     ({"name": "digits", "arrive": {"clients": 5}}, "data.arrive", "say when"),
     ({"name": "digits", "arrive": {"round": 5}}, "data.arrive", "clients"),
-    ({"name": "digits", "arrive": {"clients": 5, "rate": 0.1, "round": 3}}, "data.arrive", "one of them"),
+    ({"name": "digits", "arrive": {"clients": 5, "rate": 0.1, "round": 3}}, "data.arrive", "give either clients"),
     ({"name": "digits", "arrive": {"rate": 0.1, "from": 9, "until": 3}}, "data.arrive.until = 3", "before from"),
     ({"name": "digits", "arrive": {"rate": 1.1, "round": 3}}, "data.arrive.rate = 1.1", "at most 1"),
     ({"name": "digits", "arrive": {"rate": 0.5, "form": 1, "until": 3}}, "data.arrive.form", 'did you mean "from"'),

@@ -9,9 +9,9 @@ import pytest
 
 from cfljax import data, keys
 from cfljax.engine import compiled
-from cfljax.engine.checkpoint import CheckpointMismatch, Spent
 from cfljax.engine.evaluation import _sample, _test_only
 from cfljax.engine.program import Settings
+from cfljax.engine.resume import CheckpointMismatch, Spent
 from cfljax.engine.scoring import score
 from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import simulate

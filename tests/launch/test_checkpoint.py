@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from cfljax.engine.checkpoint import Checkpoint, Spent
+from cfljax.engine.resume import Checkpoint, Spent
 from cfljax.errors import SpecError
 from cfljax.launch.checkpoints import EVERY, Checkpoints, log_batch, seconds_between
 from cfljax.store import DamagedWarning, Store, provenance
