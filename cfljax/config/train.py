@@ -21,7 +21,6 @@ class Forced:
     gram: int | None = option(None, "clients of up to this many samples train on their Gram matrix (0: none)", low=0)
     keep: bool | None = option(None, "make the Gram matrices of all clients once, before the first round")
     lanes: int | None = option(None, "clients side by side at a time (1: one after another, 0: all at once)", low=0)
-    side_by_side: bool | None = option(None, "true is lanes = 0, false is lanes = 1")
     stream: int | None = option(None, "participants that methods which need only sums take at a time (0: all at once)", low=0)
     devices: int | None = option(None, "devices that share a round's participants", low=1)
     pool: str | None = option(None, "every device holds all samples, or only those of its clients", choices=("copied", "sharded"))
@@ -127,9 +126,7 @@ class Train:
                 raise SpecError(f"{where}.{name} = {value}: must be less than 1")
         if isinstance(self.plan, str):
             raise SpecError(f'{where}.plan = "{self.plan}": must be "auto" or a table such as {{ gram = 512, devices = 2 }}')
-        if self.forced.lanes is not None and self.forced.side_by_side is not None:
-            raise SpecError(f"{where}.plan.side_by_side: lanes = {self.forced.lanes} says the same or the opposite; leave out one")
-        _check_robust(self, where)
+        _check_robust(self, self.forced, where)
         if self.metrics:
             from cfljax.engine.metrics import METRICS
 
@@ -139,15 +136,15 @@ class Train:
             _check_optimizer(self, f"{where}.optimizer")
 
 
-def _check_robust(train: Train, where: str) -> None:
+def _check_robust(train: Train, forced: Forced, where: str) -> None:
     """Raise a SpecError for options that a robust rule, which needs all updates at once and without noise, cannot have."""
     privacy, _, _, robust = train.transit
     if robust is None:
         return
     if privacy is not None and privacy.noise > 0:
         raise SpecError(f"{where}.robust with {where}.privacy.noise = {privacy.noise}: the noise is measured for weighted sums")
-    if train.forced.stream:
-        raise SpecError(f"{where}.plan.stream = {train.forced.stream}: {where}.robust needs all updates at once; leave out one")
+    if forced.stream:
+        raise SpecError(f"{where}.plan.stream = {forced.stream}: {where}.robust needs all updates at once; leave out one")
 
 
 def _check_optimizer(train: Train, where: str) -> None:

@@ -83,8 +83,6 @@ def _lanes(forced: Forced, sequential: bool, steps: np.ndarray, stream: int) -> 
     """`Plan.lanes`, as the run says or as suits the participants' steps."""
     if forced.lanes is not None:
         return forced.lanes
-    if forced.side_by_side is not None:
-        return 0 if forced.side_by_side else 1
     return 1 if sequential else lanes.best(steps, stream)
 
 
