@@ -101,7 +101,9 @@ def test_redraw_gives_every_model_its_share_of_the_first_participants():
     for seed in range(4):
         drawn = method.setup(keys.root(seed), federation(), {"participants": 5})["models"]
         first = plain.cohort(seed, 0, np.arange(8), 5)
-        losses = losses_of(model, federation(), Cohort(jnp.asarray(first), jnp.ones(5, bool), jnp.ones(5), jnp.int32(0)), drawn)
+        losses = losses_of(
+            toy.solver(model), federation(), Cohort(jnp.asarray(first), jnp.ones(5, bool), jnp.ones(5), jnp.int32(0)), drawn
+        )
         assert (np.bincount(np.asarray(losses).argmin(axis=0), minlength=3) >= 1).all()
         redrawn += not np.array_equal(drawn, first_models(keys.root(seed), model, 3))
     assert redrawn
@@ -126,7 +128,7 @@ def test_clients_without_a_cluster_are_scored_by_their_own_choice():
     assert without.any() and not without.all()
     assert out.history["scored"][-1] == 8
     everyone = Cohort(jnp.arange(8), jnp.ones(8, bool), jnp.ones(8), jnp.int32(0))
-    losses = np.asarray(losses_of(model, federation(), everyone, jnp.asarray(out.models)))
+    losses = np.asarray(losses_of(toy.solver(model), federation(), everyone, jnp.asarray(out.models)))
     labels = np.where(without, losses.argmin(axis=0), out.labels[-1])
     assert out.history["accuracy"][-1] == pytest.approx(
         plain.accuracy(plain.Net(6, 4), plain.Clients(federation()), out.models.astype(float), labels), abs=1e-6
