@@ -112,14 +112,13 @@ def measure(point: dict[str, Any], number: int = 0, port: int = 0) -> dict[str, 
 
     from cfljax.config import read_spec
     from cfljax.devices import distributed, mesh
-    from cfljax.devices.cores import wait_for_each_other
+    from cfljax.devices.cores import use_cores
     from cfljax.devices.machine import measured, speed_file, this_machine
     from cfljax.engine import clock, compiled, simulate
     from cfljax.experiment import assemble
     from cfljax.experiment.batching import batches
 
-    wait_for_each_other()
-    jax.config.update("jax_num_cpu_devices", point["devices"])
+    use_cores(point["devices"])
     if point["processes"] > 1:
         distributed.connect(distributed.Hosts(f"localhost:{port}", number, point["processes"]))
     machine = this_machine(mesh.Shape(1, point["devices"] * point["processes"]), measured(speed_file()))

@@ -148,8 +148,8 @@ def test_a_package_on_the_path_offers_its_method_to_the_commands(tmp_path):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-methods\nVersion: 1.0\n")
     (info / "RECORD").write_text("my_methods.py,,\n")
     (info / "entry_points.txt").write_text("[cfljax.methods]\nmine = my_methods:make\n")
-    code = "from cfljax.commands import listing; from cfljax.config import read_spec; from cfljax.methods import METHODS;"
-    code += "print(listing.details('mine'));"
+    code = "from cfljax.commands import methods; from cfljax.config import read_spec; from cfljax.methods import METHODS;"
+    code += "print(methods.details('mine'));"
     code += f"run, = read_spec({SMALL | {'method': 'mine'}!r}).runs(); print(run.id, run.resolved()['plugins'], 'mine' in METHODS)"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])}
 

@@ -21,7 +21,7 @@ SPEC = {
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 20])
 def test_parts_cover_every_unit_once(tmp_path, n, limit):
     spec = read_spec(SPEC)
-    parts = [lay_down(spec, Store(tmp_path), Options(part=(i, n)), limit).batches for i in range(n)]
+    parts = [lay_down(spec, Store(tmp_path), Options(part=(i, n)), limit)[0] for i in range(n)]
     ids = [run.id for part in parts for batch in part for run in batch.runs]
     assert sorted(ids) == sorted(run.id for run in spec.runs()) and len(set(ids)) == 9
     if limit == 1 and n < 9:
