@@ -62,7 +62,7 @@ def one_run(table: Table, sets: Iterable[str] = (), progress: bool = False) -> R
     """The result of a spec that describes a single run."""
     from cfljax.config import read_spec
     from cfljax.devices.cores import use_cores
-    from cfljax.devices.machine import measured, speed_file, this_machine
+    from cfljax.devices.machine import this_machine
     from cfljax.errors import SpecError, SpecWarning
     from cfljax.experiment.batching import batches
     from cfljax.launch.batch import run_batch
@@ -76,7 +76,7 @@ def one_run(table: Table, sets: Iterable[str] = (), progress: bool = False) -> R
         raise SpecError(f"this is one run, and these options make {len(runs)}; use cfljax.sweep for a grid")
     for message in spec.warnings:
         warnings.warn(message, SpecWarning, stacklevel=3)
-    machine = this_machine(speed=measured(speed_file()))
+    machine = this_machine(speed=None)
     with Progress(runs[0].train.rounds, quiet=not progress) as bar:
         bar.start(runs[0].label, runs[0].train.rounds)
 

@@ -57,12 +57,17 @@ class Machine(NamedTuple):
     """Bytes of one device; on a CPU of the whole machine, whose devices share it."""
     threads: int
     """Threads that a CPU computes with."""
-    speed: Speed = TYPICAL
-    """As measured, or as an earlier process has measured it for a results folder."""
+    known_speed: Speed | None = TYPICAL
+    """As an earlier process has measured it for a results folder; None: it is measured when it is first asked for."""
     mesh: Shape | None = None
     """The mesh that was asked for with `--mesh`; None: each run says how many devices it takes."""
     processes: int = 1
     """Processes that compute together; each has equally many devices."""
+
+    @property
+    def speed(self) -> Speed:
+        """How fast a device is."""
+        return measured(speed_file()) if self.known_speed is None else self.known_speed
 
     @property
     def sequential(self) -> bool:
@@ -103,8 +108,8 @@ class Machine(NamedTuple):
         return mesh
 
 
-def this_machine(mesh: Shape | None = None, speed: Speed = TYPICAL) -> Machine:
-    """The machine that this process runs on; starts JAX's backend. `speed`: see `measured`."""
+def this_machine(mesh: Shape | None = None, speed: Speed | None = TYPICAL) -> Machine:
+    """The machine that this process runs on; starts JAX's backend. `speed`: a known one; None: it is measured where a plan needs it."""
     device = jax.local_devices()[0]
     on_cpu = device.platform == "cpu"
     limit = (device.memory_stats() or {}).get("bytes_limit")
@@ -115,7 +120,7 @@ def this_machine(mesh: Shape | None = None, speed: Speed = TYPICAL) -> Machine:
         devices=jax.local_device_count(),
         memory=int(memory),
         threads=cores.threads(),
-        speed=speed,
+        known_speed=speed,
         mesh=mesh,
         processes=jax.process_count(),
     )
@@ -157,7 +162,12 @@ def measured(file: Path) -> Speed:
 
 
 def measure() -> Speed:
-    """Time the parts of a training step on the device that JAX computes on, for about a second."""
+    """Time the parts of a training step on the device that JAX computes on, for about a second, whatever flags the user has set."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        return _measure()
+
+
+def _measure() -> Speed:
     x, w, a = jnp.ones((10, 784)), jnp.ones((784, 128)) / 784, jnp.ones((256, 256)) / 256
     thin = jnp.ones((10, 10))
     small, large = 2 * 10 * 784 * 128, 256**3

@@ -27,7 +27,7 @@ class Seen(NamedTuple):
     model: Model
     federation: Federation
     test: Split
-    """bool[C]: whose samples are scored."""
+    """The samples that are scored."""
     models: jax.Array
     """f32[K, d]."""
     labels: jax.Array

@@ -41,7 +41,7 @@ def settle(spec: Spec, store: Store, machine: Machine, limit: int | Callable[[Ru
     `limit`: the most runs of a batch; None: as many as the machine's memory holds."""
     runs, before = spec.units(), store.read_plan() or {}
     speed = Speed(*before["speed"]) if "speed" in before else measured(speed_file())
-    machine = machine._replace(speed=speed, mesh=mesh_of(store, before, machine.mesh))
+    machine = machine._replace(known_speed=speed, mesh=mesh_of(store, before, machine.mesh))
     machine.shape()
     by_id = {run.id: run for run in runs}
     known = [each for each in before.get("batches", []) if all(name in by_id for name in each["runs"])]

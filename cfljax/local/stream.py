@@ -35,14 +35,14 @@ def block_size(model: Model, federation: Federation, copies: int, most: int, on_
     params = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
     jaxpr = jax.make_jaxpr(lambda p, v: model.forward(p, v, None))(params, x).jaxpr
     of_model = jaxpr.invars[: len(jax.tree.leaves(params))]
-    widest = max([x.size, *(size * (copies if each else 1) for size, each in _widths(jaxpr, of_model))])
+    widest = max([x.size, *(size * (copies if each else 1) for size, each in _widths(jaxpr, of_model, on_cpu))])
     floats = ON_CPU if on_cpu else ON_ACCELERATOR
     limit = min(4096, max(16, floats // widest // 16 * 16))
     blocks = devices() * -(-max(most, 1) // (devices() * limit))
     return -(-max(most, 1) // (16 * blocks)) * 16
 
 
-def _widths(jaxpr: Tree, of_model: Iterable[object]) -> Iterator[tuple[int, bool]]:
+def _widths(jaxpr: Tree, of_model: Iterable[object], on_cpu: bool) -> Iterator[tuple[int, bool]]:
     """Yields (size, whether it depends on the model) for the intermediate arrays of a pass with one sample whose size grows with
     the batch. `of_model`: the inputs that depend on the model."""
     known = set(of_model)
@@ -51,12 +51,15 @@ def _widths(jaxpr: Tree, of_model: Iterable[object]) -> Iterator[tuple[int, bool
         if any(inputs):
             known.update(equation.outvars)
         yield from ((v.aval.size, any(inputs)) for v in equation.outvars if v.aval.shape[:1] == (1,))
-        for parameter in equation.params.values():
-            for inner in parameter if isinstance(parameter, tuple) else (parameter,):
-                inner = getattr(inner, "jaxpr", inner)
-                if inner is not None and hasattr(inner, "eqns"):
-                    alike = len(inner.invars) == len(inputs)
-                    yield from _widths(inner, compress(inner.invars, inputs if alike else repeat(any(inputs))))
+        inside, passed = list(equation.params.values()), inputs
+        if (platforms := equation.params.get("branches_platforms")) is not None:  # only one of the branches is compiled
+            branches = zip(equation.params["branches"], platforms, strict=True)
+            inside, passed = [branch for branch, names in branches if ("cpu" in (names or ())) == on_cpu], inputs[1:]
+        for inner in inside:
+            inner = getattr(inner, "jaxpr", inner)
+            if inner is not None and hasattr(inner, "eqns"):
+                alike = len(inner.invars) == len(passed)
+                yield from _widths(inner, compress(inner.invars, passed if alike else repeat(any(passed))), on_cpu)
 
 
 def fold_blocks(

@@ -107,8 +107,6 @@ class Method(NamedTuple, Generic[State]):
     """(rounds of the run) -> the numbers of rounds after which `regroup` is called; None: it is never called."""
     score: Score[State] | None = None
     """None: each client is scored with the model of its label, clients without a label with model 0."""
-    mixture: Mixture[State] | None = None
-    """None: each client is scored with one model, that of `score`."""
     extras: Callable[[State], dict[str, Array]] | None = None
     """(state after the last round) -> arrays of any shape, by name, that are saved with the results."""
     also: Callable[[State], dict[str, tuple[Array, Array]]] | None = None
@@ -119,3 +117,5 @@ class Method(NamedTuple, Generic[State]):
     """How a client that holds no training data is scored. True: with the model, of those in use, that has the smallest loss on its
     test data (see `engine.evaluation`). False: with the model that `models` and `score` give it (its group is known, or it has a
     model)."""
+    mixture: Mixture[State] | None = None
+    """None: each client is scored with one model, that of `score`."""
