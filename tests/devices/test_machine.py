@@ -56,8 +56,8 @@ def test_the_limit_of_a_batch_follows_the_memory(run):
 
 def test_the_gram_form_follows_the_speed():
     many_steps = read_spec(SPEC | {"train": {"rounds": 2, "epochs": 50}}).runs()[0]
-    assert choice(many_steps, machines.cpu(speed=SPEED._replace(value=1e-6))).plan.gram > 0
-    assert choice(many_steps, machines.cpu(speed=SPEED._replace(large=1e-3))).plan.gram == 0
+    assert choice(many_steps, machines.cpu(known_speed=SPEED._replace(value=1e-6))).plan.gram > 0
+    assert choice(many_steps, machines.cpu(known_speed=SPEED._replace(large=1e-3))).plan.gram == 0
 
 
 def test_a_mesh_is_fitted_to_the_devices():
