@@ -109,7 +109,7 @@ class Machine(NamedTuple):
 
 
 def this_machine(mesh: Shape | None = None, speed: Speed | None = TYPICAL) -> Machine:
-    """The machine that this process runs on; starts JAX's backend. `speed`: None where it is to be measured when a plan needs it."""
+    """The machine that this process runs on; starts JAX's backend. `speed`: None if it is to be measured when a plan needs it."""
     device = jax.local_devices()[0]
     on_cpu = device.platform == "cpu"
     limit = (device.memory_stats() or {}).get("bytes_limit")
