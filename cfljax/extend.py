@@ -21,6 +21,7 @@ from cfljax.local.rounds import (
     Mixing,
     Trained,
     jobs_from,
+    mean_loss,
     mean_over,
     report,
     report_trained,
@@ -57,6 +58,6 @@ __all__ = [
     "Array", "Clusters", "Cohort", "Entry", "Federation", "Hyper", "Info", "Jobs", "LocalStep", "Method", "MethodConfig",
     "Mixed", "Mixing", "Model", "Parts", "Rule", "Scores", "Seen", "Solver", "Source", "Split", "Traffic", "Trained", "Tree",
     "Updates", "Work", "by_loss", "client_rows", "first_model", "first_models", "jobs_from", "join", "keep_own", "least_loss",
-    "mean_over", "mix_updates", "nearest", "option", "part_of", "report", "report_trained", "samples", "score",
+    "mean_loss", "mean_over", "mix_updates", "nearest", "option", "part_of", "report", "report_trained", "samples", "score",
     "score_mixtures", "sizes", "traffic", "train_and_mix", "train_clusters", "usable", "weights_by",
 ]  # fmt: skip

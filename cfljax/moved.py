@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import InspectLoader, Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import CodeType, ModuleType
 
 MOVED = {
     "cli": "commands.cli",
@@ -43,6 +44,11 @@ class _Moved(Loader):
         module = importlib.import_module(self.name)
         self.spec = module.__spec__
         return module
+
+    def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002
+        """The code of the module, for `python -m` with the earlier name."""
+        found = importlib.util.find_spec(self.name)
+        return found.loader.get_code(self.name) if found and isinstance(found.loader, InspectLoader) else None
 
     def exec_module(self, module: ModuleType) -> None:
         """Restore the spec; the module has been executed already."""

@@ -73,5 +73,6 @@ def _log(flags: argparse.Namespace, named: dict[str, Table]) -> int:
     sweep = {"name": plan.get("name") or Path(flags.folder).resolve().name, "units": plan.get("units"), "named": named}
     feed = Feed(flags.folder, flags.log, sweep, lambda line: print(line, file=sys.stderr))
     count = feed.feed()
+    feed.close()
     print(f"{count} run{'' if count == 1 else 's'} logged in {Path(flags.folder) / 'logs'}")
     return 0 if len(feed.sinks) == len(set(flags.log)) else 1

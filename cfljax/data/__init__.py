@@ -14,7 +14,7 @@ from cfljax.data.files import find, folders
 from cfljax.data.sources import SOURCES, DrawSource, FileOptions, ReadSource, SourceArrays, takes_folders
 from cfljax.errors import DataError
 from cfljax.registry.checksums import sum_of_files, sum_of_source, sum_or_failure
-from cfljax.registry.options import Options, check, files_of
+from cfljax.registry.options import Options, Value, check, files_of
 from cfljax.types import Source
 
 __all__ = ["SOURCES", "FileOptions", "contents", "find", "load", "loaded", "options_for"]
@@ -102,6 +102,7 @@ def _checked(name: str, made: SourceArrays) -> Source:
     if missing:
         raise DataError(f'data "{name}": must return a Source or a dict of arrays; it has no {missing[0]}')
     part = {key: np.asarray(value) for key, value in named.items() if value is not None}
-    classes = made.classes if isinstance(made, Source) else made.get("classes")
-    whole = arrays.source(name, f'data "{name}"', part, None if classes is None else int(classes))
+    # `classes` as it was given: a run's id tells numpy's numbers from Python's
+    classes: Value = named.get("classes")
+    whole = arrays.source(name, f'data "{name}"', part, classes)
     return whole if "population" not in part else whole._replace(population=part["population"])

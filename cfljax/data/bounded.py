@@ -124,10 +124,11 @@ def read_json(file: Path, pairs_hook: Callable[[list[tuple[str, Value]]], Value]
 @contextlib.contextmanager
 def readable(where: Path | str, form: str = "", then: str = "") -> Iterator[None]:
     """A context in which any error, as broken and hostile files provoke every kind in parsers, becomes the DataError
-    `WHERE: cannot be read FORM (REASON)THEN`. A DataError stays as it is."""
+    `WHERE: cannot be read FORM (REASON)THEN`. A DataError stays as it is, and so does
+    running out of memory."""
     try:
         yield
-    except DataError:
+    except (DataError, MemoryError):
         raise
     except Exception as e:
         raise DataError(f"{where}: cannot be read{form and f' {form}'} ({reason(e)}){then}") from e

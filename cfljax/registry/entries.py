@@ -6,6 +6,7 @@ source of an entry that is not part of the package is part of a run's id, so tha
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import importlib
 import importlib.metadata
@@ -159,7 +160,7 @@ class Registry(Generic[Make]):
             raise SpecError(f"{self.kind} {name!r}: a name begins with a letter and has letters, digits, _ and - only")
         if name in self._lines and name not in self._own:
             raise SpecError(f'{self.kind} "{name}" exists already')
-        if not isinstance(options, type):
+        if not (isinstance(options, type) and dataclasses.is_dataclass(options)):
             raise SpecError(f'{self.kind} "{name}": options = {options!r:.60}: must be a frozen dataclass (the class itself)')
         if name in self._own:
             for forget in _when_replaced:
@@ -248,7 +249,7 @@ class Registry(Generic[Make]):
 
     def _with_base(self, entry: Entry[Make]) -> Entry[Make]:
         """The entry, with Options that are a kind of the base."""
-        if issubclass(entry.options, self.base):
+        if issubclass(entry.options, self.base) or not dataclasses.is_dataclass(entry.options):
             return entry
         names = {name: getattr(entry.options, name) for name in ("__module__", "__qualname__", "__doc__")}
         return entry._replace(options=type(entry.options.__name__, (entry.options, self.base), names))

@@ -140,20 +140,18 @@ def _seconds(each: Curves) -> Line:
     return band.round / band.round[-1] * spent, band
 
 
-def _bars(data: ReportData, label: str) -> tuple[Figure, Axes]:
-    """An empty figure with a line for each configuration, from the top."""
-    figure, axes = _axes(height=0.9 + 0.24 * len(data.drawn))
+def _label_rows(axes: Axes, data: ReportData, label: str) -> None:
+    """Name a row for each configuration, from the top. After the last mark is drawn: rows without a mark are then kept in view."""
     axes.set_yticks(range(len(data.drawn)), [_name(c.name) for c in data.drawn])
     axes.invert_yaxis()
     axes.set_xlabel(label)
-    return figure, axes
 
 
 def _methods(data: ReportData) -> Figure | None:
     finals = [final(configuration, FINAL[0]) for configuration in data.drawn]
     if not any(each["seeds"] for each in finals):
         return None
-    figure, axes = _bars(data, "accuracy, mean of the last ten evaluations, %")
+    figure, axes = _axes(height=0.9 + 0.24 * len(data.drawn))
     for i, (each, (shade, _)) in enumerate(zip(finals, styles(data), strict=True)):
         if not each["seeds"]:
             continue
@@ -162,19 +160,21 @@ def _methods(data: ReportData) -> Figure | None:
         axes.plot(seeds, at, "o", color=COLOURS[shade], markersize=3.5, markerfacecolor="none", alpha=0.7)
         mean, std = 100 * (each["mean"] or 0), 100 * (each["std"] or 0)
         axes.errorbar(mean, i, xerr=std, color=COLOURS[shade], marker="|", markersize=9, markeredgewidth=2)
+    _label_rows(axes, data, "accuracy, mean of the last ten evaluations, %")
     return figure
 
 
 def _time(data: ReportData) -> Figure | None:
     if not data.drawn:
         return None
-    figure, axes = _bars(data, "seconds per run")
+    figure, axes = _axes(height=0.9 + 0.24 * len(data.drawn))
     begin = np.zeros(len(data.drawn))
     named = ("set up", "compile", "train", "evaluate")
     for part, name, shade in zip(PARTS, named, (COLOURS[2], COLOURS[7], COLOURS[0], COLOURS[4]), strict=True):
         spent = np.array([timing(configuration, part) or 0.0 for configuration in data.drawn])
         axes.barh(range(len(spent)), spent, left=begin, height=0.62, color=shade, label=name)
         begin += spent
+    _label_rows(axes, data, "seconds per run")
     figure.legend(loc="outside right upper")
     return figure
 

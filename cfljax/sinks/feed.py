@@ -52,14 +52,25 @@ class Feed:
             count += bool(behind)
         return count
 
-    def _send(self, name: str, result: Result) -> None:
-        """Send a run to a sink and note that; a sink that fails is dropped."""
+    def close(self) -> None:
+        """Call `close()` of the sinks that have it: a package's own sink may write the rest then."""
+        for name, sink in list(self.sinks.items()):
+            self._guarded(name, getattr(sink, "close", lambda: None))
+
+    def _guarded(self, name: str, call: Callable[[], object]) -> bool:
+        """Whether the call of a sink went well; a sink that fails is dropped."""
         try:
-            self.sinks[name].write(result)
+            call()
         except Exception as error:  # a sink's package may raise anything
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             self.say(f"cfljax: --log {name}: {reason}; nothing more is logged there")
             del self.sinks[name]
+            return False
+        return True
+
+    def _send(self, name: str, result: Result) -> None:
+        """Send a run to a sink and note that."""
+        if not self._guarded(name, lambda: self.sinks[name].write(result)):
             return
         self.written[name][result.run] = result.status
         with self._marks(name).open("a", encoding="utf-8") as file:
@@ -100,3 +111,4 @@ def following(folder: str | os.PathLike[str], names: list[str], sweep: Table, sa
         done.set()
         thread.join()
         feed.feed()
+        feed.close()
