@@ -46,7 +46,7 @@ MethodT = TypeVar("MethodT", bound="MakeMethod[Any]")
 ModelT = TypeVar("ModelT", bound="MakeModel")
 PartitionT = TypeVar("PartitionT", bound="Partition")
 SourceT = TypeVar("SourceT", bound="MakeSource")
-MetricT = TypeVar("MetricT", bound="Callable[[Seen], Array]")
+MetricT = TypeVar("MetricT", bound="Callable[[Seen], Array | float]")
 _loaded: dict[str, str] = {}
 """Plugin -> the SHA-256 of its source when it was loaded."""
 _BEGAN = time.time()

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from cfljax.types.arrays import Array, Hyper, Tree
 from cfljax.types.federation import Cohort, Federation
 
-State = TypeVar("State")
+if TYPE_CHECKING:  # so that `Method` alone is `Method[Any]`: Python 3.11 to 3.12 know no default
+    import typing_extensions
+
+    State = typing_extensions.TypeVar("State", default=Any)
+else:
+    State = TypeVar("State")
 State_co = TypeVar("State_co", covariant=True)
 State_contra = TypeVar("State_contra", contravariant=True)
 

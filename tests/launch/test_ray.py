@@ -79,11 +79,12 @@ def test_a_task_goes_by_what_the_sweep_has_settled(tmp_path):
 def test_a_killed_workers_batch_runs_again_and_units_equal_the_local_launchers(spec, tmp_path, monkeypatch, capfd):
     pytest.importorskip("ray")
     monkeypatch.setenv("CFLJAX_CHECKPOINT", "0")
-    killed, pids, hear_start, hear_at = [], {}, _Writer.started, _Writer.at
+    killed, pids, log, hear_at = [], {}, Store.log, _Writer.at
 
-    def started(self, task, process):
-        pids[task.batch.id] = process
-        hear_start(self, task, process)
+    def logged(self, event):
+        if event["event"] == "begin":
+            pids[event["batch"]] = event["pid"]
+        log(self, event)
 
     def at(self, task, done, accuracy):
         hear_at(self, task, done, accuracy)
@@ -91,7 +92,7 @@ def test_a_killed_workers_batch_runs_again_and_units_equal_the_local_launchers(s
             killed.append(task.batch.id)
             os.kill(pids[task.batch.id], signal.SIGKILL)
 
-    monkeypatch.setattr(_Writer, "started", started)
+    monkeypatch.setattr(Store, "log", logged)
     monkeypatch.setattr(_Writer, "at", at)
     outcome = carry_out_by_ray(read_spec(spec), Store(tmp_path / "ray"), Options(quiet=True, launcher=RayOptions()), 2, [])
     assert outcome == (4, 0, 0, 4) and len(killed) == 1
@@ -109,15 +110,16 @@ def test_a_killed_workers_batch_runs_again_and_units_equal_the_local_launchers(s
 @pytest.mark.long
 def test_a_batch_whose_workers_all_die_is_a_failed_run_and_the_sweep_goes_on(spec, tmp_path, monkeypatch):
     pytest.importorskip("ray")
-    first, hear_start = [], _Writer.started
+    first, log = [], Store.log
 
-    def started(self, task, process):
-        hear_start(self, task, process)
-        first[:] = first or [task.batch.id]
-        if task.batch.id == first[0]:
-            os.kill(process, signal.SIGKILL)
+    def logged(self, event):
+        log(self, event)
+        if event["event"] == "begin":
+            first[:] = first or [event["batch"]]
+            if event["batch"] == first[0]:
+                os.kill(event["pid"], signal.SIGKILL)
 
-    monkeypatch.setattr(_Writer, "started", started)
+    monkeypatch.setattr(Store, "log", logged)
     options = Options(quiet=True, launcher=RayOptions(retries=1))
     outcome = carry_out_by_ray(read_spec(spec, ["method=ifca"]), Store(tmp_path / "r"), options, 2, [])
     assert (outcome.done, outcome.failed) == (1, 1)

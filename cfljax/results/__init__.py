@@ -1,0 +1,1 @@
+"""What a results folder says, as frames and text."""
