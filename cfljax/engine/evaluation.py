@@ -21,7 +21,7 @@ class Scene(NamedTuple):
     """Who is scored, on what, and by which models."""
 
     federation: Federation
-    """The federation of the clients that are looked at."""
+    """The federation of the clients that are evaluated."""
     ids: Array | slice
     """i32[n] their positions among all clients; a slice: they are all clients."""
     who: Array
