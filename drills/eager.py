@@ -1,4 +1,4 @@
-"""Figure 16's other half: compiled against `jax.disable_jit`, one small round of every method."""
+"""Figure 16's other half: compiled against `jax.disable_jit`, two small rounds of every method."""
 
 from __future__ import annotations
 

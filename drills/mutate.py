@@ -213,9 +213,7 @@ def main(arguments: list[str] | None = None) -> int:
     parts = [f"cfljax/{part}" for part in WHOLE if flags.only in part]
     with tempfile.TemporaryDirectory(prefix="cfljax-mutants-") as name:
         copy = Path(name) / "copy"
-        shutil.copytree(
-            common.ROOT, copy, ignore=shutil.ignore_patterns(".git", "results", "*.egg-info", ".*_cache", "__pycache__")
-        )
+        shutil.copytree(common.ROOT, copy, ignore=shutil.ignore_patterns(".git", "*.egg-info", ".*_cache", "__pycache__"))
         for words in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "copy"]):
             subprocess.run(["git", *words], cwd=copy, check=True)  # some tests ask for the state of the repository
         runner, left = Runner(copy), {part: wanted(part, copy) for part in parts}

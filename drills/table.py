@@ -17,8 +17,7 @@ BEGIN, END = "<!-- measured: python -m drills.table -->", "<!-- end -->"
 
 def rows(folder: Path = RESULTS) -> list[dict[str, Any]]:
     """The results there are, in the order of the figures."""
-    texts = {path.stem: path.read_text().replace("python -m tests.drills", "python -m drills") for path in folder.glob("*.json")}
-    found = [json.loads(text) | {"name": name} for name, text in texts.items()]  # drills used to be a part of the tests
+    found = [json.loads(path.read_text()) | {"name": path.stem} for path in folder.glob("*.json")]
     return sorted(found, key=lambda row: (int(re.sub(r"\D", "", row["figure"]) or 99), row["name"]))
 
 

@@ -15,8 +15,8 @@ ORDER = [
     "errors",
     "types",
     "files",
-    "registry",
     "keys",
+    "registry",
     "data",
     "federation",
     "models",
@@ -166,7 +166,7 @@ from cfljax.methods.common import Clusters, first_model, jobs_from, report, traf
 from cfljax.evaluate import score
 from cfljax.privacy import Draw, spent
 from cfljax.registry import Entry
-import cfljax.metrics, cfljax.options, cfljax.plugins, cfljax.result
+import cfljax.kernels.dissimilarity, cfljax.metrics, cfljax.options, cfljax.plugins, cfljax.result
 from cfljax import extend
 print(jobs_from is extend.jobs_from, cfljax.metrics.Seen is extend.Seen, cfljax.options.option is cfljax.option)
 """

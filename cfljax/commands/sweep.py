@@ -201,13 +201,13 @@ def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
 def _explain(spec: Spec) -> int:
     """Print how each program's clients would be trained on this machine, and what each way would cost."""
     from cfljax.devices.cores import use_cores
-    from cfljax.devices.machine import measured, speed_file, this_machine
+    from cfljax.devices.machine import this_machine
     from cfljax.experiment import assemble, batching, execution
 
     runs = spec.runs()
     if len(runs) == 1:
         use_cores()
-    machine = this_machine(speed=measured(speed_file()))
+    machine = this_machine(speed=None)
     print(execution.explain_machine(machine))
     lines: dict[str, str] = {}
     for batch in batching.batches(runs, 1):

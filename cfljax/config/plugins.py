@@ -68,13 +68,13 @@ def register_model(name: str, options: type = NoOptions) -> Callable[[ModelT], M
 
 
 def register_partition(name: str, options: type = NoOptions) -> Callable[[PartitionT], PartitionT]:
-    """Register `make(options, source, rng) -> Parts` (a `cfljax.federation.common.Partition`): which client holds which rows."""
+    """Register `make(options, source, rng) -> Parts`: which client holds which rows."""
     return _register(PARTITIONS, name, options)
 
 
 def register_data(name: str, options: type = NoOptions) -> Callable[[SourceT], SourceT]:
     """Register `make(options, rng)`, which returns a dict of arrays `x_train, y_train, x_test, y_test` (and `user_train,
-    user_test` where samples have owners), or a `cfljax.types.Source`."""
+    user_test` where samples have owners), or a `cfljax.extend.Source`."""
     from cfljax.data import SOURCES
 
     return _register(SOURCES, name, options)
@@ -82,7 +82,7 @@ def register_data(name: str, options: type = NoOptions) -> Callable[[SourceT], S
 
 def register_metric(name: str) -> Callable[[MetricT], MetricT]:
     """Register `metric(seen) -> f32[]`, computed at each evaluation inside the compiled program; `seen` is a
-    `cfljax.engine.metrics.Seen`. A run asks for it by `train.metrics = ["name"]`."""
+    `cfljax.extend.Seen`. A run asks for it by `train.metrics = ["name"]`."""
     from cfljax.engine.metrics import METRICS
 
     return _register(METRICS, name, NoOptions)

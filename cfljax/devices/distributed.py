@@ -14,13 +14,12 @@ import re
 import sys
 import threading
 import time
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import jax
 import numpy as np
 
 from cfljax.errors import CfljaxError, SpecError, StoreError
-from cfljax.registry.options import Value
 from cfljax.types import Tree
 
 Told = TypeVar("Told")
@@ -63,7 +62,7 @@ END = "cfljax/end"
 NOBODY = -1
 """Stands for the number of the process with the error, where devices of another process do not answer."""
 _SILENCE = re.compile("gloo|nccl|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED", re.IGNORECASE)
-_client: Value = None
+_client: Any = None
 """The key-value store of `jax.distributed`; None: this process is alone."""
 _batch = 0
 """Number of the batch: so the messages of one cannot be taken for those of the next, wherever an error broke it off."""

@@ -44,7 +44,7 @@ def evaluate(
     truth = jnp.where(federation.real, federation.group, -1)
     clustering = metrics.clustering(labels, truth, models.shape[0], federation.groups)
     in_use = jnp.zeros(models.shape[0], bool).at[jnp.where(labels >= 0, labels, models.shape[0])].set(True, mode="drop")
-    scene = _scene(method, model, settings, carry.state, federation, hyper, t, in_use)
+    scene = _scene(method, model, settings, carry.state, federation, hyper, t, models, labels, in_use)
     if scene.weights is None:
         scores = score(model, scene.federation, scene.test, models, scene.scoring, scene.who, settings.sequential)
     else:
@@ -73,11 +73,18 @@ def evaluate(
 
 
 def _scene(
-    method: Method, model: Model, settings: Settings, state: Tree, federation: Federation, hyper: Hyper, t: Array, in_use: Array
+    method: Method,
+    model: Model,
+    settings: Settings,
+    state: Tree,
+    federation: Federation,
+    hyper: Hyper,
+    t: Array,
+    models: Array,
+    labels: Array,
+    in_use: Array,
 ) -> Scene:
-    """`in_use` bool[K]: models that clients belong to."""
-    models, labels = method.models(state)
-    labels = jnp.where(federation.real, labels, -1)
+    """`labels` i32[C]: −1 for dummies, too; `in_use` bool[K]: models that clients belong to."""
     guess = None if settings.score == "assigned" else method.score
     whole: Federation = as_trained_on(settings.sending, hyper, federation)
     ids: Array | slice = slice(None)

@@ -38,7 +38,7 @@ class Program(NamedTuple):
 def make_program(method: Method, model: Model, settings: Settings) -> Program:
     """The program of a method on a model."""
 
-    def start(key: Array, hyper: Hyper, setup: dict[str, Array], federation: Federation) -> Carry:
+    def start(key: Array, hyper: Hyper, setup: dict[str, Tree], federation: Federation) -> Carry:
         state = method.init(key, as_trained_on(settings.sending, hyper, federation), hyper, setup)
         zero = _zeros(jax.eval_shape(lambda s: _round(method, settings, key, s, federation, hyper, jnp.int32(0))[1], state))
         return Carry(state, zero, jnp.zeros((4, 2), jnp.int32), jnp.int32(0), jnp.int32(-1), jnp.full(federation.clients, jnp.nan))

@@ -65,8 +65,10 @@ def score_mixtures(
 
     def visit(carry: Pair, x: Array, y: Array, owner: Array, valid: Array) -> Pair:
         logits = jax.vmap(lambda p: model.forward(p, x))(params)
+        one = logits.shape[-1] == 1  # the log-odds of the second of two classes
+        logits = jnp.concatenate([jnp.zeros_like(logits), logits], -1) if one else logits
         mixed = jax.nn.logsumexp(jax.nn.log_softmax(logits) + log_weights[:, owner], axis=0)
-        return _add_scores(model, carry, owner, mixed, y, valid)
+        return _add_scores(model, carry, owner, mixed[:, 1:] - mixed[:, :1] if one else mixed, y, valid)
 
     zero = (jnp.zeros(federation.clients), jnp.zeros(federation.clients))
     correct, loss = fold_blocks(federation, split, jnp.arange(federation.clients), who, block, visit, zero)

@@ -25,7 +25,8 @@ class Settings(NamedTuple):
     evaluations: int = 10
     """Evaluations per chunk."""
     sequential: bool = True
-    """Runs one after another (each as if alone: the fast way on a CPU), or side by side."""
+    """Runs one after another, each as if alone, and evaluations in blocks that fit into a CPU's cache: the fast way on a CPU.
+    False: runs side by side, and the larger blocks of an accelerator."""
     score: str = "all"
     discrepancy: str = "after"
     test_choice: str = "holdout"

@@ -51,8 +51,6 @@ class Batch:
     runs: tuple[Run, ...]
     width: int
     """How many runs the program is compiled for; the last batch of a group may have fewer and repeats its last run."""
-    key: str
-    """Equal for runs with the same federation and program."""
     program: str
     """Equal for runs with the same program, whatever the width."""
 
@@ -135,11 +133,11 @@ def batches(runs: Iterable[Run], limit: int | Callable[[Run], int]) -> list[Batc
     for run in runs:
         groups.setdefault(static_key(run), []).append(run)
     made = []
-    for key, group in groups.items():
+    for group in groups.values():
         most = limit(group[0]) if callable(limit) else limit
         if most < 1:
             raise ValueError(f"a batch holds at least one run, not {most}")
-        made += _even(group, key, static_key(group[0], seed=False), math.ceil(len(group) / most))
+        made += _even(group, static_key(group[0], seed=False), math.ceil(len(group) / most))
     return made
 
 
@@ -147,13 +145,13 @@ def halves(batch: Batch) -> list[Batch]:
     """The batch as two of half the width, for a device whose memory it does not fit; a batch of one stays."""
     if batch.width == 1:
         return [batch]
-    return _even(list(batch.runs), batch.key, batch.program, min(2, len(batch.runs)))
+    return _even(list(batch.runs), batch.program, min(2, len(batch.runs)))
 
 
-def _even(group: list[Run], key: str, program: str, parts: int) -> list[Batch]:
+def _even(group: list[Run], program: str, parts: int) -> list[Batch]:
     width = math.ceil(len(group) / parts)
     pieces = (tuple(group[at : at + width]) for at in range(0, len(group), width))
-    return [Batch(piece, width, key, program) for piece in pieces]
+    return [Batch(piece, width, program) for piece in pieces]
 
 
 def memory(batch: Batch, size: Size) -> int:

@@ -64,14 +64,3 @@ def client_rows(split: Split, client: Array, positions: Array) -> jax.Array:
     """i32[B] pool rows of a client's samples at these positions; those at positions beyond its samples must be masked."""
     last = jnp.maximum(_at(split.count, client) - 1, 0)
     return _at(split.rows, _at(split.start, client) + jnp.clip(positions, 0, last))
-
-
-def owners(split: Split) -> jax.Array:
-    """i32[T]: the client of each entry of `split.rows`, −1 for entries that nobody owns. Not for a shared split."""
-    if split.shared:
-        raise ValueError("a shared split has no owners: every client has all its rows")
-    start, end = jnp.asarray(split.start), jnp.asarray(split.start) + jnp.asarray(split.count)
-    mark = jnp.arange(1, start.shape[0] + 1, dtype=jnp.int32)
-    # The ranges are disjoint: their marks, switched on and off, add up to one client at a time, in whatever order they lie.
-    edges = jnp.zeros(split.rows.shape[0] + 1, jnp.int32).at[start].add(mark).at[end].add(-mark)
-    return jnp.cumsum(edges)[:-1] - 1

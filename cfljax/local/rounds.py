@@ -118,10 +118,7 @@ def train_and_mix(
             sums, kept = in_own_blocks(lambda which: part(jobs.take(which), mixing.take(which)), blocks)
         else:
             sums, kept = _in_blocks(part, some, shares, stream) if in_blocks else part(some, shares)
-    if dealt is not None:
-        sums = jax.lax.psum(sums, AXIS)
-        loss, finite, norm = dealt.collect((kept.loss, kept.finite, kept.norm))
-        kept = Kept(loss, finite, norm, kept.moves)
+    sums, kept = _of_all(dealt, sums, kept)
     if order is not None:
         kept = jax.tree.map(lambda each: each[jnp.argsort(order)], kept)
     beside = None if mixing.members is None else solver.rule(key, hyper, solver.step_of(hyper).lr)
@@ -139,6 +136,14 @@ def _part(rule: Rule, updates: Updates, mixing: Mixing, size: int | None) -> tup
         rows = jnp.where(finite[:, None], jnp.asarray(updates.velocity), jnp.nan)
         buffers = sum_by(without_noise, mixing.members, rows)[0]
     return (moved, buffers), Kept(updates.loss, finite, norm, delta if size is None else sketch(delta, size))
+
+
+def _of_all(dealt: Dealt | None, sums: Sums, kept: Kept) -> tuple[Sums, Kept]:
+    """The sums over the participants of all devices, and what is kept of each, apart from its moves."""
+    if dealt is None:
+        return sums, kept
+    loss, finite, norm = dealt.collect((kept.loss, kept.finite, kept.norm))
+    return jax.lax.psum(sums, AXIS), Kept(loss, finite, norm, kept.moves)
 
 
 def _moved(rule: Rule, beside: Rule | None, mixing: Mixing, sums: Sums, finite: Array) -> tuple[Mixed, Array | None]:
@@ -171,10 +176,7 @@ def choose_and_train(
     which = updates.which if dealt is None else dealt.collect(updates.which)
     mixing = Mixing(mix_of(which), models)
     sums, kept = _part(rule, updates, mixing.take(here), None)
-    if dealt is not None:
-        sums = jax.lax.psum(sums, AXIS)
-        loss, finite, norm = dealt.collect((kept.loss, kept.finite, kept.norm))
-        kept = Kept(loss, finite, norm, kept.moves)
+    sums, kept = _of_all(dealt, sums, kept)
     return Trained(*_moved(rule, None, mixing, sums, kept.finite), kept, dealt, solver.plan), which
 
 

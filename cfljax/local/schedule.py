@@ -22,7 +22,7 @@ class Work(NamedTuple):
 
     epochs: int | None
     """The number of passes over the client's data."""
-    steps: int | Array | None
+    steps: int | None
     """The number of optimiser steps, on the same sequence of batches."""
     batch: int | None
     """Samples per step; None: each step sees all samples of the client, so that an epoch is one step."""

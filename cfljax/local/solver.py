@@ -272,6 +272,8 @@ class Solver:
         looked up when the job runs, so that jobs in sequence need no copy of a model per participant."""
         each_key = keys.fold_each(key, "client", federation.uid[jobs.client])
         anchor_of = jobs.which if jobs.anchor_of is None else jobs.anchor_of
+        if jobs.anchor is not None and anchor_of is None:
+            raise ValueError("Jobs.anchor needs Jobs.anchor_of where participants choose their start")
 
         def job(s: Array) -> Tree:
             which = 0 if jobs.which is None else jobs.which[s]

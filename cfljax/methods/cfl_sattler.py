@@ -79,6 +79,11 @@ class Config(fedavg.Config):
             raise SpecError(f"{where}: {why}; give it train.participation = 1.0 and no train.dropout")
 
     @property
+    def models_kept(self) -> int:
+        """Every cluster that there is room for has a model."""
+        return self.max_clusters
+
+    @property
     def streams(self) -> bool:
         """Whether participants' updates come and go in blocks."""
         return self.similarity == "sketch"

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.errors import SpecError
+from cfljax.federation.cohort import present
 from cfljax.kernels.mix import sum_by, with_noise
 from cfljax.local.rounds import jobs_from, report
 from cfljax.local.schedule import Work
@@ -86,7 +87,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         updates = trainer.fit(key, federation, jobs, hyper)
         mixed = keep_own(cohort, updates.delta, start)
         personal = state.personal.at[cohort.ids].set(mixed.new)
-        there = federation.trains & (federation.arrive <= cohort.round)
+        there = present(federation, cohort.round)
         share = jnp.where(there, 1.0, 0.0) / jnp.maximum(jnp.sum(there), 1)
         rule = solver.rule(key, hyper)
         mean = sum_by(rule._replace(noise=None), share[None], personal)[0]

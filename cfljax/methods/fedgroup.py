@@ -47,6 +47,7 @@ from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.kernels.mix import weights_by
 from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes, train_and_mix
 from cfljax.local.solver import Solver
+from cfljax.methods.shared.choice import join
 from cfljax.methods.shared.cold_start import COLD_STARTS, directions, first_groups, founders
 from cfljax.methods.shared.common import first_model, traffic
 from cfljax.methods.shared.config import MethodConfig
@@ -165,7 +166,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         jobs = jobs_from(cohort._replace(work=work), state.models, which)
         trained = train_and_mix(solver, key, federation, jobs, hyper, Mixing(mix, state.models))
         after = inter_group(trained.mixed.new, hyper["eta_g"], config.inter_group, state.compass.active)
-        labels = state.labels.at[cohort.ids].set(jnp.where(cohort.mask, which, state.labels[cohort.ids]))
+        labels = join(state.labels, cohort, which)
         moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
         compass = _turned(state, after, moved, config.newcomer) if moving else state.compass
         sent = _traffic(state, cohort, new & by_direction)

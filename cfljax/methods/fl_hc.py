@@ -69,6 +69,11 @@ class Config(fedavg.Config):
         if self.warmup_rounds >= train.rounds:
             raise SpecError(f"{where}.warmup_rounds = {self.warmup_rounds}: must be less than train.rounds = {train.rounds}")
 
+    @property
+    def models_kept(self) -> int:
+        """Every cluster that there is room for has a model."""
+        return self.max_clusters
+
     def releases(self, rounds: int) -> tuple[int, int]:
         """Noised sums: at first over everybody, then over the draw."""
         return rounds - self.warmup_rounds, self.warmup_rounds

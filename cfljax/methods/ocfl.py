@@ -44,6 +44,7 @@ from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import first_model, traffic
 from cfljax.methods.shared.config import MethodConfig
+from cfljax.methods.shared.host_clusters import places
 from cfljax.methods.shared.pretrain import (
     Parts,
     all_updates,
@@ -61,8 +62,6 @@ from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
 PAPER = "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (not the two others called OCFL)"
-ROUND_UP = 8
-"""The number of clusters is rounded up to a multiple of this, so that most seeds share one compiled program."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,7 +182,7 @@ def _rand_index(labels: np.ndarray, group: np.ndarray) -> float:
 
 def starts(start: np.ndarray, parts: Parts, labels: np.ndarray, warm: bool, rule: Rule = PLAIN) -> np.ndarray:
     """HOST. f32[K, d] the models that clusters start from, K rounded up; spare ones never meet a client."""
-    models = np.tile(start, (-(-(int(labels.max()) + 1) // ROUND_UP) * ROUND_UP, 1))
+    models = np.tile(start, (len(places(int(labels.max()) + 1)), 1))
     return models + means(parts, labels, len(models), rule) if warm else models
 
 

@@ -50,7 +50,7 @@ class Info(NamedTuple):
 class Init(Protocol[State_co]):
     """Makes the state that a run starts with. A pure function."""
 
-    def __call__(self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State_co:
+    def __call__(self, key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State_co:
         """The state before the first round. `setup` holds the arrays that `Method.setup` returned; without it, none."""
 
 

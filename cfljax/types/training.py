@@ -59,7 +59,7 @@ class Plan(NamedTuple):
     alike: bool = False
     """Whether all clients have the same amount of work. Then devices get equal numbers of them, and no places in reserve."""
     on_cpu: bool = True
-    """Whether models are evaluated in blocks that fit into a CPU's cache; False: in the larger blocks of an accelerator."""
+    """Whether `Solver.losses` works in blocks that fit into a CPU's cache; False: in the larger blocks of an accelerator."""
 
     @property
     def sequential(self) -> bool:

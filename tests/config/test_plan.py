@@ -48,7 +48,7 @@ def test_runs_with_data_of_their_own_have_batches_of_their_own_and_one_program()
     made = batches(runs(spec(data={"name": "digits", "seed": "run"}, seeds="0:3", train={"lr": [0.1, 0.2]})), 8)
     assert len(made) == 3
     assert len(_programs(made)) == 1
-    assert len({batch.key for batch in made}) == 3
+    assert len({static_key(batch.first) for batch in made}) == 3
 
 
 def test_numbers_reach_the_program_stacked_and_padded():

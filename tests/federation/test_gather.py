@@ -98,24 +98,6 @@ def test_client_rows_stay_inside_the_client():
     assert empty.shape == (4,) and np.all((empty >= 0) & (empty < len(federation.pool.y)))
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_owners_are_found_whatever_lies_between_the_clients(seed):
-    rng = np.random.default_rng(seed)
-    source = fake()
-    federation = pad(pack(parts("quantity", source, clients=9), source), clients=2, samples=int(rng.integers(0, 4)), rng=rng)
-    split = federation.take(rng.permutation(11)).train
-    expected = np.full(len(split.rows), -1)
-    for c in range(11):
-        expected[split.start[c] : split.start[c] + split.count[c]] = c
-    assert np.array_equal(jax.jit(gather.owners)(split), expected)
-
-
-def test_a_shared_split_has_no_owners():
-    source = fake()
-    with pytest.raises(ValueError, match="shared"):
-        gather.owners(pack(parts("iid", source, clients=3, test="global"), source).test)
-
-
 def test_padding_changes_no_sample():
     source = fake()
     plain = pack(parts("rotated", source, clients=8), source)

@@ -78,7 +78,7 @@ def test_letters_of_any_alphabet_whatever_the_locale(tmp_path):
     assert record["label"] == "größer 中"
     bad = sweep(tmp_path / "spec.toml", "--set", b"name=gr\xf6\xdfe".decode("utf-8", "surrogateescape"), env=plain)
     assert bad.returncode == 2 and bad.stderr.count("\n") == 1 and "is not valid UTF-8" in bad.stderr
-    shown = subprocess.run([sys.executable, "-m", "cfljax.commands.cli", "--help"], capture_output=True, env=plain)
+    shown = subprocess.run([sys.executable, "-m", "cfljax.cli", "--help"], capture_output=True, env=plain)
     assert shown.returncode == 0 and shown.stderr == b""
 
 

@@ -130,6 +130,13 @@ def test_the_proximal_term_pulls_to_the_anchor_that_is_given():
         assert np.allclose(updates.delta[c], want - w0, atol=1e-5)
 
 
+def test_an_anchor_without_its_number_is_refused_where_participants_choose():
+    federation, model = toy.federation(clients=4), toy.model()
+    start = model.init(jax.random.key(0))
+    with pytest.raises(ValueError, match="anchor_of"):
+        fit(federation, model, jobs=everyone(federation, start, anchor=start[None])._replace(which=None))
+
+
 def test_momentum_buffers_go_in_and_come_out():
     federation, model = toy.federation(clients=4), toy.model()
     start, velocity = model.init(jax.random.key(0)), jax.random.normal(jax.random.key(2), (1, model.size))

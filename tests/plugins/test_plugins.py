@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import cfljax
-from cfljax import extend
+from cfljax import data, extend
 from cfljax.config import plugins
+from cfljax.models import from_module
 from tests import play, toy
 from tests.reference import fedem, plain
 
@@ -72,6 +73,20 @@ def test_clients_are_scored_by_their_mixture_of_the_models(loaded, test):
         assert found.samples[c] == (len(y) if who[c] else 0)
         assert found.correct[c] == ((p.argmax(1) == y).sum() if who[c] else 0)
         assert np.isclose(found.loss[c], -np.log(p[np.arange(len(y)), y]).sum() if who[c] else 0, rtol=1e-4)
+
+
+def test_mixtures_of_models_with_one_logit_mix_probabilities():
+    source = data.load("blobs", {"samples": 400, "features": 6, "classes": 2}, seed=0)
+    federation = toy.federation(source=source, test="own")
+    model = from_module((lambda key: jnp.zeros((6, 1)), lambda w, x: x @ w), (6,), 2, loss="sigmoid")
+    models = 0.5 * jax.random.normal(jax.random.key(1), (3, 6))
+    weights = np.asarray(jax.nn.softmax(2 * jax.random.normal(jax.random.key(2), (federation.clients, 3))), np.float64)
+    who = jnp.ones(federation.clients, bool)
+    found = extend.score_mixtures(model, federation, federation.test, models, jnp.float32(weights), who)
+    for c, (x, y) in enumerate(plain.Clients(federation).test):
+        p = 1 / (1 + np.exp(-x @ np.asarray(models, np.float64).T)) @ weights[c]
+        assert found.correct[c] == ((p > 0.5) == (y == 1)).sum()
+        assert np.isclose(found.loss[c], -np.log(np.where(y == 1, p, 1 - p)).sum(), rtol=1e-4)
 
 
 def test_a_soft_method_runs_from_a_spec_and_finds_the_groups(loaded):

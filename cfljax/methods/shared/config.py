@@ -44,7 +44,7 @@ class MethodConfig:
 
     @property
     def models_kept(self) -> int:
-        """The number of models that a run keeps, for estimates of memory."""
+        """The number of models that a run keeps, for estimates of memory; 1 where the options do not tell it."""
         return self.clusters if isinstance(self.clusters, int) else 1
 
     def check(self, where: str) -> None:

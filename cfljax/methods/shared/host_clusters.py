@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from cfljax.federation.cohort import present
 from cfljax.kernels.choose import least_loss
 from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
@@ -31,7 +32,7 @@ class HostClusters(NamedTuple):
 
 def ready_labels(federation: Federation) -> Array:
     """i32[C]: 0 for clients with training data that can take part in round 0, −1 for all others."""
-    return jnp.where(federation.trains & (federation.arrive == 0), 0, -1).astype(jnp.int32)
+    return jnp.where(present(federation, jnp.int32(0)), 0, -1).astype(jnp.int32)
 
 
 def join_by_loss(solver: Solver, federation: Federation, found: HostClusters, who: Array) -> Array:
