@@ -15,20 +15,18 @@ LOOK_EVERY = 2.0
 CHEAP, TRIES = 0.05, 5
 """An evaluation that takes less than CHEAP seconds is timed TRIES times, and the least time counts: a single one may be mostly
 noise."""
-Carried = TypeVar("Carried")
-Rows = TypeVar("Rows")
+Out = TypeVar("Out")
 
 
 class Clock:
-    """Time in chunks, added to that of earlier starts. A chunk without rounds only evaluates, which gives the price of an
-    evaluation; the rest is training."""
+    """Time in chunks, added to that of earlier starts: what an evaluation costs, and the rest, which is training."""
 
     def __init__(self, total: float = 0.0, evaluation: float = 0.0) -> None:
         self.total, self.evaluation = total, evaluation
         self.per_round: float | None = None
 
-    def time(self, rounds: int, f: Callable[..., tuple[Carried, Rows]], *args: object) -> tuple[Carried, Rows]:
-        """Call f and wait until its result is computed, whose time is added to the total; returns the result."""
+    def time(self, rounds: int, f: Callable[..., Out], *args: object) -> Out:
+        """The result of f, a chunk of this number of rounds; its time is added to the total."""
         begin = time.perf_counter()
         result = jax.block_until_ready(f(*args))
         spent = time.perf_counter() - begin
@@ -37,17 +35,16 @@ class Clock:
             self.per_round = spent / rounds
         return result
 
-    def price(self, f: Callable[..., tuple[Carried, Rows]], carry: Carried, *rest: object) -> tuple[Carried, Rows]:
-        """What f returns: a chunk that only evaluates, and hands its first argument on. It is called once to warm up and then
-        timed."""
-        carry, rows = jax.block_until_ready(f(carry, *rest))
+    def price(self, f: Callable[..., Out], *args: object) -> Out:
+        """The result of f, an evaluation. It is called once to warm up and then timed."""
+        result = jax.block_until_ready(f(*args))
         prices: list[float] = []
         while not prices or distributed.agree(len(prices) < TRIES and prices[-1] < CHEAP):
             begin = time.perf_counter()
-            carry, rows = jax.block_until_ready(f(carry, *rest))
+            result = jax.block_until_ready(f(*args))
             prices.append(time.perf_counter() - begin)
         self.evaluation = self.total = min(prices)
-        return carry, rows
+        return result
 
     def rounds_ahead(self) -> int:
         """The number of rounds that fit between two looks at a batch: a program on the device cannot be interrupted."""

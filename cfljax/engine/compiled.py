@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
 import time
 from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
+from cfljax.files import locked_in_cache
 from cfljax.types import Tree
 
-KEPT = 64
+KEPT = 128
 """Programs that a process keeps, the newest: each holds some memory maps, and their number per process is limited."""
 compilations = 0
 """How many programs this process has compiled."""
 _programs: dict[Hashable, Callable[..., Tree]] = {}
 """Compiled program by (name, mesh, shapes and types of its arguments)."""
+_tracing = threading.Lock()
+
+
+class Source(NamedTuple):
+    """A function that is to be compiled."""
+
+    f: Callable[..., Tree]
+    forms: tuple[Tree, ...]
+    """The shapes and types of its arguments (and, on a mesh, where they lie), as `jax.ShapeDtypeStruct`."""
+    name: Hashable
+    """Names everything static that f was made from, so that a program of that name is compiled once; None: it is not kept."""
+    mesh: jax.sharding.Mesh | None
+    donate: tuple[int, ...] = ()
+    """Positions of arguments whose memory f may reuse."""
 
 
 def forget() -> None:
@@ -23,26 +41,36 @@ def forget() -> None:
     _programs.clear()
 
 
-def compiled(
-    f: Callable[..., Tree], args: tuple[Tree, ...], name: Hashable, mesh: jax.sharding.Mesh | None, donate: tuple[int, ...] = ()
-) -> tuple[Callable[..., Tree], float]:
-    """(f compiled for arguments like these, seconds of compiling). `name`: of everything static that f was made from, so that a
-    program of that name is compiled once; None: it is not kept. `donate`: positions of arguments whose memory f may reuse."""
+def compiled(sources: list[Source]) -> tuple[list[Callable[..., Tree]], float]:
+    """(the compiled functions, seconds of compiling). They are traced one after another and compiled at the same time."""
+    begin, keys = time.perf_counter(), [_key(source) for source in sources]
+    missing = [at for at, key in enumerate(keys) if sources[at].name is None or key not in _programs]
+    if not missing:
+        return [_programs[key] for key in keys], 0.0
+    with ThreadPoolExecutor(len(missing)) as pool:
+        made = {at: pool.submit(_compile, _lowered(sources[at])) for at in missing}
+    programs = [made[at].result() if at in made else _programs[key] for at, key in enumerate(keys)]
+    for at in missing:
+        if sources[at].name is not None:
+            _programs[keys[at]] = programs[at]
+    while len(_programs) > KEPT:
+        _programs.pop(next(iter(_programs)))
+    return programs, time.perf_counter() - begin
+
+
+def _key(source: Source) -> Hashable:
+    leaves, structure = jax.tree.flatten(source.forms)
+    return (source.name, source.mesh, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves), structure)
+
+
+def _lowered(source: Source) -> jax.stages.Lowered:
+    with _tracing:
+        return jax.jit(source.f, donate_argnums=source.donate).lower(*source.forms)
+
+
+def _compile(lowered: jax.stages.Lowered) -> Callable[..., Tree]:
+    """The program. Of several processes with one cache of compiled programs, one compiles it and the others wait for that."""
     global compilations
-    shapes = jax.tree.map(lambda a: (jnp.shape(a), str(jnp.result_type(a))), args)
-    leaves, structure = jax.tree.flatten(shapes, is_leaf=lambda v: isinstance(v, tuple) and len(v) == 2 and isinstance(v[1], str))
-    key = (name, mesh, tuple(leaves), structure)
-    if name is not None and key in _programs:
-        return _programs[key], 0.0
-    begin = time.perf_counter()
-    forms = jax.tree.map(
-        lambda a: jax.ShapeDtypeStruct(jnp.shape(a), jnp.result_type(a), sharding=None if mesh is None else a.sharding), args
-    )
-    program = jax.jit(f, donate_argnums=donate).lower(*forms).compile()
     compilations += 1
-    seconds = time.perf_counter() - begin
-    if name is not None:
-        _programs[key] = program
-        if len(_programs) > KEPT:
-            _programs.pop(next(iter(_programs)))
-    return program, seconds
+    with locked_in_cache(hashlib.sha256(lowered.as_text().encode()).hexdigest()[:32]):
+        return lowered.compile()

@@ -1,8 +1,11 @@
-"""An evaluation inside the compiled program: one row of the history."""
+"""The evaluation as a compiled program, which methods whose models have the same shapes share: who is scored, and by which model;
+then the scores. What is computed from a few numbers per client (accuracies, clustering quality) is left to the host, in
+`engine.history`."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -10,11 +13,19 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.engine import metrics
-from cfljax.engine.scoring import Scores, least_loss_among, score, score_mixtures
-from cfljax.engine.settings import HOPELESS, Carry, Settings
+from cfljax.engine.program import over_runs
+from cfljax.engine.scoring import least_loss_among, score, score_mixtures
+from cfljax.engine.settings import Settings, View
 from cfljax.federation import cohort
-from cfljax.local.send import as_trained_on, attackers
-from cfljax.types import Array, Federation, Hyper, Method, Model, Split, Tree
+from cfljax.local.send import attackers
+from cfljax.types import Array, Federation, Hyper, Model, Split
+
+Scored = dict[str, Array]
+"""The results of an evaluation: `labels` i32[C]; of the n clients that are evaluated `scoring` i32[n] (the model), `correct`
+f32[n], `loss` f32[n] (sums over their samples), `samples` i32[n] (0: not scored), `also/<name>` f32[n] (correct by another model);
+where only some clients are evaluated `ids` i32[n]; `own/<name>` f32[], the metrics of the user."""
+NUMBERS = ("attack.share", "attack.factor")
+"""The numbers of a run that an evaluation reads. It gets no others, so that runs of different methods share its program."""
 
 
 class Scene(NamedTuple):
@@ -22,11 +33,9 @@ class Scene(NamedTuple):
 
     federation: Federation
     """The federation of the clients that are evaluated."""
-    ids: Array | slice
-    """i32[n] their positions among all clients; a slice: they are all clients."""
+    test: Split
     who: Array
     """bool[n]: who is scored."""
-    test: Split
     labels: Array
     """i32[n]: the model that each client belongs to; −1: none yet."""
     scoring: Array
@@ -35,78 +44,79 @@ class Scene(NamedTuple):
     """f32[n, K]: the mixture of models that each client is scored by, in place of one model."""
 
 
-def evaluate(
-    method: Method, model: Model, settings: Settings, carry: Carry, federation: Federation, hyper: Hyper, t: Array
-) -> tuple[Carry, dict[str, Array]]:
-    """(carry, one row of the history) after t rounds. `hyper`: that of the next round."""
-    models, labels = method.models(carry.state)
-    labels = jnp.where(federation.real, labels, -1)
-    truth = jnp.where(federation.real, federation.group, -1)
-    clustering = metrics.clustering(labels, truth, models.shape[0], federation.groups)
-    in_use = jnp.zeros(models.shape[0], bool).at[jnp.where(labels >= 0, labels, models.shape[0])].set(True, mode="drop")
-    scene = _scene(method, model, settings, carry.state, federation, hyper, t, models, labels, in_use)
+def make_evaluation(model: Model, settings: Settings, chooses: bool) -> Callable[[View, Hyper, Federation, Array], Scored]:
+    """The program evaluate(view, hyper, federation, round) -> Scored, over runs as in `program`. `chooses`: `Method.chooses`."""
+
+    def evaluate(view: View, hyper: Hyper, federation: Federation, t: Array) -> Scored:
+        return _evaluate(model, settings, chooses, view, hyper, federation, t)
+
+    return over_runs(evaluate, settings, 2)
+
+
+def seen_of(settings: Settings) -> Settings:
+    """The settings without those that no evaluation depends on: equal for runs that share its program."""
+    plain = Settings(rounds=0, participants=0)
+    unread = ("rounds", "participants", "eval_every", "evaluations", "discrepancy", "label_history", "vector_up")
+    return settings._replace(**{name: getattr(plain, name) for name in unread})
+
+
+def as_evaluated(federation: Federation) -> Federation:
+    """The federation without what only training needs."""
+    return dataclasses.replace(federation, train=dataclasses.replace(federation.train, grams=None))
+
+
+def _evaluate(
+    model: Model, settings: Settings, chooses: bool, view: View, hyper: Hyper, federation: Federation, t: Array
+) -> Scored:
+    labels = jnp.where(federation.real, view.labels, -1)
+    scored: Scored = {"labels": labels}
+    ids: Array | slice = slice(None)
+    if settings.eval_clients is not None and settings.eval_clients < federation.clients:
+        ids = scored["ids"] = _sample(federation, settings.eval_clients)
+    scene = _scene(model, settings, chooses, view._replace(labels=labels), ids, hyper, federation, t)
     if scene.weights is None:
-        scores = score(model, scene.federation, scene.test, models, scene.scoring, scene.who, settings.sequential)
+        scores = score(model, scene.federation, scene.test, view.models, scene.scoring, scene.who, settings.sequential)
     else:
-        scores = score_mixtures(model, scene.federation, scene.test, models, scene.weights, scene.who, settings.sequential)
-    loss, info = metrics.mean_loss(scores.loss, scores.samples), carry.info
-    row = {
-        **_accuracies(scene, scores, models.shape[0]),
-        "loss": loss,
-        "train_loss": jnp.where(t > 0, info.train_loss, jnp.nan),
-        "discrepancy": jnp.where(t > 0, info.discrepancy if settings.discrepancy == "after" else info.drift, jnp.nan),
-        **clustering._asdict(),
-        "clusters": jnp.sum(in_use).astype(jnp.float32),
-        "scored": jnp.sum(scores.samples > 0).astype(jnp.float32),
-        "nonfinite": carry.nonfinite.astype(jnp.float32),
-        "traffic": carry.traffic,
-        **{f"diag/{name}": each for name, each in (info.diag | _also(method, model, settings, carry.state, scene)).items()},
-    }
-    seen = metrics.Seen(model, scene.federation, scene.test, models, scene.labels, scene.scoring, scene.who, *scores, t)
-    row |= metrics.own(settings.metrics, seen, row)
-    if settings.label_history:
-        row["labels"] = labels
-    blown_up = ~(loss < HOPELESS) & jnp.any(scores.samples > 0) & (carry.diverged_at < 0)
-    diverged_at = jnp.where(blown_up, t, carry.diverged_at)
-    each = carry.client_accuracy.at[scene.ids].set(metrics.client_accuracy(scores.correct, scores.samples))
-    return carry._replace(diverged_at=diverged_at, client_accuracy=each), row
+        scores = score_mixtures(model, scene.federation, scene.test, view.models, scene.weights, scene.who, settings.sequential)
+    scored |= {"scoring": scene.scoring, **scores._asdict()}
+    trains = scene.who & (scene.federation.train.count > 0)
+    for name, (models, of) in view.also.items():
+        also = score(model, scene.federation, scene.test, models, of[ids], trains, settings.sequential)
+        scored[f"also/{name}"] = also.correct
+    seen = metrics.Seen(model, scene.federation, scene.test, view.models, scene.labels, scene.scoring, scene.who, *scores, round=t)
+    return scored | {f"own/{name}": value for name, value in metrics.own(settings.metrics, seen).items()}
 
 
 def _scene(
-    method: Method,
     model: Model,
     settings: Settings,
-    state: Tree,
-    federation: Federation,
+    chooses: bool,
+    view: View,
+    ids: Array | slice,
     hyper: Hyper,
+    federation: Federation,
     t: Array,
-    models: Array,
-    labels: Array,
-    in_use: Array,
 ) -> Scene:
-    """`labels` i32[C]: −1 for dummies, too; `in_use` bool[K]: models that clients belong to."""
-    guess = None if settings.score == "assigned" else method.score
-    whole: Federation = as_trained_on(settings.sending, hyper, federation)
-    ids: Array | slice = slice(None)
-    if settings.eval_clients is not None and settings.eval_clients < federation.clients:
-        ids = some = _sample(federation, settings.eval_clients)  # the work from here on is that of these clients
-        federation, labels = federation.take(some), labels[some]
-        whole = dataclasses.replace(whole, uid=jnp.full_like(whole.uid, -1).at[some].set(whole.uid[some]))
-    scoring = jnp.maximum(labels if guess is None else guess(state, whole, hyper)[ids], 0)
-    chosen, test = _test_only(method, model, settings, federation, models, in_use, scoring)
+    """`ids` i32[n]: the clients that are evaluated; a slice: all."""
+    models, labels, weights = view.models, view.labels, view.mixture
+    in_use = jnp.zeros(models.shape[0], bool).at[jnp.where(labels >= 0, labels, models.shape[0])].set(True, mode="drop")
+    scoring = labels if view.guess is None else view.guess
+    if not isinstance(ids, slice):  # the work from here on is that of these clients
+        federation, labels, scoring = federation.take(ids), labels[ids], scoring[ids]
+        weights = None if weights is None else weights[ids]
+    scoring, test = _test_only(model, settings, chooses, federation, models, in_use, jnp.maximum(scoring, 0))
     who = federation.real & (federation.arrive <= t)
     if settings.score == "assigned":
         who = who & (labels >= 0)
     if settings.sending.attack:  # an attacker is not whom the method is for
         who = who & ~attackers(settings.sending, hyper, federation)
-    weights = None if method.mixture is None else method.mixture(state, whole, hyper)[ids]
-    if weights is not None and method.chooses:
-        weights = jnp.where(_untrained(federation)[:, None], jax.nn.one_hot(chosen, models.shape[0]), weights)
-    return Scene(federation, ids, who, test, labels, chosen, weights)
+    if weights is not None and chooses:
+        weights = jnp.where(_untrained(federation)[:, None], jax.nn.one_hot(scoring, models.shape[0]), weights)
+    return Scene(federation, test, who, labels, scoring, weights)
 
 
 def _test_only(
-    method: Method, model: Model, settings: Settings, federation: Federation, models: Array, in_use: Array, scoring: Array
+    model: Model, settings: Settings, chooses: bool, federation: Federation, models: Array, in_use: Array, scoring: Array
 ) -> tuple[Array, Split]:
     """(i32[C], test split) with the choice of clients that never train: the model in use with the smallest loss on the first half
     of their test samples. Scores leave that half out, also with methods that let nobody choose. With "test_loss" they choose and
@@ -116,7 +126,7 @@ def _test_only(
         half = jnp.where(untrained, (test.count + 1) // 2, 0)
         seen = dataclasses.replace(test, count=half)
         test = dataclasses.replace(test, start=test.start + half, count=test.count - half)
-    if models.shape[0] == 1 or not method.chooses:
+    if models.shape[0] == 1 or not chooses:
         return scoring, test
     chosen = least_loss_among(model, federation, seen, models, in_use | ~jnp.any(in_use), untrained, settings.sequential)
     return jnp.where(untrained, chosen, scoring), test
@@ -125,32 +135,6 @@ def _test_only(
 def _untrained(federation: Federation) -> Array:
     """bool[C]: real clients that never train."""
     return federation.real & (federation.train.count == 0)
-
-
-def _accuracies(scene: Scene, scores: Scores, clusters: int) -> dict[str, Array]:
-    federation, fair = scene.federation, metrics.fairness(scores.correct, scores.samples)
-    of = lambda some: metrics.fairness(scores.correct, jnp.where(some, scores.samples, 0)).accuracy  # noqa: E731
-    return {
-        "accuracy": fair.accuracy,
-        "accuracy_client_mean": fair.client_mean,
-        "accuracy_worst10": fair.worst_tenth,
-        "accuracy_client_std": fair.client_std,
-        "accuracy_newcomers": of(federation.arrive > 0),
-        "accuracy_train_clients": of(federation.train.count > 0),
-        "accuracy_test_clients": of(federation.train.count == 0),
-        "accuracy_clusters": metrics.cluster_accuracy(scene.scoring, scores.correct, scores.samples, clusters),
-    }
-
-
-def _also(method: Method, model: Model, settings: Settings, state: Tree, scene: Scene) -> dict[str, Array]:
-    """The accuracy of the other models that clients have, as diagnostics: over the clients that train."""
-    if method.also is None:
-        return {}
-    found, who = {}, scene.who & (scene.federation.train.count > 0)
-    for name, (models, labels) in method.also(state).items():
-        scores = score(model, scene.federation, scene.test, models, labels[scene.ids], who, settings.sequential)
-        found[f"accuracy_{name}"] = metrics.fairness(scores.correct, scores.samples).accuracy
-    return found
 
 
 def _sample(federation: Federation, number: int) -> Array:

@@ -1,15 +1,16 @@
-"""Clustering quality and fairness, on the device, with fixed shapes. Clients whose label or true group is −1 are left
-out; a number over nobody is NaN. Good to 1e-5 for a million clients in float32: counts stay integers until every
-remaining sum has terms of one sign."""
+"""Clustering quality and fairness (HOST, in float64), and the metrics of the user (on the device).
+
+Clients whose label or true group is −1 are left out; a number over nobody is NaN. The last axis of the arrays counts clients;
+leading axes, such as runs, are kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.registry import Registry
@@ -18,7 +19,14 @@ from cfljax.types import Federation, Model, Split
 METRICS: Registry[Callable[[Seen], jax.Array]] = Registry("metric", {}, "cfljax.metrics")
 """Users' own, computed beside the engine's at each evaluation: `metric(seen) -> f32[]`."""
 
-_TAKEN = ("diag", "round", "valid", "labels", "bytes_up", "bytes_down", "run")
+TAKEN = frozenset(
+    (
+        *("accuracy", "accuracy_client_mean", "accuracy_worst10", "accuracy_client_std", "accuracy_newcomers", "accuracy_clusters"),
+        *("accuracy_train_clients", "accuracy_test_clients", "loss", "train_loss", "discrepancy", "purity", "ari", "nmi"),
+        *("clusters", "scored", "nonfinite", "traffic", "round", "labels", "bytes_up", "bytes_down", "diag", "valid", "run"),
+    )
+)
+"""Names that no metric of a user may have: the history has quantities of these names, or a results folder uses them."""
 
 
 class Seen(NamedTuple):
@@ -46,11 +54,11 @@ class Seen(NamedTuple):
     """i32[]: rounds done."""
 
 
-def own(names: tuple[str, ...], seen: Seen, row: Mapping[str, Any]) -> dict[str, jax.Array]:
-    """The user's metrics by name: f32[] each. `row`: the names that are taken."""
+def own(names: tuple[str, ...], seen: Seen) -> dict[str, jax.Array]:
+    """The user's metrics by name: f32[] each."""
     found = {}
     for name in names:
-        if name in row or name in _TAKEN:
+        if name in TAKEN:
             raise SpecError(f'train.metrics = "{name}": the history has a quantity of that name already')
         value = jnp.asarray(METRICS.entry(name, "train.metrics").make(seen), jnp.float32)
         if value.shape:
@@ -62,147 +70,123 @@ def own(names: tuple[str, ...], seen: Seen, row: Mapping[str, Any]) -> dict[str,
 class Clustering(NamedTuple):
     """Found clusters against true groups."""
 
-    purity: jax.Array
-    ari: jax.Array
-    nmi: jax.Array
+    purity: np.ndarray
+    ari: np.ndarray
+    nmi: np.ndarray
 
 
 class Fairness(NamedTuple):
-    """Accuracy over the clients that have test samples; fractions f32[]."""
+    """Accuracy over the clients that have test samples; fractions f64[...]."""
 
-    accuracy: jax.Array
+    accuracy: np.ndarray
     """Total correct over total test samples."""
-    client_mean: jax.Array
-    worst_tenth: jax.Array
+    client_mean: np.ndarray
+    worst_tenth: np.ndarray
     """Mean of the ⌈C'/10⌉ lowest."""
-    client_std: jax.Array
+    client_std: np.ndarray
     """Of the C' clients as a whole population (divisor C')."""
 
 
-def clustering(labels: jax.Array, truth: jax.Array, clusters: int, groups: int) -> Clustering:
-    """Purity, adjusted Rand index and normalised mutual information of labels i32[C] against truth i32[C]; NaN without groups."""
-    if groups == 0:
-        return Clustering(*[jnp.float32(jnp.nan)] * 3)
-    table = contingency(labels, truth, clusters, groups)
+def clustering(labels: np.ndarray, truth: np.ndarray, clusters: int, groups: int) -> Clustering:
+    """Quality of labels i32[..., C] against the true groups i32[C] or i32[..., C]. `groups`: their number; 0: unknown."""
+    table = contingency(labels, truth, clusters, max(groups, 1))
     return Clustering(purity(table), adjusted_rand(table), normalised_mutual_information(table))
 
 
-def contingency(labels: jax.Array, truth: jax.Array, clusters: int, groups: int) -> jax.Array:
-    """i32[K, G]: how many clients of true group g are in cluster k. Numbers outside 0 … K − 1 or 0 … G − 1 count nowhere."""
-    chex.assert_rank([labels, truth], 1)
-    chex.assert_equal_shape([labels, truth])
+def contingency(labels: np.ndarray, truth: np.ndarray, clusters: int, groups: int) -> np.ndarray:
+    """i64[..., K, G]: how many clients of true group g are in cluster k. Numbers outside 0 … K − 1 or 0 … G − 1 count nowhere."""
+    labels, truth = np.broadcast_arrays(labels, truth)
     counted = (labels >= 0) & (labels < clusters) & (truth >= 0) & (truth < groups)
-    cell = jnp.where(counted, labels * groups + truth, clusters * groups)
-    table = jnp.zeros(clusters * groups, jnp.int32).at[cell].add(1, mode="drop")
-    return table.reshape(clusters, groups)
+    cell = np.where(counted, labels.astype(np.int64) * groups + truth, clusters * groups)
+    return _counts(cell, clusters * groups).reshape(*labels.shape[:-1], clusters, groups)
 
 
-def purity(table: jax.Array) -> jax.Array:
-    """f32[] share of clients that belong to the commonest group of their cluster; table i32[K, G]."""
-    chex.assert_rank(table, 2)
-    return _ratio(table.max(axis=1).sum(), table.sum())
+def purity(table: np.ndarray) -> np.ndarray:
+    """f64[...]: share of clients that belong to the commonest group of their cluster; table i64[..., K, G]."""
+    return _ratio(table.max(-1).sum(-1), table.sum((-2, -1)))
 
 
-def adjusted_rand(table: jax.Array) -> jax.Array:
-    """f32[] adjusted Rand index from the four kinds of pairs (Hubert and Arabie); table i32[K, G]. 1 when both
-    partitions are the same, also when both are trivial."""
+def adjusted_rand(table: np.ndarray) -> np.ndarray:
+    """f64[...]: adjusted Rand index from the four kinds of pairs (Hubert and Arabie); table i64[..., K, G]. 1 when both partitions
+    are the same, also when both are trivial."""
     found, true, n = _margins(table)
-    # Each kind of pair as a sum of non-negative integers times counts: nothing cancels.
-    together = _pairs(table, jnp.maximum(table - 1, 0), n)
-    split_true = _pairs(table, found - table, n)
-    split_found = _pairs(table, true - table, n)
-    apart = _pairs(table, n - found - true + table, n)
+    pairs = lambda partners: (table.astype(float) * partners).sum((-2, -1))  # noqa: E731
+    together, split_true, split_found = pairs(np.maximum(table - 1, 0)), pairs(found - table), pairs(true - table)
+    apart = pairs(n - found - true + table)
     over = (together + split_found) * (split_found + apart) + (together + split_true) * (split_true + apart)
     same = (split_found == 0) & (split_true == 0)
-    value = 2 * (together * apart - split_found * split_true) / jnp.where(same, 1.0, over)
-    return jnp.where(n == 0, jnp.nan, jnp.where(same, 1.0, value))
+    value = np.where(same, 1.0, 2 * (together * apart - split_found * split_true) / np.where(same, 1.0, over))
+    return np.where(n[..., 0, 0] == 0, np.nan, value)
 
 
-def normalised_mutual_information(table: jax.Array) -> jax.Array:
-    """f32[] 2 (H(G) − H(G|K)) / (H(G) + H(K)), the arithmetic mean as normaliser; table i32[K, G]. 1 when both
-    partitions have one part, 0 when only one has."""
+def normalised_mutual_information(table: np.ndarray) -> np.ndarray:
+    """f64[...]: 2 (H(G) − H(G|K)) / (H(G) + H(K)), the arithmetic mean as normaliser; table i64[..., K, G]. 1 when both partitions
+    have one part, 0 when only one has."""
     found, true, n = _margins(table)
-    cluster_entropy = _entropy(found, n, n)
-    group_entropy = _entropy(true, n, n)
-    remaining = _entropy(table, jnp.broadcast_to(found, table.shape), n)
-    trivial = (cluster_entropy == 0) | (group_entropy == 0)
-    both = (cluster_entropy == 0) & (group_entropy == 0)
-    value = 2 * (group_entropy - remaining) / jnp.where(trivial, 1.0, cluster_entropy + group_entropy)
-    value = jnp.where(both, 1.0, jnp.where(trivial, 0.0, jnp.clip(value, 0.0, 1.0)))
-    return jnp.where(n == 0, jnp.nan, value)
+    in_cluster, in_group = _entropy(found, n, n), _entropy(true, n, n)
+    remaining = _entropy(table, np.broadcast_to(found, table.shape), n)
+    trivial, both = (in_cluster == 0) | (in_group == 0), (in_cluster == 0) & (in_group == 0)
+    value = 2 * (in_group - remaining) / np.where(both, 1.0, in_cluster + in_group)
+    value = np.where(both, 1.0, np.where(trivial, 0.0, np.clip(value, 0.0, 1.0)))
+    return np.where(n[..., 0, 0] == 0, np.nan, value)
 
 
-def fairness(correct: jax.Array, count: jax.Array) -> Fairness:
-    """Accuracy numbers from correct f32[C] of count f32[C] test samples; clients with count 0 are left out."""
-    chex.assert_rank([correct, count], 1)
-    chex.assert_equal_shape([correct, count])
+def fairness(correct: np.ndarray, count: np.ndarray) -> Fairness:
+    """Accuracy numbers from correct [..., C] of count [..., C] test samples; clients with count 0 are left out."""
     scored = count > 0
-    n = scored.sum()
-    each = client_accuracy(correct, count)
-    mean = _sum(jnp.where(scored, each, 0.0)) / n
-    spread = jnp.sqrt(_sum(jnp.where(scored, (each - mean) ** 2, 0.0)) / n)
-    lowest = jnp.arange(each.shape[0]) < (n + 9) // 10
-    ranked = jnp.sort(jnp.where(scored, each, jnp.inf))
-    worst = _sum(jnp.where(lowest, ranked, 0.0)) / jnp.maximum((n + 9) // 10, 1)
-    total = _ratio(_sum(jnp.where(scored, correct, 0.0)), _sum(jnp.where(scored, count, 0.0)))
-    return Fairness(total, mean, jnp.where(n > 0, worst, jnp.nan), spread)
+    n, each = scored.sum(-1), client_accuracy(correct, count)
+    mean = _ratio(np.where(scored, each, 0.0).sum(-1), n)
+    spread = np.sqrt(_ratio(np.where(scored, (each - mean[..., None]) ** 2, 0.0).sum(-1), n))
+    tenth = (n + 9) // 10
+    lowest = np.arange(each.shape[-1]) < tenth[..., None]
+    worst = _ratio(np.where(lowest, np.sort(np.where(scored, each, np.inf), -1), 0.0).sum(-1), tenth)
+    return Fairness(share_correct(correct, count), mean, worst, spread)
 
 
-def client_accuracy(correct: jax.Array, count: jax.Array) -> jax.Array:
-    """f32[C]: correct / count, NaN for clients without test samples."""
+def share_correct(correct: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """f64[...]: the share of correct samples among all, from correct [..., C] of count [..., C]."""
+    return _ratio(np.where(count > 0, correct, 0.0).sum(-1, dtype=float), count.sum(-1, dtype=float))
+
+
+def client_accuracy(correct: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """f64[..., C]: correct / count, NaN for clients without test samples."""
     return _ratio(correct, count)
 
 
-def cluster_accuracy(labels: jax.Array, correct: jax.Array, count: jax.Array, clusters: int) -> jax.Array:
-    """f32[K]: accuracy over the test samples of each cluster's clients; NaN where a cluster has none."""
-    chex.assert_equal_shape([labels, correct, count])
-    where = jnp.where((labels >= 0) & (count > 0), labels, clusters)
-    right, total = (_whole_by(where, v, clusters) for v in (correct, count))
-    return _ratio(right, total)
+def cluster_accuracy(labels: np.ndarray, correct: np.ndarray, count: np.ndarray, clusters: int) -> np.ndarray:
+    """f64[..., K]: accuracy over the test samples of each cluster's clients, labels i32[..., C]; NaN where a cluster has none."""
+    where = np.where((labels >= 0) & (count > 0), labels, clusters)
+    return _ratio(*(_counts(where, clusters, values) for values in (correct, count)))
 
 
-def mean_loss(loss: jax.Array, count: jax.Array) -> jax.Array:
-    """f32[]: the mean loss of a test sample, from loss f32[C] summed over count i32[C] samples; clients without samples, or whose
-    loss is not finite, are left out. NaN of nobody."""
-    counted = jnp.isfinite(loss) & (count > 0)
-    return _ratio(_sum(jnp.where(counted, loss, 0.0)), _sum(jnp.where(counted, count, 0).astype(jnp.float32)))
+def mean_loss(loss: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """f64[...]: the mean loss of a test sample, from loss [..., C] summed over count [..., C] samples; clients without samples, or
+    whose loss is not finite, are left out. NaN of nobody."""
+    counted = np.isfinite(loss) & (count > 0)
+    return _ratio(np.where(counted, loss, 0.0).sum(-1, dtype=float), np.where(counted, count, 0).sum(-1, dtype=float))
 
 
-def _margins(table: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    chex.assert_rank(table, 2)
-    return table.sum(axis=1, keepdims=True), table.sum(axis=0, keepdims=True), table.sum()
+def _margins(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return table.sum(-1, keepdims=True), table.sum(-2, keepdims=True), table.sum((-2, -1), keepdims=True)
 
 
-def _ratio(part: jax.Array, whole: jax.Array) -> jax.Array:
-    part, whole = jnp.asarray(part, jnp.float32), jnp.asarray(whole, jnp.float32)
-    return jnp.where(whole > 0, part / jnp.where(whole > 0, whole, 1.0), jnp.nan)
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    part, whole = np.asarray(part, float), np.asarray(whole, float)
+    return np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), np.nan)
 
 
-def _pairs(count: jax.Array, partners: jax.Array, n: jax.Array) -> jax.Array:
-    """Σ count · partners / n²."""
-    n = jnp.maximum(n, 1).astype(jnp.float32)
-    return _sum((count / n) * (partners / n))
+def _entropy(count: np.ndarray, whole: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """f64[...]: Σ count/n · −log(count/whole)."""
+    share = count / np.maximum(whole, 1)
+    return np.maximum((count / np.maximum(n, 1) * -np.log(np.where(share > 0, share, 1.0))).sum((-2, -1)), 0.0)
 
 
-def _entropy(count: jax.Array, whole: jax.Array, n: jax.Array) -> jax.Array:
-    """Σ count/n · −log(count/whole): every term is ≥ 0 and exact near count = whole, where log loses its digits."""
-    share = count / jnp.maximum(whole, 1)
-    rest = (whole - count) / jnp.maximum(whole, 1)
-    plain = -jnp.log(jnp.where(share > 0, share, 1.0))
-    bits = jnp.where(share > 0.5, -jnp.log1p(-jnp.where(share > 0.5, rest, 0.0)), plain)
-    return _sum(count / jnp.maximum(n, 1) * bits)
-
-
-def _whole_by(where: jax.Array, values: jax.Array, clusters: int) -> jax.Array:
-    """f32[K]: the sum of whole values f32[C] of each cluster i32[C], added up as integers: exact for two million clients."""
-    whole = jnp.asarray(values, jnp.int32)
-    high, low = (jnp.zeros(clusters, jnp.int32).at[where].add(part, mode="drop") for part in (whole >> 10, whole & 1023))
-    return 1024.0 * high + low
-
-
-def _sum(values: jax.Array) -> jax.Array:
-    """Sum in blocks of 128, then blocks of those: a plain float32 sum of a million terms loses digits."""
-    values = values.reshape(-1)
-    while values.shape[0] > 128:
-        values = jnp.pad(values, (0, -values.shape[0] % 128)).reshape(-1, 128).sum(axis=1)
-    return values.sum()
+def _counts(where: np.ndarray, number: int, values: np.ndarray | None = None) -> np.ndarray:
+    """[..., number]: how often each number 0 … number − 1 occurs in where i64[..., C], or the sums of the values [..., C] there. Of
+    other numbers only `number` itself may occur, which counts nowhere."""
+    lead = where.shape[:-1]
+    flat = where.reshape(-1, where.shape[-1])
+    cell = flat + (number + 1) * np.arange(len(flat))[:, None]
+    weights = None if values is None else np.broadcast_to(values, where.shape).ravel()
+    sums = np.bincount(cell.ravel(), weights, (number + 1) * len(flat))
+    return sums.reshape(*lead, number + 1)[..., :number]

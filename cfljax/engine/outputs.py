@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
+from cfljax.engine.history import diverged_at
 from cfljax.engine.resume import Rows
 from cfljax.engine.settings import WORD, Assembled, Carry
 from cfljax.types import Tree
@@ -39,10 +39,9 @@ class Output(NamedTuple):
     seconds: Seconds
 
 
-def output_of(parts: Assembled, carry: Carry, history: Rows, r: int, seconds: Seconds) -> Output:
-    """The Output of run r of a batch. `history`: [R, T', …] of each quantity. `seconds`: of this run."""
-    of_run = lambda tree: jax.tree.map(lambda a: a[r], tree)  # noqa: E731
-    rows, state = of_run(history), of_run(carry.state)
+def output_of(parts: Assembled, carry: Carry, history: Rows, accuracy: np.ndarray, seconds: Seconds) -> Output:
+    """The Output of a run. `history`: [T', …] of each quantity. `accuracy` f32[C]: of each client in the end."""
+    rows, state = dict(history), carry.state
     models, labels = parts.method.models(state)
     once: dict[str, Tree] = {} if parts.method.extras is None else parts.method.extras(state)
     vectors_down, vectors_up, floats_down, floats_up = (rows.pop("traffic").astype(np.float64) @ np.array([WORD, 1.0])).T
@@ -54,9 +53,9 @@ def output_of(parts: Assembled, carry: Carry, history: Rows, r: int, seconds: Se
     return Output(
         history=quantities,
         labels=np.asarray(rows["labels"]) if "labels" in rows else np.asarray(labels)[None],
-        client_accuracy=np.asarray(carry.client_accuracy[r]),
+        client_accuracy=accuracy,
         models=np.asarray(models),
         diag=diag | {name: np.asarray(v) for name, v in once.items()},
-        diverged_at=int(carry.diverged_at[r]),
+        diverged_at=diverged_at(int(carry.lost_at), rows),
         seconds=seconds,
     )

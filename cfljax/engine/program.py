@@ -1,7 +1,7 @@
-"""The compiled round: rounds and evaluations in one loop on the device, over an axis of runs. Knows no method by name.
+"""The compiled programs of a method: the state before the first round, rounds in a loop on the device, and what an evaluation sees
+of the state. They know no method by name. The evaluation itself is a program that methods share (`engine.evaluation`).
 
-A batch of runs shares one program. `chunk` trains up to `evaluations` evaluations further and is compiled once, whatever the
-number of rounds: where to stop is an argument.
+Each is compiled once, whatever the number of rounds: where a loop of rounds begins and ends is an argument.
 """
 
 from __future__ import annotations
@@ -13,77 +13,87 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
-from cfljax.engine.evaluation import evaluate
-from cfljax.engine.settings import WORD, Carry, Settings
+from cfljax.engine.settings import WORD, Carry, Settings, View
 from cfljax.federation import cohort
 from cfljax.local.send import as_trained_on
-from cfljax.types import Array, Federation, Hyper, Info, Method, Model, Tree
+from cfljax.types import Array, Federation, Hyper, Info, Method, Tree
 
-Rows = dict[str, Array]
-"""Quantities of the history, each with an entry for every evaluation of a chunk."""
+Report = dict[str, Array]
+"""What the last round reports for the history, by the names of its quantities, and the sums since the start."""
 Out = TypeVar("Out")
 
 
 class Program(NamedTuple):
-    """Pure functions, to be jitted. All arrays but the federation and the bounds have a leading axis R of runs."""
+    """Pure functions, to be jitted. All arrays of the first two but the federation and the bounds have a leading axis R of runs."""
 
     start: Callable[[Array, Hyper, dict[str, Tree], Federation], Carry]
     """start(keys, hyper, setup, federation): what the runs carry before the first round."""
-    chunk: Callable[[Carry, Array, Hyper, Federation, Array], tuple[Carry, Rows]]
-    """chunk(carry, keys, hyper, federation, bounds) -> (carry, rows[R, E]). bounds i32[3] are done, stop, first: from `done` rounds
-    to `stop`, with an evaluation after every `eval_every` rounds, after the last one, and at the start when `first`;
-    `rows["valid"]` says which rows are filled."""
+    rounds: Callable[[Carry, Array, Hyper, Federation, Array], tuple[Carry, Report]]
+    """rounds(carry, keys, hyper, federation, bounds) -> (carry, report). bounds i32[2]: from so many rounds done to so many."""
+    view: Callable[[Tree, Hyper, Federation, Array], View]
+    """view(state, hyper, federation, round), of one run: what an evaluation after this number of rounds sees."""
 
 
-def make_program(method: Method, model: Model, settings: Settings) -> Program:
-    """The program of a method on a model."""
+def make_program(method: Method, settings: Settings) -> Program:
+    """The programs of a method."""
+
+    @jax.jit  # traced once, though its shapes are asked for before the loop
+    def advance(key: Array, carry: Carry, federation: Federation, hyper: Hyper, t: Array) -> tuple[Carry, Report]:
+        state, info = _round(method, settings, key, carry.state, federation, hyper, t)
+        more = jnp.stack(info.traffic)
+        high, low = carry.traffic[:, 0] + more // WORD, carry.traffic[:, 1] + more % WORD
+        total = jnp.stack([high + low // WORD, low % WORD], axis=1)
+        lost_at = jnp.where((carry.lost_at < 0) & info.lost, t + 1, carry.lost_at)
+        carry = Carry(state, total, carry.nonfinite + info.nonfinite, lost_at)
+        return carry, _report(settings, carry, info)
 
     def start(key: Array, hyper: Hyper, setup: dict[str, Tree], federation: Federation) -> Carry:
         state = method.init(key, as_trained_on(settings.sending, hyper, federation), hyper, setup)
-        zero = _zeros(jax.eval_shape(lambda s: _round(method, settings, key, s, federation, hyper, jnp.int32(0))[1], state))
-        return Carry(state, zero, jnp.zeros((4, 2), jnp.int32), jnp.int32(0), jnp.int32(-1), jnp.full(federation.clients, jnp.nan))
+        return Carry(state, jnp.zeros((4, 2), jnp.int32), jnp.int32(0), jnp.int32(-1))
 
-    def chunk(carry: Carry, key: Array, hyper: Hyper, federation: Federation, bounds: Array) -> tuple[Carry, Rows]:
-        done, stop, first = bounds[0], bounds[1], bounds[2] > 0
+    def rounds(carry: Carry, key: Array, hyper: Hyper, federation: Federation, bounds: Array) -> tuple[Carry, Report]:
+        def body(t: Array, at: tuple[Carry, Report]) -> tuple[Carry, Report]:
+            return advance(key, at[0], federation, hyper, t)
 
-        def body(t: Array, carry: Carry) -> Carry:
-            state, info = _round(method, settings, key, carry.state, federation, hyper, t)
-            more = jnp.stack(info.traffic)
-            high, low = carry.traffic[:, 0] + more // WORD, carry.traffic[:, 1] + more % WORD
-            total = jnp.stack([high + low // WORD, low % WORD], axis=1)
-            lost = (carry.diverged_at < 0) & info.lost
-            diverged_at = jnp.where(lost, t + 1, carry.diverged_at)
-            return Carry(state, info, total, carry.nonfinite + info.nonfinite, diverged_at, carry.client_accuracy)
+        report = jax.eval_shape(advance, key, carry, federation, hyper, bounds[0])[1]
+        nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), report)
+        return jax.lax.fori_loop(bounds[0], bounds[1], body, (carry, nothing))
 
-        def segment(at: tuple[Carry, Array, Array], _: None) -> tuple[tuple[Carry, Array, Array], Rows]:
-            carry, done, first = at
-            next_row = jnp.minimum(settings.rounds, (done // settings.eval_every + 1) * settings.eval_every)
-            end = jnp.where(first, done, jnp.minimum(stop, next_row))
-            carry = jax.lax.fori_loop(done, end, body, carry)
-            due = first | ((end > done) & (end == next_row))
-            evaluated = lambda c: evaluate(method, model, settings, c, federation, _decayed(hyper, end), end)  # noqa: E731
-            skipped = lambda c: (c, _zeros(jax.eval_shape(evaluated, c)[1]))  # noqa: E731
-            carry, row = jax.lax.cond(due, evaluated, skipped, carry)
-            return (carry, end, jnp.array(False)), row | {"valid": due, "round": end}
+    def view(state: Tree, hyper: Hyper, federation: Federation, t: Array) -> View:
+        def of_data(f: Callable[[Tree, Federation, Hyper], Array] | None) -> Array | None:
+            return None if f is None else f(state, as_trained_on(settings.sending, hyper, federation), _decayed(hyper, t))
 
-        (carry, _, _), rows = jax.lax.scan(segment, (carry, done, first), length=settings.evaluations)
-        return carry, rows
+        models, labels = method.models(state)
+        guess = None if settings.score == "assigned" else of_data(method.score)
+        return View(models, labels, guess, of_data(method.mixture), {} if method.also is None else method.also(state))
 
-    def over_runs(f: Callable[..., Out], mapped: int) -> Callable[..., Out]:
-        def batched(*args: Tree) -> Out:
-            with jax.default_matmul_precision(settings.precision):
-                runs, shared = args[:mapped], args[mapped:]
-                if settings.sequential:
-                    return jax.lax.map(lambda run: f(*run, *shared), runs)
-                return jax.vmap(f, in_axes=(0,) * mapped + (None,) * len(shared))(*args)
-
-        return batched
-
-    return Program(over_runs(start, 3), over_runs(chunk, 3))
+    return Program(over_runs(start, settings, 3), over_runs(rounds, settings, 3), view)
 
 
-def _zeros(shapes: Tree) -> Tree:
-    return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
+def over_runs(f: Callable[..., Out], settings: Settings, mapped: int) -> Callable[..., Out]:
+    """The function f of one run as a function of runs, which the first axis of its first `mapped` arguments and of its results
+    counts. With `settings.sequential` that axis has one entry, and f is computed as for one run."""
+
+    def batched(*args: Tree) -> Out:
+        with jax.default_matmul_precision(settings.precision):
+            if not settings.sequential:
+                return jax.vmap(f, in_axes=(0,) * mapped + (None,) * (len(args) - mapped))(*args)
+            of_run = jax.tree.map(lambda a: jnp.squeeze(a, 0), args[:mapped])
+            out: Out = jax.tree.map(lambda a: jnp.expand_dims(a, 0), f(*of_run, *args[mapped:]))
+            return out
+
+    return batched
+
+
+def _report(settings: Settings, carry: Carry, info: Info) -> Report:
+    """What the history has of a round. The sums are in it, too, since the carry's own arrays are lost with the next rounds."""
+    return {
+        "train_loss": info.train_loss,
+        "discrepancy": info.discrepancy if settings.discrepancy == "after" else info.drift,
+        "nonfinite": carry.nonfinite,
+        "traffic": carry.traffic,
+        **{f"diag/{name}": each for name, each in info.diag.items()},
+    }
 
 
 def _round(

@@ -8,12 +8,10 @@ from typing import NamedTuple
 import jax
 
 from cfljax.local.send import Sending
-from cfljax.types import Array, Federation, Info, Method, Model, Plan, Tree
+from cfljax.types import Array, Federation, Method, Model, Plan, Tree
 
 WORD = 1 << 20
 """Sums of traffic are kept in two words: a million clients send 2³¹ models in some hundred rounds."""
-HOPELESS = 1e6
-"""A mean test loss above this, or none that is finite, is a run that has diverged."""
 
 
 class Settings(NamedTuple):
@@ -23,10 +21,10 @@ class Settings(NamedTuple):
     participants: int
     eval_every: int = 1
     evaluations: int = 10
-    """Evaluations per chunk."""
+    """The most evaluations of a chunk, whose results wait on the device."""
     sequential: bool = True
-    """Runs one after another, each as if alone, and evaluations in blocks that fit into a CPU's cache: the fast way on a CPU.
-    False: runs side by side, and the larger blocks of an accelerator."""
+    """Runs one after another, each in a program for one run, and evaluations in blocks that fit into a CPU's cache: the fast way on
+    a CPU. False: runs side by side, and the larger blocks of an accelerator."""
     score: str = "all"
     discrepancy: str = "after"
     test_choice: str = "holdout"
@@ -56,20 +54,33 @@ class Assembled(NamedTuple):
     """Whether the pool of samples is dealt to the devices, too."""
     program_key: Hashable = None
     """Names everything static that the method and the model were made from, so that a later batch with the same key, plan and
-    settings reuses the compiled program; None: nothing is reused."""
+    settings reuses the compiled programs; None: nothing is reused."""
+    model_key: Hashable = None
+    """Names everything that the model was made from, so that all methods share the program that evaluates it; None: as above."""
 
 
 class Carry(NamedTuple):
-    """A run between chunks: all that a checkpoint needs, besides the number of rounds done."""
+    """A run between two chunks of rounds: all that a checkpoint needs, besides the history and the number of rounds done."""
 
     state: Tree
-    info: Info
-    """What the last round reported."""
     traffic: Array
     """i32[4, 2]: each number of Traffic since the start, as multiples of WORD and the rest."""
     nonfinite: Array
     """i32[] broken updates since the start."""
-    diverged_at: Array
-    """i32[] the round after which nothing finite was left, or −1."""
-    client_accuracy: Array
-    """f32[C] at the last evaluation."""
+    lost_at: Array
+    """i32[] the first round after which none of its updates was finite, or −1."""
+
+
+class View(NamedTuple):
+    """What a method shows of its state to an evaluation."""
+
+    models: Array
+    """f32[K, d]."""
+    labels: Array
+    """i32[C]: the model that each client belongs to; −1: none yet."""
+    guess: Array | None
+    """i32[C]: the model that each client is scored by (`Method.score`); None: that of its label."""
+    mixture: Array | None
+    """f32[C, K]: the weights with which each client mixes the models; None: each is scored by one model."""
+    also: dict[str, tuple[Array, Array]]
+    """Further models of the clients by name, as `Method.also` gives them."""

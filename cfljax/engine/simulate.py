@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
-from typing import NamedTuple
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -14,31 +13,21 @@ from cfljax import keys
 from cfljax.devices import distributed
 from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import lying, placed, sharded
-from cfljax.devices.spread import everywhere
+from cfljax.engine import groups, history
 from cfljax.engine.clock import Clock
-from cfljax.engine.compiled import compiled
+from cfljax.engine.groups import Group, Programs
 from cfljax.engine.outputs import Output, Seconds, output_of
-from cfljax.engine.program import Program, make_program
 from cfljax.engine.resume import Checkpoint, Rows, Spent, check_rows, named, restore
 from cfljax.engine.settings import Assembled, Carry, Settings
 from cfljax.local.send import as_trained_on, exact_share
-from cfljax.types import Federation, Hyper, Method, Tree
+from cfljax.types import Federation, Method, Tree
 
 AfterChunk = Callable[[int, np.ndarray], None]
 """Is called after each chunk with (rounds done, accuracy f32[R]: NaN where the chunk did not end with an evaluation)."""
 SaveCheckpoint = Callable[[Callable[[], Checkpoint]], None]
 """Is called after each chunk with a function that makes a checkpoint, and calls that where it is time for one."""
-
-
-class Inputs(NamedTuple):
-    """What all runs start from: a leading R on every array but the federation's."""
-
-    keys: jax.Array
-    hyper: Hyper
-    setup: Tree
-    """What the method has prepared."""
-    federation: Federation
-    """As it lies on the devices."""
+Evaluated = tuple[int, Tree, Tree]
+"""(rounds done, report, scores): an evaluation of a group, still on the device."""
 
 
 def simulate(
@@ -54,59 +43,133 @@ def simulate(
     """The runs of one batch: run r has `seeds[r]` and the numbers `hypers[r]`. `chunk_rounds`: rounds in a chunk; None: as many as
     take about two seconds. How rounds are cut into chunks changes no bit of the result. `resume`: the checkpoint to go on from;
     CheckpointMismatch where it does not fit."""
-    method, settings, mesh, runs = parts.method, parts.settings, parts.mesh, len(seeds)
+    settings, runs = parts.settings, len(seeds)
     before = Spent(0.0, 0.0, 0.0, 0.0) if resume is None else resume.spent
     begin = time.perf_counter()
-    inputs = _inputs(parts, seeds, hypers)
+    whole, federation = _inputs(parts, seeds, hypers)
     seconds_setup = before.setup + time.perf_counter() - begin
-    program = make_program(method, parts.model, settings)
-    of_runs = placed((inputs.keys, inputs.hyper, inputs.setup), mesh, True)
-    carry, compile_start = _first_carry(parts, program, (*of_runs, inputs.federation), resume)
+    batch = Batch(parts, whole, federation, resume)
+    seconds_compile = before.compile + batch.seconds_compile
     done, rows = (0, []) if resume is None else (resume.done, [resume.rows])
-    fixed = (*of_runs[:2], inputs.federation)
-    bounds = lambda *at: placed(np.array(at, np.int32), mesh)  # noqa: E731 (one array: each costs a tenth of a millisecond)
-    args = (carry, *fixed, bounds(0, 0, True))
-    chunk, compile_chunk = compiled(everywhere(program.chunk, mesh, 3), args, _name(parts, "chunk"), mesh, (0,))
-    seconds_compile = compile_start + compile_chunk
     clock = Clock(before.rounds, before.evaluation)
     distributed.meet()
     while not rows or done < settings.rounds:
-        if not rows:  # a chunk that only evaluates changes nothing
-            stop = 0
-            carry, new = clock.price(chunk, carry, *fixed, bounds(0, stop, True))
+        if not rows:
+            new = batch.first_row(clock)
         else:
-            stop = distributed.agree(_next_stop(method, settings, done, chunk_rounds or clock.rounds_ahead()))
-            carry, new = clock.time(stop - done, chunk, carry, *fixed, bounds(done, stop, False))
-        reached = _fetched({name: new[name] for name in ("round", "valid")})
-        done, evaluated = min(stop, int(reached["round"][0, -1])), bool(reached["valid"].any())
-        if evaluated:
-            rows.append(_filled(_fetched(new)))
-            check_rows(rows[0], rows[-1])
-        if done in _regroup_rounds(method, settings):
-            carry = _regrouped(parts, inputs, carry, done)
+            stop = distributed.agree(_next_stop(parts.method, settings, done, chunk_rounds or clock.rounds_ahead()))
+            new, done = clock.time(stop - done, batch.advance, done, stop), stop
+        rows += new
+        check_rows(rows[0], rows[-1])
+        if done in _regroup_rounds(parts.method, settings):
+            batch.regroup(done)
         if progress is not None:
-            progress(done, rows[-1]["accuracy"][:runs, -1] if evaluated else np.full(runs, np.nan))
+            progress(done, rows[-1]["accuracy"][:runs, -1] if new else np.full(runs, np.nan))
         if checkpoint is not None and 0 < done < settings.rounds:
             spent = Spent(seconds_setup, seconds_compile, clock.total, clock.evaluation)
-            checkpoint(lambda: Checkpoint(done, named(_fetched(carry)), _joined(rows), spent))  # noqa: B023
-    history, carry = _joined(rows), _fetched(carry)
-    seconds = (seconds_compile, *clock.split(history["round"].shape[1]), seconds_setup)
+            checkpoint(lambda: Checkpoint(done, named(batch.carry()), _joined(rows), spent))  # noqa: B023
+    rows_of_all, carry, accuracy = _joined(rows), batch.carry(), batch.accuracy
+    seconds = (seconds_compile, *clock.split(rows_of_all["round"].shape[1]), seconds_setup)
     share = Seconds(*(spent / runs for spent in seconds))
-    return [output_of(parts, carry, history, r, share) for r in range(runs)]
+    of_run = lambda tree, r: jax.tree.map(lambda a: a[r], tree)  # noqa: E731
+    return [output_of(parts, of_run(carry, r), of_run(rows_of_all, r), accuracy[r], share) for r in range(runs)]
 
 
-def _inputs(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]]) -> Inputs:
-    """Keys, numbers, what the method prepares, and the federation where it is computed on."""
+class Batch:
+    """The runs of a batch in their groups, and where they stand."""
+
+    def __init__(self, parts: Assembled, whole: Group, federation: Federation, resume: Checkpoint | None):
+        """`whole`: what all runs start from. `federation`: as it lies on the devices."""
+        self.parts, self.whole, self.federation = parts, whole, federation
+        self.clients = history.clients_of(parts.federation)
+        self.groups = groups.grouped(parts, whole)
+        self.programs: Programs
+        self.programs, self.seconds_compile = groups.compile_programs(parts, self.groups[0], federation)
+        self.carries = self._first_carries() if resume is None else self._restored(resume)
+        self.accuracy = np.zeros(0)
+        """f32[R, C]: of each client at the last evaluation."""
+
+    def _first_carries(self) -> list[Carry]:
+        return [self.programs.start(*group, self.federation) for group in self.groups]
+
+    def _restored(self, resume: Checkpoint) -> list[Carry]:
+        runs, size = self.whole.keys.shape[0], self.groups[0].keys.shape[0]
+        form = groups.start_form(self.parts, self.groups[0])
+        whole = jax.tree.map(lambda a: jax.ShapeDtypeStruct((runs, *a.shape[1:]), a.dtype), form)
+        return self._dealt(restore(whole, resume.carry), size)
+
+    def _dealt(self, whole: Carry, size: int) -> list[Carry]:
+        """The carry (on the host) of each group of this size."""
+        starts = range(0, self.whole.keys.shape[0], size)
+        return [placed(groups.part(whole, at, size), self.parts.mesh, True) for at in starts]
+
+    def carry(self) -> Carry:
+        """What all runs carry, on the host."""
+        carry: Carry = groups.joined([_fetched(each) for each in self.carries])
+        return carry
+
+    def first_row(self, clock: Clock) -> list[Rows]:
+        """The row of the history before the first round, from an evaluation that is timed."""
+        nothing = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), self.programs.report)
+        first = clock.price(self._evaluated, self.groups[0], self.carries[0], 0)
+        others = [self._evaluated(*each, 0) for each in zip(self.groups[1:], self.carries[1:], strict=True)]
+        return [self._row(0, [(0, nothing, scored) for scored in (first, *others)])]
+
+    def advance(self, done: int, stop: int) -> list[Rows]:
+        """Rounds from `done` to `stop`; the rows of the history after them. Nothing is fetched from the device before the end."""
+        found = [self._advance_group(at, done, stop) for at in range(len(self.groups))]
+        rows = [self._row(evaluated[0][0], list(evaluated)) for evaluated in zip(*found, strict=True)]
+        jax.block_until_ready(self.carries)
+        return rows
+
+    def _advance_group(self, at: int, done: int, stop: int) -> list[Evaluated]:
+        settings, group, found = self.parts.settings, self.groups[at], []
+        while done < stop:
+            end = min(stop, settings.rounds, (done // settings.eval_every + 1) * settings.eval_every)
+            bounds = placed(np.array([done, end], np.int32), self.parts.mesh)
+            self.carries[at], report = self.programs.rounds(self.carries[at], group.keys, group.hyper, self.federation, bounds)
+            done = end
+            if done % settings.eval_every == 0 or done == settings.rounds:
+                found.append((done, report, self._evaluated(group, self.carries[at], done)))
+        return found
+
+    def _evaluated(self, group: Group, carry: Carry, done: int) -> Tree:
+        at = placed(np.int32(done), self.parts.mesh)
+        seen = self.programs.view(carry.state, group.hyper, self.federation, at)
+        return self.programs.evaluate(seen, group.numbers, groups.as_evaluated(self.federation), at)
+
+    def _row(self, round: int, evaluated: list[Evaluated]) -> Rows:
+        """[R, 1, …]: a row of the history, from the evaluations of all groups."""
+        report, scored = groups.joined([_fetched((report, scored)) for _, report, scored in evaluated])
+        self.accuracy = history.client_accuracies(scored)
+        row = history.row_of(self.clients, report, scored, self.programs.models, round, self.parts.settings.label_history)
+        return {name: each[:, None] for name, each in row.items()}
+
+    def regroup(self, done: int) -> None:
+        """Let the method's host step change the state of each run, as process 0 computes it."""
+        parts, carry, states = self.parts, self.carry(), []
+        assert parts.method.regroup is not None
+        with lying(self.federation, parts.mesh):
+            for r in range(self.whole.keys.shape[0]):
+                state, numbers = jax.tree.map(lambda a, r=r: a[r], (carry.state, self.whole.hyper))
+                seen = as_trained_on(parts.settings.sending, numbers, parts.federation)
+                states.append(parts.method.regroup(keys.fold(self.whole.keys[r], "regroup", done), state, seen, numbers, done))
+        state = jax.tree.map(lambda *each: np.stack([np.asarray(e) for e in each]), *states)
+        self.carries = self._dealt(distributed.same(carry._replace(state=state)), self.groups[0].keys.shape[0])
+
+
+def _inputs(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]]) -> tuple[Group, Federation]:
+    """(what all runs start from, the federation where it is computed on)."""
     mesh, settings, federation = parts.mesh, parts.settings, parts.federation
     missing = 0 if mesh is None else -len(seeds) % mesh.shape.get(RUNS, 1)
     seeds, hypers = seeds + seeds[-1:] * missing, hypers + hypers[-1:] * missing  # each group of devices has equally many runs
     hypers = [exact_share(settings.sending, each, federation) for each in hypers]
     run_keys = jnp.stack([keys.root(seed) for seed in seeds])
-    hyper = {name: jnp.array([h[name] for h in hypers], jnp.float32) for name in hypers[0]}
+    hyper = {name: np.array([h[name] for h in hypers], np.float32) for name in hypers[0]}
     on_devices = sharded(federation, mesh) if parts.sharded and mesh is not None else placed(federation, mesh)
     with jax.default_matmul_precision(settings.precision), lying(on_devices, mesh):
         setup = distributed.same(_setups(parts, run_keys, hypers))
-    return Inputs(run_keys, hyper, setup, on_devices)
+    return Group(run_keys, hyper, setup), on_devices
 
 
 def _setups(parts: Assembled, run_keys: jax.Array, hypers: list[dict[str, float]]) -> Tree:
@@ -120,13 +183,13 @@ def _setups(parts: Assembled, run_keys: jax.Array, hypers: list[dict[str, float]
     return jax.tree.map(_stack, *each)
 
 
-def _stack(*each: Tree) -> jax.Array:
+def _stack(*each: Tree) -> np.ndarray:
     """The runs' arrays as one; where they differ in their first axis (numbers of clusters found), zeros fill up the shorter."""
     arrays = [np.asarray(e) for e in each]
     if arrays[0].ndim:
         longest = max(len(a) for a in arrays)
         arrays = [np.concatenate([a, np.zeros((longest - len(a), *a.shape[1:]), a.dtype)]) for a in arrays]
-    return jnp.asarray(np.stack(arrays))
+    return np.stack(arrays)
 
 
 def _fetched(arrays: Tree) -> Tree:
@@ -143,20 +206,6 @@ def _fetched(arrays: Tree) -> Tree:
     return jax.tree.map(whole, arrays)
 
 
-def _name(parts: Assembled, function: str) -> Hashable:
-    """What `compiled` keeps a function of the batch's program under."""
-    return None if parts.program_key is None else (parts.program_key, parts.plan, parts.settings, function)
-
-
-def _first_carry(parts: Assembled, program: Program, args: tuple[Tree, ...], resume: Checkpoint | None) -> tuple[Carry, float]:
-    """(the carry to go on from, seconds of compiling so far). `args`: of the program's start."""
-    if resume is None:
-        start, seconds = compiled(everywhere(program.start, parts.mesh, 3), args, _name(parts, "start"), parts.mesh)
-        return start(*args), seconds
-    like = jax.eval_shape(program.start, *args[:3], parts.federation)  # the structure that the saved arrays go into
-    return placed(restore(like, resume.carry), parts.mesh, True), resume.spent.compile
-
-
 def _regroup_rounds(method: Method, settings: Settings) -> tuple[int, ...]:
     return () if method.regroup_after is None else tuple(method.regroup_after(settings.rounds))
 
@@ -166,25 +215,6 @@ def _next_stop(method: Method, settings: Settings, done: int, most: int) -> int:
     ahead = [r for r in _regroup_rounds(method, settings) if r > done]
     room = (done // settings.eval_every + settings.evaluations) * settings.eval_every
     return min([settings.rounds, room, done + most, *ahead])
-
-
-def _regrouped(parts: Assembled, inputs: Inputs, carry: Carry, done: int) -> Carry:
-    """The carry after the method's host step for each run, as process 0 has made it."""
-    assert parts.method.regroup is not None
-    carry, states = _fetched(carry), []
-    with lying(inputs.federation, parts.mesh):
-        for r in range(inputs.keys.shape[0]):
-            state, numbers = jax.tree.map(lambda a, r=r: a[r], (carry.state, inputs.hyper))
-            seen = as_trained_on(parts.settings.sending, numbers, parts.federation)
-            states.append(parts.method.regroup(keys.fold(inputs.keys[r], "regroup", done), state, seen, numbers, done))
-        state = jax.tree.map(lambda *each: jnp.stack([jnp.asarray(e) for e in each]), *states)
-        return placed(distributed.same(carry._replace(state=state)), parts.mesh, True)
-
-
-def _filled(rows: Rows) -> Rows:
-    """The rows of a chunk's history that were filled: [R, E, …] -> [R, E', …]."""
-    keep = rows["valid"][0]
-    return jax.tree.map(lambda a: a[:, keep], rows)
 
 
 def _joined(rows: list[Rows]) -> Rows:

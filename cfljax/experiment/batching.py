@@ -60,6 +60,11 @@ class Batch:
         return f"{self.program}/{self.width}"
 
     @property
+    def model_key(self) -> str:
+        """Equal for runs with the same model and the same plug-ins."""
+        return f"{self.first.model.name} {canonical(self.first.model.options)} {self.first.foreign}"
+
+    @property
     def id(self) -> str:
         """16 hexadecimal digits, made of the runs and their order alone."""
         return _short("\n".join(run.id for run in self.runs))

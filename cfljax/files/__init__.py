@@ -30,6 +30,27 @@ def written_whole(file: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def locked_in_cache(name: str) -> Iterator[None]:
+    """In this context, no other process of this machine that uses the cache of compiled programs is in one with the same name.
+    Without such a cache, and where files cannot be locked, nothing is locked."""
+    import jax
+
+    folder = getattr(jax.config, "jax_compilation_cache_dir", None)
+    try:
+        import fcntl
+
+        place = Path(str(folder)) / "locks"
+        place.mkdir(exist_ok=True)
+        file = (place / name[:2]).open("w")  # few files in all: programs with the same first letters wait for each other
+    except (ImportError, OSError):
+        yield
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def use_compilation_cache() -> None:
     """Keep compiled programs between processes in the cache folder, unless the user has chosen another one."""
     import jax

@@ -17,12 +17,11 @@ from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import simulate
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
-from cfljax.types import Jobs, Method, Traffic
+from cfljax.types import Jobs, Traffic
 from tests import toy
 from tests.reference import plain
 
-CHOOSES = Method(None, None, None)
-KNOWS = CHOOSES._replace(chooses=False)
+CHOOSES, KNOWS = True, False
 HALF = Settings(1, 1, test_choice="holdout")
 
 
@@ -84,7 +83,7 @@ def test_numbers_and_seeds_share_one_program(parts):
     grid = [{"lr": lr, "lr_decay": decay} for lr in (0.01, 0.1) for decay in (1.0, 0.9)]
     key = "test_numbers_and_seeds_share_one_program"
     outputs = [run(parts, Settings(3, 3), [h], program_key=key)[0] for h in grid]
-    assert compiled.compilations == before + 2  # one to start, one for the rounds
+    assert compiled.compilations == before + 3  # one to start, one for the rounds, one to evaluate
     assert len({o.models.tobytes() for o in outputs}) == 4
 
 
@@ -197,12 +196,12 @@ def test_clients_that_never_train_choose_among_the_models_in_use_and_not_where_t
     good = toy.solver(model, epochs=5).fit(jax.random.key(0), made, everyone(4, model), {"lr": jnp.float32(0.2)}).delta[0]
     models, scoring = jnp.stack([-good, good]), jnp.zeros(4, jnp.int32)
     for in_use, chosen in (([True, True], 1), ([True, False], 0), ([False, False], 1)):
-        labels, _ = _test_only(CHOOSES, model, Settings(1, 1), federation, models, jnp.array(in_use), scoring)
-        known, _ = _test_only(KNOWS, model, Settings(1, 1), federation, models, jnp.array(in_use), scoring)
+        labels, _ = _test_only(model, Settings(1, 1), CHOOSES, federation, models, jnp.array(in_use), scoring)
+        known, _ = _test_only(model, Settings(1, 1), KNOWS, federation, models, jnp.array(in_use), scoring)
         assert not known.any()
         assert labels.tolist() == [chosen if c == alone else 0 for c in range(4)]
-    for method, number in ((CHOOSES, 2), (CHOOSES, 1), (KNOWS, 2)):  # all are scored on the same samples
-        _, half = _test_only(method, model, HALF, federation, models[:number], jnp.full(number, True), scoring)
+    for chooses, number in ((CHOOSES, 2), (CHOOSES, 1), (KNOWS, 2)):  # all are scored on the same samples
+        _, half = _test_only(model, HALF, chooses, federation, models[:number], jnp.full(number, True), scoring)
         left = federation.test.count.at[alone].set(federation.test.count[alone] // 2)
         assert np.array_equal(half.count, left) and np.array_equal(half.start - federation.test.start, federation.test.count - left)
 
@@ -213,7 +212,7 @@ def test_clients_that_never_train_choose_among_any_number_of_models(used):
     federation = toy.replace(made, train=toy.replace(made.train, count=made.train.count.at[2].set(0)))
     models = jax.vmap(model.init)(jax.random.split(jax.random.key(3), 75)).at[50].set(jnp.nan)
     in_use = jnp.zeros(75, bool).at[jnp.array(used)].set(True)
-    labels, _ = _test_only(CHOOSES, model, HALF, federation, models, in_use, jnp.zeros(4, jnp.int32))
+    labels, _ = _test_only(model, HALF, CHOOSES, federation, models, in_use, jnp.zeros(4, jnp.int32))
     x, y = (each[: -(-len(each) // 2)] for each in plain.Clients(federation).test[2])
     losses = {k: plain.Net(6, 4).loss(np.asarray(models[k], np.float64), x, y) for k in used if k != 50}
     assert labels.tolist() == [0, 0, min(losses, key=losses.get), 0]
@@ -277,16 +276,16 @@ def test_an_evaluation_costs_the_least_of_a_few_looks_and_a_dear_one_is_looked_a
 
     seconds, at, calls = [], [0.0], []
 
-    def f(carry, rows):
-        calls.append(carry)
+    def f(scores):
+        calls.append(scores)
         at[0] += seconds[len(calls) - 1]
-        return carry + 1, rows
+        return scores
 
     monkeypatch.setattr(clock.time, "perf_counter", lambda: at[0])
     cheap, mixed, dear = [9.0, 0.04, 0.01, 0.03, 0.04, 0.02], [9.0, 0.04, 0.2, 0.01], [9.0, 3.0]
     for costs, price, looks in ((cheap, 0.01, 6), (mixed, 0.04, 3), (dear, 3.0, 2)):
         seconds[:], calls[:] = costs, []
         mine = clock.Clock()
-        assert mine.price(f, 0, "rows") == (looks, "rows")
+        assert mine.price(f, "scores") == "scores"
         assert mine.evaluation == pytest.approx(price) and len(calls) == looks
         assert mine.split(1) == (0.0, pytest.approx(price))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.engine import metrics
 from cfljax.kernels import choose, cosine, cover, inter_group, kmeans, mix, simplex, sketch, spectral
 
 rng = np.random.default_rng(0)
@@ -39,8 +38,6 @@ KERNELS = {
     "rfedavg_weights": (functools.partial(simplex.rfedavg_weights, clusters=3), labels, sizes + 9, sizes),
     "inter_group": (functools.partial(inter_group.inter_group, eta=0.1), real(3, 5)),
     "newcomer_group": (inter_group.newcomer_group, real(3, 5), real(4, 5)),
-    "clustering": (functools.partial(metrics.clustering, clusters=3, groups=3), labels, labels),
-    "fairness": (metrics.fairness, sizes - 1, sizes),
 }
 
 

@@ -1,0 +1,136 @@
+"""HOST. The runs of a batch in groups, each of which is computed by one call of the programs: all runs side by side on an
+accelerator; on a CPU one run, or one run for each group of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from cfljax.devices.mesh import RUNS
+from cfljax.devices.placement import placed
+from cfljax.devices.spread import by_runs, everywhere
+from cfljax.engine.compiled import Source, compiled
+from cfljax.engine.evaluation import NUMBERS, Scored, as_evaluated, make_evaluation, seen_of
+from cfljax.engine.program import Report, make_program, over_runs
+from cfljax.engine.settings import Assembled, Carry, View
+from cfljax.types import Federation, Tree
+
+
+class Group(NamedTuple):
+    """What a group of runs starts from: arrays with a leading axis of its runs, where they are computed on."""
+
+    keys: jax.Array
+    hyper: Tree
+    setup: Tree
+    """What the method has prepared."""
+
+    @property
+    def numbers(self) -> Tree:
+        """The numbers that an evaluation reads."""
+        return {name: self.hyper[name] for name in NUMBERS if name in self.hyper}
+
+
+class Programs(NamedTuple):
+    """The compiled programs of a batch, for one group of its runs."""
+
+    start: Callable[..., Carry]
+    rounds: Callable[..., tuple[Carry, Report]]
+    view: Callable[..., View]
+    evaluate: Callable[..., Scored]
+    report: Report
+    """The shapes of a round's report."""
+    models: int
+    """K: how many models clients are scored by."""
+
+
+def width(parts: Assembled, runs: int) -> int:
+    """How many runs are in a group."""
+    devices = 1 if parts.mesh is None else int(parts.mesh.shape.get(RUNS, 1))
+    return devices if parts.settings.sequential else runs
+
+
+def grouped(parts: Assembled, group: Group) -> list[Group]:
+    """The runs of a batch in groups."""
+    runs = group.keys.shape[0]
+    size = width(parts, runs)
+    if size == runs:
+        return [Group(*placed(tuple(group), parts.mesh, True))]
+    return [Group(*placed(part(tuple(group), at, size), parts.mesh, True)) for at in range(0, runs, size)]
+
+
+def part(arrays: Tree, first: int, number: int) -> Tree:
+    """The runs `first` … `first + number − 1` of arrays with a leading axis of runs."""
+    return jax.tree.map(lambda a: a[first : first + number], arrays)
+
+
+def joined(parts: list[Tree]) -> Tree:
+    """The arrays (on the host) of groups, one after another along the axis of runs."""
+    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *each: np.concatenate(each), *parts)
+
+
+def start_form(parts: Assembled, group: Group) -> Carry:
+    """The shapes of what a group carries before the first round."""
+    form: Carry = jax.eval_shape(make_program(parts.method, parts.settings).start, *group, parts.federation)
+    return form
+
+
+def compile_programs(parts: Assembled, group: Group, federation: Federation) -> tuple[Programs, float]:
+    """(the programs of a batch whose groups are like this one, seconds of compiling)."""
+    method, settings, mesh = parts.method, parts.settings, parts.mesh
+    program = make_program(method, settings)
+    evaluate = make_evaluation(parts.model, settings, method.chooses)
+    on_all = lambda tree: _forms(tree, mesh, False)  # noqa: E731
+    of_runs = lambda tree: _forms(tree, mesh, True)  # noqa: E731
+    keys, hyper, setup, numbers = (of_runs(each) for each in (*group, group.numbers))
+    data, scored_on, at = on_all(federation), on_all(as_evaluated(federation)), on_all(np.int32(0))
+    carry = of_runs(start_form(parts, group))
+    bounds = on_all(np.zeros(2, np.int32))
+    view = over_runs(program.view, settings, 2)
+    seen = of_runs(jax.eval_shape(view, carry.state, hyper, parts.federation, at))
+    report = jax.eval_shape(program.rounds, carry, keys, hyper, parts.federation, bounds)[1]
+    picked = _picks(jax.vmap(program.view, (0, 0, None, None)), (carry.state, hyper, parts.federation, at))
+    name = lambda function: None if parts.program_key is None else (parts.program_key, parts.plan, settings, function)  # noqa: E731
+    shared = name("evaluate") if parts.model_key is None else (parts.model_key, seen_of(settings), method.chooses)
+    sources = [
+        Source(everywhere(program.rounds, mesh, 3), (carry, keys, hyper, data, bounds), name("rounds"), mesh, (0,)),
+        Source(everywhere(evaluate, mesh, 2), (seen, numbers, scored_on, at), shared, mesh),
+        Source(everywhere(program.start, mesh, 3), (keys, hyper, setup, data), name("start"), mesh),
+    ]
+    if picked is None:
+        sources.append(Source(everywhere(view, mesh, 2), (carry.state, hyper, data, at), name("view"), mesh))
+    (rounds, evaluate, start, *computed), seconds = compiled(sources)
+    return Programs(start, rounds, picked or computed[0], evaluate, report, seen.models.shape[1]), seconds
+
+
+def _forms(tree: Tree, mesh: jax.sharding.Mesh | None, grouped: bool) -> Tree:
+    """The shapes and types of arrays that lie as `placed` puts them, or, with a federation on a mesh, as they lie now."""
+
+    def form(array: Tree) -> jax.ShapeDtypeStruct:
+        where = getattr(array, "sharding", None)
+        if mesh is None:
+            where = None
+        elif not isinstance(where, jax.sharding.NamedSharding):
+            where = jax.sharding.NamedSharding(mesh, by_runs(mesh) if grouped and array.size else jax.P())
+        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=where)
+
+    return jax.tree.map(form, tree)
+
+
+def _picks(view: Callable[..., View], forms: tuple[Tree, ...]) -> Callable[..., View] | None:
+    """The function itself, where it does nothing but pick some of its arguments' arrays: nothing needs to be compiled then, and no
+    model is copied. None where it computes."""
+    closed, shapes = jax.make_jaxpr(view, return_shape=True)(*forms)
+    inputs = {variable: at for at, variable in enumerate(closed.jaxpr.invars)}
+    if closed.jaxpr.eqns or any(not isinstance(v, jax.extend.core.Var) or v not in inputs for v in closed.jaxpr.outvars):
+        return None
+    where, structure = [inputs[variable] for variable in closed.jaxpr.outvars], jax.tree.structure(shapes)
+
+    def pick(*args: Tree) -> View:
+        leaves = jax.tree.leaves(args)
+        chosen: View = jax.tree.unflatten(structure, [leaves[at] for at in where])
+        return chosen
+
+    return pick

@@ -1,0 +1,100 @@
+"""HOST. The rows of the history, from what the programs of rounds and of the evaluation have returned."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cfljax.engine import metrics
+from cfljax.engine.resume import Rows
+from cfljax.types import Federation
+
+HOPELESS = 1e6
+"""A mean test loss above this, or none that is finite, is a run that has diverged."""
+
+
+class Clients(NamedTuple):
+    """What rows are computed from besides scores: numpy arrays [C], and static numbers."""
+
+    group: np.ndarray
+    """The true group of each client; −1: unknown, or a dummy."""
+    groups: int
+    late: np.ndarray
+    """bool: who arrives after round 0."""
+    trains: np.ndarray
+    """bool: who holds training data."""
+
+
+def clients_of(federation: Federation) -> Clients:
+    """What rows need to know of a federation."""
+    real = np.asarray(federation.uid) >= 0
+    group = np.where(real, np.asarray(federation.group), -1)
+    return Clients(group, federation.groups, np.asarray(federation.arrive) > 0, np.asarray(federation.train.count) > 0)
+
+
+def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int, label_history: bool) -> Rows:
+    """One row of the history of R runs: an array [R, …] of each quantity. `report`, `scored`: [R, …] each, see `program.Report` and
+    `evaluation.Scored`. `models`: the number K of models that clients are scored by."""
+    labels, scoring, correct, loss, samples = (scored[name] for name in ("labels", "scoring", "correct", "loss", "samples"))
+    runs, trained = labels.shape[:1], round > 0
+    never = np.full(runs, np.nan)
+    in_use = np.zeros((*runs, models + 1), bool)
+    np.put_along_axis(in_use, np.where(labels >= 0, labels, models), True, -1)
+    row = {
+        **_accuracies(clients, scored, models),
+        "loss": metrics.mean_loss(loss, samples),
+        "train_loss": report["train_loss"] if trained else never,
+        "discrepancy": report["discrepancy"] if trained else never,
+        **metrics.clustering(labels, clients.group, models, clients.groups)._asdict(),
+        "clusters": in_use[..., :models].sum(-1),
+        "scored": (samples > 0).sum(-1),
+        "nonfinite": report["nonfinite"],
+    }
+    training = np.where(clients.trains[_ids(scored)], samples, 0)
+    for name, value in scored.items():
+        kind, _, rest = name.partition("/")
+        if kind == "also":
+            row[f"diag/accuracy_{rest}"] = metrics.share_correct(value, training)
+        elif kind == "own":
+            row[rest] = value
+    row = {name: each.astype(np.float32) for name, each in row.items()}
+    row |= {name: each for name, each in report.items() if name.startswith("diag/")}
+    row |= {"traffic": report["traffic"], "round": np.full(runs, round, np.int32)}
+    return row | ({"labels": labels} if label_history else {})
+
+
+def client_accuracies(scored: Rows) -> np.ndarray:
+    """f32[R, C]: each client's accuracy; NaN for clients that are not scored."""
+    each = np.full(scored["labels"].shape, np.nan, np.float32)
+    each[np.arange(len(each))[:, None], _ids(scored)] = metrics.client_accuracy(scored["correct"], scored["samples"])
+    return each
+
+
+def diverged_at(lost_at: int, history: Rows) -> int:
+    """The round after which a run had diverged: nothing finite was left, or its test loss was hopeless; −1: it has not."""
+    blown_up = ~(history["loss"] < HOPELESS) & (history["scored"] > 0)
+    rounds = [int(history["round"][np.argmax(blown_up)])] if blown_up.any() else []
+    return min(rounds + [lost_at] * (lost_at >= 0), default=-1)
+
+
+def _ids(scored: Rows) -> np.ndarray:
+    """i32[n]: the clients that are evaluated."""
+    ids: np.ndarray = scored["ids"][0] if "ids" in scored else np.arange(scored["labels"].shape[-1])
+    return ids
+
+
+def _accuracies(clients: Clients, scored: Rows, models: int) -> Rows:
+    correct, samples, ids = scored["correct"], scored["samples"], _ids(scored)
+    fair = metrics.fairness(correct, samples)
+    of = lambda some: metrics.share_correct(correct, np.where(some[ids], samples, 0))  # noqa: E731
+    return {
+        "accuracy": fair.accuracy,
+        "accuracy_client_mean": fair.client_mean,
+        "accuracy_worst10": fair.worst_tenth,
+        "accuracy_client_std": fair.client_std,
+        "accuracy_newcomers": of(clients.late),
+        "accuracy_train_clients": of(clients.trains),
+        "accuracy_test_clients": of(~clients.trains),
+        "accuracy_clusters": metrics.cluster_accuracy(scored["scoring"], correct, samples, models),
+    }
