@@ -71,10 +71,16 @@ def joined(parts: list[Tree]) -> Tree:
     return parts[0] if len(parts) == 1 else jax.tree.map(lambda *each: np.concatenate(each), *parts)
 
 
-def start_form(parts: Assembled, group: Group) -> Carry:
-    """The shapes of what a group carries before the first round."""
-    form: Carry = jax.eval_shape(make_program(parts.method, parts.settings).start, *group, parts.federation)
-    return form
+def with_runs(form: Tree, runs: int) -> Tree:
+    """Shapes whose leading axis counts runs, with this number of them."""
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct((runs, *a.shape[1:]), a.dtype), form)
+
+
+def start_form(parts: Assembled, group: Group, runs: int) -> Carry:
+    """The shapes of what this number of runs carries before the first round. `group`: runs like these."""
+    form = jax.eval_shape(make_program(parts.method, parts.settings).start, *with_runs(tuple(group), 1), parts.federation)
+    carry: Carry = with_runs(form, runs)
+    return carry
 
 
 def compile_programs(parts: Assembled, group: Group, federation: Federation) -> tuple[Programs, float]:
@@ -86,11 +92,11 @@ def compile_programs(parts: Assembled, group: Group, federation: Federation) -> 
     of_runs = lambda tree: _forms(tree, mesh, True)  # noqa: E731
     keys, hyper, setup, numbers = (of_runs(each) for each in (*group, group.numbers))
     data, scored_on, at = on_all(federation), on_all(as_evaluated(federation)), on_all(np.int32(0))
-    carry = of_runs(start_form(parts, group))
-    bounds = on_all(np.zeros(2, np.int32))
-    view = over_runs(program.view, settings, 2)
-    seen = of_runs(jax.eval_shape(view, carry.state, hyper, parts.federation, at))
-    report = jax.eval_shape(program.rounds, carry, keys, hyper, parts.federation, bounds)[1]
+    runs, one = keys.shape[0], lambda tree: with_runs(tree, 1)
+    form, bounds, view = start_form(parts, group, runs), on_all(np.zeros(2, np.int32)), over_runs(program.view, settings, 2)
+    carry = of_runs(form)
+    seen = of_runs(with_runs(jax.eval_shape(view, one(form.state), one(hyper), parts.federation, at), runs))
+    report = with_runs(jax.eval_shape(program.rounds, one(form), one(keys), one(hyper), parts.federation, bounds)[1], runs)
     picked = _picks(jax.vmap(program.view, (0, 0, None, None)), (carry.state, hyper, parts.federation, at))
     name = lambda function: None if parts.program_key is None else (parts.program_key, parts.plan, settings, function)  # noqa: E731
     shared = name("evaluate") if parts.model_key is None else (parts.model_key, seen_of(settings), method.chooses)

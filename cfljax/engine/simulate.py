@@ -94,9 +94,7 @@ class Batch:
 
     def _restored(self, resume: Checkpoint) -> list[Carry]:
         runs, size = self.whole.keys.shape[0], self.groups[0].keys.shape[0]
-        form = groups.start_form(self.parts, self.groups[0])
-        whole = jax.tree.map(lambda a: jax.ShapeDtypeStruct((runs, *a.shape[1:]), a.dtype), form)
-        return self._dealt(restore(whole, resume.carry), size)
+        return self._dealt(restore(groups.start_form(self.parts, self.groups[0], runs), resume.carry), size)
 
     def _dealt(self, whole: Carry, size: int) -> list[Carry]:
         """The carry (on the host) of each group of this size."""

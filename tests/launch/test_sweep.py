@@ -62,7 +62,7 @@ def whole(tmp_path_factory):
 def test_every_run_is_done_and_numbers_and_seeds_compile_once(whole):
     folder, outcome, compiled = whole
     assert outcome == (6, 0, 0, 6)
-    assert compiled == 4  # start and rounds, for fedavg and for fedprox, whatever mu
+    assert compiled == 5  # start and rounds, for fedavg and for fedprox, whatever mu, and one evaluation for both
     frame = cfljax.load(folder).to_pandas()
     assert list(frame["method"]) == ["fedavg"] * 2 + ["fedprox"] * 4
     assert list(frame["method.mu"].dropna()) == [0.1, 0.1, 1.0, 1.0]
