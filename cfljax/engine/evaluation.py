@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from cfljax import keys
 from cfljax.engine import metrics
@@ -45,7 +46,8 @@ class Scene(NamedTuple):
 
 
 def make_evaluation(model: Model, settings: Settings, chooses: bool) -> Callable[[View, Hyper, Federation, Array], Scored]:
-    """The program evaluate(view, hyper, federation, round) -> Scored, over runs as in `program`. `chooses`: `Method.chooses`."""
+    """The program evaluate(view, hyper, federation, round) -> Scored, over runs as in `program`. `chooses`: whether there are
+    clients that never train, and these choose their model (`Method.chooses`)."""
 
     def evaluate(view: View, hyper: Hyper, federation: Federation, t: Array) -> Scored:
         return _evaluate(model, settings, chooses, view, hyper, federation, t)
@@ -58,6 +60,11 @@ def seen_of(settings: Settings) -> Settings:
     plain = Settings(rounds=0, participants=0)
     unread = ("rounds", "participants", "eval_every", "evaluations", "discrepancy", "label_history", "vector_up")
     return settings._replace(**{name: getattr(plain, name) for name in unread})
+
+
+def some_never_train(federation: Federation) -> bool:
+    """HOST. Whether there are clients that hold no training data."""
+    return bool(np.any((np.asarray(federation.uid) >= 0) & (np.asarray(federation.train.count) == 0)))
 
 
 def as_evaluated(federation: Federation) -> Federation:

@@ -13,7 +13,7 @@ from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import placed
 from cfljax.devices.spread import by_runs, everywhere
 from cfljax.engine.compiled import Source, compiled
-from cfljax.engine.evaluation import NUMBERS, Scored, as_evaluated, make_evaluation, seen_of
+from cfljax.engine.evaluation import NUMBERS, Scored, as_evaluated, make_evaluation, seen_of, some_never_train
 from cfljax.engine.program import Report, make_program, over_runs
 from cfljax.engine.settings import Assembled, Carry, View
 from cfljax.types import Federation, Tree
@@ -87,7 +87,8 @@ def compile_programs(parts: Assembled, group: Group, federation: Federation) -> 
     """(the programs of a batch whose groups are like this one, seconds of compiling)."""
     method, settings, mesh = parts.method, parts.settings, parts.mesh
     program = make_program(method, settings)
-    evaluate = make_evaluation(parts.model, settings, method.chooses)
+    chooses = method.chooses and some_never_train(parts.federation)
+    evaluate = make_evaluation(parts.model, settings, chooses)
     on_all = lambda tree: _forms(tree, mesh, False)  # noqa: E731
     of_runs = lambda tree: _forms(tree, mesh, True)  # noqa: E731
     keys, hyper, setup, numbers = (of_runs(each) for each in (*group, group.numbers))
@@ -99,7 +100,7 @@ def compile_programs(parts: Assembled, group: Group, federation: Federation) -> 
     report = with_runs(jax.eval_shape(program.rounds, one(form), one(keys), one(hyper), parts.federation, bounds)[1], runs)
     picked = _picks(jax.vmap(program.view, (0, 0, None, None)), (carry.state, hyper, parts.federation, at))
     name = lambda function: None if parts.program_key is None else (parts.program_key, parts.plan, settings, function)  # noqa: E731
-    shared = name("evaluate") if parts.model_key is None else (parts.model_key, seen_of(settings), method.chooses)
+    shared = name("evaluate") if parts.model_key is None else (parts.model_key, seen_of(settings), chooses)
     sources = [
         Source(everywhere(program.rounds, mesh, 3), (carry, keys, hyper, data, bounds), name("rounds"), mesh, (0,)),
         Source(everywhere(evaluate, mesh, 2), (seen, numbers, scored_on, at), shared, mesh),

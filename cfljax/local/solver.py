@@ -221,9 +221,10 @@ class Solver:
         done = (0, *sizes)[-1]
         # two ways, so that the shuffles of small clients are not as long as those of much larger ones
         short = (keys.SHORT,) if self.sequential and done < keys.SHORT and longest > 4 * keys.SHORT else ()
+        rungs = () if self.plan.alike else RUNGS  # all clients of one size need one length
         limits = itertools.pairwise((done, *short, longest) if done < longest else ())
         return [on_gram(size) for size in sizes] + [
-            Way(size, tuple(rung for rung in RUNGS if rung > less), step_by_step) for less, size in limits
+            Way(size, tuple(rung for rung in rungs if rung > less), step_by_step) for less, size in limits
         ]
 
     def _train_client(self, federation: Federation, hyper: Hyper, choice: Among | None = None) -> Callable[[Task], Updates]:
