@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 
@@ -20,7 +20,10 @@ compilations = 0
 """How many programs this process has compiled."""
 _programs: dict[Hashable, Callable[..., Tree]] = {}
 """Compiled program by (name, mesh, shapes and types of its arguments)."""
+_remembered: dict[Hashable, Tree] = {}
+"""What `remembered` has made, by name."""
 _tracing = threading.Lock()
+Out = TypeVar("Out")
 
 
 class Source(NamedTuple):
@@ -39,6 +42,28 @@ class Source(NamedTuple):
 def forget() -> None:
     """Drop the compiled programs of this process, and the memory that they map."""
     _programs.clear()
+    _remembered.clear()
+
+
+def remembered(name: Hashable, make: Callable[[], tuple[Out, float]]) -> tuple[Out, float]:
+    """What `make` returns; if it was called for this name before, its first result then, and no seconds."""
+    if name in _remembered:
+        return _remembered[name], 0.0
+    result, seconds = make()
+    _remembered[name] = result
+    _drop_oldest(_remembered)
+    return result, seconds
+
+
+def shapes(tree: Tree) -> Hashable:
+    """The structure of a tree, and the shapes and types of its arrays."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
+
+
+def _drop_oldest(kept: dict[Hashable, Tree]) -> None:
+    while len(kept) > KEPT:
+        kept.pop(next(iter(kept)))
 
 
 def compiled(sources: list[Source]) -> tuple[list[Callable[..., Tree]], float]:
@@ -53,14 +78,12 @@ def compiled(sources: list[Source]) -> tuple[list[Callable[..., Tree]], float]:
     for at in missing:
         if sources[at].name is not None:
             _programs[keys[at]] = programs[at]
-    while len(_programs) > KEPT:
-        _programs.pop(next(iter(_programs)))
+    _drop_oldest(_programs)
     return programs, time.perf_counter() - begin
 
 
 def _key(source: Source) -> Hashable:
-    leaves, structure = jax.tree.flatten(source.forms)
-    return (source.name, source.mesh, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves), structure)
+    return (source.name, source.mesh, shapes(source.forms))
 
 
 def _lowered(source: Source) -> jax.stages.Lowered:

@@ -12,7 +12,7 @@ import numpy as np
 from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import placed
 from cfljax.devices.spread import by_runs, everywhere
-from cfljax.engine.compiled import Source, compiled
+from cfljax.engine.compiled import Source, compiled, remembered, shapes
 from cfljax.engine.evaluation import NUMBERS, Scored, as_evaluated, make_evaluation, seen_of, some_never_train
 from cfljax.engine.program import Report, make_program, over_runs
 from cfljax.engine.settings import Assembled, Carry, View
@@ -84,7 +84,15 @@ def start_form(parts: Assembled, group: Group, runs: int) -> Carry:
 
 
 def compile_programs(parts: Assembled, group: Group, federation: Federation) -> tuple[Programs, float]:
-    """(the programs of a batch whose groups are like this one, seconds of compiling)."""
+    """(the programs of a batch whose groups are like this one, seconds of compiling). A later batch with the same names and shapes
+    gets the same programs, without tracing anything."""
+    if parts.program_key is None:
+        return _compiled(parts, group, federation)
+    static = (parts.program_key, parts.model_key, parts.plan, parts.settings, parts.mesh)
+    return remembered((*static, shapes((tuple(group), federation))), lambda: _compiled(parts, group, federation))
+
+
+def _compiled(parts: Assembled, group: Group, federation: Federation) -> tuple[Programs, float]:
     method, settings, mesh = parts.method, parts.settings, parts.mesh
     program = make_program(method, settings)
     chooses = method.chooses and some_never_train(parts.federation)

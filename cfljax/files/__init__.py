@@ -42,7 +42,7 @@ def locked_in_cache(name: str) -> Iterator[None]:
 
         place = Path(str(folder)) / "locks"
         place.mkdir(exist_ok=True)
-        file = (place / name[:2]).open("w")  # few files in all: programs with the same first letters wait for each other
+        file = (place / name[:2]).open("w", encoding="utf-8")  # few files: programs with equal first letters wait for each other
     except (ImportError, OSError):
         yield
         return
