@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import friedmanchisquare, t
+from scipy.stats import f, friedmanchisquare, t
 
 from cfljax.report import page_tests, tables, tested, write
 from cfljax.report.comparison import headline, rows
@@ -16,7 +16,7 @@ from tests.report import synthetic
 METHODS = {"fedavg": 0.5, "ifca": 0.7, "ocfl": 0.72, "local": 0.4}
 
 
-def grid(folder, seeds=3, data=("digits", "mnist", "fashion"), follow=False):
+def grid(folder, seeds=3, data=("digits", "blobs", "synthetic"), follow=False):
     """Every method on every data set: a plan whose runs' data follow their seeds, or share one partition."""
     store, rng, names = Store(folder), np.random.default_rng(0), []
     for name in data:
@@ -66,21 +66,24 @@ def test_a_paired_difference_ignores_what_both_share():
     assert difference([1, 2, 3], [0, 1, 2]).effect == math.inf and difference([1, 2, 3], [1, 2, 3]).effect == 0
 
 
-def test_ranks_are_demsars():
-    # Demšar 2006, table 6: C4.5 with four settings on 14 data sets; his ranks, F = 9.28/… and critical difference 1.25.
-    scores = np.array([
-        [0.763, 0.768, 0.771, 0.798], [0.599, 0.591, 0.590, 0.569], [0.954, 0.971, 0.968, 0.967], [0.628, 0.661, 0.654, 0.657],
-        [0.882, 0.888, 0.886, 0.898], [0.936, 0.931, 0.916, 0.931], [0.661, 0.668, 0.609, 0.685], [0.583, 0.583, 0.563, 0.625],
-        [0.775, 0.838, 0.866, 0.875], [1.000, 1.000, 1.000, 1.000], [0.940, 0.962, 0.965, 0.962], [0.619, 0.666, 0.614, 0.669],
-        [0.972, 0.981, 0.975, 0.975], [0.957, 0.978, 0.946, 0.970],
-    ])  # fmt: skip
-    found = ranks(["C4.5", "m", "cf", "m+cf"], scores)
-    by_name = dict(zip(found.names, found.means, strict=True))
-    assert by_name == pytest.approx({"C4.5": 3.143, "m": 2.000, "cf": 2.893, "m+cf": 1.964}, abs=5e-4)
-    assert found.distance == pytest.approx(2.569 * math.sqrt(4 * 5 / (6 * 14)), abs=2e-3)
-    square = friedmanchisquare(*scores.T).statistic  # with ties, as here
-    assert found.statistic == pytest.approx(13 * square / (14 * 3 - square))
-    assert found.p < 0.05 and found.data_sets == 14
+@pytest.mark.parametrize(("k", "q"), [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (10, 3.164)])
+def test_critical_differences_are_those_of_demsars_table(k, q):
+    found = ranks([str(i) for i in range(k)], np.random.default_rng(k).random((14, k)))
+    assert found.distance == pytest.approx(q * math.sqrt(k * (k + 1) / (6 * 14)), rel=1e-3)
+
+
+def test_ranks_with_ties_are_those_of_friedmans_test():
+    scores = np.round(np.random.default_rng(0).random((14, 4)) + [0, 0.1, 0.2, 0.5], 1)
+    scores[3] = 1.0  # all are equal: rank 2.5 each
+    found = ranks(list("abcd"), scores)
+    square = friedmanchisquare(*scores.T).statistic
+    assert found.statistic == pytest.approx(13 * square / (14 * 3 - square)) and found.data_sets == 14
+    plain = {
+        name: np.mean([1 + sum(row > row[i]) + (sum(row == row[i]) - 1) / 2 for row in scores]) for i, name in enumerate("abcd")
+    }
+    assert dict(zip(found.names, found.means, strict=True)) == pytest.approx(plain) and found.names[0] == "d"
+    assert found.means == sorted(found.means)
+    assert found.p == pytest.approx(f.sf(found.statistic, 3, 39))
 
 
 def test_bars_join_what_does_not_differ():
