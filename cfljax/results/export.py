@@ -28,7 +28,7 @@ def named(params: Tree) -> dict[str, np.ndarray]:
     import jax
 
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
-    return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in leaves}
+    return {jax.tree_util.keystr(path, simple=True, separator="."): np.array(leaf) for path, leaf in leaves}
 
 
 def state_dict(params: Tree, forget_bias: float = 0.0) -> dict[str, np.ndarray]:
@@ -45,7 +45,7 @@ def state_dict(params: Tree, forget_bias: float = 0.0) -> dict[str, np.ndarray]:
     for layer in _in_order([_Layer(name, arrays) for name, arrays in layers.items()]):
         converted, channels = _in_torch(layer.arrays, channels, forget_bias)
         begin = f"{layer.name}." if layer.name else ""
-        found |= {begin + name: np.ascontiguousarray(array) for name, array in converted.items()}
+        found |= {begin + name: np.array(array, order="C") for name, array in converted.items()}
     return found
 
 

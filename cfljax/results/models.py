@@ -94,7 +94,7 @@ class KeptModels:
         import jax
 
         flat = self._flat(cluster)
-        return jax.tree.map(np.asarray, predict.model_of(self.record).unravel(jax.numpy.asarray(flat)))
+        return jax.tree.map(np.array, predict.model_of(self.record).unravel(jax.numpy.asarray(flat)))
 
     def state_dict(self, cluster: int = 0) -> dict[str, np.ndarray]:
         """The parameters as PyTorch's modules hold them, as numpy arrays:

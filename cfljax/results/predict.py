@@ -122,9 +122,11 @@ def _taken(scene: Scene, client: int, positions: np.ndarray) -> tuple[np.ndarray
 
 
 def prepared(federation: Federation, x: np.ndarray) -> np.ndarray:
-    """Samples in the scale of the data set as models see them: f32[n, ...]. SpecError for another shape."""
+    """Samples in the scale of the data set as models see them: f32[n, ...]. Grey images may lack their last axis. SpecError for
+    another shape."""
     pool = federation.pool
-    x, shape = np.asarray(x), pool.x.shape[1:]
+    shape = pool.x.shape[1:]
+    x = x[..., None] if (*x.shape[1:], 1) == shape else x  # grey images without their channel
     if x.shape[1:] != shape:
         raise SpecError(f"x: has the shape {x.shape}; must be (samples, {', '.join(map(str, shape))})")
     if pool.table is not None:

@@ -26,8 +26,8 @@ def result():
 
 @pytest.fixture(scope="module")
 def never_training():
-    data = {"name": "blobs", "samples": 200, "partition": "iid", "clients": 6, "test_clients": 2}
-    return cfljax.run("ifca", data, "mclr", rounds=2, clusters=2)
+    data = {"name": "blobs", "samples": 300, "partition": "label_permutation", "groups": 2, "clients": 4, "samples_per_client": 25}
+    return cfljax.run("ifca", data | {"test_clients": 2}, "mclr", rounds=2, clusters=3)
 
 
 def test_confusions_are_what_the_run_was_scored_with(result):
@@ -41,8 +41,8 @@ def test_confusions_are_what_the_run_was_scored_with(result):
 def test_predictions_are_a_plain_forward_pass(result):
     x = np.random.default_rng(0).integers(0, 17, (5, 8, 8))
     federation = host_federation(predict.run_of(result.record))
-    assert federation.pool.x.shape[1:] == (8, 8)
-    seen = ((x - federation.pool.mean) * federation.pool.scale).reshape(5, -1)
+    assert federation.pool.x.shape[1:] == (8, 8, 1)
+    seen = ((x[..., None] - federation.pool.mean) * federation.pool.scale).reshape(5, -1)
     p = result.params(int(result.labels[3]))
     hidden = np.maximum(seen @ p["dense_0"]["kernel"] + p["dense_0"]["bias"], 0)
     wanted = softmax(hidden @ p["dense_1"]["kernel"] + p["dense_1"]["bias"])
@@ -65,7 +65,7 @@ def test_mistakes_are_named_in_one_line(result, tmp_path):
     x = np.zeros((1, 8, 8))
     for call, words in (
         (lambda: result.predict(6, x), "client = 6: the federation has clients 0 to 5"),
-        (lambda: result.predict(0, x[0]), "x: has the shape (8, 8); must be (samples, 8, 8)"),
+        (lambda: result.predict(0, x[0]), "x: has the shape (8, 8); must be (samples, 8, 8, 1)"),
         (lambda: result.params(2), "cluster = 2: the run has models 0 to 1"),
         (lambda: result.export(tmp_path / "a.bin"), "must end with .safetensors"),
         (lambda: result.export(tmp_path / "a.safetensors", layout="keras"), 'layout = "keras"'),
