@@ -13,12 +13,13 @@ from collections.abc import Iterable
 from importlib.resources import files
 
 from cfljax.registry.options import Table
-from cfljax.report import page_tests, tables
+from cfljax.report import page_tests, tables, tuning
 from cfljax.report.comparison import Column, Row, headline, seconds
 from cfljax.report.configurations import Unit, option_of
 from cfljax.report.curves import MOST_CURVES
 from cfljax.report.page_data import page_json, styles
 from cfljax.report.report_data import ReportData
+from cfljax.store.tuned import read_search
 
 SCRIPTS = ("draw.js", "charts.js", "pictures.js", "page.js")
 MOST_TROUBLES = 200
@@ -38,6 +39,7 @@ def page(data: ReportData) -> str:
         "warnings": "".join(f'<p class="warning">{_escaped(p)}</p>' for p in _shortened(data.problems, 5)),
         "table": _table(data),
         "notes": "<br>".join(map(_escaped, _notes(data))),
+        "tuning": "".join(tuning.section(table) for table in map(read_search, data.collected.stores) if table is not None),
         "tests": page_tests.tests(data.table),
         "drawn": _escaped(_drawn(data)),
         "one_seed": "One seed per method." if any(len(c.units) > 1 for c in data.drawn) else "",
