@@ -126,7 +126,7 @@ def _fill(block: list[Row], column: Column) -> None:
         values = {key: v for key, unit in _keyed(done) if math.isfinite(v := column.value(unit))}
         by_seed.append(values)
         numbers = list(values.values())
-        row.cells[column.key] = Cell(*mean_and_deviation(numbers), len(values), len(done), interval=interval(numbers))
+        row.cells[column.key] = Cell(*mean_and_deviation(numbers), len(values), len(done), interval=_interval(numbers, column))
     cells = [row.cells[column.key] for row in block]
     whole = [i for i, cell in enumerate(cells) if cell.n and cell.n == cell.total]
     if column.better == 0 or len(whole) < 2:
@@ -143,6 +143,14 @@ def _fill(block: list[Row], column: Column) -> None:
     behind = {i: difference(*pair) for i, pair in pairs.items()}
     for i in whole:
         block[i].cells[column.key] = cells[i]._replace(best=i not in others, p=corrected.get(i), behind=behind.get(i))
+
+
+def _interval(numbers: Sequence[float], column: Column) -> tuple[float, float] | None:
+    """The 95 % interval of the mean, without what no accuracy can be."""
+    found = interval(numbers)
+    if found is None or column.kind != "percent":
+        return found
+    return max(found[0], 0.0), min(found[1], 1.0)
 
 
 def _keyed(units: Iterable[Unit]) -> Iterator[tuple[tuple[int, int], Unit]]:
