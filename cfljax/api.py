@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING
 from cfljax.registry.options import Table, Value
 
 if TYPE_CHECKING:
-    from cfljax.config import Spec
-    from cfljax.launch.search_plan import Plan
-    from cfljax.launch.sweep import Options
     from cfljax.models.apply import Network
     from cfljax.results.result import Result, Results
-    from cfljax.store import Store
 
 QUICKSTART = Path(__file__).parent / "config" / "quickstart.toml"
 
@@ -140,6 +136,8 @@ def tune(
     `then_compare`: seeds on which the best setting of each method is run then; the results are those runs. Called again with the
     same folder, it goes on where it stopped."""
     from cfljax.config import read_spec
+    from cfljax.devices.cores import cores, use_cores, use_threads
+    from cfljax.launch import search
     from cfljax.launch.search_plan import lay_out
     from cfljax.launch.sweep import Options
     from cfljax.results.result import Results
@@ -148,21 +146,11 @@ def tune(
     checked = read_spec(spec, sets)
     plan = lay_out(checked, metric, budget)
     store = Store(Path(out) if out is not None else default_folder(checked.name))
-    _, last = tuned(checked, plan, store, Options(keep, quiet), None if then_compare is None else list(then_compare))
-    return Results(store.folder, sweep=last.shown())
-
-
-def tuned(spec: Spec, plan: Plan, store: Store, options: Options, seeds: list[int] | None) -> tuple[Table, Spec]:
-    """Carry a search out on the cores of this machine: (its record, the spec of the runs that came to the end)."""
-    from cfljax.devices.cores import cores, use_cores, use_threads
-    from cfljax.launch import tuning
-
-    if seeds is not None:
-        tuning.check_fresh(plan, seeds)
     before = store.read_plan() or {}
     use_cores(before.get("devices"))
     use_threads(before.get("threads") or len(cores()))
-    return tuning.tune(spec, plan, store, options, seeds)
+    _, last = search.tune(checked, plan, store, Options(keep, quiet), None if then_compare is None else list(then_compare))
+    return Results(store.folder, sweep=last.shown())
 
 
 def default_folder(name: str) -> Path:

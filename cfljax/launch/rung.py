@@ -3,6 +3,7 @@ so that those which go on may share a program with other runs than before."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 from cfljax.config import Run
 from cfljax.devices.machine import Machine
 from cfljax.engine.resume import Checkpoint, Spent
+from cfljax.errors import StoreError
 from cfljax.experiment import batching
 from cfljax.launch.batch import InHalves, OnProgress, Unit, run_batch
 from cfljax.launch.checkpoints import Checkpoints, to_arrays
@@ -87,15 +89,31 @@ class Climber(NamedTuple):
     ended: Callable[[Unit], None] | None = None
     """Is called with each run that has ended."""
 
-    def climb(self, runs: Iterable[Run], until: int) -> None:
-        """Train the runs for `until` rounds in all: they are on record, or have a checkpoint there."""
+    def climb(self, runs: Iterable[Run], until: int, order: Callable[[list[batching.Batch]], list[batching.Batch]] = list) -> None:
+        """Train the runs for `until` rounds in all: they are on record, or have a checkpoint there. Batches that another process is
+        working on are left to it, and taken over if it dies. `order`: in which batches are taken."""
+        runs = list(runs)
+        while todo := self._batches(runs, until):
+            taken = [self._take(batch, until) for batch in order(todo)]
+            if not any(taken):
+                time.sleep(0.5)
+
+    def _batches(self, runs: list[Run], until: int) -> list[batching.Batch]:
+        """The runs that have not come so far, in batches that have made the same number of rounds."""
         by_done: dict[int, list[Run]] = {}
         for run in runs:
             if (done := self.done(run)) < until:
                 by_done.setdefault(done, []).append(run)
-        for group in by_done.values():
-            for batch in batching.batches(group, self.limit):
+        return [batch for group in by_done.values() for batch in batching.batches(group, self.limit)]
+
+    def _take(self, batch: batching.Batch, until: int) -> bool:
+        """Train a batch up to the rung; False where another process has it."""
+        with self.store.claim(batch.id) as claimed:
+            if claimed and any(self.done(run) < until for run in batch.runs):
                 self._climb(batch, until)
+                if any(self.done(run) < until for run in batch.runs):
+                    raise StoreError(f"{self.store.folder}: cannot keep the checkpoint of a run, from which the search would go on")
+            return bool(claimed)
 
     def done(self, run: Run) -> int:
         """The rounds that a run has behind it."""

@@ -7,12 +7,14 @@ import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cfljax.errors import SpecError
-from cfljax.types import Tree
+
+if TYPE_CHECKING:
+    from cfljax.types import Tree
 
 _TYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "int32": "I32", "int64": "I64", "uint8": "U8", "bool": "BOOL"}
 """Types of numpy as safetensors call them."""

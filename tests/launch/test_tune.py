@@ -170,3 +170,17 @@ def test_the_command_compares_the_best_on_fresh_seeds(tmp_path, capsys):
     assert "Successive halving by train_loss, with seeds 100, 101" in page and "chosen" in page and "<polyline" in page
     assert command.run(command.parser().parse_args([*words, "--no-report"])) == 0
     assert {result.seed for result in cfljax.load(out)} == {100, 101}
+
+
+@pytest.mark.long
+def test_several_processes_choose_the_same(tmp_path):
+    spec = tmp_path / "small.toml"
+    spec.write_text(SPEC)
+    for workers in (1, 2):
+        words = [str(spec), "--metric", "train_loss", "--out", str(tmp_path / str(workers)), "--quiet", "--no-report"]
+        assert command.run(command.parser().parse_args([*words, "--workers", str(workers), "--then-compare", "0:2"])) == 0
+    one, two = (json.loads((tmp_path / name / "tune.json").read_text()) for name in ("1", "2"))
+    assert [len(each["scores"]) for each in one["groups"][0]["settings"]] == [
+        len(s["scores"]) for s in two["groups"][0]["settings"]
+    ]
+    assert {r.run for r in cfljax.load(tmp_path / "1")} == {r.run for r in cfljax.load(tmp_path / "2")}
