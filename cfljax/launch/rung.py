@@ -26,6 +26,8 @@ class Curve(NamedTuple):
     values: list[float]
     ended: str = ""
     """`diverged` or `failed`; "" for a run that is well."""
+    whole: bool = False
+    """Whether the run is on record: it has no more rounds to come, be they fewer than the rung's."""
 
 
 class OfRuns(Checkpoints):
@@ -151,16 +153,16 @@ class Climber(NamedTuple):
             if record["status"] != "done":
                 return Curve([], [], record["status"])
             rounds, values = arrays["history/round"], arrays.get(f"history/{self.metric}")
-            diverged = False
+            diverged, whole = False, True
         else:
             saved = self.store.load_checkpoint(run.id)
             if saved is None:
                 return Curve([], [], "failed")
-            arrays, meta = saved
+            arrays, meta, whole = *saved, False
             rounds = arrays["rows/round"][0]
             values = arrays[f"rows/{self.metric}"][0] if f"rows/{self.metric}" in arrays else None
             diverged = bool(arrays[f"carry/{meta['carry'].index('.diverged_at')}"][0] >= 0)
         if values is None:
             values = np.full(len(rounds), np.nan)
         here = (rounds <= until) & np.isfinite(values)
-        return Curve([int(r) for r in rounds[here]], [float(v) for v in values[here]], "diverged" if diverged else "")
+        return Curve([int(r) for r in rounds[here]], [float(v) for v in values[here]], "diverged" if diverged else "", whole)

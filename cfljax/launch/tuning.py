@@ -71,7 +71,8 @@ def rounds_to_come(plan: Plan, table: Table) -> int:
 
 def score(curves: list[Curve], until: int) -> float | None:
     """The mean over the seeds at the rung; None where a run has not come so far with a finite number."""
-    last = [curve.values[-1] for curve in curves if not curve.ended and curve.rounds and curve.rounds[-1] == until]
+    there = [curve for curve in curves if not curve.ended and curve.rounds and (curve.whole or curve.rounds[-1] == until)]
+    last = [curve.values[-1] for curve in there]
     return math.fsum(last) / len(last) if len(last) == len(curves) else None
 
 

@@ -1,5 +1,6 @@
 """Tuning: what climbs how far, that a run which has paused computes what a run at once does, and that a search can be stopped."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -105,6 +106,31 @@ def test_a_search_that_is_stopped_goes_on_to_the_same_end(tmp_path, searched, mo
     before = calls
     cfljax.tune(TABLE, tmp_path / "r", metric="train_loss", quiet=True)
     assert calls == before  # nothing is left to do
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """Options of a data set whose test labels may be other ones."""
+
+    shuffled: bool = cfljax.option(False, "whether the test labels are drawn at random")
+
+
+def test_no_choice_looks_at_test_labels(tmp_path):
+    @cfljax.register_data("twins", Labels)
+    def twins(options, rng):
+        y = np.arange(120) % 3
+        x = (np.eye(3)[y] + rng.normal(0, 0.5, (120, 3))).astype(np.float32)
+        tested = rng.permutation(y) if options.shuffled else y
+        return {"x_train": x, "y_train": y, "x_test": x, "y_test": tested}
+
+    scores, tests = [], []
+    for shuffled in (False, True):
+        table = TABLE | {"method": "fedavg", "data": {"name": "twins", "partition": "iid", "clients": 4, "shuffled": shuffled}}
+        results = cfljax.tune(table, tmp_path / str(shuffled), metric="train_loss", quiet=True)
+        (group,) = read_search(Store(tmp_path / str(shuffled), read_only=True))["groups"]
+        scores.append([(each["varies"], each["scores"], each["values"]) for each in group["settings"]])
+        tests.append([result.summary["accuracy_last"] for result in results])
+    assert scores[0] == scores[1] and tests[0] != tests[1]
 
 
 def test_a_budget_is_the_same_for_each_method_and_is_kept(tmp_path):
