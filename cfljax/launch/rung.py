@@ -27,7 +27,7 @@ class Curve(NamedTuple):
     ended: str = ""
     """`diverged` or `failed`; "" for a run that is well."""
     whole: bool = False
-    """Whether the run is on record: it has no more rounds to come, be they fewer than the rung's."""
+    """Whether the run is on record and its last value is finite: it has no more rounds to come, be they fewer than the rung's."""
 
 
 class OfRuns(Checkpoints):
@@ -164,5 +164,7 @@ class Climber(NamedTuple):
             diverged = bool(arrays[f"carry/{meta['carry'].index('.diverged_at')}"][0] >= 0)
         if values is None:
             values = np.full(len(rounds), np.nan)
+        so_far = values[rounds <= until]
+        whole = whole and bool(np.isfinite(so_far[-1:]).all())
         here = (rounds <= until) & np.isfinite(values)
         return Curve([int(r) for r in rounds[here]], [float(v) for v in values[here]], "diverged" if diverged else "", whole)
