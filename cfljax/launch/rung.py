@@ -25,7 +25,8 @@ class Curve(NamedTuple):
     rounds: list[int]
     values: list[float]
     ended: str = ""
-    """`diverged` or `failed`; "" for a run that is well."""
+    """`failed`, or `lost` where no update of a round was finite; "" for a run that is well. Whether a run has diverged is judged by
+    its test loss, which no choice may look at."""
     whole: bool = False
     """Whether the run is on record and its last value is finite: it has no more rounds to come, be they fewer than the rung's."""
 
@@ -147,13 +148,13 @@ class Climber(NamedTuple):
                 self.ended((record, arrays))
 
     def curve(self, run: Run, until: int) -> Curve:
-        """The metric of a run up to a rung, from its record or its checkpoint."""
+        """The metric of a run up to a rung, from its record or its checkpoint. Nothing else of these is looked at."""
         if self.store.has(run.id):
             record, arrays = self.store.read(run.id, ("history/round", f"history/{self.metric}"))
-            if record["status"] != "done":
-                return Curve([], [], record["status"])
+            if record["status"] == "failed":
+                return Curve([], [], "failed")
             rounds, values = arrays["history/round"], arrays.get(f"history/{self.metric}")
-            diverged, whole = False, True
+            lost, whole = False, True
         else:
             saved = self.store.load_checkpoint(run.id)
             if saved is None:
@@ -161,10 +162,10 @@ class Climber(NamedTuple):
             arrays, meta, whole = *saved, False
             rounds = arrays["rows/round"][0]
             values = arrays[f"rows/{self.metric}"][0] if f"rows/{self.metric}" in arrays else None
-            diverged = bool(arrays[f"carry/{meta['carry'].index('.diverged_at')}"][0] >= 0)
+            lost = bool(arrays[f"carry/{meta['carry'].index('.lost_at')}"][0] >= 0)
         if values is None:
             values = np.full(len(rounds), np.nan)
         so_far = values[rounds <= until]
         whole = whole and bool(np.isfinite(so_far[-1:]).all())
         here = (rounds <= until) & np.isfinite(values)
-        return Curve([int(r) for r in rounds[here]], [float(v) for v in values[here]], "diverged" if diverged else "", whole)
+        return Curve([int(r) for r in rounds[here]], [float(v) for v in values[here]], "lost" if lost else "", whole)
