@@ -29,10 +29,11 @@ __all__ = [
     "register_partition",
     "run",
     "sweep",
+    "tune",
 ]
 
 _HOME = {
-    "api": ("load", "run", "sweep"),
+    "api": ("load", "run", "sweep", "tune"),
     "errors": ("CfljaxError", "DataError", "SpecError", "StoreError"),
     "registry.options": ("option",),
     "config.plugins": ("register_data", "register_method", "register_metric", "register_model", "register_partition"),
@@ -40,7 +41,7 @@ _HOME = {
 }
 
 if TYPE_CHECKING:
-    from cfljax.api import load, run, sweep
+    from cfljax.api import load, run, sweep, tune
     from cfljax.config.plugins import register_data, register_method, register_metric, register_model, register_partition
     from cfljax.errors import CfljaxError, DataError, SpecError, StoreError
     from cfljax.registry.options import option

@@ -120,6 +120,39 @@ def sweep(
     return Results(folder, target=target, sweep=checked.shown())
 
 
+def tune(
+    spec: str | os.PathLike[str] | Table,
+    out: str | os.PathLike[str] | None = None,
+    sets: Iterable[str] = (),
+    *,
+    budget: float | None = None,
+    metric: str = "val_accuracy",
+    then_compare: Iterable[int] | None = None,
+    quiet: bool = False,
+    keep: str = "labels",
+) -> Results:
+    """Find the best setting of each method of a spec by successive halving, and return the runs that came to the end. `budget`: the
+    whole runs that all methods together may cost. `metric`: what settings are chosen by; never a number from test data.
+    `then_compare`: seeds on which the best setting of each method is run then; the results are those runs. Called again with the
+    same folder, it goes on where it stopped."""
+    from cfljax.config import read_spec
+    from cfljax.devices.cores import cores, use_cores, use_threads
+    from cfljax.launch import search
+    from cfljax.launch.search_plan import lay_out
+    from cfljax.launch.sweep import Options
+    from cfljax.results.result import Results
+    from cfljax.store import Store
+
+    checked = read_spec(spec, sets)
+    plan = lay_out(checked, metric, budget)
+    store = Store(Path(out) if out is not None else default_folder(checked.name))
+    before = store.read_plan() or {}
+    use_cores(before.get("devices"))
+    use_threads(before.get("threads") or len(cores()))
+    _, last = search.tune(checked, plan, store, Options(keep, quiet), None if then_compare is None else list(then_compare))
+    return Results(store.folder, sweep=last.shown())
+
+
 def default_folder(name: str) -> Path:
     """`results/<the sweep's name>`."""
     word = "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-")

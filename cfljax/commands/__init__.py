@@ -7,6 +7,7 @@ from typing import NoReturn
 
 COMMANDS = {
     "sweep": "run a sweep: methods × data × seeds × numbers",
+    "tune": "the best setting of each method, by successive halving",
     "run": "one run",
     "report": "tables, plots and the page of a results folder",
     "load": "the frames of a results folder, its state, its checks",

@@ -1,5 +1,5 @@
-"""The console command: `cfljax sweep`, `cfljax run`, … are `python -m cfljax.sweep`, `python -m cfljax.run`, … Three of these
-modules are functions, too: `cfljax.sweep(...)`, `cfljax.run(...)`, `cfljax.load(...)`."""
+"""The console command: `cfljax sweep`, `cfljax run`, … are `python -m cfljax.sweep`, `python -m cfljax.run`, … Four of these
+modules are functions, too: `cfljax.sweep(...)`, `cfljax.tune(...)`, `cfljax.run(...)`, `cfljax.load(...)`."""
 
 from __future__ import annotations
 

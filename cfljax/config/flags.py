@@ -85,8 +85,8 @@ def apply_sets(raw: Table, sets: list[Flag]) -> Table:
             raw = {**raw, "method": _set_method(raw["method"], path[1:], value, where)}
         elif path[0] in ("data", "model", "train"):
             raw = {**raw, path[0]: [set_in(table, path[1:], value, where) for table in raw[path[0]]]}
-        elif path[0] == "defaults":
-            raw = {**raw, "defaults": set_in(need_table(raw.get("defaults", {}), "defaults"), path[1:], value, where)}
+        elif path[0] in ("defaults", "search"):
+            raw = {**raw, path[0]: set_in(need_table(raw.get(path[0], {}), path[0]), path[1:], value, where)}
         else:
             raise SpecError(f"{where}: {path[0]} has no options; write {path[0]}={show(value)}")
     return raw

@@ -17,7 +17,7 @@ EITHER = ("epochs", "steps")
 DEFAULT_MODEL = "mlp"
 SIBLINGS = "\0names"
 """Key of a method table under which `each_name` keeps the list; no spec can have it, as control characters are refused."""
-SETTABLE = ("name", "seeds", "data", "model", "train", "method", "defaults", "samples", "search_seed")
+SETTABLE = ("name", "seeds", "data", "model", "train", "method", "defaults", "samples", "search_seed", "search")
 TOP = (*SETTABLE, "include", "exclude", "size", "plugins")
 
 
@@ -66,7 +66,7 @@ def lay(base: Table, over: Table, where: str) -> Table:
             done[key] = [options_over(table, value) for table in base[key]]
         elif key in ("data", "model", "train"):
             done[key] = tables(value, at, named=key != "train")
-        elif key == "defaults":
+        elif key in ("defaults", "search"):
             done[key] = {**need_table(base.get(key, {}), key), **need_table(value, at)}
         else:
             done[key] = value

@@ -15,6 +15,7 @@ from cfljax.config.layers import lay, need_table, tidy
 from cfljax.config.plugins import load as load_plugins
 from cfljax.config.rules import Rule
 from cfljax.config.run import Run
+from cfljax.config.search import Search, read_search
 from cfljax.config.toml import load, sanitised
 from cfljax.errors import SpecError
 from cfljax.registry.entries import look_again
@@ -35,6 +36,8 @@ class Spec:
     sets: tuple[str, ...]
     warnings: tuple[str, ...]
     _runs: tuple[Run, ...] = dataclasses.field(repr=False, default=())
+    search: Search = Search()
+    """How the spec is tuned (`cfljax.tune`)."""
 
     def runs(self) -> list[Run]:
         """Every run once, in the order of the spec, without a look at the data."""
@@ -84,15 +87,16 @@ def read_spec(source: str | os.PathLike[str] | Table, sets: Iterable[str] = (), 
         parsed = [parse_set(flag) for flag in flags]
         parsed = [(path, sanitised(value, ".".join(path))) for path, value in parsed]
         warn: list[str] = []
-        runs = build(clean, parsed, warn)
+        runs, search = build(clean, parsed, warn)
         name = _name(clean, parsed, file)
     except SpecError as error:
         raise SpecError(one_line(str(error), file, flags)) from None
-    return Spec(name, file, copy.deepcopy(clean), flags, tuple(dict.fromkeys(warn)), tuple(runs))
+    return Spec(name, file, copy.deepcopy(clean), flags, tuple(dict.fromkeys(warn)), tuple(runs), search)
 
 
-def build(raw: Table, sets: list[Flag], warn: list[str]) -> list[Run]:
-    """The runs of a spec with flags. The chosen size is laid over the base and over each include, the flags over the result."""
+def build(raw: Table, sets: list[Flag], warn: list[str]) -> tuple[list[Run], Search]:
+    """The runs of a spec with flags, and how they are tuned. The chosen size is laid over the base and over each include, the flags
+    over the result."""
     chosen, size, sets = choose_size(raw, sets)
     whole = {path[0]: value for path, value in sets if len(path) == 1}
     base = tidy({**{key: whole[key] for key in ("data", "method") if key in whole}, **raw})
@@ -101,7 +105,8 @@ def build(raw: Table, sets: list[Flag], warn: list[str]) -> list[Run]:
         layers.append(lay(base, table, f"include[{i}]"))
     rules = [Rule(table, f"exclude[{i}]") for i, table in enumerate(_list_of_tables(raw, "exclude"))]
     layers = [apply_sets(lay(layer, size, f"size.{chosen}"), sets) for layer in layers]
-    return make_runs([make_grid(layer) for layer in layers], rules, warn)
+    search = read_search(layers[0].get("search", {}))
+    return make_runs([make_grid(layer) for layer in layers], rules, warn), search
 
 
 def _list_of_tables(raw: Table, key: str) -> list[Table]:

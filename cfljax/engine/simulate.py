@@ -39,10 +39,12 @@ def simulate(
     progress: AfterChunk | None = None,
     resume: Checkpoint | None = None,
     checkpoint: SaveCheckpoint | None = None,
+    until: int | None = None,
 ) -> list[Output]:
     """The runs of one batch: run r has `seeds[r]` and the numbers `hypers[r]`. `chunk_rounds`: rounds in a chunk; None: as many as
     take about two seconds. How rounds are cut into chunks changes no bit of the result. `resume`: the checkpoint to go on from;
-    CheckpointMismatch where it does not fit."""
+    CheckpointMismatch where it does not fit. `until`: pause after so many rounds, for which `checkpoint` is called; a paused
+    batch has no outputs, and goes on from its checkpoint to the same bits as without a pause."""
     settings, runs = parts.settings, len(seeds)
     before = Spent(0.0, 0.0, 0.0, 0.0) if resume is None else resume.spent
     begin = time.perf_counter()
@@ -53,11 +55,13 @@ def simulate(
     done, rows = (0, []) if resume is None else (resume.done, [resume.rows])
     clock = Clock(before.rounds, before.evaluation)
     distributed.meet()
-    while not rows or done < settings.rounds:
+    last = settings.rounds if until is None else min(until, settings.rounds)
+    while not rows or done < last:
         if not rows:
             new = batch.first_row(clock)
         else:
-            stop = distributed.agree(_next_stop(parts.method, settings, done, chunk_rounds or clock.rounds_ahead()))
+            most = min(chunk_rounds or clock.rounds_ahead(), last - done)
+            stop = distributed.agree(_next_stop(parts.method, settings, done, most))
             new, done = clock.time(stop - done, batch.advance, done, stop), stop
         rows += new
         check_rows(rows[0], rows[-1])
@@ -68,6 +72,8 @@ def simulate(
         if checkpoint is not None and 0 < done < settings.rounds:
             spent = Spent(seconds_setup, seconds_compile, clock.total, clock.evaluation)
             checkpoint(lambda: Checkpoint(done, named(batch.carry()), _joined(rows), spent))  # noqa: B023
+    if last <= done < settings.rounds:
+        return []
     rows_of_all, carry, accuracy = _joined(rows), batch.carry(), batch.accuracy
     seconds = (seconds_compile, *clock.split(rows_of_all["round"].shape[1]), seconds_setup)
     share = Seconds(*(spent / runs for spent in seconds))

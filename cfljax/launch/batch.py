@@ -50,10 +50,11 @@ def run_batch(
     progress: OnProgress | None = None,
     checkpoints: Checkpoints | None = None,
     catch: bool = True,
+    until: int | None = None,
 ) -> list[Unit]:
     """The units of a batch, computed on this machine. `keep`: as for `unit`. With `catch`, an exception becomes `failed` records,
     so that a sweep goes on; but what the next batch would meet, too (no data, no disk), is raised, and InHalves where a smaller
-    batch may do better."""
+    batch may do better. `until`: pause after so many rounds, with a checkpoint; a paused batch has no units."""
     units, error = [], None
     try:
         # JAX's flags that decide which numbers a program draws and computes have their default values, whatever the user has set:
@@ -64,7 +65,7 @@ def run_batch(
             jax.numpy_dtype_promotion("standard"),
             jax.numpy_rank_promotion("allow"),
         ):
-            units = _units(batch, machine, keep, progress, checkpoints)
+            units = _units(batch, machine, keep, progress, checkpoints, until)
     except Exception as caught:
         error = caught
     if distributed.connected():
@@ -83,13 +84,20 @@ def run_batch(
     return [failed(run, why) for run in batch.runs]
 
 
-def _units(batch: Batch, machine: Machine, keep: str, progress: OnProgress | None, checkpoints: Checkpoints | None) -> list[Unit]:
+def _units(
+    batch: Batch,
+    machine: Machine,
+    keep: str,
+    progress: OnProgress | None,
+    checkpoints: Checkpoints | None,
+    until: int | None,
+) -> list[Unit]:
     """The units of a batch; raises whatever goes wrong."""
     parts = assemble(batch.first, batch.width, machine)._replace(program_key=batch.program_key, model_key=batch.model_key)
     check_memory(batch, size_of(parts.federation, parts.model), machine.memory)
     if distributed.connected():
         lockstep.compare(batch, parts)
-    outputs = _simulate(batch, parts, progress, checkpoints)
+    outputs = _simulate(batch, parts, progress, checkpoints, until)
     how = plan_of(parts, batch.width, machine)
     return [unit(run, output, keep, parts.federation, how) for run, output in zip(batch.runs, outputs, strict=False)]
 
@@ -105,7 +113,9 @@ def plan_of(parts: Assembled, width: int, machine: Machine) -> str:
     return f"{show(forced)}, {width} run{'s' if width > 1 else ''} at a time{groups}{computing}"
 
 
-def _simulate(batch: Batch, parts: Assembled, progress: OnProgress | None, checkpoints: Checkpoints | None) -> list[Output]:
+def _simulate(
+    batch: Batch, parts: Assembled, progress: OnProgress | None, checkpoints: Checkpoints | None, until: int | None
+) -> list[Output]:
     """The batch's outputs, from its checkpoint where it has one that fits. Processes other than process 0 have no `checkpoints`;
     they go on from what process 0 has loaded."""
 
@@ -115,7 +125,7 @@ def _simulate(batch: Batch, parts: Assembled, progress: OnProgress | None, check
             progress(done, float(known.mean()) if len(known) else None)
 
     save = None if checkpoints is None else checkpoints.save
-    compute = functools.partial(simulate, parts, batch.seeds, batch.hypers, progress=after_chunk, checkpoint=save)
+    compute = functools.partial(simulate, parts, batch.seeds, batch.hypers, progress=after_chunk, checkpoint=save, until=until)
     resume = None if checkpoints is None else checkpoints.load()
     if distributed.connected():
         resume = lockstep.share_checkpoint(resume)

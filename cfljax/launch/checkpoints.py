@@ -66,8 +66,11 @@ class Checkpoints:
     def save(self, make: Callable[[], Checkpoint]) -> None:
         """Keep the checkpoint that `make` gives, unless the last one is fresh."""
         if time.monotonic() - self.last >= self.every:
-            self.store.save_checkpoint(self.batch, *to_arrays(make()))
+            self._keep(make())
             self.last = time.monotonic()
+
+    def _keep(self, checkpoint: Checkpoint) -> None:
+        self.store.save_checkpoint(self.batch, *to_arrays(checkpoint))
 
     def load(self) -> Checkpoint | None:
         """The last checkpoint that the same versions have written; None where there is none."""

@@ -8,12 +8,15 @@ import os
 import queue
 import sys
 import threading
+from collections.abc import Callable
 from subprocess import DEVNULL, PIPE, Popen
+from typing import NamedTuple
 
 from cfljax.config import Spec
 from cfljax.devices.cores import cores, keep_to, use_cores
 from cfljax.devices.machine import this_machine
 from cfljax.errors import CfljaxError, SpecError, StoreError
+from cfljax.experiment.batching import Batch
 from cfljax.launch.plan_file import OTHERS, mark, unlike
 from cfljax.launch.progress import Progress
 from cfljax.launch.sweep import Options, Outcome, Worker, carry_out, lay_down, outcome, rounds_of, work
@@ -67,10 +70,18 @@ class RelayedProgress(Progress):
         self._tell("error", message, code)
 
 
-def carry_out_by_processes(spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str]) -> Outcome:
-    """`carry_out` by several processes: by default as many as a CPU has cores. For a new folder, the number of threads that a
-    run computes with is kept in plan.json: the last bits of its results depend on it."""
-    free, runs, before = cores(), len(spec.units()), store.read_plan() or {}
+class Crew(NamedTuple):
+    """The processes that share the work on a folder."""
+
+    size: int
+    threads: int
+    """With which each computes."""
+
+
+def crew_for(store: Store, runs: int, workers: int | None) -> Crew | None:
+    """Who computes so many runs: by default as many processes as a CPU has cores; None: this process alone. What the folder was
+    begun with stays, as the last bits of results depend on it; a line says so where `workers` asks for something else."""
+    free, before = cores(), store.read_plan() or {}
     devices = before.get("devices", 1) if before else (1 if (workers or min(len(free), runs)) > 1 else None)
     if devices != 1:
         use_cores(devices)
@@ -82,14 +93,23 @@ def carry_out_by_processes(spec: Spec, store: Store, options: Options, workers: 
         how = f"{store.folder} was begun with {devices} devices in one process" if on_cpu else "one process has the accelerator"
         goes = f"{how}, and goes on so" if alone else f"each computes with {threads} threads, as {store.folder} was begun"
         print(f"cfljax: --workers {workers}: {goes}", file=sys.stderr)
-    if alone or (wanted == 1 and threads >= len(free)):
+    return None if alone or (wanted == 1 and threads >= len(free)) else Crew(wanted, threads)
+
+
+def carry_out_by_processes(
+    spec: Spec, store: Store, options: Options, workers: int | None, arguments: list[str], command: str = "sweep"
+) -> Outcome:
+    """`carry_out` by several processes. For a new folder, the number of threads that a run computes with is kept in plan.json.
+    `command`: of which the arguments are, and which the workers run."""
+    crew = crew_for(store, len(spec.units()), workers)
+    if crew is None:
         return carry_out(spec, store, options)
-    todo, _ = lay_down(spec, store, options, threads=threads)
-    with Progress(sum(map(rounds_of, todo)), sum(len(b.runs) for b in todo), options.quiet, lines=wanted) as progress:
+    todo, _ = lay_down(spec, store, options, threads=crew.threads)
+    with Progress(sum(map(rounds_of, todo)), sum(len(b.runs) for b in todo), options.quiet, lines=crew.size) as progress:
         for message in spec.warnings:
             progress.say(f"cfljax: {message}")
         if todo:
-            watch(arguments, min(wanted, len(todo)), threads, progress, mark(spec))
+            watch(arguments, crew._replace(size=min(crew.size, len(todo))), progress, mark(spec), command)
     return outcome(spec, store, todo)
 
 
@@ -98,20 +118,32 @@ LOCAL = Entry(NoOptions, carry_out_by_processes)
 
 def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Options) -> int:
     """Do batches as worker `k/n`, those of its share of the programs first, so that each program is compiled by one worker."""
-    keep_to([int(p) for p in processors.split(",")])
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     number, count = map(int, place.split("/"))
-    progress = RelayedProgress(0)
-    try:
-        if os.environ.get(WORKER) != mark(spec):
-            raise SpecError(OTHERS)
+
+    def do(progress: Progress) -> None:
         todo, machine = lay_down(spec, store, options)
-        programs = list(dict.fromkeys(batch.program_key for batch in todo))
-        first = set(programs[number::count])
-        ordered = [b for b in todo if b.program_key in first] + [b for b in reversed(todo) if b.program_key not in first]
         for message in unlike(store, machine) if number == 0 and todo else []:
             progress.say(f"cfljax: {message}")
-        work(ordered, Worker(store, options, progress, machine))
+        work(in_turn(todo, number, count), Worker(store, options, progress, machine))
+
+    return as_worker(do, processors, mark(spec))
+
+
+def in_turn(todo: list[Batch], number: int, count: int) -> list[Batch]:
+    """The batches in the order in which worker `number` of `count` takes them."""
+    first = set(list(dict.fromkeys(batch.program_key for batch in todo))[number::count])
+    return [b for b in todo if b.program_key in first] + [b for b in reversed(todo) if b.program_key not in first]
+
+
+def as_worker(do: Callable[[Progress], None], processors: str, mark: str) -> int:
+    """Do the work of a worker on its processors, and return its exit code. `mark`: what it has been started for."""
+    keep_to([int(p) for p in processors.split(",")])
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    progress = RelayedProgress(0)
+    try:
+        if os.environ.get(WORKER) != mark:
+            raise SpecError(OTHERS)
+        do(progress)
     except CfljaxError as error:
         progress.fail(str(error), error.exit_code)
         return error.exit_code
@@ -121,16 +153,16 @@ def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Op
     return 0
 
 
-def watch(arguments: list[str], workers: int, threads: int, progress: Progress, mark: str) -> None:
+def watch(arguments: list[str], crew: Crew, progress: Progress, mark: str, command: str = "sweep") -> None:
     """Start the workers, show their progress, and wait for them. Where a worker dies, the others go on."""
+    workers, module = crew.size, f"cfljax.{command}"
     events: queue.Queue[tuple[int, str | None]] = queue.Queue()
     free = cores()
     processes = []
     try:
         for k in range(workers):
-            flags = ["--as-worker", f"{k}/{workers}", "--processors", ",".join(map(str, share_of(free, k, threads)))]
-            command = [sys.executable, "-m", "cfljax.sweep", *arguments, *flags]
-            processes.append(_start(command, mark))
+            flags = ["--as-worker", f"{k}/{workers}", "--processors", ",".join(map(str, share_of(free, k, crew.threads)))]
+            processes.append(_start([sys.executable, "-m", module, *arguments, *flags], mark))
             threading.Thread(target=_read, args=(k, processes[k], events), daemon=True).start()
         _show(events, workers, progress)
         codes = [process.wait() for process in processes]

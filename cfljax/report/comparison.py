@@ -7,15 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from cfljax.report.configurations import Configuration, Unit
 from cfljax.results.frames import number
-
-LEVEL = 0.05
-"""The significance level of the tests."""
-FEWEST = 3
-"""The fewest seeds in common with the best row for a test."""
+from cfljax.results.statistics import FEWEST, LEVEL, Difference, difference, holm, interval, mean_and_deviation, paired_t
 
 
 class Column(NamedTuple):
@@ -29,6 +23,8 @@ class Column(NamedTuple):
     """How it is printed: percent, score, count, bytes or seconds."""
     better: int = 1
     """1: the higher the better, −1: the lower, 0: neither is marked."""
+    interval: bool = False
+    """Whether the 95 % interval stands beside the mean."""
 
 
 class Cell(NamedTuple):
@@ -43,6 +39,10 @@ class Cell(NamedTuple):
     best: bool = False
     p: float | None = None
     """The corrected p value of the test against the best; None: not tested."""
+    interval: tuple[float, float] | None = None
+    """The 95 % interval of the mean; None for fewer than FEWEST runs."""
+    behind: Difference | None = None
+    """How far it is from the best, over the seeds that both have; None where it was not tested."""
 
     @property
     def tied(self) -> bool:
@@ -72,6 +72,7 @@ def seconds(unit: Unit) -> float:
 
 
 COLUMNS = (
+    Column("accuracy_at_best_val", "at best validation", _summary("accuracy_at_best_val")),
     Column("accuracy_max", "max", _summary("accuracy_max")),
     Column("accuracy_last", "last", _summary("accuracy_last")),
     Column("accuracy_last10", "last 10", _summary("accuracy_last10")),
@@ -86,25 +87,35 @@ COLUMNS = (
     Column("bytes", "bytes", _bytes, "bytes", 0),
     Column("seconds", "seconds", seconds, "seconds", 0),
 )
+HEADLINES = ("accuracy_at_best_val", "accuracy_last10")
+"""What a comparison rests on: the first of these that the runs have."""
 TARGETS = ("round_to_target", "bytes_to_target")
 APART = ("accuracy_train_clients_last", "accuracy_test_clients_last")
 """Columns for data sets in which some clients never train."""
+SOMETIMES = ("accuracy_at_best_val", *TARGETS, *APART)
+"""Columns that are left out if no run has the quantity."""
 
 
 def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = COLUMNS) -> list[Row]:
-    """A row per configuration, with the best of each block marked and the others tested against it. Columns about a
-    target are left out if no run has reached one, and those of APART if all clients train."""
+    """A row per configuration, with the best of each block marked and the others tested against it. Columns of SOMETIMES
+    are left out if no run has the quantity."""
     table = [Row(configuration, {}) for configuration in configurations]
     blocks: dict[str, list[Row]] = {}
     for row in table:
         blocks.setdefault(row.configuration.block, []).append(row)
     for column in columns:
         done = (unit for row in table for unit in row.configuration.by_status("done"))
-        if column.key in (*TARGETS, *APART) and not any(math.isfinite(column.value(unit)) for unit in done):
+        if column.key in SOMETIMES and not any(math.isfinite(column.value(unit)) for unit in done):
             continue
         for block in blocks.values():
             _fill(block, column)
     return table
+
+
+def headline(table: Sequence[Row]) -> Column | None:
+    """The column that a comparison rests on; None for a table without it."""
+    found = (c for key in HEADLINES for c in COLUMNS if c.key == key and table and key in table[0].cells)
+    return next((column._replace(interval=True) for column in found), None)
 
 
 def _fill(block: list[Row], column: Column) -> None:
@@ -114,7 +125,8 @@ def _fill(block: list[Row], column: Column) -> None:
         done = row.configuration.by_status("done")
         values = {key: v for key, unit in _keyed(done) if math.isfinite(v := column.value(unit))}
         by_seed.append(values)
-        row.cells[column.key] = Cell(*mean_and_deviation(values.values()), len(values), len(done))
+        numbers = list(values.values())
+        row.cells[column.key] = Cell(*mean_and_deviation(numbers), len(values), len(done), interval=_interval(numbers, column))
     cells = [row.cells[column.key] for row in block]
     whole = [i for i, cell in enumerate(cells) if cell.n and cell.n == cell.total]
     if column.better == 0 or len(whole) < 2:
@@ -122,14 +134,23 @@ def _fill(block: list[Row], column: Column) -> None:
     best = max(whole, key=lambda i: column.better * cells[i].mean)
     others = [i for i in whole if cells[i].mean != cells[best].mean]
     shared = {i: [seed for seed in by_seed[i] if seed in by_seed[best]] for i in others}
-    tested = {
-        i: paired_t([by_seed[i][s] for s in seeds], [by_seed[best][s] for s in seeds])
+    pairs = {
+        i: ([by_seed[i][s] for s in seeds], [by_seed[best][s] for s in seeds])
         for i, seeds in shared.items()
         if len(seeds) >= FEWEST
     }
-    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+    corrected = dict(zip(pairs, holm([paired_t(*pair) for pair in pairs.values()]), strict=True))
+    behind = {i: difference(*pair) for i, pair in pairs.items()}
     for i in whole:
-        block[i].cells[column.key] = cells[i]._replace(best=i not in others, p=corrected.get(i))
+        block[i].cells[column.key] = cells[i]._replace(best=i not in others, p=corrected.get(i), behind=behind.get(i))
+
+
+def _interval(numbers: Sequence[float], column: Column) -> tuple[float, float] | None:
+    """The 95 % interval of the mean, without what no accuracy can be."""
+    found = interval(numbers)
+    if found is None or column.kind != "percent":
+        return found
+    return max(found[0], 0.0), min(found[1], 1.0)
 
 
 def _keyed(units: Iterable[Unit]) -> Iterator[tuple[tuple[int, int], Unit]]:
@@ -138,34 +159,3 @@ def _keyed(units: Iterable[Unit]) -> Iterator[tuple[tuple[int, int], Unit]]:
     for unit in units:
         yield (unit.seed, often[unit.seed]), unit
         often[unit.seed] += 1
-
-
-def paired_t(one: Sequence[float], other: Sequence[float]) -> float:
-    """Two-sided p of a paired t-test. If all differences are equal, p is 1 where they are zero, else 0."""
-    from scipy.special import stdtr  # scipy.stats takes half a second to import
-
-    difference = np.asarray(one, np.float64) - np.asarray(other, np.float64)
-    mean, spread = float(difference.mean()), float(difference.std(ddof=1))
-    if spread <= 1e-12 * max(abs(mean), 1e-12):
-        return 1.0 if mean == 0 else 0.0
-    return float(2 * stdtr(len(difference) - 1, -abs(mean) / (spread / math.sqrt(len(difference)))))
-
-
-def holm(values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction of p values."""
-    corrected, highest = [1.0] * len(values), 0.0
-    for rank, i in enumerate(sorted(range(len(values)), key=lambda i: values[i])):
-        highest = max(highest, min(1.0, (len(values) - rank) * values[i]))
-        corrected[i] = highest
-    return corrected
-
-
-def mean_and_deviation(values: Iterable[float]) -> tuple[float, float | None]:
-    """(mean, standard deviation of a sample): NaN for no values, None for fewer than two."""
-    values = list(values)
-    if not values:
-        return math.nan, None
-    mean = math.fsum(values) / len(values)
-    if len(values) < 2:
-        return mean, None
-    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))

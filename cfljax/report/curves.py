@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.errors import StoreError
-from cfljax.report.comparison import mean_and_deviation
 from cfljax.report.configurations import Configuration, Unit
+from cfljax.results.statistics import mean_and_deviation
 
 MOST_CURVES = 24
 """The most configurations that figures show; the table has all."""

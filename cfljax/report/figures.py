@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cfljax.report.critical_difference import WIDTH, picture
 from cfljax.report.curves import Band, Curves
 from cfljax.report.figure_panels import COLOURS, PANELS
 from cfljax.report.page_data import FINAL, PARTS, final, styles, timing
 from cfljax.report.report_data import ReportData
+from cfljax.report.tested import mean_ranks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -179,6 +181,24 @@ def _time(data: ReportData) -> Figure | None:
     return figure
 
 
+def _critical_difference(data: ReportData) -> Figure | None:
+    over = mean_ranks(data.table)
+    if over is None:
+        return None
+    drawn = picture(over)
+    figure, axes = _axes(height=drawn.height * SIZE[0] / WIDTH)
+    for stroke in drawn.strokes:
+        axes.plot(
+            [stroke.x1, stroke.x2], [stroke.y1, stroke.y2], color="black", linewidth=0.8 * stroke.width, solid_capstyle="butt"
+        )
+    sides = {"start": "left", "middle": "center", "end": "right"}
+    for word in drawn.words:
+        axes.text(word.x, word.y, word.text.replace("$", r"\$"), ha=sides[word.anchor], fontsize=7.5)
+    axes.set(xlim=(0, WIDTH), ylim=(drawn.height, 0))
+    axes.set_axis_off()
+    return figure
+
+
 FIGURES: dict[str, Draw] = {
     "accuracy": _over_rounds(lambda each: each.history.get("accuracy"), "accuracy, %", percent=True),
     "worst_tenth": _over_rounds(lambda each: each.history.get("accuracy_worst10"), "accuracy of the worst tenth, %", percent=True),
@@ -192,4 +212,5 @@ FIGURES: dict[str, Draw] = {
     "threshold": _over_rounds(lambda each: each.diagnostics.get("epsilon", each.diagnostics.get("threshold")), "threshold"),
     **PANELS,
     "time": _time,
+    "critical_difference": _critical_difference,
 }

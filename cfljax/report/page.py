@@ -13,12 +13,13 @@ from collections.abc import Iterable
 from importlib.resources import files
 
 from cfljax.registry.options import Table
-from cfljax.report import tables
-from cfljax.report.comparison import Column, Row, seconds
+from cfljax.report import page_tests, tables, tuning
+from cfljax.report.comparison import Column, Row, headline, seconds
 from cfljax.report.configurations import Unit, option_of
 from cfljax.report.curves import MOST_CURVES
 from cfljax.report.page_data import page_json, styles
 from cfljax.report.report_data import ReportData
+from cfljax.store.tuned import read_search
 
 SCRIPTS = ("draw.js", "charts.js", "pictures.js", "page.js")
 MOST_TROUBLES = 200
@@ -38,6 +39,8 @@ def page(data: ReportData) -> str:
         "warnings": "".join(f'<p class="warning">{_escaped(p)}</p>' for p in _shortened(data.problems, 5)),
         "table": _table(data),
         "notes": "<br>".join(map(_escaped, _notes(data))),
+        "tuning": "".join(tuning.section(table) for table in map(read_search, data.collected.stores) if table is not None),
+        "tests": page_tests.tests(data.table),
         "drawn": _escaped(_drawn(data)),
         "one_seed": "One seed per method." if any(len(c.units) > 1 for c in data.drawn) else "",
         "troubles": _troubles(data.collected.units),
@@ -103,8 +106,10 @@ def _cards(data: ReportData) -> str:
     cards.append(("Methods", str(len(methods)), f"{len(collected.configurations)} configurations, {len(seeds)} seeds"))
     best = _best(data.table)
     if best is not None:
-        accuracy = tables.number(tables.COLUMNS[2], best.cells["accuracy_last10"])
-        cards.append(("Best, mean of the last ten", f"{accuracy} %", best.configuration.name))
+        assert (first := headline(data.table)) is not None
+        accuracy = tables.number(first._replace(interval=False), best.cells[first.key])
+        name = "mean of the last ten" if first.key == "accuracy_last10" else first.heading
+        cards.append((f"Best, {name}", f"{accuracy} %", best.configuration.name))
     cards.append(("Computing time", _duration(spent), "compiling included"))
     cards.append(("Device", ", ".join(_distinct(_device(unit.record.get("device")) for unit in units)) or "–", ""))
     return "".join(f"<div><dt>{_escaped(a)}</dt><dd>{_escaped(b)}<small>{_escaped(c)}</small></dd></div>" for a, b, c in cards)
@@ -118,9 +123,10 @@ def _device(words: object) -> str:
 
 def _best(table: list[Row]) -> Row | None:
     """The best row, if all were trained on the same data."""
-    if len({row.configuration.block for row in table}) != 1:
+    first = headline(table)
+    if first is None or len({row.configuration.block for row in table}) != 1:
         return None
-    return next((row for row in table if row.cells["accuracy_last10"].best), None)
+    return next((row for row in table if row.cells[first.key].best), None)
 
 
 def _duration(spent: float) -> str:

@@ -10,11 +10,12 @@ from typing import TypedDict, TypeVar
 
 import numpy as np
 
-from cfljax.report.comparison import COLUMNS, mean_and_deviation
+from cfljax.report.comparison import COLUMNS
 from cfljax.report.configurations import Configuration
 from cfljax.report.curves import MOST_SEEDS, Band, Curves
 from cfljax.report.report_data import ReportData
 from cfljax.report.run_pictures import Matrix, RunPictures
+from cfljax.results.statistics import mean_and_deviation
 
 COLOURS, DASHES = 8, 4
 """The number of colours, and of ways to dash a line."""

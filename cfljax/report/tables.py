@@ -7,11 +7,15 @@ import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from cfljax.report.comparison import APART, COLUMNS, FEWEST, LEVEL, TARGETS, Cell, Column, Row, rows
+from cfljax.report.comparison import APART, COLUMNS, TARGETS, Cell, Column, Row, headline, rows
 from cfljax.report.configurations import Configuration, collect
 from cfljax.results.result import Results
+from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
 
-SHORT = ("accuracy_max", "accuracy_last10", "accuracy_worst10", *APART, "ari_last", "clusters_last", "round_to_target", "seconds")
+SHORT = (
+    "accuracy_at_best_val", "accuracy_max", "accuracy_last10", "accuracy_worst10", *APART,
+    "ari_last", "clusters_last", "round_to_target", "seconds",
+)  # fmt: skip
 """Columns of the table at the end of a sweep."""
 FIRST_TO_GO = ("bytes_to_target", "nmi_last", "bytes", "seconds", "accuracy_last", "accuracy_max", "clusters_last")
 """The columns that are left out first, in this order, if a terminal is narrow."""
@@ -25,16 +29,16 @@ def comparison(results: Results) -> str:
 
 def columns_of(table: Sequence[Row]) -> list[Column]:
     """The columns that the table has."""
-    return [column for column in COLUMNS if table and column.key in table[0].cells]
+    first = headline(table)
+    found = [column for column in COLUMNS if table and column.key in table[0].cells]
+    return [first if first is not None and column.key == first.key else column for column in found]
 
 
 def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
     """Sentences that explain the marks of the table: `best` and `tied` are these marks. Unused marks are left out."""
     cells = [cell for row in table for cell in row.cells.values()]
     said = ["mean ± standard deviation over the seeds of runs that ended well; accuracies in per cent"]
-    units = [row.configuration.units for row in table]
-    if any(len(each) > 1 and (each[0].record["config"].get("data") or {}).get("seed") != "run" for each in units):
-        said.append("± leaves out the draw of who holds which data, which all seeds share")
+    said += _about_intervals(table) + _about_draws(table)
     if any(cell.best for cell in cells):
         blocks = len({row.configuration.block for row in table}) > 1
         said.append(f"{best} best of the column{' on the same data' if blocks else ''}")
@@ -52,13 +56,41 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
     return said
 
 
+def _about_intervals(table: Sequence[Row]) -> list[str]:
+    first = headline(table)
+    counts = {row.cells[first.key].n for row in table if row.cells[first.key].interval} if first is not None else set()
+    if not counts:
+        return []
+    how = "bootstrap over the seeds" if max(counts) >= BOOTSTRAP else "Student's t over the seeds"
+    if min(counts) < BOOTSTRAP <= max(counts):
+        how += f", Student's t where there are fewer than {BOOTSTRAP}"
+    return [f"in brackets: {1 - LEVEL:.0%} interval of the mean ({how})"]
+
+
+def _about_draws(table: Sequence[Row]) -> list[str]:
+    """Whether the seeds draw who holds which data, too (`data.seed = "run"`)."""
+    followed = {draws_data(row) for row in table if len(row.configuration.units) > 1}
+    if followed == {True}:
+        return ['each seed draws who holds which data, too (data.seed = "run"): ± and intervals contain it']
+    rest = 'rows with data.seed = "run" contain it, in the others' if len(followed) > 1 else ""
+    words = f"{rest} ± and intervals leave out the draw of who holds which data, which all seeds share"
+    return [words.strip()] if followed else []
+
+
+def draws_data(row: Row) -> bool:
+    """Whether each seed of the row draws who holds which data."""
+    return (row.configuration.units[0].record["config"].get("data") or {}).get("seed") == "run"
+
+
 def number(column: Column, cell: Cell) -> str:
-    """A cell as text: `93.1 ± 0.4`, or `–` if no run has the quantity."""
+    """A cell as text: `93.1 ± 0.4`, `93.1 ± 0.4 [92.8, 93.4]` where the column shows intervals, `–` if no run has the quantity."""
     if not cell.n:
         return "–"
     text = quantity(column.kind, cell.mean)
     if cell.std is not None and column.kind in ("percent", "score", "count") and (column.kind != "count" or cell.std > 0):
         text += f" ± {quantity(column.kind, cell.std)}"
+    if column.interval and cell.interval is not None:
+        text += f" [{', '.join(quantity(column.kind, end) for end in cell.interval)}]"
     if column.key in TARGETS and cell.n < cell.total:
         text += f" ({cell.n} of {cell.total})"
     return text
@@ -129,7 +161,8 @@ def _terminal(table: Sequence[Row], columns: list[Column]) -> list[str]:
 def _embolden(line: str) -> str:
     import re
 
-    return re.sub(r"[^\s±]+(?: [kMGT]?B)?(?: ± [^\s*]+)?(?: \([^)]*\))?\*", lambda m: f"\033[1m{m.group()}\033[0m", line)
+    marked = r"[^\s±]+(?: [kMGT]?B)?(?: ± [^\s*]+)?(?: \[[^\]]*\])?(?: \([^)]*\))?\*"
+    return re.sub(marked, lambda m: f"\033[1m{m.group()}\033[0m", line)
 
 
 def align(grid: Sequence[Sequence[str]], lefts: int = 1) -> list[str]:
@@ -156,7 +189,7 @@ def markdown(table: Sequence[Row]) -> str:
         text = number(column, value)
         return f"**{text}**" if value.best else text + (" ≈" if value.tied else "")
 
-    head, body, texts = _grid(table, _markdown_text, cell)
+    head, body, texts = _grid(table, markdown_text, cell)
     lines = [f"| {' | '.join(head)} |", f"|{'|'.join(' --- ' if i < texts else ' ---: ' for i in range(len(head)))}|"]
     lines += [f"| {' | '.join(line)} |" for line in body]
     return "\n".join([*lines, "", *(f"{note}.  " for note in notes(table, "**bold**:", "≈"))]) + "\n"
@@ -206,7 +239,8 @@ def option_names(configurations: Iterable[Configuration]) -> list[str]:
     return list(dict.fromkeys(name for each in configurations for name, _ in each.options))
 
 
-def _markdown_text(text: str) -> str:
+def markdown_text(text: str) -> str:
+    """The text, escaped for Markdown."""
     escaped = "".join("\\" + c if c in "\\`*_{}[]<>#|~" else c for c in " ".join(printable(text).split()))
     return escaped.replace("&", "&amp;")
 
@@ -215,28 +249,36 @@ def latex_text(text: str) -> str:
     """The text, escaped for LaTeX."""
     special = {
         "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-        "<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "≈": r"$\approx$", "–": "--", "|": r"\textbar{}", '"': "''",
+        "<": r"\textless{}", ">": r"\textgreater{}",
+        "±": r"$\pm$", "α": r"$\alpha$",
+        "≈": r"$\approx$", "–": "--", "|": r"\textbar{}", '"': "''",
     }  # fmt: skip
     return "".join(special.get(c, "\\" + c if c in "&%$#_{}" else c) for c in " ".join(printable(text).split()))
 
 
 def to_csv(table: Sequence[Row]) -> str:
-    """A row per configuration with unrounded numbers (accuracies as fractions): mean, std, n, best, and p against the best."""
+    """A row per configuration with unrounded numbers (accuracies as fractions): mean, std, n, the 95 % interval, best, and against
+    the best the mean difference with its interval, the effect and the corrected p."""
     columns, options = columns_of(table), option_names(row.configuration for row in table)
-    parts = ("mean", "std", "n", "best", "p")
+    parts = ("mean", "std", "n", "low", "high", "best", "difference", "difference_low", "difference_high", "effect", "p")
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    heads = [f"{c.key}_{p}" for c in columns for p in (parts if c.better else parts[:3])]
+    heads = [f"{c.key}_{p}" for c in columns for p in (parts if c.better else parts[:5])]
     writer.writerow(["folder", "method", "label", *options, "done", "diverged", "failed", *heads])
     for row in table:
         each = row.configuration
         chosen = dict(each.options)
         counts = [len(each.by_status(status)) for status in ("done", "diverged", "failed")]
-        numbers = [v for c in columns for v in _numbers(row.cells[c.key])[: len(parts) if c.better else 3]]
+        numbers = [v for c in columns for v in _numbers(row.cells[c.key])[: len(parts) if c.better else 5]]
         writer.writerow([each.folder, each.method, each.label, *(chosen.get(o, "") for o in options), *counts, *numbers])
     return out.getvalue()
 
 
 def _numbers(cell: Cell) -> list[str]:
-    mean, std = f"{cell.mean:.9g}" if cell.n else "", "" if cell.std is None else f"{cell.std:.9g}"
-    return [mean, std, str(cell.n), str(int(cell.best)), "" if cell.p is None else f"{cell.p:.6g}"]
+    def text(value: float | None, digits: int = 9) -> str:
+        return "" if value is None else f"{value:.{digits}g}"
+
+    low, high = cell.interval or (None, None)
+    far = cell.behind[:4] if cell.behind is not None else (None,) * 4
+    mean = cell.mean if cell.n else None
+    return [text(mean), text(cell.std), str(cell.n), text(low), text(high), str(int(cell.best)), *map(text, far), text(cell.p, 6)]

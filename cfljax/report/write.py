@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cfljax.report import tables
+from cfljax.report import tables, tested
+from cfljax.report.comparison import Row
 from cfljax.report.page import page
 from cfljax.report.report_data import ReportData, read
 from cfljax.results.result import Results
 from cfljax.store.atomic import storing, write_bytes
 
 PAGE = "index.html"
+FORMS: dict[str, Callable[[Sequence[Row]], str]] = {
+    "table.md": lambda table: "\n".join(part for part in (tables.markdown(table), tested.markdown(table)) if part),
+    "table.tex": tables.latex,
+    "tests.tex": tested.latex,
+    "table.csv": tables.to_csv,
+}
+"""Name of a file -> its text, made from the comparison table."""
 
 
 def default_folder(folders: Sequence[str | os.PathLike[str]]) -> Path:
@@ -26,7 +34,7 @@ def write(data: ReportData, out: str | os.PathLike[str], figures: bool = True) -
     folder = Path(out)
     with storing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    for name, form in (("table.md", tables.markdown), ("table.tex", tables.latex), ("table.csv", tables.to_csv)):
+    for name, form in FORMS.items():
         write_bytes(folder / name, form(data.table).encode())
     write_bytes(folder / PAGE, page(data).encode())
     if figures:

@@ -14,6 +14,7 @@ import numpy as np
 from cfljax.errors import StoreError
 from cfljax.registry.options import Table, show
 from cfljax.results import frames
+from cfljax.results.models import KeptModels
 from cfljax.store import DamagedWarning, OlderWarning, Store, older, summarise
 from cfljax.store.atomic import storing, write_bytes
 from cfljax.store.rows import by_contents, rows
@@ -27,16 +28,8 @@ _DRAWN = 60
 """The most runs that the small plots of a notebook read."""
 
 
-class Result:
+class Result(KeptModels):
     """One run: its configuration (`config`), its headline numbers (`summary`), and its arrays."""
-
-    def __init__(self, record: Table, arrays: dict[str, np.ndarray]):
-        self.record, self.arrays = record, arrays
-
-    @property
-    def run(self) -> str:
-        """The id of the run."""
-        return str(self.record.get("id", ""))
 
     @property
     def method(self) -> str:
@@ -74,26 +67,9 @@ class Result:
         return {name.removeprefix("history/"): a for name, a in self.arrays.items() if name.startswith("history/")}
 
     @property
-    def labels(self) -> np.ndarray | None:
-        """i32[C]: the cluster of each client at the end, −1 for none; None if labels were not kept."""
-        history = self.labels_history
-        return None if history is None else history[-1].astype(np.int32)
-
-    @property
-    def labels_history(self) -> np.ndarray | None:
-        """i16 or i32[E, C]: the clusters at each evaluation (above 10,000 clients only at the last)."""
-        kept = self.arrays.get("labels")
-        return kept[None] if kept is not None and kept.ndim == 1 else kept
-
-    @property
     def client_accuracy(self) -> np.ndarray | None:
         """f32[C]: accuracy of each client at the end, NaN for clients without test samples."""
         return self.arrays.get("client_accuracy")
-
-    @property
-    def models(self) -> np.ndarray | None:
-        """f32[K, d]: the models at the end; None unless they were kept (`--keep models`)."""
-        return self.arrays.get("models")
 
     @property
     def diag(self) -> dict[str, np.ndarray]:

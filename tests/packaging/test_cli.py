@@ -65,7 +65,7 @@ def complete(words, shell="bash"):
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
 def test_bash_completes_commands_flags_and_values():
-    assert complete(["cfljax"])[:2] == ["sweep", "run"]
+    assert complete(["cfljax"])[:2] == ["sweep", "tune"]
     offered = set(complete(["cfljax", "sweep"]))
     assert {"--out", "--dry-run", "--shard"} <= offered and "--as-worker" not in offered
     assert complete(["cfljax", "sweep", "--keep"]) == ["models", "labels", "none"]

@@ -5,8 +5,9 @@ import pytest
 from scipy.stats import ttest_rel
 
 from cfljax.report import tables
-from cfljax.report.comparison import COLUMNS, holm, paired_t, rows
+from cfljax.report.comparison import COLUMNS, rows
 from cfljax.report.configurations import collect
+from cfljax.results.statistics import holm, paired_t
 from cfljax.store import Store
 from tests.report import synthetic
 

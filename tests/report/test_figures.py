@@ -21,7 +21,8 @@ def rendered(tmp_path_factory):
 
 
 def test_every_figure_is_a_png_and_an_svg(rendered):
-    assert sorted(rendered[1]) == sorted(f"{name}.{kind}" for name in figures.FIGURES for kind in ("png", "svg"))
+    names = [name for name in figures.FIGURES if name != "critical_difference"]  # needs several data sets: see test_statistics
+    assert sorted(rendered[1]) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
     for name, data in rendered[1].items():
         assert data.startswith(b"\x89PNG") if name.endswith("png") else b"<svg" in data
 

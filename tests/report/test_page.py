@@ -223,4 +223,4 @@ def test_the_files_of_a_report(tmp_path):
     synthetic.sweep(tmp_path)
     path = write.report(tmp_path)
     assert path == tmp_path / "report" / "index.html"
-    assert sorted(p.name for p in path.parent.iterdir()) == ["index.html", "table.csv", "table.md", "table.tex"]
+    assert sorted(p.name for p in path.parent.iterdir()) == ["index.html", "table.csv", "table.md", "table.tex", "tests.tex"]

@@ -1,0 +1,120 @@
+"""The tune command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cfljax.commands import command_parser
+from cfljax.errors import SpecError
+from cfljax.files import use_compilation_cache
+
+if TYPE_CHECKING:
+    from cfljax.config import Spec
+    from cfljax.launch.search_plan import Plan
+    from cfljax.launch.sweep import Options
+    from cfljax.store import Store
+
+ABOUT = """Find the best setting of each method by successive halving: all settings of its grid or random ranges train for
+some rounds, the better part goes on from where it stands, up to train.rounds. The same budget for each method, and no look at test
+data. Started again on the same folder, it goes on where it stopped. In the spec: [search] first = 10, reduce = 3, and seeds."""
+EXAMPLES = """  python -m cfljax.tune spec.toml
+  python -m cfljax.tune spec.toml --budget 60
+  python -m cfljax.tune spec.toml --budget 60 --then-compare 0:10
+  python -m cfljax.tune spec.toml --set search.first=5 --metric val_loss --out results/tuned"""
+
+
+def parser(prog: str = "python -m cfljax.tune") -> argparse.ArgumentParser:
+    """The flags of the tune command."""
+    flags = command_parser(prog, ABOUT, EXAMPLES)
+    flags.add_argument("spec", metavar="SPEC.toml", help="the sweep whose settings are searched")
+    flags.add_argument("--out", metavar="DIR", help="results folder (default: results/<name of the sweep>)")
+    flags.add_argument(
+        "--budget", type=float, metavar="RUNS", help="whole runs that all methods together may cost (default: all settings)"
+    )
+    flags.add_argument("--metric", default="val_accuracy", metavar="NAME", help="choose by val_accuracy, val_loss or train_loss")
+    flags.add_argument(
+        "--then-compare", metavar="SEEDS", help="then run the best setting of each method on these seeds, as in 0:10"
+    )
+    flags.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override; lists and ranges are grid axes")
+    flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own methods, models … of a file")
+    flags.add_argument("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps besides curves")
+    flags.add_argument("--dry-run", action="store_true", help="say what would be tried; nothing is trained")
+    flags.add_argument("--no-report", action="store_true", help="do not write the page DIR/report/index.html at the end")
+    flags.add_argument("--no-cache", action="store_true", help="do not keep compiled programs between starts")
+    flags.add_argument("--quiet", action="store_true", help="no progress")
+    flags.add_argument("--workers", type=int, metavar="N", help="processes (default: a core each on a CPU, else one)")
+    flags.add_argument("--as-worker", help=argparse.SUPPRESS)
+    flags.add_argument("--processors", help=argparse.SUPPRESS)
+    flags.add_argument("--rung", type=int, help=argparse.SUPPRESS)
+    return flags
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Carry the search out, print what was chosen, and say where the results are."""
+    from cfljax.api import default_folder
+    from cfljax.config import read_spec
+    from cfljax.config.flags import parse_value
+    from cfljax.config.grid import read_seeds
+    from cfljax.launch.search import Hands, tune
+    from cfljax.launch.search_plan import lay_out
+    from cfljax.launch.sweep import Options
+    from cfljax.report.tables import comparison
+    from cfljax.report.tuning import dry_run, text
+    from cfljax.report.write import report
+    from cfljax.results.result import Results
+    from cfljax.store import Store
+
+    if flags.workers is not None and flags.workers < 1:
+        raise SpecError(f"--workers {flags.workers}: must be at least 1")
+    if flags.budget is not None and not flags.budget > 0:
+        raise SpecError(f"--budget {flags.budget:g}: must be more than 0 runs")
+    spec = read_spec(flags.spec, flags.set, plugins=flags.plugin)
+    plan = lay_out(spec, flags.metric, flags.budget)
+    seeds = None if flags.then_compare is None else read_seeds(parse_value(flags.then_compare, "--then-compare"))
+    if flags.dry_run:
+        print(dry_run(plan))
+        return 0
+    if not flags.no_cache:
+        use_compilation_cache()
+    store = Store(flags.out or default_folder(spec.name))
+    options = Options(flags.keep, flags.quiet)
+    if flags.as_worker:
+        return _be_worker(flags, spec, plan, store, options, seeds)
+    store.write_spec(Path(flags.spec).read_text(encoding="utf-8-sig"))
+    hands = Hands(flags.workers, _for_workers(flags, store.folder))
+    table, last = tune(spec, plan, store, options, seeds, hands)
+    print(text(table))
+    results = Results(store.folder, sweep=last.shown())
+    if seeds is not None:
+        print(f"\n{comparison(results)}")
+    print(f"\n{spec.name}: results: {store.folder}")
+    if not flags.no_report:
+        print(f"Report: {report(results)}")
+    failed = sum(record["status"] == "failed" for record in results.records.values())
+    if failed:
+        print(f"cfljax: {failed} runs failed", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _be_worker(flags: argparse.Namespace, spec: Spec, plan: Plan, store: Store, options: Options, seeds: list[int] | None) -> int:
+    """Work on a rung, or on the comparison after the search, for the process that has started this one."""
+    from cfljax.launch import workers
+    from cfljax.launch.search import be_climber, final
+    from cfljax.launch.tuning import begun
+
+    if flags.rung is not None:
+        return be_climber(flags.as_worker, flags.processors, flags.rung, spec, plan, store, options)
+    return workers.be_worker(flags.as_worker, flags.processors, final(spec, plan, begun(plan, store), seeds), store, options)
+
+
+def _for_workers(flags: argparse.Namespace, folder: Path) -> list[str]:
+    """The command line of this search for a worker."""
+    words = [flags.spec, "--out", str(folder), "--keep", flags.keep, "--metric", flags.metric]
+    words += [] if flags.budget is None else ["--budget", repr(flags.budget)]
+    words += [] if flags.then_compare is None else ["--then-compare", flags.then_compare]
+    words += [word for flag in flags.set for word in ("--set", flag)]
+    words += [word for flag in flags.plugin for word in ("--plugin", flag)]
+    return words + (["--no-cache"] if flags.no_cache else [])

@@ -1,0 +1,27 @@
+"""The `search` table: how `python -m cfljax.tune` looks for the best setting of each method. Sweeps do not look at it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cfljax.config.grid import read_seeds
+from cfljax.config.layers import need_table
+from cfljax.registry.options import Table, check, option
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """The `search` table."""
+
+    method: str = option("halving", "successive halving: the better part of the settings goes on", choices=("halving",))
+    reduce: int = option(3, "one of so many settings goes on, for so many times the rounds", low=2, high=100)
+    first: int = option(10, "rounds until the first choice", low=1, high=10**9)
+    seeds: tuple[int, ...] = option((10_000,), "seeds to tune with, in place of the spec's; compare on others")
+
+
+def read_search(value: object) -> Search:
+    """The checked `search` table of a spec; its seeds may be a range, as those of the spec."""
+    table: Table = need_table(value, "search")
+    if "seeds" in table:
+        table = {**table, "seeds": read_seeds(table["seeds"])}
+    return check(Search, table, "search")

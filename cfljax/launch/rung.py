@@ -1,0 +1,171 @@
+"""Runs that are trained up to a rung, from where an earlier rung has left them. Each run has a checkpoint of its own in the folder,
+so that those which go on may share a program with other runs than before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from cfljax.config import Run
+from cfljax.devices.machine import Machine
+from cfljax.engine.resume import Checkpoint, Spent
+from cfljax.errors import StoreError
+from cfljax.experiment import batching
+from cfljax.launch.batch import InHalves, OnProgress, Unit, run_batch
+from cfljax.launch.checkpoints import Checkpoints, to_arrays
+from cfljax.store import Store
+
+
+class Curve(NamedTuple):
+    """A quantity of a run so far."""
+
+    rounds: list[int]
+    values: list[float]
+    ended: str = ""
+    """`failed`, or `lost` where no update of a round was finite; "" for a run that is well. Whether a run has diverged is judged by
+    its test loss, which no choice may look at."""
+    whole: bool = False
+    """Whether the run is on record and its last value is finite: it has no more rounds to come, be they fewer than the rung's."""
+
+
+class OfRuns(Checkpoints):
+    """The checkpoints of the runs of a batch, each by itself. One is kept at the pause, whenever the last one was."""
+
+    def __init__(self, store: Store, batch: batching.Batch, until: int):
+        super().__init__(store, batch.id)
+        self.runs, self.width, self.until, self.done = batch.runs, batch.width, until, 0
+        self.folder = store
+
+    def save(self, make: Callable[[], Checkpoint]) -> None:
+        """As for a batch, and always at the pause."""
+        if self.done >= self.until:
+            self.last = -np.inf
+        super().save(make)
+
+    def _keep(self, checkpoint: Checkpoint) -> None:
+        for at, run in enumerate(self.runs):
+            self.folder.save_checkpoint(run.id, *to_arrays(part(checkpoint, at, self.width)))
+
+    def load(self) -> Checkpoint | None:
+        """The checkpoints of the runs as one; None where any has none that is of use."""
+        each = [Checkpoints(self.folder, run.id).load() for run in self.runs]
+        known = [checkpoint for checkpoint in each if checkpoint is not None]
+        known += known[-1:] * (self.width - len(self.runs))  # as the batch's runs are
+        each += each[-1:] * (self.width - len(self.runs))
+        return joined(known) if len(known) == len(each) and len({checkpoint.done for checkpoint in known}) == 1 else None
+
+
+def part(checkpoint: Checkpoint, at: int, runs: int) -> Checkpoint:
+    """The checkpoint of one run of a batch of so many."""
+    one = slice(at, at + 1)
+    return checkpoint._replace(
+        carry={name: np.asarray(array)[one] for name, array in checkpoint.carry.items()},
+        rows={name: array[one] for name, array in checkpoint.rows.items()},
+        spent=Spent(*(seconds / runs for seconds in checkpoint.spent)),
+    )
+
+
+def joined(each: list[Checkpoint]) -> Checkpoint:
+    """The checkpoint of a batch of runs that have made the same number of rounds."""
+    first = each[0]
+    return Checkpoint(
+        first.done,
+        {name: np.concatenate([one.carry[name] for one in each]) for name in first.carry},
+        {name: np.concatenate([one.rows[name] for one in each]) for name in first.rows},
+        Spent(*(sum(numbers) for numbers in zip(*(one.spent for one in each), strict=True))),
+    )
+
+
+class Climber(NamedTuple):
+    """Trains runs up to rungs."""
+
+    store: Store
+    machine: Machine
+    keep: str
+    metric: str
+    limit: int | Callable[[Run], int]
+    """The most runs of a batch."""
+    progress: Callable[[batching.Batch], OnProgress] | None = None
+    ended: Callable[[Unit], None] | None = None
+    """Is called with each run that has ended."""
+
+    def climb(self, runs: Iterable[Run], until: int, order: Callable[[list[batching.Batch]], list[batching.Batch]] = list) -> None:
+        """Train the runs for `until` rounds in all: they are on record, or have a checkpoint there. Batches that another process is
+        working on are left to it, and taken over if it dies. `order`: in which batches are taken."""
+        runs = list(runs)
+        while todo := self._batches(runs, until):
+            taken = [self._take(batch, until) for batch in order(todo)]
+            if not any(taken):
+                time.sleep(0.5)
+
+    def _batches(self, runs: list[Run], until: int) -> list[batching.Batch]:
+        """The runs that have not come so far, in batches that have made the same number of rounds."""
+        by_done: dict[int, list[Run]] = {}
+        for run in runs:
+            if (done := self.done(run)) < until:
+                by_done.setdefault(done, []).append(run)
+        return [batch for group in by_done.values() for batch in batching.batches(group, self.limit)]
+
+    def _take(self, batch: batching.Batch, until: int) -> bool:
+        """Train a batch up to the rung; False where another process has it."""
+        with self.store.claim(batch.id) as claimed:
+            if claimed and any(self.done(run) < until for run in batch.runs):
+                self._climb(batch, until)
+                if any(self.done(run) < until for run in batch.runs):
+                    raise StoreError(f"{self.store.folder}: cannot keep the checkpoint of a run, from which the search would go on")
+            return bool(claimed)
+
+    def done(self, run: Run) -> int:
+        """The rounds that a run has behind it."""
+        if self.store.has(run.id):
+            return run.train.rounds
+        saved = self.store.load_checkpoint(run.id)
+        return 0 if saved is None else int(saved[1].get("done", 0))
+
+    def _climb(self, batch: batching.Batch, until: int) -> None:
+        checkpoints = OfRuns(self.store, batch, until)
+        report = None if self.progress is None else self.progress(batch)
+
+        def note(done: int, accuracy: float | None) -> None:
+            checkpoints.done = done
+            if report is not None:
+                report(done, accuracy)
+
+        try:
+            units = run_batch(batch, self.machine, self.keep, note, checkpoints, until=until)
+        except InHalves:
+            for half in batching.halves(batch):
+                self._climb(half, until)
+            return
+        for record, arrays in units:
+            if not self.store.has(record["id"]):
+                self.store.write(record["id"], record, arrays)
+            self.store.remove_checkpoint(record["id"])
+            if self.ended is not None:
+                self.ended((record, arrays))
+
+    def curve(self, run: Run, until: int) -> Curve:
+        """The metric of a run up to a rung, from its record or its checkpoint. Nothing else of these is looked at."""
+        if self.store.has(run.id):
+            record, arrays = self.store.read(run.id, ("history/round", f"history/{self.metric}"))
+            if record["status"] == "failed":
+                return Curve([], [], "failed")
+            rounds, values = arrays["history/round"], arrays.get(f"history/{self.metric}")
+            lost, whole = False, True
+        else:
+            saved = self.store.load_checkpoint(run.id)
+            if saved is None:
+                return Curve([], [], "failed")
+            arrays, meta, whole = *saved, False
+            rounds = arrays["rows/round"][0]
+            values = arrays[f"rows/{self.metric}"][0] if f"rows/{self.metric}" in arrays else None
+            lost = bool(arrays[f"carry/{meta['carry'].index('.lost_at')}"][0] >= 0)
+        if values is None:
+            values = np.full(len(rounds), np.nan)
+        so_far = values[rounds <= until]
+        whole = whole and bool(np.isfinite(so_far[-1:]).all())
+        here = (rounds <= until) & np.isfinite(values)
+        return Curve([int(r) for r in rounds[here]], [float(v) for v in values[here]], "lost" if lost else "", whole)

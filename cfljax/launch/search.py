@@ -1,0 +1,163 @@
+"""A search for the best setting of each method: settings climb from rung to rung, and the better part goes on. `tune.json` in the
+folder says what each has scored; a search that is started again goes on from it and from the runs' checkpoints."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from cfljax.config import Run, Spec
+from cfljax.devices.machine import Machine
+from cfljax.errors import SpecError
+from cfljax.experiment import batching
+from cfljax.launch import tuning, workers
+from cfljax.launch.batch import OnProgress, Unit
+from cfljax.launch.plan_file import batch_limit
+from cfljax.launch.progress import Progress
+from cfljax.launch.rung import Climber
+from cfljax.launch.search_plan import Plan, Setting
+from cfljax.launch.sweep import Options, carry_out, lay_down, name_of
+from cfljax.registry.options import Table
+from cfljax.store import Store
+from cfljax.store.tuned import write_search
+
+
+class Hands(NamedTuple):
+    """The processes of this machine that carry a search out."""
+
+    workers: int | None
+    """How many; None: as many as suit."""
+    arguments: list[str]
+    """The command line of `tune` that another process needs to work on the same search."""
+
+
+def tune(
+    spec: Spec, plan: Plan, store: Store, options: Options, seeds: Iterable[int] | None = None, hands: Hands | None = None
+) -> tuple[Table, Spec]:
+    """Carry a search out, and compare the best settings on these seeds if any are given: (the record, the spec of the runs that the
+    folder's plan has now). `hands`: None: this process alone."""
+    if seeds is not None:
+        tuning.check_fresh(plan, seeds)
+    table = _searched(spec, plan, store, options, hands)
+    last = final(spec, plan, table, seeds)
+    if hands is None:
+        carry_out(last, store, options)
+    else:
+        workers.carry_out_by_processes(last, store, options, hands.workers, hands.arguments, "tune")
+    return table, last
+
+
+def final(spec: Spec, plan: Plan, table: Table, seeds: Iterable[int] | None) -> Spec:
+    """The runs that a finished search ends with: the best settings on other seeds, or without any all that came to the end."""
+    if seeds is None:
+        return tuning.finalists(spec, plan, table)
+    best = tuning.fresh(spec, plan, table, seeds)
+    if not best.runs():
+        raise SpecError("no setting has come to its last round with a finite score: there is nothing to compare")
+    return best
+
+
+def _searched(spec: Spec, plan: Plan, store: Store, options: Options, hands: Hands | None) -> Table:
+    """The record of the search, all of it done."""
+    runs = _all_runs(plan)
+    with store.claim("tune", wait=True):
+        table = tuning.begun(plan, store)
+        crew = None if hands is None else workers.crew_for(store, len(runs), hands.workers)
+        threads = None if crew is None else crew.threads
+        if not tuning.rounds_to_come(plan, table):
+            return table
+        _, machine = lay_down(tuning.spec_of(spec, runs), store, options, threads=threads)
+        write_search(store, table)
+        lines = 1 if crew is None else crew.size
+        with Progress(tuning.rounds_to_come(plan, table), len(runs), options.quiet, lines=lines) as progress:
+            for message in plan.warnings:
+                progress.say(f"cfljax: {message}")
+            climber = _climber(plan, store, options, machine, progress)
+            for at in range(len(plan.steps)):
+                todo = _todo(plan, table, at)
+                if todo and (crew is None or hands is None):
+                    climber.climb(_runs_of(todo), plan.steps[at])
+                elif todo and crew is not None and hands is not None:
+                    some = crew._replace(size=min(crew.size, len(_runs_of(todo))))
+                    workers.watch([*hands.arguments, "--rung", str(at)], some, progress, plan.mark, "tune")
+                _note(plan, table, at, todo, climber)
+    return table
+
+
+def be_climber(place: str, processors: str, at: int, spec: Spec, plan: Plan, store: Store, options: Options) -> int:
+    """Train runs up to rung `at` as worker `k/n`, beside the others."""
+    number, count = map(int, place.split("/"))
+
+    def do(progress: Progress) -> None:
+        table = tuning.begun(plan, store)
+        _, machine = lay_down(tuning.spec_of(spec, _all_runs(plan)), store, options)
+        climber = _climber(plan, store, options, machine, progress)
+        order = functools.partial(workers.in_turn, number=number, count=count)
+        climber.climb(_runs_of(_todo(plan, table, at)), plan.steps[at], order)
+
+    return workers.as_worker(do, processors, plan.mark)
+
+
+Todo = list[tuple[Setting, Table]]
+"""Settings that are to be trained up to a rung, with their tables in the record."""
+
+
+def _all_runs(plan: Plan) -> list[Run]:
+    return [run for group in plan.groups for setting in group.settings for run in setting.runs]
+
+
+def _runs_of(todo: Todo) -> list[Run]:
+    return [run for setting, _ in todo for run in setting.runs]
+
+
+def _climber(plan: Plan, store: Store, options: Options, machine: Machine, progress: Progress) -> Climber:
+    limit = functools.partial(batch_limit, machine=machine)
+    return Climber(store, machine, options.keep, plan.metric, limit, _reporter(progress), _teller(progress))
+
+
+def _todo(plan: Plan, table: Table, at: int) -> Todo:
+    """The settings that come to a rung and have no score there."""
+    pairs = zip(plan.groups, table["groups"], strict=True)
+    every = ((group.settings[i], each["settings"][i]) for group, each in pairs for i in tuning.climbing(each, at, plan))
+    return [(setting, written) for setting, written in every if len(written["scores"]) <= at]
+
+
+def _note(plan: Plan, table: Table, at: int, todo: Todo, climber: Climber) -> None:
+    """Keep the scores at a rung, and remove the checkpoints of runs that stay behind."""
+    until, store = plan.steps[at], climber.store
+    for setting, written in todo:
+        curves = [climber.curve(run, until) for run in setting.runs]
+        written.update(tuning.summed(curves) | {"scores": [*written["scores"], tuning.score(curves, until)]})
+    if todo:
+        write_search(store, table)
+    if at + 1 == len(plan.steps):
+        return
+    for group, written in zip(plan.groups, table["groups"], strict=True):
+        on = set(tuning.climbing(written, at + 1, plan))
+        for run in (run for i, setting in enumerate(group.settings) if i not in on for run in setting.runs):
+            store.remove_checkpoint(run.id)
+
+
+def _reporter(progress: Progress) -> Callable[[batching.Batch], OnProgress]:
+    def begin(batch: batching.Batch) -> OnProgress:
+        progress.start(name_of(batch), len(batch.runs) * batch.first.train.rounds)
+        shown: list[int] = []
+
+        def report(done: int, accuracy: float | None) -> None:
+            progress.update((done - shown[-1]) * len(batch.runs) if shown else 0, accuracy)
+            shown.append(done)
+
+        return report
+
+    return begin
+
+
+def _teller(progress: Progress) -> Callable[[Unit], None]:
+    def tell(unit: Unit) -> None:
+        record = unit[0]
+        progress.finish(record["status"])
+        if record["status"] == "failed":
+            progress.say(f"cfljax: {record['label']} (seed {record['seed']}) failed: {record['error']}")
+
+    return tell

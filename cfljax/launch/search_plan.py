@@ -1,0 +1,119 @@
+"""A search before anything is computed: which settings of which method compete, in which rungs, within which budget."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import NamedTuple
+
+from cfljax.config import Run, Spec
+from cfljax.config.frozen import canonical
+from cfljax.errors import SpecError
+from cfljax.launch import halving
+from cfljax.registry.options import Table, show
+
+
+class Setting(NamedTuple):
+    """One combination of options of a method, with a run for each seed of the search."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    def varies(self) -> Table:
+        """The options in which it differs from others."""
+        return dict(self.runs[0].varies)
+
+
+class Group(NamedTuple):
+    """The settings of a method on one data set and partition, which compete with each other."""
+
+    label: str
+    data: str
+    """The data set and the partition, where the spec has several; else ""."""
+    settings: list[Setting]
+
+
+class Plan(NamedTuple):
+    """A search, before anything is computed."""
+
+    groups: list[Group]
+    steps: list[int]
+    """The rounds of the rungs."""
+    reduce: int
+    metric: str
+    mark: str
+    """Equal for searches that would compute and choose the same."""
+    warnings: list[str]
+
+
+def lay_out(spec: Spec, metric: str = "val_accuracy", budget: float | None = None) -> Plan:
+    """The search that a spec describes; SpecError for one that cannot be made. `budget`: whole runs, all methods together."""
+    search = spec.search
+    if metric not in halving.METRICS:
+        test = metric.startswith(("accuracy", "loss"))
+        told = "is measured on test data, which no choice may look at" if test else "is no metric to choose by"
+        raise SpecError(f"--metric {metric}: {told}; take val_accuracy, val_loss or train_loss")
+    runs = _with_seeds(spec, search.seeds)
+    if metric.startswith("val_") and not all(getattr(run.data, "validation", None) for run in runs):
+        raise SpecError(f"--metric {metric}: needs a part of the clients' samples that nobody trains on; add data.validation = 0.1")
+    rounds, every = (_one(runs, name) for name in ("rounds", "eval_every"))
+    steps = halving.rungs(search.first, search.reduce, rounds, every)
+    groups = _groups(runs)
+    if budget is not None:
+        groups = _within(groups, steps, search.reduce, budget * rounds / len(groups) / len(search.seeds), budget)
+    sizes = sorted({len(group.settings) for group in groups})
+    warnings = list(spec.warnings)
+    if len(sizes) > 1:
+        more = "" if budget is None else f" within --budget {budget:g}: those with fewer have no more to try"
+        warnings.append(f"methods try {sizes[0]} to {sizes[-1]} settings{more or '; --budget RUNS gives each the same'}")
+    ids = [run.id for group in groups for setting in group.settings for run in setting.runs]
+    facts = [metric, str(steps), str(search.reduce), *ids]
+    return Plan(groups, steps, search.reduce, metric, hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16], warnings)
+
+
+def _with_seeds(spec: Spec, seeds: tuple[int, ...]) -> list[Run]:
+    """The settings of the spec, each with the seeds of the search in place of the spec's."""
+    first: dict[str, Run] = {}
+    for run in spec.runs():
+        first.setdefault(dataclasses.replace(run, seed=0).spelled + run.label, run)
+    return [dataclasses.replace(run, seed=seed) for run in first.values() for seed in seeds]
+
+
+def _one(runs: list[Run], name: str) -> int:
+    values = sorted({getattr(run.train, name) for run in runs})
+    if len(values) > 1:
+        raise SpecError(
+            f"train.{name} = {show(values)}: a search needs one number, as all settings are compared at the same rounds"
+        )
+    return int(values[0])
+
+
+def _groups(runs: list[Run]) -> list[Group]:
+    data = {canonical_data(run): f"{run.data.name} {run.data.partition}" for run in runs}
+    names = list(data.values())
+    found: dict[tuple[str, str], dict[str, list[Run]]] = {}
+    for run in runs:
+        setting = dataclasses.replace(run, seed=0).spelled
+        found.setdefault((run.label, canonical_data(run)), {}).setdefault(setting, []).append(run)
+
+    def shown(key: str) -> str:
+        name = data[key]
+        return "" if len(data) == 1 else name if names.count(name) == 1 else f"{name} ({list(data).index(key)})"
+
+    return [
+        Group(label, shown(key), [Setting(tuple(each)) for each in settings.values()]) for (label, key), settings in found.items()
+    ]
+
+
+def canonical_data(run: Run) -> str:
+    """Equal for runs on the same data, whatever their seeds."""
+    return dataclasses.replace(run.data, seed=0).spelled + canonical({"seed": run.data.seed})
+
+
+def _within(groups: list[Group], steps: list[int], reduce: int, rounds: float, budget: float) -> list[Group]:
+    """The groups with as many of their settings as so many rounds of each seed allow."""
+    number = halving.affordable(max(len(group.settings) for group in groups), steps, reduce, rounds)
+    if not number:
+        least = len(groups) * len(groups[0].settings[0].runs)
+        raise SpecError(f"--budget {budget:g}: one setting of each method takes {least} runs; give at least that")
+    return [group._replace(settings=[group.settings[i] for i in halving.drawn(len(group.settings), number)]) for group in groups]

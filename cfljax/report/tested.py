@@ -1,0 +1,185 @@
+"""Enters: the rows of the comparison table. Leaves: what was tested, as a table of differences and as sentences for a paper."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from cfljax.report.comparison import Column, Row, headline
+from cfljax.report.tables import draws_data, latex_text
+from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL, Difference, Ranks, ranks
+
+HEADINGS = ("method", "difference from the best", "95 % interval", "effect", "p")
+MOST_ROWS = 200
+"""The most rows of the table of differences on the page and in Markdown and LaTeX; the CSV has all."""
+NAMES = {
+    "accuracy_at_best_val": "test accuracy at the round of the best validation loss or accuracy",
+    "accuracy_last10": "mean test accuracy over the last ten evaluations",
+}
+Line = tuple[str, str, str, str, str]
+
+
+def differences(table: Sequence[Row]) -> list[tuple[str, str, list[Line]]]:
+    """(heading of the block, name of its best method, a line for each method that was tested against it) for each block."""
+    column, found = headline(table), []
+    for block in _blocks(table):
+        best = _best(block, column)
+        lines = [] if column is None else [_line(row, row.cells[column.key].behind, row.cells[column.key].p) for row in block]
+        if best is not None and (tested := [line for line in lines if line is not None]):
+            found.append((block[0].configuration.heading, best.configuration.short, tested))
+    return found
+
+
+def _line(row: Row, behind: Difference | None, p: float | None) -> Line | None:
+    if behind is None or p is None:
+        return None
+    low, high = 100 * behind.low, 100 * behind.high
+    return row.configuration.short, f"{100 * behind.mean:+.1f}", f"{low:+.1f} to {high:+.1f}", effect_text(behind), p_text(p)
+
+
+def effect_text(behind: Difference) -> str:
+    """The standardised difference as text."""
+    return f"{behind.effect:+.2f}" if abs(behind.effect) < 100 else "> 100" if behind.effect > 0 else "< -100"
+
+
+def p_text(p: float) -> str:
+    """A p value as text."""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _blocks(table: Sequence[Row]) -> list[list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in table:
+        found.setdefault(row.configuration.block, []).append(row)
+    return list(found.values())
+
+
+def _best(block: Sequence[Row], column: Column | None) -> Row | None:
+    return None if column is None else next((row for row in block if row.cells[column.key].best), None)
+
+
+def mean_ranks(table: Sequence[Row]) -> Ranks | None:
+    """The ranks of the methods over the data sets and partitions of the table, by the headline. A method counts that has runs on
+    all of them; None for fewer than three such methods, or fewer than three data sets."""
+    column, blocks = headline(table), _blocks(table)
+    if column is None or len(blocks) < 3:
+        return None
+    scores = [_by_name(block, column) for block in blocks]
+    names = [name for name in scores[0] if all(name in each for each in scores)]
+    if len(names) < 3:
+        return None
+    return ranks(names, np.array([[each[name] for name in names] for each in scores]))
+
+
+def _by_name(block: Sequence[Row], column: Column) -> dict[str, float]:
+    """Name of the method, with the folder where one block has the name twice -> mean over the seeds."""
+    names = [row.configuration.short for row in block]
+    finite = [(row, row.cells[column.key].mean) for row in block if math.isfinite(row.cells[column.key].mean)]
+    every = ((row.configuration.short, row.configuration.folder, mean) for row, mean in finite)
+    return {name if names.count(name) == 1 else f"{folder}:{name}": mean for name, folder, mean in every}
+
+
+def sentence(table: Sequence[Row]) -> str:
+    """What was computed and tested, in sentences for a paper; "" where nothing can be said."""
+    column = headline(table)
+    counts = [row.cells[column.key].n for row in table if row.cells[column.key].n] if column is not None else []
+    if column is None or not counts:
+        return ""
+    seeds = str(min(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    runs = f"{seeds} run{'' if max(counts) == 1 else 's'}"
+    parts = [f"We report the {NAMES[column.key]} in per cent (mean ± sample standard deviation of {runs} with different seeds)"]
+    if max(counts) >= FEWEST:
+        way = "bootstrap over the seeds, expanded percentiles" if max(counts) >= BOOTSTRAP else "Student's t"
+        parts[0] += f", with the 95 % confidence interval of the mean in brackets ({way})"
+    if max(counts) > 1 and len(follows := {draws_data(row) for row in table}) == 1:
+        shared = "all of them share one partition of the data among the clients"
+        parts.append("Each seed draws the partition of the data, the initial model and the participants" if follows == {True} else
+                     f"Seeds draw the initial model and the participants; {shared}")  # fmt: skip
+    parts += _about_tests(table, column)
+    if (over := mean_ranks(table)) is not None:
+        parts.append(about_ranks(over))
+    return ". ".join(parts) + "."
+
+
+def _about_tests(table: Sequence[Row], column: Column) -> list[str]:
+    tested = [row for row in table if row.cells[column.key].behind is not None]
+    if not tested:
+        return [f"Differences were not tested, as fewer than {FEWEST} seeds are shared"] if len(table) > 1 else []
+    blocks = [block for block in _blocks(table) if any(row in tested for row in block)]
+    where = "" if len(blocks) == 1 else " on the same data"
+    how = "two-sided paired t-tests over the shared seeds, Holm-corrected for the"
+    number = f"{len(tested)} comparison{'s' if len(tested) > 1 else ''}" if len(blocks) == 1 else "comparisons on each data set"
+    said = [f"The method with the highest mean{where} was compared with each other one by {how} {number} (α = {LEVEL:g})"]
+    if len(blocks) > 1:
+        apart = sum(not row.cells[column.key].tied for row in tested)
+        return [*said, f"{apart} of the {len(tested)} differences are significant"]
+    best = _best(blocks[0], column)
+    assert best is not None
+    groups = {True: [row for row in tested if not row.cells[column.key].tied], False: []}
+    groups[False] = [row for row in tested if row not in groups[True]]
+    words = {True: "is significantly better than", False: "does not differ significantly from"}
+    listed = [f"{words[far]} {_joined([_against(row, column) for row in rows])}" for far, rows in groups.items() if rows]
+    return [*said, f"{best.configuration.short} {'; it '.join(listed)}"]
+
+
+def _against(row: Row, column: Column) -> str:
+    cell = row.cells[column.key]
+    assert cell.behind is not None and cell.p is not None
+    far, p = cell.behind, p_text(cell.p)
+    ends = f"95 % CI {-100 * far.high:.1f} to {-100 * far.low:.1f}"
+    effect = effect_text(far._replace(effect=-far.effect))
+    return f"{row.configuration.short} (by {-100 * far.mean:.1f} points, {ends}, g {_equal(effect)}, p {_equal(p)})"
+
+
+def _equal(text: str) -> str:
+    return text if text[0] in "<>" else f"= {text}"
+
+
+def _joined(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def about_ranks(over: Ranks) -> str:
+    """The comparison over many data sets, in sentences."""
+    k, n = len(over.names), over.data_sets
+    f = "∞" if math.isinf(over.statistic) else f"{over.statistic:.2f}"
+    p = p_text(over.p)
+    test = f"Friedman's test (Iman and Davenport) gives F({k - 1}, {(k - 1) * (n - 1)}) = {f}, p {_equal(p)}"
+    listed = _joined([f"{name} {rank:.2f}" for name, rank in zip(over.names, over.means, strict=True)])
+    near = f"mean ranks that differ by less than {over.distance:.2f} do not differ significantly (Nemenyi's test, α = {LEVEL:g})"
+    end = f"; {near}" if over.p < LEVEL else "; no differences between mean ranks are significant"
+    return f"Over {n} data sets and partitions, {test}. The mean ranks are {listed}{end}"
+
+
+def markdown(table: Sequence[Row]) -> str:
+    """The table of differences and the sentences, in Markdown; "" where nothing can be said."""
+    from cfljax.report.tables import markdown_text
+
+    lines: list[str] = []
+    for heading, best, tested in differences(table):
+        where = f" ({markdown_text(heading)})" if heading else ""
+        lines += [f"Against {markdown_text(best)}{where}, in points of accuracy over shared seeds; effect: Hedges' g.", ""]
+        lines += [f"| {' | '.join(HEADINGS)} |", "| --- | ---: | ---: | ---: | ---: |"]
+        lines += [f"| {' | '.join(map(markdown_text, line))} |" for line in tested[:MOST_ROWS]] + [""]
+    said = sentence(table)
+    return "\n".join([*lines, *([f"For a paper: {markdown_text(said)}"] if said else [])]) + "\n" if lines or said else ""
+
+
+def latex(table: Sequence[Row]) -> str:
+    r"""The table of differences as a booktabs tabular, and the sentences after it as a comment; "" where nothing can be said."""
+    blocks, said = differences(table), sentence(table)
+    lines = [r"% needs \usepackage{booktabs}", r"\begin{tabular}{lrrrr}", r"\toprule"] if blocks else []
+    lines += [" & ".join(map(latex_text, HEADINGS)) + r" \\"] if blocks else []
+    for heading, best, tested in blocks:
+        title = latex_text(f"against {best}{f', {heading}' if heading else ''}")
+        lines += [r"\midrule", rf"\multicolumn{{5}}{{l}}{{{title}}} \\"]
+        lines += [" & ".join(_in_latex(cell) for cell in line) + r" \\" for line in tested[:MOST_ROWS]]
+    lines += [r"\bottomrule", r"\end{tabular}"] if blocks else []
+    return "\n".join([*lines, *([f"% for a paper: {latex_text(said)}"] if said else [])]) + "\n"
+
+
+def _in_latex(cell: str) -> str:
+    """A cell in which numbers have minus signs."""
+    return latex_text(cell).replace("-", r"$-$") if cell[:1] in "+-<>" else latex_text(cell)

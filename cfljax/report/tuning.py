@@ -1,0 +1,140 @@
+"""Enters: the record of a search (`tune.json`). Leaves: its rungs and choices as text and as HTML."""
+
+from __future__ import annotations
+
+import html
+import math
+from typing import TYPE_CHECKING
+
+from cfljax.registry.options import Table, show
+from cfljax.report.tables import align, printable
+
+if TYPE_CHECKING:
+    from cfljax.launch.search_plan import Plan
+
+MOST = 60
+"""The most settings of a group that are listed, the best first; tune.json has all."""
+WIDTH, HEIGHT, LEFT, BELOW = 560.0, 200.0, 46.0, 26.0
+
+
+def dry_run(plan: Plan) -> str:
+    """What a search would try, and what it would cost."""
+    from cfljax.launch import halving
+
+    rounds, lines = plan.steps[-1], []
+    for group in plan.groups:
+        seeds, settings = len(group.settings[0].runs), len(group.settings)
+        numbers = halving.counts(settings, len(plan.steps), plan.reduce)
+        climb = ", ".join(f"{n} to round {step}" for n, step in zip(numbers, plan.steps, strict=True))
+        cost = seeds * halving.cost(settings, plan.steps, plan.reduce) / rounds
+        name = " ".join(filter(None, (group.label, group.data)))
+        lines.append(
+            f"{name}: {settings} settings of {seeds} seed{'s' if seeds > 1 else ''}: {climb}; as much as {cost:.1f} whole runs"
+        )
+    return "\n".join([*lines, *(f"note: {line}" for line in plan.warnings)])
+
+
+def text(table: Table) -> str:
+    """The best setting of each group, with its score and what the search has cost."""
+    lines = []
+    for group in table["groups"]:
+        best = in_order(group, table["metric"])[0]
+        reached = best["scores"] and len(best["scores"]) == len(table["rungs"])
+        score = score_text(best["scores"][-1]) if reached else "–"
+        lines.append([_name(group), setting_text(best), score, f"{spent(group, table):.1f}"])
+    return "\n".join(align([["method", "best setting", table["metric"], "runs spent"], *lines], lefts=2))
+
+
+def _name(group: Table) -> str:
+    return printable(" ".join(filter(None, (str(group["label"]), str(group.get("data", ""))))))
+
+
+def in_order(group: Table, metric: str) -> list[Table]:
+    """The settings of a group, the best first: those that came furthest, and of these the best at their last rung."""
+    sign = 1 if metric == "val_accuracy" else -1
+
+    def rank(setting: Table) -> tuple[int, float]:
+        last = setting["scores"][-1] if setting["scores"] else None
+        return -len(setting["scores"]), math.inf if last is None else -sign * last
+
+    return sorted(group["settings"], key=rank)
+
+
+def spent(group: Table, table: Table) -> float:
+    """What a group has cost, in whole runs."""
+    reached = [len(each["runs"]) * table["rungs"][len(each["scores"]) - 1] for each in group["settings"] if each["scores"]]
+    return math.fsum(reached) / table["rungs"][-1]
+
+
+def setting_text(setting: Table) -> str:
+    """The options in which a setting differs from others."""
+    return printable(" ".join(f"{name}={show(value)}" for name, value in setting["varies"].items())) or "(only one)"
+
+
+def score_text(score: float | None) -> str:
+    """A score as text; – for a run that diverged or failed."""
+    return "–" if score is None else f"{score:.4f}"
+
+
+def section(table: Table) -> str:
+    """The part of the page on the search: for each group its curves up to the rungs, and its settings with their scores."""
+    chosen = f"by {table['metric']}, with seed{'s' if len(table['seeds']) > 1 else ''} {', '.join(map(str, table['seeds']))}"
+    about = f"Successive halving {chosen}: at each rung one of {table['reduce']} settings goes on from where it stands. "
+    about += "No choice looks at test data."
+    parts = [f'<section id="tuning"><h2>Tuning</h2><p class="notes">{_escaped(about)}</p>']
+    for group in table["groups"]:
+        cost = f"{len(group['settings'])} settings, {spent(group, table):.1f} whole runs"
+        head = (
+            f"<summary>{_escaped(_name(group))}: {_escaped(setting_text(in_order(group, table['metric'])[0]))} ({cost})</summary>"
+        )
+        parts.append(f'<details open>{head}<div class="scroll">{curves(group, table)}</div>{_settings(group, table)}</details>')
+    return "".join([*parts, "</section>"])
+
+
+def _settings(group: Table, table: Table) -> str:
+    heads = ['<th class="word">setting</th>', *(f"<th>round {rung}</th>" for rung in table["rungs"]), '<th class="word"></th>']
+    ordered, lines = in_order(group, table["metric"]), []
+    for at, setting in enumerate(ordered[:MOST]):
+        cells = [score_text(score) for score in setting["scores"]] + [""] * (len(table["rungs"]) - len(setting["scores"]))
+        best = " class=best" if at == 0 else ""
+        end = "chosen" if at == 0 and len(setting["scores"]) == len(table["rungs"]) else setting.get("ended", "")
+        shown = "".join(f"<td{best}>{_escaped(cell)}</td>" for cell in cells)
+        lines.append(f'<tr><th>{_escaped(setting_text(setting))}</th>{shown}<td class="word">{_escaped(end)}</td></tr>')
+    more = f'<p class="notes">and {len(ordered) - MOST} more; tune.json has all</p>' if len(ordered) > MOST else ""
+    return f'<div class="scroll"><table><thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
+
+
+def curves(group: Table, table: Table) -> str:
+    """The metric over the rounds, a line per setting that ends where it stayed behind; the best one thick, rungs dotted."""
+    ordered = in_order(group, table["metric"])[:MOST]
+    points = [(r, v) for each in ordered for r, v in zip(each["rounds"], each["values"], strict=True) if r > 0]
+    if not points:
+        return ""
+    low, high, last = min(v for _, v in points), max(v for _, v in points), table["rungs"][-1]
+    span = (high - low) or 1.0
+
+    def place(r: float, v: float) -> str:
+        x = LEFT + (WIDTH - LEFT - 10) * r / last
+        return f"{x:.1f},{10 + (HEIGHT - BELOW - 10) * (1 - (v - low) / span):.1f}"
+
+    lines = []
+    for rung in table["rungs"]:
+        x = place(rung, low).split(",")[0]
+        lines.append(
+            f'<line x1="{x}" x2="{x}" y1="10" y2="{HEIGHT - BELOW}" stroke="currentColor" stroke-dasharray="2 3" opacity=".5"/>'
+        )
+        lines.append(f'<text x="{x}" y="{HEIGHT - 8}" text-anchor="middle" fill="currentColor">{rung}</text>')
+    for v in (low, high):
+        y = float(place(0, v).split(",")[1]) + 4
+        lines.append(f'<text x="{LEFT - 4}" y="{y:.1f}" text-anchor="end" fill="currentColor">{v:.3g}</text>')
+    for at, each in reversed(list(enumerate(ordered))):
+        path = " ".join(place(r, v) for r, v in zip(each["rounds"], each["values"], strict=True) if r > 0)
+        look = 'stroke="var(--c0)" stroke-width="2.4"' if at == 0 else 'stroke="currentColor" stroke-width="1" opacity=".45"'
+        lines.append(f'<polyline points="{path}" fill="none" {look}><title>{_escaped(setting_text(each))}</title></polyline>')
+    size = f'viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" width="{WIDTH:.0f}"'
+    label = f'aria-label="{_escaped(table["metric"])} over rounds"'
+    return f'<svg {size} role="img" {label} font-size="10" style="max-width:100%">{"".join(lines)}</svg>'
+
+
+def _escaped(words: str) -> str:
+    return html.escape(printable(words))

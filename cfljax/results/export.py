@@ -1,0 +1,105 @@
+"""Enters: the parameters of a model as a tree. Leaves: named arrays, also in PyTorch's layout, and safetensors files."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cfljax.errors import SpecError
+
+if TYPE_CHECKING:
+    from cfljax.types import Tree
+
+_TYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "int32": "I32", "int64": "I64", "uint8": "U8", "bool": "BOOL"}
+"""Types of numpy as safetensors call them."""
+
+
+class _Layer(NamedTuple):
+    name: str
+    arrays: dict[str, np.ndarray]
+
+
+def named(params: Tree) -> dict[str, np.ndarray]:
+    """The parameters by their paths, in the order in which layers follow each other: `dense_0.kernel` f32[inputs, outputs]."""
+    import jax
+
+    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
+    return {jax.tree_util.keystr(path, simple=True, separator="."): np.array(leaf) for path, leaf in leaves}
+
+
+def state_dict(params: Tree, forget_bias: float = 0.0) -> dict[str, np.ndarray]:
+    """The parameters as PyTorch's modules hold them: `weight` [outputs, inputs] of `Linear`, [outputs, inputs, rows, columns] of
+    `Conv2d`, `weight_ih_l0`, … of `LSTM`. The inputs of a dense layer after a convolution are in PyTorch's order (channel, row,
+    column).
+    `forget_bias`: the constant in the forget gate of LSTM layers, which PyTorch has in the bias."""
+    layers: dict[str, dict[str, np.ndarray]] = {}
+    for path, array in named(params).items():
+        owner, _, name = path.rpartition(".")
+        layers.setdefault(owner, {})[name] = array
+    found: dict[str, np.ndarray] = {}
+    channels = 0  # of the convolution before
+    for layer in _in_order([_Layer(name, arrays) for name, arrays in layers.items()]):
+        converted, channels = _in_torch(layer.arrays, channels, forget_bias)
+        begin = f"{layer.name}." if layer.name else ""
+        found |= {begin + name: np.array(array, order="C") for name, array in converted.items()}
+    return found
+
+
+def _in_order(layers: list[_Layer]) -> list[_Layer]:
+    """Convolutions and recurrent layers come before dense ones: trees are sorted by name, where `head` may come before `layer`."""
+    return sorted(layers, key=lambda layer: getattr(layer.arrays.get("kernel"), "ndim", 0) == 2 and "recurrent" not in layer.arrays)
+
+
+def _in_torch(layer: Mapping[str, np.ndarray], channels: int, forget_bias: float) -> tuple[dict[str, np.ndarray], int]:
+    """(the arrays of a layer in PyTorch's layout, channels of a convolution that has just come)."""
+    kernel = layer.get("kernel")
+    if kernel is None:
+        return {"weight" if name == "scale" else name: array for name, array in layer.items()}, channels
+    rest = {name: array for name, array in layer.items() if name != "kernel"}
+    if "recurrent" in layer:
+        bias, width = layer["bias"].copy(), layer["recurrent"].shape[0]
+        bias[width : 2 * width] += np.float32(forget_bias)
+        weights = {"weight_ih_l0": kernel.T, "weight_hh_l0": layer["recurrent"].T}
+        return weights | {"bias_ih_l0": bias, "bias_hh_l0": np.zeros_like(bias)}, 0
+    if kernel.ndim == 4:
+        return {"weight": kernel.transpose(3, 2, 0, 1)} | rest, kernel.shape[3]
+    if kernel.ndim != 2:
+        raise SpecError(
+            f"a kernel of the shape {kernel.shape}: has no place in a Linear, Conv2d or LSTM of PyTorch; export as it is"
+        )
+    if channels and kernel.shape[0] % channels == 0:
+        kernel = kernel.reshape(-1, channels, kernel.shape[1]).swapaxes(0, 1).reshape(kernel.shape)
+    return {"weight": kernel.T} | rest, 0
+
+
+def safetensors(arrays: Mapping[str, np.ndarray], about: Mapping[str, str]) -> bytes:
+    """The arrays as a safetensors file: the length of the header, the header as JSON, and the arrays' bytes one after the other.
+    `about`: texts that the header has beside them."""
+    header: dict[str, object] = {"__metadata__": dict(about)}
+    parts, at = [], 0
+    for name, array in arrays.items():
+        data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+        header[name] = {"dtype": _TYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": [at, at + len(data)]}
+        parts.append(data)
+        at += len(data)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the arrays begin at a multiple of eight bytes
+    return b"".join([struct.pack("<Q", len(text)), text, *parts])
+
+
+def write_safetensors(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], about: Mapping[str, str]) -> Path:
+    """Write the arrays to a `.safetensors` file, whole or not at all."""
+    from cfljax.store.atomic import storing, write_bytes
+
+    file = Path(path)
+    if file.suffix != ".safetensors":
+        raise SpecError(f'export "{file}": must end with .safetensors')
+    with storing(file):
+        write_bytes(file, safetensors(arrays, about))
+    return file

@@ -1,0 +1,170 @@
+"""Enters: the record and the kept models of a run. Leaves: predictions of its clients, from the run's own model and federation."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cfljax.errors import SpecError, StoreError
+from cfljax.registry.options import Table
+
+if TYPE_CHECKING:
+    from cfljax.config import Run
+    from cfljax.types import Array, Federation, Model, Tree
+
+BLOCK = 1024
+"""The most samples that pass through the network at once."""
+
+
+class Scene(NamedTuple):
+    """What a run was computed with, made again from its record."""
+
+    run: Run
+    model: Model
+    federation: Federation
+    chooses: bool
+    """Whether clients that never train choose a model (see `Method.chooses`)."""
+    mixes: bool
+    """Whether clients mix several models (see `Method.mixture`)."""
+
+
+def run_of(record: Table) -> Run:
+    """The run of a record; SpecError where its options mean something else today (data files, plug-ins, another version)."""
+    from cfljax.config import read_spec
+
+    config = {key: table for key, table in record["config"].items() if key != "plugins"}
+    plugins = record["config"].get("plugins", [])
+    run = read_spec(config | ({"plugins": plugins} if plugins else {})).runs()[0]
+    if run.id != record["id"]:
+        why = "its data files or plug-ins have changed, or another version of cfljax computed it"
+        raise SpecError(f"run {record['id']}: cannot be made again: {why} (now it would be {run.id})")
+    return run
+
+
+def scene_of(record: Table) -> Scene:
+    """The model and the federation of a run, from its record."""
+    from cfljax.devices.machine import this_machine
+    from cfljax.experiment.assemble import assemble, federation_of
+
+    run = run_of(record)
+    parts = assemble(run, 1, this_machine())
+    return Scene(run, parts.model, federation_of(run), parts.method.chooses, parts.method.mixture is not None)
+
+
+def model_of(record: Table) -> Model:
+    """The model of a run, from its record."""
+    from cfljax.experiment import assemble
+
+    run = run_of(record)
+    return assemble.model_of(run, assemble.host_federation(run))
+
+
+def check_client(scene: Scene, client: int) -> int:
+    """The position of a client; SpecError for one that the federation does not have."""
+    clients = int(np.asarray(scene.federation.real).sum())
+    if not 0 <= client < clients:
+        raise SpecError(f"client = {client}: the federation has clients 0 to {clients - 1}")
+    return int(client)
+
+
+def cluster_of(scene: Scene, client: int, models: np.ndarray, labels: np.ndarray) -> int:
+    """The model that a client is scored with at the end. `models` f32[K, d], `labels` i32[C]. Clients that never train choose as in
+    the run; SpecError for a client whose model the record does not tell."""
+    if scene.mixes:
+        raise SpecError(
+            f"{scene.run.method}: its clients mix several models, and records have no mixtures; name one by cluster = 0"
+        )
+    if len(models) == 1:
+        return 0
+    if scene.chooses and not int(np.asarray(scene.federation.train.count)[client]):
+        return int(_chosen(scene, models, labels)[client])
+    if labels[client] < 0:
+        raise SpecError(f"client = {client}: belonged to no cluster at the end; name one by cluster = 0 (up to {len(models) - 1})")
+    return int(labels[client])
+
+
+def _chosen(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """i32[C]: of the models in use the one with the least loss on the test samples by which clients that never train choose."""
+    import dataclasses
+
+    import jax.numpy as jnp
+
+    from cfljax.engine.scoring import least_loss_among
+
+    federation, untrained = scene.federation, scene.federation.real & (scene.federation.train.count == 0)
+    test = federation.test
+    seen = test if scene.run.train.test_clients_choose == "test_loss" else dataclasses.replace(test, count=(test.count + 1) // 2)
+    in_use = jnp.zeros(len(models), bool).at[np.where(labels >= 0, labels, len(models))].set(True, mode="drop")
+    candidates = in_use | ~jnp.any(in_use)
+    return np.asarray(least_loss_among(scene.model, federation, seen, jnp.asarray(models), candidates, untrained))
+
+
+def test_samples(scene: Scene, client: int) -> tuple[np.ndarray, np.ndarray]:
+    """(x f32[n, ...], y i32[n]): the test samples that a client is scored on, as its model sees them."""
+    test, train = scene.federation.test, scene.federation.train
+    count = int(np.asarray(test.count)[client])
+    untrained = not int(np.asarray(train.count)[client])
+    first = (count + 1) // 2 if untrained and scene.run.train.test_clients_choose == "holdout" else 0
+    return _taken(scene, client, np.arange(first, count))
+
+
+def _taken(scene: Scene, client: int, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    import jax.numpy as jnp
+
+    from cfljax.local.data import take
+
+    where = jnp.asarray(positions, jnp.int32)
+    x, y = take(scene.federation, scene.federation.test, jnp.int32(client), where, jnp.ones(len(positions), bool))
+    return np.asarray(x), np.asarray(y)
+
+
+def prepared(federation: Federation, x: np.ndarray) -> np.ndarray:
+    """Samples in the scale of the data set as models see them: f32[n, ...]. Grey images may lack their last axis. SpecError for
+    another shape."""
+    pool = federation.pool
+    shape = pool.x.shape[1:]
+    x = x[..., None] if (*x.shape[1:], 1) == shape else x  # grey images without their channel
+    if x.shape[1:] != shape:
+        raise SpecError(f"x: has the shape {x.shape}; must be (samples, {', '.join(map(str, shape))})")
+    if pool.table is not None:
+        table = np.asarray(pool.table)
+        if x.dtype.kind not in "iu" or (x.size and not 0 <= x.min() <= x.max() < len(table)):
+            raise SpecError(f"x: must be token ids, integers from 0 to {len(table) - 1}")
+        return table[x]
+    return (x.astype(np.float32) - np.asarray(pool.mean)) * np.asarray(pool.scale)
+
+
+def probabilities(model: Model, flat: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """f32[n, classes]: the probabilities that the model f32[d] gives to the classes of prepared samples."""
+    import jax
+    import jax.numpy as jnp
+
+    forward, params = _forward(model), model.unravel(jnp.asarray(flat))
+    with jax.default_matmul_precision("highest"):
+        logits = [np.asarray(forward(params, jnp.asarray(x[at : at + BLOCK]))) for at in range(0, len(x), BLOCK)]
+    if not logits:
+        raise SpecError("x: has no samples")
+    whole = np.concatenate(logits).astype(np.float64)
+    whole = np.concatenate([np.zeros_like(whole), whole], 1) if whole.shape[1] == 1 else whole  # the second of two classes
+    whole = np.exp(whole - whole.max(axis=1, keepdims=True))
+    return (whole / whole.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+@functools.lru_cache(maxsize=4)
+def _forward(model: Model) -> Callable[[Tree, Array], Array]:
+    import jax
+
+    def forward(params: Tree, x: Array) -> Array:
+        return model.forward(params, x)
+
+    return jax.jit(forward)
+
+
+def need(array: np.ndarray | None, what: str, run: str) -> np.ndarray:
+    """The array; StoreError where the run has not kept it."""
+    if array is None:
+        raise StoreError(f'run {run}: has kept no {what}; compute it with --keep models (cfljax.sweep(…, keep="models"))')
+    return array

@@ -1,0 +1,155 @@
+"""Enters: numbers of runs over seeds. Leaves: means, deviations, 95 % intervals, paired differences, p values, and mean ranks."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+LEVEL = 0.05
+"""The significance level of the tests; intervals hold 1 − LEVEL."""
+FEWEST = 3
+"""The fewest seeds for an interval or a test."""
+BOOTSTRAP = 5
+"""The fewest seeds for a bootstrap. Of fewer, resamples hardly go beyond the numbers themselves (of three, they cover the mean in
+75 % of cases), and the interval is Student's."""
+RESAMPLES = 10_000
+
+
+class Difference(NamedTuple):
+    """How far one method is from another on the seeds that both have."""
+
+    mean: float
+    low: float
+    high: float
+    """The 95 % interval of the mean."""
+    effect: float
+    """The mean in standard deviations of the differences, corrected for few seeds (Hedges' g of paired values); ±∞ where all
+    differences are the same, 0 where all are zero."""
+    n: int
+    """The number of seeds that both have."""
+
+
+def mean_and_deviation(values: Iterable[float]) -> tuple[float, float | None]:
+    """(mean, standard deviation of a sample): NaN for no values, None for fewer than two."""
+    values = list(values)
+    if not values:
+        return math.nan, None
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return mean, None
+    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
+
+
+def interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of the mean of f64[n]; None for fewer than FEWEST values.
+
+    From BOOTSTRAP values on it is that of a percentile bootstrap, widened as Hesterberg (2015) does: plain percentiles are too
+    narrow by what the normal distribution is narrower than Student's, and a deviation over n than one over n − 1."""
+    from scipy.special import ndtr, stdtrit  # scipy.stats takes half a second to import
+
+    n = len(values)
+    if n < FEWEST:
+        return None
+    sample = np.asarray(values, np.float64)
+    t = float(stdtrit(n - 1, 1 - LEVEL / 2))
+    if n < BOOTSTRAP:
+        half = t * float(sample.std(ddof=1)) / math.sqrt(n)
+        return float(sample.mean()) - half, float(sample.mean()) + half
+    tail = float(ndtr(-math.sqrt(n / (n - 1)) * t))
+    low, high = np.quantile(_resamples(n) @ sample, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+@functools.lru_cache(maxsize=8)
+def _resamples(n: int) -> np.ndarray:
+    """f64[B, n]: the weight of each value in the mean of each resample, the same in every process."""
+    often = min(RESAMPLES, max(1000, 10**7 // n))
+    drawn = np.random.default_rng([0, n]).integers(0, n, (often, n))
+    return np.stack([np.bincount(each, minlength=n) for each in drawn]) / n
+
+
+def difference(one: Sequence[float], other: Sequence[float]) -> Difference:
+    """`one` − `other`, which have a value for each shared seed, of which there must be FEWEST."""
+    each = np.asarray(one, np.float64) - np.asarray(other, np.float64)
+    low, high = interval(list(each)) or (math.nan, math.nan)
+    mean, n = float(each.mean()), len(each)
+    effect = mean / deviation if (deviation := _deviation(each)) else math.copysign(math.inf, mean) if mean else 0.0
+    return Difference(mean, low, high, effect * (1 - 3 / (4 * (n - 1) - 1)), n)
+
+
+def _deviation(each: np.ndarray) -> float:
+    """The standard deviation of a sample; 0 where all values are the same but for rounding."""
+    spread = float(each.std(ddof=1))
+    return 0.0 if spread <= 1e-12 * max(abs(float(each.mean())), 1e-12) else spread
+
+
+def paired_t(one: Sequence[float], other: Sequence[float]) -> float:
+    """Two-sided p of a paired t-test. If all differences are equal, p is 1 where they are zero, else 0."""
+    from scipy.special import stdtr
+
+    each = np.asarray(one, np.float64) - np.asarray(other, np.float64)
+    mean, spread = float(each.mean()), _deviation(each)
+    if not spread:
+        return 1.0 if mean == 0 else 0.0
+    return float(2 * stdtr(len(each) - 1, -abs(mean) / (spread / math.sqrt(len(each)))))
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction of p values."""
+    corrected, highest = [1.0] * len(values), 0.0
+    for rank, i in enumerate(sorted(range(len(values)), key=lambda i: values[i])):
+        highest = max(highest, min(1.0, (len(values) - rank) * values[i]))
+        corrected[i] = highest
+    return corrected
+
+
+class Ranks(NamedTuple):
+    """The comparison of k methods over N data sets (Demšar 2006)."""
+
+    names: list[str]
+    """Of the methods, from the best to the worst."""
+    means: list[float]
+    """The mean rank of each, 1 being the best."""
+    data_sets: int
+    p: float
+    """Of Friedman's test in the form of Iman and Davenport: whether any of the methods differ."""
+    statistic: float
+    """Its F with (k − 1, (k − 1)(N − 1)) degrees of freedom."""
+    distance: float
+    """Nemenyi's critical difference at LEVEL: methods whose mean ranks are closer do not differ significantly."""
+
+    @property
+    def level_groups(self) -> list[tuple[int, int]]:
+        """(first, last) of each longest stretch of methods that lie within the critical difference; none where the test finds that
+        no methods differ is one stretch of all."""
+        if self.p >= LEVEL:
+            return [(0, len(self.means) - 1)]
+        found: list[tuple[int, int]] = []
+        for first, rank in enumerate(self.means):
+            last = max(i for i, other in enumerate(self.means) if other - rank < self.distance)
+            if last > first and (not found or last > found[-1][1]):
+                found.append((first, last))
+        return found
+
+
+def ranks(names: Sequence[str], scores: np.ndarray) -> Ranks:
+    """Mean ranks of methods whose scores f64[N, k] are higher for the better; ties share their ranks. It needs N, k ≥ 2."""
+    from scipy.special import fdtrc
+    from scipy.stats import rankdata, studentized_range
+
+    count, k = scores.shape
+    placed = rankdata(-scores, axis=1)
+    means = placed.mean(axis=0)
+    between = count * float(((means - (k + 1) / 2) ** 2).sum())
+    within = float(((placed - placed.mean(axis=1, keepdims=True)) ** 2).sum()) / (count * (k - 1))  # less than k(k+1)/12 with ties
+    square = between / within if within else 0.0
+    left = count * (k - 1) - square
+    f = math.inf if left <= 1e-9 else (count - 1) * square / left
+    p = 0.0 if math.isinf(f) else float(fdtrc(k - 1, (k - 1) * (count - 1), f))
+    distance = float(studentized_range.ppf(1 - LEVEL, k, math.inf)) / math.sqrt(2) * math.sqrt(k * (k + 1) / (6 * count))
+    order = sorted(range(k), key=lambda i: float(means[i]))
+    return Ranks([names[i] for i in order], [float(means[i]) for i in order], count, p, f, distance)

@@ -1,0 +1,212 @@
+"""Tuning: what climbs how far, that a run which has paused computes what a run at once does, and that a search can be stopped."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import cfljax
+from cfljax.commands import tune as command
+from cfljax.config import read_spec
+from cfljax.devices.machine import this_machine
+from cfljax.errors import SpecError
+from cfljax.launch import halving, rung
+from cfljax.launch.batch import run_batch
+from cfljax.launch.search_plan import lay_out
+from cfljax.store import Store
+from cfljax.store.tuned import read_search
+
+DATA = {"name": "blobs", "samples": 120, "partition": "iid", "clients": 4}
+TABLE = {
+    "name": "small", "data": DATA, "model": "mclr", "seeds": [0, 1], "train": {"rounds": 6, "lr": [1e-4, 0.3, 0.01, 0.1]},
+    "method": ["fedavg", {"name": "ifca", "clusters": 2}], "search": {"first": 1, "reduce": 2},
+}  # fmt: skip
+
+
+def test_rungs_and_counts():
+    assert halving.rungs(10, 3, 200) == [10, 30, 90, 200]
+    assert halving.rungs(10, 3, 200, 20) == [20, 40, 100, 200] and halving.rungs(10, 3, 5) == [5]
+    assert halving.counts(27, 4, 3) == [27, 9, 3, 1] and halving.counts(4, 4, 3) == [4, 1, 1, 1]
+    assert halving.cost(9, [10, 30, 90], 3) == 9 * 10 + 3 * 20 + 60
+    assert halving.affordable(9, [10, 30, 90], 3, 9 * 10 + 3 * 20 + 60) == 9
+    assert halving.affordable(9, [10, 30, 90], 3, 209) == 8 and halving.affordable(9, [10, 30, 90], 3, 89) == 0
+    assert halving.best([0.1, None, 0.3, float("nan"), 0.3], 1, 3) == [2, 4, 0] and halving.best([2.0, 1.0, None], -1, 1) == [1]
+    assert (
+        halving.drawn(5, 9) == [0, 1, 2, 3, 4]
+        and halving.drawn(20, 4) == halving.drawn(20, 4)
+        and len(set(halving.drawn(20, 4))) == 4
+    )
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tune") / "r"
+    return cfljax.tune(TABLE, folder, metric="train_loss", quiet=True), folder
+
+
+def test_each_method_spends_the_same_and_the_best_comes_to_the_end(searched):
+    results, folder = searched
+    table = read_search(Store(folder, read_only=True))
+    assert table["rungs"] == [1, 2, 4, 6] and table["seeds"] == [10000]
+    for group in table["groups"]:
+        assert sorted(len(each["scores"]) for each in group["settings"]) == [1, 1, 2, 4]
+        best = max(group["settings"], key=lambda each: len(each["scores"]))
+        assert best["varies"] == {"train.lr": 0.3} and best["rounds"] == [1, 2, 3, 4, 5, 6]
+        assert best["scores"] == [best["values"][at - 1] for at in (1, 2, 4, 6)]
+    assert len(results) == 2 and {r.seed for r in results} == {10000} and {r.summary["rounds"] for r in results} == {6}
+    assert list((folder / "checkpoints").iterdir()) == []
+
+
+def test_a_run_that_has_paused_is_bit_equal_to_one_at_once(searched):
+    for result in searched[0]:
+        own = {"clusters": 2} if result.method == "ifca" else {}
+        once = cfljax.run(result.method, DATA, "mclr", seed=10000, rounds=6, lr=0.3, **own)
+        assert once.run == result.run
+        for name, array in result.arrays.items():
+            assert np.array_equal(array, once.arrays[name], equal_nan=True), name
+
+
+def test_runs_may_pause_in_one_batch_and_go_on_in_another(tmp_path, searched):
+    runs = [run for run in read_spec(TABLE, ["seeds=[10000]", "method=fedavg"]).runs() if run.train.lr in (0.3, 0.1, 0.01)]
+    store = Store(tmp_path)
+    wide = rung.Climber(store, this_machine(), "labels", "train_loss", 3)
+    wide.climb(runs, 2)
+    assert [wide.done(run) for run in runs] == [2, 2, 2] and wide.curve(runs[0], 2).rounds == [1, 2]
+    assert wide.curve(runs[0], 1).rounds == [1]
+    wide.climb(runs[1:2], 3)
+    wide._replace(limit=2).climb(runs, 6)
+    kept = {result.run: result for result in searched[0]}
+    assert any(run.id in kept for run in runs)
+    for run in runs:
+        _, arrays = store.read(run.id)
+        (_, once), *_ = run_batch(rung.batching.batches([run], 1)[0], this_machine(), "labels")
+        assert all(np.array_equal(arrays[name], once[name], equal_nan=True) for name in arrays)
+
+
+def test_a_search_that_is_stopped_goes_on_to_the_same_end(tmp_path, searched, monkeypatch):
+    monkeypatch.setenv("CFLJAX_CHECKPOINT", "0")
+    wanted = json.loads((searched[1] / "tune.json").read_text())
+    climb, calls = rung.Climber._climb, 0
+
+    def stops(self, batch, until):
+        nonlocal calls
+        calls += 1
+        if calls in (3, 7, 12):
+            raise KeyboardInterrupt
+        climb(self, batch, until)
+
+    monkeypatch.setattr(rung.Climber, "_climb", stops)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            cfljax.tune(TABLE, tmp_path / "r", metric="train_loss", quiet=True)
+    results = cfljax.tune(TABLE, tmp_path / "r", metric="train_loss", quiet=True)
+    assert json.loads((tmp_path / "r" / "tune.json").read_text()) == wanted
+    assert {r.run for r in results} == {r.run for r in searched[0]}
+    before = calls
+    cfljax.tune(TABLE, tmp_path / "r", metric="train_loss", quiet=True)
+    assert calls == before  # nothing is left to do
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """Options of a data set whose test labels may be other ones."""
+
+    shuffled: bool = cfljax.option(False, "whether the test labels are drawn at random")
+
+
+def test_no_choice_looks_at_test_labels(tmp_path):
+    @cfljax.register_data("twins", Labels)
+    def twins(options, rng):
+        y = np.arange(120) % 3
+        x = (np.eye(3)[y] + rng.normal(0, 0.5, (120, 3))).astype(np.float32)
+        tested = rng.permutation(y) if options.shuffled else y
+        return {"x_train": x, "y_train": y, "x_test": x, "y_test": tested}
+
+    scores, tests = [], []
+    for shuffled in (False, True):
+        table = TABLE | {"method": "fedavg", "data": {"name": "twins", "partition": "iid", "clients": 4, "shuffled": shuffled}}
+        results = cfljax.tune(table, tmp_path / str(shuffled), metric="train_loss", quiet=True)
+        (group,) = read_search(Store(tmp_path / str(shuffled), read_only=True))["groups"]
+        scores.append([(each["varies"], each["scores"], each["values"]) for each in group["settings"]])
+        tests.append([result.summary["accuracy_last"] for result in results])
+    assert scores[0] == scores[1] and tests[0] != tests[1]
+
+
+def test_a_budget_is_the_same_for_each_method_and_is_kept(tmp_path):
+    table = TABLE | {"method": ["fedavg", {"name": "ifca", "clusters": [1, 2, 3, 4]}]}
+    whole, bounded = lay_out(read_spec(table), "train_loss"), lay_out(read_spec(table), "train_loss", budget=4)
+    assert [len(group.settings) for group in whole.groups] == [4, 16] and "4 to 16 settings" in whole.warnings[-1]
+    assert [len(group.settings) for group in bounded.groups] == [4, 5]
+    for group in bounded.groups:
+        assert halving.cost(len(group.settings), bounded.steps, 2) <= 4 * 6 / 2
+    with pytest.raises(SpecError, match="--budget 1: one setting of each method takes 2 runs"):
+        lay_out(read_spec(table), "train_loss", budget=1)
+
+
+@pytest.mark.parametrize(
+    ("metric", "sets", "words"),
+    [
+        ("accuracy", [], "--metric accuracy: is measured on test data"),
+        ("accuracy_last", [], "is measured on test data"),
+        ("purity", [], "is no metric to choose by"),
+        ("val_accuracy", [], "add data.validation = 0.1"),
+        ("train_loss", ["train.rounds=4,6"], "train.rounds = [4, 6]: a search needs one number"),
+        ("train_loss", ["search.frist=2"], "search.frist: there is no such option"),
+        ("train_loss", ["search.reduce=1"], "search.reduce = 1"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_in_one_line(metric, sets, words):
+    with pytest.raises(SpecError) as error:
+        lay_out(read_spec(TABLE, sets), metric)
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_another_search_needs_another_folder(searched):
+    with pytest.raises(SpecError, match="record of another search"):
+        cfljax.tune(TABLE | {"search": {"first": 2}}, searched[1], metric="train_loss", quiet=True)
+    with pytest.raises(SpecError, match="seed 10000 is one that the settings were chosen by"):
+        cfljax.tune(TABLE, searched[1], metric="train_loss", quiet=True, then_compare=[0, 10000])
+
+
+SPEC = """
+data = { name = "blobs", samples = 120, partition = "iid", clients = 4 }
+model = "mclr"
+samples = 3
+train = { rounds = 6, lr = "log(1e-3, 1)" }
+method = ["fedavg", "local"]
+search = { first = 2, seeds = "100:102" }
+"""
+
+
+def test_the_command_compares_the_best_on_fresh_seeds(tmp_path, capsys):
+    spec, out = tmp_path / "small.toml", tmp_path / "r"
+    spec.write_text(SPEC)
+    (tmp_path / "own.py").write_text("")
+    words = [str(spec), "--plugin", str(tmp_path / "own.py"), "--metric", "train_loss", "--out", str(out), "--no-cache", "--quiet"]
+    flags = command.parser().parse_args([*words, "--dry-run", "--budget", "9", "--keep", "labels", "--set", "search.reduce=3"])
+    assert command.run(flags) == 0 and not out.exists()
+    assert "fedavg: 3 settings of 2 seeds: 3 to round 2, 1 to round 6" in capsys.readouterr().out
+    assert command.run(command.parser().parse_args([*words, "--then-compare", "0:3"])) == 0
+    said = capsys.readouterr().out
+    assert "best setting" in said and "runs spent" in said and "last 10" in said
+    results = cfljax.load(out)
+    assert {result.seed for result in results} == {0, 1, 2} and len(results) == 6
+    page = (out / "report" / "index.html").read_text(encoding="utf-8")
+    assert "Successive halving by train_loss, with seeds 100, 101" in page and "chosen" in page and "<polyline" in page
+    assert command.run(command.parser().parse_args([*words, "--no-report"])) == 0
+    assert {result.seed for result in cfljax.load(out)} == {100, 101}
+
+
+@pytest.mark.long
+def test_several_processes_choose_the_same(tmp_path):
+    spec = tmp_path / "small.toml"
+    spec.write_text(SPEC)
+    for workers in (1, 2):
+        words = [str(spec), "--metric", "train_loss", "--out", str(tmp_path / str(workers)), "--quiet", "--no-report"]
+        assert command.run(command.parser().parse_args([*words, "--workers", str(workers), "--then-compare", "0:2"])) == 0
+    one, two = (json.loads((tmp_path / name / "tune.json").read_text()) for name in ("1", "2"))
+    assert [len(each["scores"]) for each in one["groups"][0]["settings"]] == [
+        len(s["scores"]) for s in two["groups"][0]["settings"]
+    ]
+    assert {r.run for r in cfljax.load(tmp_path / "1")} == {r.run for r in cfljax.load(tmp_path / "2")}

@@ -1,0 +1,153 @@
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import f, friedmanchisquare, t
+
+from cfljax.report import page_tests, tables, tested, write
+from cfljax.report.comparison import headline, rows
+from cfljax.report.configurations import collect
+from cfljax.report.critical_difference import WIDTH, picture, svg
+from cfljax.report.report_data import read
+from cfljax.results.statistics import difference, interval, ranks
+from cfljax.store import Store
+from tests.report import synthetic
+
+METHODS = {"fedavg": 0.5, "ifca": 0.7, "ocfl": 0.72, "local": 0.4}
+
+
+def grid(folder, seeds=3, data=("digits", "blobs", "synthetic"), follow=False):
+    """Every method on every data set: a plan whose runs' data follow their seeds, or share one partition."""
+    store, rng, names = Store(folder), np.random.default_rng(0), []
+    for name in data:
+        for method, level in METHODS.items():
+            for seed in range(seeds):
+                names.append(f"{method}-{name}-{seed}")
+                varies = {"data.name": name, "data.seed": seed if follow else 0}
+                accuracy = level + 0.02 * rng.standard_normal()
+                record = synthetic.record_of(names[-1], seed, {}, method=method, timings={}, summary={"accuracy_last10": accuracy})
+                record["config"]["data"] |= {key.removeprefix("data."): value for key, value in varies.items()}
+                store.write(names[-1], record, {})
+    label = [{"label": m, "data_seed": "run" if follow else None, "units": [n for n in names if n.startswith(m)]} for m in METHODS]
+    store.write_plan({"name": "grid", "units": names, "labels": label})
+    return rows(collect([folder]).configurations)
+
+
+def test_few_seeds_have_students_interval_and_two_have_none():
+    values = [0.90, 0.93, 0.91]
+    half = t.ppf(0.975, 2) * np.std(values, ddof=1) / math.sqrt(3)
+    assert interval(values) == pytest.approx((np.mean(values) - half, np.mean(values) + half))
+    assert interval(values[:2]) is None
+
+
+@pytest.mark.parametrize("n", [5, 10])
+def test_the_bootstrap_covers_the_mean_about_as_often_as_it_says(n):
+    rng, hit = np.random.default_rng(0), 0
+    for _ in range(400):
+        low, high = interval(rng.standard_normal(n))
+        hit += low <= 0 <= high
+    assert 0.90 <= hit / 400 <= 0.98  # plain percentiles: 0.85 and 0.91
+
+
+def test_intervals_are_the_same_every_time_and_move_with_the_numbers():
+    values = np.random.default_rng(1).standard_normal(7)
+    low, high = interval(values)
+    assert (low, high) == interval(values)
+    assert interval(values + 1) == pytest.approx((low + 1, high + 1))
+
+
+def test_a_paired_difference_ignores_what_both_share():
+    shared = np.random.default_rng(0).normal(0, 10, 8)
+    own = np.random.default_rng(1).normal(1, 0.1, 8)
+    found = difference(shared + own, shared)
+    assert found.low < found.mean < found.high and found.high - found.low < 0.5
+    assert found.mean == pytest.approx(own.mean()) and found.n == 8
+    assert found.effect == pytest.approx(own.mean() / own.std(ddof=1) * (1 - 3 / 27))
+    assert difference([1, 2, 3], [0, 1, 2]).effect == math.inf and difference([1, 2, 3], [1, 2, 3]).effect == 0
+
+
+@pytest.mark.parametrize(("k", "q"), [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (10, 3.164)])
+def test_critical_differences_are_those_of_demsars_table(k, q):
+    found = ranks([str(i) for i in range(k)], np.random.default_rng(k).random((14, k)))
+    assert found.distance == pytest.approx(q * math.sqrt(k * (k + 1) / (6 * 14)), rel=1e-3)
+
+
+def test_ranks_with_ties_are_those_of_friedmans_test():
+    scores = np.round(np.random.default_rng(0).random((14, 4)) + [0, 0.1, 0.2, 0.5], 1)
+    scores[3] = 1.0  # all are equal: rank 2.5 each
+    found = ranks(list("abcd"), scores)
+    square = friedmanchisquare(*scores.T).statistic
+    assert found.statistic == pytest.approx(13 * square / (14 * 3 - square)) and found.data_sets == 14
+    plain = {
+        name: np.mean([1 + sum(row > row[i]) + (sum(row == row[i]) - 1) / 2 for row in scores]) for i, name in enumerate("abcd")
+    }
+    assert dict(zip(found.names, found.means, strict=True)) == pytest.approx(plain) and found.names[0] == "d"
+    assert found.means == sorted(found.means)
+    assert found.p == pytest.approx(f.sf(found.statistic, 3, 39))
+
+
+def test_bars_join_what_does_not_differ():
+    found = ranks(["a", "b", "c"], np.array([[0.3, 0.2, 0.1]] * 12))._replace(distance=1.5)
+    assert found.level_groups == [(0, 1), (1, 2)]
+    assert found._replace(distance=0.5).level_groups == []
+    assert found._replace(p=0.2).level_groups == [(0, 2)]
+
+
+def test_the_picture_has_every_name_and_stays_inside():
+    found = ranks([f"m{i}" for i in range(9)], np.random.default_rng(0).random((5, 9)))
+    drawn = picture(found)
+    assert sum(word.text.startswith("m") for word in drawn.words) == 9
+    assert all(0 <= s.x1 <= WIDTH and 0 <= s.x2 <= WIDTH and 0 < s.y2 < drawn.height for s in drawn.strokes)
+    assert svg(found._replace(names=["<b>", *found.names[1:]])).count("&lt;b&gt;") == 1
+
+
+def test_one_partition_of_the_data_is_told_from_a_draw_per_seed(tmp_path):
+    shared, drawn = grid(tmp_path / "a"), grid(tmp_path / "b", follow=True)
+    assert any("leave out the draw" in note for note in tables.notes(shared, "*", "≈"))
+    assert any('data.seed = "run"' in note for note in tables.notes(drawn, "*", "≈"))
+    assert "share one partition" in tested.sentence(shared) and "Each seed draws the partition" in tested.sentence(drawn)
+    assert len(drawn) == 12 and {row.cells["accuracy_last10"].n for row in drawn} == {3}
+
+
+def test_the_sentence_has_the_numbers_of_the_table(tmp_path):
+    table = grid(tmp_path, seeds=5, data=("digits",))
+    said = tested.sentence(table)
+    cell = {row.configuration.label: row.cells["accuracy_last10"] for row in table}
+    best = max(cell, key=lambda name: cell[name].mean)
+    worst = cell["local"]
+    assert f"{best} is significantly better than" in said and "5 runs" in said and "3 comparisons" in said
+    assert f"local (by {-100 * worst.behind.mean:.1f} points, 95 % CI {-100 * worst.behind.high:.1f}" in said
+    assert f"g = {-worst.behind.effect:+.2f}" in said and said.endswith(".") and said.count("  ") == 0
+
+
+def test_all_forms_have_intervals_and_tests(tmp_path):
+    table = grid(tmp_path, seeds=5)
+    low, high = table[0].cells["accuracy_last10"].interval
+    assert headline(table).key == "accuracy_last10"
+    shown = f"[{100 * low:.1f}, {100 * high:.1f}]"
+    for form in (tables.terminal, tables.markdown, tables.latex):
+        assert shown in form(table)
+    page, over = page_tests.tests(table), tested.mean_ranks(table)
+    assert over.names[-1] == "local" and over.data_sets == 3
+    assert "fig-ranks" in page and "Friedman" in page and "Hedges" in page
+    latex = tested.latex(table)
+    assert latex.count(r"\midrule") == 3 and all(ord(c) < 128 for c in latex)
+    assert tested.markdown([]) == "" and page_tests.tests([]) == "" and tested.sentence([]) == ""
+
+
+def test_validation_is_the_headline_where_there_is_one(tmp_path):
+    store = Store(tmp_path)
+    for seed in range(3):
+        summary = {"accuracy_last10": 0.5, "accuracy_at_best_val": 0.6 + seed / 100}
+        store.write(f"a-{seed}", synthetic.record_of(f"a-{seed}", seed, {}, timings={}, summary=summary), {})
+    table = rows(collect([tmp_path]).configurations)
+    assert headline(table).key == "accuracy_at_best_val" and "best validation" in tables.terminal(table)
+    assert "round of the best validation" in tested.sentence(table)
+
+
+def test_the_figure_and_the_files_are_written(tmp_path):
+    grid(tmp_path / "a")
+    page = write.write(read([tmp_path / "a"]), tmp_path / "out")
+    assert "Critical differences" in page.read_text(encoding="utf-8")
+    assert (tmp_path / "out/figures/critical_difference.png").read_bytes()[:4] == b"\x89PNG"
+    assert "tabular" in (tmp_path / "out/tests.tex").read_text()
