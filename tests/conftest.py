@@ -13,6 +13,9 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
 if "CFLJAX_CACHE" not in os.environ:
     cache = os.environ["CFLJAX_CACHE"] = tempfile.mkdtemp(prefix="cfljax-tests-")
     atexit.register(shutil.rmtree, cache, ignore_errors=True)
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # for this process, pytest's workers, and the commands that tests start
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(os.environ["CFLJAX_CACHE"], "compiled")  # noqa: PTH118
+    os.environ |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -37,8 +40,18 @@ def group_of(item):
 
 
 def pytest_collection_modifyitems(items):
+    groups = {}
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
+        groups.setdefault((item.path, group_of(item)), []).append(item)
+    items[:] = [item for group in groups.values() for item in group]  # in one process, too, a group's tests follow each other
+
+
+def pytest_xdist_auto_num_workers(config):
+    """As many processes as there are cores for the whole suite; tests that are named run in this process, under any debugger."""
+    if config.args_source != pytest.Config.ArgsSource.TESTPATHS:
+        return 0
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 CROWDED = 15_000
