@@ -2,6 +2,8 @@
 
 import atexit
 import gc
+import importlib.util
+import mmap
 import os
 import pathlib
 import shutil
@@ -9,10 +11,29 @@ import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 QUICK = "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0"
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
+SIMPLER = {"xla_cpu_use_fusion_emitters": "false", "xla_cpu_parallel_codegen_split_count": "1"}
+"""Half of the time of compiling goes into the newer way of making a kernel of a fusion. Versions of XLA differ in these flags, and
+one that does not know a flag ends the process, so they are looked for in the library."""
+
+
+def known_to_xla(names):
+    found = importlib.util.find_spec("jaxlib")
+    library = pathlib.Path(found.submodule_search_locations[0]) / "libjax_common.so"
+    if not library.is_file():
+        return []
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as code:
+        return [name for name in names if code.find(name.encode()) >= 0]
+
+
+if QUICK not in os.environ.get("XLA_FLAGS", ""):  # a process of pytest-xdist has it from the one that started it
+    more = [f"--{name}={SIMPLER[name]}" for name in known_to_xla(SIMPLER)]
+    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), QUICK, *more]).strip()
 if "CFLJAX_CACHE" not in os.environ:
     cache = os.environ["CFLJAX_CACHE"] = tempfile.mkdtemp(prefix="cfljax-tests-")
     atexit.register(shutil.rmtree, cache, ignore_errors=True)
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # for this process, pytest's workers, and the commands that tests start
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(os.environ["CFLJAX_CACHE"], "compiled")  # noqa: PTH118
+    os.environ |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -37,8 +58,18 @@ def group_of(item):
 
 
 def pytest_collection_modifyitems(items):
+    groups = {}
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
+        groups.setdefault((item.path, group_of(item)), []).append(item)
+    items[:] = [item for group in groups.values() for item in group]  # in one process, too, a group's tests follow each other
+
+
+def pytest_xdist_auto_num_workers(config):
+    """As many processes as there are cores for the whole suite; tests that are named run in this process, under any debugger."""
+    if config.args_source != pytest.Config.ArgsSource.TESTPATHS:
+        return 0
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 CROWDED = 15_000

@@ -26,6 +26,10 @@ EXAMPLES = """  python -m cfljax.sweep
   python -m cfljax.sweep spec.toml --launcher ray --address auto --gpus-per-task 1"""
 
 
+NO_DEVICE_HAS_LESS = 1 << 30
+"""Bytes of memory: what methods hold is compared with that of this machine only where it is more."""
+
+
 def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
     """The flags of the sweep command."""
     flags = command_parser(prog, ABOUT, EXAMPLES)
@@ -222,15 +226,18 @@ def _explain(spec: Spec) -> int:
 
 def _dry_run(spec: Spec) -> int:
     """Print what would run. SpecError where a method would hold more than this machine's memory."""
-    from cfljax.devices.machine import this_machine
     from cfljax.experiment import assemble, batching
+    from cfljax.experiment.model_size import model_size
     from cfljax.experiment.privacy import Crowd, crowd_of
 
     batches = batching.batches(spec.runs(), 1)
+    sizes: dict[str, batching.Size] = {}
 
     def size(batch: batching.Batch) -> batching.Size:
-        federation = assemble.host_federation(batch.first)
-        return batching.size_of(federation, assemble.model_of(batch.first, federation))
+        if batch.id not in sizes:
+            federation = assemble.host_federation(batch.first)
+            sizes[batch.id] = batching.size_of(federation, model_size(batch.first, federation))
+        return sizes[batch.id]
 
     def crowd(batch: batching.Batch) -> Crowd:
         return crowd_of(assemble.host_federation(batch.first))
@@ -238,6 +245,9 @@ def _dry_run(spec: Spec) -> int:
     for message in spec.warnings:
         print(f"cfljax: {message}", file=sys.stderr)
     print(batching.dry_run(batches, size, crowd))
-    for batch in batches:
-        batching.check_memory(batch, size(batch), this_machine().memory)
+    if batching.most_held((batch, size(batch)) for batch in batches) > NO_DEVICE_HAS_LESS:
+        from cfljax.devices.machine import this_machine  # starts JAX's backend, which takes seconds where there are accelerators
+
+        for batch in batches:
+            batching.check_memory(batch, size(batch), this_machine().memory)
     return 0

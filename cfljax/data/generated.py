@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
+import importlib.util
+from pathlib import Path
 
 import numpy as np
 
@@ -40,13 +43,24 @@ def blobs(options: Blobs, rng: np.random.Generator) -> Source:
 
 def digits(options: NoOptions, rng: np.random.Generator) -> Source:  # noqa: ARG001 - the division is the same for every seed
     """scikit-learn's 1,797 handwritten digits, 8 × 8 pixels, ten classes; no download."""
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    x = np.round(bunch.images * (255 / 16)).astype(np.uint8)  # stored 0 … 16; as bytes, white is 255 as in other image sets
-    y = bunch.target.astype(np.int32)
+    table = _digits_table()
+    images = table[:, :-1].reshape(-1, 8, 8)
+    x = np.round(images * (255 / 16)).astype(np.uint8)  # stored 0 … 16; as bytes, white is 255 as in other image sets
+    y = table[:, -1].astype(np.int32)
     test = stratified(y, 0.2, np.random.default_rng(_CUT))
     return arrays.source("digits", "digits", arrays.parted(test, x=x, y=y), 10)
+
+
+def _digits_table() -> np.ndarray:
+    """f64[1797, 65]: the pixels of each digit, and which it is. The file comes with scikit-learn, whose import takes a second and
+    is not needed to read it."""
+    found = importlib.util.find_spec("sklearn")
+    places = [] if found is None else [Path(place) for place in found.submodule_search_locations or ()]
+    files = [file for place in places if (file := place / "datasets" / "data" / "digits.csv.gz").is_file()]
+    if not files:
+        raise DataError('data "digits": scikit-learn, which the file comes with, has no datasets/data/digits.csv.gz; reinstall it')
+    with gzip.open(files[0], "rt", encoding="ascii") as lines:
+        return np.loadtxt(lines, delimiter=",")
 
 
 def stratified(y: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:

@@ -67,9 +67,14 @@ def checksum(run: Run) -> str:
 
 def model_of(run: Run, federation: Federation) -> Model:
     """The run's model, for the samples of this federation."""
-    options, pool = run.model.options, federation.pool
-    shape = pool.x.shape[1:] + (() if pool.table is None else pool.table.shape[1:])
-    return _model(run.model.name, options, canonical(options), shape, federation.classes)
+    options = run.model.options
+    return _model(run.model.name, options, canonical(options), sample_shape(federation), federation.classes)
+
+
+def sample_shape(federation: Federation) -> tuple[int, ...]:
+    """The shape of one sample as the model sees it."""
+    pool = federation.pool
+    return pool.x.shape[1:] + (() if pool.table is None else pool.table.shape[1:])
 
 
 def _sending(run: Run) -> Sending:

@@ -16,7 +16,7 @@ from cfljax.registry.options import Value, show, static, traced
 
 if TYPE_CHECKING:
     from cfljax.experiment.privacy import Crowd
-    from cfljax.types import Federation, Model
+    from cfljax.types import Federation
 
 ABSENT_AT_ZERO = {"momentum": (), "weight_decay": (), "dropout": (), "stragglers": ("straggler_work",)}
 """Numbers that `hyper` lacks when they are zero, with those that mean nothing without them: code that looks for the name
@@ -37,11 +37,11 @@ class Size(NamedTuple):
     """Bytes of all samples, held once."""
 
 
-def size_of(federation: Federation, model: Model) -> Size:
-    """The sizes of a run with this federation and model."""
+def size_of(federation: Federation, parameters: int) -> Size:
+    """The sizes of a run with this federation and a model of so many parameters."""
     from cfljax.federation.pack import nbytes  # which needs JAX; reading a spec and batching its runs do not
 
-    return Size(federation.clients, model.size, int(federation.trains.sum()), nbytes(federation))
+    return Size(federation.clients, parameters, int(federation.trains.sum()), nbytes(federation))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,6 +186,11 @@ def held(run: Run, size: Size) -> dict[str, int]:
     if run.train.transit.robust is not None:
         of_method = of_method | {"the updates of a round twice, for train.robust": 2 * participants * size.parameters}
     return of_method
+
+
+def most_held(made: Iterable[tuple[Batch, Size]]) -> int:
+    """Bytes of the largest single thing that a method of these batches holds in memory at once."""
+    return max((4 * numbers for batch, size in made for numbers in held(batch.first, size).values()), default=0)
 
 
 def check_memory(batch: Batch, size: Size, available: int) -> None:

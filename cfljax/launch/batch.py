@@ -94,7 +94,7 @@ def _units(
 ) -> list[Unit]:
     """The units of a batch; raises whatever goes wrong."""
     parts = assemble(batch.first, batch.width, machine)._replace(program_key=batch.program_key, model_key=batch.model_key)
-    check_memory(batch, size_of(parts.federation, parts.model), machine.memory)
+    check_memory(batch, size_of(parts.federation, parts.model.size), machine.memory)
     if distributed.connected():
         lockstep.compare(batch, parts)
     outputs = _simulate(batch, parts, progress, checkpoints, until)

@@ -7,7 +7,7 @@ import sys
 
 from cfljax.store import Store
 
-FLAGS = "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0"  # compiling is most of the time
+FLAGS = os.environ["XLA_FLAGS"]  # of tests/conftest.py: compiling is most of the time
 PATIENCE = 600
 """Seconds for a process to end, on two cores that others use, too."""
 

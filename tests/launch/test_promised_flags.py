@@ -49,7 +49,8 @@ def test_explain_says_how_and_trains_nothing(place):
     assert "fedavg" in done.stdout and "predicted" in done.stdout and not (place / "r").exists()
 
 
-def test_no_cache_keeps_no_compiled_program(place):
+def test_no_cache_keeps_no_compiled_program(place, monkeypatch):
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")  # of all tests
     for name, flags in {"with": (), "without": ("--no-cache",)}.items():
         done = sweep(place, *flags, "--set", f"train.rounds={len(name)}", CFLJAX_CACHE=str(place / name))
         assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -237,7 +238,7 @@ def test_a_record_names_the_plan_that_its_run_was_carried_out_by(whole):
     table, how = plan.rsplit("}, ", 1)
     assert how == f"1 run at a time, {cores.threads()} threads" and "lanes = 1, gram = " in table
     forced = spec(f"train.plan={table}}}", "method=fedavg", "seeds=[0]").runs()[0].train.forced  # so it may be written in a spec
-    assert (forced.lanes, forced.stream, forced.devices, forced.pool) == (1, 0, 1, "copied")
+    assert (forced.lanes, forced.stream, forced.devices, forced.pool) == (1, 0, jax.local_device_count(), "copied")
 
 
 def test_missing_data_stops_the_sweep(tmp_path):

@@ -1,0 +1,67 @@
+"""HOST. The number of parameters of a run's model, which a dry run needs and nothing else of the model. To count them the model is
+traced, which takes longer than all else of a dry run; so the count is kept in the cache folder."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+from pathlib import Path
+
+from cfljax import __version__, models
+from cfljax.config import Run
+from cfljax.config.frozen import canonical
+from cfljax.experiment.assemble import model_of, sample_shape
+from cfljax.files import cache_folder, written_whole
+from cfljax.types import Federation
+
+MOST = 1000
+"""Counts that are kept; beyond, all are made again."""
+MADE_OF = ("jax", "flax")
+"""Other packages whose versions a count depends on."""
+
+
+def model_size(run: Run, federation: Federation) -> int:
+    """The number of parameters of the run's model for these samples. A user's own model is always traced."""
+    if models.MODELS.origin(run.model.name) is not None:
+        return model_of(run, federation).size
+    file, key = cache_folder() / "model-sizes.json", _key(run, federation)
+    kept = _read(file)
+    if key not in kept:
+        kept = (kept if len(kept) < MOST else {}) | {key: model_of(run, federation).size}
+        _write(file, kept)
+    return kept[key]
+
+
+def _key(run: Run, federation: Federation) -> str:
+    """A sum of all that the count depends on: the model's options, its samples, and the code that makes it."""
+    words = [run.model.name, canonical(run.model.options), str(sample_shape(federation)), str(federation.classes), _code()]
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:32]
+
+
+@functools.cache
+def _code() -> str:
+    """A sum of the code of the package's models, and the versions of what they are made of."""
+    versions = [__version__, *(importlib.metadata.version(name) for name in MADE_OF)]
+    files = [file.read_bytes() for file in sorted(Path(models.__file__).parent.glob("*.py"))]
+    return hashlib.sha256(b"\n".join([" ".join(versions).encode(), *files])).hexdigest()
+
+
+def _read(file: Path) -> dict[str, int]:
+    """What is kept; nothing where the file is not there or is not what `_write` writes."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    good = isinstance(found, dict) and all(type(size) is int and size > 0 for size in found.values())
+    return found if good else {}
+
+
+def _write(file: Path, kept: dict[str, int]) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(file) as part:  # of two at once either is as good: what is missing is counted again
+            part.write_text(json.dumps(kept), encoding="utf-8")
+    except OSError:
+        return  # a read-only home: counted again next time

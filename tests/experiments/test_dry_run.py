@@ -1,0 +1,74 @@
+"""A dry run needs the number of parameters of a model. It is kept until something that it depends on changes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from cfljax.config import read_spec
+from cfljax.experiment import model_size
+from cfljax.experiment.assemble import host_federation, model_of
+
+
+@pytest.fixture
+def file(monkeypatch, tmp_path):
+    monkeypatch.setenv("CFLJAX_CACHE", str(tmp_path))
+    return tmp_path / "model-sizes.json"
+
+
+def the_run(hidden):
+    return read_spec(
+        {"data": {"name": "blobs"}, "model": {"name": "mlp", "hidden": hidden}, "method": [{"name": "fedavg"}]}
+    ).runs()[0]
+
+
+def test_the_number_of_parameters_is_the_models_whether_it_is_kept_or_not(file, monkeypatch):
+    sizes = []
+    for hidden in ([3], [5], [3]):
+        run = the_run(hidden)
+        federation = host_federation(run)
+        sizes.append(model_size.model_size(run, federation))
+        assert sizes[-1] == model_of(run, federation).size
+    assert sizes[0] == sizes[2] != sizes[1] and sorted(json.loads(file.read_text()).values()) == sorted(sizes[:2])
+    monkeypatch.setattr(model_size, "model_of", lambda run, federation: pytest.fail("it is kept"))
+    assert model_size.model_size(the_run([5]), host_federation(the_run([5]))) == sizes[1]
+    monkeypatch.setattr(model_size, "__version__", "later")
+    model_size._code.cache_clear()
+    with pytest.raises(pytest.fail.Exception, match="it is kept"):
+        model_size.model_size(the_run([5]), host_federation(the_run([5])))
+    model_size._code.cache_clear()
+
+
+@pytest.mark.parametrize("written", ["{", "[1]", '{"a": 0}', '{"a": "1"}', '{"a": true}'])
+def test_a_file_that_is_damaged_is_made_again(file, written):
+    file.write_text(written)
+    run = the_run([3])
+    assert model_size.model_size(run, host_federation(run)) == model_of(run, host_federation(run)).size
+    assert len(json.loads(file.read_text())) == 1
+
+
+def test_what_is_written_twice_of_the_digits_is_scikit_learns():
+    from sklearn.datasets import load_digits
+
+    from cfljax.data.generated import _digits_table
+
+    theirs, ours = load_digits(), _digits_table()
+    assert ours[:, :-1].tobytes() == theirs.data.tobytes() and (ours[:, -1] == theirs.target).all()
+
+
+def test_a_dry_run_imports_nothing_that_it_does_not_need(tmp_path):
+    """The second of two: the first counts the model's parameters, by flax."""
+    heavy = ("flax", "optax", "sklearn", "scipy.stats", "pandas", "matplotlib", "tensorflow_datasets", "pyarrow")
+    code = (
+        "import sys\nfrom cfljax.commands import sweep\n"
+        "assert sweep.run(sweep.parser().parse_args(['--dry-run'])) == 0\n"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    environment = os.environ | {"CFLJAX_CACHE": str(tmp_path)}
+    outputs = [
+        subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
+        for _ in "12"
+    ]
+    assert outputs[1].splitlines()[-1] == "[]" and outputs[0].splitlines()[:-1] == outputs[1].splitlines()[:-1]
