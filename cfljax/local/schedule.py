@@ -13,6 +13,8 @@ from cfljax import keys
 from cfljax.local.data import shuffle
 from cfljax.types import Array, Federation, Jobs
 
+STEPS = "local_steps"
+"""The name of the loop over a client's steps in compiled programs, by which profiles and `benchmarks.aot` find it."""
 SHUFFLED = 1 << 17
 """If epochs × samples is at most this, the shuffles of all epochs of a client are computed at once, before its first step."""
 
@@ -78,6 +80,15 @@ class Orders(NamedTuple):
     all: Array | None
     """i32[epochs, L] the shuffles of all epochs; None: each is drawn when its epoch begins. For a small client, sorting all at once
     takes about as long as sorting one."""
+    sequential: bool = True
+    """Whether clients train one after another. Side by side, a step reads its positions one by one: a slice that begins at another
+    place for each client is a loop over the clients on a TPU."""
+
+    def batch_at(self, line: Array, start: Array) -> Array:
+        """i32[batch]: `line` from `start` on."""
+        if self.sequential:
+            return jax.lax.dynamic_slice(line, (start,), (self.batch,))
+        return jnp.take(line, start + jnp.arange(self.batch, dtype=jnp.int32), mode="clip")
 
 
 class StepSamples(NamedTuple):
@@ -139,7 +150,8 @@ def orders_of(
     batch = batch_of(federation, work)
     sort = lambda key: shuffle(key, course.samples, longest, batch, sequential, rungs)  # noqa: E731
     at_once = course.epochs is not None and course.epochs.shape[0] * longest <= SHUFFLED
-    return Orders(batch, lambda number: sort(keys.fold(task.key, "epoch", number)), sort(course.epochs) if at_once else None)
+    draw = lambda number: sort(keys.fold(task.key, "epoch", number))  # noqa: E731
+    return Orders(batch, draw, sort(course.epochs) if at_once else None, sequential)
 
 
 def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Carry) -> Carry:
@@ -147,20 +159,22 @@ def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Ca
     Otherwise an epoch's steps see its shuffle batch by batch, the last batch may be short, and training ends after the client's
     number of steps, also within an epoch."""
     if orders is None:
-        return jax.lax.fori_loop(0, course.total, lambda i, carry: visit(carry, None, i), begin)
+        with jax.named_scope(STEPS):
+            return jax.lax.fori_loop(0, course.total, lambda i, carry: visit(carry, None, i), begin)
     batch, count, total, per_epoch = orders.batch, course.samples, course.total, course.per_epoch
 
     def step(line: Array, start: Array, in_epoch: Array, number: Array, carry: Carry) -> Carry:
         """The carry after the step `number`, which is step `in_epoch` of its epoch. The epoch's shuffle begins at `line[start]`."""
         left = count - in_epoch * batch
-        positions = jax.lax.dynamic_slice(line, (start + in_epoch * batch,), (batch,))
+        positions = orders.batch_at(line, start + in_epoch * batch)
         return visit(carry, StepSamples(positions, jnp.arange(batch) < left, jnp.minimum(left, batch)), number)
 
     def epoch(at: tuple[Carry, Array, Array]) -> tuple[Carry, Array, Array]:
         carry, number, done = at
         order, steps = orders.draw(number), jnp.minimum(per_epoch, total - done)
         step_of_epoch = lambda i, carry: step(order, jnp.int32(0), i, done + i, carry)  # noqa: E731
-        return jax.lax.fori_loop(0, steps, step_of_epoch, carry), number + 1, done + steps
+        with jax.named_scope(STEPS):
+            return jax.lax.fori_loop(0, steps, step_of_epoch, carry), number + 1, done + steps
 
     if orders.all is None:
         return jax.lax.while_loop(lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0)))[0]
@@ -171,7 +185,8 @@ def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Ca
         return step(line, before * width, number - before * per_epoch, number, carry)
 
     # one loop in place of two: for short epochs an outer loop would cost as much as a step
-    return jax.lax.fori_loop(0, total, step_of_all, begin)
+    with jax.named_scope(STEPS):
+        return jax.lax.fori_loop(0, total, step_of_all, begin)
 
 
 def _at_least_one(samples: Array) -> Array:
