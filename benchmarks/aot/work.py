@@ -84,8 +84,8 @@ def _numbers(one: Instruction, attribute: str) -> list[int]:
 
 
 def _convolution(one: Instruction, left: Shape, right: Shape) -> float:
-    """2 × (samples × outputs × inputs per group × the places of the window that meet a number, over all outputs). XLA writes batched
-    products for a TPU as convolutions over the batch, of whose window one place in each position counts."""
+    """2 × (samples × outputs × inputs per group × the places of the window that meet a number, over all outputs). XLA writes
+    batched products for a TPU as convolutions over the batch, of whose window one place in each position counts."""
     labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", one.attributes)
     window = re.search(r"window=\{([^}]*)\}", one.attributes)
     assert labels is not None

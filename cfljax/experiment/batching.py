@@ -160,9 +160,9 @@ def _even(group: list[Run], program: str, parts: int) -> list[Batch]:
 
 
 def memory(batch: Batch, size: Size) -> int:
-    """Bytes on a CPU, roughly (accelerators: `experiment.needs`): the pool once, and for each run of the batch the models of clusters (kept, updated and
-    evaluated) and of the participants that are held at once (start, weights, gradient, update), and what the method says it
-    holds."""
+    """Bytes on a CPU, roughly (accelerators: `experiment.needs`): the pool once, and for each run of the batch the models of
+    clusters (kept, updated and evaluated) and of the participants that are held at once (start, weights, gradient, update), and
+    what the method says it holds."""
     participants = _at_once(batch.first, size)
     models = 3 * batch.first.options.models_kept + 4 * participants
     of_method = sum(held(batch.first, size).values())

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (lines of XLA's text)
 """The reader of XLA's text, on small texts, and predictions from what it finds; no compiler is needed."""
 
 import pytest
