@@ -9,6 +9,7 @@ and a loop as often that as it turns. Constants: `targets.SPEEDS`.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from benchmarks.aot.loops import Body, Loop, Program
@@ -45,7 +46,10 @@ def _iteration(loop: Loop, turns: Turns, speed: Speed, times: float) -> float:
 
 def _turns(loop: Loop, turns: Turns, times: float) -> float:
     """How often a loop turns each time that it is entered; `times`: how often it is entered."""
-    if loop.name == "local_steps":
+    if loop.name == "step_blocks":  # each turn of it has so many steps
+        steps = next((inner.trip for inner in loop.body.loops if inner.name == "local_steps"), None) or 1
+        return math.ceil(turns.steps / steps) / times
+    if loop.name == "local_steps" and loop.trip is None:
         return turns.steps / times
     if loop.trip is not None:
         return loop.trip
