@@ -12,26 +12,35 @@ from typing import NamedTuple
 from cfljax.config import Run
 from cfljax.devices.machine import Machine
 from cfljax.devices.spread import RESERVE
+from cfljax.engine.scoring import MANY_MODELS, TILE
 from cfljax.experiment.batching import Batch, held
 from cfljax.experiment.batching import Size as Counts
 from cfljax.experiment.execution import Choice, choose
 from cfljax.federation.pack import nbytes
 from cfljax.local.stream import block_size, numbers_per_sample
+from cfljax.methods.shared.config import PersonalConfig
 from cfljax.types import Federation, Model
 
 
-class Copies(NamedTuple):
-    """How many arrays of a kind a program has at once on a platform, as compiled programs have been seen to have."""
+class Habits(NamedTuple):
+    """How XLA lays out arrays on a platform, as compiled programs have been seen to have it."""
 
+    tile: int
+    """The last axis of an array is filled up to a multiple of this."""
+    sides: int | None
+    """Models of a participant in a round; None: `MethodConfig.sides`."""
     activations: int
-    """Of a step: as large as the largest activation, forwards and backwards. A TPU fills up the last axes of each to 8 × 128."""
+    """Arrays of a step that are as large as its largest activation, forwards and backwards."""
     indices: int
-    """Of the samples of a step: where each value comes from, if clients see turned images."""
-    looked: int
-    """Of an evaluation: as large as the largest activation of all models."""
+    """Arrays that say where each value of a sample comes from, if clients see turned images."""
+    looked: float
+    """Arrays of an evaluation that are as large as the largest activation of all models, or rather more, since the participants of
+    some methods choose among the models on all that they train on."""
+    alone: int
+    """Copies of a client's model where clients are scored one by one."""
 
 
-GPU, TPU = Copies(2, 0, 2), Copies(8, 3, 2)
+GPU, TPU = Habits(1, 3, 2, 0, 2.6, 6), Habits(128, None, 8, 4, 0, 2)
 
 
 class Needs(NamedTuple):
@@ -49,16 +58,19 @@ class Needs(NamedTuple):
 
 def needs(run: Run, federation: Federation, model: Model, machine: Machine) -> Needs:
     """What runs like this one take on a device of the machine."""
-    choice, copies = choose(run, model, federation, machine), GPU if machine.backend == "gpu" else TPU
+    choice, habits = choose(run, model, federation, machine), GPU if machine.backend == "gpu" else TPU
     here = _places(choice)
     block = min(choice.plan.stream or here, here)
     lanes = min(choice.plan.lanes or block, block)
     size = Counts(federation.clients, model.size, int(federation.trains.sum()))
-    server = 2 * run.options.models_kept * model.size + sum(held(run, size).values())
-    sides = 1 if choice.gram_sizes else 2  # weights and updates; in the Gram form there are coefficients in place of weights
-    trained = sides * block * model.size + lanes * _of_client(choice, federation, model, copies)
-    looks = max(_of_look(run, federation, model, copies, share) for share in _looks(run, choice, size))
-    return Needs(nbytes(federation), 4 * (server + max(trained, looks)))
+    server, apart = 2 * run.options.models_kept * model.size, sum(held(run, size).values())
+    sides = run.options.sides if habits.sides is None else habits.sides
+    sides = 1 if choice.gram_sizes else sides  # it has coefficients in place of weights
+    trained = sides * _tiled(block, habits) * model.size + lanes * _of_client(choice, federation, model, habits)
+    looked = _of_look(run, federation, model, habits)
+    if isinstance(run.options, PersonalConfig):
+        return Needs(nbytes(federation), 4 * (server + apart + max(trained, looked)))
+    return Needs(nbytes(federation), 4 * (server + max(trained, looked, apart)))  # such as the updates of a round: trained has them
 
 
 def bytes_of(batch: Batch, federation: Federation, model: Model, machine: Machine) -> int:
@@ -81,27 +93,33 @@ def _places(choice: Choice) -> int:
     return min(choice.participants, even + reserve)
 
 
-def _of_client(choice: Choice, federation: Federation, model: Model, copies: Copies) -> int:
+def _of_client(choice: Choice, federation: Federation, model: Model, habits: Habits) -> int:
     """Numbers that a client in training has besides models: the samples of a step with their activations, and the orders of its
     epochs, which are sorted by random numbers. In the Gram form it has all of its samples, and their inner products."""
     longest, work = federation.train.longest, choice.work
-    inputs, activations = numbers_per_sample(model, federation)
     length = max(choice.gram_sizes, default=0)
     at_once = length or min(work.batch or longest, longest)
-    turned = copies.indices if federation.view is not None and federation.view.pixels is not None else 0
-    of_step = at_once * ((1 + turned) * inputs + copies.activations * activations) + length * length
-    return of_step + (0 if work.batch is None else 2 * (work.epochs or 1) * longest)
+    of_step = at_once * (_of_sample(federation, model, habits) + habits.activations * numbers_per_sample(model, federation)[1])
+    return of_step + length * length + (0 if work.batch is None else 2 * (work.epochs or 1) * longest)
 
 
-def _looks(run: Run, choice: Choice, size: Counts) -> list[float]:
-    """The shares of all training samples that models are tried on at a time: everybody's for an evaluation (whose samples are about
-    as many), the participants' where they choose among models."""
-    return [1.0] if run.options.models_kept == 1 else [1.0, choice.participants / max(size.learners, 1)]
-
-
-def _of_look(run: Run, federation: Federation, model: Model, copies: Copies, share: float) -> int:
-    """Numbers of a block of samples, and of the activations of all models on it."""
-    inputs, activations = numbers_per_sample(model, federation)
-    models, samples = run.options.models_kept, math.ceil(share * federation.train.rows.shape[0])
+def _of_look(run: Run, federation: Federation, model: Model, habits: Habits) -> int:
+    """Numbers of an evaluation: of a block of samples and of the activations of all models on it; or of some clients with their
+    models, one tile of samples each."""
+    models = federation.clients if run.options.own else run.options.models_kept
+    sample, activations = _of_sample(federation, model, habits), numbers_per_sample(model, federation)[1]
+    if models > MANY_MODELS:
+        return min(64, federation.clients) * (habits.alone * model.size + TILE * (sample + 2 * activations))
+    samples = federation.test.rows.shape[0]
     block = min(samples, block_size(model, federation, models, samples, False))
-    return block * (inputs + copies.looked * models * activations)
+    return int(block * (sample + habits.looked * models * activations))
+
+
+def _of_sample(federation: Federation, model: Model, habits: Habits) -> int:
+    """Numbers of a sample, and of where they come from."""
+    turned = federation.view is not None and federation.view.pixels is not None
+    return (1 + habits.indices * turned) * _tiled(numbers_per_sample(model, federation)[0], habits)
+
+
+def _tiled(length: int, habits: Habits) -> int:
+    return -(-length // habits.tile) * habits.tile
