@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import jax
 import jax.numpy as jnp
 
 from cfljax.types import Array, Federation, Pool, Split, View
+
+COMPARED = 1 << 26
+"""The most pairs of numbers that an accelerator compares to find places."""
+
+
+def places(line: jax.Array, values: jax.Array, side: str = "left") -> jax.Array:
+    """i32[n]: where each of the values belongs in the sorted line, as `jnp.searchsorted`. An accelerator compares all pairs in one
+    kernel; halving the line, as a CPU does, is a loop of several kernels there."""
+    halving = functools.partial(jnp.searchsorted, side=side)
+    if line.size * values.size > COMPARED:
+        return halving(line, values)
+    return jax.lax.platform_dependent(line, values, cpu=halving, default=functools.partial(halving, method="compare_all"))
 
 
 def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> tuple[jax.Array, jax.Array]:

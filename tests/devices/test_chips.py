@@ -1,6 +1,7 @@
 """Chips by name, what runs take of their memory, and what --dry-run says of it. None is at hand."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -10,7 +11,7 @@ from cfljax.devices.mesh import Shape
 from cfljax.errors import SpecError
 from cfljax.experiment import assemble, batching
 from cfljax.experiment.needs import bytes_of, needs, widest
-from cfljax.federation.gather import samples
+from cfljax.federation.gather import places, samples
 from tests import machines
 
 IMAGES = {
@@ -79,3 +80,13 @@ def test_samples_in_lines_are_the_same_samples(run):
 def test_only_accelerators_get_lines(run):
     assert assemble.assemble(run, 1, machines.cpu()).federation.form is None
     assert assemble.assemble(run, 1, machines.gpu()).federation.form == (8, 8, 1)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_places_are_those_of_a_search(side):
+    line = jnp.array([0, 0, 3, 3, 3, 7, 9], jnp.int32)
+    values = jnp.arange(-1, 11, dtype=jnp.int32)
+    compared = jnp.searchsorted(line, values, side=side, method="compare_all")  # what an accelerator does
+    assert np.array_equal(places(line, values, side), compared) and places(line, values, side).dtype == compared.dtype
+    text = jax.jit(lambda: places(jnp.cumsum(jnp.arange(1 << 14)), jnp.arange(1 << 13), side)).lower().as_text()
+    assert "while" in text  # too many pairs
