@@ -36,6 +36,8 @@ def bytes_moved(module: Module, one: Instruction, inside: Computation) -> float:
     """Bytes that a kernel reads and writes: its operands and its result, of those that it slices only the slices."""
     of = inside.by_name
     operands = [of[name].bytes if name in of else 0 for name in one.operands]
+    if one.opcode.endswith("-start") and len(one.shapes) > 1:  # its result is (what it reads, what it writes, …)
+        return 2.0 * one.shapes[1].bytes
     if one.opcode in SLICES:
         return 2.0 * one.bytes
     if one.opcode in ("dynamic-update-slice", "scatter"):

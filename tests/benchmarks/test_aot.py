@@ -142,12 +142,13 @@ ENTRY %main (a: s32[], b: f32[8]) -> f32[8] {
   %b = f32[8]{0} parameter(1)
   %c = s32[] add(%a, %a)
   %d = f32[8]{0} custom-call(%b), custom_call_target="AssumeGatherIndicesInBound"
-  %e = (f32[8]{0}, u32[]) copy-start(%d)
+  %e = (f32[8]{0}, f32[8]{0}, u32[]) copy-start(%d)
   %f = f32[8]{0} copy-done(%e)
   ROOT %g = f32[8]{0} add(%f, %b)
 }
 """
-    assert loops.look(hlo.parse(text), gpu=False).body.launches == 2
+    found = loops.look(hlo.parse(text), gpu=False).body
+    assert found.launches == 2 and found.bytes == 2 * 32 + 3 * 32  # a copy; two operands and a result
 
 
 def test_seconds_are_those_of_kernels_products_bytes_and_the_host():
