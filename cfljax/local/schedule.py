@@ -16,8 +16,8 @@ from cfljax.types import Array, Federation, Jobs
 STEPS, BLOCKS_OF_STEPS = "local_steps", "step_blocks"
 """The names of the loops over a client's steps in compiled programs, by which profiles and `benchmarks.aot` find them."""
 TOGETHER = 16
-"""So many steps are done before an accelerator asks whether there are more. A GPU asks its host, which costs as much as some
-kernels; the steps beyond the last, half as many on average, are wasted."""
+"""So many steps are done before a GPU asks whether there are more. It asks its host, which costs as much as some kernels; the steps
+beyond the last, half as many on average, are wasted."""
 SHUFFLED = 1 << 17
 """If epochs × samples is at most this, the shuffles of all epochs of a client are computed at once, before its first step."""
 
@@ -157,11 +157,11 @@ def orders_of(
     return Orders(batch, draw, sort(course.epochs) if at_once else None, sequential)
 
 
-def together(work: Work, longest: int, alike: bool) -> int:
-    """How many steps are done before an accelerator asks whether there are more, for clients of at most `longest` samples. `alike`:
-    they all have the same number of steps."""
+def together(work: Work, longest: int) -> int:
+    """How many steps are done before a GPU asks whether there are more, for clients of at most `longest` samples: TOGETHER,
+    or somewhat less, so that the most steps of a client are a whole number of times as many."""
     most = work.steps or (work.epochs or 1) * (1 if work.batch is None else -(-longest // min(work.batch, longest)))
-    return most if alike else min(most, TOGETHER)
+    return -(-most // -(-most // TOGETHER))
 
 
 def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Carry, block: int = 0) -> Carry:

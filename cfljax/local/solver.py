@@ -206,7 +206,7 @@ class Solver:
         numbers, sizes, longest = self.step_of(hyper), self._gram_sizes(federation), federation.train.longest
         by_steps = turned(self.model) if self.sequential and self._on_gram else self.model
         grams, summed = self._grams(federation), self.work.summed
-        block_of = lambda most: 0 if self.plan.on_cpu else together(self.work, most, self.plan.alike)  # noqa: E731
+        block_of = lambda most: together(self.work, most) if self.plan.asks_host else 0  # noqa: E731
 
         def on_gram(size: int) -> Way:
             plan = GramPlan(size, self.sequential, summed, grams, choice, block_of(size))
