@@ -1,5 +1,6 @@
 """HOST. What a batch of runs takes of an accelerator's memory. `python -m benchmarks.aot` compares it with what XLA says of the
-compiled programs: for every method of the quickstart and for W1 to W4 it is within a factor of 1.5.
+compiled programs: for every method of the quickstart and for W1 to W4 it is within a factor of 1.5. The numbers in `GPU` and `TPU`,
+and `MethodConfig.sides`, were chosen by these programs.
 
 On a CPU runs go one after another, and `batching.memory` is all that is asked for.
 """
@@ -20,6 +21,10 @@ from cfljax.federation.pack import nbytes
 from cfljax.local.stream import block_size, numbers_per_sample
 from cfljax.methods.shared.config import PersonalConfig
 from cfljax.types import Federation, Model
+
+
+SMALL = 1 << 18
+"""Numbers: of arrays with fewer, a TPU has the axis of participants filled up to whole tiles; larger ones it turns to need less."""
 
 
 class Habits(NamedTuple):
@@ -66,7 +71,8 @@ def needs(run: Run, federation: Federation, model: Model, machine: Machine) -> N
     server, apart = 2 * run.options.models_kept * model.size, sum(held(run, size).values())
     sides = run.options.sides if habits.sides is None else habits.sides
     sides = 1 if choice.gram_sizes else sides  # it has coefficients in place of weights
-    trained = sides * _tiled(block, habits) * model.size + lanes * _of_client(choice, federation, model, habits)
+    places = _tiled(block, habits) if block * model.size < SMALL else block
+    trained = sides * places * model.size + lanes * _of_client(choice, federation, model, habits)
     looked = _of_look(run, federation, model, habits)
     if isinstance(run.options, PersonalConfig):
         return Needs(nbytes(federation), 4 * (server + apart + max(trained, looked)))

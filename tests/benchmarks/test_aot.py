@@ -1,11 +1,17 @@
 # ruff: noqa: E501 (lines of XLA's text)
 """The reader of XLA's text, on small texts, and predictions from what it finds; no compiler is needed."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from benchmarks.aot import hlo, loops, predict, work
+from benchmarks.aot.__main__ import ALL, methods
+from benchmarks.aot.table import table
 from benchmarks.aot.targets import SPEEDS, Speed
 
+ROOT = Path(__file__).parents[2]
 GPU = """
 HloModule jit_f, is_scheduled=true, entry_computation_layout={(f32[64,64]{1,0}, s32[])->f32[64,64]{1,0}}
 
@@ -170,3 +176,18 @@ def test_every_chip_has_its_constants():
     from cfljax.devices.chips import CHIPS
 
     assert set(SPEEDS) <= set(CHIPS)
+
+
+def test_the_page_has_the_table_of_the_kept_figures():
+    text = (ROOT / "docs" / "accelerators.md").read_text(encoding="utf-8")
+    kept = json.loads((ROOT / "benchmarks" / "results" / "aot.json").read_text(encoding="utf-8"))
+    assert table(kept["rows"]) in text and kept["date"] in text and kept["versions"]["jax"] in text
+
+
+def test_kept_figures_hold_what_they_are_to_hold():
+    rows = json.loads((ROOT / "benchmarks" / "results" / "aot.json").read_text(encoding="utf-8"))["rows"]
+    assert {row["method"] for row in rows if row["workload"] == "quickstart" and row["target"] == "v5e"} == set(methods())
+    assert {row["workload"] for row in rows} == set(ALL)
+    for row in rows:
+        assert "error" not in row and row["collectives_in_steps"] == 0
+        assert bool(row["collectives"]) == (":" in row["target"])
