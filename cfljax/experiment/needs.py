@@ -22,7 +22,6 @@ from cfljax.local.stream import block_size, numbers_per_sample
 from cfljax.methods.shared.config import PersonalConfig
 from cfljax.types import Federation, Model
 
-
 SMALL = 1 << 18
 """Numbers: of arrays with fewer, a TPU has the axis of participants filled up to whole tiles; larger ones it turns to need less."""
 
