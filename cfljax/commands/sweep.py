@@ -42,7 +42,11 @@ def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
     flags.add_argument("--keep", choices=("models", "labels", "none"), default="labels", help="what a run keeps besides curves")
     flags.add_argument("--retry-failed", action="store_true", help="run again what failed")
     flags.add_argument(
-        "--target", type=accuracy, metavar="ACCURACY", help="report the rounds and bytes to this accuracy (a fraction)"
+        "--target",
+        type=_target,
+        metavar="ACCURACY|CHIP",
+        help="report the rounds and bytes to this accuracy (a fraction); with --dry-run also a chip, as v5e, v5e:2x4 or h200: say "
+        "what batches take there",
     )
     flags.add_argument("--no-report", action="store_true", help="do not write the page DIR/report/index.html at the end")
     flags.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
@@ -75,7 +79,7 @@ def run(flags: argparse.Namespace) -> int:
     launch, chosen = _launcher(flags)
     part = _part(flags.shard)
     if flags.dry_run:
-        return _dry_run(spec)
+        return _dry_run(spec, flags.target if isinstance(flags.target, str) else None, flags.mesh)
     if flags.explain:
         return _explain(spec)
     shape = _devices(flags)
@@ -128,6 +132,8 @@ def _check(flags: argparse.Namespace) -> None:
         raise SpecError(f"--workers {flags.workers}: must be at least 1")
     if not (flags.as_worker is flags.processors is None or _is_worker(flags.as_worker or "", flags.processors or "")):
         raise SpecError("--as-worker, --processors: are for the workers that --workers N starts; give that")
+    if isinstance(flags.target, str) and not flags.dry_run:
+        raise SpecError(f"--target {flags.target}: a chip is for --dry-run; else give an accuracy, a fraction as in 0.9")
     for name in flags.log:
         SINKS.entry(name, "--log")
 
@@ -224,12 +230,19 @@ def _explain(spec: Spec) -> int:
     return 0
 
 
-def _dry_run(spec: Spec) -> int:
-    """Print what would run. SpecError where a method would hold more than this machine's memory."""
+def _target(text: str) -> float | str:
+    """The value of --target: an accuracy, or the name of a chip as it is."""
+    return text if text[:1].isalpha() and text.lower() not in ("nan", "inf", "infinity") else accuracy(text)
+
+
+def _dry_run(spec: Spec, target: str | None, mesh: str | None) -> int:
+    """Print what would run: on this machine, or on the chip `target`. SpecError where a method would hold more than its memory."""
     from cfljax.experiment import assemble, batching
     from cfljax.experiment.model_size import model_size
     from cfljax.experiment.privacy import Crowd, crowd_of
 
+    if target is not None:
+        return _dry_run_on(spec, target, mesh)
     batches = batching.batches(spec.runs(), 1)
     sizes: dict[str, batching.Size] = {}
 
@@ -250,4 +263,35 @@ def _dry_run(spec: Spec) -> int:
 
         for batch in batches:
             batching.check_memory(batch, size(batch), this_machine().memory)
+    return 0
+
+
+def _dry_run_on(spec: Spec, target: str, mesh: str | None) -> int:
+    """Print what would run on the chip `target`. SpecError where a method would hold more than its memory."""
+    from cfljax.devices import chips
+    from cfljax.devices.mesh import parse
+    from cfljax.experiment import assemble, batching, needs
+    from cfljax.experiment.privacy import Crowd, crowd_of
+    from cfljax.launch.plan_file import batch_limit
+
+    machine = chips.machine_of(target, None if mesh is None else parse(mesh))
+    batches = batching.batches(spec.runs(), lambda run: batch_limit(run, machine))
+
+    def size(batch: batching.Batch) -> batching.Size:
+        federation = assemble.host_federation(batch.first)
+        return batching.size_of(federation, assemble.model_of(batch.first, federation).size)
+
+    def crowd(batch: batching.Batch) -> Crowd:
+        return crowd_of(assemble.host_federation(batch.first))
+
+    def taken(batch: batching.Batch) -> int:
+        federation = assemble.host_federation(batch.first)
+        return needs.bytes_of(batch, federation, assemble.model_of(batch.first, federation), machine)
+
+    for message in spec.warnings:
+        print(f"cfljax: {message}", file=sys.stderr)
+    print(f"{chips.explain(target, machine)}; a batch is as wide as fills half of that")
+    print(batching.dry_run(batches, size, crowd, taken))
+    for batch in batches:
+        batching.check_memory(batch, size(batch), machine.memory)
     return 0

@@ -63,6 +63,8 @@ class Machine(NamedTuple):
     """The mesh that was asked for with `--mesh`; None: each run says how many devices it takes."""
     processes: int = 1
     """Processes that compute together; each has equally many devices."""
+    absent: tuple[jax.Device, ...] | None = None
+    """Devices that programs are only compiled for; None: the devices of this process, on which they run."""
 
     @property
     def speed(self) -> Speed:
@@ -131,8 +133,10 @@ def devices_for(machine: Machine, shape: Shape) -> jax.sharding.Mesh | None:
     if shape == (1, 1):
         return None
     if machine.mesh is None:
-        return jax.sharding.Mesh(np.array(jax.local_devices()[: shape.clients]), (CLIENTS,))
-    devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))[: shape.runs * shape.clients]
+        return jax.sharding.Mesh(np.array((machine.absent or jax.local_devices())[: shape.clients]), (CLIENTS,))
+    devices = sorted(machine.absent or jax.devices(), key=lambda device: (device.process_index, device.id))[
+        : shape.runs * shape.clients
+    ]
     # Neighbours along `clients` are in different processes: so every process has devices of each group, and all of a result.
     grid = np.array(devices).reshape(shape.clients, shape.runs).T
     return jax.sharding.Mesh(grid, (RUNS, CLIENTS), axis_types=(jax.sharding.AxisType.Auto,) * 2)

@@ -83,6 +83,19 @@ def start_form(parts: Assembled, group: Group, runs: int) -> Carry:
     return carry
 
 
+class Sources(NamedTuple):
+    """The programs of a batch before they are compiled, and what is known of them then."""
+
+    rounds: Source
+    evaluate: Source
+    start: Source
+    view: Source | None
+    """None: it only picks arrays, so that nothing is compiled."""
+    pick: Callable[..., View] | None
+    report: Report
+    models: int
+
+
 def compile_programs(parts: Assembled, group: Group, federation: Federation) -> tuple[Programs, float]:
     """(the programs of a batch whose groups are like this one, seconds of compiling). A later batch with the same names and shapes
     gets the same programs, without tracing anything."""
@@ -93,6 +106,13 @@ def compile_programs(parts: Assembled, group: Group, federation: Federation) -> 
 
 
 def _compiled(parts: Assembled, group: Group, federation: Federation) -> tuple[Programs, float]:
+    made = sources_of(parts, group, federation)
+    (rounds, evaluate, start, *computed), seconds = compiled([each for each in made[:4] if each is not None])
+    return Programs(start, rounds, made.pick or computed[0], evaluate, made.report, made.models), seconds
+
+
+def sources_of(parts: Assembled, group: Group, federation: Federation) -> Sources:
+    """The programs of a batch whose groups are like this one, to be compiled."""
     method, settings, mesh = parts.method, parts.settings, parts.mesh
     program = make_program(method, settings)
     chooses = method.chooses and some_never_train(parts.federation)
@@ -109,15 +129,16 @@ def _compiled(parts: Assembled, group: Group, federation: Federation) -> tuple[P
     picked = _picks(jax.vmap(program.view, (0, 0, None, None)), (carry.state, hyper, parts.federation, at))
     name = lambda function: None if parts.program_key is None else (parts.program_key, parts.plan, settings, function)  # noqa: E731
     shared = name("evaluate") if parts.model_key is None else (parts.model_key, seen_of(settings), chooses)
-    sources = [
+    view_source = Source(everywhere(view, mesh, 2), (carry.state, hyper, data, at), name("view"), mesh)
+    return Sources(
         Source(everywhere(program.rounds, mesh, 3), (carry, keys, hyper, data, bounds), name("rounds"), mesh, (0,)),
         Source(everywhere(evaluate, mesh, 2), (seen, numbers, scored_on, at), shared, mesh),
         Source(everywhere(program.start, mesh, 3), (keys, hyper, setup, data), name("start"), mesh),
-    ]
-    if picked is None:
-        sources.append(Source(everywhere(view, mesh, 2), (carry.state, hyper, data, at), name("view"), mesh))
-    (rounds, evaluate, start, *computed), seconds = compiled(sources)
-    return Programs(start, rounds, picked or computed[0], evaluate, report, seen.models.shape[1]), seconds
+        view_source if picked is None else None,
+        picked,
+        report,
+        seen.models.shape[1],
+    )
 
 
 def _forms(tree: Tree, mesh: jax.sharding.Mesh | None, grouped: bool) -> Tree:

@@ -57,7 +57,8 @@ def make_program(method: Method, settings: Settings) -> Program:
 
         report = jax.eval_shape(advance, key, carry, federation, hyper, bounds[0])[1]
         nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), report)
-        return jax.lax.fori_loop(bounds[0], bounds[1], body, (carry, nothing))
+        with jax.named_scope("rounds"):  # its name in profiles
+            return jax.lax.fori_loop(bounds[0], bounds[1], body, (carry, nothing))
 
     def view(state: Tree, hyper: Hyper, federation: Federation, t: Array) -> View:
         def of_data(f: Callable[[Tree, Federation, Hyper], Array] | None) -> Array | None:

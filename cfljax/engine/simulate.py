@@ -164,16 +164,23 @@ class Batch:
 
 def _inputs(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]]) -> tuple[Group, Federation]:
     """(what all runs start from, the federation where it is computed on)."""
-    mesh, settings, federation = parts.mesh, parts.settings, parts.federation
+    mesh, federation = parts.mesh, parts.federation
+    on_devices = sharded(federation, mesh) if parts.sharded and mesh is not None else placed(federation, mesh)
+    with lying(on_devices, mesh):
+        return group_of(parts, seeds, hypers), on_devices
+
+
+def group_of(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]]) -> Group:
+    """What all runs start from, on the host."""
+    mesh, settings = parts.mesh, parts.settings
     missing = 0 if mesh is None else -len(seeds) % mesh.shape.get(RUNS, 1)
     seeds, hypers = seeds + seeds[-1:] * missing, hypers + hypers[-1:] * missing  # each group of devices has equally many runs
-    hypers = [exact_share(settings.sending, each, federation) for each in hypers]
+    hypers = [exact_share(settings.sending, each, parts.federation) for each in hypers]
     run_keys = jnp.stack([keys.root(seed) for seed in seeds])
     hyper = {name: np.array([h[name] for h in hypers], np.float32) for name in hypers[0]}
-    on_devices = sharded(federation, mesh) if parts.sharded and mesh is not None else placed(federation, mesh)
-    with jax.default_matmul_precision(settings.precision), lying(on_devices, mesh):
+    with jax.default_matmul_precision(settings.precision):
         setup = distributed.same(_setups(parts, run_keys, hypers))
-    return Group(run_keys, hyper, setup), on_devices
+    return Group(run_keys, hyper, setup)
 
 
 def _setups(parts: Assembled, run_keys: jax.Array, hypers: list[dict[str, float]]) -> Tree:

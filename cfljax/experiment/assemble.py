@@ -36,6 +36,8 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     shape = machine.shape(width, run.train.forced.devices)
     sharded = _shards(run, shape.clients, machine)
     federation = host_federation(run) if sharded else federation_of(run)
+    if not machine.sequential:
+        federation = in_lines(federation)
     model = model_of(run, federation)
     choice = choose(run, model, federation, machine)
     if choice.kept and not sharded:
@@ -60,6 +62,16 @@ def federation_of(run: Run) -> Federation:
     return _device_federation(_key(run))
 
 
+def in_lines(federation: Federation) -> Federation:
+    """The federation with each sample as a line of numbers. A TPU lays images out by pixels, and would turn the whole pool round in
+    each step to gather some of them."""
+    x = federation.pool.x
+    if x.ndim < 3:
+        return federation
+    lines = x.reshape(x.shape[0], -1)
+    return dataclasses.replace(federation, pool=federation.pool._replace(x=lines), form=x.shape[1:])
+
+
 def checksum(run: Run) -> str:
     """8 hexadecimal digits: a checksum of all arrays of the run's federation, to compare processes by."""
     return _checksum(_key(run))
@@ -74,7 +86,7 @@ def model_of(run: Run, federation: Federation) -> Model:
 def sample_shape(federation: Federation) -> tuple[int, ...]:
     """The shape of one sample as the model sees it."""
     pool = federation.pool
-    return pool.x.shape[1:] + (() if pool.table is None else pool.table.shape[1:])
+    return federation.sample_shape + (() if pool.table is None else pool.table.shape[1:])
 
 
 def _sending(run: Run) -> Sending:

@@ -160,9 +160,9 @@ def _even(group: list[Run], program: str, parts: int) -> list[Batch]:
 
 
 def memory(batch: Batch, size: Size) -> int:
-    """Bytes on the device, roughly: the pool once, and for each run of the batch the models of clusters (kept, updated and
-    evaluated) and of the participants that are held at once (start, weights, gradient, update), and what the method says it
-    holds."""
+    """Bytes on a CPU, roughly (accelerators: `experiment.needs`): the pool once, and for each run of the batch the models of
+    clusters (kept, updated and evaluated) and of the participants that are held at once (start, weights, gradient, update), and
+    what the method says it holds."""
     participants = _at_once(batch.first, size)
     models = 3 * batch.first.options.models_kept + 4 * participants
     of_method = sum(held(batch.first, size).values())
@@ -210,9 +210,14 @@ def communication(run: Run, size: Size) -> tuple[float, float]:
     return 4.0 * d * trained, float(run.train.vector_bytes(d) * trained)
 
 
-def dry_run(made: list[Batch], size: Size | Callable[[Batch], Size], crowd: Callable[[Batch], Crowd] | None = None) -> str:
+def dry_run(
+    made: list[Batch],
+    size: Size | Callable[[Batch], Size],
+    crowd: Callable[[Batch], Crowd] | None = None,
+    taken: Callable[[Batch], int] | None = None,
+) -> str:
     """What would run, in lines. `size`: of all batches, or of each. `crowd`: the clients that a batch draws from, for the ε of
-    `train.privacy`."""
+    `train.privacy`. `taken`: the bytes that a batch takes on a device, if not `memory`."""
     programs = {batch.program_key for batch in made}
     lines = [f"runs {sum(len(batch.runs) for batch in made)}, batches {len(made)}, programs to compile {len(programs)}"]
     groups: dict[tuple[str, str], list[tuple[Batch, Size]]] = {}
@@ -228,7 +233,7 @@ def dry_run(made: list[Batch], size: Size | Callable[[Batch], Size], crowd: Call
     for names, group in groups.items():
         traffic = [communication(run, of_batch) for batch, of_batch in group for run in batch.runs]
         down, up = map(sum, zip(*traffic, strict=True))
-        most = max(memory(batch, of_batch) for batch, of_batch in group)
+        most = max(memory(batch, of_batch) if taken is None else taken(batch) for batch, of_batch in group)
         largest, all_down, all_up = max(largest, most), all_down + down, all_up + up
         compiled = len({batch.program_key for batch, _ in group})
         lines.append(_line(*names, len(traffic), len(group), compiled, amount(most), amount(down), amount(up)))

@@ -61,7 +61,7 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine) -> 
     steps = lanes.typical(np.where(counts > 0, predict.steps_of(work, counts), 0), -(-participants // devices))
     width = _lanes(forced, machine.sequential, steps, stream)
     alike = bool(not run.train.stragglers and counts.sum() >= ALIKE * longest * len(counts))
-    plan = Plan(width, 0, stream, alike, on_cpu=machine.sequential)
+    plan = Plan(width, 0, stream, alike, on_cpu=machine.sequential, asks_host=machine.backend == "gpu")
     choice = Choice(plan, participants, work, (), devices, None, None, 4 * participants * model.size, steps, 0)
     if layer is None:
         return choice

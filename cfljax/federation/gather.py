@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import jax
 import jax.numpy as jnp
 
 from cfljax.types import Array, Federation, Pool, Split, View
+
+COMPARED = 1 << 26
+"""The most pairs of numbers that an accelerator compares to find places."""
+
+
+def places(line: jax.Array, values: jax.Array, side: str = "left") -> jax.Array:
+    """i32[n]: where each of the values belongs in the sorted line, as `jnp.searchsorted`. An accelerator compares all pairs in one
+    kernel; halving the line, as a CPU does, is a loop of several kernels there."""
+    halving = functools.partial(jnp.searchsorted, side=side)
+    if line.size * values.size > COMPARED:
+        return halving(line, values)
+    return jax.lax.platform_dependent(line, values, cpu=halving, default=functools.partial(halving, method="compare_all"))
 
 
 def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> tuple[jax.Array, jax.Array]:
@@ -17,9 +30,9 @@ def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> 
     y = _at(pool.y, rows)
     if view is not None and view.labels is not None:
         y = jnp.asarray(view.labels)[of, y]
-    x = _shifted(_values(pool, view, of, rows), view, of)
+    x = _shifted(_values(pool, view, of, rows, federation.sample_shape), view, of)
     seen = jnp.where(_wide(jnp.asarray(mask), x.ndim), x, 0.0)
-    return seen.reshape(-1, *pool.x.shape[1:], *x.shape[2:]), jnp.where(mask, y, 0)
+    return seen.reshape(-1, *federation.sample_shape, *x.shape[2:]), jnp.where(mask, y, 0)
 
 
 def _at(values: Array, index: Array) -> jax.Array:
@@ -31,9 +44,8 @@ def _wide(per_sample: jax.Array, ndim: int) -> jax.Array:
     return jnp.reshape(per_sample, per_sample.shape + (1,) * (ndim - 1))
 
 
-def _values(pool: Pool, view: View | None, of: jax.Array, rows: Array) -> jax.Array:
+def _values(pool: Pool, view: View | None, of: jax.Array, rows: Array, shape: tuple[int, ...]) -> jax.Array:
     """f32[B, F] or f32[B, F, width]: the samples turned as the view says, normalised or looked up."""
-    shape = pool.x.shape[1:]
     lines = jnp.asarray(pool.x).reshape(-1, math.prod(shape))  # a CPU makes large blocks of lines in half the time of images
     if view is not None and view.pixels is not None:
         x = _turned(lines, _at(view.pixels, of), rows)

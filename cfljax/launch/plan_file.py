@@ -14,8 +14,7 @@ from cfljax.config import Run, Spec
 from cfljax.devices.machine import Machine, Speed, measured, speed_file
 from cfljax.devices.mesh import Shape
 from cfljax.errors import SpecError
-from cfljax.experiment import assemble, batching
-from cfljax.federation.pack import nbytes
+from cfljax.experiment import assemble, batching, needs
 from cfljax.registry.options import Table
 from cfljax.store import OlderWarning, Store, older
 
@@ -94,13 +93,11 @@ def unlike(store: Store, machine: Machine) -> list[str]:
 
 def batch_limit(run: Run, machine: Machine) -> int:
     """How many runs go through one program together. On a CPU they go one after another, so one for each group of devices; on an
-    accelerator as many as half of its memory holds by a rough estimate."""
+    accelerator as many as half of its memory holds by the estimate of `experiment.needs`."""
     if machine.sequential:
         return machine.most_groups
     federation = assemble.host_federation(run)
-    size = batching.Size(federation.clients, assemble.model_of(run, federation).size, federation.clients)
-    each = max(batching.memory(batching.batches([run], 1)[0], size), 1)
-    return max(1, min(256, (machine.memory // 2 - nbytes(federation)) // each)) * machine.most_groups
+    return needs.widest(run, federation, assemble.model_of(run, federation), machine)
 
 
 def as_laid_down(runs: list[Run], width: int) -> batching.Batch | None:

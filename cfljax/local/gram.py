@@ -107,6 +107,8 @@ class GramPlan(NamedTuple):
     """The Gram matrices that were computed before the first round; None: they are computed here."""
     choice: Among | None = None
     """Models among which each client takes the one with the least loss as its start; None: it starts from the model of its task."""
+    block: int = 0
+    """As in `follow`."""
 
 
 def train_on_gram(
@@ -115,7 +117,7 @@ def train_on_gram(
     """The update of one client: the same as that of `train` with plain SGD, up to rounding."""
     first = first_layer(model)
     assert first is not None
-    length, sequential, summed, grams, choice = plan
+    length, sequential, summed, grams, choice, block = plan
     rule, count = sgd(numbers), course.samples
     mask = jnp.arange(length, dtype=jnp.int32) < count
     (x, y), which, outputs = all_samples(federation, task.client, length), None, None
@@ -144,7 +146,7 @@ def train_on_gram(
         dz, grads = (dz, grads) if summed else (dz * mean, jax.tree.map(lambda g: g * mean, grads))
         return step(position, Gradient(loss * mean, samples, grads)), _move(fixed.gram, layer, numbers, where, dz)
 
-    end, layer = follow(course, orders, visit, (start_of(rule, turn(others), turn(velocity_of_others)), begin))
+    end, layer = follow(course, orders, visit, (start_of(rule, turn(others), turn(velocity_of_others)), begin), block)
     moved = -_across(layer.a, x) - _sum(layer.moved, pull, velocity)
     step_of_others = jax.tree.map(jnp.subtract, turn(end.params), others)
     delta = jnp.where(course.total > 0, model.ravel(replaced(step_of_others, first.kernel, moved)), 0.0)

@@ -13,6 +13,11 @@ from cfljax import keys
 from cfljax.local.data import shuffle
 from cfljax.types import Array, Federation, Jobs
 
+STEPS, BLOCKS_OF_STEPS = "local_steps", "step_blocks"
+"""The names of the loops over a client's steps in compiled programs, by which profiles and `benchmarks.aot` find them."""
+TOGETHER = 16
+"""So many steps are done before a GPU asks whether there are more. It asks its host, which costs as much as some kernels; the steps
+beyond the last, half as many on average, are wasted."""
 SHUFFLED = 1 << 17
 """If epochs × samples is at most this, the shuffles of all epochs of a client are computed at once, before its first step."""
 
@@ -78,6 +83,15 @@ class Orders(NamedTuple):
     all: Array | None
     """i32[epochs, L] the shuffles of all epochs; None: each is drawn when its epoch begins. For a small client, sorting all at once
     takes about as long as sorting one."""
+    sequential: bool = True
+    """Whether clients train one after another. Side by side, a step reads its positions one by one: a slice that begins at another
+    place for each client is a loop over the clients on a TPU."""
+
+    def batch_at(self, line: Array, start: Array) -> Array:
+        """i32[batch]: `line` from `start` on."""
+        if self.sequential:
+            return jax.lax.dynamic_slice(line, (start,), (self.batch,))
+        return jnp.take(line, start + jnp.arange(self.batch, dtype=jnp.int32), mode="clip")
 
 
 class StepSamples(NamedTuple):
@@ -139,28 +153,36 @@ def orders_of(
     batch = batch_of(federation, work)
     sort = lambda key: shuffle(key, course.samples, longest, batch, sequential, rungs)  # noqa: E731
     at_once = course.epochs is not None and course.epochs.shape[0] * longest <= SHUFFLED
-    return Orders(batch, lambda number: sort(keys.fold(task.key, "epoch", number)), sort(course.epochs) if at_once else None)
+    draw = lambda number: sort(keys.fold(task.key, "epoch", number))  # noqa: E731
+    return Orders(batch, draw, sort(course.epochs) if at_once else None, sequential)
 
 
-def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Carry) -> Carry:
+def together(work: Work, longest: int) -> int:
+    """How many steps are done before a GPU asks whether there are more, for clients of at most `longest` samples: TOGETHER,
+    or somewhat less, so that the most steps of a client are a whole number of times as many."""
+    most = work.steps or (work.epochs or 1) * (1 if work.batch is None else -(-longest // min(work.batch, longest)))
+    return -(-most // -(-most // TOGETHER))
+
+
+def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Carry, block: int = 0) -> Carry:
     """The carry after all steps of a client, from the carry `begin` before the first. Without `orders` each step sees all samples.
     Otherwise an epoch's steps see its shuffle batch by batch, the last batch may be short, and training ends after the client's
-    number of steps, also within an epoch."""
+    number of steps, also within an epoch. `block`: so many steps are done at a time, see `together`; 0: one."""
     if orders is None:
-        return jax.lax.fori_loop(0, course.total, lambda i, carry: visit(carry, None, i), begin)
+        return _loop(course.total, lambda i, carry: visit(carry, None, i), begin, block)
     batch, count, total, per_epoch = orders.batch, course.samples, course.total, course.per_epoch
 
     def step(line: Array, start: Array, in_epoch: Array, number: Array, carry: Carry) -> Carry:
         """The carry after the step `number`, which is step `in_epoch` of its epoch. The epoch's shuffle begins at `line[start]`."""
         left = count - in_epoch * batch
-        positions = jax.lax.dynamic_slice(line, (start + in_epoch * batch,), (batch,))
+        positions = orders.batch_at(line, start + in_epoch * batch)
         return visit(carry, StepSamples(positions, jnp.arange(batch) < left, jnp.minimum(left, batch)), number)
 
     def epoch(at: tuple[Carry, Array, Array]) -> tuple[Carry, Array, Array]:
         carry, number, done = at
         order, steps = orders.draw(number), jnp.minimum(per_epoch, total - done)
         step_of_epoch = lambda i, carry: step(order, jnp.int32(0), i, done + i, carry)  # noqa: E731
-        return jax.lax.fori_loop(0, steps, step_of_epoch, carry), number + 1, done + steps
+        return _loop(steps, step_of_epoch, carry, block), number + 1, done + steps
 
     if orders.all is None:
         return jax.lax.while_loop(lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0)))[0]
@@ -171,7 +193,25 @@ def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Ca
         return step(line, before * width, number - before * per_epoch, number, carry)
 
     # one loop in place of two: for short epochs an outer loop would cost as much as a step
-    return jax.lax.fori_loop(0, total, step_of_all, begin)
+    return _loop(total, step_of_all, begin, block)
+
+
+def _loop(total: Array, step: Callable[[Array, Carry], Carry], begin: Carry, block: int) -> Carry:
+    """The carry after `step(i, carry)` for i = 0 … total − 1. `block`: as in `follow`; steps beyond the last change nothing."""
+    if not block:
+        with jax.named_scope(STEPS):
+            return jax.lax.fori_loop(0, total, step, begin)
+
+    def some(at: tuple[Carry, Array]) -> tuple[Carry, Array]:
+        def one(i: Array, carry: Carry) -> Carry:
+            number = at[1] + i
+            return jax.tree.map(lambda new, old: jnp.where(number < total, new, old), step(number, carry), carry)
+
+        with jax.named_scope(STEPS):
+            return jax.lax.fori_loop(0, block, one, at[0]), at[1] + block
+
+    with jax.named_scope(BLOCKS_OF_STEPS):
+        return jax.lax.while_loop(lambda at: at[1] < total, some, (begin, jnp.int32(0)))[0]
 
 
 def _at_least_one(samples: Array) -> Array:

@@ -28,7 +28,7 @@ from cfljax.local.gradients import batch_gradient, batch_of_client, full_gradien
 from cfljax.local.gram import Among, GramPlan, among, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.predict import expected, layer_of, making_of
-from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_of, train_steps
+from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_of, together, train_steps
 from cfljax.local.send import Sending, arrived, server_rule, touched
 from cfljax.local.sizes import gram_sizes
 from cfljax.local.stream import client_losses
@@ -206,9 +206,10 @@ class Solver:
         numbers, sizes, longest = self.step_of(hyper), self._gram_sizes(federation), federation.train.longest
         by_steps = turned(self.model) if self.sequential and self._on_gram else self.model
         grams, summed = self._grams(federation), self.work.summed
+        block_of = lambda most: together(self.work, most) if self.plan.asks_host else 0  # noqa: E731
 
         def on_gram(size: int) -> Way:
-            plan = GramPlan(size, self.sequential, summed, grams, choice)
+            plan = GramPlan(size, self.sequential, summed, grams, choice, block_of(size))
 
             def train_client(task: Task, course: Course, orders: Orders | None) -> Updates:
                 return train_on_gram(self.model, federation, task, course, orders, numbers, plan)
@@ -216,7 +217,9 @@ class Solver:
             return Way(size, (), train_client)
 
         def step_by_step(task: Task, course: Course, orders: Orders | None) -> Updates:
-            return train(by_steps, federation, task, course, orders, self._rule_of_steps(numbers), numbers, summed)
+            return train(
+                by_steps, federation, task, course, orders, self._rule_of_steps(numbers), numbers, summed, block_of(longest)
+            )
 
         done = (0, *sizes)[-1]
         # two ways, so that the shuffles of small clients are not as long as those of much larger ones

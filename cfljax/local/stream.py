@@ -15,12 +15,14 @@ import jax.numpy as jnp
 from jax.extend.core import Literal
 
 from cfljax.devices.spread import devices, of_this_device, share
-from cfljax.federation.gather import samples
+from cfljax.federation.gather import places, samples
 from cfljax.types import Array, Federation, Model, Split, Tree
 
 ON_CPU, ON_ACCELERATOR = 1 << 20, 1 << 22
 """The most numbers in the largest intermediate array of a block. On a CPU it should fit into the cache (measured: scores of an MLP
 and a CNN then take four fifths of the time)."""
+BLOCKS = "sample_blocks"
+"""The name of the loop over the blocks in compiled programs."""
 Carry = TypeVar("Carry")
 Visit = Callable[[Carry, Array, Array, Array, Array], Carry]
 """(carry, x f32[B, ...], y i32[B], s i32[B], valid bool[B]) -> the carry after a block of samples. s: the position of each sample's
@@ -31,15 +33,26 @@ def block_size(model: Model, federation: Federation, copies: int, most: int, on_
     """The number of samples in a block, a multiple of 16. It keeps the samples and the activations of `copies` models small, and
     gives each device about the same number of blocks. `most`: an upper bound of the number of samples; blocks are not larger than
     it needs."""
-    x = jax.eval_shape(lambda: samples(federation, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), jnp.ones(1, bool))[0])
-    params = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
-    jaxpr = jax.make_jaxpr(lambda p, v: model.forward(p, v, None))(params, x).jaxpr
-    of_model = jaxpr.invars[: len(jax.tree.leaves(params))]
-    widest = max([x.size, *(size * (copies if each else 1) for size, each in _widths(jaxpr, of_model, on_cpu))])
+    inputs, widths = _of_sample(model, federation, on_cpu)
+    widest = max([inputs, *(size * (copies if each else 1) for size, each in widths)])
     floats = ON_CPU if on_cpu else ON_ACCELERATOR
     limit = min(4096, max(16, floats // widest // 16 * 16))
     blocks = devices() * -(-max(most, 1) // (devices() * limit))
     return -(-max(most, 1) // (16 * blocks)) * 16
+
+
+def numbers_per_sample(model: Model, federation: Federation) -> tuple[int, int]:
+    """(numbers of a sample, numbers of the largest intermediate array of a pass of the model with it), on an accelerator."""
+    inputs, widths = _of_sample(model, federation, False)
+    return inputs, max((size for size, of_model in widths if of_model), default=0)
+
+
+def _of_sample(model: Model, federation: Federation, on_cpu: bool) -> tuple[int, list[tuple[int, bool]]]:
+    """(numbers of a sample, the `_widths` of a pass with it)."""
+    x = jax.eval_shape(lambda: samples(federation, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), jnp.ones(1, bool))[0])
+    params = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
+    jaxpr = jax.make_jaxpr(lambda p, v: model.forward(p, v, None))(params, x).jaxpr
+    return x.size, list(_widths(jaxpr, jaxpr.invars[: len(jax.tree.leaves(params))], on_cpu))
 
 
 def _widths(jaxpr: Tree, of_model: Iterable[object], on_cpu: bool) -> Iterator[tuple[int, bool]]:
@@ -76,7 +89,7 @@ def fold_blocks(
 
     def body(b: Array, carry: Carry) -> Carry:
         where = b * block + jnp.arange(block)
-        place = jnp.minimum(jnp.searchsorted(ends, where, side="right"), clients.shape[0] - 1)
+        place = jnp.minimum(places(ends, where, "right"), clients.shape[0] - 1)
         valid = where < ends[-1]
         client = clients[place]
         rows = split.rows[jnp.where(valid, split.start[client] + where - starts[place], 0)]
@@ -86,6 +99,10 @@ def fold_blocks(
     blocks = -(-ends[-1] // block)
 
     def part(device: Array, devices: int) -> Carry:
+        with jax.named_scope(BLOCKS):
+            return part_named(device, devices)
+
+    def part_named(device: Array, devices: int) -> Carry:
         if owner is not None:  # all these blocks are this device's
             return jax.lax.fori_loop(0, blocks, body, zero)
         number = (blocks - device + devices - 1) // devices

@@ -38,8 +38,10 @@ def train(
     rule: StepRule,
     numbers: LocalStep,
     summed: bool = False,
+    block: int = 0,
 ) -> Updates:
-    """The update of one client, trained from the model of its task. `summed`: steps follow the gradient of the summed loss."""
+    """The update of one client, trained from the model of its task. `summed`: steps follow the gradient of the summed loss.
+    `block`: as in `follow`."""
     params = model.unravel(task.start)
     velocity = None if task.velocity is None else model.unravel(task.velocity)
     step = stepper(rule, numbers, params if task.anchor is None else model.unravel(task.anchor))
@@ -52,7 +54,7 @@ def train(
         batch = batch_of_client(federation, task.client, seen.positions, seen.mask, task.weights)
         return step(position, batch_gradient(model, here, batch, key, seen.samples, summed))
 
-    end = follow(course, orders, visit, start_of(rule, params, velocity))
+    end = follow(course, orders, visit, start_of(rule, params, velocity), block)
     delta = jnp.where(course.total > 0, model.ravel(end.params) - task.start, 0.0)
     buffers = None if task.velocity is None else model.ravel(end.optimiser)
     return Updates(delta, end.loss / course.visited, course.total, buffers)

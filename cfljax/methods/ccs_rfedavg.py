@@ -53,6 +53,8 @@ PAPER = "Wang, Zhang and Tao, “Adaptive clustering-based model aggregation for
 class Config(MethodConfig):
     """Options of CCS + RFedAvg."""
 
+    sides = 3
+
     local: str = option("gradient", "participants send a full-batch gradient, or a local update", choices=("gradient", "update"))
     weights: str = option("rfedavg", "weights of the clusters", choices=("rfedavg", "optimal", "fedavg"))
     clustering: str = option("ccs", "how participants are clustered", choices=("ccs", "kmeans"))
@@ -75,6 +77,11 @@ class Config(MethodConfig):
     def streams(self) -> bool:
         """Whether participants' updates come and go in blocks."""
         return self.similarity == "sketch"
+
+    @property
+    def models_kept(self) -> int:
+        """One: clusters are of participants alone."""
+        return 1
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""

@@ -58,6 +58,8 @@ PAPER = "“Clustered federated learning based on momentum gradient descent for 
 class Config(MethodConfig):
     """Options of CFL-MGD."""
 
+    sides = 3
+
     clusters: int = option(4, "number of models", low=1)
     beta: float = option(0.9, "momentum, of the clusters' buffers", low=0.0, traced=True)
     aggregate: str = option("model", "average local models (option II), or one gradient each (I)", choices=("model", "gradient"))

@@ -50,6 +50,8 @@ PAPER = "Xie et al. 2020"
 class Config(PersonalConfig):
     """Options of FeSEM."""
 
+    own = False
+
     clusters: int = option(4, "number of centres", low=1)
     average: str = option("uniform", "weights of the members", choices=("uniform", "samples"))
     fesem_init: str = option(

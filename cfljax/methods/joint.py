@@ -55,6 +55,8 @@ BLOCK = 1 << 21, 1 << 26
 class Config(MethodConfig):
     """Options of joint clustering."""
 
+    sides = 2
+
     clusters: int = option(4, "number of models", low=1)
     similarity: str = option("descent", "of a gradient and a model's last move", choices=SIMILARITIES)
     loss_reduction: str = option("mean", "over the mini-batch; a sum makes the step larger, too", choices=("mean", "sum"))

@@ -84,6 +84,11 @@ class Config(MethodConfig):
         """Noised sums: the draw inside clusters is taken for everybody."""
         return 0, rounds + self.warm_start
 
+    @property
+    def models_kept(self) -> int:
+        """The fewest that there are places for; how many clusters there are is found from the data."""
+        return 8
+
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
         return {"the updates of all clients at once": clients * compared_size(d, self.similarity)}

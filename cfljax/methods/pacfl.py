@@ -69,6 +69,11 @@ class Config(fedavg.Config):
     threshold: float = option(4.9, "degrees at which clusters stay apart", low=0.0, traced=True)
     snapshots: bool = option(False, "keep the matrix of distances")
 
+    @property
+    def models_kept(self) -> int:
+        """The fewest that there are places for; how many clusters there are is found from the data."""
+        return 8
+
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
         return {"the angles of all clients": 2 * clients**2}

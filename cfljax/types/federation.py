@@ -148,6 +148,13 @@ class Federation:
     """The number of classes."""
     groups: int = dataclasses.field(default=0, metadata={"static": True})
     """The number of true groups; 0: unknown."""
+    form: tuple[int, ...] | None = dataclasses.field(default=None, metadata={"static": True})
+    """The shape of a sample where the pool has it as a line, as on an accelerator; None: that of `pool.x`."""
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of a sample of the pool."""
+        return self.pool.x.shape[1:] if self.form is None else self.form
 
     @property
     def clients(self) -> int:

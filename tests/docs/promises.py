@@ -84,6 +84,7 @@ def all_flags() -> frozenset[str]:
     """The flags of everything that has some."""
     drills = [f"drills.{path.stem}" for path in (ROOT / "drills").glob("*.py")]
     benchmarks = [f"benchmarks.{path.stem}" for path in (ROOT / "benchmarks").glob("*.py")]
+    benchmarks += [f"benchmarks.{path.parent.name}" for path in (ROOT / "benchmarks").glob("*/__main__.py")]
     return frozenset().union(*(flags(each) or () for each in [*(f"cfljax.{name}" for name in COMMANDS), *drills, *benchmarks]))
 
 

@@ -101,6 +101,16 @@ def test_dry_run_trains_nothing(spec, tmp_path):
     assert "one client" in done.stderr
 
 
+def test_a_dry_run_says_what_a_chip_would_hold(spec, tmp_path):
+    done = sweep(spec, "--dry-run", "--target", "v5e:2x2", "--mesh", "runs=2,clients=2", "--set", "seeds=0:4")
+    assert done.returncode == 0 and done.stdout.startswith("v5e:2x2 (TPU v5 lite): 4 devices with 16 GiB of memory each")
+    assert "runs 4, batches 1" in done.stdout  # side by side; on a CPU each is a batch
+    wrong = [(["--dry-run", "--target", "v5x"], 'the nearest is "v5'), (["--target", "v5e"], "a chip is for --dry-run")]
+    for flags, words in wrong:
+        done = sweep(spec, *flags, "--out", tmp_path / "r")
+        assert done.returncode == 2 and done.stderr.count("\n") == 1 and words in done.stderr and not (tmp_path / "r").exists()
+
+
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_it_soon_and_it_can_go_on(spec, tmp_path, number, code):
     flags = [sys.executable, "-m", "cfljax.sweep", str(spec), "--out", str(tmp_path / "r"), "--set", "seeds=0:2", "--no-report"]

@@ -1,5 +1,6 @@
 """Execution plans change no result: Gram form, several devices, and what chooses between them."""
 
+import dataclasses
 import gc
 import os
 import subprocess
@@ -15,7 +16,7 @@ from cfljax.devices.machine import TYPICAL, Speed
 from cfljax.local import gram, predict
 from cfljax.local import products as inner_products
 from cfljax.local.rounds import Mixing, train_and_mix
-from cfljax.local.schedule import Work
+from cfljax.local.schedule import Work, together
 from cfljax.local.sizes import LADDER, gram_sizes
 from cfljax.types import Jobs, Plan
 from tests import play, toy
@@ -254,3 +255,26 @@ def test_several_devices_give_the_results_of_one():
     environment = os.environ | {"XLA_FLAGS": flags}
     done = subprocess.run([sys.executable, "-c", DEVICES], capture_output=True, text=True, env=environment)
     assert done.stdout.strip() == "same", done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("work", "gram"), [({"epochs": 3}, 256), ({"steps": 4, "batch": "full"}, 0), ({"epochs": 40}, 0)], ids=["gram", "full", "many"]
+)
+def test_steps_in_blocks_as_one_by_one(work, gram):
+    """What a GPU does, on this CPU: steps beyond a client's last change nothing."""
+    federation, model = toy.federation(), toy.model(7)
+    jobs = jobs_of(federation, model, True, False)
+    hyper = {"lr": jnp.float32(0.05), "momentum": jnp.float32(0.5), "mu": jnp.float32(0.2)}
+    solver = toy.pulling_solver(model, sequential=False, gram=gram, **work)
+    blocks = dataclasses.replace(solver, plan=solver.plan._replace(asks_host=True))
+    one, other = (jax.jit(each.fit)(keys.root(5), federation, jobs, hyper) for each in (solver, blocks))
+    assert np.array_equal(one.steps, other.steps) and int(one.steps.max()) > (16 if work == {"epochs": 40} else 3)
+    for a, b in ((one.delta, other.delta), (one.loss, other.loss)):
+        assert np.abs(a - b).max() <= 1e-6 * np.abs(a).max()
+    assert np.abs(one.delta).max() > 0
+
+
+def test_how_many_steps_are_done_at_a_time():
+    assert together(Work(20, None, 10), 1668) == 16  # 209 times are 3,344, and no client has more than 3,340
+    assert together(Work(2, None, 10), 36) == 8 and together(Work(3, None, 10), 100) == 15
+    assert together(Work(None, 10, None), 200) == 10 and together(Work(3, None, None), 200) == 3

@@ -34,6 +34,10 @@ class MethodConfig:
 
     clusters = 1
     """The number K of models. Most methods have an option with this name in place of it."""
+    sides = 1
+    """How many arrays of a model for each participant a round has at once on a TPU, for estimates of memory."""
+    own = False
+    """Whether each client is scored by a model of its own."""
     similarity = ""
     """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
 
@@ -66,6 +70,8 @@ class MethodConfig:
 
 class PersonalConfig(MethodConfig):
     """The base class of the options of methods that keep a model for each client."""
+
+    own = True
 
     @property
     def streams(self) -> bool:

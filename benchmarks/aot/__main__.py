@@ -1,0 +1,109 @@
+"""Compiles the programs of cfljax for accelerators that are not there: how many kernels a local step has, which loops return to
+the host, the exchanges between devices, memory, and seconds per round as predicted from these.
+
+    python -m benchmarks.aot --targets h200,v5e,v5e:2x2 --workloads W1,quickstart --json FILE
+    python -m benchmarks.aot --show FILE            # the table of an earlier file
+
+The compilers are packages of their own: see benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12")
+ALL = ("W1", "W2", "W3", "W4", "sweep", "quickstart")
+
+
+def versions() -> dict[str, str]:
+    """Of the compilers."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def methods() -> list[str]:
+    """Of the quickstart, in its order."""
+    import tomllib
+
+    from cfljax.api import QUICKSTART
+
+    return [each["name"] for each in tomllib.loads(Path(QUICKSTART).read_text(encoding="utf-8"))["method"]]
+
+
+def key(row: dict[str, Any]) -> tuple[str, ...]:
+    return row["workload"], row["method"], row["target"]
+
+
+def write(file: Path | None, rows: list[dict[str, Any]]) -> None:
+    """The file with these rows in place of those that it has of the same workload, method and target."""
+    if file is None:
+        return
+    before = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.is_file() else []
+    new = {key(row) for row in rows}
+    kept = [row for row in before if key(row) not in new] + rows
+    table = {"date": datetime.date.today().isoformat(), "versions": versions(), "rows": kept}
+    part = file.with_name(file.name + ".part")
+    part.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    part.replace(file)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.aot", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--targets", default="h200,v5e", help="a100, h100, h200, v5e, v5p, or TPUs with a grid such as v5e:2x4")
+    parser.add_argument("--workloads", default=",".join(ALL), help=", ".join(ALL))
+    parser.add_argument("--methods", default="", help="of the quickstart; left out: all")
+    parser.add_argument("--json", type=Path, help="rows are added to this file, in place of those of the same name")
+    parser.add_argument("--show", type=Path, help="print the table of this file; nothing is compiled")
+    given = parser.parse_args(arguments)
+    from benchmarks.aot.table import table
+
+    if given.show is not None:
+        print(table(json.loads(given.show.read_text(encoding="utf-8"))["rows"]))
+        return 0
+    wrong = [name for name in given.workloads.split(",") if name not in ALL]
+    if wrong:
+        parser.error(f"--workloads {wrong[0]}: there are {', '.join(ALL)}")
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the compilers are asked for by name; nothing runs on their devices
+    print(table(compile_all(given)))
+    return 0
+
+
+def compile_all(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """The rows that the flags ask for; each is written when it is there."""
+    import jax
+
+    jax.config.update("jax_enable_compilation_cache", False)  # so that compiling is timed
+    from benchmarks.aot.measure import measure
+    from benchmarks.aot.targets import target_of
+
+    chosen = given.methods.split(",") if given.methods else methods()
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="cfljax-aot-") as folder:
+        for target in map(target_of, given.targets.split(",")):
+            for workload in given.workloads.split(","):
+                for method in chosen if workload == "quickstart" else [None]:
+                    rows.append(measure(workload, method, target, Path(folder)))
+                    line = rows[-1].get("error") or f"{rows[-1]['compile_s']} s"
+                    print(f"{' '.join(key(rows[-1]))}: {line}", file=sys.stderr, flush=True)
+                    write(given.json, rows)
+                    jax.clear_caches()
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""The programs of a batch of runs, lowered for devices that are not there. All that `benchmarks.aot` knows of cfljax's engine."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from benchmarks.aot.predict import Turns
+from benchmarks.aot.targets import Target
+from cfljax.config import Run
+from cfljax.devices.mesh import CLIENTS
+from cfljax.engine import simulate
+from cfljax.engine.compiled import Source
+from cfljax.engine.groups import Group, part, sources_of, width
+from cfljax.engine.settings import Assembled
+from cfljax.experiment import assemble, batching, needs
+from cfljax.experiment.execution import choose
+from cfljax.local.lanes import packed
+from cfljax.local.stream import block_size
+from cfljax.types import Split
+
+NAMES = ("rounds", "evaluate")
+"""The programs that a run spends its time in."""
+
+
+class Compiled(NamedTuple):
+    """A program for a target."""
+
+    seconds: float
+    """Of XLA; tracing and lowering come before."""
+    text: str
+    """The optimised HLO."""
+    memory: Any
+    """`memory_analysis()`."""
+
+
+class Prepared(NamedTuple):
+    """A batch of runs on a target."""
+
+    sources: dict[str, Source]
+    device: Any
+    """The device of a single-device program."""
+    predicted_bytes: int
+    """What `--dry-run` says that the batch takes on a device."""
+    turns: dict[str, Turns]
+    """How often the loops of each program turn that the data decide."""
+
+
+def prepare(runs: list[Run], target: Target) -> Prepared:
+    """The programs of runs that go through one program together."""
+    (batch,) = batching.batches(runs, len(runs))
+    with jax.enable_x64(False), jax.threefry_partitionable(True):  # as the launcher has them
+        parts = assemble.assemble(batch.first, batch.width, target.machine)
+        parts = parts._replace(federation=jax.tree.map(np.asarray, parts.federation))
+        group = simulate.group_of(parts, batch.seeds, batch.hypers)
+        size = width(parts, group.keys.shape[0])
+        made = sources_of(parts, Group(*part(tuple(group), 0, size)), parts.federation)
+        choice = choose(batch.first, parts.model, parts.federation, target.machine)
+        trained = choice.participants / max(int(np.sum(parts.federation.trains)), 1)
+        steps = packed(choice.steps, parts.plan.lanes, parts.plan.stream).in_a_row
+        kept = batch.first.options.models_kept
+        turns = {
+            "rounds": Turns(steps, _blocks(parts, parts.federation.train, kept, trained)),
+            "evaluate": Turns(0, _blocks(parts, parts.federation.test, made.models, 1.0)),
+        }
+    predicted = needs.bytes_of(batch, parts.federation, parts.model, target.machine)
+    return Prepared({name: getattr(made, name) for name in NAMES}, target.devices[0], predicted, turns)
+
+
+def _blocks(parts: Assembled, split: Split, models: int, share: float) -> int:
+    """How many blocks a device goes through when that share of all clients' samples pass `models` models."""
+    devices = 1 if parts.mesh is None else int(parts.mesh.shape[CLIENTS])
+    total = share * float(np.sum(split.rows.shape[0] if split.shared else split.count))
+    block = block_size(parts.model, parts.federation, models, math.ceil(total), parts.settings.sequential)
+    return math.ceil(total / block / devices)
+
+
+def compile_for(prepared: Prepared, name: str) -> Compiled:
+    """A program of the batch, compiled."""
+    source = prepared.sources[name]
+    forms = source.forms
+    if source.mesh is None:
+        alone = jax.sharding.NamedSharding(jax.sharding.Mesh(np.array([prepared.device]), ("alone",)), jax.P())
+        forms = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=alone), forms)
+    with jax.enable_x64(False), jax.threefry_partitionable(True):
+        lowered = jax.jit(source.f, donate_argnums=source.donate).lower(*forms)
+        begin = time.perf_counter()
+        compiled = lowered.compile()
+    return Compiled(time.perf_counter() - begin, compiled.as_text(), compiled.memory_analysis())
