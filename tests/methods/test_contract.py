@@ -77,14 +77,14 @@ def test_state_types_are_constant_and_nothing_calls_the_host(name):
     hyper = {k: np.float32(v) for k, v in ({"lr": 0.1} | traced(config)).items()}
     key, settings = keys.root(0), Settings(3, 5, evaluations=4)
     setup = _setups(Assembled(method, model, federation, settings), key[None], [hyper])
-    program = make_program(method, model, settings)
+    program = make_program(method, settings)
     stacked = jax.tree.map(lambda a: np.asarray(a)[None], hyper)
     carry = jax.eval_shape(program.start, key[None], stacked, setup, federation)
-    bounds = np.array([0, 3, True], np.int32)
-    after, _ = jax.eval_shape(program.chunk, carry, key[None], stacked, federation, bounds)
+    bounds = np.array([0, 3], np.int32)
+    after, _ = jax.eval_shape(program.rounds, carry, key[None], stacked, federation, bounds)
     assert jax.tree.structure(after) == jax.tree.structure(carry)
     assert all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(*map(jax.tree.leaves, (carry, after)), strict=True))
-    text = str(jax.make_jaxpr(program.chunk)(carry, key[None], stacked, federation, bounds))
+    text = str(jax.make_jaxpr(program.rounds)(carry, key[None], stacked, federation, bounds))
     assert "callback" not in text and "infeed" not in text and "outfeed" not in text
 
 
