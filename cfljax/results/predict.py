@@ -125,7 +125,7 @@ def prepared(federation: Federation, x: np.ndarray) -> np.ndarray:
     """Samples in the scale of the data set as models see them: f32[n, ...]. Grey images may lack their last axis. SpecError for
     another shape."""
     pool = federation.pool
-    shape = pool.x.shape[1:]
+    shape = federation.sample_shape
     x = x[..., None] if (*x.shape[1:], 1) == shape else x  # grey images without their channel
     if x.shape[1:] != shape:
         raise SpecError(f"x: has the shape {x.shape}; must be (samples, {', '.join(map(str, shape))})")
