@@ -4,7 +4,7 @@
     python -m drills.mutate --only store --count 20
 
 Works on a copy of the checkout; mutants are drawn at random, each part equally often and none twice. A mutant that no test fails
-on is listed with its place, to be looked at by a person. Those that were looked at and change nothing are in `equivalent.toml`,
+on is listed with its place, for a person to read. Those that were read and change nothing are in `equivalent.toml`,
 each with the reason; they are left out.
 """
 
@@ -101,7 +101,7 @@ TESTS = {
 }
 """The tests of a file that find its mistakes, those that take least first; words as for pytest."""
 SLOWER = 4
-"""A mutant whose tests take so many times as long as they should counts as killed: it never ends."""
+"""A mutant whose tests take this many times as long as they should counts as killed: it never ends."""
 
 
 def tests_of(file: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""A row of the table: a workload's or a method's programs, compiled for a target and looked at."""
+"""A row of the table: a workload's or a method's programs, compiled for a target, and what they consist of."""
 
 from __future__ import annotations
 

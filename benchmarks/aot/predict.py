@@ -46,7 +46,7 @@ def _iteration(loop: Loop, turns: Turns, speed: Speed, times: float) -> float:
 
 def _turns(loop: Loop, turns: Turns, times: float) -> float:
     """How often a loop turns each time that it is entered; `times`: how often it is entered."""
-    if loop.name == "step_blocks":  # each turn of it has so many steps
+    if loop.name == "step_blocks":  # its turns have several steps each
         steps = next((inner.trip for inner in loop.body.loops if inner.name == "local_steps"), None) or 1
         return math.ceil(turns.steps / steps) / times
     if loop.name == "local_steps" and loop.trip is None:

@@ -12,7 +12,7 @@ from cfljax.devices.mesh import Shape
 
 
 class Speed(NamedTuple):
-    """A chip's constants. Peaks are the makers'; the two costs are typical ones, to be measured where such a chip is at hand."""
+    """A chip's constants. Peaks are the makers'; the two costs are typical ones, to be measured on such a chip."""
 
     flops: float
     """Floating-point operations per second of matrix products as cfljax asks for them: precision "highest", so float32 without

@@ -1,4 +1,4 @@
-"""Accelerators by name, as machines that plans and estimates are made for, whether or not one is at hand."""
+"""Accelerators by name, as machines that plans and estimates are made for, whether or not this machine has one."""
 
 from __future__ import annotations
 

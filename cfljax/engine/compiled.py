@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,15 +13,16 @@ import jax
 from cfljax.files import locked_in_cache
 from cfljax.types import Tree
 
-KEPT = 128
+KEPT = 64
 """Programs that a process keeps, the newest: each holds some memory maps, and their number per process is limited."""
+BATCHES = 16
+"""The kinds of batches whose programs a process remembers, the newest."""
 compilations = 0
 """How many programs this process has compiled."""
 _programs: dict[Hashable, Callable[..., Tree]] = {}
 """Compiled program by (name, mesh, shapes and types of its arguments)."""
 _remembered: dict[Hashable, Tree] = {}
 """What `remembered` has made, by name."""
-_tracing = threading.Lock()
 Out = TypeVar("Out")
 
 
@@ -51,7 +51,7 @@ def remembered(name: Hashable, make: Callable[[], tuple[Out, float]]) -> tuple[O
         return _remembered[name], 0.0
     result, seconds = make()
     _remembered[name] = result
-    _drop_oldest(_remembered)
+    _drop_oldest(_remembered, BATCHES)
     return result, seconds
 
 
@@ -61,24 +61,26 @@ def shapes(tree: Tree) -> Hashable:
     return structure, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
 
 
-def _drop_oldest(kept: dict[Hashable, Tree]) -> None:
-    while len(kept) > KEPT:
+def _drop_oldest(kept: dict[Hashable, Tree], most: int) -> None:
+    while len(kept) > most:
         kept.pop(next(iter(kept)))
 
 
 def compiled(sources: list[Source]) -> tuple[list[Callable[..., Tree]], float]:
     """(the compiled functions, seconds of compiling). They are traced one after another and compiled at the same time."""
+    global compilations
     begin, keys = time.perf_counter(), [_key(source) for source in sources]
     missing = [at for at, key in enumerate(keys) if sources[at].name is None or key not in _programs]
     if not missing:
         return [_programs[key] for key in keys], 0.0
+    compilations += len(missing)
     with ThreadPoolExecutor(len(missing)) as pool:
         made = {at: pool.submit(_compile, _lowered(sources[at])) for at in missing}
     programs = [made[at].result() if at in made else _programs[key] for at, key in enumerate(keys)]
     for at in missing:
         if sources[at].name is not None:
             _programs[keys[at]] = programs[at]
-    _drop_oldest(_programs)
+    _drop_oldest(_programs, KEPT)
     return programs, time.perf_counter() - begin
 
 
@@ -87,13 +89,10 @@ def _key(source: Source) -> Hashable:
 
 
 def _lowered(source: Source) -> jax.stages.Lowered:
-    with _tracing:
-        return jax.jit(source.f, donate_argnums=source.donate).lower(*source.forms)
+    return jax.jit(source.f, donate_argnums=source.donate).lower(*source.forms)
 
 
 def _compile(lowered: jax.stages.Lowered) -> Callable[..., Tree]:
     """The program. Of several processes with one cache of compiled programs, one compiles it and the others wait for that."""
-    global compilations
-    compilations += 1
     with locked_in_cache(hashlib.sha256(lowered.as_text().encode()).hexdigest()[:32]):
         return lowered.compile()

@@ -56,14 +56,13 @@ def grouped(parts: Assembled, group: Group) -> list[Group]:
     """The runs of a batch in groups."""
     runs = group.keys.shape[0]
     size = width(parts, runs)
-    if size == runs:
-        return [Group(*placed(tuple(group), parts.mesh, True))]
-    return [Group(*placed(part(tuple(group), at, size), parts.mesh, True)) for at in range(0, runs, size)]
+    lay = jax.device_put if parts.mesh is None else lambda arrays: placed(arrays, parts.mesh, True)
+    return [Group(*lay(part(tuple(group), at, size))) for at in range(0, runs, size)]
 
 
 def part(arrays: Tree, first: int, number: int) -> Tree:
     """The runs `first` … `first + number − 1` of arrays with a leading axis of runs."""
-    return jax.tree.map(lambda a: a[first : first + number], arrays)
+    return jax.tree.map(lambda a: a if len(a) == number else a[first : first + number], arrays)
 
 
 def joined(parts: list[Tree]) -> Tree:

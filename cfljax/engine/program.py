@@ -29,7 +29,7 @@ class Program(NamedTuple):
     start: Callable[[Array, Hyper, dict[str, Tree], Federation], Carry]
     """start(keys, hyper, setup, federation): what the runs carry before the first round."""
     rounds: Callable[[Carry, Array, Hyper, Federation, Array], tuple[Carry, Report]]
-    """rounds(carry, keys, hyper, federation, bounds) -> (carry, report). bounds i32[2]: from so many rounds done to so many."""
+    """rounds(carry, keys, hyper, federation, bounds) -> (carry, report). bounds i32[2]: the rounds done before and after."""
     view: Callable[[Tree, Hyper, Federation, Array], View]
     """view(state, hyper, federation, round), of one run: what an evaluation after this number of rounds sees."""
 

@@ -43,14 +43,14 @@ def simulate(
 ) -> list[Output]:
     """The runs of one batch: run r has `seeds[r]` and the numbers `hypers[r]`. `chunk_rounds`: rounds in a chunk; None: as many as
     take about two seconds. How rounds are cut into chunks changes no bit of the result. `resume`: the checkpoint to go on from;
-    CheckpointMismatch where it does not fit. `until`: pause after so many rounds, for which `checkpoint` is called; a paused
+    CheckpointMismatch where it does not fit. `until`: pause after this number of rounds, when `checkpoint` is called; a paused
     batch has no outputs, and goes on from its checkpoint to the same bits as without a pause."""
     settings, runs = parts.settings, len(seeds)
     before = Spent(0.0, 0.0, 0.0, 0.0) if resume is None else resume.spent
     begin = time.perf_counter()
     whole, federation = _inputs(parts, seeds, hypers)
     seconds_setup = before.setup + time.perf_counter() - begin
-    batch = Batch(parts, whole, federation, resume)
+    batch = Simulation(parts, whole, federation, resume)
     seconds_compile = before.compile + batch.seconds_compile
     done, rows = (0, []) if resume is None else (resume.done, [resume.rows])
     clock = Clock(before.rounds, before.evaluation)
@@ -81,13 +81,13 @@ def simulate(
     return [output_of(parts, of_run(carry, r), of_run(rows_of_all, r), accuracy[r], share) for r in range(runs)]
 
 
-class Batch:
+class Simulation:
     """The runs of a batch in their groups, and where they stand."""
 
     def __init__(self, parts: Assembled, whole: Group, federation: Federation, resume: Checkpoint | None):
         """`whole`: what all runs start from. `federation`: as it lies on the devices."""
         self.parts, self.whole, self.federation = parts, whole, federation
-        self.clients = history.clients_of(parts.federation)
+        self.scored_on, self.clients = groups.as_evaluated(federation), history.clients_of(parts.federation)
         self.groups = groups.grouped(parts, whole)
         self.programs: Programs
         self.programs, self.seconds_compile = groups.compile_programs(parts, self.groups[0], federation)
@@ -140,7 +140,7 @@ class Batch:
     def _evaluated(self, group: Group, carry: Carry, done: int) -> Tree:
         at = placed(np.int32(done), self.parts.mesh)
         seen = self.programs.view(carry.state, group.hyper, self.federation, at)
-        return self.programs.evaluate(seen, group.numbers, groups.as_evaluated(self.federation), at)
+        return self.programs.evaluate(seen, group.numbers, self.scored_on, at)
 
     def _row(self, round: int, evaluated: list[Evaluated]) -> Rows:
         """[R, 1, …]: a row of the history, from the evaluations of all groups."""

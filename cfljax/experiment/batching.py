@@ -38,7 +38,7 @@ class Size(NamedTuple):
 
 
 def size_of(federation: Federation, parameters: int) -> Size:
-    """The sizes of a run with this federation and a model of so many parameters."""
+    """The sizes of a run with this federation and a model with this number of parameters."""
     from cfljax.federation.pack import nbytes  # which needs JAX; reading a spec and batching its runs do not
 
     return Size(federation.clients, parameters, int(federation.trains.sum()), nbytes(federation))

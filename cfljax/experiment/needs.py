@@ -1,6 +1,7 @@
 """HOST. What a batch of runs takes of an accelerator's memory. `python -m benchmarks.aot` compares it with what XLA says of the
-compiled programs: for every method of the quickstart and for W1 to W4 it is within a factor of 1.5. The numbers in `GPU` and `TPU`,
-and `MethodConfig.sides`, were chosen by these programs.
+compiled programs: on one H200, H100, A100 or v5e it is within a factor of 1.5 for every method of the quickstart and for W1 to W4;
+on a v5p and on grids of chips it may be off by up to 5. The numbers in `GPU` and `TPU`, and `MethodConfig.sides`, were chosen by
+these same programs.
 
 On a CPU runs go one after another, and `batching.memory` is all that is asked for.
 """
@@ -14,8 +15,7 @@ from cfljax.config import Run
 from cfljax.devices.machine import Machine
 from cfljax.devices.spread import RESERVE
 from cfljax.engine.scoring import MANY_MODELS, TILE
-from cfljax.experiment.batching import Batch, held
-from cfljax.experiment.batching import Size as Counts
+from cfljax.experiment.batching import Batch, Size, held
 from cfljax.experiment.execution import Choice, choose
 from cfljax.federation.pack import nbytes
 from cfljax.local.stream import block_size, numbers_per_sample
@@ -56,7 +56,7 @@ class Needs(NamedTuple):
     """Of each run."""
 
     def of(self, runs: int) -> int:
-        """Bytes of a batch in which a device has so many runs."""
+        """Bytes of a batch in which a device has this number of runs."""
         return self.shared + runs * self.each
 
 
@@ -66,7 +66,7 @@ def needs(run: Run, federation: Federation, model: Model, machine: Machine) -> N
     here = _places(choice)
     block = min(choice.plan.stream or here, here)
     lanes = min(choice.plan.lanes or block, block)
-    size = Counts(federation.clients, model.size, int(federation.trains.sum()))
+    size = Size(federation.clients, model.size, int(federation.trains.sum()))
     server, apart = 2 * run.options.models_kept * model.size, sum(held(run, size).values())
     sides = run.options.sides if habits.sides is None else habits.sides
     sides = 1 if choice.gram_sizes else sides  # it has coefficients in place of weights

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
-from cfljax.federation.gather import places
+from cfljax.federation.gather import insertion_points
 from cfljax.types import Cohort, Federation, Hyper
 
 
@@ -35,7 +35,7 @@ def highest(scores: jax.Array, number: int) -> jax.Array:
     rank = jnp.cumsum(above, dtype=jnp.int32)
 
     def few() -> jax.Array:
-        ids = places(rank, jnp.arange(1, room + 1)).astype(jnp.int32)
+        ids = insertion_points(rank, jnp.arange(1, room + 1)).astype(jnp.int32)
         left = jnp.where(ids < clients, scores[jnp.minimum(ids, clients - 1)], -1)
         return ids[jax.lax.top_k(left, number)[1]]
 

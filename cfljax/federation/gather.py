@@ -14,7 +14,7 @@ COMPARED = 1 << 26
 """The most pairs of numbers that an accelerator compares to find places."""
 
 
-def places(line: jax.Array, values: jax.Array, side: str = "left") -> jax.Array:
+def insertion_points(line: jax.Array, values: jax.Array, side: str = "left") -> jax.Array:
     """i32[n]: where each of the values belongs in the sorted line, as `jnp.searchsorted`. An accelerator compares all pairs in one
     kernel; halving the line, as a CPU does, is a loop of several kernels there."""
     halving = functools.partial(jnp.searchsorted, side=side)

@@ -54,7 +54,7 @@ def run_batch(
 ) -> list[Unit]:
     """The units of a batch, computed on this machine. `keep`: as for `unit`. With `catch`, an exception becomes `failed` records,
     so that a sweep goes on; but what the next batch would meet, too (no data, no disk), is raised, and InHalves where a smaller
-    batch may do better. `until`: pause after so many rounds, with a checkpoint; a paused batch has no units."""
+    batch may do better. `until`: pause after this number of rounds, with a checkpoint; a paused batch has no units."""
     units, error = [], None
     try:
         # JAX's flags that decide which numbers a program draws and computes have their default values, whatever the user has set:

@@ -59,7 +59,7 @@ class OfRuns(Checkpoints):
 
 
 def part(checkpoint: Checkpoint, at: int, runs: int) -> Checkpoint:
-    """The checkpoint of one run of a batch of so many."""
+    """The checkpoint of one run of a batch of `runs` runs."""
     one = slice(at, at + 1)
     return checkpoint._replace(
         carry={name: np.asarray(array)[one] for name, array in checkpoint.carry.items()},
@@ -148,7 +148,7 @@ class Climber(NamedTuple):
                 self.ended((record, arrays))
 
     def curve(self, run: Run, until: int) -> Curve:
-        """The metric of a run up to a rung, from its record or its checkpoint. Nothing else of these is looked at."""
+        """The metric of a run up to a rung, from its record or its checkpoint. Nothing else of these is read."""
         if self.store.has(run.id):
             record, arrays = self.store.read(run.id, ("history/round", f"history/{self.metric}"))
             if record["status"] == "failed":

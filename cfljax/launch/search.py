@@ -76,11 +76,11 @@ def _searched(spec: Spec, plan: Plan, store: Store, options: Options, hands: Han
             climber = _climber(plan, store, options, machine, progress)
             for at in range(len(plan.steps)):
                 todo = _todo(plan, table, at)
-                if todo and (crew is None or hands is None):
-                    climber.climb(_runs_of(todo), plan.steps[at])
-                elif todo and crew is not None and hands is not None:
+                if todo and crew is not None and hands is not None:
                     some = crew._replace(size=min(crew.size, len(_runs_of(todo))))
                     workers.watch([*hands.arguments, "--rung", str(at)], some, progress, plan.mark, "tune")
+                elif todo:
+                    climber.climb(_runs_of(todo), plan.steps[at])
                 _note(plan, table, at, todo, climber)
     return table
 

@@ -111,7 +111,7 @@ def canonical_data(run: Run) -> str:
 
 
 def _within(groups: list[Group], steps: list[int], reduce: int, rounds: float, budget: float) -> list[Group]:
-    """The groups with as many of their settings as so many rounds of each seed allow."""
+    """The groups with as many of their settings as this number of rounds for each seed allows."""
     number = halving.affordable(max(len(group.settings) for group in groups), steps, reduce, rounds)
     if not number:
         least = len(groups) * len(groups[0].settings[0].runs)

@@ -79,8 +79,8 @@ class Crew(NamedTuple):
 
 
 def crew_for(store: Store, runs: int, workers: int | None) -> Crew | None:
-    """Who computes so many runs: by default as many processes as a CPU has cores; None: this process alone. What the folder was
-    begun with stays, as the last bits of results depend on it; a line says so where `workers` asks for something else."""
+    """The processes that compute this number of runs, by default one per core of a CPU; None: this process alone. A folder goes
+    on as it was begun, since the last bits of results depend on it; a line says so where `workers` asks for something else."""
     free, before = cores(), store.read_plan() or {}
     devices = before.get("devices", 1) if before else (1 if (workers or min(len(free), runs)) > 1 else None)
     if devices != 1:

@@ -16,8 +16,8 @@ from cfljax.types import Array, Federation, Jobs
 STEPS, BLOCKS_OF_STEPS = "local_steps", "step_blocks"
 """The names of the loops over a client's steps in compiled programs, by which profiles and `benchmarks.aot` find them."""
 TOGETHER = 16
-"""So many steps are done before a GPU asks whether there are more. It asks its host, which costs as much as some kernels; the steps
-beyond the last, half as many on average, are wasted."""
+"""The steps that are done before a GPU asks its host whether there are more, which costs as much as some kernels. A client that has
+no more steps waits for the end of these, on average for half of them."""
 SHUFFLED = 1 << 17
 """If epochs × samples is at most this, the shuffles of all epochs of a client are computed at once, before its first step."""
 
@@ -167,7 +167,7 @@ def together(work: Work, longest: int) -> int:
 def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Carry, block: int = 0) -> Carry:
     """The carry after all steps of a client, from the carry `begin` before the first. Without `orders` each step sees all samples.
     Otherwise an epoch's steps see its shuffle batch by batch, the last batch may be short, and training ends after the client's
-    number of steps, also within an epoch. `block`: so many steps are done at a time, see `together`; 0: one."""
+    number of steps, also within an epoch. `block`: how many steps are done at a time, see `together`; 0: one."""
     if orders is None:
         return _loop(course.total, lambda i, carry: visit(carry, None, i), begin, block)
     batch, count, total, per_epoch = orders.batch, course.samples, course.total, course.per_epoch

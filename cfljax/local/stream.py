@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.extend.core import Literal
 
 from cfljax.devices.spread import devices, of_this_device, share
-from cfljax.federation.gather import places, samples
+from cfljax.federation.gather import insertion_points, samples
 from cfljax.types import Array, Federation, Model, Split, Tree
 
 ON_CPU, ON_ACCELERATOR = 1 << 20, 1 << 22
@@ -89,7 +89,7 @@ def fold_blocks(
 
     def body(b: Array, carry: Carry) -> Carry:
         where = b * block + jnp.arange(block)
-        place = jnp.minimum(places(ends, where, "right"), clients.shape[0] - 1)
+        place = jnp.minimum(insertion_points(ends, where, "right"), clients.shape[0] - 1)
         valid = where < ends[-1]
         client = clients[place]
         rows = split.rows[jnp.where(valid, split.start[client] + where - starts[place], 0)]

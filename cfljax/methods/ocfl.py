@@ -44,7 +44,7 @@ from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import first_model, traffic
 from cfljax.methods.shared.config import MethodConfig
-from cfljax.methods.shared.host_clusters import places
+from cfljax.methods.shared.host_clusters import ROUND_UP, places
 from cfljax.methods.shared.pretrain import (
     Parts,
     all_updates,
@@ -86,8 +86,8 @@ class Config(MethodConfig):
 
     @property
     def models_kept(self) -> int:
-        """The fewest that there are places for; how many clusters there are is found from the data."""
-        return 8
+        """The fewest places for clusters; the number of clusters is found from the data."""
+        return ROUND_UP
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""

@@ -43,7 +43,7 @@ from cfljax.kernels import host
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model
-from cfljax.methods.shared.host_clusters import HostClusters, join_by_loss, places, round_inside
+from cfljax.methods.shared.host_clusters import ROUND_UP, HostClusters, join_by_loss, places, round_inside
 from cfljax.methods.shared.pretrain import ready
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -71,8 +71,8 @@ class Config(fedavg.Config):
 
     @property
     def models_kept(self) -> int:
-        """The fewest that there are places for; how many clusters there are is found from the data."""
-        return 8
+        """The fewest places for clusters; the number of clusters is found from the data."""
+        return ROUND_UP
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""

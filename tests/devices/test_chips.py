@@ -1,4 +1,4 @@
-"""Chips by name, what runs take of their memory, and what --dry-run says of it. None is at hand."""
+"""Chips by name, what runs take of their memory, and what --dry-run says of it. None is needed."""
 
 import jax
 import jax.numpy as jnp

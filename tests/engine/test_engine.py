@@ -264,7 +264,7 @@ def test_the_clients_that_stand_for_all_are_drawn_from_all_and_never_dummies():
     uid = jnp.arange(12)
     luck = np.asarray(keys.scores(keys.root(0), "eval_clients", uid) >> 1)
     order = np.argsort(-luck.astype(np.int64))
-    number = int(np.flatnonzero(order == 0)[0]) + 1  # so many that the first client is just among them
+    number = int(np.flatnonzero(order == 0)[0]) + 1  # the fewest that the first client is among
     federation = toy.replace(toy.federation("iid", clients=12), uid=uid)
     assert set(np.asarray(_sample(federation, number)).tolist()) == set(order[:number].tolist())
     dummies = toy.replace(federation, uid=uid.at[order[0]].set(-1))
