@@ -131,7 +131,7 @@ def measure(point: dict[str, Any], number: int = 0, port: int = 0) -> dict[str, 
     output = simulate.simulate(
         parts, batch.seeds, batch.hypers, chunk_rounds=rounds, progress=lambda *_: told.append(time.perf_counter())
     )[0]  # fmt: skip
-    programs = [program for (name, *_), program in compiled._programs.items() if name[-1] == "chunk"]
+    programs = [program for (name, *_), program in compiled._programs.items() if name[-1] in ("rounds", "evaluate")]
     return point | {
         "rounds": rounds,
         "parameters": parts.model.size,
@@ -140,7 +140,7 @@ def measure(point: dict[str, Any], number: int = 0, port: int = 0) -> dict[str, 
         "seconds_eval": output.seconds.eval / 2,
         "seconds_build": build,
         "seconds_compile": output.seconds.compile,
-        "program_bytes": int(programs[0].memory_analysis().temp_size_in_bytes),
+        "program_bytes": int(max(program.memory_analysis().temp_size_in_bytes for program in programs)),
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "backend": jax.default_backend(),
     }

@@ -221,7 +221,7 @@ def scores(tally: Tally, rng: Rng) -> list[str]:
     found, true = rng.integers(0, 4, n).astype(np.int32), rng.integers(0, 3, n).astype(np.int32)
     if rng.random() < 0.2:
         found[:] = 0
-    out = compiled(clustering, found, true, clusters=4, groups=3)
+    out = clustering(found, true, clusters=4, groups=3)
     problems = _reals(tally, "ARI", out.ari, adjusted_rand_score(true, found))
     return problems + _reals(tally, "NMI", out.nmi, normalized_mutual_info_score(true, found))
 

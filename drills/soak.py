@@ -19,6 +19,8 @@ FIGURE = Figure(
 WARM = 0.4
 """The share of the runs after which memory is looked at for the first time: caches fill at first."""
 GROWTH = 0.01
+PROGRAMS = 7
+"""Programs of the two methods: start, rounds and evaluation of each, and IFCA's choice for clients without a cluster."""
 LOOKS = 10
 SWEEP = 8
 """Rounds of a run; each look is a sweep of its own, of two methods and two learning rates."""
@@ -66,7 +68,7 @@ def _grown(tally: Tally, seen: list[tuple[int, int, int, int]], programs: int, p
     tally.facts |= {"memory in bytes": [m for _, m, _, _ in seen], "programs": programs}
     problems = [f"memory grew by {growth:.2%}"] if growth > GROWTH else []
     problems += [f"{files[-1] - files[0]} more files open"] if files[-1] > files[0] else []
-    return problems + ([f"{programs} programs compiled for 4 shapes"] if programs != 4 else [])
+    return problems + ([f"{programs} programs compiled, not {PROGRAMS}"] if programs != PROGRAMS else [])
 
 
 def memory() -> int:

@@ -9,7 +9,7 @@ import importlib.metadata
 import json
 from pathlib import Path
 
-from cfljax import __version__, models
+from cfljax import models
 from cfljax.config import Run
 from cfljax.config.frozen import canonical
 from cfljax.experiment.assemble import model_of, sample_shape
@@ -43,7 +43,7 @@ def _key(run: Run, federation: Federation) -> str:
 @functools.cache
 def _code() -> str:
     """A sum of the code of the package's models, and the versions of what they are made of."""
-    versions = [__version__, *(importlib.metadata.version(name) for name in MADE_OF)]
+    versions = [importlib.metadata.version(name) for name in MADE_OF]
     files = [file.read_bytes() for file in sorted(Path(models.__file__).parent.glob("*.py"))]
     return hashlib.sha256(b"\n".join([" ".join(versions).encode(), *files])).hexdigest()
 
