@@ -11,7 +11,7 @@ from cfljax.devices.mesh import Shape
 from cfljax.errors import SpecError
 from cfljax.experiment import assemble, batching
 from cfljax.experiment.needs import bytes_of, needs, widest
-from cfljax.federation.gather import places, samples
+from cfljax.federation.gather import insertion_points, samples
 from tests import machines
 
 IMAGES = {
@@ -87,6 +87,6 @@ def test_places_are_those_of_a_search(side):
     line = jnp.array([0, 0, 3, 3, 3, 7, 9], jnp.int32)
     values = jnp.arange(-1, 11, dtype=jnp.int32)
     compared = jnp.searchsorted(line, values, side=side, method="compare_all")  # what an accelerator does
-    assert np.array_equal(places(line, values, side), compared) and places(line, values, side).dtype == compared.dtype
-    text = jax.jit(lambda: places(jnp.cumsum(jnp.arange(1 << 14)), jnp.arange(1 << 13), side)).lower().as_text()
+    assert np.array_equal(insertion_points(line, values, side), compared) and insertion_points(line, values, side).dtype == compared.dtype
+    text = jax.jit(lambda: insertion_points(jnp.cumsum(jnp.arange(1 << 14)), jnp.arange(1 << 13), side)).lower().as_text()
     assert "while" in text  # too many pairs
