@@ -19,6 +19,7 @@ from cfljax.engine.settings import Assembled, Settings
 from cfljax.errors import SpecError
 from cfljax.experiment.execution import choose
 from cfljax.federation.pack import nbytes, pack
+from cfljax.federation.validation import hold_out
 from cfljax.local.products import grams_of
 from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
@@ -152,7 +153,11 @@ def _host_federation(key: _FederationKey) -> Federation:
     source = config.load()
     parts = config.divide(source)
     trains = np.array([len(rows) > 0 for rows in parts.train])
-    return pack(parts, source, config.normalise, arrivals(config.arrive, trains, seed))
+    late, valid = arrivals(config.arrive, trains, seed), None
+    if config.validation:
+        train, valid = hold_out(parts.train, config.validation, seed)
+        parts = dataclasses.replace(parts, train=train)
+    return pack(parts, source, config.normalise, late, valid)
 
 
 @functools.lru_cache(maxsize=2)
