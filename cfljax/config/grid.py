@@ -12,6 +12,7 @@ from cfljax.config.data import Data
 from cfljax.config.layers import EITHER, SIBLINGS, need_table, options_over
 from cfljax.config.rules import Combination, Rule
 from cfljax.config.run import Run, with_varies
+from cfljax.config.stop import check_stop
 from cfljax.config.tables import RESERVED, Draft, data_drafts, method_draft, model_drafts, train_drafts
 from cfljax.config.train import Train
 from cfljax.config.values import MAX_RUNS, Field, axis, fields_of

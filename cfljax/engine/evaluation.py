@@ -23,8 +23,9 @@ from cfljax.types import Array, Federation, Hyper, Model, Split
 
 Scored = dict[str, Array]
 """The results of an evaluation: `labels` i32[C]; of the n clients that are evaluated `scoring` i32[n] (the model), `correct`
-f32[n], `loss` f32[n] (sums over their samples), `samples` i32[n] (0: not scored), `val/…` the
-same three for their validation samples where they have some, `also/<name>` f32[n] (correct by another model); where only some clients are evaluated `ids` i32[n]; `own/<name>` f32[], the metrics of the user."""
+f32[n], `loss` f32[n] (sums over their samples), `samples` i32[n] (0: not scored), `val/…` the same three for their validation
+samples where they have some, `also/<name>` f32[n] (correct by another model); where only some clients are evaluated `ids` i32[n];
+`own/<name>` f32[], the metrics of the user."""
 NUMBERS = ("attack.share", "attack.factor")
 """The numbers of a run that an evaluation reads. It gets no others, so that runs of different methods share its program."""
 
@@ -58,7 +59,7 @@ def make_evaluation(model: Model, settings: Settings, chooses: bool) -> Callable
 def seen_of(settings: Settings) -> Settings:
     """The settings without those that no evaluation depends on: equal for runs that share its program."""
     plain = Settings(rounds=0, participants=0)
-    unread = ("rounds", "participants", "eval_every", "evaluations", "discrepancy", "label_history", "vector_up")
+    unread = ("rounds", "participants", "eval_every", "evaluations", "discrepancy", "label_history", "stop", "vector_up")
     return settings._replace(**{name: getattr(plain, name) for name in unread})
 
 

@@ -15,7 +15,7 @@ from cfljax.config import Data, Run, arrivals
 from cfljax.config.frozen import canonical
 from cfljax.devices.machine import Machine, devices_for
 from cfljax.engine import compiled
-from cfljax.engine.settings import Assembled, Settings
+from cfljax.engine.settings import Assembled, Settings, Stop
 from cfljax.errors import SpecError
 from cfljax.experiment.execution import choose
 from cfljax.federation.pack import nbytes, pack
@@ -116,6 +116,7 @@ def _settings(run: Run, clients: int, d: int, participants: int, sequential: boo
         label_history=clients <= 10_000,
         metrics=train.metrics or (),
         sending=_sending(run),
+        stop=None if train.stop is None else Stop(train.stop.patience, train.stop.metric),
         vector_up=train.vector_bytes(d),
     )
 
