@@ -15,7 +15,7 @@ SECONDS = ("seconds_compile", "seconds_train", "seconds_eval")
 def summarise(
     history: Mapping[str, ArrayLike], client_accuracy: ArrayLike | None = None, target: float | None = None
 ) -> dict[str, float | int | None]:
-    """The numbers of QUANTITIES, and `bytes_to_target`.
+    """The numbers of QUANTITIES, `bytes_to_target`, and with validation samples `accuracy_at_best_val` and `round_of_best_val`.
 
     `history`: `round` and, where known, `val_accuracy, val_loss, accuracy, accuracy_worst10, accuracy_client_std, loss, ari, nmi,
     purity, clusters`, [T'] each, and `bytes_up, bytes_down`, the sums since the start. `client_accuracy` f32[C] at the end, NaN for
@@ -31,8 +31,6 @@ def summarise(
     traffic = curves.get("bytes_up", np.full(len(rounds), np.nan)) + curves.get("bytes_down", np.full(len(rounds), np.nan))
     best = _best(curves)
     return {
-        "accuracy_at_best_val": math.nan if best is None else float(accuracy[best]),
-        "round_of_best_val": math.nan if best is None else int(rounds[best]),
         "accuracy_max": _over(np.max, accuracy[rounds >= 1]),
         "accuracy_last": _last(curves, "accuracy"),
         "accuracy_last10": _over(np.mean, accuracy[rounds >= 1][-10:]),
@@ -45,6 +43,7 @@ def summarise(
         "bytes_up": _whole(_last(curves, "bytes_up")),
         "bytes_down": _whole(_last(curves, "bytes_down")),
         "bytes_to_target": _whole(float(traffic[reached[0]])) if len(reached) else None,
+        **({} if best is None else {"accuracy_at_best_val": float(accuracy[best]), "round_of_best_val": int(rounds[best])}),
     }
 
 
