@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.errors import SpecError
-from cfljax.registry.options import Value, check, option, show
+from cfljax.registry.options import Value, check, option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +24,6 @@ def read_stop(value: Value) -> Stop | None:
         return None
     if isinstance(value, Stop):
         return value
-    if not isinstance(value, dict):
-        raise SpecError(f'train.stop = {show(value)}: must be a table such as {{ patience = 20, metric = "val_loss" }}, or "none"')
     return check(Stop, dict(value), "train.stop")
 
 

@@ -23,7 +23,9 @@ def with_validation(federation, share=0.3):
     split = federation.train
     ends = np.asarray(split.start) + np.asarray(split.count)
     rows = [np.asarray(split.rows)[a:b] for a, b in zip(np.asarray(split.start), ends, strict=True)]
-    return dataclasses.replace(federation, **{n: _split(r) for n, r in zip(("train", "valid"), hold_out(rows, share, 0), strict=True)})
+    return dataclasses.replace(
+        federation, **{n: _split(r) for n, r in zip(("train", "valid"), hold_out(rows, share, 0), strict=True)}
+    )
 
 
 def _split(rows):
@@ -128,6 +130,9 @@ def test_the_validation_numbers_are_those_of_the_validation_samples(parts):
 
 def test_a_metric_that_is_not_finite_is_no_better():
     watch = Watch(Stop(3, "val_accuracy"), 2)
-    rows = {"round": np.tile(np.arange(6), (2, 1)), "val_accuracy": np.array([[0.5, 0.6, np.nan, np.nan, np.nan, 0.9], [np.nan] * 6])}
+    rows = {
+        "round": np.tile(np.arange(6), (2, 1)),
+        "val_accuracy": np.array([[0.5, 0.6, np.nan, np.nan, np.nan, 0.9], [np.nan] * 6]),
+    }
     assert watch.see(rows).tolist() == [0, 1]
     assert watch.ended.tolist() == [4, 3] and watch.evaluations.tolist() == [5, 4]
