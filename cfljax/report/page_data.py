@@ -69,7 +69,7 @@ def page_data(data: ReportData) -> dict[str, object]:
         "clusters": [_band(each.clusters) for each in data.curves],
         "clients": [_band(each.clients) for each in data.curves],
         "seconds": [number(each.seconds) for each in data.curves],
-        "final": _finals(drawn),
+        "final": finals_of(drawn),
         "time": [[timing(c, part) for part in PARTS] for c in drawn],
         "pictures": [
             {
@@ -121,7 +121,7 @@ def _band(band: Band | None) -> dict[str, list[float | None]] | None:
     return {"x": _numbers(band.round), "m": _numbers(band.mean), "s": _numbers(band.std)}
 
 
-def _finals(drawn: Sequence[Configuration]) -> dict[str, list[Final]]:
+def finals_of(drawn: Sequence[Configuration]) -> dict[str, list[Final]]:
     """The quantities of FINAL that any run has, the first of which the page begins with."""
     found = {name: [final(c, name) for c in drawn] for name in FINAL}
     return {name: each for name, each in found.items() if name != FINAL[0] or any(f["mean"] is not None for f in each)}
