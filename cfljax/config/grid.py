@@ -199,7 +199,7 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
     if key not in checked:  # the points keep these objects, so that an id means one of them
         checked.add(key)
         _check_together(data, train)
-        check_stop(train.stop, data.validation)
+        check_stop(train.stops, data.validation)
         method.options.check_run(f"method.{c.label}", train, data, model)
     counts = train if data.may_have_test_only_clients else train.without_choice
     return Run(method.name, c.label, method.options, data, model, counts, c.seed)

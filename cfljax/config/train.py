@@ -8,7 +8,7 @@ from functools import cached_property
 
 from cfljax.config import transit
 from cfljax.config.frozen import FrozenTable
-from cfljax.config.stop import read_stop
+from cfljax.config.stop import Stop, read_stop
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table, Value, check, option, show
 
@@ -96,6 +96,11 @@ class Train:
     def forced(self) -> Forced:
         """The choices about the execution plan that the spec makes."""
         return check(Forced, dict(self.plan) if isinstance(self.plan, dict) else {}, "train.plan")
+
+    @property
+    def stops(self) -> Stop | None:
+        """When a run ends early; None: never."""
+        return read_stop(self.stop)
 
     @property
     def transit(self) -> transit.Transit:

@@ -63,10 +63,9 @@ def sharded(federation: Federation, mesh: jax.sharding.Mesh) -> Federation:
         return dataclasses.replace(of, rows=_dealt(local, lambda part: part, mesh), start=on_host(start))
 
     new = dataclasses.replace(
-        federation,
+        federation.with_splits({name: split(each, rows_of[name]) for name, each in federation.splits.items()}),
         pool=federation.pool._replace(x=_dealt(pools, lambda rows: x[rows], mesh), y=_dealt(pools, lambda rows: y[rows], mesh)),
         owner=on_host(owner),
-        **{name: split(each, rows_of[name]) for name, each in federation.splits.items()},
     )
     return jax.tree.map(lambda a: a if isinstance(a, jax.Array) and not a.is_fully_replicated else placed(a, mesh), new)
 
@@ -131,7 +130,7 @@ def from_host(f: Callable[..., Tree]) -> Callable[..., Tree]:
         mesh, dealt = place
         if mesh not in of_mesh:
             of_mesh[mesh] = jax.jit(everywhere(f, mesh))
-        seen = dataclasses.replace(federation, pool=dealt.pool, owner=dealt.owner, **dealt.splits)
+        seen = dataclasses.replace(federation.with_splits(dealt.splits), pool=dealt.pool, owner=dealt.owner)
         return of_mesh[mesh](placed(key, mesh), placed(seen, mesh), *placed(rest, mesh))
 
     return call

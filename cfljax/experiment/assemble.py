@@ -116,7 +116,7 @@ def _settings(run: Run, clients: int, d: int, participants: int, sequential: boo
         label_history=clients <= 10_000,
         metrics=train.metrics or (),
         sending=_sending(run),
-        stop=None if train.stop is None else Stop(train.stop.patience, train.stop.metric),
+        stop=None if train.stops is None else Stop(train.stops.patience, train.stops.metric),
         vector_up=train.vector_bytes(d),
     )
 

@@ -163,6 +163,10 @@ class Federation:
         """Its splits by the names of the fields: `train`, `test`, and `valid` where there is one."""
         return {"train": self.train, "test": self.test} | ({} if self.valid is None else {"valid": self.valid})
 
+    def with_splits(self, splits: dict[str, Split]) -> Federation:
+        """The federation with these splits, by the names of `splits`."""
+        return dataclasses.replace(self, train=splits["train"], test=splits["test"], valid=splits.get("valid"))
+
     @property
     def clients(self) -> int:
         """The number C of clients, dummies included."""
