@@ -30,6 +30,7 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "pacfl": "cfljax.methods.pacfl:pacfl",
         "ditto": "cfljax.methods.ditto:ditto",
         "one_shot": "cfljax.methods.one_shot:one_shot",
+        "fedem": "cfljax.methods.fedem:fedem",
     },
     "cfljax.methods",
     MethodConfig,
