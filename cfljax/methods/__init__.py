@@ -31,6 +31,7 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "ditto": "cfljax.methods.ditto:ditto",
         "one_shot": "cfljax.methods.one_shot:one_shot",
         "fedem": "cfljax.methods.fedem:fedem",
+        "fedrc": "cfljax.methods.fedrc:fedrc",
     },
     "cfljax.methods",
     MethodConfig,

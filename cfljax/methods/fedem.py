@@ -30,11 +30,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from cfljax.local.sizes import block_of
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.choice import need_clients
 from cfljax.methods.shared.common import first_models, traffic
 from cfljax.methods.shared.config import MethodConfig
-from cfljax.methods.shared.soft import explain, settled, train_all
+from cfljax.methods.shared.soft import Explained, explain, settled, train_all
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
@@ -51,8 +52,9 @@ class Config(MethodConfig):
     newcomer_steps: int = option(10, "E-steps that give a client its mixture if it has not been drawn", low=1)
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """The memory of the mixtures."""
-        return {"a mixture for each client": clients * self.clusters}
+        """The memory of the mixtures, and of the updates that a participant sends besides one."""
+        beside = 0 if block_of(participants, d) else (self.clusters - 1) * participants * d
+        return {"a mixture for each client": clients * self.clusters, "the updates of the models but the first": beside}
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """Every participant is in the sums of all models."""
@@ -91,9 +93,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         found = explain(solver, federation, cohort, state.models, state.mixture[cohort.ids])
         sent = traffic(cohort, k, k)
         new, info = train_all(solver, key, federation, cohort, state.models, found.q, hyper, config.average, sent)
-        there = jnp.where(cohort.mask, cohort.ids, federation.clients)
-        mixture = state.mixture.at[there].set(found.mixture, mode="drop")
-        return State(new, mixture, state.drawn.at[there].set(True, mode="drop")), info
+        return after(state, federation, cohort, new, found), info
 
     def mixture(state: State, federation: Federation, hyper: Hyper) -> Array:
         return settled(solver, federation, state.models, state.mixture, state.drawn, config.newcomer_steps)
@@ -110,6 +110,13 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         mixture=mixture,
         extras=lambda state: {"mixture": state.mixture},
     )
+
+
+def after(state: State, federation: Federation, cohort: Cohort, models: Array, found: Explained) -> State:
+    """The state with these models f32[K, d], and with what the participants have found."""
+    there = jnp.where(cohort.mask, cohort.ids, federation.clients)
+    mixture = state.mixture.at[there].set(found.mixture, mode="drop")
+    return State(models, mixture, state.drawn.at[there].set(True, mode="drop"))
 
 
 fedem = Entry(Config, make)

@@ -22,6 +22,7 @@ NAMES = list(METHODS)
 NOT_FIXED_WITHOUT_STEPS = {
     "joint": "in each round with an empty cluster random devices are put elsewhere",
     "fedem": "mixtures follow the losses, whether models move or not",
+    "fedrc": "mixtures follow the losses, whether models move or not",
 }
 every_method = pytest.mark.parametrize("name", NAMES)
 RUNS = ({}, {}, {})

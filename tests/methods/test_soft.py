@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cfljax.methods.fedrc import label_weights
 from tests import play, toy
-from tests.reference import fedem, plain
+from tests.reference import fedem, fedrc, plain
 
 SEED, ROUNDS, PARTICIPANTS = 2, 4, 5
 WORK = {"epochs": 2, "batch": 5}
@@ -59,3 +60,38 @@ def test_who_was_not_drawn_has_the_mixture_of_its_own_samples(steps):
         assert np.abs(found[c] - pi).max() < 1e-5 and np.ptp(pi) > 0.01
     assert np.array_equal(out.labels(), np.where(drawn, np.asarray(state.mixture).argmax(axis=1), -1))
     assert np.array_equal(out.method.score(state, federation(), {}), found.argmax(axis=1))
+
+
+@pytest.mark.parametrize("made", ["label_permutation", "dirichlet"])
+def test_fedrc_follows_the_plain_program(made):
+    made = toy.federation(made, clients=8, **({"groups": 2} if made == "label_permutation" else {"alpha": 0.5}))
+    out, net = run("fedrc", made, clusters=3), plain.Net(6, 4)
+    start, clients = out.states[0].em.models, plain.Clients(made)
+    models, mixture, sums = fedrc.fedrc(net, clients, start, 4, SEED, ROUNDS, PARTICIPANTS, 0.1, **WORK)
+    state = out.states[-1]
+    assert np.abs(out.models() - models).max() < 1e-5
+    assert np.abs(state.em.mixture - mixture).max() < 1e-5
+    assert np.abs(state.by_label - sums).max() < 1e-4
+    plainer, other, _ = fedrc.fedrc(net, clients, start, 4, SEED, 1, PARTICIPANTS, 0.1, **WORK)
+    em = fedem.fedem(net, clients, start, SEED, ROUNDS, PARTICIPANTS, 0.1, **WORK)
+    assert np.abs(mixture - em[1]).max() > 0.01  # the division matters
+    weights = fedrc.weights_of_labels(sums)
+    found = np.asarray(out.method.mixture(state, made, {}))
+    for c in np.flatnonzero(~np.asarray(state.em.drawn)):
+        pi = np.full(3, 1 / 3)
+        for _ in range(10):
+            pi = fedrc.shares(net, models, pi, weights, *clients.train[c]).mean(axis=1)
+        assert np.abs(found[c] - pi).max() < 1e-5
+
+
+def test_fedrc_that_does_not_divide_is_fedem():
+    rc, em = run("fedrc", clusters=3, divide=False), run("fedem", clusters=3)
+    assert np.array_equal(rc.models(), em.models()) and np.array_equal(rc.states[-1].em.mixture, em.states[-1].mixture)
+    divided = run("fedrc", clusters=3, rounds=1)
+    assert np.allclose(divided.models(), run("fedem", clusters=3, rounds=1).models(), atol=1e-6)  # all labels weigh the same at first
+    assert [[int(n) for n in info.traffic] for info in rc.infos[:1]] == [[15, 15, 5 * 12, 5 * 12]]
+
+
+def test_labels_that_nobody_has_had_weigh_the_same_everywhere():
+    weights = label_weights(jnp.array([[3.0, 1.0, 0.0], [0.0, 2.0, 0.0]]))
+    assert np.allclose(weights, [[0.75, 0.25, 1 / 3], [1e-6, 1.0, 1 / 3]])
