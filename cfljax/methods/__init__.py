@@ -32,6 +32,7 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "one_shot": "cfljax.methods.one_shot:one_shot",
         "fedem": "cfljax.methods.fedem:fedem",
         "fedrc": "cfljax.methods.fedrc:fedrc",
+        "fedsoft": "cfljax.methods.fedsoft:fedsoft",
     },
     "cfljax.methods",
     MethodConfig,

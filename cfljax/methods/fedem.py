@@ -1,9 +1,10 @@
-"""FedEM (Marfoq et al. 2021): K models, and for each client i a mixture π_i of them: its data are taken for draws from K underlying
-distributions in its own proportions.
+"""FedEM (Marfoq et al. 2021): K models, and for each client i a mixture π_i of them: its data are taken for draws from K
+underlying distributions in its own proportions.
 
-Each round a participant finds which model explains each of its samples, q_ijk ∝ π_ik exp(−ℓ_k(x_ij)) (E-step), takes the mean over its
-samples as its mixture, π_ik = mean_j q_ijk, and trains every model on the loss weighted by q (M-step). The server averages each of the
-models. A client is scored by the mean of the models' probabilities, weighted by π. Its label is the model with the largest weight.
+Each round a participant finds which model explains each of its samples, q_ijk ∝ π_ik exp(−ℓ_k(x_ij)) (E-step), takes the mean
+over its samples as its mixture, π_ik = mean_j q_ijk, and trains every model on the loss weighted by q (M-step). The server
+averages each of the models. A client is scored by the mean of the models' probabilities, weighted by π. Its label is the
+model with the largest weight.
 
 All K models of a participant are trained on the same stream of batches. With `clusters = 1` it is FedAvg.
 
@@ -11,15 +12,17 @@ Readings:
 - Initial models. Paper: random, and its program draws them independently. Here: the same. Option: none.
 - Initial mixtures. Paper: not said; its program has equal weights. Here: equal weights. Option: none.
 - Weights of the mean. Paper: by samples. Here: by samples. Option: `average`.
-- Loss of a batch. Paper: the sum over samples of q times loss. Here: its mean over the batch, as in its program, so that a model that
-  explains little of a client moves little. Option: none.
-- Clients not drawn. Paper: all take part; its program samples clients, and the others keep their mixtures. Here: the same. Option: none.
+- Loss of a batch. Paper: the sum over samples of q times loss. Here: its mean over the batch, as in its program, so that a
+  model that explains little of a client moves little. Option: none.
+- Clients not drawn. Paper: all take part; its program samples clients, and the others keep their mixtures. Here: the same.
+  Option: none.
 - Mixture of a newcomer. Paper: E-steps with fixed models; their number is not said. Here: ten. Option: `newcomer_steps`.
 
 Communication per participant and round: K models down, K updates up. The mixture stays with the client.
 
-A newcomer, as any client that has not been drawn yet, gets its mixture by `newcomer_steps` E-steps on its own training samples from
-equal weights, with the models as they are. A client without training samples has one model, the one of least loss on its test samples.
+A newcomer, as any client that has not been drawn yet, gets its mixture by `newcomer_steps` E-steps on its own training
+samples from equal weights, with the models as they are. A client without training samples has one model, the one of least
+loss on its test samples.
 """
 
 from __future__ import annotations

@@ -1,28 +1,31 @@
-"""FedRC (Guo et al. 2024): FedEM whose clusters are told apart by how labels follow from inputs (concepts), not by which labels there are.
+"""FedRC (Guo et al. 2024): FedEM whose clusters are told apart by how labels follow from inputs (concepts), not by which
+labels there are.
 
-As in FedEM (see `fedem`) there are K models, and for each client i a mixture π_i of them. The share of model k in a sample is divided by
-the weight that label y has in cluster k: q_ijk ∝ π_ik exp(−ℓ_k(x_ij, y_ij)) / C_k(y_ij), where C_k(y) = Σ_ij q_ijk [y_ij = y] / Σ_ij q_ijk. A
-cluster that has many samples of a label explains them well for that reason alone, and this is taken out. Then π_ik = mean_j q_ijk,
-every model is trained on the loss weighted by q, and each model is averaged. A client is scored by the mean of the models'
-probabilities, weighted by π. With `clusters = 1` it is FedAvg.
+As in FedEM (see `fedem`) there are K models, and for each client i a mixture π_i of them. The share of model k in a sample is
+divided by the weight that label y has in cluster k: q_ijk ∝ π_ik exp(−ℓ_k(x_ij, y_ij)) / C_k(y_ij), where C_k(y) = Σ_ij q_ijk
+[y_ij = y] / Σ_ij q_ijk. A cluster that has many samples of a label explains them well for that reason alone, and this is
+taken out. Then π_ik = mean_j q_ijk, every model is trained on the loss weighted by q, and each model is averaged. A client is
+scored by the mean of the models' probabilities, weighted by π. With `clusters = 1` it is FedAvg.
 
 Readings:
-- Sums of C. Paper: over all clients, which all take part. Here: over all that have been drawn so far, each with its sums of its last
-  round (as its program, which keeps them); those of a round enter the next round's C. Option: none.
-- First round. Paper: not said. Here: C is equal for all labels, so that the E-step is FedEM's; its program has equal weights, too.
-  Option: none.
-- Label without weight. Paper: nothing; C = 0 would give it to the cluster for certain. Here: C is at least 1e-6, and all C_k(y) are equal
-  for a label that nobody has had. Option: none.
+- Sums of C. Paper: over all clients, which all take part. Here: over all that have been drawn so far, each with its sums of
+  its last round (as its program, which keeps them); those of a round enter the next round's C. Option: none.
+- First round. Paper: not said. Here: C is equal for all labels, so that the E-step is FedEM's; its program has equal weights,
+  too. Option: none.
+- Label without weight. Paper: nothing; C = 0 would give it to the cluster for certain. Here: C is at least 1e-6, and all
+  C_k(y) are equal for a label that nobody has had. Option: none.
 - Weights of the mean. Paper: by samples. Here: by samples. Option: `average`.
-- Mixture of a newcomer. Paper: E-steps with fixed models and C; their number is not said. Here: ten. Option: `newcomer_steps`.
+- Mixture of a newcomer. Paper: E-steps with fixed models and C; their number is not said. Here: ten. Option:
+  `newcomer_steps`.
 - Clients that are told apart by labels, too. Paper: C as above. Here: the same; without the division it is FedEM. Option:
   `divide = false`.
 
-Communication per participant and round: K models and K · M floats (C, M classes) down, K updates and K · M floats (its sums of q by label) up.
+Communication per participant and round: K models and K · M floats (C, M classes) down, K updates and K · M floats (its sums
+of q by label) up; no floats with `divide = false`.
 
-A newcomer, as any client that has not been drawn yet, gets its mixture by `newcomer_steps` E-steps on its own training samples from
-equal weights, with the models and C as they are. A client without training samples has one model, the one of least loss on its test
-samples.
+A newcomer, as any client that has not been drawn yet, gets its mixture by `newcomer_steps` E-steps on its own training
+samples from equal weights, with the models and C as they are. A client without training samples has one model, the one of
+least loss on its test samples.
 """
 
 from __future__ import annotations
@@ -81,7 +84,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         em = state.em
         found = explain(solver, federation, cohort, em.models, em.mixture[cohort.ids], prior(state))
-        table = k * federation.classes
+        table = k * federation.classes if config.divide else 0
         sent = traffic(cohort, k, k, table, table)
         new, info = train_all(solver, key, federation, cohort, em.models, found.q, hyper, config.average, sent)
         sums = _by_label(solver, federation, cohort, found.q)

@@ -7,9 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cfljax.config import Train
+from cfljax.errors import SpecError
+from cfljax.methods import METHODS
 from cfljax.methods.fedrc import label_weights
+from cfljax.methods.fedsoft import drawn_by
 from tests import play, toy
-from tests.reference import fedem, fedrc, plain
+from tests.reference import fedem, fedrc, fedsoft, plain
 
 SEED, ROUNDS, PARTICIPANTS = 2, 4, 5
 WORK = {"epochs": 2, "batch": 5}
@@ -21,7 +25,9 @@ def federation():
 
 
 def run(name, federation_=None, rounds=ROUNDS, work=None, model=None, **options):
-    return play.rounds(name, federation_ or federation(), rounds, PARTICIPANTS, SEED, work=WORK | (work or {}), model=model, **options)
+    return play.rounds(
+        name, federation_ or federation(), rounds, PARTICIPANTS, SEED, work=WORK | (work or {}), model=model, **options
+    )
 
 
 @pytest.mark.parametrize("hidden", [None, 7])
@@ -72,7 +78,6 @@ def test_fedrc_follows_the_plain_program(made):
     assert np.abs(out.models() - models).max() < 1e-5
     assert np.abs(state.em.mixture - mixture).max() < 1e-5
     assert np.abs(state.by_label - sums).max() < 1e-4
-    plainer, other, _ = fedrc.fedrc(net, clients, start, 4, SEED, 1, PARTICIPANTS, 0.1, **WORK)
     em = fedem.fedem(net, clients, start, SEED, ROUNDS, PARTICIPANTS, 0.1, **WORK)
     assert np.abs(mixture - em[1]).max() > 0.01  # the division matters
     weights = fedrc.weights_of_labels(sums)
@@ -88,10 +93,86 @@ def test_fedrc_that_does_not_divide_is_fedem():
     rc, em = run("fedrc", clusters=3, divide=False), run("fedem", clusters=3)
     assert np.array_equal(rc.models(), em.models()) and np.array_equal(rc.states[-1].em.mixture, em.states[-1].mixture)
     divided = run("fedrc", clusters=3, rounds=1)
-    assert np.allclose(divided.models(), run("fedem", clusters=3, rounds=1).models(), atol=1e-6)  # all labels weigh the same at first
-    assert [[int(n) for n in info.traffic] for info in rc.infos[:1]] == [[15, 15, 5 * 12, 5 * 12]]
+    assert np.allclose(
+        divided.models(), run("fedem", clusters=3, rounds=1).models(), atol=1e-6
+    )  # all labels weigh the same at first
+    assert [int(n) for n in rc.infos[0].traffic] == [15, 15, 0, 0]
+    assert [int(n) for n in divided.infos[0].traffic] == [15, 15, 5 * 12, 5 * 12]
 
 
 def test_labels_that_nobody_has_had_weigh_the_same_everywhere():
     weights = label_weights(jnp.array([[3.0, 1.0, 0.0], [0.0, 2.0, 0.0]]))
     assert np.allclose(weights, [[0.75, 0.25, 1 / 3], [1e-6, 1.0, 1 / 3]])
+
+
+SOFT = {"tau": 2, "selection": "draw", "start": "own", "lam": 0.5, "selected": 0.4, "floor": 1e-3}
+SOFT_CASES = {
+    "defaults": {},
+    "all participants": {"selection": "all", "tau": 3},
+    "from the middle": {"start": "centres", "tau": 1, "lam": 0.1},
+    "all, from the middle": {"start": "centres", "selection": "all", "floor": 0.2},
+}
+
+
+@pytest.mark.parametrize("case", SOFT_CASES)
+def test_fedsoft_follows_the_plain_program(case):
+    options, net, clients = SOFT | SOFT_CASES[case], plain.Net(6, 4), plain.Clients(federation())
+    out = run("fedsoft", clusters=3, **options)
+    first, last = out.states[0], out.states[-1]
+    wanted = fedsoft.fedsoft(
+        net, clients, first.centres, first.personal, SEED, ROUNDS, PARTICIPANTS, 0.1, WORK["batch"], WORK["epochs"], **options
+    )
+    centres, personal, u, trained = wanted
+    assert np.abs(last.centres - centres).max() < 1e-5 and np.abs(last.shares - u).max() < 1e-5
+    assert np.abs(last.personal - personal).max() < 1e-5
+    assert set(np.flatnonzero(last.trained).tolist()) == trained
+    own = np.array([personal[c] if c in trained else centres[u[c].argmax()] for c in range(8)])
+    assert np.abs(out.models() - own).max() < 1e-5 and out.labels().tolist() == list(range(8))
+    models, of = out.method.also(last)["cluster"]
+    assert np.array_equal(models, last.centres) and np.array_equal(of, u.argmax(axis=1))
+    assert np.ptp(u, axis=0).max() > 0.2
+
+
+def test_fedsoft_without_a_pull_and_clusters_is_local_training():
+    out, local = run("fedsoft", clusters=1, lam=0.0, selection="all"), run("local")
+    trained = np.asarray(out.states[-1].trained)
+    assert np.allclose(out.models()[trained], local.models()[trained], atol=1e-6)
+
+
+def test_fedsoft_counts_estimates_and_drawn_participants():
+    made = toy.replace(federation(), arrive=jnp.array([0, 0, 0, 0, 0, 0, 1, 9], jnp.int32))
+    out = run("fedsoft", made, rounds=3, clusters=2, tau=2, selection="all")
+    down = [2 * 5 + 2 * asked for asked in (6, 1, 7)]
+    assert [[int(n) for n in info.traffic] for info in out.infos] == [
+        [each, 5, 0, 2 * asked] for each, asked in zip(down, (6, 1, 7), strict=True)
+    ]
+    fewer = run("fedsoft", rounds=1, clusters=2, selected=0.2)
+    assert int(fewer.infos[0].traffic.vectors_up) in (1, 2)  # one of five for each cluster
+    mine = np.asarray(out.method.models(out.states[-1])[0])[7]
+    assert np.array_equal(mine, out.states[-1].centres[int(out.states[-1].shares[7].argmax())])
+
+
+def test_clusters_draw_by_their_odds_and_by_identity():
+    odds = jnp.array([[4.0, 2.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0, 9.0]])
+    mask, uid = jnp.array([True, True, True, True, False]), jnp.array([5, 3, 8, 1, 2])
+    draw = jax.jit(jax.vmap(lambda key: drawn_by(key, odds, mask, uid, 0.25)))
+    found = np.asarray(draw(jax.random.split(jax.random.key(0), 4000)))
+    assert (found.sum(axis=2) == 1).all()
+    assert np.abs(found[:, 0].mean(axis=0) - np.array([4, 2, 1, 1, 0]) / 8).max() < 0.03
+    assert np.abs(found[:, 1].mean(axis=0) - np.array([1, 1, 1, 1, 0]) / 4).max() < 0.03
+    turned = drawn_by(jax.random.key(3), odds[:, ::-1], mask[::-1], uid[::-1], 0.5)
+    assert np.array_equal(turned[:, ::-1], drawn_by(jax.random.key(3), odds, mask, uid, 0.5))
+
+
+@pytest.mark.parametrize(
+    "options, train, named",
+    [
+        ({"selection": "all"}, {"robust": "median"}, "selection"),
+        ({}, {"privacy": {"clip": 1.0, "noise": 1.0}}, "start"),
+    ],
+)
+def test_fedsoft_refuses_what_would_not_be_so(options, train, named):
+    with pytest.raises(SpecError, match=f"method.fedsoft.{named}"):
+        METHODS.check("fedsoft", options, "method.fedsoft").check_run("method.fedsoft", Train(**train), None, None)
+    other = {"selection": "draw"} if named == "selection" else {"start": "centres"}
+    METHODS.check("fedsoft", options | other, "method.fedsoft").check_run("method.fedsoft", Train(**train), None, None)

@@ -1,5 +1,5 @@
-"""FedRC as a plain loop: every participant shares out its samples among the models, less what a model owes to having many samples of
-a label, and trains all models."""
+"""FedRC as a plain loop: every participant shares out its samples among the models, less what a model owes to having many samples
+of a label, and trains all models."""
 
 import numpy as np
 
