@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import cfljax
 from cfljax.config import Train
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
@@ -176,3 +177,45 @@ def test_fedsoft_refuses_what_would_not_be_so(options, train, named):
         METHODS.check("fedsoft", options, "method.fedsoft").check_run("method.fedsoft", Train(**train), None, None)
     other = {"selection": "draw"} if named == "selection" else {"start": "centres"}
     METHODS.check("fedsoft", options | other, "method.fedsoft").check_run("method.fedsoft", Train(**train), None, None)
+
+
+@pytest.mark.parametrize("name", ["fedem", "fedrc", "fedsoft"])
+def test_clients_that_have_not_arrived_change_nothing_but_what_they_are_scored_by(name):
+    late = toy.replace(federation(), arrive=jnp.array([0] * 6 + [2, 99], jnp.int32))
+    train = late.train
+    few = toy.replace(train, start=train.start.at[6:].set(train.start[0]), count=train.count.at[6:].set(3))
+    other = toy.replace(late, train=few)
+    one, two = (run(name, each, rounds=2, clusters=3) for each in (late, other))
+    for a, b in zip(one.infos, two.infos, strict=True):
+        assert all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+    first = late.arrive == 0
+    rows = first if name == "fedsoft" else slice(None)  # models of clients, or of clusters
+    assert np.array_equal(one.models()[rows], two.models()[rows])
+    if name != "fedsoft":
+        found = [np.asarray(each.method.mixture(each.states[-1], fed, {})) for each, fed in ((one, late), (two, other))]
+        assert np.array_equal(found[0][first], found[1][first]) and np.abs(found[0][7] - found[1][7]).max() > 1e-3
+        assert np.abs(found[0].sum(axis=1) - 1).max() < 1e-5
+    later = [run(name, each, rounds=5, clusters=3).models()[rows] for each in (late, other)]
+    assert not np.array_equal(*later)
+
+
+@pytest.mark.parametrize("name", ["fedem", "fedrc", "fedsoft"])
+def test_the_record_has_the_mixtures_by_which_groups_can_be_told(name):
+    data = {"name": "blobs", "samples": 800, "partition": "label_permutation", "groups": 2, "clients": 10, "samples_per_client": 50}
+    made = cfljax.run(name, clusters=2, data=data, model="mclr", rounds=20, lr=0.3, epochs=3, seed=1, participation=4)
+    mixture = made.diag[f"{name}/mixture"]
+    assert made.summary["accuracy_last"] > 0.9
+    assert mixture.shape == (10, 2) and np.abs(mixture.sum(axis=1) - 1).max() < 1e-5
+    most = mixture.argmax(axis=1)
+    assert (most[:5] == most[0]).all() and (most[5:] == 1 - most[0]).all()
+
+
+def test_the_memory_of_soft_methods_counts_mixtures_and_updates():
+    em = METHODS.check("fedem", {"clusters": 4}, "m")
+    assert em.held(1000, 10, 7) == {"a mixture for each client": 4000, "the updates of the models but the first": 3 * 70}
+    assert em.held(1000, 10**6, 10**6)["the updates of the models but the first"] == 0  # in blocks
+    assert METHODS.check("fedsoft", {}, "m").held(1000, 10, 7) == {
+        "a model for each client": 7000,
+        "the shares of each client": 2000,
+    }
+    assert em.releases(5) == (20, 0)
