@@ -17,6 +17,7 @@ def pad(federation: Federation, clients: int = 0, samples: int = 0, rng: np.rand
         federation,
         train=_pad_split(federation.train, clients, samples, rows, rng),
         test=_pad_split(federation.test, clients, samples, rows, rng),
+        valid=None if federation.valid is None else _pad_split(federation.valid, clients, samples, rows, rng),
         uid=_append(federation.uid, clients, -1),
         group=_append(federation.group, clients, -1),
         arrive=_append(federation.arrive, clients, 0),

@@ -26,6 +26,9 @@ def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
     where = "where to write (default: DIR/report; of several folders: report); with --against: the file"
     flags.add_argument("--out", metavar="DIR", help=where)
     flags.add_argument("--target", type=accuracy, metavar="ACCURACY", help="count rounds and bytes to this accuracy (a fraction)")
+    flags.add_argument(
+        "--max", action="store_true", help="with the highest test accuracy of each run, which is chosen on test data"
+    )
     flags.add_argument("--against", nargs="+", metavar="FILE", help="files of published numbers (TOML), or folders of them")
     flags.add_argument("--no-figures", action="store_true", help="tables and page only, no PNG and SVG files")
     return flags
@@ -39,7 +42,7 @@ def run(flags: argparse.Namespace) -> int:
     from cfljax.report.report_data import read
     from cfljax.report.write import default_folder, write
 
-    data = read(flags.folders, flags.target)
+    data = read(flags.folders, flags.target, flags.max)
     for problem in data.problems:
         print(f"cfljax: {problem}", file=sys.stderr)
     terminal = sys.stdout.isatty()

@@ -75,6 +75,14 @@ class DataOptions:
         choices=("unit", "pixel", "pixel_all", "none"),
     )
     arrive: Table | None = option(None, "newcomers: { clients = 20, round = 30 } or { rate = 0.1, from = 10, until = 50 }")
+    validation: float = option(
+        0.0, "share of each client's training samples that nobody trains on, to choose and to stop by", low=0, later=True
+    )
+
+    def check(self, where: str) -> None:
+        """Raise a SpecError for a share that leaves nothing to train on."""
+        if self.validation >= 1:
+            raise SpecError(f"{where}.validation = {self.validation}: must be less than 1, as in 0.1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +99,7 @@ class Data:
     seed: int | str = 0
     normalise: str = "unit"
     arrive: Arrive | None = None
+    validation: float = 0.0
 
     @cached_property
     def may_have_test_only_clients(self) -> bool:
@@ -206,7 +215,8 @@ def make_data(names: dict[str, str], classes: tuple[type, ...], where: str, valu
     parts: Options = checked(classes[1], "parts")
     common = checked(DataOptions)
     late = None if common.arrive is None else read_arrive(common.arrive, f"{where}.arrive")
-    return Data(names["name"], names["partition"], source, parts, common.path, common.seed, common.normalise, late)
+    shared = (common.path, common.seed, common.normalise)
+    return Data(names["name"], names["partition"], source, parts, *shared, late, common.validation)
 
 
 def read_arrive(table: Table, where: str) -> Arrive:

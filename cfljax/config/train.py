@@ -8,6 +8,7 @@ from functools import cached_property
 
 from cfljax.config import transit
 from cfljax.config.frozen import FrozenTable
+from cfljax.config.stop import Stop, read_stop
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table, Value, check, option, show
 
@@ -58,6 +59,9 @@ class Train:
     compress: str | Table | None = option(None, 'send less: "sign", "int8", or { name = "topk", keep = 0.01 }', later=True)
     attack: str | Table | None = option(None, 'clients that send false updates: { name = "sign_flip", share = 0.2 }', later=True)
     robust: str | Table | None = option(None, 'in place of means: "median", "krum", or a table', later=True)
+    stop: str | Table | None = option(
+        None, 'end a run that gets no better: { patience = 20, metric = "val_loss" }', choices=("none",), later=True
+    )
     plan: str | Table | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")
 
     def __post_init__(self) -> None:
@@ -67,6 +71,7 @@ class Train:
             object.__setattr__(self, "plan", None)
         elif isinstance(self.plan, dict):
             object.__setattr__(self, "plan", FrozenTable(self.plan))
+        object.__setattr__(self, "stop", read_stop(self.stop))
         for name in transit.KINDS:
             object.__setattr__(self, name, transit.read(getattr(self, name), name))
         if isinstance(self.optimizer, dict):
@@ -91,6 +96,11 @@ class Train:
     def forced(self) -> Forced:
         """The choices about the execution plan that the spec makes."""
         return check(Forced, dict(self.plan) if isinstance(self.plan, dict) else {}, "train.plan")
+
+    @property
+    def stops(self) -> Stop | None:
+        """When a run ends early; None: never."""
+        return read_stop(self.stop)
 
     @property
     def transit(self) -> transit.Transit:

@@ -42,8 +42,9 @@ def placed(arrays: Tree, mesh: jax.sharding.Mesh | None, grouped: bool = False) 
 def owners(federation: Federation, devices: int) -> np.ndarray:
     """i32[C]: which device each client belongs to. Neighbours stay together, and devices get about equally many samples."""
     held = np.asarray(federation.train.count, np.int64) + 1
-    if not federation.test.shared:
-        held = held + np.asarray(federation.test.count)
+    for name, other in federation.splits.items():
+        if name != "train" and not other.shared:
+            held = held + np.asarray(other.count)
     middle = np.cumsum(held) - held / 2
     return np.minimum(middle * devices // held.sum(), devices - 1).astype(np.int32)
 
@@ -52,8 +53,8 @@ def sharded(federation: Federation, mesh: jax.sharding.Mesh) -> Federation:
     """The federation (of numpy arrays) on the mesh: pool and rows dealt out by client, the rest on every device."""
     devices = int(mesh.shape[CLIENTS])
     owner = owners(federation, devices)
-    train, test = (_rows_of(split, owner, devices) for split in (federation.train, federation.test))
-    pools = [np.unique(np.concatenate(both)) for both in zip(train, test, strict=True)]
+    rows_of = {name: _rows_of(each, owner, devices) for name, each in federation.splits.items()}
+    pools = [np.unique(np.concatenate(each)) for each in zip(*rows_of.values(), strict=True)]
     x, y = np.asarray(federation.pool.x), np.asarray(federation.pool.y)
 
     def split(of: Split, rows: list[np.ndarray]) -> Split:
@@ -62,10 +63,8 @@ def sharded(federation: Federation, mesh: jax.sharding.Mesh) -> Federation:
         return dataclasses.replace(of, rows=_dealt(local, lambda part: part, mesh), start=on_host(start))
 
     new = dataclasses.replace(
-        federation,
+        federation.with_splits({name: split(each, rows_of[name]) for name, each in federation.splits.items()}),
         pool=federation.pool._replace(x=_dealt(pools, lambda rows: x[rows], mesh), y=_dealt(pools, lambda rows: y[rows], mesh)),
-        train=split(federation.train, train),
-        test=split(federation.test, test),
         owner=on_host(owner),
     )
     return jax.tree.map(lambda a: a if isinstance(a, jax.Array) and not a.is_fully_replicated else placed(a, mesh), new)
@@ -131,7 +130,7 @@ def from_host(f: Callable[..., Tree]) -> Callable[..., Tree]:
         mesh, dealt = place
         if mesh not in of_mesh:
             of_mesh[mesh] = jax.jit(everywhere(f, mesh))
-        seen = dataclasses.replace(federation, pool=dealt.pool, train=dealt.train, test=dealt.test, owner=dealt.owner)
+        seen = dataclasses.replace(federation.with_splits(dealt.splits), pool=dealt.pool, owner=dealt.owner)
         return of_mesh[mesh](placed(key, mesh), placed(seen, mesh), *placed(rest, mesh))
 
     return call

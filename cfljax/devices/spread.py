@@ -64,8 +64,7 @@ def _specs(arg: Tree) -> Tree:
     return dataclasses.replace(
         everywhere,
         pool=everywhere.pool._replace(x=dealt, y=dealt),
-        train=dataclasses.replace(everywhere.train, rows=dealt),
-        test=dataclasses.replace(everywhere.test, rows=dealt),
+        **{name: dataclasses.replace(each, rows=dealt) for name, each in everywhere.splits.items()},
     )
 
 

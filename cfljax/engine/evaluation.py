@@ -15,7 +15,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.engine import metrics
 from cfljax.engine.program import over_runs
-from cfljax.engine.scoring import least_loss_among, score, score_mixtures
+from cfljax.engine.scoring import Scores, least_loss_among, score, score_mixtures
 from cfljax.engine.settings import Settings, View
 from cfljax.federation import cohort
 from cfljax.local.send import attackers
@@ -23,8 +23,9 @@ from cfljax.types import Array, Federation, Hyper, Model, Split
 
 Scored = dict[str, Array]
 """The results of an evaluation: `labels` i32[C]; of the n clients that are evaluated `scoring` i32[n] (the model), `correct`
-f32[n], `loss` f32[n] (sums over their samples), `samples` i32[n] (0: not scored), `also/<name>` f32[n] (correct by another model);
-where only some clients are evaluated `ids` i32[n]; `own/<name>` f32[], the metrics of the user."""
+f32[n], `loss` f32[n] (sums over their samples), `samples` i32[n] (0: not scored), `val/…` the same three for their validation
+samples where they have some, `also/<name>` f32[n] (correct by another model); where only some clients are evaluated `ids` i32[n];
+`own/<name>` f32[], the metrics of the user."""
 NUMBERS = ("attack.share", "attack.factor")
 """The numbers of a run that an evaluation reads. It gets no others, so that runs of different methods share its program."""
 
@@ -58,7 +59,7 @@ def make_evaluation(model: Model, settings: Settings, chooses: bool) -> Callable
 def seen_of(settings: Settings) -> Settings:
     """The settings without those that no evaluation depends on: equal for runs that share its program."""
     plain = Settings(rounds=0, participants=0)
-    unread = ("rounds", "participants", "eval_every", "evaluations", "discrepancy", "label_history", "vector_up")
+    unread = ("rounds", "participants", "eval_every", "evaluations", "discrepancy", "label_history", "stop", "vector_up")
     return settings._replace(**{name: getattr(plain, name) for name in unread})
 
 
@@ -81,17 +82,24 @@ def _evaluate(
     if settings.eval_clients is not None and settings.eval_clients < federation.clients:
         ids = scored["ids"] = _sample(federation, settings.eval_clients)
     scene = _scene(model, settings, chooses, view._replace(labels=labels), ids, hyper, federation, t)
-    if scene.weights is None:
-        scores = score(model, scene.federation, scene.test, view.models, scene.scoring, scene.who, settings.sequential)
-    else:
-        scores = score_mixtures(model, scene.federation, scene.test, view.models, scene.weights, scene.who, settings.sequential)
+    scores = _scores(model, settings, scene, view.models, scene.test)
     scored |= {"scoring": scene.scoring, **scores._asdict()}
+    if scene.federation.valid is not None:
+        of_valid = _scores(model, settings, scene, view.models, scene.federation.valid)
+        scored |= {f"val/{name}": each for name, each in of_valid._asdict().items()}
     trains = scene.who & (scene.federation.train.count > 0)
     for name, (models, of) in view.also.items():
         also = score(model, scene.federation, scene.test, models, of[ids], trains, settings.sequential)
         scored[f"also/{name}"] = also.correct
     seen = metrics.Seen(model, scene.federation, scene.test, view.models, scene.labels, scene.scoring, scene.who, *scores, round=t)
     return scored | {f"own/{name}": value for name, value in metrics.own(settings.metrics, seen).items()}
+
+
+def _scores(model: Model, settings: Settings, scene: Scene, models: Array, split: Split) -> Scores:
+    """The scores of the clients on this split, each by its model or its mixture."""
+    if scene.weights is None:
+        return score(model, scene.federation, split, models, scene.scoring, scene.who, settings.sequential)
+    return score_mixtures(model, scene.federation, split, models, scene.weights, scene.who, settings.sequential)
 
 
 def _scene(

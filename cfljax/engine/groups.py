@@ -56,8 +56,12 @@ def grouped(parts: Assembled, group: Group) -> list[Group]:
     """The runs of a batch in groups."""
     runs = group.keys.shape[0]
     size = width(parts, runs)
-    lay = jax.device_put if parts.mesh is None else lambda arrays: placed(arrays, parts.mesh, True)
-    return [Group(*lay(part(tuple(group), at, size))) for at in range(0, runs, size)]
+    return [placed_group(parts, part(tuple(group), at, size)) for at in range(0, runs, size)]
+
+
+def placed_group(parts: Assembled, arrays: Tree) -> Group:
+    """The group of these arrays (keys, numbers, set-ups), where it is computed on."""
+    return Group(*(jax.device_put(arrays) if parts.mesh is None else placed(arrays, parts.mesh, True)))
 
 
 def part(arrays: Tree, first: int, number: int) -> Tree:
@@ -65,9 +69,26 @@ def part(arrays: Tree, first: int, number: int) -> Tree:
     return jax.tree.map(lambda a: a if len(a) == number else a[first : first + number], arrays)
 
 
-def joined(parts: list[Tree]) -> Tree:
-    """The arrays (on the host) of groups, one after another along the axis of runs."""
-    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *each: np.concatenate(each), *parts)
+def picked(arrays: Tree, runs: np.ndarray) -> Tree:
+    """These runs of arrays with a leading axis of runs."""
+    everybody = np.arange(len(runs))
+    return jax.tree.map(lambda a: a if len(a) == len(runs) and (runs == everybody).all() else a[runs], arrays)
+
+
+def scattered(parts: list[Tree], places: list[np.ndarray], runs: int) -> Tree:
+    """The arrays (on the host) of groups as those of `runs` runs. `places`: the runs of each group; other runs have zeros."""
+    where = np.concatenate(places)
+    in_order = len(where) == runs and (where == np.arange(runs)).all()
+
+    def whole(*each: np.ndarray) -> np.ndarray:
+        together = each[0] if len(each) == 1 else np.concatenate(each)
+        if in_order:
+            return together
+        spread = np.zeros((runs, *together.shape[1:]), together.dtype)
+        spread[where] = together
+        return spread
+
+    return jax.tree.map(whole, *parts)
 
 
 def with_runs(form: Tree, runs: int) -> Tree:

@@ -51,6 +51,10 @@ def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int
         "scored": (samples > 0).sum(-1),
         "nonfinite": report["nonfinite"],
     }
+    if "val/correct" in scored:
+        counted = scored["val/samples"]
+        row["val_accuracy"] = metrics.share_correct(scored["val/correct"], counted)
+        row["val_loss"] = metrics.mean_loss(scored["val/loss"], counted)
     training = np.where(clients.trains[_ids(scored)], samples, 0)
     for name, value in scored.items():
         kind, _, rest = name.partition("/")

@@ -14,6 +14,19 @@ WORD = 1 << 20
 """Sums of traffic are kept in two words: a million clients send 2³¹ models in some hundred rounds."""
 
 
+class Stop(NamedTuple):
+    """A run ends at the first evaluation at which its metric has not become better for `patience` rounds."""
+
+    patience: int
+    metric: str
+    """A quantity of the history."""
+
+    @property
+    def sign(self) -> int:
+        """1: the higher the better; −1: the lower."""
+        return 1 if self.metric.endswith("accuracy") else -1
+
+
 class Settings(NamedTuple):
     """What a program is compiled for, besides shapes: static."""
 
@@ -34,6 +47,8 @@ class Settings(NamedTuple):
     metrics: tuple[str, ...] = ()
     """Names of metrics of the user's own."""
     sending: Sending = Sending()
+    stop: Stop | None = None
+    """When a run ends early; None: never."""
     vector_up: int | None = None
     """Bytes of an update on its way up; None: four for each number."""
 

@@ -15,10 +15,11 @@ from cfljax.config import Data, Run, arrivals
 from cfljax.config.frozen import canonical
 from cfljax.devices.machine import Machine, devices_for
 from cfljax.engine import compiled
-from cfljax.engine.settings import Assembled, Settings
+from cfljax.engine.settings import Assembled, Settings, Stop
 from cfljax.errors import SpecError
 from cfljax.experiment.execution import choose
 from cfljax.federation.pack import nbytes, pack
+from cfljax.federation.validation import hold_out
 from cfljax.local.products import grams_of
 from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
@@ -115,6 +116,7 @@ def _settings(run: Run, clients: int, d: int, participants: int, sequential: boo
         label_history=clients <= 10_000,
         metrics=train.metrics or (),
         sending=_sending(run),
+        stop=None if train.stops is None else Stop(train.stops.patience, train.stops.metric),
         vector_up=train.vector_bytes(d),
     )
 
@@ -152,7 +154,11 @@ def _host_federation(key: _FederationKey) -> Federation:
     source = config.load()
     parts = config.divide(source)
     trains = np.array([len(rows) > 0 for rows in parts.train])
-    return pack(parts, source, config.normalise, arrivals(config.arrive, trains, seed))
+    late, valid = arrivals(config.arrive, trains, seed), None
+    if config.validation:
+        train, valid = hold_out(parts.train, config.validation, seed)
+        parts = dataclasses.replace(parts, train=train)
+    return pack(parts, source, config.normalise, late, valid)
 
 
 @functools.lru_cache(maxsize=2)

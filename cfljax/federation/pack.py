@@ -14,25 +14,32 @@ WORTHWHILE = 0.1
 """Share of unused rows above which they are left out of the pool."""
 
 
-def pack(parts: Parts, source: Source, normalise: str = "unit", arrive: np.ndarray | None = None) -> Federation:
+def pack(
+    parts: Parts,
+    source: Source,
+    normalise: str = "unit",
+    arrive: np.ndarray | None = None,
+    valid: list[np.ndarray] | None = None,
+) -> Federation:
     """The federation as numpy arrays; the engine puts them on the device. `normalise`: "unit" divides bytes by 255, "pixel"
     standardises each pixel by the samples that clients train on, "pixel_all" by all of the source, "none" leaves the values as they
-    are."""
+    are. `valid`: the rows of each client that are set aside for validation; `parts.train` is without them."""
     source = parts.source or source
     parts = dataclasses.replace(parts, test=_in_halves(parts))
     clients = len(parts.train)
-    rows, pool = _compact(parts, source, normalise)
+    rows, pool = _compact(parts, source, normalise, valid or [])
     shared = isinstance(parts.test, np.ndarray)
-    edge = sum(map(len, parts.train))
+    edge, end = sum(map(len, parts.train)), len(rows) - sum(map(len, valid or []))
     tested = np.full(clients, len(parts.test)) if shared else np.array([len(r) for r in parts.test])
     return Federation(
         pool=pool,
         train=_split(rows[:edge], np.array([len(r) for r in parts.train])),
-        test=_split(rows[edge:], tested, shared),
+        test=_split(rows[edge:end], tested, shared),
         uid=on_host(np.arange(clients, dtype=np.int32)),
         group=on_host(np.asarray(parts.group, np.int32)),
         arrive=on_host(np.zeros(clients, np.int32) if arrive is None else np.asarray(arrive, np.int32)),
         view=_view(parts),
+        valid=None if valid is None else _split(rows[end:], np.array([len(r) for r in valid])),
         classes=source.classes,
         groups=int(np.max(parts.group, initial=-1)) + 1,
     )
@@ -60,12 +67,12 @@ def _split(rows: np.ndarray, count: np.ndarray, shared: bool = False) -> Split:
     return Split(on_host(rows), on_host(start.astype(np.int32)), on_host(count.astype(np.int32)), longest, shared)
 
 
-def _compact(parts: Parts, source: Source, normalise: str) -> tuple[np.ndarray, Pool]:
-    """(Positions in the pool of all training rows, then of all test rows; the pool). Rows that nobody holds are left out of the
-    pool if they are a large enough share of it."""
+def _compact(parts: Parts, source: Source, normalise: str, valid: list[np.ndarray]) -> tuple[np.ndarray, Pool]:
+    """(Positions in the pool of all training rows, then of all test rows and all validation rows; the pool). Rows that nobody holds
+    are left out of the pool if they are a large enough share of it."""
     x, y = np.concatenate([source.x_train, source.x_test]), np.concatenate([source.y_train, source.y_test])
     tests = [parts.test] if isinstance(parts.test, np.ndarray) else parts.test
-    rows = np.concatenate([*parts.train, *tests]).astype(np.int64)
+    rows = np.concatenate([*parts.train, *tests, *valid]).astype(np.int64)
     if len(rows) and (rows.min() < 0 or rows.max() >= len(y)):
         raise DataError(f"{source.name}: the partition names row {rows.max() if rows.max() >= len(y) else rows.min()} of {len(y)}")
     trained = np.unique(rows[: sum(map(len, parts.train))])

@@ -89,6 +89,8 @@ COLUMNS = (
 )
 HEADLINES = ("accuracy_at_best_val", "accuracy_last10")
 """What a comparison rests on: the first of these that the runs have."""
+MAXIMUM = "accuracy_max"
+"""The column that tables have only where it is asked for: a maximum over evaluations is chosen on test data."""
 TARGETS = ("round_to_target", "bytes_to_target")
 APART = ("accuracy_train_clients_last", "accuracy_test_clients_last")
 """Columns for data sets in which some clients never train."""

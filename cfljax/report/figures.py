@@ -13,7 +13,7 @@ import numpy as np
 from cfljax.report.critical_difference import WIDTH, picture
 from cfljax.report.curves import Band, Curves
 from cfljax.report.figure_panels import COLOURS, PANELS
-from cfljax.report.page_data import FINAL, PARTS, final, styles, timing
+from cfljax.report.page_data import PARTS, finals_of, styles, timing
 from cfljax.report.report_data import ReportData
 from cfljax.report.tested import mean_ranks
 
@@ -150,7 +150,7 @@ def _label_rows(axes: Axes, data: ReportData, label: str) -> None:
 
 
 def _methods(data: ReportData) -> Figure | None:
-    finals = [final(configuration, FINAL[0]) for configuration in data.drawn]
+    name, finals = next(iter(finals_of(data.drawn).items()))
     if not any(each["seeds"] for each in finals):
         return None
     figure, axes = _axes(height=0.9 + 0.24 * len(data.drawn))
@@ -162,7 +162,8 @@ def _methods(data: ReportData) -> Figure | None:
         axes.plot(seeds, at, "o", color=COLOURS[shade], markersize=3.5, markerfacecolor="none", alpha=0.7)
         mean, std = 100 * (each["mean"] or 0), 100 * (each["std"] or 0)
         axes.errorbar(mean, i, xerr=std, color=COLOURS[shade], marker="|", markersize=9, markeredgewidth=2)
-    _label_rows(axes, data, "accuracy, mean of the last ten evaluations, %")
+    how = "at the best validation" if name == "accuracy_at_best_val" else "mean of the last ten evaluations"
+    _label_rows(axes, data, f"accuracy, {how}, %")
     return figure
 
 

@@ -23,7 +23,7 @@ PARTS = ("setup", "compile", "train", "eval")
 """Parts of the seconds of a run."""
 FIRST = ("accuracy", "accuracy_worst10", "loss", "ari", "nmi", "purity", "clusters", "bytes")
 """The first quantities of the page's menu, in this order; the others follow."""
-FINAL = ("accuracy_last10", "accuracy_max", "accuracy_last", "accuracy_worst10")
+FINAL = ("accuracy_at_best_val", "accuracy_last10", "accuracy_max", "accuracy_last", "accuracy_worst10")
 
 Kind = TypeVar("Kind")
 
@@ -69,7 +69,7 @@ def page_data(data: ReportData) -> dict[str, object]:
         "clusters": [_band(each.clusters) for each in data.curves],
         "clients": [_band(each.clients) for each in data.curves],
         "seconds": [number(each.seconds) for each in data.curves],
-        "final": {name: [final(c, name) for c in drawn] for name in FINAL},
+        "final": finals_of(drawn),
         "time": [[timing(c, part) for part in PARTS] for c in drawn],
         "pictures": [
             {
@@ -119,6 +119,12 @@ def _band(band: Band | None) -> dict[str, list[float | None]] | None:
     if band is None or not np.isfinite(band.mean).any():
         return None
     return {"x": _numbers(band.round), "m": _numbers(band.mean), "s": _numbers(band.std)}
+
+
+def finals_of(drawn: Sequence[Configuration]) -> dict[str, list[Final]]:
+    """The quantities of FINAL that any run has, the first of which the page begins with."""
+    found = {name: [final(c, name) for c in drawn] for name in FINAL}
+    return {name: each for name, each in found.items() if name != FINAL[0] or any(f["mean"] is not None for f in each)}
 
 
 def final(configuration: Configuration, name: str) -> Final:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from cfljax.report.comparison import Row, rows
+from cfljax.report.comparison import COLUMNS, MAXIMUM, Row, rows
 from cfljax.report.configurations import Collected, Configuration, collect
 from cfljax.report.curves import Curves, chosen, curves
 from cfljax.report.run_pictures import RunPictures, run_pictures
@@ -36,9 +36,9 @@ class ReportData(NamedTuple):
     """The accuracy to which rounds and bytes are counted."""
 
 
-def read(sources: Iterable[str | os.PathLike[str] | Results], target: float | None = None) -> ReportData:
+def read(sources: Iterable[str | os.PathLike[str] | Results], target: float | None = None, maximum: bool = False) -> ReportData:
     """The data of a report on results folders, or on results that were read with this `target` already; StoreError if a folder is
-    no results folder."""
+    no results folder. `maximum`: the table has the highest test accuracy, too."""
     problems: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         for kind in _SHOWN:
@@ -48,4 +48,5 @@ def read(sources: Iterable[str | os.PathLike[str] | Results], target: float | No
         lines = [curves(configuration, problems) for configuration in drawn]
         pictures = [run_pictures(configuration, problems) for configuration in drawn]
     said = [str(w.message) for w in caught if issubclass(w.category, _SHOWN)] + problems
-    return ReportData(collected, rows(collected.configurations), drawn, lines, pictures, list(dict.fromkeys(said)), target)
+    columns = [column for column in COLUMNS if maximum or column.key != MAXIMUM]
+    return ReportData(collected, rows(collected.configurations, columns), drawn, lines, pictures, list(dict.fromkeys(said)), target)

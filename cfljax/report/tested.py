@@ -15,7 +15,7 @@ HEADINGS = ("method", "difference from the best", "95 % interval", "effect", "p"
 MOST_ROWS = 200
 """The most rows of the table of differences on the page and in Markdown and LaTeX; the CSV has all."""
 NAMES = {
-    "accuracy_at_best_val": "test accuracy at the round of the best validation loss or accuracy",
+    "accuracy_at_best_val": "test accuracy at the round of the best validation accuracy",
     "accuracy_last10": "mean test accuracy over the last ten evaluations",
 }
 Line = tuple[str, str, str, str, str]

@@ -15,11 +15,11 @@ SECONDS = ("seconds_compile", "seconds_train", "seconds_eval")
 def summarise(
     history: Mapping[str, ArrayLike], client_accuracy: ArrayLike | None = None, target: float | None = None
 ) -> dict[str, float | int | None]:
-    """The numbers of QUANTITIES, and `bytes_to_target`.
+    """The numbers of QUANTITIES, `bytes_to_target`, and with validation samples `accuracy_at_best_val` and `round_of_best_val`.
 
-    `history`: `round` and, where known, `accuracy, accuracy_worst10, accuracy_client_std, loss, ari, nmi, purity, clusters`,
-    [T'] each, and `bytes_up, bytes_down`, the sums since the start. `client_accuracy` f32[C] at the end, NaN for clients
-    without test samples. What is unknown is NaN; `round_to_target` is None when the target is not given or not reached.
+    `history`: `round` and, where known, `val_accuracy, val_loss, accuracy, accuracy_worst10, accuracy_client_std, loss, ari, nmi,
+    purity, clusters`, [T'] each, and `bytes_up, bytes_down`, the sums since the start. `client_accuracy` f32[C] at the end, NaN for
+    clients without test samples. What is unknown is NaN; `round_to_target` is None when the target is not given or not reached.
     """
     curves = {name: np.asarray(values, np.float64).reshape(-1) for name, values in history.items()}
     rounds = curves.get("round", np.zeros(0))
@@ -29,6 +29,7 @@ def summarise(
     high = accuracy.astype(np.float32) >= np.float32(np.inf if target is None else target)
     reached = np.flatnonzero(high & (rounds >= 1))
     traffic = curves.get("bytes_up", np.full(len(rounds), np.nan)) + curves.get("bytes_down", np.full(len(rounds), np.nan))
+    best = _best(curves)
     return {
         "accuracy_max": _over(np.max, accuracy[rounds >= 1]),
         "accuracy_last": _last(curves, "accuracy"),
@@ -42,7 +43,19 @@ def summarise(
         "bytes_up": _whole(_last(curves, "bytes_up")),
         "bytes_down": _whole(_last(curves, "bytes_down")),
         "bytes_to_target": _whole(float(traffic[reached[0]])) if len(reached) else None,
+        **({} if best is None else {"accuracy_at_best_val": float(accuracy[best]), "round_of_best_val": int(rounds[best])}),
     }
+
+
+def _best(curves: Mapping[str, np.ndarray]) -> int | None:
+    """The evaluation with the highest validation accuracy; of several with the least validation loss, and of those the first. None
+    where nothing was set aside for validation."""
+    accuracy = curves.get("val_accuracy", np.zeros(0))
+    known = np.flatnonzero(np.isfinite(accuracy))
+    if not len(known):
+        return None
+    loss = np.nan_to_num(curves.get("val_loss", np.zeros(len(accuracy))), nan=np.inf)
+    return int(min(known, key=lambda at: (-accuracy[at], loss[at], at)))
 
 
 def worst_tenth(accuracy: np.ndarray) -> float:

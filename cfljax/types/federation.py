@@ -142,6 +142,8 @@ class Federation:
     arrive: Array
     """i32[C] the first round in which each client can take part."""
     view: View | None = None
+    valid: Split | None = None
+    """Training samples of each client that are set aside for validation; None: none are."""
     owner: Array | None = None
     """i32[C] the number of the device that holds each client's samples; None: every device holds all samples."""
     classes: int = dataclasses.field(default=0, metadata={"static": True})
@@ -155,6 +157,15 @@ class Federation:
     def sample_shape(self) -> tuple[int, ...]:
         """The shape of a sample of the pool."""
         return self.pool.x.shape[1:] if self.form is None else self.form
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """Its splits by the names of the fields: `train`, `test`, and `valid` where there is one."""
+        return {"train": self.train, "test": self.test} | ({} if self.valid is None else {"valid": self.valid})
+
+    def with_splits(self, splits: dict[str, Split]) -> Federation:
+        """The federation with these splits, by the names of `splits`."""
+        return dataclasses.replace(self, train=splits["train"], test=splits["test"], valid=splits.get("valid"))
 
     @property
     def clients(self) -> int:
@@ -178,6 +189,7 @@ class Federation:
             self,
             train=self.train.take(clients),
             test=self.test.take(clients),
+            valid=None if self.valid is None else self.valid.take(clients),
             uid=self.uid[clients],
             group=self.group[clients],
             arrive=self.arrive[clients],

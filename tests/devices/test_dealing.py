@@ -85,8 +85,8 @@ def test_every_device_has_the_results_of_all_jobs_in_their_order(devices, lanes,
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 300)), min_size=1, max_size=30), st.integers(1, 8), st.booleans())
 def test_neighbours_belong_to_one_device_and_devices_have_about_as_many_samples(clients, devices, shared):
     train, test = np.array(clients).T
-    split = SimpleNamespace(train=SimpleNamespace(count=train), test=SimpleNamespace(count=test, shared=shared))
-    owner = owners(split, devices)
+    splits = {"train": SimpleNamespace(count=train), "test": SimpleNamespace(count=test, shared=shared)}
+    owner = owners(SimpleNamespace(**splits, splits=splits), devices)
     assert (np.diff(owner) >= 0).all() and owner.min() >= 0 and owner.max() < devices
     held = train + 1 + (0 if shared else test)
     for device in set(owner.tolist()):  # the middle of each client's samples lies in the device's part of all samples

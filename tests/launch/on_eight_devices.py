@@ -25,7 +25,8 @@ def batch(name, pool=None):
     method = {"name": name} | CALM.get(name, {}) | ({"clusters": 2} if "clusters" in _options(name) else {})
     table = {
         "name": "eight",
-        "data": {"name": "blobs", "samples": 300, "features": 6, "partition": "label_permutation", "groups": 2, "clients": 11},
+        "data": {"name": "blobs", "samples": 300, "features": 6, "partition": "label_permutation", "groups": 2, "clients": 11}
+        | {"validation": 0.2},
         "model": {"name": "mclr"},
         "train": {"rounds": 2, "participation": 1.0 if name in EVERYBODY else 5, "lr": 0.1, "batch": 5, "eval_every": 2}
         | ({} if pool is None else {"plan": {"pool": pool}}),

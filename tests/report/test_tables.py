@@ -7,6 +7,7 @@ import numpy as np
 from cfljax.report import tables
 from cfljax.report.comparison import rows
 from cfljax.report.configurations import collect
+from cfljax.report.report_data import read
 from cfljax.results.result import Results
 from cfljax.store import Store
 from tests.report import synthetic
@@ -115,3 +116,9 @@ def test_sizes():
     assert [tables.size(v) for v in (0, 999, 1000, 99_940, 99_960, 1.5e9, 2e15)] == [
         "0 B", "999 B", "1.0 kB", "99.9 kB", "100 kB", "1.5 GB", "2000 TB",
     ]  # fmt: skip
+
+
+def test_the_maximum_is_shown_only_where_it_is_asked_for(tmp_path):
+    synthetic.sweep(tmp_path)
+    without, with_ = (tables.markdown(read([tmp_path], maximum=maximum).table).splitlines()[0] for maximum in (False, True))
+    assert " max " in with_ and " max " not in without and "last 10" in without

@@ -1,10 +1,10 @@
 "use strict";
 // The page: which figures there are, what filters them, and when they are drawn anew.
 const data = JSON.parse(document.getElementById("data").textContent);
-const state = { on: new Set(data.configs.map((_, i) => i)), quantity: "accuracy", own: null, final: "accuracy_last10" };
+const state = { on: new Set(data.configs.map((_, i) => i)), quantity: "accuracy", own: null, final: Object.keys(data.final)[0] };
 const NAMES = {
   accuracy: "accuracy", accuracy_last10: "mean of the last ten", accuracy_max: "maximum", accuracy_last: "last", accuracy_worst10: "worst tenth of the clients", accuracy_client_mean: "mean over clients", accuracy_client_std: "spread between clients",
-  accuracy_newcomers: "accuracy of newcomers", accuracy_train_clients: "accuracy of clients that train", accuracy_test_clients: "accuracy of clients that never train", loss: "test loss", train_loss: "training loss", ari: "adjusted Rand index", nmi: "normalised mutual information",
+  accuracy_at_best_val: "at the best validation", val_accuracy: "validation accuracy", val_loss: "validation loss", accuracy_newcomers: "accuracy of newcomers", accuracy_train_clients: "accuracy of clients that train", accuracy_test_clients: "accuracy of clients that never train", loss: "test loss", train_loss: "training loss", ari: "adjusted Rand index", nmi: "normalised mutual information",
   purity: "purity", clusters: "clusters", discrepancy: "discrepancy", drift: "drift", bytes: "bytes sent", scored: "clients scored", nonfinite: "updates left out",
 };
 const THRESHOLDS = ["epsilon", "threshold"];

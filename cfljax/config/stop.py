@@ -1,0 +1,34 @@
+"""The table `train.stop`: when a run ends before its last round."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cfljax.errors import SpecError
+from cfljax.registry.options import Value, check, option
+
+
+@dataclasses.dataclass(frozen=True)
+class Stop:
+    """A run ends at the first evaluation at which its metric has not become better for `patience` rounds."""
+
+    patience: int = option(20, "rounds without a better value", low=1)
+    metric: str = option(
+        "val_loss", "of the history; none is measured on test data", choices=("val_loss", "val_accuracy", "train_loss")
+    )
+
+
+def read_stop(value: Value) -> Stop | None:
+    """The checked options of the table; None and "none" stand for no table."""
+    if value is None or value == "none":
+        return None
+    if isinstance(value, Stop):
+        return value
+    return check(Stop, dict(value), "train.stop")
+
+
+def check_stop(stop: Stop | None, validation: float) -> None:
+    """Raise a SpecError for a metric of validation samples where none are set aside."""
+    if stop is not None and stop.metric != "train_loss" and not validation:
+        told = "needs a part of the clients' samples that nobody trains on; add data.validation = 0.1"
+        raise SpecError(f'train.stop.metric = "{stop.metric}": {told}, or take "train_loss"')

@@ -1,0 +1,192 @@
+"""HOST. A batch of runs as it goes on: its groups, what each carries, and the rows of the history."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from cfljax import keys
+from cfljax.devices import distributed
+from cfljax.devices.mesh import RUNS
+from cfljax.devices.placement import lying, placed
+from cfljax.engine import groups, history
+from cfljax.engine.clock import Clock
+from cfljax.engine.groups import Group
+from cfljax.engine.resume import Checkpoint, Rows, restore
+from cfljax.engine.settings import Assembled, Carry
+from cfljax.engine.stopping import Watch
+from cfljax.local.send import as_trained_on
+from cfljax.types import Federation, Tree
+
+Evaluated = tuple[Tree, Tree]
+"""(report, scores): an evaluation of a group, still on the device."""
+
+
+class Simulation:
+    """The runs of a batch in their groups, and where they stand."""
+
+    def __init__(self, parts: Assembled, whole: Group, federation: Federation, resume: Checkpoint | None):
+        """`whole`: what all runs start from. `federation`: as it lies on the devices."""
+        self.parts, self.whole, self.federation = parts, whole, federation
+        self.scored_on, self.clients = groups.as_evaluated(federation), history.clients_of(parts.federation)
+        self.groups = groups.grouped(parts, whole)
+        self.runs, size = whole.keys.shape[0], self.groups[0].keys.shape[0]
+        self.places = [np.arange(at, at + size) for at in range(0, self.runs, size)]
+        """Which runs are in each group."""
+        programs, self.seconds_compile = groups.compile_programs(parts, self.groups[0], federation)
+        self.programs = [programs] * len(self.groups)
+        self.watch = Watch(parts.settings.stop, self.runs)
+        self.frozen: dict[int, Carry] = {}
+        """What the runs that have ended carry: [1, …] on the host."""
+        self.row: Rows = {}
+        """The last row of the history."""
+        self.accuracy = np.zeros(0)
+        """f32[R, C]: of each client at the last evaluation."""
+        if resume is None:
+            self.carries = [programs.start(*group, federation) for group in self.groups]
+        else:
+            self.carries = self._restored(resume)
+
+    def _restored(self, resume: Checkpoint) -> list[Carry]:
+        """What the groups carry by a checkpoint. Runs that had ended are evaluated again, as it lacks their clients' scores."""
+        whole = restore(groups.start_form(self.parts, self.groups[0], self.runs), resume.carry)
+        self.carries = self._dealt(whole)
+        self.row = {name: each[:, -1:] for name, each in resume.rows.items()}
+        ended = self.watch.see(resume.rows)
+        if len(ended):
+            self.accuracy = np.full((self.runs, len(self.clients.group)), np.nan, np.float32)
+        for r in ended:
+            at, place = self._place(r)
+            _, scored = _fetched(self._evaluated(at, int(self.watch.ended[r])))
+            self.accuracy[r] = history.client_accuracies(scored)[place]
+        self.end(ended)
+        return self.carries
+
+    def _dealt(self, whole: Carry) -> list[Carry]:
+        """The carry (on the host) of each group."""
+        return [placed(groups.picked(whole, places), self.parts.mesh, True) for places in self.places]
+
+    def _place(self, run: int) -> tuple[int, int]:
+        """(the group of a run, its place there)."""
+        at = next(at for at, places in enumerate(self.places) if run in places)
+        return at, int(np.argmax(self.places[at] == run))
+
+    def carry(self) -> Carry:
+        """What all runs carry, on the host."""
+        carry: Carry = groups.scattered([_fetched(each) for each in self.carries], self.places, self.runs)
+        for r, own in self.frozen.items():
+            carry = jax.tree.map(lambda all_runs, one, r=r: _with(all_runs, r, one[0]), carry, own)
+        return carry
+
+    def end(self, ended: np.ndarray) -> None:
+        """These runs stay as they are. Groups that are computed side by side are cut down to the runs that go on, whenever half of
+        them have ended."""
+        for r in ended:
+            at, place = self._place(r)
+            self.frozen[int(r)] = _fetched(groups.part(self.carries[at], place, 1))
+        if len(ended) and not self.parts.settings.sequential:
+            for at in range(len(self.groups)):
+                self._cut_down(at)
+
+    def _cut_down(self, at: int) -> None:
+        places, devices = self.places[at], 1 if self.parts.mesh is None else int(self.parts.mesh.shape.get(RUNS, 1))
+        live = places[self.watch.live[places]]
+        size = len(places)
+        while size % 2 == 0 and size // 2 >= max(len(live), 1) and size // 2 % devices == 0:
+            size //= 2
+        if size == len(places) or not len(live):
+            return
+        here = [int(np.argmax(places == r)) for r in live]
+        here += here[-1:] * (size - len(here))
+        carry = groups.picked(_fetched(self.carries[at]), np.array(here))
+        self.places[at] = places[here]
+        self.groups[at] = groups.placed_group(self.parts, groups.picked(tuple(self.whole), self.places[at]))
+        self.programs[at], seconds = groups.compile_programs(self.parts, self.groups[at], self.federation)
+        self.seconds_compile += seconds
+        self.carries[at] = placed(carry, self.parts.mesh, True)
+
+    def first_row(self, clock: Clock) -> list[Rows]:
+        """The row of the history before the first round, from an evaluation that is timed."""
+        first = clock.price(self._evaluated, 0, 0)
+        others = [self._evaluated(at, 0) for at in range(1, len(self.groups))]
+        return [self._row(0, dict(enumerate((first, *others))))]
+
+    def advance(self, done: int, stop: int) -> list[Rows]:
+        """Rounds from `done` to `stop`; the rows of the history after them. Nothing is fetched from the device before the end."""
+        going_on = [at for at, places in enumerate(self.places) if self.watch.live[places].any()]
+        found = {at: self._advance_group(at, done, stop) for at in going_on}
+        evaluations = [each[0] for each in found[going_on[0]]]
+        rows = [self._row(t, {at: each[i][1] for at, each in found.items()}) for i, t in enumerate(evaluations)]
+        jax.block_until_ready(self.carries)
+        return rows
+
+    def _advance_group(self, at: int, done: int, stop: int) -> list[tuple[int, Evaluated]]:
+        """(round, what is found then) of each evaluation."""
+        settings, group, found = self.parts.settings, self.groups[at], []
+        while done < stop:
+            end = min(stop, settings.rounds, (done // settings.eval_every + 1) * settings.eval_every)
+            bounds = placed(np.array([done, end], np.int32), self.parts.mesh)
+            program = self.programs[at].rounds
+            self.carries[at], report = program(self.carries[at], group.keys, group.hyper, self.federation, bounds)
+            done = end
+            if done % settings.eval_every == 0 or done == settings.rounds:
+                found.append((done, (report, self._evaluated(at, done)[1])))
+        return found
+
+    def _evaluated(self, at: int, done: int) -> Evaluated:
+        """(a report of zeros, the scores) of a group after this number of rounds."""
+        programs, group, state = self.programs[at], self.groups[at], self.carries[at].state
+        at_round = placed(np.int32(done), self.parts.mesh)
+        seen = programs.view(state, group.hyper, self.federation, at_round)
+        nothing = {name: np.zeros(a.shape, a.dtype) for name, a in programs.report.items()}
+        return nothing, programs.evaluate(seen, group.numbers, self.scored_on, at_round)
+
+    def _row(self, round: int, evaluated: dict[int, Evaluated]) -> Rows:
+        """[R, 1, …]: a row of the history, from the evaluations of groups. Runs that have ended keep what they had."""
+        settings, fetched = self.parts.settings, [_fetched(each) for each in evaluated.values()]
+        report, scored = groups.scattered(fetched, [self.places[at] for at in evaluated], self.runs)
+        accuracy = history.client_accuracies(scored)
+        row = history.row_of(self.clients, report, scored, self.programs[0].models, round, settings.label_history)
+        row = {name: each[:, None] for name, each in row.items()}
+        ended = list(self.frozen)
+        if ended:
+            accuracy[ended] = self.accuracy[ended]
+            for name in row.keys() - {"round"}:
+                row[name][ended] = self.row[name][ended]
+        self.accuracy, self.row = accuracy, row
+        return row
+
+    def regroup(self, done: int) -> None:
+        """Let the method's host step change the state of each run that goes on, as process 0 computes it."""
+        parts, carry, states = self.parts, self.carry(), []
+        assert parts.method.regroup is not None
+        with lying(self.federation, parts.mesh):
+            for r in range(self.runs):
+                state, numbers = jax.tree.map(lambda a, r=r: a[r], (carry.state, self.whole.hyper))
+                if r not in self.frozen:
+                    seen = as_trained_on(parts.settings.sending, numbers, parts.federation)
+                    state = parts.method.regroup(keys.fold(self.whole.keys[r], "regroup", done), state, seen, numbers, done)
+                states.append(state)
+        state = jax.tree.map(lambda *each: np.stack([np.asarray(e) for e in each]), *states)
+        self.carries = self._dealt(distributed.same(carry._replace(state=state)))
+
+
+def _with(all_runs: np.ndarray, run: int, own: np.ndarray) -> np.ndarray:
+    """The arrays of all runs with that of one replaced."""
+    changed = np.array(all_runs)
+    changed[run] = own
+    return changed
+
+
+def _fetched(arrays: Tree) -> Tree:
+    """The arrays on the host, put together from the devices of this process, which have all of them."""
+
+    def whole(array: Tree) -> Tree:
+        if not isinstance(array, jax.Array) or array.is_fully_addressable or array.is_fully_replicated:
+            return jax.device_get(array)
+        out = np.empty(array.shape, array.dtype)
+        for part in array.addressable_shards:
+            out[part.index] = part.data
+        return out
+
+    return jax.tree.map(whole, arrays)

@@ -1,0 +1,51 @@
+"""HOST. Runs that end before their last round, because they get no better."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cfljax.engine.resume import Rows
+from cfljax.engine.settings import Stop
+
+
+class Watch:
+    """Which of R runs go on, from the rows of their history as they come."""
+
+    def __init__(self, stop: Stop | None, runs: int):
+        self.stop = stop
+        self.best = np.full(runs, -np.inf)
+        """The best value of each run so far, times the sign."""
+        self.since = np.zeros(runs, np.int64)
+        """The round of that value."""
+        self.ended = np.full(runs, -1, np.int64)
+        """The round after which each run has ended; −1: it goes on."""
+        self.evaluations = np.zeros(runs, np.int64)
+        """How many rows of the history each run has."""
+
+    @property
+    def live(self) -> np.ndarray:
+        """bool[R]: the runs that go on."""
+        return self.ended < 0
+
+    def see(self, rows: Rows) -> np.ndarray:
+        """Take note of rows [R, T, …] of the history; i64[n]: the runs that end with them. A metric that is not finite is no better
+        than any other."""
+        before = self.live
+        for at in range(rows["round"].shape[1]):
+            self._see_one(rows, at)
+        return np.flatnonzero(before & ~self.live)
+
+    def _see_one(self, rows: Rows, at: int) -> None:
+        self.evaluations += self.live
+        if self.stop is None:
+            return
+        now = int(rows["round"][0, at])
+        value = self.stop.sign * rows[self.stop.metric][:, at].astype(np.float64)
+        better = self.live & np.isfinite(value) & (value > self.best)
+        self.best[better], self.since[better] = value[better], now
+        self.ended[self.live & (now - self.since >= self.stop.patience)] = now
+
+    def shares(self, rounds: int) -> np.ndarray:
+        """f64[R]: the part of the rounds of all runs that each run has had."""
+        done = np.where(self.live, max(rounds, 1), np.maximum(self.ended, 1))
+        return done / done.sum()

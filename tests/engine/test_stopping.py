@@ -1,0 +1,138 @@
+"""Runs that end early: when, what they leave behind, and what becomes of the others in their batch."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from cfljax.engine.settings import Assembled, Settings, Stop
+from cfljax.engine.simulate import simulate
+from cfljax.engine.stopping import Watch
+from cfljax.federation.validation import hold_out
+from cfljax.launch import checkpoints
+from cfljax.methods import METHODS
+from cfljax.types import Split, on_host
+from tests import toy
+
+FAST, SLOW, STILL = {"lr": 0.5}, {"lr": 0.002}, {"lr": 0.0}
+STOP = Stop(4, "val_loss")
+
+
+def with_validation(federation, share=0.3):
+    """The federation with a share of each client's training rows set aside."""
+    split = federation.train
+    ends = np.asarray(split.start) + np.asarray(split.count)
+    rows = [np.asarray(split.rows)[a:b] for a, b in zip(np.asarray(split.start), ends, strict=True)]
+    return dataclasses.replace(
+        federation, **{n: _split(r) for n, r in zip(("train", "valid"), hold_out(rows, share, 0), strict=True)}
+    )
+
+
+def _split(rows):
+    count = np.array([len(each) for each in rows], np.int32)
+    start = (np.cumsum(count) - count).astype(np.int32)
+    return Split(on_host(np.concatenate(rows)), on_host(start), on_host(count), int(count.max()))
+
+
+@pytest.fixture(scope="module", params=["fedavg", "ifca"])
+def parts(request):
+    federation, model = with_validation(toy.federation(clients=6)), toy.model()
+    entry = METHODS.entry(request.param)
+    return entry.make(entry.options(), model, toy.solver(model)), model, federation
+
+
+def run(parts, hypers, stop=STOP, rounds=20, sequential=True, **more):
+    settings = Settings(rounds, 3, sequential=sequential, stop=stop)
+    return simulate(Assembled(*parts, settings), list(range(len(hypers))), list(hypers), **more)
+
+
+def same(a, b, exact=True):
+    close = (lambda x, y: x.tobytes() == y.tobytes()) if exact else (lambda x, y: np.allclose(x, y, atol=2e-5, equal_nan=True))
+    assert a.history.keys() == b.history.keys() and a.models.shape == b.models.shape
+    assert all(len(a.history[q]) == len(b.history[q]) and close(a.history[q], b.history[q]) for q in a.history)
+    assert close(a.models, b.models) and close(a.client_accuracy, b.client_accuracy) and (a.labels == b.labels).all()
+
+
+def first_end(values, rounds, patience):
+    """The rule in plain words: no better value for `patience` rounds."""
+    best, since = np.inf, 0
+    for value, now in zip(values, rounds, strict=True):
+        if value < best:
+            best, since = value, now
+        if now - since >= patience:
+            return int(now)
+    return None
+
+
+def test_a_run_ends_where_the_rule_says_and_is_until_then_that_of_a_run_without(parts):
+    hypers = [FAST, SLOW, STILL]
+    stopped, whole = run(parts, hypers), run(parts, hypers, stop=None)
+    ends = [first_end(each.history["val_loss"], each.history["round"], 4) for each in whole]
+    assert ends[2] == 4 and None in ends
+    for early, late, end in zip(stopped, whole, ends, strict=True):
+        assert early.history["round"][-1] == (20 if end is None else end)
+        for name, values in early.history.items():
+            assert values.tobytes() == late.history[name][: len(values)].tobytes()
+
+
+def test_a_stopped_run_leaves_the_models_and_scores_of_its_last_round(parts):
+    (stopped,) = run(parts, [STILL])
+    (short,) = run(parts, [STILL], stop=None, rounds=4)
+    same(stopped, short)
+
+
+@pytest.mark.parametrize("sequential", [True, False])
+def test_the_runs_of_a_batch_end_each_by_itself(parts, sequential):
+    hypers = [STILL, SLOW, STILL, STILL]
+    together = run(parts, hypers, sequential=sequential)
+    for at in range(4):
+        settings = Settings(20, 3, sequential=sequential, stop=STOP)
+        (alone,) = simulate(Assembled(*parts, settings), [at], [hypers[at]])
+        same(together[at], alone, exact=sequential)
+
+
+@pytest.mark.parametrize("sequential", [True, False])
+def test_a_batch_with_runs_that_have_ended_resumes_to_the_same_bits(parts, sequential):
+    hypers, saved = [STILL, SLOW, STILL, STILL], []
+    whole = run(parts, hypers, sequential=sequential, checkpoint=lambda make: saved.append(make()))
+    point = next(each for each in saved if each.done == 10)
+    again = run(parts, hypers, sequential=sequential, resume=checkpoints.from_arrays(*checkpoints.to_arrays(point)))
+    for a, b in zip(whole, again, strict=True):
+        same(a, b)
+
+
+def test_a_batch_whose_runs_have_all_ended_does_no_further_round(parts):
+    seen = []
+    outputs = run(parts, [STILL, STILL], progress=lambda done, _: seen.append(done))
+    assert seen == [0, 1, 2, 3, 4, 20]  # the last: the rounds that are saved count as done
+    assert [each.history["round"][-1] for each in outputs] == [4, 4]
+
+
+def test_a_run_that_stops_is_charged_for_its_own_rounds(parts):
+    still, slow = run(parts, [STILL, SLOW])
+    assert slow.seconds.train / still.seconds.train == pytest.approx(len(slow.history["round"][1:]) / 4)
+
+
+def test_the_validation_numbers_are_those_of_the_validation_samples(parts):
+    (output,) = run(parts, [FAST], stop=None, rounds=3)
+    method, model, federation = parts
+    x, y = np.asarray(federation.pool.x), np.asarray(federation.pool.y)
+    right = count = 0
+    for client in range(federation.clients):
+        split, (k,) = federation.valid, [output.labels[-1][client]]
+        rows = np.asarray(split.rows)[int(split.start[client]) :][: int(split.count[client])]
+        if len(rows):
+            logits = np.asarray(model.forward(model.unravel(output.models[max(k, 0)]), x[rows], None))
+            right, count = right + (logits.argmax(-1) == y[rows]).sum(), count + len(rows)
+    if (output.labels[-1] >= 0).all():
+        assert output.history["val_accuracy"][-1] == pytest.approx(right / count)
+
+
+def test_a_metric_that_is_not_finite_is_no_better():
+    watch = Watch(Stop(3, "val_accuracy"), 2)
+    rows = {
+        "round": np.tile(np.arange(6), (2, 1)),
+        "val_accuracy": np.array([[0.5, 0.6, np.nan, np.nan, np.nan, 0.9], [np.nan] * 6]),
+    }
+    assert watch.see(rows).tolist() == [0, 1]
+    assert watch.ended.tolist() == [4, 3] and watch.evaluations.tolist() == [5, 4]

@@ -1,0 +1,125 @@
+"""`data.validation` and `train.stop` from the spec to the record."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import cfljax
+from cfljax.config import read_spec
+from cfljax.devices.machine import this_machine
+from cfljax.engine.simulate import simulate
+from cfljax.errors import SpecError
+from cfljax.experiment.assemble import assemble, host_federation
+from cfljax.federation.validation import hold_out
+from cfljax.methods import METHODS
+
+BLOBS = {"name": "blobs", "samples": 240, "features": 6, "classes": 4, "clients": 6, "validation": 0.25}
+TRAIN = {"rounds": 3, "lr": 0.2}
+
+
+def runs(data=None, method="fedavg", train=None):
+    spec = {"data": BLOBS | (data or {}), "model": "mclr", "train": TRAIN | (train or {}), "method": [method], "seeds": [0]}
+    return read_spec(spec).runs()
+
+
+def rows_of(split, client):
+    start, count = int(split.start[client]), int(split.count[client])
+    return np.asarray(split.rows)[start : start + count].tolist()
+
+
+def test_a_share_is_set_aside_at_least_one_of_three_and_never_all():
+    sizes = [0, 1, 2, 3, 4, 10, 100]
+    for share in (0.01, 0.3, 0.99):
+        train, valid = hold_out([np.arange(n) for n in sizes], share, 5)
+        for n, kept, held in zip(sizes, train, valid, strict=True):
+            assert sorted([*kept, *held]) == list(range(n)) and kept.tolist() == sorted(kept)
+            assert len(held) == (0 if n < 3 else min(max(1, round(share * n)), n - 1))
+    again = hold_out([np.arange(n) for n in sizes], 0.3, 5)[1]
+    other = hold_out([np.arange(n) for n in sizes], 0.3, 6)[1]
+    assert again[6].tolist() == hold_out([np.arange(100)] * 7, 0.3, 5)[1][6].tolist() != other[6].tolist()
+
+
+@pytest.mark.parametrize("partition", ["iid", "dirichlet", "shards", "quantity", "label_swap"])
+def test_the_samples_of_validation_are_a_part_of_those_that_would_be_trained_on(partition):
+    (run,), (plain,) = runs({"partition": partition}), runs({"partition": partition, "validation": 0.0})
+    with_, without = host_federation(run), host_federation(plain)
+    assert without.valid is None and run.id != plain.id
+    x_with, x_without = np.asarray(with_.pool.x), np.asarray(without.pool.x)
+    for client in range(with_.clients):
+        train, valid = (rows_of(split, client) for split in (with_.train, with_.valid))
+        assert not set(train) & set(valid)
+        both = sorted(map(tuple, x_with[train + valid].tolist()))
+        assert both == sorted(map(tuple, x_without[rows_of(without.train, client)].tolist()))
+        assert np.array_equal(x_with[rows_of(with_.test, client)], x_without[rows_of(without.test, client)])
+
+
+def test_a_run_without_validation_keeps_its_id():
+    (plain,), (same,) = runs({"validation": 0.0}), runs({"validation": 0})
+    spec = {"data": {k: v for k, v in BLOBS.items() if k != "validation"}, "model": "mclr", "train": TRAIN, "method": ["fedavg"]}
+    assert plain.id == same.id == read_spec(spec | {"seeds": [0]}).runs()[0].id
+
+
+def outputs(run, federation=None):
+    parts = assemble(run, 1, this_machine())
+    parts = parts if federation is None else parts._replace(federation=federation(parts.federation), program_key=None)
+    return simulate(parts, [run.seed], [{"lr": 0.2}])[0]
+
+
+def test_nobody_trains_on_validation_samples_and_no_normalisation_sees_them():
+    (run,) = runs({"normalise": "pixel"})
+    federation = host_federation(run)
+    trained = np.concatenate([rows_of(federation.train, c) for c in range(federation.clients)])
+    assert np.allclose(np.asarray(federation.pool.mean), np.asarray(federation.pool.x)[np.unique(trained)].mean(0), atol=1e-5)
+    held = np.concatenate([rows_of(federation.valid, c) for c in range(federation.clients)])
+
+    def spoiled(fed):
+        x = np.array(fed.pool.x)
+        x[held] = 1e3
+        return dataclasses.replace(fed, pool=fed.pool._replace(x=x))
+
+    before, after = outputs(run), outputs(run, spoiled)
+    assert before.models.tobytes() == after.models.tobytes()
+    assert before.history["accuracy"].tobytes() == after.history["accuracy"].tobytes()
+    assert before.history["val_loss"][-1] != after.history["val_loss"][-1]
+
+
+def test_no_choice_sees_test_labels():
+    (run,) = runs(train={"rounds": 30, "stop": {"patience": 3, "metric": "val_loss"}, "lr": 0.5}, method="ifca")
+    federation = host_federation(run)
+    tested = np.concatenate([rows_of(federation.test, c) for c in range(federation.clients)])
+
+    def permuted(fed):
+        y = np.array(fed.pool.y)
+        y[tested] = (y[tested] + 1) % 4
+        return dataclasses.replace(fed, pool=fed.pool._replace(y=y))
+
+    before, after = outputs(run), outputs(run, permuted)
+    assert before.models.tobytes() == after.models.tobytes() and before.labels.tolist() == after.labels.tolist()
+    assert before.history["val_loss"].tobytes() == after.history["val_loss"].tobytes()
+    assert before.history["accuracy"][-1] != after.history["accuracy"][-1]
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_has_validation_numbers(method):
+    options = {"name": method} | ({"threshold": 1.0, "warmup_rounds": 1} if method == "fl_hc" else {})
+    partition = {"partition": "label_swap", "groups": 2} if method == "oracle" else {"partition": "dirichlet"}
+    result = cfljax.run(method=options, data=BLOBS | partition, model="mclr", train=TRAIN | {"rounds": 2}, seed=0)
+    history = result.history
+    assert np.isfinite(np.asarray(history["val_loss"], float)).all()
+    best = int(np.argmax(np.asarray(history["val_accuracy"], float)))
+    assert np.asarray(history["val_accuracy"])[best] == max(history["val_accuracy"])
+    assert result.summary["accuracy_at_best_val"] in np.asarray(history["accuracy"], float)
+
+
+def test_what_cannot_be_is_said_in_one_line():
+    with pytest.raises(SpecError, match=r"data.validation = 1.0: must be less than 1"):
+        runs({"validation": 1.0})
+    with pytest.raises(SpecError, match=r'train.stop.metric = "val_loss": needs .* data.validation = 0.1'):
+        runs({"validation": 0.0}, train={"stop": {"patience": 3}})
+    with pytest.raises(SpecError, match=r"train.stop = 3: must be a table"):
+        runs(train={"stop": 3})
+    with pytest.raises(SpecError, match=r"train.stop.patience = 0"):
+        runs(train={"stop": {"patience": 0}})
+    assert runs({"validation": 0.0}, train={"stop": {"patience": 3, "metric": "train_loss"}})[0].train.stop.patience == 3
+    assert runs(train={"stop": "none"})[0].id == runs()[0].id
