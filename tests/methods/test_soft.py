@@ -219,3 +219,10 @@ def test_the_memory_of_soft_methods_counts_mixtures_and_updates():
         "the shares of each client": 2000,
     }
     assert em.releases(5) == (20, 0)
+
+
+def test_fedrc_does_not_part_clients_by_which_labels_they_have():
+    data = {"name": "blobs", "samples": 800, "clients": 10, "partition": "dirichlet", "alpha": 0.3}
+    options = {"clusters": 2, "data": data, "model": "mclr", "rounds": 30, "lr": 0.3, "epochs": 2, "seed": 1}
+    em, rc = (cfljax.run(name, **options).diag[f"{name}/mixture"] for name in ("fedem", "fedrc"))
+    assert em[:, 0].std() > 0.15 and rc[:, 0].std() < em[:, 0].std() / 3
