@@ -8,15 +8,15 @@ taken out. Then π_ik = mean_j q_ijk, every model is trained on the loss weighte
 scored by the mean of the models' probabilities, weighted by π. With `clusters = 1` it is FedAvg.
 
 Readings:
-- Sums of C. Paper: over all clients, which all take part. Here: over all that have been drawn so far, each with its sums of
-  its last round (as its program, which keeps them); those of a round enter the next round's C. Option: none.
-- First round. Paper: not said. Here: C is equal for all labels, so that the E-step is FedEM's; its program has equal weights,
-  too. Option: none.
+- Sums of C. Paper: over all clients. Here: over all that have been drawn so far, each with its sums of its last round; those
+  of a round enter the next round's C (its program does the same with all clients). Option: none.
+- First round. Paper: not said. Here: C is equal for all labels, so that the E-step is FedEM's, as in its program. Option:
+  none.
 - Label without weight. Paper: nothing; C = 0 would give it to the cluster for certain. Here: C is at least 1e-6, and all
   C_k(y) are equal for a label that nobody has had. Option: none.
-- Weights of the mean. Paper: by samples. Here: by samples. Option: `average`.
-- Mixture of a newcomer. Paper: E-steps with fixed models and C; their number is not said. Here: ten. Option:
-  `newcomer_steps`.
+- Weights of the mean. Paper: by samples of all clients. Here: by samples of the round's participants. Option: `average`.
+- Mixture of a newcomer. Paper: as FedEM, on whose program its own is built. Here: ten E-steps with models and C as they are.
+  Option: `newcomer_steps`.
 - Clients that are told apart by labels, too. Paper: C as above. Here: the same; without the division it is FedEM. Option:
   `divide = false`.
 
@@ -49,6 +49,8 @@ from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
 PAPER = "Guo et al. 2024"
 LEAST = 1e-6
 """The smallest C_k(y)."""
+TOGETHER = 16
+"""Participants whose labels are summed at a time, so that memory does not hold a number per sample and label of all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,10 +122,15 @@ def label_weights(sums: Array) -> Array:
 
 def _by_label(solver: Solver, federation: Federation, cohort: Cohort, q: Array) -> Array:
     """f32[S, K, M]: the sums of q f32[S, K, N] over each participant's samples of each label."""
-    labels = jnp.where(in_lists(federation, cohort), sample_labels(solver, federation, cohort), -1)
-    one_hot = jax.nn.one_hot(labels, federation.classes)
-    there = jnp.where(in_lists(federation, cohort)[:, None, :], q, 0.0)
-    return jnp.einsum("skn,snm->skm", there, one_hot, precision=jax.lax.Precision.HIGHEST)
+    here = in_lists(federation, cohort)
+    labels = jnp.where(here, sample_labels(solver, federation, cohort), -1)
+
+    def of(participant: tuple[Array, Array]) -> Array:
+        mine, y = participant
+        return jnp.matmul(mine, jax.nn.one_hot(y, federation.classes), precision=jax.lax.Precision.HIGHEST)
+
+    return jax.lax.map(of, (jnp.where(here[:, None, :], q, 0.0), labels), batch_size=TOGETHER)
+
 
 
 fedrc = Entry(Config, make)

@@ -12,13 +12,14 @@ Readings:
   share of the round's participants, so drawn without replacement (its program), and averaged equally; whom no cluster draws
   does nothing. Or all participants, averaged with weights v_is (its program without a draw), of which the draw is a sample.
   Option: `selection = "all"`.
-- How many are drawn. Paper: 60 of 100 clients. Here: that share of the participants, rounded up. Option: `selected`.
-- Least share. Paper: σ where a share is smaller, and the shares of a client then sum to more than 1. Here: the same, but
-  divided by their sum, so that the pull has strength lam for everybody. Option: `floor`.
+- How many are drawn. Paper: a fixed number for each cluster (15 in its program as published). Here: a share of the
+  participants, rounded up. Option: `selected`.
+- Least share. Paper: a small σ where a client has no sample of a cluster; its shares then sum to more than 1. Here: no share
+  is below it, and the shares are divided by their sum, so that the pull has strength lam for everybody. Option: `floor`.
 - Who estimates. Paper: all clients, every τ rounds. Here: all that have arrived, every τ rounds, and a client in the round in
   which it arrives. Option: `tau`.
-- Start of local training. Paper: not said; its program goes on from the client's last personal model. Here: the same, or from
-  Σ_s u_is c_s. Option: `start = "centres"`.
+- Start of local training. Paper: the minimum of the loss with its pull, from wherever; its program goes on from the client's
+  last personal model. Here: the same, or from Σ_s u_is c_s. Option: `start = "centres"`.
 - Initial models. Paper: random. Here: clients start at w_0, as in other methods, clusters at independent draws. Option: none.
 - Personal model. Paper: the client's. Here: as the server has received it, which differs with `train.compress` or
   `train.privacy`. Option: none.
