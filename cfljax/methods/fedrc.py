@@ -132,5 +132,4 @@ def _by_label(solver: Solver, federation: Federation, cohort: Cohort, q: Array) 
     return jax.lax.map(of, (jnp.where(here[:, None, :], q, 0.0), labels), batch_size=TOGETHER)
 
 
-
 fedrc = Entry(Config, make)
