@@ -65,11 +65,13 @@ def one_run(table: Table, sets: Iterable[str] = (), progress: bool = False) -> R
     from cfljax.devices.machine import this_machine
     from cfljax.errors import SpecError, SpecWarning
     from cfljax.experiment.batching import batches
+    from cfljax.files import use_compilation_cache
     from cfljax.launch.batch import run_batch
     from cfljax.launch.progress import Progress
     from cfljax.results.result import Result
 
     use_cores()
+    use_compilation_cache()
     spec = read_spec(table, sets)
     runs = spec.runs()
     if len(runs) != 1:
@@ -102,6 +104,7 @@ def sweep(
     from cfljax.config import read_spec
     from cfljax.devices.cores import cores, use_cores, use_threads
     from cfljax.errors import SpecError, suggest
+    from cfljax.files import use_compilation_cache
     from cfljax.launch.batch import KEEP
     from cfljax.launch.sweep import Options, carry_out
     from cfljax.results.result import Results
@@ -116,6 +119,7 @@ def sweep(
     before = store.read_plan() or {}
     use_cores(before.get("devices"))
     use_threads(before.get("threads") or len(cores()))
+    use_compilation_cache()
     carry_out(checked, store, Options(keep, quiet, retry_failed))
     return Results(folder, target=target, sweep=checked.shown())
 
@@ -137,6 +141,7 @@ def tune(
     same folder, it goes on where it stopped."""
     from cfljax.config import read_spec
     from cfljax.devices.cores import cores, use_cores, use_threads
+    from cfljax.files import use_compilation_cache
     from cfljax.launch import search
     from cfljax.launch.search_plan import lay_out
     from cfljax.launch.sweep import Options
@@ -149,6 +154,7 @@ def tune(
     before = store.read_plan() or {}
     use_cores(before.get("devices"))
     use_threads(before.get("threads") or len(cores()))
+    use_compilation_cache()
     _, last = search.tune(checked, plan, store, Options(keep, quiet), None if then_compare is None else list(then_compare))
     return Results(store.folder, sweep=last.shown())
 

@@ -1,12 +1,15 @@
 """The cache folder, and files that are whole or not there."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from cfljax.data.files import folders, prepared_folders
 from cfljax.devices.machine import speed_file
-from cfljax.files import cache_folder, written_whole
+from cfljax.files import cache_folder, drop_oldest, written_whole
 
 PLACES = [("~/mine", "home/mine"), ("/somewhere", "/somewhere"), ("", "xdg/cfljax"), (None, "xdg/cfljax")]
 
@@ -31,3 +34,21 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
         part.write_text("second, and")
         raise RuntimeError
     assert file.read_text() == "first" and list(Path(tmp_path).iterdir()) == [file]
+
+
+def test_the_programs_that_were_not_used_for_longest_go_first(tmp_path):
+    for age, name in enumerate(("new-cache", "used-cache", "old-cache", "oldest-cache", "locks")):
+        (tmp_path / name).write_bytes(bytes(100))
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    os.utime(tmp_path / "oldest-cache", (2000, 0))  # it was read
+    drop_oldest(tmp_path, 400)
+    assert len(list(tmp_path.iterdir())) == 5
+    drop_oldest(tmp_path, 250)
+    assert {file.name for file in tmp_path.iterdir()} == {"new-cache", "oldest-cache", "locks"}
+
+
+def test_a_run_from_python_keeps_its_programs(tmp_path):
+    code = "import cfljax; cfljax.run(data={'name': 'blobs', 'samples': 40, 'clients': 2}, model='mclr', rounds=1)"
+    own = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    subprocess.run([sys.executable, "-c", code], env=own | {"CFLJAX_CACHE": str(tmp_path)}, check=True)
+    assert list((tmp_path / "compiled").glob("*-cache"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from cfljax.commands import command_parser
-from cfljax.files import use_compilation_cache
 
 ABOUT = "Run one method once and print how it went. For more than one run, use python -m cfljax.sweep."
 EXAMPLES = """  python -m cfljax.run fedavg
@@ -32,7 +31,6 @@ def run(flags: argparse.Namespace) -> int:
 
     plugins.load(flags.plugin)
     names = {"data": {"name": flags.data}, "model": {"name": flags.model}, "method": [{"name": flags.method}]}
-    use_compilation_cache()
     sets = [_of_method(flag, flags.method) for flag in flags.set]
     result = one_run(names | {"seeds": [flags.seed]}, sets, progress=not flags.quiet)
     frame = result.to_pandas()

@@ -83,8 +83,7 @@ def simulate(
 def _outputs(batch: Simulation, rows: Rows, seconds: Seconds, runs: int) -> list[Output]:
     """What each run leaves behind: its rows up to its end, and its share of the seconds."""
     watch, carry, outputs = batch.watch, batch.carry(), []
-    shares = watch.shares(int(rows["round"][0, -1]))[:runs]
-    for r, share in enumerate(shares / shares.sum()):
+    for r, share in enumerate(watch.shares(int(rows["round"][0, -1]), runs)):
         own = seconds._replace(
             compile=seconds.compile / runs, setup=seconds.setup / runs, train=seconds.train * share, eval=seconds.eval * share
         )

@@ -45,7 +45,7 @@ class Watch:
         self.best[better], self.since[better] = value[better], now
         self.ended[self.live & (now - self.since >= self.stop.patience)] = now
 
-    def shares(self, rounds: int) -> np.ndarray:
-        """f64[R]: the part of the rounds of all runs that each run has had."""
-        done = np.where(self.live, max(rounds, 1), np.maximum(self.ended, 1))
-        return done / done.sum()
+    def shares(self, rounds: int, runs: int) -> list[float]:
+        """The part that each of the first `runs` runs has had of their rounds together."""
+        done = np.where(self.live, max(rounds, 1), np.maximum(self.ended, 1))[:runs]
+        return [float(each) for each in done / done.sum()]

@@ -8,6 +8,9 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+MOST_BYTES = 2 << 30
+"""The most that compiled programs take up in the cache folder when a process begins."""
+
 
 def cache_folder() -> Path:
     """`$CFLJAX_CACHE`, or the folder of cfljax in the user's cache folder. Everything in it can be made again."""
@@ -51,8 +54,26 @@ def locked_in_cache(name: str) -> Iterator[None]:
         yield
 
 
+def drop_oldest(folder: Path, most: int) -> None:
+    """Remove the files of compiled programs that have not been used for the longest time, while all together have more bytes than
+    this. One that another process wants at this moment is compiled again there."""
+    files = []
+    for file in folder.glob("*-cache"):
+        with contextlib.suppress(OSError):
+            about = file.stat()
+            files.append((max(about.st_atime, about.st_mtime), about.st_size, file))
+    excess = sum(size for _, size, _ in files) - most
+    for _, size, file in sorted(files):
+        if excess <= 0:
+            return
+        with contextlib.suppress(OSError):
+            file.unlink()
+        excess -= size
+
+
 def use_compilation_cache() -> None:
-    """Keep compiled programs between processes in the cache folder, unless the user has chosen another one."""
+    """Keep compiled programs between processes in the cache folder, unless the user has chosen another one. The setting is
+    JAX's own, and holds for all that the process compiles from then on."""
     import jax
 
     if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
@@ -62,6 +83,7 @@ def use_compilation_cache() -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return  # a read-only home: programs are compiled again each time
+    drop_oldest(folder, MOST_BYTES)
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
