@@ -109,7 +109,7 @@ def values_of(value: Value, field: Field, where: str) -> list[Value]:
         if not field.table and ({"low", "high"} & set(value)):
             return [_random_table(value, field, where)]
         if field.table:
-            return _inner_axes(value, where)
+            return _inner_axes(value, where, field.meta.get("lists") or ())
     return [check_value(value, field.hint, field.meta, where)]
 
 
@@ -187,11 +187,12 @@ def _random(low: float, high: float, log: bool, field: Field, shown: str, where:
     return Range(low, high, log, integer)
 
 
-def _inner_axes(table: Table, where: str) -> list[Table]:
-    """The tables that an option's table with lists stands for: one for each combination of the lists' values."""
+def _inner_axes(table: Table, where: str, lists: tuple[str, ...]) -> list[Table]:
+    """The tables that an option's table with lists stands for: one for each combination of the lists' values. A list of numbers is
+    itself the value of the keys `lists`."""
     found: list[Table] = [{}]
     for key, value in table.items():
-        values = items_of(value, f"{where}.{key}")
+        values = [value] if key in lists and _depth(value) == 1 else items_of(value, f"{where}.{key}")
         if len(found) * len(values) > MAX_RUNS:
             raise SpecError(f"{where}: has more than {MAX_RUNS:,} values, which is the most that a sweep may have")
         found = [{**table, key: v} for table in found for v in values]

@@ -1,4 +1,4 @@
-"""What newcomers get at the end of a run: each is placed by the method, is scored, and is scored again after some steps of training on
+"""What newcomers get at the end of a run: each is placed by the method and scored, and scored again after some steps of training on
 its few labelled samples. They have taken part in no round."""
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Placed(NamedTuple):
 
 
 def make_newcomers(parts: Assembled) -> Callable[..., dict[str, Array]]:
-    """The program of one run: (key, state, hyper, federation) -> `place` i32[n], and for each number of steps `correct` f32[E, n] of
-    `samples` i32[n] test samples."""
+    """The program of one run: (key, state, hyper, federation) -> `place` i32[n], and for each of E numbers of steps `correct`
+    f32[E, n] of `samples` i32[n] test samples."""
     assert parts.newcomers is not None
     solver, steps = parts.newcomers.solver, parts.newcomers.steps
     ids, sequential = jnp.asarray(parts.newcomers.ids, jnp.int32), parts.settings.sequential
@@ -68,8 +68,8 @@ def make_newcomers(parts: Assembled) -> Callable[..., dict[str, Array]]:
 
 
 def _place(parts: Assembled, state: Tree, hyper: Hyper, federation: Federation, ids: Array) -> Placed:
-    """The newcomers i32[n] where the method puts them: by its mixture or its `score`, by the label that they have, else by the least
-    loss on their labelled samples among the models in use."""
+    """The newcomers i32[n] where the method puts them: by its mixture or its `score`, by the label that they have, else by
+    the least loss on their labelled samples among the models in use."""
     method: Method = parts.method
     models, labels = method.models(state)
     if method.mixture is not None:
@@ -89,8 +89,8 @@ def _place(parts: Assembled, state: Tree, hyper: Hyper, federation: Federation, 
 def scores_of_newcomers(
     parts: Assembled, whole: Group, state: Tree, federation: Federation
 ) -> tuple[list[dict[str, float]], float]:
-    """HOST. (`accuracy_new_<steps>` and `ari_new` of each run, seconds of compiling), from the state of all runs at their end (on the
-    host). `federation`: as it lies on the devices."""
+    """HOST. (`accuracy_new_<steps>` and `ari_new` of each run, seconds of compiling), from the state of all runs at their end (on
+    the host). `federation`: as it lies on the devices."""
     if parts.newcomers is None:
         return [{}] * whole.keys.shape[0], 0.0
     runs, mesh, settings = whole.keys.shape[0], parts.mesh, parts.settings

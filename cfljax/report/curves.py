@@ -10,6 +10,7 @@ import numpy as np
 
 from cfljax.errors import StoreError
 from cfljax.report.configurations import Configuration, Unit
+from cfljax.results.frames import NEW, number
 from cfljax.results.statistics import mean_and_deviation
 
 MOST_CURVES = 24
@@ -41,6 +42,8 @@ class Curves(NamedTuple):
     """By name: the diagnostics of the method that have one number per evaluation."""
     clients: Band
     """Accuracies of the clients in ascending order; `round` is the share of clients in [0, 1]."""
+    newcomers: Band
+    """Accuracy of newcomers; `round` is the number of local steps on their labelled samples."""
     seconds: float
     """Mean seconds for training and evaluating a run, without compiling."""
     runs: int
@@ -103,9 +106,17 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         {name: _thin(_band(parts)) for name, parts in history.items()},
         {name: _thin(_band(parts)) for name, parts in diagnostics.items()},
         _band([part for part in clients if len(part[0])]),
+        _band([part for unit in units if len((part := _of_newcomers(unit.record["summary"]))[0])]),
         mean_and_deviation(sum(float(unit.record["timings"].get(name) or 0) for name in ("train", "eval")) for unit in units)[0],
         len(units),
     )
+
+
+def _of_newcomers(summary: Mapping[str, object]) -> _Points:
+    """(numbers of steps, accuracy after them) of a run's newcomers."""
+    found = {int(name.rpartition("_")[2]): number(value) for name, value in summary.items() if name.startswith(NEW)}
+    steps = sorted(found)
+    return np.array(steps, float), np.array([found[each] for each in steps], float)
 
 
 def _per_evaluation(arrays: Mapping[str, np.ndarray], rounds: np.ndarray, prefix: str) -> dict[str, np.ndarray]:

@@ -130,6 +130,10 @@ def _clients(data: ReportData) -> Figure | None:
     return figure
 
 
+def _newcomers(each: Curves) -> Line:
+    return (each.newcomers.round, each.newcomers) if len(each.newcomers.round) else None
+
+
 def _bytes(each: Curves) -> Line:
     band, sent = each.history.get("accuracy"), each.history.get("bytes")
     return None if band is None or sent is None else (sent.mean / 1e6, band)
@@ -207,6 +211,7 @@ FIGURES: dict[str, Draw] = {
     "ari": _over_rounds(lambda each: each.history.get("ari"), "adjusted Rand index"),
     "methods": _methods,
     "clients": _clients,
+    "newcomers": lambda data: _lines(data, _newcomers, "local steps of a new client", "accuracy, %", True, ends=True),
     "bytes": lambda data: _lines(data, _bytes, "sent, MB", "accuracy, %", True, ends=True),
     "seconds": lambda data: _lines(data, _seconds, "seconds without compiling", "accuracy, %", True, ends=True),
     "clusters": _over_rounds(lambda each: each.clusters, "clusters"),

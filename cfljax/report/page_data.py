@@ -68,6 +68,7 @@ def page_data(data: ReportData) -> dict[str, object]:
         "own": _bands(data.curves, lambda each: each.diagnostics, ("epsilon", "threshold")),
         "clusters": [_band(each.clusters) for each in data.curves],
         "clients": [_band(each.clients) for each in data.curves],
+        "newcomers": [_band(each.newcomers) for each in data.curves],
         "seconds": [number(each.seconds) for each in data.curves],
         "final": finals_of(drawn),
         "time": [[timing(c, part) for part in PARTS] for c in drawn],

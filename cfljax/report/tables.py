@@ -13,7 +13,7 @@ from cfljax.results.result import Results
 from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
 
 SHORT = (
-    "accuracy_at_best_val", "accuracy_last10", "accuracy_worst10", *APART,
+    "accuracy_at_best_val", "accuracy_last10", "accuracy_worst10", "accuracy_new_0", *APART,
     "ari_last", "clusters_last", "round_to_target", "seconds",
 )  # fmt: skip
 """Columns of the table at the end of a sweep."""

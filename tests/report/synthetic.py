@@ -60,11 +60,12 @@ def record_of(name, seed, arrays, label=None, method="ifca", status="done", **ch
     return base | changes
 
 
-def add(store, name, seed, level=0.8, *, label=None, method="ifca", status="done", varies=None, own=None, **shape):
+def add(store, name, seed, level=0.8, *, label=None, method="ifca", status="done", varies=None, own=None, newcomers=None, **shape):
     """Write one unit."""
     prefixed = {f"{method}/{k}": v for k, v in (own or {}).items()}
     arrays = {} if status == "failed" else arrays_of(seed, level, own=prefixed, **shape)
     record = record_of(name, seed, arrays, label, method, status)
+    record["summary"] |= newcomers or {}
     for dotted, value in (varies or {}).items():
         section, _, key = dotted.partition(".")
         record["config"].setdefault(section, {})[key] = value
@@ -97,6 +98,8 @@ def everything(folder):
     }
     for seed in range(3):
         add(store, f"ccs-{seed}", seed, 0.7, method="ccs", label="<script>alert(1)</script> & CCS", own=own)
+        newcomers = {f"accuracy_new_{steps}": 0.5 + 0.03 * steps for steps in (0, 1, 5)}
+        add(store, f"new-{seed}", seed, 0.6, method="new", newcomers=newcomers)
     add(store, "bad-0", 0, method="bad", status="failed")
     add(store, "wild-0", 0, method="wild", status="diverged")
     store.write_plan({"name": "all <b>figures</b>", "units": store.ids()})

@@ -16,7 +16,10 @@ QUIET = (
     "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update "
     "--disable-sync --enable-logging=stderr --v=0 --dump-dom"
 )
-FIGURES = ("curves methods clients bytes seconds clusters threshold assignment confusion similarity embedding own time").split()  # noqa: SIM905
+FIGURES = (
+    *("curves", "methods", "clients", "newcomers", "bytes", "seconds", "clusters"),
+    *("threshold", "assignment", "confusion", "similarity", "embedding", "own", "time"),
+)
 
 
 def opened(path, profile, width=1200):

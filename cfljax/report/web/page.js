@@ -62,6 +62,10 @@ const FIGURES = {
     const series = bandSeries(data.clients);
     return [series.length && lineChart(series, { width, height: tall(width), xlabel: "share of the clients, %", xkind: "percent", ykind: "percent", limits: [0, 1], worst: true, bare: series.length > 6, label: "accuracy per client" }) || nothing("Nothing to draw: no client had test samples.")];
   },
+  newcomers: width => {
+    const series = bandSeries(data.newcomers);
+    return [series.length && lineChart(series, { width, height: tall(width), xlabel: "local steps of a new client", ykind: "percent", limits: [0, 1], ends: true, exact: true, label: "accuracy of new clients" }) || nothing("Nothing to draw: no run has new clients (data.new_clients).")];
+  },
   bytes: width => [against(width, (i, band) => (data.history.bytes || [])[i] ? (data.history.bytes[i].m) : null, { xkind: "bytes", xlabel: "sent", label: "accuracy against bytes" })],
   seconds: width => [against(width, (i, band) => {
     const last = band.x[band.x.length - 1];

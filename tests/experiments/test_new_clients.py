@@ -1,0 +1,174 @@
+"""`data.new_clients`: who they are, that they influence nothing, where they are placed, and how they are scored."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import cfljax
+from cfljax.config import read_spec
+from cfljax.devices.machine import this_machine
+from cfljax.engine.simulate import simulate
+from cfljax.errors import SpecError
+from cfljax.experiment.assemble import assemble, host_federation
+from cfljax.launch import checkpoints
+from cfljax.methods import METHODS
+from cfljax.types.federation import NEVER
+
+NEW = {"share": 0.25, "shots": 8, "steps": [0, 1, 3]}
+BLOBS = {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "label_permutation", "groups": 2, "clients": 12}
+QUICK = {"fl_hc": {"threshold": 1.0, "warmup_rounds": 1}, "cfl_sattler": {"min_rounds": 1}}
+every_method = pytest.mark.parametrize("name", sorted(METHODS))
+
+
+def runs(name="fedavg", data=None, train=None, seeds=(0,)):
+    method = {"name": name} | QUICK.get(name, {}) | ({"clusters": 2} if "clusters" in _fields(name) else {})
+    data = BLOBS | {"new_clients": NEW} | (data or {})
+    train = {"rounds": 3, "lr": 0.2, "participation": 1.0} | (train or {})
+    return read_spec({"data": data, "model": "mclr", "train": train, "method": [method], "seeds": list(seeds)}).runs()
+
+
+def _fields(name):
+    return METHODS.entry(name).options.__dataclass_fields__
+
+
+def outputs(runs, change=lambda federation: federation, sequential=True, **more):
+    parts = assemble(runs[0], len(runs), this_machine())
+    settings = parts.settings._replace(sequential=sequential)
+    parts = parts._replace(federation=change(parts.federation), settings=settings, program_key=None, model_key=None)
+    return simulate(parts, [run.seed for run in runs], [{"lr": 0.2} | _numbers(run) for run in runs], **more)
+
+
+def _numbers(run):
+    from cfljax.registry.options import traced
+
+    return traced(run.options)
+
+
+def rows_of(split, client):
+    start, count = int(split.start[client]), int(split.count[client])
+    return np.asarray(split.rows)[start : start + count]
+
+
+def newcomers(federation):
+    return np.flatnonzero(np.asarray(federation.arrive) == NEVER)
+
+
+def test_who_they_are_is_drawn_with_the_partition_and_they_keep_a_few_samples():
+    (run,), (other,), (plain,) = runs(), runs(data={"seed": 7}), runs(data={"new_clients": {"share": 0.25}, "validation": 0.3})
+    federation, valid = host_federation(run), host_federation(plain)
+    ids = newcomers(federation)
+    assert len(ids) == 3 and ids.tolist() != newcomers(host_federation(other)).tolist()
+    assert (np.asarray(federation.train.count)[ids] == 8).all() and not np.asarray(federation.trains)[ids].any()
+    assert (np.asarray(valid.valid.count)[newcomers(valid)] == 0).all() and plain.data.new_clients.steps == (0, 1, 5)
+    assert (np.asarray(federation.train.count)[np.asarray(federation.trains)] > 8).all()
+    (late,) = runs(data={"arrive": {"clients": 9, "round": 1}})  # all that train may come late, and nobody else
+    assert np.asarray(host_federation(late).arrive).tolist().count(1) == 9
+
+
+def spoiled(federation):
+    """Other samples for the newcomers, for training and for tests; what they share with others stays as it is for these."""
+    x, y = np.asarray(federation.pool.x), np.asarray(federation.pool.y)
+    splits = {}
+    for name, split in federation.splits.items():
+        rows = np.array(split.rows)
+        for client in newcomers(federation):
+            at = int(split.start[client]) + np.arange(int(split.count[client]))
+            x, y = np.concatenate([x, x[rows[at]] + 3.0]), np.concatenate([y, (y[rows[at]] + 1) % 4])
+            rows[at] = len(y) - len(at) + np.arange(len(at))
+        splits[name] = dataclasses.replace(split, rows=rows)
+    return dataclasses.replace(federation.with_splits(splits), pool=federation.pool._replace(x=x, y=y))
+
+
+@every_method
+def test_newcomers_influence_nothing_and_are_scored(name):
+    before, after = outputs(runs(name)), outputs(runs(name), spoiled)
+    (a,), (b,) = before, after
+    mine = newcomers(host_federation(runs(name)[0]))
+    own = a.models.shape[0] == len(a.labels[-1])  # a model for each client: newcomers may have theirs
+    others = np.delete(np.arange(len(a.models)), mine) if own else slice(None)
+    assert a.models[others].tobytes() == b.models[others].tobytes()
+    assert all(a.history[q].tobytes() == b.history[q].tobytes() for q in a.history)
+    assert (a.labels[:, mine] == -1).all() and np.isnan(a.client_accuracy[mine]).all()
+    assert list(a.newcomers) == ["accuracy_new_0", "accuracy_new_1", "accuracy_new_3", "ari_new"]
+    assert all(0 <= a.newcomers[f"accuracy_new_{s}"] <= 1 for s in (0, 1, 3)) and a.newcomers != b.newcomers
+
+
+def softmax(z):
+    e = np.exp(z - z.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def moved(w, x, y, steps, lr=0.2):
+    """Full-batch gradient descent of multinomial regression, in plain numpy."""
+    for _ in range(steps):
+        gradient = softmax(x @ w[:-1] + w[-1])
+        gradient[np.arange(len(y)), y] -= 1
+        w = w - lr * np.vstack([x.T @ gradient, gradient.sum(0)]) / len(y)
+    return w
+
+
+@pytest.mark.parametrize("name", ["fedavg", "ifca"])
+def test_newcomers_agree_with_plain_numpy(name):
+    (run,) = runs(name, train={"batch": "full"})
+    (output,) = outputs([run])
+    federation = host_federation(run)
+    model = assemble(run, 1, this_machine()).model
+    params = [model.unravel(each) for each in output.models]
+    leaves = [{leaf.ndim: np.asarray(leaf, np.float64) for leaf in _leaves(each)} for each in params]
+    weights = [np.vstack([each[2], each[1]]) for each in leaves]
+    right, count = dict.fromkeys((0, 1, 3), 0), 0
+    for client in newcomers(federation):
+        shots, tests = (_samples(federation, split, client) for split in (federation.train, federation.test))
+        losses = [-np.log(softmax(shots[0] @ w[:-1] + w[-1])[np.arange(8), shots[1]]).mean() for w in weights]
+        for steps in right:
+            w = moved(weights[int(np.argmin(losses))], *shots, steps)
+            right[steps] += int(((tests[0] @ w[:-1] + w[-1]).argmax(1) == tests[1]).sum())
+        count += len(tests[1])
+    assert {f"accuracy_new_{s}": n / count for s, n in right.items()} == pytest.approx(
+        {q: v for q, v in output.newcomers.items() if q != "ari_new"}, abs=1e-6
+    )
+
+
+def _leaves(params):
+    import jax
+
+    return jax.tree.leaves(params)
+
+
+def _samples(federation, split, client):
+    rows = rows_of(split, client)
+    x, y = np.asarray(federation.pool.x, np.float64)[rows], np.asarray(federation.pool.y)[rows]
+    return x, np.asarray(federation.view.labels)[int(federation.view.of[client])][y]
+
+
+def test_runs_side_by_side_and_resumed_runs_have_the_same_newcomers():
+    batch, saved = runs("ifca", seeds=(0, 1, 2)), []
+    alone = outputs(batch, checkpoint=lambda make: saved.append(make()), chunk_rounds=1)
+    together = outputs(batch, sequential=False)
+    again = outputs(batch, resume=checkpoints.from_arrays(*checkpoints.to_arrays(saved[0])))
+    for a, b, c in zip(alone, together, again, strict=True):
+        assert a.newcomers == c.newcomers and a.newcomers == pytest.approx(b.newcomers, abs=0.02)
+    assert len({each.newcomers["accuracy_new_3"] for each in alone}) > 1
+
+
+def test_the_record_and_the_frame_have_them(tmp_path):
+    spec = {"data": BLOBS | {"new_clients": NEW}, "model": "mclr", "train": {"rounds": 2}, "method": ["fedavg", "local"]}
+    frame = cfljax.sweep(spec, tmp_path / "out", quiet=True).to_pandas()
+    assert list(frame.columns)[-4:] == ["accuracy_new_0", "accuracy_new_1", "accuracy_new_3", "ari_new"]
+    assert frame["accuracy_new_0"].between(0, 1).all()
+
+
+def test_what_cannot_be_is_said_in_one_line():
+    for table, told in (
+        ({"share": 1.0}, r"data.new_clients.share = 1.0: must be less than 1"),
+        ({"share": 0}, r"data.new_clients.share = 0"),
+        ({}, r"data.new_clients.share: missing"),
+        ({"share": 0.1, "shots": 0}, r"data.new_clients.shots = 0"),
+        ({"share": 0.1, "steps": [3, 1]}, r"data.new_clients.steps = \[3, 1\]: must be whole numbers in ascending order"),
+        ({"share": 0.1, "shoots": 3}, r"data.new_clients.shoots: there is no such option.*shots"),
+    ):
+        with pytest.raises(SpecError, match=told):
+            runs(data={"new_clients": table})
+    with pytest.raises(SpecError, match=r"data.new_clients.share = 0.99: 12 clients have training samples, and none would train"):
+        host_federation(runs(data={"new_clients": {"share": 0.99}})[0])
