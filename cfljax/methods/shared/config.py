@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from cfljax.registry.options import Value
 
@@ -32,9 +32,9 @@ class MethodConfig:
     """The base class of a method's options. A subclass defines its options as fields made by `option(…)`, and overrides the
     attributes and functions below whose defaults do not fit the method."""
 
-    clusters: ClassVar[Any] = 1
+    clusters = cast("int | str", 1)
     """The number K of models. Most methods have an option with this name in place of it."""
-    most: ClassVar[Any] = 1
+    most = 1
     """The number of models that a run keeps with `clusters = "auto"`, of methods that have it."""
     sides = 1
     """How many arrays of a model for each participant a round has at once on a TPU, for estimates of memory."""
