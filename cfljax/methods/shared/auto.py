@@ -8,6 +8,7 @@ the chosen number are never joined. Kept with the results: `auto_clusters` and `
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import jax.numpy as jnp
@@ -76,17 +77,28 @@ class Finder(Protocol):
 def finder(config: Options, model: Model, solver: Solver, name: str) -> Finder:
     """HOST. The function that probes clients for the method `name`. It raises SpecError if fewer clients train than there are
     clusters."""
-    train = pretrainer(solver_before(solver, 1))
+    moves_of = first_moves(model, solver, name)
 
     def find(key: Array, federation: Federation, hyper: Hyper) -> Number | None:
         if isinstance(config.clusters, int):
             need_clients(federation, config.clusters, name)
             return None
-        ids = probed(key, federation, name)
-        moves = all_updates(train(key, federation, hyper, np.asarray(first_model(key, model)), ids), "sketch")
-        return number_of(config, moves, len(ids))
+        moves = moves_of(key, federation, hyper)
+        return number_of(config, moves, len(moves))
 
     return find
+
+
+def first_moves(model: Model, solver: Solver, name: str) -> Callable[[Array, Federation, Hyper], np.ndarray]:
+    """HOST. The function (key, federation, hyper) -> the updates of the probed clients for the method `name`, or sketches of them,
+    f32[n, min(d, 4096)]."""
+    train = pretrainer(solver_before(solver, 1))
+
+    def moves(key: Array, federation: Federation, hyper: Hyper) -> np.ndarray:
+        ids, start = probed(key, federation, name), np.asarray(first_model(key, model))
+        return all_updates(train(key, federation, hyper, start, ids), "sketch")
+
+    return moves
 
 
 def probed(key: Array, federation: Federation, name: str) -> np.ndarray:
