@@ -22,7 +22,7 @@ from cfljax.methods.shared.common import first_model
 from cfljax.methods.shared.pretrain import all_updates, pretrainer, ready, solver_before
 from cfljax.methods.shared.similarity import compared_size
 from cfljax.registry.options import option
-from cfljax.types import Array, Cohort, Federation, Hyper, Model, Traffic, Tree
+from cfljax.types import Array, Cohort, Federation, Hyper, Model, Traffic, Tree, on_host
 
 PROBED = 256
 """The most clients whose updates are compared."""
@@ -115,7 +115,8 @@ def number_of(config: Options, moves: np.ndarray, trained: int = 0) -> Number | 
     if isinstance(config.clusters, int):
         return None
     found = choose_number(moves, config.most, config.auto)
-    return Number(np.int32(found.clusters), found.curve.astype(np.float32), np.int32(trained))
+    clusters, alone = np.array(found.clusters, np.int32), np.array(trained, np.int32)
+    return Number(on_host(clusters), on_host(found.curve.astype(np.float32)), on_host(alone))
 
 
 def setup_of(number: Number | None) -> dict[str, Tree]:
