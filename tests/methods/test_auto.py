@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import cfljax
 from cfljax import keys
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
@@ -124,11 +125,9 @@ def test_no_more_clients_are_probed_than_stated(monkeypatch):
 def test_the_groups_of_rotated_digits_are_counted(how):
     data = {"name": "digits", "partition": "rotated", "clients": 24, "groups": 4}
     method = {"name": "ifca", "clusters": "auto", "auto": how}
-    (run,) = read_spec({"data": data, "method": [method], "train": {"rounds": 1, "lr": 0.1, "batch": 10}}).runs()
-    import cfljax
-
     result = cfljax.run(method=method, data=data, model="mclr", train={"rounds": 1, "lr": 0.1, "batch": 10})
-    assert int(result.diag["auto_clusters"]) == 4 and run.options.models_kept == 8
+    assert int(result.diag["ifca/auto_clusters"]) == 4 and result.diag["ifca/auto_curve"].shape == (16,)
+    assert result.models.shape[0] == 8 and result.labels.max() < 4
 
 
 @pytest.mark.parametrize(
@@ -142,6 +141,12 @@ def test_options_of_ifca_keep_to_the_models_that_may_be_chosen(options):
         )
         np.testing.assert_array_equal(found.labels(), given.labels())
         np.testing.assert_allclose(found.models()[:3], given.models(), atol=1e-5)
+
+
+def test_fedgroup_s_snapshots_are_as_wide_for_every_number():
+    snapshots = [setup_of("fedgroup", each, most=5, snapshots=True) for each in (federation(), toy.identical(federation()))]
+    assert [int(each["number"].clusters) for each in snapshots] == [3, 1]
+    assert [each["snapshot"]["embedding"].shape for each in snapshots] == [(12, 5)] * 2
 
 
 def test_what_cannot_be_is_refused_in_a_line():
