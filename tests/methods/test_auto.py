@@ -60,9 +60,9 @@ def federation():
     return toy.federation("label_permutation", seed=1, clients=12, groups=3)
 
 
-def setup_of(name, federation, key=0, **options):
+def setup_of(name, federation, key=0, lr=0.1, **options):
     method = play.prepared(name, clusters="auto", **options).method
-    numbers = {"lr": jnp.float32(0.1), "participants": jnp.float32(5), "mu": jnp.float32(0), "eta_g": jnp.float32(0)}
+    numbers = {"lr": jnp.float32(lr), "participants": jnp.float32(5), "mu": jnp.float32(0), "eta_g": jnp.float32(0)}
     return method.setup(keys.root(key), federation, numbers)
 
 
@@ -73,7 +73,7 @@ def test_a_number_that_is_found_is_the_number_given(name):
     found = play.rounds(name, federation(), most=5, clusters="auto", **more)
     kept = found.method.extras(found.states[0])
     k = int(kept["auto_clusters"])
-    assert k == 3 and kept["auto_curve"].shape == (10,)
+    assert k == 3 and kept["auto_curve"].shape == (2, 10)
     given = play.rounds(name, federation(), clusters=k, **more)
     assert found.models().shape[0] == 5 and given.method.extras(given.states[0]).keys().isdisjoint(kept)
     for t in range(play.ROUNDS + 1):
@@ -126,7 +126,7 @@ def test_the_groups_of_rotated_digits_are_counted(how):
     data = {"name": "digits", "partition": "rotated", "clients": 24, "groups": 4}
     method = {"name": "ifca", "clusters": "auto", "auto": how}
     result = cfljax.run(method=method, data=data, model="mclr", train={"rounds": 1, "lr": 0.1, "batch": 10})
-    assert int(result.diag["ifca/auto_clusters"]) == 4 and result.diag["ifca/auto_curve"].shape == (16,)
+    assert int(result.diag["ifca/auto_clusters"]) == 4 and result.diag["ifca/auto_curve"].shape == (2, 16)
     assert result.models.shape[0] == 8 and result.labels.max() < 4
 
 
@@ -144,7 +144,7 @@ def test_options_of_ifca_keep_to_the_models_that_may_be_chosen(options):
 
 
 def test_fedgroup_s_snapshots_are_as_wide_for_every_number():
-    snapshots = [setup_of("fedgroup", each, most=5, snapshots=True) for each in (federation(), toy.identical(federation()))]
+    snapshots = [setup_of("fedgroup", federation(), lr=lr, most=5, snapshots=True) for lr in (0.1, 0.0)]
     assert [int(each["number"].clusters) for each in snapshots] == [3, 1]
     assert [each["snapshot"]["embedding"].shape for each in snapshots] == [(12, 5)] * 2
 

@@ -143,8 +143,12 @@ def with_probe(sent: Traffic, number: Number | None, cohort: Cohort) -> Traffic:
 
 
 def extras_of(number: Number | None) -> dict[str, Array]:
-    """What is kept with the results."""
-    return {} if number is None else {"auto_clusters": number.clusters, "auto_curve": number.curve}
+    """What is kept with the results: i32[] the number that was found, and f32[2, 2 · most] the numbers 1, 2, … and the criterion of
+    each."""
+    if number is None:
+        return {}
+    numbers = jnp.arange(1, number.curve.shape[0] + 1, dtype=jnp.float32)
+    return {"auto_clusters": number.clusters, "auto_curve": jnp.stack([numbers, number.curve])}
 
 
 def probe_held(config: Options, clients: int, d: int) -> dict[str, int]:
