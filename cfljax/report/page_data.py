@@ -80,7 +80,7 @@ def page_data(data: ReportData) -> dict[str, object]:
         ],
         "trivial": [f"{c.name} ({d.trivial})" for c, d in zip(drawn, data.pictures, strict=True) if d is not None and d.trivial],
         "counted": [
-            f"{c.name}, seed {d.seed}: {d.counted}" for c, d in zip(drawn, data.pictures, strict=True) if d is not None and d.counted
+            f"{c.name}, seed {d.seed}: {d.counted}" for c, d in zip(drawn, data.pictures, strict=True) if d and d.counted
         ],
         "confusions": [
             {"table": p.table.tolist(), "clusters": p.clusters, "groups": p.groups, "colours": p.colours.tolist(), **who}
