@@ -81,8 +81,9 @@ def _may_leave_clients_out(config: Config) -> bool:
 def _sends_very_much(config: Config) -> bool:
     """Whether 2³¹ models or more may be sent in one direction, over all rounds."""
     data, train, method = config["data"], config["train"], config["method"]
-    drawn, clients = train["participation"], data.get("clients") or 0
-    return train["rounds"] * (drawn * clients if isinstance(drawn, float) else drawn) * 2 * method.get("clusters", 1) >= 2**31
+    drawn, clients, models = train["participation"], data.get("clients") or 0, method.get("clusters", 1)
+    models = method["most"] if models == "auto" else models
+    return train["rounds"] * (drawn * clients if isinstance(drawn, float) else drawn) * 2 * models >= 2**31
 
 
 def _takes_a_share(config: Config) -> bool:

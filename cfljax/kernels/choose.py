@@ -63,24 +63,33 @@ def nearest(points: jax.Array, centres: jax.Array, active: jax.Array | None = No
 
 
 def reseed_empty(
-    key: jax.Array, labels: jax.Array, mask: jax.Array, clusters: int, uid: jax.Array, rule: str = "when_empty"
+    key: jax.Array,
+    labels: jax.Array,
+    mask: jax.Array,
+    clusters: int,
+    uid: jax.Array,
+    rule: str = "when_empty",
+    number: jax.Array | int | None = None,
 ) -> jax.Array:
     """i32[S] labels after K distinct participants were drawn and the j-th put into cluster j: when some cluster has no
     participant (`"when_empty"`), in every round (`"always"`) or never. Skipped with fewer than K participants. The draw
-    goes by uid i32[S], so the order of participants and padding change nothing."""
+    goes by uid i32[S], so the order of participants and padding change nothing. `number` i32[]: only that many of the clusters, the
+    first, count as K."""
     chex.assert_rank([labels, mask, uid], 1)
     chex.assert_equal_shape([labels, mask, uid])
     if rule not in RESEED:
         raise ValueError(f'reseed "{rule}": must be one of {", ".join(RESEED)}')
-    if rule == "never" or labels.shape[0] < clusters:
+    number = clusters if number is None else number
+    if rule == "never" or (isinstance(number, int) and labels.shape[0] < number):
         return labels
     labels = jnp.asarray(labels)
-    numbers = jnp.arange(clusters, dtype=labels.dtype)
+    numbers = jnp.arange(min(clusters, labels.shape[0]), dtype=labels.dtype)
     where = jnp.arange(labels.shape[0], dtype=jnp.int32)
     drawn = keys.scores(key, "reseed", uid)
     ranked = jax.lax.sort((~mask, drawn, uid, where), num_keys=3)[3]
-    moved = labels.at[ranked[:clusters]].set(numbers)
-    wanted = jnp.sum(mask) >= clusters
+    moved = labels.at[jnp.where(numbers < number, ranked[: numbers.size], labels.shape[0])].set(numbers, mode="drop")
+    wanted = jnp.sum(mask) >= number
     if rule == "when_empty":
-        wanted = wanted & ~members(labels, clusters, mask).any(axis=1).all()
+        met = members(labels, clusters, mask).any(axis=1) | (jnp.arange(clusters) >= number)
+        wanted = wanted & ~met.all()
     return jnp.where(wanted, moved, labels)

@@ -16,6 +16,8 @@ Readings:
   "clients"`.
 - Data of choice and gradient. Paper: all of a client's. Here: the same, or the first mini-batch of `train.batch`. Option:
   `estimate = "batch"`.
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`). Option: `clusters =
+  "auto"`, `auto`, `most`.
 - Fresh data. Paper: section 5 cuts the data into 2T disjoint parts for T rounds, for the proof. Here: there is never that much
   of it; each round deals a client's data anew into two halves, one to choose on, one to train on. Option: `resample = true`.
 
@@ -28,28 +30,28 @@ import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.kernels.choose import least_loss
 from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
+from cfljax.methods.shared.auto import Number, allowed, auto, count, extras_of, finder, most, probe_held, setup_of, with_probe
 from cfljax.methods.shared.choice import (
     DIVISORS,
+    among,
     by_loss,
     first_batches,
     gradient_work,
     halves,
     join,
     losses_of,
-    need_clients,
     shared_out,
 )
 from cfljax.methods.shared.common import first_models, traffic
 from cfljax.methods.shared.config import MethodConfig, TrainOptions
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model, Tree
 
 PAPER = "“Clustered federated learning based on momentum gradient descent for heterogeneous data”"
 
@@ -60,7 +62,9 @@ class Config(MethodConfig):
 
     sides = 3
 
-    clusters: int = option(4, "number of models", low=1)
+    clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
+    auto: str = auto()
+    most: int = most()
     beta: float = option(0.9, "momentum, of the clusters' buffers", low=0.0, traced=True)
     aggregate: str = option("model", "average local models (option II), or one gradient each (I)", choices=("model", "gradient"))
     momentum_of: str = option("cluster", "whose buffer a client starts from", choices=("cluster", "client"))
@@ -83,6 +87,10 @@ class Config(MethodConfig):
         """Noised sums: of updates and of buffers."""
         return 2 * rounds, 0
 
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """Numbers that are in memory at once, beside the models of clusters."""
+        return probe_held(self, clients, d)
+
 
 class State(NamedTuple):
     """Models, momentum buffers, and who belongs to which."""
@@ -95,24 +103,26 @@ class State(NamedTuple):
     """i32[C]."""
     sent: Array | None = None
     """f32[C, d]: the buffer that each client was last sent (`momentum_of = "client"`)."""
+    number: Number | None = None
+    """The number of clusters, if it was found."""
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """CFL-MGD: IFCA with a momentum buffer per cluster."""
-    k = config.clusters
+    k, find = config.models_kept, finder(config, model, solver, "cfl_mgd")
     model_averaging = config.aggregate == "model"
     work = solver.work if model_averaging else gradient_work(solver.work, config.estimate)
     trainer = solver.with_work(work).with_step(lambda hyper: LocalStep.of(hyper)._replace(momentum=hyper["beta"]))
     divisor = "members" if model_averaging else config.divisor
 
-    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
-        need_clients(federation, k, "cfl_mgd")
-        return {}
+    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
+        return setup_of(find(key, federation, hyper))
 
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
         models = first_models(key, model, k)
         own = jnp.zeros((federation.clients, model.size)) if config.momentum_of == "client" else None
-        return State(models, jnp.zeros_like(models), jnp.full(federation.clients, -1, jnp.int32), own)
+        labels = jnp.full(federation.clients, -1, jnp.int32)
+        return State(models, jnp.zeros_like(models), labels, own, setup.get("number"))
 
     def jobs(state: State, cohort: Cohort, which: Array) -> Jobs:
         if state.sent is None:
@@ -124,7 +134,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         looked, trained = halves(key, federation, cohort, solver.sequential) if config.resample else (federation, federation)
         batch = solver.work.batch if config.estimate == "batch" else None
         looked = first_batches(key, looked, cohort, batch, solver.sequential)
-        which = least_loss(losses_of(solver, looked, cohort, state.models))
+        which = least_loss(among(allowed(state.number, k), losses_of(solver, looked, cohort, state.models)))
         mix = shared_out(which, federation, cohort, k, "uniform", divisor)
         members = shared_out(which, federation, cohort, k, "uniform", "members")
         mixing = Mixing(mix, state.models, members, state.velocity)
@@ -134,14 +144,16 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         if state.sent is not None:
             participants = jnp.where(cohort.mask, cohort.ids, federation.clients)
             sent = state.sent.at[participants].set(velocity[which], mode="drop")
-        bill = traffic(cohort, vectors_down=k + 1, vectors_up=2 if model_averaging else 1)
+        bill = traffic(cohort, vectors_down=count(state.number, k) + 1, vectors_up=2 if model_averaging else 1)
+        bill = with_probe(bill, state.number, cohort)
         info = report_trained(federation, cohort, done, which, done.mixed.new - state.models, bill)
-        return State(done.mixed.new, velocity, join(state.labels, cohort, which), sent), info
+        return State(done.mixed.new, velocity, join(state.labels, cohort, which), sent, state.number), info
 
     def score(state: State, federation: Federation, hyper: Hyper) -> Array:
-        return by_loss(solver, federation, state.models, state.labels)
+        return by_loss(solver, federation, state.models, state.labels, allowed(state.number, k))
 
-    return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, score=score)
+    models = lambda state: (state.models, state.labels)  # noqa: E731
+    return Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number))
 
 
 cfl_mgd = Entry(Config, make)

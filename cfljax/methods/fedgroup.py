@@ -12,6 +12,8 @@ Readings. The published text and the authors' program differ; the defaults follo
   Option: `pretrain_epochs`.
 - Start of a group. Paper: w_0 (Algorithm 2, line 2); Algorithm 3 prints the mean of the members' updates. Here: the mean of
   their pre-trained weights (the program). The directions are the same. Option: `group_start = "initial"`.
+- Number of groups. Paper: given. Here: the same, or found from the updates of alpha · `most` clients, which the cold start then
+  groups (`methods/shared/auto.py`). Option: `clusters = "auto"`, `auto`, `most`.
 - K-means of the cold start. Paper: K-means++. Here: ten restarts, at most 20 iterations (the program). Option: none.
 - Newcomer. Paper: from the auxiliary global model, against the groups' latest updates. Here: from w_0, against the cold-start
   directions (the program), as one round's update of a group soon says more about who took part than about the group: on MNIST
@@ -47,6 +49,7 @@ from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.kernels.mix import weights_by
 from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes, train_and_mix
 from cfljax.local.solver import Solver
+from cfljax.methods.shared.auto import Number, auto, count, extras_of, most, number_of, setup_of
 from cfljax.methods.shared.choice import join
 from cfljax.methods.shared.cold_start import COLD_STARTS, directions, first_groups, founders
 from cfljax.methods.shared.common import first_model, traffic
@@ -66,7 +69,9 @@ NEWCOMER = ("initial", "latest", "auxiliary")
 class Config(MethodConfig):
     """Options of FedGroup."""
 
-    clusters: int = option(3, "number of groups", low=1)
+    clusters: int | str = option(3, 'number of groups, or "auto": found before the first round', low=1, choices=("auto",))
+    auto: str = auto()
+    most: int = most()
     cold_start: str = option("edc", "group by decomposed cosines, by MADC, or by random clients as centres", choices=COLD_STARTS)
     alpha: int = option(20, "clients that pre-train for the cold start, per group", low=1)
     pretrain_steps: int = option(50, "mini-batch steps of a pre-training", low=1)
@@ -89,6 +94,8 @@ class Config(MethodConfig):
         """Combinations; raises SpecError."""
         if self.pretrain_epochs is not None and self.pretrain_steps != 50:
             raise SpecError(f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or pretrain_epochs, not both")
+        if self.clusters == "auto" and self.cold_start == "rcc":
+            raise SpecError(f'{where}.clusters = "auto": cold_start = "rcc" looks at no updates; give a number of clusters')
 
     @property
     def by_direction(self) -> bool:
@@ -106,7 +113,7 @@ class Config(MethodConfig):
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
-        return {"the cold start's updates at once": min(self.alpha * self.clusters, clients) * compared_size(d, self.similarity)}
+        return {"the cold start's updates at once": min(self.alpha * self.models_kept, clients) * compared_size(d, self.similarity)}
 
 
 class Compass(NamedTuple):
@@ -134,6 +141,8 @@ class State(NamedTuple):
     compass: Compass
     snapshot: dict[str, Array]
     """The arrays of the cold start that the option `snapshots` saves."""
+    number: Number | None = None
+    """The number of groups, if it was found."""
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
@@ -162,7 +171,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         which = choose(key, state, federation, cohort, hyper)
         new = cohort.mask & (state.labels[cohort.ids] < 0)
         work = _first_work(config, solver, cohort.work, new) if by_direction else cohort.work
-        mix = weights_by(which, cohort.mask, sizes(federation, cohort), config.clusters, config.average)
+        mix = weights_by(which, cohort.mask, sizes(federation, cohort), config.models_kept, config.average)
         jobs = jobs_from(cohort._replace(work=work), state.models, which)
         trained = train_and_mix(solver, key, federation, jobs, hyper, Mixing(mix, state.models))
         after = inter_group(trained.mixed.new, hyper["eta_g"], config.inter_group, state.compass.active)
@@ -170,7 +179,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
         compass = _turned(state, after, moved, config.newcomer) if moving else state.compass
         sent = _traffic(state, cohort, new & by_direction)
-        diag = {"newcomers": jnp.sum(new, dtype=jnp.int32), "members": _members(labels, config.clusters)}
+        diag = {"newcomers": jnp.sum(new, dtype=jnp.int32), "members": _members(labels, config.models_kept)}
         info = report_trained(federation, cohort, trained, which, after - state.models, sent, **diag)
         return state._replace(models=after, labels=labels, compass=compass), info
 
@@ -183,7 +192,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     models = lambda state: (state.models, state.labels)  # noqa: E731
     setup = functools.partial(_found, config, model, solver, pretrainer(before))
-    return Method(init, round, models, setup, score=score, extras=lambda state: state.snapshot)
+    return Method(init, round, models, setup, score=score, extras=lambda state: state.snapshot | extras_of(state.number))
 
 
 def _found(
@@ -192,22 +201,27 @@ def _found(
     """HOST. The cold start, and the groups of all others where these do not depend on the round."""
     _check_epochs(config, solver)
     train = functools.partial(train_before, key, federation, hyper, start := np.asarray(first_model(key, model)))
-    ids = founders(key, federation, config.clusters, config.alpha, config.cold_start)
+    wanted = 1 if config.clusters == "auto" else config.models_kept
+    ids = founders(key, federation, config.models_kept, config.alpha, config.cold_start, wanted)
     uid = np.asarray(federation.uid)
     delta = all_updates(train(ids), config.similarity)
-    grouping = (config.clusters, config.cold_start, config.snapshots)
+    number = number_of(config, delta[np.argsort(uid[ids], kind="stable")])
+    grouping = (int(count(number, config.models_kept)), config.cold_start, config.snapshots)
     found, snapshot = first_groups(keys.fold(key, "cold_start"), delta, uid[ids], *grouping)
+    if config.snapshots:  # as wide for every number of groups
+        snapshot["embedding"] = np.pad(snapshot["embedding"], ((0, 0), (0, config.models_kept - grouping[0])))
     founder, labels = np.zeros(federation.clients, bool), np.full(federation.clients, -1, np.int32)
     founder[ids], labels[ids] = True, found
     parts = [(ids, delta)] if config.similarity == "exact" else train(ids)
-    compass = Compass(*map(on_host, (start, *directions(parts, found, config.clusters, solver.rule(key, hyper)))))
+    compass = Compass(*map(on_host, (start, *directions(parts, found, config.models_kept, solver.rule(key, hyper)))))
     guess, others = labels.copy(), np.flatnonzero(np.asarray(federation.holds) & (labels < 0))
     if not config.by_direction:
         guess[others] = np.asarray(_random_groups(keys.fold(key, "rac"), uid, compass.active))[others]
     elif not config.moving:
         for part, moves in train(others):
             guess[part] = _joined(compass, moves)
-    return {"labels": labels, "guess": guess, "founder": founder, "compass": compass, "snapshot": snapshot}
+    made: dict[str, Tree] = {"labels": labels, "guess": guess, "founder": founder, "compass": compass, "snapshot": snapshot}
+    return made | setup_of(number)
 
 
 def _turned(state: State, after: Array, moved: Array, newcomer: str) -> Compass:

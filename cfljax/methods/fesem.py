@@ -14,6 +14,8 @@ Readings:
   epoch from w_0. Option: `fesem_init = "own"`.
 - Weights of the mean. Paper: uniform. Here: uniform; FedGroup's program of Table 3 has them by samples. Option: `average =
   "samples"`.
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`). Option: `clusters =
+  "auto"`, `auto`, `most`.
 - Order of a round. Paper: clients join a centre, it becomes the mean of their last weights, they train from it. Here: they
   join, train from the centre, and it becomes the mean of their new weights, as in FedGroup's program. Option: none.
 - Members. Paper: all clients. Here: this round's participants. Option: none (`train.participation` says how many).
@@ -28,7 +30,6 @@ import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 
 from cfljax import keys
 from cfljax.kernels.choose import nearest
@@ -36,12 +37,13 @@ from cfljax.kernels.mix import mix_updates, usable, weights_by
 from cfljax.local.rounds import jobs_from, report, sizes
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.choice import join, need_clients
+from cfljax.methods.shared.auto import Number, allowed, auto, extras_of, finder, most, probe_held, setup_of, with_probe
+from cfljax.methods.shared.choice import join
 from cfljax.methods.shared.common import first_model, first_models, traffic
 from cfljax.methods.shared.config import PersonalConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model, Traffic
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model, Traffic, Tree
 
 PAPER = "Xie et al. 2020"
 
@@ -52,11 +54,17 @@ class Config(PersonalConfig):
 
     own = False
 
-    clusters: int = option(4, "number of centres", low=1)
+    clusters: int | str = option(4, 'number of centres, or "auto": found before the first round', low=1, choices=("auto",))
+    auto: str = auto()
+    most: int = most()
     average: str = option("uniform", "weights of the members", choices=("uniform", "samples"))
     fesem_init: str = option(
         "shared", "W_i of a client that has not trained: w_0, or one local epoch from it", choices=("shared", "own")
     )
+
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """Numbers that are in memory at once, beside the models of clusters."""
+        return super().held(clients, participants, d) | probe_held(self, clients, d)
 
 
 class State(NamedTuple):
@@ -68,27 +76,29 @@ class State(NamedTuple):
     """f32[C, d]: W_i."""
     labels: Array
     """i32[C]."""
+    number: Number | None = None
+    """The number of clusters, if it was found."""
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """FeSEM: clients belong to the centre nearest to their last weights."""
-    k, one_epoch = config.clusters, solver.with_work(Work(1, None, solver.work.batch))
+    k, one_epoch = config.models_kept, solver.with_work(Work(1, None, solver.work.batch))
+    find = finder(config, model, solver, "fesem")
 
-    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
-        need_clients(federation, k, "fesem")
-        return {}
+    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
+        return setup_of(find(key, federation, hyper))
 
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
         everyone, start = jnp.arange(federation.clients, dtype=jnp.int32), first_model(key, model)
         own = jnp.tile(start, (federation.clients, 1))
         if config.fesem_init == "own":
             jobs = Jobs(everyone, jnp.asarray(federation.trains), jnp.ones(everyone.shape), start[None], jnp.zeros_like(everyone))
             delta = one_epoch.fit(keys.fold(key, "own"), federation, jobs, hyper).delta
             own = own + jnp.where(usable(delta)[:, None], delta, 0.0)
-        return State(first_centres(key, model, k), own, jnp.full(federation.clients, -1, jnp.int32))
+        return State(first_centres(key, model, k), own, jnp.full(federation.clients, -1, jnp.int32), setup.get("number"))
 
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
-        which = nearest(state.own[cohort.ids], state.centres)
+        which = nearest(state.own[cohort.ids], state.centres, allowed(state.number, k))
         start = state.centres[which]
         updates = solver.fit(key, federation, jobs_from(cohort, state.centres, which), hyper)
         delta = jnp.asarray(updates.delta)
@@ -96,8 +106,10 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         mixed = mix_updates(mix, delta, state.centres, solver.rule(key, hyper))
         sane = cohort.mask & usable(delta)
         own = state.own.at[jnp.where(sane, cohort.ids, federation.clients)].set(start + delta, mode="drop")
-        info = report(federation, cohort, updates, start, mixed.new[which], mixed, sent(federation, cohort))
-        return State(mixed.new, own, join(state.labels, cohort, which)), info
+        info = report(
+            federation, cohort, updates, start, mixed.new[which], mixed, with_probe(sent(federation, cohort), state.number, cohort)
+        )
+        return State(mixed.new, own, join(state.labels, cohort, which), state.number), info
 
     def sent(federation: Federation, cohort: Cohort) -> Traffic:
         told = traffic(cohort)
@@ -107,12 +119,14 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return told._replace(vectors_down=told.vectors_down + more, vectors_up=told.vectors_up + more)
 
     def score(state: State, federation: Federation, hyper: Hyper) -> Array:
+        may = allowed(state.number, k)
         if config.fesem_init == "own":
-            return jnp.where(state.labels < 0, nearest(state.own, state.centres), state.labels)
+            return jnp.where(state.labels < 0, nearest(state.own, state.centres, may), state.labels)
         unseen = jnp.argmin(state.labels)  # any client without a cluster: all of them have the same W_i, w_0
-        return jnp.where(state.labels < 0, nearest(state.own[unseen][None], state.centres)[0], state.labels)
+        return jnp.where(state.labels < 0, nearest(state.own[unseen][None], state.centres, may)[0], state.labels)
 
-    return Method(init, round, models=lambda state: (state.centres, state.labels), setup=setup, score=score)
+    models = lambda state: (state.centres, state.labels)  # noqa: E731
+    return Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number))
 
 
 def first_centres(key: Array, model: Model, clusters: int) -> Array:

@@ -13,6 +13,8 @@ Readings:
   the first round, on the participants of round 0, where asked. Option: `redraw`.
 - Empty clusters. Paper: keep their model. Here: the same, or random participants are put into them, as Joint does. Option:
   `reseed`.
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`). Option: `clusters =
+  "auto"`, `auto`, `most`.
 - Weight sharing. Paper: first layers shared by all clusters, in its federated EMNIST. Here: absent. Option: none.
 
 Communication per participant and round: K models down, one update (or gradient) up. The number of the chosen cluster, a few
@@ -37,14 +39,15 @@ from cfljax.kernels.choose import least_loss
 from cfljax.kernels.mix import members
 from cfljax.local.rounds import Mixing, choose_and_train, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
+from cfljax.methods.shared.auto import allowed, auto, count, extras_of, finder, most, probe_held, setup_of, with_probe
 from cfljax.methods.shared.choice import (
     DIVISORS,
+    among,
     by_loss,
     first_batches,
     gradient_work,
     join,
     losses_of,
-    need_clients,
     reseeded,
     shared_out,
 )
@@ -52,7 +55,7 @@ from cfljax.methods.shared.common import Clusters, first_models, traffic
 from cfljax.methods.shared.config import MethodConfig, TrainOptions
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
 PAPER = "Ghosh et al. 2020"
 DRAWS = 300
@@ -63,7 +66,9 @@ DRAWS = 300
 class Config(MethodConfig):
     """Options of IFCA."""
 
-    clusters: int = option(4, "number of models", low=1)
+    clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
+    auto: str = auto()
+    most: int = most()
     estimate: str = option(
         "full", "choose on all local data, or on the first mini-batch of local training", choices=("full", "batch")
     )
@@ -80,7 +85,7 @@ class Config(MethodConfig):
         if self.redraw is True:
             why = "must be false, or the least share of the participants that must choose each model, as in 0.35"
             raise SpecError(f"{where}.redraw = true: {why}")
-        if self.redraw * self.clusters > 1:
+        if isinstance(self.clusters, int) and self.redraw * self.clusters > 1:
             most = 1 / self.clusters
             raise SpecError(f"{where}.redraw = {self.redraw}: {self.clusters} models cannot all have more than {most:.3g}")
 
@@ -89,34 +94,41 @@ class Config(MethodConfig):
         if self.aggregate == "gradient" and train.optimizer != "sgd":
             raise SpecError(f'{where}.aggregate = "gradient": gradients are averaged; train.optimizer must be "sgd"')
 
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """Numbers that are in memory at once, beside the models of clusters."""
+        return probe_held(self, clients, d)
+
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """IFCA: each client joins the model with the smallest loss on its data."""
-    k = config.clusters
+    k, find = config.models_kept, finder(config, model, solver, "ifca")
     model_averaging = config.aggregate == "model"
     trainer = solver if model_averaging else solver.with_work(gradient_work(solver.work, config.estimate))
     divisor = "members" if model_averaging else config.divisor
-    at_once = model_averaging and config.estimate == "full" and config.reseed == "never"
+    at_once = model_averaging and config.estimate == "full" and config.reseed == "never" and config.clusters != "auto"
 
     @from_host
-    def attempt(key: Array, federation: Federation, cohort: Cohort) -> tuple[Array, Array]:
-        models = first_models(key, model, k)
-        which = least_loss(losses_of(solver, federation, cohort, models))
-        return models, jnp.min(jnp.sum(members(which, k, cohort.mask), axis=1))
+    def attempt(key: Array, federation: Federation, cohort: Cohort, number: Array) -> tuple[Array, Array]:
+        models, may = first_models(key, model, k), jnp.arange(k) < number
+        which = least_loss(among(may, losses_of(solver, federation, cohort, models)))
+        each = jnp.sum(members(which, k, cohort.mask), axis=1)
+        return models, jnp.min(jnp.where(may, each, cohort.mask.shape[0]))
 
-    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
-        need_clients(federation, k, "ifca")
-        return {"models": _redrawn(attempt, key, federation, hyper, k, float(config.redraw))} if config.redraw else {}
+    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
+        number, made = find(key, federation, hyper), {}
+        if config.redraw:
+            made["models"] = _redrawn(attempt, key, federation, hyper, int(count(number, k)), float(config.redraw))
+        return made | setup_of(number)
 
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Clusters:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Clusters:
         models = setup["models"] if "models" in setup else first_models(key, model, k)
-        return Clusters(models, jnp.full(federation.clients, -1, jnp.int32))
+        return Clusters(models, jnp.full(federation.clients, -1, jnp.int32), setup.get("number"))
 
-    def choice(key: Array, models: Array, federation: Federation, cohort: Cohort) -> Array:
+    def choice(key: Array, state: Clusters, federation: Federation, cohort: Cohort) -> Array:
         batch = solver.work.batch if config.estimate == "batch" else None
         seen = first_batches(key, federation, cohort, batch, solver.sequential)
-        which = least_loss(losses_of(solver, seen, cohort, models))
-        return reseeded(key, which, federation, cohort, k, config.reseed)
+        which = least_loss(among(allowed(state.number, k), losses_of(solver, seen, cohort, state.models)))
+        return reseeded(key, which, federation, cohort, k, config.reseed, count(state.number, k))
 
     def round(key: Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
         mix_of = lambda which: shared_out(which, federation, cohort, k, config.average, divisor)  # noqa: E731
@@ -124,17 +136,18 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             jobs = jobs_from(cohort, state.models, None)
             trained, which = choose_and_train(solver, key, federation, jobs, hyper, mix_of, state.models)
         else:
-            which = choice(key, state.models, federation, cohort)
+            which = choice(key, state, federation, cohort)
             jobs = jobs_from(cohort, state.models, which)
             trained = train_and_mix(trainer, key, federation, jobs, hyper, Mixing(mix_of(which), state.models))
-        sent = traffic(cohort, vectors_down=k)
+        sent = with_probe(traffic(cohort, vectors_down=count(state.number, k)), state.number, cohort)
         info = report_trained(federation, cohort, trained, which, trained.mixed.new - state.models, sent)
-        return Clusters(trained.mixed.new, join(state.labels, cohort, which)), info
+        return Clusters(trained.mixed.new, join(state.labels, cohort, which), state.number), info
 
     def score(state: Clusters, federation: Federation, hyper: Hyper) -> Array:
-        return by_loss(solver, federation, state.models, state.labels)
+        return by_loss(solver, federation, state.models, state.labels, allowed(state.number, k))
 
-    return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, score=score)
+    models = lambda state: (state.models, state.labels)  # noqa: E731
+    return Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number))
 
 
 def _redrawn(
@@ -154,7 +167,7 @@ def _redrawn(
     if clusters * each > there:
         raise SpecError(f"method.ifca.redraw = {wanted}: {there} participants cannot give each of {clusters} models {each}")
     for number in range(DRAWS):
-        drawn, least = attempt(keys.fold(key, "redraw", number) if number else key, federation, cohort)
+        drawn, least = attempt(keys.fold(key, "redraw", number) if number else key, federation, cohort, jnp.int32(clusters))
         if int(least) > best:
             best, models = int(least), np.asarray(drawn)
         if best >= each:

@@ -16,6 +16,8 @@ Readings. No experiment in `experiments/` has been run with `"literal"` or `"sum
 - Weights of the members. Paper: uniform (eq. 7). Here: the same. Option: `average`.
 - Empty clusters. Paper: K random devices, one into each cluster, "per iteration". Here: in rounds in which a cluster is empty.
   Option: `reseed`.
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`). Option: `clusters =
+  "auto"`, `auto`, `most`.
 - Device without a cluster. Paper: all take part. Here: it is scored by the same rule, on a mini-batch that does not change from
   round to round. Option: none.
 
@@ -31,7 +33,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from cfljax import keys
 from cfljax.kernels.choose import RESEED, SIMILARITIES, joint_choice, move_similarity
@@ -39,12 +40,13 @@ from cfljax.kernels.mix import weights_by
 from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes, train_and_mix
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.choice import join, need_clients, reseeded
+from cfljax.methods.shared.auto import Number, allowed, auto, count, extras_of, finder, most, probe_held, setup_of, with_probe
+from cfljax.methods.shared.choice import among, join, reseeded
 from cfljax.methods.shared.common import first_models, traffic
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model, Tree
 
 PAPER = "Lin et al., “A joint gradient and loss based clustered federated learning design”"
 BLOCK = 1 << 21, 1 << 26
@@ -57,7 +59,9 @@ class Config(MethodConfig):
 
     sides = 2
 
-    clusters: int = option(4, "number of models", low=1)
+    clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
+    auto: str = auto()
+    most: int = most()
     similarity: str = option("descent", "of a gradient and a model's last move", choices=SIMILARITIES)
     loss_reduction: str = option("mean", "over the mini-batch; a sum makes the step larger, too", choices=("mean", "sum"))
     reseed: str = option("when_empty", "put random participants into the clusters", choices=RESEED)
@@ -65,6 +69,10 @@ class Config(MethodConfig):
     local_steps: int = option(1, "mini-batch steps of a device per round (train.steps and train.epochs do not count)", low=1)
     batch: int = option(32, "samples of the mini-batch that a device chooses and steps on (train.batch does not count)", low=1)
     lam: float = option(0.2, "weight of the similarity; the loss has 1 − lam", low=0.0, high=1.0, traced=True)
+
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """Numbers that are in memory at once, beside the models of clusters."""
+        return probe_held(self, clients, d)
 
 
 class State(NamedTuple):
@@ -76,20 +84,22 @@ class State(NamedTuple):
     """f32[K, d]: Δw_k."""
     labels: Array
     """i32[C]."""
+    number: Number | None = None
+    """The number of clusters, if it was found."""
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """Joint: each client joins by the loss and by how its gradient points."""
-    k, summed = config.clusters, config.loss_reduction == "sum"
+    k, summed = config.models_kept, config.loss_reduction == "sum"
+    find = finder(config, model, solver, "joint")
     trainer = solver.with_work(Work(None, config.local_steps, config.batch, summed=summed))
 
-    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
-        need_clients(federation, k, "joint")
-        return {}
+    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
+        return setup_of(find(key, federation, hyper))
 
-    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
         models = first_models(key, model, k)
-        return State(models, jnp.zeros_like(models), jnp.full(federation.clients, -1, jnp.int32))
+        return State(models, jnp.zeros_like(models), jnp.full(federation.clients, -1, jnp.int32), setup.get("number"))
 
     def choose(key: Array, state: State, federation: Federation, clients: Array, mask: Array, hyper: Hyper) -> Array:
         """i32[S]: which cluster each of these clients joins; block by block."""
@@ -106,21 +116,22 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         def block(part: tuple[Array, Array]) -> Array:
             judge = lambda pair: of_model(*part, *pair)  # noqa: E731
             losses, similarity = jax.lax.map(judge, (state.models, state.last))
-            return joint_choice(losses, similarity, hyper["lam"])  # eq. 4
+            return joint_choice(among(allowed(state.number, k), losses), similarity, hyper["lam"])  # eq. 4
 
         return _by_blocks(block, clients, mask, max(1, BLOCK[not solver.sequential] // model.size))
 
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        number = count(state.number, k)
         which = choose(key, state, federation, jnp.asarray(cohort.ids), jnp.asarray(cohort.mask), hyper)
-        which = reseeded(key, which, federation, cohort, k, config.reseed)
+        which = reseeded(key, which, federation, cohort, k, config.reseed, number)
         mix = weights_by(which, jnp.asarray(cohort.mask), sizes(federation, cohort), k, config.average)
         jobs = jobs_from(cohort, state.models, which)
         trained = train_and_mix(trainer, key, federation, jobs, hyper, Mixing(mix, state.models))  # eq. 5, 6
         last = trained.mixed.new - state.models  # eq. 2
-        sent = traffic(cohort, vectors_down=k)
-        sent = sent._replace(vectors_down=sent.vectors_down + k * jnp.sum(missed(federation, cohort, hyper), dtype=jnp.int32))
+        sent = with_probe(traffic(cohort, vectors_down=number), state.number, cohort)
+        sent = sent._replace(vectors_down=sent.vectors_down + number * jnp.sum(missed(federation, cohort, hyper), dtype=jnp.int32))
         info = report_trained(federation, cohort, trained, which, last, sent)
-        return State(trained.mixed.new, last, join(state.labels, cohort, which)), info
+        return State(trained.mixed.new, last, join(state.labels, cohort, which), state.number), info
 
     def score(state: State, federation: Federation, hyper: Hyper) -> Array:
         without = (state.labels < 0) & federation.trains
@@ -128,7 +139,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         chosen = choose(keys.fold(keys.root(0), "score"), state, federation, everyone, without, hyper)
         return jnp.where(without, chosen, state.labels)
 
-    return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, score=score)
+    models = lambda state: (state.models, state.labels)  # noqa: E731
+    return Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number))
 
 
 def missed(federation: Federation, cohort: Cohort, hyper: Hyper) -> Array:

@@ -9,6 +9,8 @@ Readings:
 - Start of the clusters. Paper: not said. Here: w_0 again, or the mean weights of the members. Option: `warm_start = true`.
 - Training inside clusters. Paper: a Byzantine-robust mean. Here: the mean; `train.robust` of the run has medians and trimmed means.
   Option: `average` for the weights.
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`). Option: `clusters =
+  "auto"`, `auto`, `most`.
 - K-means. Paper: any algorithm, or a trimmed one. Here: K-means++ with 10 restarts and at most 300 iterations. Option: none.
 
 Communication: per participant one model down, one update up; per client one model down and its weights up when it arrives (in
@@ -31,6 +33,7 @@ from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members
 from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
+from cfljax.methods.shared.auto import Number, auto, count, extras_of, most, number_of, setup_of
 from cfljax.methods.shared.common import first_model, traffic
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.methods.shared.pretrain import all_updates, late, means, pretrainer, ready, settled, solver_before, with_pretraining
@@ -46,7 +49,9 @@ PAPER = "Ghosh et al. 2019"
 class Config(MethodConfig):
     """Options of one-shot K-means."""
 
-    clusters: int = option(3, "number of clusters", low=1)
+    clusters: int | str = option(3, 'number of clusters, or "auto": found before the first round', low=1, choices=("auto",))
+    auto: str = auto()
+    most: int = most()
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
     warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
     average: str = option("samples", "weights of the participants inside a cluster", choices=("samples", "uniform"))
@@ -70,6 +75,8 @@ class State(NamedTuple):
     """i32[C] the cluster of each client; −1: it has not arrived yet."""
     guess: Array
     """i32[C] the cluster of each client, also of those that have not arrived yet."""
+    number: Number | None = None
+    """The number of clusters, if it was found."""
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
@@ -77,19 +84,23 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     train_before = pretrainer(solver_before(solver, config.pretrain_epochs))
 
     def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
-        first, later = ready(federation, "one_shot", config.clusters), late(federation)
+        wanted = 1 if config.clusters == "auto" else config.models_kept
+        first, later = ready(federation, "one_shot", wanted), late(federation)
         ids, start = np.concatenate([first, later]), np.asarray(first_model(key, model))
         train = functools.partial(train_before, key, federation, hyper, start)
         moves = all_updates(train(ids), config.similarity)
         there, uid = np.arange(len(ids)) < len(first), np.asarray(federation.uid)[ids]
-        found, centres = (np.array(a) for a in _find(keys.fold(key, "one_shot"), moves, there, uid, config.clusters))
+        number = number_of(config, moves[there])
+        k = int(count(number, config.models_kept))
+        found, centres = (np.array(a) for a in _find(keys.fold(key, "one_shot"), moves, there, uid, k))
         labels, guess = np.full((2, federation.clients), -1, np.int32)
         labels[first], guess[ids] = found[: len(first)], found
         rule = solver.rule(key, hyper)
         if config.warm_start and (config.similarity == "sketch" or rule.statistic or rule.noise is not None):
-            centres = means(train(first), labels[first], config.clusters, rule)
-        models = start + (centres if config.warm_start else np.zeros((config.clusters, len(start)), np.float32))
-        return {"models": models, "labels": labels, "guess": guess}
+            centres = means(train(first), labels[first], k, rule)
+        models = np.tile(start, (config.models_kept, 1))
+        models[:k] += centres if config.warm_start else 0.0
+        return {"models": models, "labels": labels, "guess": guess} | setup_of(number)
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
         return State(**setup)
@@ -107,7 +118,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def models(state: State) -> tuple[Array, Array]:
         return state.models, state.labels
 
-    return Method(init, round, models, setup, score=score)
+    return Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number))
 
 
 @functools.partial(jax.jit, static_argnums=4)

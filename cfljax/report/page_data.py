@@ -80,6 +80,9 @@ def page_data(data: ReportData) -> dict[str, object]:
             for who, p in _pictures(data, lambda d: [d.assignment])
         ],
         "trivial": [f"{c.name} ({d.trivial})" for c, d in zip(drawn, data.pictures, strict=True) if d is not None and d.trivial],
+        "counted": [
+            f"{c.name}, seed {d.seed}: {d.counted}" for c, d in zip(drawn, data.pictures, strict=True) if d and d.counted
+        ],
         "confusions": [
             {"table": p.table.tolist(), "clusters": p.clusters, "groups": p.groups, "colours": p.colours.tolist(), **who}
             for who, p in _pictures(data, lambda d: [d.confusion])

@@ -90,6 +90,8 @@ class RunPictures(NamedTuple):
     confusion: Confusion | None
     matrices: list[Matrix]
     scatters: list[Scatter]
+    counted: str = ""
+    """The number of clusters that was found, and the criterion of each number, in words; "" where the options gave it."""
 
 
 class Assigned(NamedTuple):
@@ -120,11 +122,20 @@ def _pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> RunPictu
     if not labels.size:
         return RunPictures(seed, None, "labels were not kept", None, *_between(diagnostics, len(rounds), None))
     group = group if group is not None and group.shape == labels.shape[1:] else np.full(labels.shape[1], -1, np.int32)
+    counted = _counted(diagnostics)
     assigned = Assigned(labels[-1], group, _colours(labels, group))
     trivial = _trivial(labels)
     assignment = None if trivial else _assignment(rounds, labels, group, assigned.colour)
     confusion = None if trivial else _confusion(assigned)
-    return RunPictures(seed, assignment, trivial, confusion, *_between(diagnostics, len(rounds), assigned))
+    return RunPictures(seed, assignment, trivial, confusion, *_between(diagnostics, len(rounds), assigned), counted)
+
+
+def _counted(diagnostics: dict[str, np.ndarray]) -> str:
+    """`4 found (1: 0.25, 2: 0.31, …)`, for `clusters = "auto"`."""
+    if not {"auto_clusters", "auto_curve"} <= diagnostics.keys():
+        return ""
+    curve = ", ".join(f"{k:.0f}: {value:.2f}" for k, value in diagnostics["auto_curve"].T if np.isfinite(value))
+    return f"{int(diagnostics['auto_clusters'])} found ({curve})"
 
 
 def _trivial(labels: np.ndarray) -> str:

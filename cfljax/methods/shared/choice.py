@@ -34,11 +34,13 @@ def join(labels: Array, cohort: Cohort, which: Array) -> Array:
     return labels.at[there].set(which.astype(labels.dtype), mode="drop")
 
 
-def reseeded(key: Array, which: Array, federation: Federation, cohort: Cohort, clusters: int, rule: str) -> Array:
+def reseeded(
+    key: Array, which: Array, federation: Federation, cohort: Cohort, clusters: int, rule: str, number: Array | int | None = None
+) -> Array:
     """i32[S]: the participants' clusters `which` i32[S] after the rule ("when_empty", "always" or "never") has moved random
-    participants into empty clusters."""
+    participants into empty clusters, of the first `number` i32[] (None: of all)."""
     uid = jnp.asarray(federation.uid)[cohort.ids]
-    return reseed_empty(key, which, jnp.asarray(cohort.mask), clusters, uid, rule)
+    return reseed_empty(key, which, jnp.asarray(cohort.mask), clusters, uid, rule, number)
 
 
 def losses_of(solver: Solver, federation: Federation, cohort: Cohort, models: Array) -> Array:
@@ -46,11 +48,17 @@ def losses_of(solver: Solver, federation: Federation, cohort: Cohort, models: Ar
     return solver.losses(federation, models, cohort.ids, cohort.mask)
 
 
-def by_loss(solver: Solver, federation: Federation, models: Array, labels: Array) -> Array:
-    """i32[C]: the labels, in which real clients without one have got the model with the smallest loss on their training data."""
+def by_loss(solver: Solver, federation: Federation, models: Array, labels: Array, allowed: Array | None = None) -> Array:
+    """i32[C]: the labels, in which real clients without one have got the model with the smallest loss on their training data, among
+    those allowed bool[K] (None: all)."""
     without = (labels < 0) & federation.real
-    losses = solver.losses(federation, models, jnp.arange(federation.clients), without)
+    losses = among(allowed, solver.losses(federation, models, jnp.arange(federation.clients), without))
     return jnp.where(without, least_loss(losses), labels)
+
+
+def among(allowed: Array | None, losses: Array) -> Array:
+    """The losses f32[K, S], NaN for models that are not allowed bool[K] (None: all are), so that nobody chooses them."""
+    return losses if allowed is None else jnp.where(allowed[:, None], losses, jnp.nan)
 
 
 def first_batches(key: Array, federation: Federation, cohort: Cohort, batch: int | None, sequential: bool) -> Federation:

@@ -21,10 +21,11 @@ from cfljax.types import Array, Federation
 COLD_STARTS = ("edc", "madc", "rcc")
 
 
-def founders(key: Array, federation: Federation, clusters: int, alpha: int, cold_start: str) -> np.ndarray:
+def founders(key: Array, federation: Federation, clusters: int, alpha: int, cold_start: str, least: int) -> np.ndarray:
     """HOST. i32[n]: positions of the random clients that pre-train for the cold start. With m groups these are alpha · m clients,
-    or all that can train in round 0 if they are fewer; with `cold_start` "rcc" m clients."""
-    ids = ready(federation, "fedgroup", clusters)
+    or all that can train in round 0 if they are fewer; with `cold_start` "rcc" m clients. Raises SpecError if fewer than
+    `least` can."""
+    ids = ready(federation, "fedgroup", least)
     wanted = clusters if cold_start == "rcc" else alpha * clusters
     drawn = np.asarray(keys.scores(key, "cold_start", federation.uid))[ids]
     return ids[np.argsort(drawn, kind="stable")[:wanted]]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.kernels.mix import Mixed, usable
-from cfljax.types import Array, Cohort, Model, Traffic
+from cfljax.types import Array, Cohort, Model, Traffic, Tree
 
 
 class Clusters(NamedTuple):
@@ -19,6 +19,8 @@ class Clusters(NamedTuple):
     """f32[K, d] the clusters' models."""
     labels: Array
     """i32[C] the cluster of each client; −1: none yet."""
+    number: Tree = None
+    """The number of clusters, if it was found (`auto.Number`)."""
 
 
 def first_model(key: Array, model: Model) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from cfljax.registry.options import Value
 
@@ -36,8 +36,10 @@ class MethodConfig:
     """The base class of a method's options. A subclass defines its options as fields made by `option(…)`, and overrides the
     attributes and functions below whose defaults do not fit the method."""
 
-    clusters = 1
+    clusters = cast("int | str", 1)
     """The number K of models. Most methods have an option with this name in place of it."""
+    most = 1
+    """The number of models that a run keeps with `clusters = "auto"`, of methods that have it."""
     sides = 1
     """How many arrays of a model for each participant a round has at once on a TPU, for estimates of memory."""
     own = False
@@ -53,7 +55,7 @@ class MethodConfig:
     @property
     def models_kept(self) -> int:
         """The number of models that a run keeps, for estimates of memory; 1 where the options do not tell it."""
-        return self.clusters if isinstance(self.clusters, int) else 1
+        return self.most if self.clusters == "auto" else self.clusters if isinstance(self.clusters, int) else 1
 
     def check(self, where: str) -> None:
         """Raises SpecError if options contradict each other. `where` is the name of the options' table, for the message."""

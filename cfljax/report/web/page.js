@@ -71,7 +71,10 @@ const FIGURES = {
     const last = band.x[band.x.length - 1];
     return data.seconds[i] === null ? null : band.x.map(r => last > 0 ? r / last * data.seconds[i] : 0);
   }, { xlabel: "seconds", label: "accuracy against seconds" })],
-  clusters: width => [overRounds(data.clusters, "clusters", width, false, { zero: true })],
+  clusters: width => [
+    overRounds(data.clusters, "clusters", width, false, { zero: true }),
+    data.counted.length ? tag("p", { class: "notes" }, `Number of clusters by first updates (criterion of 1, 2, …): ${data.counted.join("; ")}.`) : "",
+  ],
   threshold: width => {
     const found = THRESHOLDS.filter(name => data.own[name]);
     return [found.length ? overRounds(data.own[found[0]], found[0], width) : nothing("Nothing to draw: no method of this report has a threshold.")];

@@ -1,0 +1,157 @@
+"""`clusters = "auto"`: the number of clusters is found before the first round, from how the first updates of clients differ.
+
+Up to PROBED clients that are there in round 0 train for one epoch from w_0 (methods that pre-train anyway use those updates), and
+`kernels.number` chooses from 1 to `most` clusters by the directions of the updates, less what they have in common. Neither test
+data nor true groups are looked at. The run keeps `most` models, so that runs with different choices share a program; those beyond
+the chosen number are never joined. Kept with the results: `auto_clusters` and `auto_curve`, the criterion of each number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import keys
+from cfljax.kernels.number import CRITERIA, choose_number
+from cfljax.local.solver import Solver
+from cfljax.methods.shared.choice import need_clients
+from cfljax.methods.shared.common import first_model
+from cfljax.methods.shared.pretrain import all_updates, pretrainer, ready, solver_before
+from cfljax.methods.shared.similarity import compared_size
+from cfljax.registry.options import option
+from cfljax.types import Array, Cohort, Federation, Hyper, Model, Traffic, Tree, on_host
+
+PROBED = 256
+"""The most clients whose updates are compared."""
+
+
+class Number(NamedTuple):
+    """The number of clusters that was found."""
+
+    clusters: Array
+    """i32[]."""
+    curve: Array
+    """f32[2 · most]: the criterion of 1, 2, … clusters; NaN where there are too few clients for it."""
+    probed: Array
+    """i32[]: the clients that trained for it alone."""
+
+
+class Options(Protocol):
+    """What a method's options have for it."""
+
+    @property
+    def clusters(self) -> int | str:
+        """The number of clusters, or "auto"."""
+
+    @property
+    def auto(self) -> str:
+        """How the number is found."""
+
+    @property
+    def most(self) -> int:
+        """The most clusters that may be found."""
+
+
+def auto() -> str:
+    """The option `auto` of methods whose `clusters` may be "auto"."""
+    made: str = option("silhouette", 'what decides with clusters = "auto"', choices=CRITERIA, later=True)
+    return made
+
+
+def most() -> int:
+    """The option `most` of methods whose `clusters` may be "auto"."""
+    made: int = option(8, 'the most clusters with clusters = "auto"', low=2, later=True)
+    return made
+
+
+class Finder(Protocol):
+    """HOST. A function that finds the number of clusters of a run."""
+
+    def __call__(self, key: Array, federation: Federation, hyper: Hyper) -> Number | None:
+        """The number; None where the options give it."""
+
+
+def finder(config: Options, model: Model, solver: Solver, name: str) -> Finder:
+    """HOST. The function that probes clients for the method `name`. It raises SpecError if fewer clients train than there are
+    clusters."""
+    moves_of = first_moves(model, solver, name)
+
+    def find(key: Array, federation: Federation, hyper: Hyper) -> Number | None:
+        if isinstance(config.clusters, int):
+            need_clients(federation, config.clusters, name)
+            return None
+        moves = moves_of(key, federation, hyper)
+        return number_of(config, moves, len(moves))
+
+    return find
+
+
+def first_moves(model: Model, solver: Solver, name: str) -> Callable[[Array, Federation, Hyper], np.ndarray]:
+    """HOST. The function (key, federation, hyper) -> the updates of the probed clients for the method `name`, or sketches of them,
+    f32[n, min(d, 4096)]."""
+    train = pretrainer(solver_before(solver, 1))
+
+    def moves(key: Array, federation: Federation, hyper: Hyper) -> np.ndarray:
+        ids, start = probed(key, federation, name), np.asarray(first_model(key, model))
+        return all_updates(train(key, federation, hyper, start, ids), "sketch")
+
+    return moves
+
+
+def probed(key: Array, federation: Federation, name: str) -> np.ndarray:
+    """HOST. i32[n]: positions of the clients that are probed, sorted by identity: all that can train in round 0, or PROBED random
+    ones of them."""
+    ids = ready(federation, name)
+    drawn = np.asarray(keys.scores(key, "auto", federation.uid))[ids]
+    return ids[np.sort(np.argsort(drawn, kind="stable")[:PROBED])]
+
+
+def number_of(config: Options, moves: np.ndarray, trained: int = 0) -> Number | None:
+    """HOST. The number of clusters of updates f32[n, d], sorted by identity, of which `trained` were made for it alone; None where
+    the options give it."""
+    if isinstance(config.clusters, int):
+        return None
+    found = choose_number(moves, config.most, config.auto)
+    clusters, alone = np.array(found.clusters, np.int32), np.array(trained, np.int32)
+    return Number(on_host(clusters), on_host(found.curve.astype(np.float32)), on_host(alone))
+
+
+def setup_of(number: Number | None) -> dict[str, Tree]:
+    """HOST. What `Method.setup` returns for `init`."""
+    return {} if number is None else {"number": number}
+
+
+def count(number: Number | None, clusters: int) -> int | Array:
+    """The number of clusters: the one that was found, or `clusters`."""
+    return clusters if number is None else number.clusters
+
+
+def allowed(number: Number | None, clusters: int) -> Array | None:
+    """bool[K]: which of `clusters` models may be chosen; None: all."""
+    return None if number is None else jnp.arange(clusters) < number.clusters
+
+
+def with_probe(sent: Traffic, number: Number | None, cohort: Cohort) -> Traffic:
+    """The traffic of a round; in round 0 with that of the probe: one vector down and one up for each probed client."""
+    if number is None:
+        return sent
+    n = jnp.where(cohort.round == 0, number.probed, 0)
+    return sent._replace(vectors_down=sent.vectors_down + n, vectors_up=sent.vectors_up + n)
+
+
+def extras_of(number: Number | None) -> dict[str, Array]:
+    """What is kept with the results: i32[] the number that was found, and f32[2, 2 · most] the numbers 1, 2, … and the criterion of
+    each."""
+    if number is None:
+        return {}
+    numbers = jnp.arange(1, number.curve.shape[0] + 1, dtype=jnp.float32)
+    return {"auto_clusters": number.clusters, "auto_curve": jnp.stack([numbers, number.curve])}
+
+
+def probe_held(config: Options, clients: int, d: int) -> dict[str, int]:
+    """For `MethodConfig.held`: the sketches of the probed clients' updates."""
+    size = min(PROBED, clients) * compared_size(d, "sketch")
+    return {} if isinstance(config.clusters, int) else {"sketches of the updates that clusters are counted by": size}
