@@ -19,8 +19,8 @@ class GradientAt(Protocol):
     """Gives the gradients of a step."""
 
     def __call__(self, params: Tree, half: int | None = None) -> Gradient:
-        """Loss and gradient at these parameters on the step's samples; with `half` 0 or 1 on every second of them, from the first or
-        from the second on (a single sample is in both halves). All gradients of a step have the same crops and the same dropout."""
+        """Loss and gradient at these parameters on the step's samples; with `half` 0 or 1 on every second of them, from the
+        first or from the second on (a single sample is in both halves). All gradients of a step have the same crops and dropout."""
 
 
 class OwnSteps(NamedTuple):

@@ -73,11 +73,11 @@ class Solver:
     step_of: Callable[[Hyper], LocalStep] = LocalStep.of
     """(numbers of the run) -> numbers of a local step."""
     steps_of: StepsOf | None = None
-    """The steps of a method's own, in place of those of the optimiser; None: there are none."""
+    """The steps of a method's own, in place of the optimiser's."""
 
     @property
     def sequential(self) -> bool:
-        """Whether clients train one after another, not side by side."""
+        """Whether clients train one after another."""
         return self.plan.sequential
 
     def with_work(self, work: Work) -> Solver:
@@ -193,7 +193,7 @@ class Solver:
 
     @property
     def _on_gram(self) -> bool:
-        """Whether training on Gram matrices is exact for this model and optimiser."""
+        """Whether training on Gram matrices is exact for this model and these steps."""
         return self.steps_of is None and self._plain_sgd and first_layer(self.model) is not None
 
     def _gram_sizes(self, federation: Federation) -> tuple[int, ...]:

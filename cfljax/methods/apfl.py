@@ -1,13 +1,13 @@
-"""APFL (Deng et al. 2020): FedAvg on a global model w, and for each client a personal model v_i that is trained in a mixture with it.
-The mixture α_i v_i + (1 − α_i) w is scored; the accuracy of w is the diagnostic `accuracy_global`.
+"""APFL (Deng et al. 2020): FedAvg on a global model w, and for each client a personal model v_i that is trained in a mixture with
+it. The mixture α_i v_i + (1 − α_i) w is scored; the accuracy of w is the diagnostic `accuracy_global`.
 
 On each batch w ← w − η ∇f(w) and v_i ← v_i − η α_i ∇f(m), where m = α_i v_i + (1 − α_i) w is the mixture before the step and
-α_i ∇f(m) its gradient by v_i. With `adaptive` also α_i ← α_i − η ⟨v_i − w, ∇f(m)⟩. So with alpha = 0 it is FedAvg, and with a
+α_i ∇f(m) its gradient by v_i. On the first batch of a round also α_i ← α_i − η ⟨v_i − w, ∇f(m)⟩. So with alpha = 0 it is FedAvg, and with a
 fixed alpha = 1 v_i is trained alone. Momentum, weight decay and the optimiser of the run move both w and v_i.
 
 Readings:
-- α_i. Paper: by hand, or by its gradient. Here: by its gradient on each batch, at the run's learning rate, kept within [0, 1].
-  Option: `adaptive`.
+- α_i. Paper: fixed, or by its gradient. Here: by its gradient, at the run's learning rate, within [0, 1], and once a round, when w
+  has just come from the others. On each batch it tends to 0, where v_i stands still. Option: `adapt`.
 - The mixture that is used. Paper: with the client's own w_i after its training. Here: with the global model, which a client gets
   before it trains again. Option: none.
 - Weights of the global mean. Paper: uniform. Here: uniform. Option: `average`.
@@ -49,7 +49,7 @@ class Config(PersonalConfig):
     own_steps = True
 
     alpha: float = option(0.5, "share of the personal model in the mixture, at first", low=0.0, high=1.0, traced=True)
-    adaptive: bool = option(True, "whether each client's share follows its gradient")
+    adapt: str = option("round", "when a client's share follows its gradient", choices=("round", "step", "never"))
     average: str = option("uniform", "weights of the participants", choices=("samples", "uniform"))
 
 
@@ -60,11 +60,13 @@ class Carry(NamedTuple):
     v: Position
     alpha: Array
     """f32[]."""
+    fresh: Array
+    """bool[]: no step has been done in this round."""
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """APFL: FedAvg, and personal models in a mixture with it."""
-    mixing = solver.with_own_steps(lambda hyper, rule: steps_of(model, config.adaptive, hyper, rule))
+    mixing = solver.with_own_steps(lambda hyper, rule: steps_of(model, config.adapt, hyper, rule))
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> AtHome:
         w = first_model(key, model)
@@ -84,27 +86,27 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     return Method(init, round, models, also=also_global, chooses=False)
 
 
-def steps_of(model: Model, adaptive: bool, hyper: Hyper, rule: StepRule) -> OwnSteps:
+def steps_of(model: Model, adapt: str, hyper: Hyper, rule: StepRule) -> OwnSteps:
     """The steps of a client on w, v_i and α_i."""
     numbers = LocalStep.of(hyper)
     move = stepper(rule, numbers, ())
 
     def begin(start: Tree, home: Array | None) -> Carry:
         assert home is not None
-        return Carry(start_of(rule, start, None), start_of(rule, model.unravel(home[:-1]), None), home[-1])
+        return Carry(start_of(rule, start, None), start_of(rule, model.unravel(home[:-1]), None), home[-1], jnp.bool_(True))
 
     def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
-        w, v, alpha = at
+        w, v, alpha, fresh = at
         on_w = gradient(w.params)
         mixture = jax.tree.map(lambda own, shared: alpha * own + (1 - alpha) * shared, v.params, w.params)
         loss, count, grads = gradient(mixture)
-        if adaptive:
+        new = alpha
+        if adapt != "never":
             slopes = jax.tree.map(lambda own, shared, g: jnp.sum((own - shared) * g), v.params, w.params, grads)
-            new = jnp.clip(alpha - numbers.lr * sum(jax.tree.leaves(slopes)), 0.0, 1.0)
-        else:
-            new = alpha
+            followed = jnp.clip(alpha - numbers.lr * sum(jax.tree.leaves(slopes)), 0.0, 1.0)
+            new = followed if adapt == "step" else jnp.where(fresh, followed, alpha)
         by_v = Gradient(loss, count, jax.tree.map(lambda g: alpha * g, grads))
-        return Carry(move(w, on_w), move(v, by_v), new), on_w.loss
+        return Carry(move(w, on_w), move(v, by_v), new, jnp.bool_(False)), on_w.loss
 
     def end(at: Carry) -> tuple[Tree, Array]:
         return at.w.params, jnp.append(model.ravel(at.v.params), at.alpha)

@@ -7,10 +7,10 @@ the other half there: w ← w − η ∇f(w'; B2), with the learning rate η of 
 Momentum, weight decay and the optimiser of the run move w. The trained w are averaged.
 
 Readings:
-- Second derivatives. Paper: (I − alpha ∇²f(w; B3)) before the gradient, left out (FO), or by differences (HF). Here: left out. Option:
-  `hessian` has the exact product, on B1, so that a step follows the gradient of f(w'; B2) by w.
-- Batches. Paper: independent ones. Here: every second sample of a shuffled batch is in B1, and the others are in B2; a single sample
-  is in both. Option: none.
+- Second derivatives. Paper: (I − alpha ∇²f(w; B3)) before the gradient, left out (FO), or by differences (HF). Here: left out.
+  Option: `hessian` has the exact product, on B1, so that a step follows the gradient of f(w'; B2) by w.
+- Batches. Paper: independent ones. Here: every second sample of a shuffled batch is in B1, and the others are in B2; a single
+  sample is in both. Option: none.
 - Own step. Paper: on a batch. Here: on all training samples, made whenever clients are scored. Results keep w. Option: none.
 - Weights of the mean. Paper: uniform. Here: uniform. Option: `average`.
 

@@ -1,5 +1,5 @@
-"""pFedMe (Dinh et al. 2020): each client's personal model θ_i minimises f_i(θ) + lam/2 · ‖θ − w‖² for the global model w, which moves
-towards the personal ones. θ_i is scored; the accuracy of w is the diagnostic `accuracy_global`.
+"""pFedMe (Dinh et al. 2020): each client's personal model θ_i minimises f_i(θ) + lam/2 · ‖θ − w‖² for the global model w, which
+moves towards the personal ones. θ_i is scored; the accuracy of w is the diagnostic `accuracy_global`.
 
 A participant sets w_i = θ_i = w. On each batch it takes `inner_steps` steps θ_i ← θ_i − η (∇f(θ_i) + lam (θ_i − w_i)) with the
 learning rate η of the run, and then w_i ← w_i − eta · lam (w_i − θ_i). The server sets w ← (1 − beta) w + beta · mean of the w_i.
@@ -7,7 +7,8 @@ learning rate η of the run, and then w_i ← w_i − eta · lam (w_i − θ_i).
 Readings:
 - The minimum. Paper: θ_i to an accuracy ν. Here: a fixed number of steps of gradient descent. Option: `inner_steps`.
 - Where θ_i begins. Paper: open. Here: at w when the client is drawn, then at the θ_i of the batch before. Option: none.
-- Who trains. Paper: all clients in each round, and the server averages those that it draws. Here: those that are drawn. Option: none.
+- Who trains. Paper: all clients in each round, and the server averages those that it draws. Here: those that are drawn. Option:
+  none.
 - Weights of the mean. Paper: uniform. Here: uniform. Option: `average`.
 - Further terms of a step. Paper: none. Here: `train.optimizer`, `momentum` and `weight_decay` are refused. Option: none.
 

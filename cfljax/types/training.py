@@ -112,7 +112,7 @@ class Jobs(NamedTuple):
     """f32[S, N]: the weights of each participant's samples, in their order; N is at least `Split.longest`. The loss of a batch is
     the mean over its samples of weight · loss. None: all weights are 1."""
     home: Array | None = None
-    """f32[S, m]: numbers that stay with each participant, for steps of the method's own (`local.own_steps`); None: there are none."""
+    """f32[S, m]: numbers that stay with each participant, for a method's own steps (`local.own_steps`); None: there are none."""
 
     def take(self, which: Array) -> Jobs:
         """The n jobs at the positions `which` i32[n]. A position of −1 gives a masked job."""

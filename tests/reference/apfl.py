@@ -5,7 +5,7 @@ import numpy as np
 from tests.reference import plain
 
 
-def run(net, federation, w, seed, rounds, participants, alpha, adaptive, lr=0.1, weight_decay=0.0, **how):
+def run(net, federation, w, seed, rounds, participants, alpha, adapt, lr=0.1, weight_decay=0.0, **how):
     """(w, the models v of the clients, their shares): `how` says the batches, as in `plain.batches`."""
     clients = plain.Clients(federation)
     v, share = [w.copy() for _ in clients.train], np.full(len(clients.train), alpha, float)
@@ -14,10 +14,10 @@ def run(net, federation, w, seed, rounds, participants, alpha, adaptive, lr=0.1,
         for i in ids:
             x, y = clients.train[i]
             mine = w.copy()
-            for rows in plain.batches(plain.local_key(key, clients.uid[i]), len(y), **how):
+            for step, rows in enumerate(plain.batches(plain.local_key(key, clients.uid[i]), len(y), **how)):
                 a = share[i]
                 g = net.gradient(a * v[i] + (1 - a) * mine, x[rows], y[rows])
-                if adaptive:
+                if adapt == "step" or (adapt == "round" and step == 0):
                     share[i] = min(1.0, max(0.0, a - lr * float((v[i] - mine) @ g)))
                 v[i] = v[i] - lr * (a * g + weight_decay * v[i])
                 mine = mine - lr * (net.gradient(mine, x[rows], y[rows]) + weight_decay * mine)
