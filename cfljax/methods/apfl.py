@@ -2,8 +2,8 @@
 it. The mixture α_i v_i + (1 − α_i) w is scored; the accuracy of w is the diagnostic `accuracy_global`.
 
 On each batch w ← w − η ∇f(w) and v_i ← v_i − η α_i ∇f(m), where m = α_i v_i + (1 − α_i) w is the mixture before the step and
-α_i ∇f(m) its gradient by v_i. On the first batch of a round also α_i ← α_i − η ⟨v_i − w, ∇f(m)⟩. So with alpha = 0 it is FedAvg, and with a
-fixed alpha = 1 v_i is trained alone. Momentum, weight decay and the optimiser of the run move both w and v_i.
+α_i ∇f(m) its gradient by v_i. On the first batch of a round also α_i ← α_i − η ⟨v_i − w, ∇f(m)⟩. So with a fixed alpha = 0 it is
+FedAvg, and with a fixed alpha = 1 v_i is trained alone. Momentum, weight decay and the optimiser of the run move both w and v_i.
 
 Readings:
 - α_i. Paper: fixed, or by its gradient. Here: by its gradient, at the run's learning rate, within [0, 1], and once a round, when w
