@@ -47,6 +47,22 @@ class Arrive:
 
 
 @dataclasses.dataclass(frozen=True)
+class NewClients:
+    """The table `data.new_clients`: clients that never train and come when all rounds are over."""
+
+    share: float = option(help="share of the clients that train", above=0)
+    shots: int = option(10, "labelled samples that each of them has", low=1)
+    steps: tuple[int, ...] = option((0, 1, 5), "local steps on these samples after which each is scored", low=0)
+
+    def check(self, where: str) -> None:
+        """Raise a SpecError for a share of everybody, and for steps that do not ascend."""
+        if self.share >= 1:
+            raise SpecError(f"{where}.share = {self.share}: must be less than 1, as in 0.2")
+        if not self.steps or list(self.steps) != sorted(set(self.steps)):
+            raise SpecError(f"{where}.steps = {show(self.steps)}: must be whole numbers in ascending order, as in [0, 1, 5]")
+
+
+@dataclasses.dataclass(frozen=True)
 class _Late:
     """The keys of the table `arrive` (`start` stands for `from`)."""
 
@@ -75,6 +91,9 @@ class DataOptions:
         choices=("unit", "pixel", "pixel_all", "none"),
     )
     arrive: Table | None = option(None, "newcomers: { clients = 20, round = 30 } or { rate = 0.1, from = 10, until = 50 }")
+    new_clients: Table | None = option(
+        None, "clients that never train, scored at the end: { share = 0.2, shots = 10, steps = [0, 1, 5] }", later=True
+    )
     validation: float = option(
         0.0, "share of each client's training samples that nobody trains on, to choose and to stop by", low=0, later=True
     )
@@ -100,6 +119,7 @@ class Data:
     normalise: str = "unit"
     arrive: Arrive | None = None
     validation: float = 0.0
+    new_clients: NewClients | None = None
 
     @cached_property
     def may_have_test_only_clients(self) -> bool:
@@ -215,8 +235,9 @@ def make_data(names: dict[str, str], classes: tuple[type, ...], where: str, valu
     parts: Options = checked(classes[1], "parts")
     common = checked(DataOptions)
     late = None if common.arrive is None else read_arrive(common.arrive, f"{where}.arrive")
+    new = None if common.new_clients is None else check(NewClients, dict(common.new_clients), f"{where}.new_clients")
     shared = (common.path, common.seed, common.normalise)
-    return Data(names["name"], names["partition"], source, parts, *shared, late, common.validation)
+    return Data(names["name"], names["partition"], source, parts, *shared, late, common.validation, new)
 
 
 def read_arrive(table: Table, where: str) -> Arrive:

@@ -20,6 +20,7 @@ from cfljax.engine.settings import Settings, View
 from cfljax.federation import cohort
 from cfljax.local.send import attackers
 from cfljax.types import Array, Federation, Hyper, Model, Split
+from cfljax.types.federation import NEVER
 
 Scored = dict[str, Array]
 """The results of an evaluation: `labels` i32[C]; of the n clients that are evaluated `scoring` i32[n] (the model), `correct`
@@ -76,7 +77,7 @@ def as_evaluated(federation: Federation) -> Federation:
 def _evaluate(
     model: Model, settings: Settings, chooses: bool, view: View, hyper: Hyper, federation: Federation, t: Array
 ) -> Scored:
-    labels = jnp.where(federation.real, view.labels, -1)
+    labels = jnp.where(federation.real & (federation.arrive < NEVER), view.labels, -1)
     scored: Scored = {"labels": labels}
     ids: Array | slice = slice(None)
     if settings.eval_clients is not None and settings.eval_clients < federation.clients:

@@ -137,8 +137,8 @@ def sources_of(parts: Assembled, group: Group, federation: Federation) -> Source
     program = make_program(method, settings)
     chooses = method.chooses and some_never_train(parts.federation)
     evaluate = make_evaluation(parts.model, settings, chooses)
-    on_all = lambda tree: _forms(tree, mesh, False)  # noqa: E731
-    of_runs = lambda tree: _forms(tree, mesh, True)  # noqa: E731
+    on_all = lambda tree: forms(tree, mesh, False)  # noqa: E731
+    of_runs = lambda tree: forms(tree, mesh, True)  # noqa: E731
     keys, hyper, setup, numbers = (of_runs(each) for each in (*group, group.numbers))
     data, scored_on, at = on_all(federation), on_all(as_evaluated(federation)), on_all(np.int32(0))
     runs, one = keys.shape[0], lambda tree: with_runs(tree, 1)
@@ -161,7 +161,7 @@ def sources_of(parts: Assembled, group: Group, federation: Federation) -> Source
     )
 
 
-def _forms(tree: Tree, mesh: jax.sharding.Mesh | None, grouped: bool) -> Tree:
+def forms(tree: Tree, mesh: jax.sharding.Mesh | None, grouped: bool) -> Tree:
     """The shapes and types of arrays that lie as `placed` puts them, or, with a federation on a mesh, as they lie now."""
 
     def form(array: Tree) -> jax.ShapeDtypeStruct:

@@ -9,6 +9,7 @@ import numpy as np
 from cfljax.engine import metrics
 from cfljax.engine.resume import Rows
 from cfljax.types import Federation
+from cfljax.types.federation import NEVER
 
 HOPELESS = 1e6
 """A mean test loss above this, or none that is finite, is a run that has diverged."""
@@ -29,8 +30,8 @@ class Clients(NamedTuple):
 def clients_of(federation: Federation) -> Clients:
     """What rows need to know of a federation."""
     real = np.asarray(federation.uid) >= 0
-    group = np.where(real, np.asarray(federation.group), -1)
-    return Clients(group, federation.groups, np.asarray(federation.arrive) > 0, np.asarray(federation.train.count) > 0)
+    group, arrive = np.where(real, np.asarray(federation.group), -1), np.asarray(federation.arrive)
+    return Clients(group, federation.groups, (arrive > 0) & (arrive < NEVER), np.asarray(federation.trains))
 
 
 def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int, label_history: bool) -> Rows:

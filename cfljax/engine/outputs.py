@@ -34,12 +34,16 @@ class Output(NamedTuple):
     """f32[K, d] at the end."""
     diag: dict[str, np.ndarray]
     """The method's own diagnostics: [T', …] each, and what it keeps once, after the last round."""
+    newcomers: dict[str, float]
+    """`accuracy_new_<steps>` and `ari_new`, where there are newcomers."""
     diverged_at: int
     """The round after which the run had diverged; −1: it has not."""
     seconds: Seconds
 
 
-def output_of(parts: Assembled, carry: Carry, history: Rows, accuracy: np.ndarray, seconds: Seconds) -> Output:
+def output_of(
+    parts: Assembled, carry: Carry, history: Rows, accuracy: np.ndarray, newcomers: dict[str, float], seconds: Seconds
+) -> Output:
     """The Output of a run. `history`: [T', …] of each quantity. `accuracy` f32[C]: of each client in the end."""
     rows, state = dict(history), carry.state
     models, labels = parts.method.models(state)
@@ -56,6 +60,7 @@ def output_of(parts: Assembled, carry: Carry, history: Rows, accuracy: np.ndarra
         client_accuracy=accuracy,
         models=np.asarray(models),
         diag=diag | {name: np.asarray(v) for name, v in once.items()},
+        newcomers=newcomers,
         diverged_at=diverged_at(int(carry.lost_at), rows),
         seconds=seconds,
     )

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax
 
 from cfljax.local.send import Sending
+from cfljax.local.solver import Solver
 from cfljax.types import Array, Federation, Method, Model, Plan, Tree
 
 WORD = 1 << 20
@@ -53,6 +54,17 @@ class Settings(NamedTuple):
     """Bytes of an update on its way up; None: four for each number."""
 
 
+class Newcomers(NamedTuple):
+    """Clients that are placed and scored when all rounds are over."""
+
+    ids: tuple[int, ...]
+    """Their positions on the client axis."""
+    steps: tuple[int, ...]
+    """After how many local steps each is scored."""
+    solver: Solver
+    """Trains them."""
+
+
 class Assembled(NamedTuple):
     """All that `simulate` needs besides seeds and numbers."""
 
@@ -72,6 +84,7 @@ class Assembled(NamedTuple):
     settings reuses the compiled programs; None: nothing is reused."""
     model_key: Hashable = None
     """Names everything that the model was made from, so that all methods share the program that evaluates it; None: as above."""
+    newcomers: Newcomers | None = None
 
 
 class Carry(NamedTuple):

@@ -15,6 +15,7 @@ from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import lying, placed, sharded
 from cfljax.engine.clock import Clock
 from cfljax.engine.groups import Group
+from cfljax.engine.newcomers import scores_of_newcomers
 from cfljax.engine.outputs import Output, Seconds, output_of
 from cfljax.engine.resume import Checkpoint, Rows, Spent, check_rows, named
 from cfljax.engine.settings import Assembled, Carry, Settings
@@ -83,13 +84,15 @@ def simulate(
 def _outputs(batch: Simulation, rows: Rows, seconds: Seconds, runs: int) -> list[Output]:
     """What each run leaves behind: its rows up to its end, and its share of the seconds."""
     watch, carry, outputs = batch.watch, batch.carry(), []
+    newcomers, more = scores_of_newcomers(batch.parts, batch.whole, carry.state, batch.federation)
+    seconds = seconds._replace(compile=seconds.compile + more)
     for r, share in enumerate(watch.shares(int(rows["round"][0, -1]), runs)):
         own = seconds._replace(
             compile=seconds.compile / runs, setup=seconds.setup / runs, train=seconds.train * share, eval=seconds.eval * share
         )
         history_of_run = {name: each[r, : watch.evaluations[r]] for name, each in rows.items()}
         state: Carry = jax.tree.map(lambda a, r=r: a[r], carry)
-        outputs.append(output_of(batch.parts, state, history_of_run, batch.accuracy[r], own))
+        outputs.append(output_of(batch.parts, state, history_of_run, batch.accuracy[r], newcomers[r], own))
     return outputs
 
 

@@ -57,7 +57,7 @@ class Simulation:
             self.accuracy = np.full((self.runs, len(self.clients.group)), np.nan, np.float32)
         for r in ended:
             at, place = self._place(r)
-            _, scored = _fetched(self._evaluated(at, int(self.watch.ended[r])))
+            _, scored = fetched(self._evaluated(at, int(self.watch.ended[r])))
             self.accuracy[r] = history.client_accuracies(scored)[place]
         self.end(ended)
         return self.carries
@@ -73,7 +73,7 @@ class Simulation:
 
     def carry(self) -> Carry:
         """What all runs carry, on the host."""
-        carry: Carry = groups.scattered([_fetched(each) for each in self.carries], self.places, self.runs)
+        carry: Carry = groups.scattered([fetched(each) for each in self.carries], self.places, self.runs)
         for r, own in self.frozen.items():
             carry = jax.tree.map(lambda all_runs, one, r=r: _with(all_runs, r, one[0]), carry, own)
         return carry
@@ -83,7 +83,7 @@ class Simulation:
         them have ended."""
         for r in ended:
             at, place = self._place(r)
-            self.frozen[int(r)] = _fetched(groups.part(self.carries[at], place, 1))
+            self.frozen[int(r)] = fetched(groups.part(self.carries[at], place, 1))
         if len(ended) and not self.parts.settings.sequential:
             for at in range(len(self.groups)):
                 self._cut_down(at)
@@ -98,7 +98,7 @@ class Simulation:
             return
         here = [int(np.argmax(places == r)) for r in live]
         here += here[-1:] * (size - len(here))
-        carry = groups.picked(_fetched(self.carries[at]), np.array(here))
+        carry = groups.picked(fetched(self.carries[at]), np.array(here))
         self.places[at] = places[here]
         self.groups[at] = groups.placed_group(self.parts, groups.picked(tuple(self.whole), self.places[at]))
         self.programs[at], seconds = groups.compile_programs(self.parts, self.groups[at], self.federation)
@@ -143,8 +143,8 @@ class Simulation:
 
     def _row(self, round: int, evaluated: dict[int, Evaluated]) -> Rows:
         """[R, 1, …]: a row of the history, from the evaluations of groups. Runs that have ended keep what they had."""
-        settings, fetched = self.parts.settings, [_fetched(each) for each in evaluated.values()]
-        report, scored = groups.scattered(fetched, [self.places[at] for at in evaluated], self.runs)
+        settings, found = self.parts.settings, [fetched(each) for each in evaluated.values()]
+        report, scored = groups.scattered(found, [self.places[at] for at in evaluated], self.runs)
         accuracy = history.client_accuracies(scored)
         row = history.row_of(self.clients, report, scored, self.programs[0].models, round, settings.label_history)
         row = {name: each[:, None] for name, each in row.items()}
@@ -178,7 +178,7 @@ def _with(all_runs: np.ndarray, run: int, own: np.ndarray) -> np.ndarray:
     return changed
 
 
-def _fetched(arrays: Tree) -> Tree:
+def fetched(arrays: Tree) -> Tree:
     """The arrays on the host, put together from the devices of this process, which have all of them."""
 
     def whole(array: Tree) -> Tree:

@@ -15,9 +15,10 @@ from cfljax.config import Data, Run, arrivals
 from cfljax.config.frozen import canonical
 from cfljax.devices.machine import Machine, devices_for
 from cfljax.engine import compiled
-from cfljax.engine.settings import Assembled, Settings, Stop
+from cfljax.engine.settings import Assembled, Newcomers, Settings, Stop
 from cfljax.errors import SpecError
 from cfljax.experiment.execution import choose
+from cfljax.federation.newcomers import arriving, draw_newcomers, with_shots
 from cfljax.federation.pack import nbytes, pack
 from cfljax.federation.validation import hold_out
 from cfljax.local.products import grams_of
@@ -27,6 +28,7 @@ from cfljax.methods import METHODS
 from cfljax.registry import when_replaced
 from cfljax.registry.options import Value, static
 from cfljax.types import Federation, Grams, Method, Model
+from cfljax.types.federation import NEVER
 
 CHUNK = 10
 """Evaluations between two looks at a running batch."""
@@ -50,7 +52,13 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     solver = Solver(model, choice.work, optimizer, tuple(arguments.items()), choice.plan, settings.sending)
     options = static(run.options)
     method = _method(run.method, options, canonical(options), solver, mesh)
-    return Assembled(method, model, federation, settings, choice.plan, mesh, sharded)
+    return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, newcomers=_newcomers(run, federation, solver))
+
+
+def _newcomers(run: Run, federation: Federation, solver: Solver) -> Newcomers | None:
+    if run.data.new_clients is None:
+        return None
+    return Newcomers(tuple(np.flatnonzero(np.asarray(federation.arrive) == NEVER).tolist()), run.data.new_clients.steps, solver)
 
 
 def host_federation(run: Run) -> Federation:
@@ -153,12 +161,18 @@ def _host_federation(key: _FederationKey) -> Federation:
     config, seed = key
     source = config.load()
     parts = config.divide(source)
-    trains = np.array([len(rows) > 0 for rows in parts.train])
-    late, valid = arrivals(config.arrive, trains, seed), None
+    train, valid, newcomers = parts.train, None, np.zeros(len(parts.train), bool)
+    if (new := config.new_clients) is not None:
+        newcomers = draw_newcomers([len(rows) for rows in train], new.share, seed)
+    trains = np.array([len(rows) > 0 for rows in train]) & ~newcomers
+    late = arriving(arrivals(config.arrive, trains, seed), newcomers)
     if config.validation:
-        train, valid = hold_out(parts.train, config.validation, seed)
-        parts = dataclasses.replace(parts, train=train)
-    return pack(parts, source, config.normalise, late, valid)
+        kept, held = hold_out(train, config.validation, seed)
+        train = [whole if apart else rows for whole, rows, apart in zip(train, kept, newcomers, strict=True)]
+        valid = [rows[:0] if apart else rows for rows, apart in zip(held, newcomers, strict=True)]
+    if new is not None:
+        train = with_shots(train, newcomers, new.shots, seed)
+    return pack(dataclasses.replace(parts, train=train), source, config.normalise, late, valid)
 
 
 @functools.lru_cache(maxsize=2)

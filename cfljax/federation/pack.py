@@ -9,6 +9,7 @@ import numpy as np
 
 from cfljax.errors import DataError
 from cfljax.types import Federation, Parts, Pool, Source, Split, View, on_host
+from cfljax.types.federation import NEVER
 
 WORTHWHILE = 0.1
 """Share of unused rows above which they are left out of the pool."""
@@ -27,7 +28,7 @@ def pack(
     source = parts.source or source
     parts = dataclasses.replace(parts, test=_in_halves(parts))
     clients = len(parts.train)
-    rows, pool = _compact(parts, source, normalise, valid or [])
+    rows, pool = _compact(parts, source, normalise, valid or [], np.zeros(clients) if arrive is None else arrive)
     shared = isinstance(parts.test, np.ndarray)
     edge, end = sum(map(len, parts.train)), len(rows) - sum(map(len, valid or []))
     tested = np.full(clients, len(parts.test)) if shared else np.array([len(r) for r in parts.test])
@@ -67,7 +68,7 @@ def _split(rows: np.ndarray, count: np.ndarray, shared: bool = False) -> Split:
     return Split(on_host(rows), on_host(start.astype(np.int32)), on_host(count.astype(np.int32)), longest, shared)
 
 
-def _compact(parts: Parts, source: Source, normalise: str, valid: list[np.ndarray]) -> tuple[np.ndarray, Pool]:
+def _compact(parts: Parts, source: Source, normalise: str, valid: list[np.ndarray], arrive: np.ndarray) -> tuple[np.ndarray, Pool]:
     """(Positions in the pool of all training rows, then of all test rows and all validation rows; the pool). Rows that nobody holds
     are left out of the pool if they are a large enough share of it."""
     x, y = np.concatenate([source.x_train, source.x_test]), np.concatenate([source.y_train, source.y_test])
@@ -75,7 +76,7 @@ def _compact(parts: Parts, source: Source, normalise: str, valid: list[np.ndarra
     rows = np.concatenate([*parts.train, *tests, *valid]).astype(np.int64)
     if len(rows) and (rows.min() < 0 or rows.max() >= len(y)):
         raise DataError(f"{source.name}: the partition names row {rows.max() if rows.max() >= len(y) else rows.min()} of {len(y)}")
-    trained = np.unique(rows[: sum(map(len, parts.train))])
+    trained = np.unique(np.concatenate([rows[:0], *(each for each, t in zip(parts.train, arrive, strict=True) if t < NEVER)]))
     mean, scale = _normalisation(x, trained if normalise == "pixel" and len(trained) else np.arange(len(x)), normalise)
     order, used = _as_held(rows, len(y))
     place = np.empty_like(order)

@@ -201,7 +201,7 @@ def _found(
     founder[ids], labels[ids] = True, found
     parts = [(ids, delta)] if config.similarity == "exact" else train(ids)
     compass = Compass(*map(on_host, (start, *directions(parts, found, config.clusters, solver.rule(key, hyper)))))
-    guess, others = labels.copy(), np.flatnonzero(np.asarray(federation.trains) & (labels < 0))
+    guess, others = labels.copy(), np.flatnonzero(np.asarray(federation.holds) & (labels < 0))
     if not config.by_direction:
         guess[others] = np.asarray(_random_groups(keys.fold(key, "rac"), uid, compass.active))[others]
     elif not config.moving:

@@ -109,6 +109,8 @@ def _more_quantities(records: Collection[Table]) -> list[str]:
     """The columns of SOMETIMES that runs have, and those of the user's metrics."""
     asked = (record.get("config", {}).get("train", {}).get("metrics") for record in records)
     sometimes = [name for name in SOMETIMES if any(name in record.get("summary", {}) for record in records)]
+    new = {name for record in records for name in record.get("summary", {}) if name.startswith("accuracy_new_")}
+    sometimes += sorted(new, key=lambda name: int(name.rpartition("_")[2])) + ["ari_new"] * bool(new)
     return sometimes + list(dict.fromkeys(f"{name}_last" for names in asked if isinstance(names, list) for name in names))
 
 

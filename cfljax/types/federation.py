@@ -11,6 +11,9 @@ import numpy as np
 
 from cfljax.types.arrays import Array
 
+NEVER = 2**31 - 1
+"""The round in which newcomers arrive: they are placed and scored when all rounds are over."""
+
 
 class Source(NamedTuple):
     """HOST. A named data set as numpy arrays. The readers of `cfljax.data` return it."""
@@ -140,7 +143,7 @@ class Federation:
     group: Array
     """i32[C] the true group of each client; −1: unknown."""
     arrive: Array
-    """i32[C] the first round in which each client can take part."""
+    """i32[C] the first round in which each client can take part; NEVER: a newcomer."""
     view: View | None = None
     valid: Split | None = None
     """Training samples of each client that are set aside for validation; None: none are."""
@@ -178,9 +181,14 @@ class Federation:
         return self.uid >= 0
 
     @property
-    def trains(self) -> Array:
-        """bool[C]: real clients that hold training data, late ones included."""
+    def holds(self) -> Array:
+        """bool[C]: real clients that hold training data, late ones and newcomers included."""
         return self.real & (self.train.count > 0)
+
+    @property
+    def trains(self) -> Array:
+        """bool[C]: real clients that train in some round, late ones included."""
+        return self.holds & (self.arrive < NEVER)
 
     def take(self, clients: Array) -> Federation:
         """The federation of these clients alone, i32[n] positions, in this order. They keep their identities, rows and groups."""

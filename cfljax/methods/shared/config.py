@@ -26,6 +26,10 @@ class TrainOptions(Protocol):
     def optimizer_pair(self) -> tuple[str, dict[str, Value]]:
         """The name of the optimiser in optax, and its arguments."""
 
+    @property
+    def transit(self) -> Any:
+        """The options `compress`, `privacy`, `attack` and `robust`, as they are read; None for what is not done."""
+
 
 @dataclasses.dataclass(frozen=True)
 class MethodConfig:

@@ -37,8 +37,8 @@ def ready(federation: Federation, method: str, clusters: int = 1) -> np.ndarray:
 
 
 def late(federation: Federation) -> np.ndarray:
-    """HOST. i32[n]: positions of the clients that train and arrive after round 0."""
-    return np.flatnonzero(np.asarray(federation.trains) & (np.asarray(federation.arrive) > 0)).astype(np.int32)
+    """HOST. i32[n]: positions of the clients with training data that arrive after round 0, newcomers included."""
+    return np.flatnonzero(np.asarray(federation.holds) & (np.asarray(federation.arrive) > 0)).astype(np.int32)
 
 
 def settled(labels: Array, guess: Array, federation: Federation, round: Array) -> Array:

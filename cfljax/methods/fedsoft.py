@@ -1,0 +1,191 @@
+"""FedSoft (Ruan & Joe-Wong 2022): clients whose data come from several clusters train one personal model each, pulled towards
+the cluster models in proportion to what they have of each.
+
+Every `tau` rounds each client i estimates u_is, the share of its training samples on which cluster model c_s has the least
+loss of all cluster models. A participant trains its personal model w_i on its own loss plus lam/2 · Σ_s u_is ‖w_i − c_s‖²,
+which is one proximal term to the mean Σ_s u_is c_s. A cluster model becomes the mean of the personal models of clients drawn
+with odds v_is ∝ u_is n_i. Only one model is trained and sent by a client, however many clusters there are. The personal model
+is scored; the cluster model with the client's largest share gives the diagnostic `accuracy_cluster`.
+
+Readings:
+- Clients of a cluster. Paper: for each cluster a number of clients, drawn from all with odds v_is. Here: for each cluster a
+  share of the round's participants, so drawn without replacement (its program), and averaged equally; whom no cluster draws
+  does nothing. Or all participants, averaged with weights v_is (its program without a draw), of which the draw is a sample.
+  Option: `selection = "all"`.
+- How many are drawn. Paper: a fixed number for each cluster (15 in its program as published). Here: a share of the
+  participants, rounded up. Option: `selected`.
+- Least share. Paper: a small σ where a client has no sample of a cluster; its shares then sum to more than 1. Here: no share
+  is below it, and the shares are divided by their sum, so that the pull has strength lam for everybody. Option: `floor`.
+- Who estimates. Paper: all clients, every τ rounds. Here: all that have arrived, every τ rounds, and a client in the round in
+  which it arrives. Option: `tau`.
+- Start of local training. Paper: the minimum of the loss with its pull, from wherever; its program goes on from the client's
+  last personal model. Here: the same, or from Σ_s u_is c_s. Option: `start = "centres"`.
+- Initial models. Paper: random. Here: clients start at w_0, as in other methods, clusters at independent draws. Option: none.
+- Personal model. Paper: the client's. Here: as the server has received it, which differs with `train.compress` or
+  `train.privacy`. Option: none.
+
+Communication per participant and round: K models down, one model up, for those that a cluster draws; and from every client K
+models down and K floats up, in each round of estimates.
+
+A newcomer, as any client that has not trained yet, is scored with the cluster model of its largest share u_is, which is
+estimated from its own training samples every `tau` rounds like all others (it sends nothing). A client without training
+samples has the first cluster's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import keys
+from cfljax.errors import SpecError
+from cfljax.kernels.mix import replace_by, sum_by
+from cfljax.local.rounds import jobs_from, report, sizes
+from cfljax.local.solver import Solver
+from cfljax.methods.shared.choice import need_clients
+from cfljax.methods.shared.common import first_model, first_models, keep_own, traffic
+from cfljax.methods.shared.config import PersonalConfig, TrainOptions
+from cfljax.methods.shared.soft import mean_over_samples
+from cfljax.registry import Entry
+from cfljax.registry.options import Value, option
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Traffic
+
+PAPER = "Ruan & Joe-Wong 2022"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(PersonalConfig):
+    """Options of FedSoft."""
+
+    sides = 3
+
+    clusters: int = option(2, "number of cluster models", low=1)
+    tau: int = option(2, "rounds from one estimate of the shares to the next", low=1)
+    selection: str = option(
+        "draw", "a cluster averages participants that it draws, or all by their shares", choices=("draw", "all")
+    )
+    start: str = option("own", "train from the last personal model, or from the mean of cluster models", choices=("own", "centres"))
+    lam: float = option(0.1, "strength of the pull of personal models to the cluster models", low=0.0, traced=True)
+    selected: float = option(0.6, "share of the participants that each cluster draws", above=0.0, high=1.0, traced=True)
+    floor: float = option(1e-4, "least share of a cluster in a client", above=0.0, high=1.0, traced=True)
+
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
+        """Combinations with the rest of a run; raises SpecError."""
+        if train.transit.robust is not None and self.selection == "all":
+            why = "a robust mean knows members, no shares, and would give all clusters the same model"
+            raise SpecError(f'{where}.selection = "all" with train.robust: {why}; give selection = "draw"')
+        if train.transit.privacy is not None and self.start == "own":
+            why = "whole personal models would be summed, of which only the last change is clipped"
+            raise SpecError(f'{where}.start = "own" with train.privacy: {why}; give start = "centres"')
+
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """The memory of the personal models and of the shares."""
+        return super().held(clients, participants, d) | {"the shares of each client": clients * self.clusters}
+
+    def releases(self, rounds: int) -> tuple[int, int]:
+        """A participant is in the sums of several clusters."""
+        return rounds * self.clusters, 0
+
+
+class State(NamedTuple):
+    """The clusters' models, and the models and shares of the clients."""
+
+    centres: Array
+    """f32[K, d]: c_s."""
+    personal: Array
+    """f32[C, d]: w_i."""
+    shares: Array
+    """f32[C, K]: u_is; each row sums to one."""
+    trained: Array
+    """bool[C]: has trained its personal model."""
+
+    @property
+    def largest(self) -> Array:
+        """i32[C]: the cluster of which a client has most."""
+        return jnp.argmax(self.shares, axis=1).astype(jnp.int32)
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """FedSoft: personal models pulled to several cluster models, by what a client has of each."""
+    k = config.clusters
+    pulling = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["lam"]))
+
+    def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
+        need_clients(federation, k, "fedsoft")
+        return {}
+
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
+        clients, w = federation.clients, first_model(key, model)
+        equal = jnp.full((clients, k), 1 / k)
+        return State(first_models(key, model, k + 1)[1:], jnp.tile(w, (clients, 1)), equal, jnp.zeros(clients, bool))
+
+    def estimated(state: State, federation: Federation, who: Array, hyper: Hyper) -> Array:
+        """f32[C, K]: the shares, estimated anew where `who` bool[C]."""
+
+        def least(losses: Array, y: Array, owner: Array) -> Array:
+            return jax.nn.one_hot(jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses), axis=0), k, axis=0)
+
+        found = jnp.maximum(mean_over_samples(solver, federation, state.centres, who, least), hyper["floor"])
+        return jnp.where(who[:, None], found / jnp.sum(found, axis=1, keepdims=True), state.shares)
+
+    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        due = federation.trains & ((cohort.round % config.tau == 0) | (federation.arrive == cohort.round))
+        shares = estimated(state, federation, due, hyper)
+        u = shares[cohort.ids]
+        weight = jnp.where(cohort.mask, u.T * sizes(federation, cohort), 0.0)
+        if config.selection == "draw":
+            uid = federation.uid[cohort.ids]
+            weight = drawn_by(key, weight, cohort.mask, uid, hyper["selected"]).astype(jnp.float32)
+        mix = weight / jnp.maximum(jnp.sum(weight, axis=1, keepdims=True), 1e-30)
+        cohort = cohort._replace(mask=cohort.mask & jnp.any(mix > 0, axis=0))
+
+        middle = jnp.matmul(u, state.centres, precision=jax.lax.Precision.HIGHEST)
+        mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
+        own = state.personal[cohort.ids]
+        start = own if config.start == "own" else middle
+        updates = pulling.fit(key, federation, jobs_from(cohort, start, mine, anchor=middle, anchor_of=mine), hyper)
+        rule = solver.rule(key, hyper)
+        mean, finite = sum_by(rule, mix, start + updates.delta)
+        mixed = replace_by(mix, mean, finite, state.centres, rule)
+        kept = keep_own(cohort, jnp.where(cohort.mask[:, None], start + updates.delta - own, 0.0), own)
+        there = jnp.where(cohort.mask, cohort.ids, federation.clients)
+        personal = state.personal.at[there].set(kept.new, mode="drop")
+        state = State(mixed.new, personal, shares, state.trained.at[there].set(True, mode="drop"))
+        end = mixed.new[state.largest[cohort.ids]]
+        return state, report(federation, cohort, updates, start, end, mixed, sent(federation, cohort, due))
+
+    def sent(federation: Federation, cohort: Cohort, due: Array) -> Traffic:
+        told = traffic(cohort, vectors_down=k)
+        asked = k * jnp.sum(due & (federation.arrive <= cohort.round), dtype=jnp.int32)
+        return told._replace(vectors_down=told.vectors_down + asked, floats_up=told.floats_up + asked)
+
+    def models(state: State) -> tuple[Array, Array]:
+        own = jnp.where(state.trained[:, None], state.personal, state.centres[state.largest])
+        return own, jnp.arange(own.shape[0], dtype=jnp.int32)
+
+    return Method(
+        init,
+        round,
+        models,
+        setup=setup,
+        also=lambda state: {"cluster": (state.centres, state.largest)},
+        chooses=False,
+        extras=lambda state: {"mixture": state.shares, "centres": state.centres},
+    )
+
+
+def drawn_by(key: Array, weight: Array, mask: Array, uid: Array, share: Array) -> Array:
+    """bool[K, S]: which participants (mask bool[S], identities i32[S]) each cluster draws: `share` of them, rounded up, without
+    replacement, with odds `weight` f32[K, S]. `key` is that of the round."""
+    luck = jax.vmap(lambda one: jax.random.gumbel(one, weight.shape[:1]))(keys.fold_each(key, "selection", uid)).T
+    order = jnp.argsort(-jnp.where(mask & (weight > 0), jnp.log(weight) + luck, -jnp.inf), axis=1)
+    rank = jnp.argsort(order, axis=1)
+    number = jnp.ceil(share * jnp.sum(mask) - 1e-4)
+    return (rank < number) & mask & (weight > 0)
+
+
+fedsoft = Entry(Config, make)
