@@ -72,6 +72,8 @@ def _place(parts: Assembled, state: Tree, hyper: Hyper, federation: Federation, 
     the least loss on their labelled samples among the models in use."""
     method: Method = parts.method
     models, labels = method.models(state)
+    if method.adapt is not None:
+        models = method.adapt(state, federation, hyper)
     if method.mixture is not None:
         mixture = method.mixture(state, federation, hyper)[ids]
         return Placed(models, jnp.argmax(mixture, axis=1).astype(jnp.int32), mixture)

@@ -65,6 +65,8 @@ def make_program(method: Method, settings: Settings) -> Program:
             return None if f is None else f(state, as_trained_on(settings.sending, hyper, federation), _decayed(hyper, t))
 
         models, labels = method.models(state)
+        adapted = of_data(method.adapt)
+        models = models if adapted is None else adapted
         guess = None if settings.score == "assigned" else of_data(method.score)
         return View(models, labels, guess, of_data(method.mixture), {} if method.also is None else method.also(state))
 

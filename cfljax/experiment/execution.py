@@ -56,7 +56,7 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine) -> 
     stream = 0  # a robust rule needs all updates at once
     if run.train.transit.robust is None:
         stream = block_of(participants, model.size) if forced.stream is None else forced.stream
-    layer = predict.layer_of(model) if run.train.optimizer == "sgd" else None
+    layer = predict.layer_of(model) if run.train.optimizer == "sgd" and not run.options.own_steps else None
     counts, longest = np.asarray(federation.train.count), federation.train.longest
     steps = lanes.typical(np.where(counts > 0, predict.steps_of(work, counts), 0), -(-participants // devices))
     width = _lanes(forced, machine.sequential, steps, stream)

@@ -24,7 +24,7 @@ from cfljax.config.transit import INSTALL
 from cfljax.errors import SpecError
 from cfljax.types import Federation
 
-ONE_SUM = ("fedavg", "fedprox", "ditto", "fedbcd")
+ONE_SUM = ("fedavg", "fedprox", "ditto", "fedbcd", "apfl", "pfedme", "per_fedavg")
 """Methods of which each round makes one sum over all participants public, and nothing else that tells who they were."""
 _MOST_KNOWN, _MOST_HIDDEN = 100, 10
 """The most draws that are distinguished; beyond, neighbours are joined. A hidden draw takes a fifth of a second to compute."""

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from cfljax.devices.spread import AXIS, Dealt, alone, deal_out, in_own_blocks
 from cfljax.kernels.mix import Mixed, Rule, move_by, replace_by, sum_by, usable, weights_by, with_noise
 from cfljax.kernels.sketch import sketch
-from cfljax.local.solver import Solver, owners_of
+from cfljax.local.schedule import owners_of
+from cfljax.local.solver import Solver
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Plan, Traffic, Updates
 
 SHORT = 256
@@ -80,10 +81,11 @@ def jobs_from(
     anchor_of: Array | None = None,
     velocity: Array | None = None,
     weights: Array | None = None,
+    home: Array | None = None,
 ) -> Jobs:
     """The jobs of the cohort: participant s starts from `start[which[s]]`, or, if `which` is None, from the model that it chooses.
     The arguments are the fields of `Jobs` with the same names."""
-    return Jobs(cohort.ids, cohort.mask, cohort.work, start, which, anchor, anchor_of, velocity, weights)
+    return Jobs(cohort.ids, cohort.mask, cohort.work, start, which, anchor, anchor_of, velocity, weights, home)
 
 
 def sizes(federation: Federation, cohort: Cohort) -> Array:

@@ -56,6 +56,8 @@ class Task(NamedTuple):
     """f32[d] the momentum buffer that it starts with; None: zeros."""
     weights: Array | None = None
     """f32[N] the weights of its samples' losses; None: all weights are 1."""
+    home: Array | None = None
+    """f32[m] the numbers that stay with it; None: there are none."""
 
 
 class Course(NamedTuple):
@@ -212,6 +214,16 @@ def _loop(total: Array, step: Callable[[Array, Carry], Carry], begin: Carry, blo
 
     with jax.named_scope(BLOCKS_OF_STEPS):
         return jax.lax.while_loop(lambda at: at[1] < total, some, (begin, jnp.int32(0)))[0]
+
+
+def owners_of(federation: Federation, jobs: Jobs) -> Array | None:
+    """i32[S]: the number of the device that holds the samples of each job; None: every device holds all samples."""
+    return None if federation.owner is None else federation.owner[jobs.client]
+
+
+def samples_of(federation: Federation, jobs: Jobs) -> Array:
+    """f32[S]: the work of each job: training samples times its share of the local steps; 0 if it is masked."""
+    return jnp.where(jobs.mask, federation.train.count[jobs.client] * jobs.work, 0.0)
 
 
 def _at_least_one(samples: Array) -> Array:

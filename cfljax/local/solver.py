@@ -3,6 +3,8 @@
 `Solver.fit(key, federation, jobs, hyper)` returns the updates of a round. They do not depend on the execution plan, beyond
 rounding: each client does its own number of steps on its own samples, as if it were trained alone.
 
+Steps of a method's own are no way of training: see `Solver.with_own_steps` and `local.own_steps`.
+
 To add a way of training a client, write a function (task, course, orders) -> Updates and list it in `Solver._ways` for clients up
 to some size. For a plan to choose it: a field of `types.Plan`, its key in `config.train.Forced`, the prediction of its time in
 `local.predict`, the choice and its reasons in `experiment.execution`, and its word in records (`launch.batch.plan_of`). Which
@@ -27,8 +29,9 @@ from cfljax.local.data import RUNGS, shuffle
 from cfljax.local.gradients import batch_gradient, batch_of_client, full_gradient, whole_batch
 from cfljax.local.gram import Among, GramPlan, among, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
+from cfljax.local.own_steps import StepsOf, train_by
 from cfljax.local.predict import expected, layer_of, making_of
-from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_of, together, train_steps
+from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_of, owners_of, samples_of, together, train_steps
 from cfljax.local.send import Sending, arrived, server_rule, touched
 from cfljax.local.sizes import gram_sizes
 from cfljax.local.stream import client_losses
@@ -69,10 +72,12 @@ class Solver:
     sending: Sending = Sending()
     step_of: Callable[[Hyper], LocalStep] = LocalStep.of
     """(numbers of the run) -> numbers of a local step."""
+    steps_of: StepsOf | None = None
+    """The steps of a method's own, in place of the optimiser's."""
 
     @property
     def sequential(self) -> bool:
-        """Whether clients train one after another, not side by side."""
+        """Whether clients train one after another."""
         return self.plan.sequential
 
     def with_work(self, work: Work) -> Solver:
@@ -83,6 +88,10 @@ class Solver:
         """A copy of the solver with other numbers of a local step. Example for a proximal term:
         `solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["mu"]))`."""
         return dataclasses.replace(self, step_of=step_of)
+
+    def with_own_steps(self, steps_of: StepsOf) -> Solver:
+        """A copy of the solver whose clients take steps that the method defines, never on Gram matrices."""
+        return dataclasses.replace(self, steps_of=steps_of)
 
     def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Trains the jobs. Returns the updates as they arrive at the server, after `train.attack`, `train.compress` and the
@@ -184,8 +193,8 @@ class Solver:
 
     @property
     def _on_gram(self) -> bool:
-        """Whether training on Gram matrices is exact for this model and optimiser."""
-        return self._plain_sgd and first_layer(self.model) is not None
+        """Whether training on Gram matrices is exact for this model and these steps."""
+        return self.steps_of is None and self._plain_sgd and first_layer(self.model) is not None
 
     def _gram_sizes(self, federation: Federation) -> tuple[int, ...]:
         """The sizes of the Gram matrices on which clients are trained, ascending; empty if none are."""
@@ -217,9 +226,10 @@ class Solver:
             return Way(size, (), train_client)
 
         def step_by_step(task: Task, course: Course, orders: Orders | None) -> Updates:
-            return train(
-                by_steps, federation, task, course, orders, self._rule_of_steps(numbers), numbers, summed, block_of(longest)
-            )
+            rule, block = self._rule_of_steps(numbers), block_of(longest)
+            if self.steps_of is not None:
+                return train_by(self.steps_of(hyper, rule), by_steps, federation, task, course, orders, block)
+            return train(by_steps, federation, task, course, orders, rule, numbers, summed, block)
 
         done = (0, *sizes)[-1]
         # two ways, so that the shuffles of small clients are not as long as those of much larger ones
@@ -241,7 +251,7 @@ class Solver:
 
         def nothing(task: Task, _: Course) -> Updates:
             none = (jnp.zeros(self.model.size), jnp.float32(0), jnp.int32(0))
-            return Updates(*none, task.velocity, None if choice is None else jnp.int32(0))
+            return Updates(*none, task.velocity, None if choice is None else jnp.int32(0), task.home)
 
         def train_client(task: Task) -> Updates:
             course = course_of(federation, task, work)
@@ -284,17 +294,8 @@ class Solver:
             anchor = None if jobs.anchor is None or anchor_of is None else jobs.anchor[anchor_of[s]]
             velocity = None if jobs.velocity is None else jobs.velocity[which]
             weights = None if jobs.weights is None else jobs.weights[s]
+            home = None if jobs.home is None else jobs.home[s]
             mask = jobs.mask[s] & (s >= 0)
-            return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], jobs.start[which], anchor, velocity, weights))
+            return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], jobs.start[which], anchor, velocity, weights, home))
 
         return spread(job, costs, self.plan, owners_of(federation, jobs))
-
-
-def owners_of(federation: Federation, jobs: Jobs) -> Array | None:
-    """i32[S]: the number of the device that holds the samples of each job; None: every device holds all samples."""
-    return None if federation.owner is None else federation.owner[jobs.client]
-
-
-def samples_of(federation: Federation, jobs: Jobs) -> Array:
-    """f32[S]: the work of each job: training samples times its share of the local steps; 0 if it is masked."""
-    return jnp.where(jobs.mask, federation.train.count[jobs.client] * jobs.work, 0.0)

@@ -91,6 +91,13 @@ class Score(Protocol[State_contra]):
         `hyper` holds the numbers of the next round."""
 
 
+class Adapt(Protocol[State_contra]):
+    """Makes the models that clients are scored with from those of `models`."""
+
+    def __call__(self, state: State_contra, federation: Federation, hyper: Hyper) -> Array:
+        """f32[K, d]: as many models as `models` gives, each in the place of one of them."""
+
+
 class Mixture(Protocol[State_contra]):
     """Gives the weights with which each client mixes the predictions of the models."""
 
@@ -124,3 +131,5 @@ class Method(NamedTuple, Generic[State]):
     model)."""
     mixture: Mixture[State] | None = None
     """None: each client is scored with one model, that of `score`."""
+    adapt: Adapt[State] | None = None
+    """None: clients are scored with the models of `models`. Results keep these in both cases."""

@@ -111,6 +111,8 @@ class Jobs(NamedTuple):
     weights: Array | None = None
     """f32[S, N]: the weights of each participant's samples, in their order; N is at least `Split.longest`. The loss of a batch is
     the mean over its samples of weight · loss. None: all weights are 1."""
+    home: Array | None = None
+    """f32[S, m]: numbers that stay with each participant, for a method's own steps (`local.own_steps`); None: there are none."""
 
     def take(self, which: Array) -> Jobs:
         """The n jobs at the positions `which` i32[n]. A position of −1 gives a masked job."""
@@ -119,7 +121,7 @@ class Jobs(NamedTuple):
 
     def _of_each(self) -> dict[str, Array]:
         """The fields that have one entry per job, by name, without those that are None."""
-        fields = {name: getattr(self, name) for name in ("client", "mask", "work", "which", "anchor_of", "weights")}
+        fields = {name: getattr(self, name) for name in ("client", "mask", "work", "which", "anchor_of", "weights", "home")}
         return {name: each for name, each in fields.items() if each is not None}
 
 
@@ -136,3 +138,5 @@ class Updates(NamedTuple):
     """f32[S, d]: the momentum buffers after training; None: `Jobs.velocity` was None."""
     which: Array | None = None
     """i32[S]: the row of `Jobs.start` that each participant has chosen; None: `Jobs.which` was given."""
+    home: Array | None = None
+    """f32[S, m]: what stays with each participant after training; it is never sent. None: nothing does."""

@@ -103,7 +103,7 @@ def real(name, participants=100, **options):
 MILLION = Size(clients=1_000_000, parameters=18_948, learners=1_000_000)
 
 
-@pytest.mark.parametrize("name", ["local", "ditto", "fedbcd", "fesem", "fedsoft"])
+@pytest.mark.parametrize("name", ["local", "ditto", "fedbcd", "fesem", "fedsoft", "apfl", "pfedme", "per_fedavg"])
 def test_a_model_for_each_of_a_million_clients_is_refused_with_the_figure(name):
     (batch,) = real(name)
     assert "a model for each client: 75.8 GB" in dry_run([batch], MILLION)

@@ -240,7 +240,7 @@ import jax, numpy as np
 from tests import play
 mesh = jax.sharding.Mesh(np.array(jax.devices()), ("clients",))
 assert mesh.size == 3
-for name in ("ifca", "fedgroup"):
+for name in ("ifca", "fedgroup", "apfl", "per_fedavg"):
     (one,), (three,), (lanes,) = play.on_nine(name), play.on_nine(name, mesh=mesh), play.on_nine(name, mesh=mesh, work={"lanes": 2})
     for more in (three, lanes):
         assert np.array_equal(one.labels, more.labels), name

@@ -44,6 +44,8 @@ class MethodConfig:
     """How many arrays of a model for each participant a round has at once on a TPU, for estimates of memory."""
     own = False
     """Whether each client is scored by a model of its own."""
+    own_steps = False
+    """Whether clients take steps of the method's own (`Solver.with_own_steps`), which cannot be done on Gram matrices."""
     similarity = ""
     """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
 

@@ -1,0 +1,104 @@
+"""Local training by steps that a method defines: it decides what a step does with gradients, and what a client keeps at home. Which
+samples a step sees, and how many steps there are, is as in any other training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import jax.numpy as jnp
+
+from cfljax import keys
+from cfljax.local.gradients import Gradient, Samples, batch_gradient, batch_of_client, full_gradient, whole_batch
+from cfljax.local.optimiser import StepRule
+from cfljax.local.schedule import Course, Orders, StepSamples, Task, follow
+from cfljax.types import Array, Federation, Hyper, Model, Tree, Updates
+
+
+class GradientAt(Protocol):
+    """Gives the gradients of a step."""
+
+    def __call__(self, params: Tree, half: int | None = None) -> Gradient:
+        """Loss and gradient at these parameters on the step's samples; with `half` 0 or 1 on every second of them, from the
+        first or from the second on (a single sample is in both halves). All gradients of a step have the same crops and dropout."""
+
+
+class OwnSteps(NamedTuple):
+    """The steps of a method, for one client."""
+
+    begin: Callable[[Tree, Array | None], Tree]
+    """(parameters of the start, `Jobs.home` of the client f32[m]) -> what its steps carry."""
+    step: Callable[[GradientAt, Tree], tuple[Tree, Array]]
+    """(gradients, carry) -> (carry after the step, f32[] the loss of the step for the report)."""
+    end: Callable[[Tree], tuple[Tree, Array | None]]
+    """(carry) -> (trained parameters, what stays at home f32[m]; None if nothing does)."""
+
+
+StepsOf = Callable[[Hyper, StepRule], OwnSteps]
+"""(numbers of the run, its optimiser) -> the steps."""
+
+
+def train_by(
+    steps: OwnSteps,
+    model: Model,
+    federation: Federation,
+    task: Task,
+    course: Course,
+    orders: Orders | None,
+    block: int = 0,
+) -> Updates:
+    """The update of one client. `block`: as in `follow`."""
+    whole = whole_batch(federation, task.client, task.weights) if orders is None else None
+
+    def visit(at: tuple[Tree, Array], seen: StepSamples | None, number: Array) -> tuple[Tree, Array]:
+        key = keys.fold(task.key, "step", number)
+        if seen is None:
+            gradient, samples = _of_all(model, federation, task, course, whole, key), course.samples
+        else:
+            gradient, samples = _of_batch(model, federation, task, seen, key), seen.samples
+        carry, loss = steps.step(gradient, at[0])
+        return carry, at[1] + loss * samples
+
+    begin = (steps.begin(model.unravel(task.start), task.home), jnp.float32(0))
+    carry, loss = follow(course, orders, visit, begin, block)
+    params, home = steps.end(carry)
+    delta = jnp.where(course.total > 0, model.ravel(params) - task.start, 0.0)
+    if home is not None and task.home is not None:
+        home = jnp.where(course.total > 0, home, task.home)
+    return Updates(delta, loss / course.visited, course.total, home=home)
+
+
+def _of_batch(model: Model, federation: Federation, task: Task, seen: StepSamples, key: Array) -> GradientAt:
+    """The gradients of a step on a mini-batch."""
+    batch = batch_of_client(federation, task.client, seen.positions, seen.mask, task.weights)
+
+    def gradient(params: Tree, half: int | None = None) -> Gradient:
+        if half is None:
+            return batch_gradient(model, params, batch, key, seen.samples)
+        mask, number = _half(half, jnp.arange(batch.mask.shape[0]), seen.samples)
+        return batch_gradient(model, params, batch._replace(mask=batch.mask & mask), key, number)
+
+    return gradient
+
+
+def _of_all(model: Model, federation: Federation, task: Task, course: Course, whole: Samples | None, key: Array) -> GradientAt:
+    """The gradients of a step on all samples of the client."""
+
+    def gradient(params: Tree, half: int | None = None) -> Gradient:
+        if half is None:
+            return full_gradient(model, federation, task.client, params, whole, key, weights=task.weights)
+        mask, number = _half(half, jnp.arange(federation.train.longest), course.samples)
+        weights = jnp.where(mask, course.samples / jnp.maximum(number, 1), 0.0)
+        if task.weights is not None:
+            weights = weights * task.weights[: federation.train.longest]
+        here = None if whole is None else whole._replace(weight=weights)
+        return full_gradient(model, federation, task.client, params, here, key, weights=weights)
+
+    return gradient
+
+
+def _half(half: int, places: Array, samples: Array) -> tuple[Array, Array]:
+    """(bool[B]: which of the places belong to a half, i32[]: how many of the samples do)."""
+    single = samples == 1
+    mask = (places % 2 == half) | single
+    return mask, jnp.where(single, 1, (samples + 1 - half) // 2)

@@ -1,0 +1,117 @@
+"""APFL (Deng et al. 2020): FedAvg on a global model w, and for each client a personal model v_i that is trained in a mixture with
+it. The mixture α_i v_i + (1 − α_i) w is scored; the accuracy of w is the diagnostic `accuracy_global`.
+
+On each batch w ← w − η ∇f(w) and v_i ← v_i − η α_i ∇f(m), where m = α_i v_i + (1 − α_i) w is the mixture before the step and
+α_i ∇f(m) its gradient by v_i. On the first batch of a round also α_i ← α_i − η ⟨v_i − w, ∇f(m)⟩. So with a fixed alpha = 0 it is
+FedAvg, and with a fixed alpha = 1 v_i is trained alone. Momentum, weight decay and the optimiser of the run move both w and v_i.
+
+Readings:
+- α_i. Paper: fixed, or by its gradient. Here: by its gradient, at the run's learning rate, within [0, 1], and once a round, when w
+  has just come from the others. On each batch it tends to 0, where v_i stands still. Option: `adapt`.
+- The mixture that is used. Paper: with the client's own w_i after its training. Here: with the global model, which a client gets
+  before it trains again. Option: none.
+- Weights of the global mean. Paper: uniform. Here: uniform. Option: `average`.
+
+Communication per participant and round: one model down, one update up. v_i and α_i stay where they are.
+
+A newcomer, like any client that was not drawn yet, has no v_i and is scored with w.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.local.gradients import Gradient
+from cfljax.local.optimiser import StepRule
+from cfljax.local.own_steps import GradientAt, OwnSteps
+from cfljax.local.rounds import mean_over
+from cfljax.local.solver import Solver
+from cfljax.local.train import Position, start_of, stepper
+from cfljax.methods.shared.common import first_model
+from cfljax.methods.shared.config import PersonalConfig
+from cfljax.methods.shared.personal import AtHome, also_global, at_home, train_at_home
+from cfljax.registry import Entry
+from cfljax.registry.options import option
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Tree
+
+PAPER = "Deng et al. 2020"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(PersonalConfig):
+    """Options of APFL."""
+
+    sides = 3
+    own_steps = True
+
+    alpha: float = option(0.5, "share of the personal model in the mixture, at first", low=0.0, high=1.0, traced=True)
+    adapt: str = option("round", "when a client's share follows its gradient", choices=("round", "step", "never"))
+    average: str = option("uniform", "weights of the participants", choices=("samples", "uniform"))
+
+
+class Carry(NamedTuple):
+    """What the steps of a client carry."""
+
+    w: Position
+    v: Position
+    alpha: Array
+    """f32[]."""
+    fresh: Array
+    """bool[]: no step has been done in this round."""
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """APFL: FedAvg, and personal models in a mixture with it."""
+    mixing = solver.with_own_steps(lambda hyper, rule: steps_of(model, config.adapt, hyper, rule))
+
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> AtHome:
+        w = first_model(key, model)
+        return at_home(w, jnp.append(w, hyper["alpha"]), federation.clients)
+
+    def round(key: Array, state: AtHome, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[AtHome, Info]:
+        def diag(_: Array, home: Array) -> dict[str, Array]:
+            return {"alpha": mean_over(cohort, cohort.mask, home[:, -1])}
+
+        return train_at_home(mixing, key, state, federation, cohort, hyper, config.average, diag)
+
+    def models(state: AtHome) -> tuple[Array, Array]:
+        share = jnp.where(state.drawn, state.home[:, -1], 0.0)[:, None]
+        own = share * state.home[:, :-1] + (1 - share) * state.w
+        return own, jnp.arange(own.shape[0], dtype=jnp.int32)
+
+    return Method(init, round, models, also=also_global, chooses=False)
+
+
+def steps_of(model: Model, adapt: str, hyper: Hyper, rule: StepRule) -> OwnSteps:
+    """The steps of a client on w, v_i and α_i."""
+    numbers = LocalStep.of(hyper)
+    move = stepper(rule, numbers, ())
+
+    def begin(start: Tree, home: Array | None) -> Carry:
+        assert home is not None
+        return Carry(start_of(rule, start, None), start_of(rule, model.unravel(home[:-1]), None), home[-1], jnp.bool_(True))
+
+    def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
+        w, v, alpha, fresh = at
+        on_w = gradient(w.params)
+        mixture = jax.tree.map(lambda own, shared: alpha * own + (1 - alpha) * shared, v.params, w.params)
+        loss, count, grads = gradient(mixture)
+        new = alpha
+        if adapt != "never":
+            slopes = jax.tree.map(lambda own, shared, g: jnp.sum((own - shared) * g), v.params, w.params, grads)
+            followed = jnp.clip(alpha - numbers.lr * sum(jax.tree.leaves(slopes)), 0.0, 1.0)
+            new = followed if adapt == "step" else jnp.where(fresh, followed, alpha)
+        by_v = Gradient(loss, count, jax.tree.map(lambda g: alpha * g, grads))
+        return Carry(move(w, on_w), move(v, by_v), new, jnp.bool_(False)), on_w.loss
+
+    def end(at: Carry) -> tuple[Tree, Array]:
+        return at.w.params, jnp.append(model.ravel(at.v.params), at.alpha)
+
+    return OwnSteps(begin, step, end)
+
+
+apfl = Entry(Config, make)

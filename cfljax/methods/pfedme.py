@@ -1,0 +1,106 @@
+"""pFedMe (Dinh et al. 2020): each client's personal model θ_i minimises f_i(θ) + lam/2 · ‖θ − w‖² for the global model w, which
+moves towards the personal ones. θ_i is scored; the accuracy of w is the diagnostic `accuracy_global`.
+
+A participant sets w_i = θ_i = w. On each batch it takes `inner_steps` steps θ_i ← θ_i − η (∇f(θ_i) + lam (θ_i − w_i)) with the
+learning rate η of the run, and then w_i ← w_i − eta · lam (w_i − θ_i). The server sets w ← (1 − beta) w + beta · mean of the w_i.
+
+Readings:
+- The minimum. Paper: θ_i to an accuracy ν. Here: a fixed number of steps of gradient descent. Option: `inner_steps`.
+- Where θ_i begins. Paper: open. Here: at w when the client is drawn, then at the θ_i of the batch before. Option: none.
+- Who trains. Paper: all clients in each round, and the server averages those that it draws. Here: those that are drawn. Option:
+  none.
+- Weights of the mean. Paper: uniform. Here: uniform. Option: `average`.
+- Further terms of a step. Paper: none. Here: `train.optimizer`, `momentum` and `weight_decay` are refused. Option: none.
+
+Communication per participant and round: one model down, one update up. θ_i stays where it is.
+
+A newcomer, like any client that was not drawn yet, has no θ_i and is scored with w.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.errors import SpecError
+from cfljax.local.own_steps import GradientAt, OwnSteps
+from cfljax.local.rounds import mean_over
+from cfljax.local.solver import Solver
+from cfljax.methods.shared.common import first_model
+from cfljax.methods.shared.config import PersonalConfig, TrainOptions
+from cfljax.methods.shared.personal import AtHome, also_global, at_home, train_at_home
+from cfljax.registry import Entry
+from cfljax.registry.options import Value, option
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
+
+PAPER = "Dinh et al. 2020"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(PersonalConfig):
+    """Options of pFedMe."""
+
+    sides = 3
+    own_steps = True
+
+    lam: float = option(15.0, "strength of the pull of personal models to the global one", low=0.0, traced=True)
+    inner_steps: int = option(5, "steps of a personal model on each batch", low=1)
+    eta: float = option(0.005, "step of w_i to the personal model, times lam", low=0.0, traced=True)
+    beta: float = option(1.0, "step of the global model to the mean of the w_i", low=0.0, traced=True)
+    average: str = option("uniform", "weights of the participants", choices=("samples", "uniform"))
+
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
+        """Local training is the method's own gradient descent."""
+        for key, plain in (("optimizer", "sgd"), ("momentum", 0.0), ("weight_decay", 0.0)):
+            if (value := getattr(train, key)) != plain:
+                raise SpecError(f"{where}: pFedMe's steps are its own; leave out train.{key} (it is {value!r})")
+
+
+class Carry(NamedTuple):
+    """What the steps of a client carry."""
+
+    theta: Tree
+    w: Tree
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """pFedMe: personal models near a global one, which moves towards them."""
+    near = solver.with_own_steps(lambda hyper, _: steps_of(model, config.inner_steps, hyper))
+
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> AtHome:
+        w = first_model(key, model)
+        return at_home(w, w, federation.clients)
+
+    def round(key: Array, state: AtHome, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[AtHome, Info]:
+        def diag(w: Array, personal: Array) -> dict[str, Array]:
+            return {"personal_distance": mean_over(cohort, cohort.mask, jnp.linalg.norm(personal - w, axis=1))}
+
+        return train_at_home(near, key, state, federation, cohort, hyper, config.average, diag, hyper["beta"])
+
+    def models(state: AtHome) -> tuple[Array, Array]:
+        own = jnp.where(state.drawn[:, None], state.home, state.w)
+        return own, jnp.arange(own.shape[0], dtype=jnp.int32)
+
+    return Method(init, round, models, also=also_global, chooses=False)
+
+
+def steps_of(model: Model, inner_steps: int, hyper: Hyper) -> OwnSteps:
+    """The steps of a client on θ_i and w_i. The loss for the report is that of θ_i when the batch arrives."""
+    lr, lam, eta = hyper["lr"], hyper["lam"], hyper["eta"]
+
+    def step(gradient: GradientAt, at: Carry) -> tuple[Carry, Array]:
+        def inner(i: Array, now: tuple[Tree, Array]) -> tuple[Tree, Array]:
+            loss, _, grads = gradient(now[0])
+            theta = jax.tree.map(lambda t, g, w: t - lr * (g + lam * (t - w)), now[0], grads, at.w)
+            return theta, jnp.where(i == 0, loss, now[1])
+
+        theta, loss = jax.lax.fori_loop(0, inner_steps, inner, (at.theta, jnp.float32(0)))
+        return Carry(theta, jax.tree.map(lambda w, t: w - eta * lam * (w - t), at.w, theta)), loss
+
+    return OwnSteps(lambda start, _: Carry(start, start), step, lambda at: (at.w, model.ravel(at.theta)))
+
+
+pfedme = Entry(Config, make)
