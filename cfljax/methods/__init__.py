@@ -30,6 +30,7 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "pacfl": "cfljax.methods.pacfl:pacfl",
         "ditto": "cfljax.methods.ditto:ditto",
         "one_shot": "cfljax.methods.one_shot:one_shot",
+        "fedamp": "cfljax.methods.fedamp:fedamp",
     },
     "cfljax.methods",
     MethodConfig,
