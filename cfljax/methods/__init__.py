@@ -31,6 +31,7 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "ditto": "cfljax.methods.ditto:ditto",
         "one_shot": "cfljax.methods.one_shot:one_shot",
         "fedamp": "cfljax.methods.fedamp:fedamp",
+        "pfedgraph": "cfljax.methods.pfedgraph:pfedgraph",
     },
     "cfljax.methods",
     MethodConfig,

@@ -1,4 +1,4 @@
-"""Methods whose clients each get a mixture of their own of all clients' models: their state, the round, and what cannot go with it."""
+"""Methods whose clients each get a mixture of their own of all clients' models: state, round, and what cannot go with them."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ class State(NamedTuple):
     """bool[C]: has sent a model that is finite."""
     size: Array
     """f32[C]: the number of training samples of each client."""
+    first: Array
+    """f32[d]: w_0."""
 
 
 Start = Callable[[State, Cohort, Array, Hyper], tuple[Array, Array | None]]
@@ -57,9 +59,8 @@ def mixture_method(model: Model, solver: Solver, start: Start) -> Method[State]:
     """The method in which `start` makes the participants' mixtures."""
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
-        own = jnp.tile(first_model(key, model), (federation.clients, 1))
-        size = jnp.asarray(federation.train.count, jnp.float32)
-        return State(own, jnp.zeros(federation.clients, bool), size)
+        first, size = first_model(key, model), jnp.asarray(federation.train.count, jnp.float32)
+        return State(jnp.tile(first, (federation.clients, 1)), jnp.zeros(federation.clients, bool), size, first)
 
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
@@ -72,8 +73,8 @@ def mixture_method(model: Model, solver: Solver, start: Start) -> Method[State]:
         new = jnp.where(sane[:, None], mixed.new, own)  # a client whose update is broken keeps its model
         into = jnp.where(sane, cohort.ids, federation.clients)
         info = report(federation, cohort, updates, begin, new, mixed, traffic(cohort))
-        after = State(state.own.at[into].set(new, mode="drop"), state.drawn.at[into].set(True, mode="drop"), state.size)
-        return after, info
+        drawn = state.drawn.at[into].set(True, mode="drop")
+        return state._replace(own=state.own.at[into].set(new, mode="drop"), drawn=drawn), info
 
     def models(state: State) -> tuple[Array, Array]:
         own = jnp.where(state.drawn[:, None], state.own, middle(state)[None])
@@ -84,10 +85,14 @@ def mixture_method(model: Model, solver: Solver, start: Start) -> Method[State]:
 
 def middle(state: State) -> Array:
     """f32[d]: the mean of the models of all clients that have trained, by samples; w_0 before there are any."""
+    mean = mixed_by(shares(state)[None], state)[0]
+    return jnp.where(jnp.any(state.drawn), mean, state.first)
+
+
+def shares(state: State) -> Array:
+    """f32[C]: the samples of each client that has trained over those of all that have; 0 for the others."""
     weight = jnp.where(state.drawn, state.size, 0.0)
-    share = jnp.where(weight.sum() > 0, weight / jnp.maximum(weight.sum(), 1.0), 0.0)
-    mean = weighted_sum(share[None], state.own)[0][0]
-    return jnp.where(weight.sum() > 0, mean, state.own[0])
+    return weight / jnp.maximum(weight.sum(), 1.0)
 
 
 def mixed_by(weights: Array, state: State) -> Array:
