@@ -36,6 +36,8 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "apfl": "cfljax.methods.apfl:apfl",
         "pfedme": "cfljax.methods.pfedme:pfedme",
         "per_fedavg": "cfljax.methods.per_fedavg:per_fedavg",
+        "fedamp": "cfljax.methods.fedamp:fedamp",
+        "pfedgraph": "cfljax.methods.pfedgraph:pfedgraph",
     },
     "cfljax.methods",
     MethodConfig,

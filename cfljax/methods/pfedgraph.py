@@ -1,0 +1,62 @@
+"""pFedGraph (Ye et al. 2023): each client trains from its own mixture of all models, in which those of similar clients and of
+clients with many samples weigh more.
+
+The weights x of client i minimise lam · ‖x − p‖² − ⟨x, c⟩ on the simplex: p are the shares of samples, c_j the cosine between the
+moves of the models of i and j since w_0. The minimum is the projection of p + c / (2 lam). With a large lam it is FedAvg; with a
+small one a client keeps to itself.
+
+Readings:
+- Local loss. Paper: has a small term for the angle to the mixture. Here: none. Option: none.
+- Who is mixed. Paper: this round's participants. Here: the last models of all that have trained. Option: none.
+- Models that are compared. Paper: how far they have moved. Here: from w_0, all parameters. Option: none.
+- What is scored. Paper: the model after local training. Here: the same, not the mixture that follows. Option: none.
+
+Communication per participant and round: its mixture down, its model up.
+
+A newcomer, or a client that has not been drawn yet, is scored with the mean by samples of the models of all that have trained,
+which is the mixture for a model that has not moved.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.kernels.cosine import cosine_matrix
+from cfljax.kernels.simplex import project_simplex
+from cfljax.local.solver import Solver
+from cfljax.methods.shared.others import MixtureConfig, State, mixed_by, mixture_method, shares
+from cfljax.registry import Entry
+from cfljax.registry.options import option
+from cfljax.types import Array, Cohort, Hyper, Method, Model
+
+PAPER = "Ye et al. 2023"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(MixtureConfig):
+    """Options of pFedGraph."""
+
+    lam: float = option(0.8, "weight of the shares of samples against similarity", above=0.0, traced=True)
+
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """The clients' models, and how far they have moved."""
+        return super().held(clients, participants, d) | {"how far each client's model has moved": clients * d}
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method[State]:
+    """pFedGraph: each client trains from its own mixture, by similarity and samples."""
+
+    def start(state: State, cohort: Cohort, own: Array, hyper: Hyper) -> tuple[Array, None]:
+        cosines = cosine_matrix(own - state.first, state.own - state.first)
+        wanted = shares(state) + cosines / (2 * hyper["lam"])
+        weights = jax.vmap(project_simplex, in_axes=(0, None))(wanted, state.drawn)
+        mixed = jnp.where(jnp.any(state.drawn), mixed_by(weights, state), own)
+        return mixed, None
+
+    return mixture_method(model, solver, start)
+
+
+pfedgraph = Entry(Config, make)

@@ -1,0 +1,100 @@
+"""Methods whose clients each get a mixture of their own of all clients' models: state, round, and what cannot go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from cfljax.errors import SpecError
+from cfljax.kernels.mix import usable, weighted_sum
+from cfljax.local.rounds import report
+from cfljax.local.solver import Solver
+from cfljax.methods.shared.common import first_model, keep_own, traffic
+from cfljax.methods.shared.config import PersonalConfig, TrainOptions
+from cfljax.registry.options import Value
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model
+
+
+class MixtureConfig(PersonalConfig):
+    """The base class of the options of these methods. Mixtures hold each client's model whole and with a weight of its own."""
+
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
+        """Noise and robust rules are for sums of updates; raises SpecError."""
+        transit = getattr(train, "transit", None)
+        if transit is None:
+            return
+        if transit.privacy is not None and transit.privacy.noise > 0:
+            why = "each client gets a mixture of others' models, which is no sum of clipped updates; use noise = 0"
+            raise SpecError(f"train.privacy.noise = {transit.privacy.noise} with {where}: {why}")
+        if transit.robust is not None:
+            why = "each client gets a mixture of its own, in place of a mean over participants; leave it out"
+            raise SpecError(f'train.robust = "{transit.robust.name}" with {where}: {why}')
+
+    def releases(self, rounds: int) -> tuple[int, int]:
+        """Noised sums: none, since noise is refused."""
+        return 0, 0
+
+
+class State(NamedTuple):
+    """The models that the server has of the clients."""
+
+    own: Array
+    """f32[C, d]: the last model of each client; w_0 for those that have not trained."""
+    drawn: Array
+    """bool[C]: has sent a model that is finite."""
+    size: Array
+    """f32[C]: the number of training samples of each client."""
+    first: Array
+    """f32[d]: w_0."""
+
+
+Start = Callable[[State, Cohort, Array, Hyper], tuple[Array, Array | None]]
+"""(state, cohort, own f32[S, d], hyper) -> (the models f32[S, d] from which the participants train, and those to which they are
+pulled; None: no pull)."""
+
+
+def mixture_method(model: Model, solver: Solver, start: Start) -> Method[State]:
+    """The method in which `start` makes the participants' mixtures."""
+
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
+        first, size = first_model(key, model), jnp.asarray(federation.train.count, jnp.float32)
+        return State(jnp.tile(first, (federation.clients, 1)), jnp.zeros(federation.clients, bool), size, first)
+
+    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        mine = jnp.arange(cohort.ids.shape[0], dtype=jnp.int32)
+        own = state.own[cohort.ids]
+        begin, pull = start(state, cohort, own, hyper)
+        jobs = Jobs(cohort.ids, cohort.mask, cohort.work, begin, mine, pull, None if pull is None else mine)
+        updates = solver.fit(key, federation, jobs, hyper)
+        mixed = keep_own(cohort, updates.delta, begin)
+        sane = cohort.mask & usable(updates.delta)
+        new = jnp.where(sane[:, None], mixed.new, own)  # a client whose update is broken keeps its model
+        into = jnp.where(sane, cohort.ids, federation.clients)
+        info = report(federation, cohort, updates, begin, new, mixed, traffic(cohort))
+        drawn = state.drawn.at[into].set(True, mode="drop")
+        return state._replace(own=state.own.at[into].set(new, mode="drop"), drawn=drawn), info
+
+    def models(state: State) -> tuple[Array, Array]:
+        own = jnp.where(state.drawn[:, None], state.own, middle(state)[None])
+        return own, jnp.arange(own.shape[0], dtype=jnp.int32)
+
+    return Method(init, round, models, chooses=False)
+
+
+def middle(state: State) -> Array:
+    """f32[d]: the mean of the models of all clients that have trained, by samples; w_0 before there are any."""
+    mean = mixed_by(shares(state)[None], state)[0]
+    return jnp.where(jnp.any(state.drawn), mean, state.first)
+
+
+def shares(state: State) -> Array:
+    """f32[C]: the samples of each client that has trained over those of all that have; 0 for the others."""
+    weight = jnp.where(state.drawn, state.size, 0.0)
+    return weight / jnp.maximum(weight.sum(), 1.0)
+
+
+def mixed_by(weights: Array, state: State) -> Array:
+    """f32[S, d]: mixtures of the clients' models, with weights f32[S, C]."""
+    return weighted_sum(weights, state.own)[0]
