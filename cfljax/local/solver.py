@@ -2,7 +2,6 @@
 
 `Solver.fit(key, federation, jobs, hyper)` returns the updates of a round. They do not depend on the execution plan, beyond
 rounding: each client does its own number of steps on its own samples, as if it were trained alone.
-
 Steps of a method's own are no way of training: see `Solver.with_own_steps` and `local.own_steps`.
 
 To add a way of training a client, write a function (task, course, orders) -> Updates and list it in `Solver._ways` for clients up
