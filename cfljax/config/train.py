@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from functools import cached_property
 
-from cfljax.config import transit
+from cfljax.config import parts, transit
 from cfljax.config.frozen import FrozenTable
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table, Value, check, option, show
@@ -58,6 +58,9 @@ class Train:
     compress: str | Table | None = option(None, 'send less: "sign", "int8", or { name = "topk", keep = 0.01 }', later=True)
     attack: str | Table | None = option(None, 'clients that send false updates: { name = "sign_flip", share = 0.2 }', later=True)
     robust: str | Table | None = option(None, 'in place of means: "median", "krum", or a table', later=True)
+    parts: Table | None = option(
+        None, 'who shares which part of a model: { body = "all", head = "client" }, else "cluster"', later=True
+    )
     plan: str | Table | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")
 
     def __post_init__(self) -> None:
@@ -67,6 +70,7 @@ class Train:
             object.__setattr__(self, "plan", None)
         elif isinstance(self.plan, dict):
             object.__setattr__(self, "plan", FrozenTable(self.plan))
+        object.__setattr__(self, "parts", parts.read(self.parts))
         for name in transit.KINDS:
             object.__setattr__(self, name, transit.read(getattr(self, name), name))
         if isinstance(self.optimizer, dict):

@@ -27,6 +27,7 @@ from cfljax.local.data import RUNGS, shuffle
 from cfljax.local.gradients import batch_gradient, batch_of_client, full_gradient, whole_batch
 from cfljax.local.gram import Among, GramPlan, among, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
+from cfljax.local.parts import ModelParts
 from cfljax.local.predict import expected, layer_of, making_of
 from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_of, together, train_steps
 from cfljax.local.send import Sending, arrived, server_rule, touched
@@ -69,6 +70,8 @@ class Solver:
     sending: Sending = Sending()
     step_of: Callable[[Hyper], LocalStep] = LocalStep.of
     """(numbers of the run) -> numbers of a local step."""
+    parts: ModelParts | None = None
+    """Which parts of a model stay with the client; None: none."""
 
     @property
     def sequential(self) -> bool:
@@ -90,9 +93,10 @@ class Solver:
         train_client = self._train_client(federation, hyper, among(self.model, jobs.start) if jobs.which is None else None)
 
         def train_and_send(task: Task) -> Updates:
-            return self._sent(federation, task, train_client(task), hyper)
+            return self._sent(federation, task, self._split(train_client(task)), hyper)
 
-        each = train_and_send if touched(self.sending, hyper) else train_client
+        sent = touched(self.sending, hyper)
+        each = train_and_send if sent else lambda task: self._split(train_client(task))
         return self._for_each(each, key, federation, jobs, self.costs(federation, jobs))
 
     def train(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
@@ -102,7 +106,19 @@ class Solver:
     def losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
         """f32[K, S]: the mean loss of each model f32[K, d] on all training samples of each client i32[S]; 0 where the mask bool[S]
         is False, and for clients without samples."""
+        if federation.own is not None:
+            return self._own_losses(federation, models, clients, mask)
         return client_losses(self.model, federation, federation.train, models, clients, mask, self.plan.on_cpu)
+
+    def _own_losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
+        """f32[K, S]: `losses` of models into which each client has put its own part."""
+        number, shares = clients.shape[0], jnp.ones(clients.shape[0])
+
+        def of_model(start: Array) -> Array:
+            jobs = Jobs(clients, mask, shares, start[None], jnp.zeros(number, jnp.int32))
+            return self.gradient(federation, jobs)[1]
+
+        return jax.lax.map(of_model, models)
 
     def sample_losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
         """f32[S, K, N]: the loss of each model f32[K, d] on each training sample of each client i32[S], in the order of its
@@ -127,7 +143,7 @@ class Solver:
         def one(task: Task) -> tuple[Array, Array]:
             whole = whole_batch(federation, task.client)
             loss, _, grads = full_gradient(model, federation, task.client, model.unravel(task.start), whole)
-            return jnp.where(task.mask, model.ravel(grads), 0.0), jnp.where(task.mask, loss, 0.0)
+            return jnp.where(task.mask, self._travelling(model.ravel(grads)), 0.0), jnp.where(task.mask, loss, 0.0)
 
         return self._for_each(one, keys.root(0), federation, jobs, samples_of(federation, jobs))
 
@@ -143,7 +159,7 @@ class Solver:
             samples = batch_of_client(federation, task.client, order, jnp.arange(size) < count)
             params, step = model.unravel(task.start), keys.fold(task.key, "step", 0)
             loss, _, grads = batch_gradient(model, params, samples, step, summed=summed)
-            return jnp.where(task.mask, model.ravel(grads), 0.0), jnp.where(task.mask, loss, 0.0)
+            return jnp.where(task.mask, self._travelling(model.ravel(grads)), 0.0), jnp.where(task.mask, loss, 0.0)
 
         return self._for_each(one, key, federation, jobs, samples_of(federation, jobs))
 
@@ -153,7 +169,7 @@ class Solver:
         if not touched(self.sending, hyper):
             return rows
         uid = federation.uid[jobs.client]
-        one = lambda of: arrived(self.sending, hyper, of[0], of[1], of[2], unit)  # noqa: E731
+        one = lambda of: self._arrived(hyper, of[0], of[1], of[2], unit)  # noqa: E731
         each = (keys.fold_each(key, "client", uid), uid, rows)
         return jax.lax.map(one, each) if self.sequential else jax.vmap(one)(each)
 
@@ -175,6 +191,7 @@ class Solver:
         """Whether participants should choose their start within `fit` (`Jobs.which` None), which is faster than a call of `losses`
         before it. This is so if all clients train on Gram matrices, one after another, and all updates of a round are held."""
         sizes, plain = self._gram_sizes(federation), federation.owner is None and not self.sending.robust
+        plain = plain and federation.own is None
         return self.sequential and plain and not self.plan.stream and bool(sizes) and sizes[-1] >= federation.train.longest
 
     @property
@@ -260,16 +277,35 @@ class Solver:
         def arrive(pair: tuple[Array, Array | None]) -> tuple[Array, Array | None]:
             delta, velocity = pair
             if self.work.one_vector and velocity is not None:
-                buffer = arrived(self.sending, hyper, task.key, uid, velocity, lr)
+                buffer = self._arrived(hyper, task.key, uid, velocity, lr)
                 return -lr * buffer, buffer
-            delta = arrived(self.sending, hyper, task.key, uid, delta)
+            delta = self._arrived(hyper, task.key, uid, delta)
             if velocity is None or task.velocity is None:
                 return delta, None
-            change = arrived(self.sending, hyper, keys.fold(task.key, "velocity"), uid, velocity - task.velocity, lr)
+            change = self._arrived(hyper, keys.fold(task.key, "velocity"), uid, velocity - task.velocity, lr)
             return delta, task.velocity + change
 
         delta, velocity = jax.lax.cond(task.mask, arrive, lambda pair: pair, (updates.delta, updates.velocity))
         return updates._replace(delta=delta, velocity=velocity)
+
+    def _split(self, updates: Updates) -> Updates:
+        """The updates of one participant, with those of what stays with it apart."""
+        if self.parts is None or not self.parts.home.size:
+            return updates
+        velocity = None if updates.velocity is None else self.parts.travelling(updates.velocity)
+        home = updates.delta[self.parts.home]
+        return updates._replace(delta=self.parts.travelling(updates.delta), velocity=velocity, home=home)
+
+    def _travelling(self, row: Array) -> Array:
+        """f32[d]: the row f32[d] with zeros for what stays with the client."""
+        return row if self.parts is None else self.parts.travelling(row)
+
+    def _arrived(self, hyper: Hyper, key: Array, uid: Array, row: Array, unit: Array | float = 1.0) -> Array:
+        """f32[d]: what the server receives of the row f32[d]: of what stays with the client, zeros."""
+        if self.parts is None or not self.parts.home.size:
+            return arrived(self.sending, hyper, key, uid, row, unit)
+        away = self.parts.away
+        return jnp.zeros_like(row).at[away].set(arrived(self.sending, hyper, key, uid, row[away], unit))
 
     def _for_each(self, one: Callable[[Task], Tree], key: Array, federation: Federation, jobs: Jobs, costs: Array) -> Tree:
         """The results of `one` for all jobs, stacked: one after another or side by side, as the plan says. A job's start model is
@@ -285,7 +321,10 @@ class Solver:
             velocity = None if jobs.velocity is None else jobs.velocity[which]
             weights = None if jobs.weights is None else jobs.weights[s]
             mask = jobs.mask[s] & (s >= 0)
-            return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], jobs.start[which], anchor, velocity, weights))
+            start = jobs.start[which]
+            if federation.own is not None and self.parts is not None:
+                start = start.at[self.parts.home].set(federation.own[jobs.client[s]])
+            return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], start, anchor, velocity, weights))
 
         return spread(job, costs, self.plan, owners_of(federation, jobs))
 

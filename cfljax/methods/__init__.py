@@ -30,6 +30,8 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "pacfl": "cfljax.methods.pacfl:pacfl",
         "ditto": "cfljax.methods.ditto:ditto",
         "one_shot": "cfljax.methods.one_shot:one_shot",
+        "fedper": "cfljax.methods.fedper:fedper",
+        "lg_fedavg": "cfljax.methods.lg_fedavg:lg_fedavg",
     },
     "cfljax.methods",
     MethodConfig,

@@ -123,6 +123,8 @@ class Compass(NamedTuple):
 class State(NamedTuple):
     """The groups, and what newcomers are compared with."""
 
+    averaged = ("models",)
+
     models: Array
     """f32[K, d]."""
     labels: Array

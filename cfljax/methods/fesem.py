@@ -62,6 +62,8 @@ class Config(PersonalConfig):
 class State(NamedTuple):
     """Centres, the clients' last weights, and who belongs to which."""
 
+    averaged = ("centres",)
+
     centres: Array
     """f32[K, d]."""
     own: Array

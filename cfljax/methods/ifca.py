@@ -63,6 +63,8 @@ DRAWS = 300
 class Config(MethodConfig):
     """Options of IFCA."""
 
+    averaged = ("models",)
+
     clusters: int = option(4, "number of models", low=1)
     estimate: str = option(
         "full", "choose on all local data, or on the first mini-batch of local training", choices=("full", "batch")
@@ -88,6 +90,15 @@ class Config(MethodConfig):
         """Combinations with the rest of a run; raises SpecError."""
         if self.aggregate == "gradient" and train.optimizer != "sgd":
             raise SpecError(f'{where}.aggregate = "gradient": gradients are averaged; train.optimizer must be "sgd"')
+        if train.parts and self.aggregate == "gradient" and self.divisor != "members":
+            raise SpecError(f'train.parts: models are averaged over members; set {where}.divisor = "members"')
+        if train.parts and self.redraw:
+            raise SpecError(f"train.parts with {where}.redraw = {self.redraw}: whole models are drawn again; leave out one")
+
+    @property
+    def repeats(self) -> float:
+        """All K models go to each participant."""
+        return float(self.clusters)
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:

@@ -66,9 +66,16 @@ class Config(MethodConfig):
     batch: int = option(32, "samples of the mini-batch that a device chooses and steps on (train.batch does not count)", low=1)
     lam: float = option(0.2, "weight of the similarity; the loss has 1 − lam", low=0.0, high=1.0, traced=True)
 
+    @property
+    def repeats(self) -> float:
+        """All K models go to each participant."""
+        return float(self.clusters)
+
 
 class State(NamedTuple):
     """Models, their last moves, and who belongs to which."""
+
+    averaged = ("models", "last")
 
     models: Array
     """f32[K, d]."""

@@ -64,6 +64,8 @@ class Config(MethodConfig):
 class State(NamedTuple):
     """The clusters, and who will join which."""
 
+    averaged = ("models",)
+
     models: Array
     """f32[K, d]."""
     labels: Array

@@ -136,3 +136,5 @@ class Updates(NamedTuple):
     """f32[S, d]: the momentum buffers after training; None: `Jobs.velocity` was None."""
     which: Array | None = None
     """i32[S]: the row of `Jobs.start` that each participant has chosen; None: `Jobs.which` was given."""
+    home: Array | None = None
+    """f32[S, n]: the update of what stays with the participant (`Federation.own`), where `delta` is zero; None: nothing does."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from cfljax.registry.options import Value
 
@@ -21,6 +21,7 @@ class TrainOptions(Protocol):
     weight_decay: float
     dropout: float
     optimizer: str | dict[str, Value]
+    parts: dict[str, str] | None
 
     @property
     def optimizer_pair(self) -> tuple[str, dict[str, Value]]:
@@ -38,8 +39,18 @@ class MethodConfig:
     """How many arrays of a model for each participant a round has at once on a TPU, for estimates of memory."""
     own = False
     """Whether each client is scored by a model of its own."""
+    averaged: ClassVar[tuple[str, ...]] = ()
+    """The fields of the method's state that hold K averaged arrays f32[K, d], the models first. Parts of them may be shared by all
+    or stay with clients (`train.parts`); (): the method has other models, and refuses that. It is not inherited: a method that takes
+    over another's options may have another state."""
+    parts: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """The parts (name, kind) that the method itself shares, in place of `train.parts`."""
     similarity = ""
     """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
+
+    def __init_subclass__(cls) -> None:
+        if "averaged" not in vars(cls):
+            cls.averaged = ()
 
     @property
     def streams(self) -> bool:
@@ -50,6 +61,12 @@ class MethodConfig:
     def models_kept(self) -> int:
         """The number of models that a run keeps, for estimates of memory; 1 where the options do not tell it."""
         return self.clusters if isinstance(self.clusters, int) else 1
+
+    @property
+    def repeats(self) -> float:
+        """How many of the vectors that a participant receives hold the same parameters where everybody shares them: K where it gets
+        all K models."""
+        return 1.0
 
     def check(self, where: str) -> None:
         """Raises SpecError if options contradict each other. `where` is the name of the options' table, for the message."""

@@ -1,0 +1,50 @@
+"""The table `train.parts`: which parts of a model everybody shares, a cluster shares, or nobody."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cfljax.config.frozen import FrozenTable
+from cfljax.errors import SpecError, suggest
+from cfljax.methods.shared.config import MethodConfig
+from cfljax.registry.options import Value, show
+
+if TYPE_CHECKING:
+    from cfljax.config.train import Train
+
+KINDS = ("all", "cluster", "client")
+"""Who shares a part: everybody, the members of a cluster, or nobody, so that it stays with the client."""
+Pairs = tuple[tuple[str, str], ...]
+"""(name of a part, its kind) for each part that is named."""
+
+
+def read(value: Value) -> FrozenTable | None:
+    """The checked table; None where it says nothing but "cluster", which every part is without it. Raises SpecError."""
+    if value is None:
+        return None
+    for name, kind in value.items():
+        if kind not in KINDS:
+            told = suggest(kind, KINDS) if isinstance(kind, str) else ""
+            raise SpecError(f'train.parts.{name} = {show(kind)}: must be "all", "cluster" or "client"' + told)
+    return FrozenTable(value) if set(value.values()) - {"cluster"} else None
+
+
+def pairs_of(options: MethodConfig, train: Train) -> Pairs:
+    """The parts of a run: those of `train.parts`, or those that its method itself shares; () if models are shared whole."""
+    return options.parts or tuple((train.parts or {}).items())
+
+
+def stay_home(options: MethodConfig, train: Train) -> bool:
+    """Whether parts of the models stay with the clients."""
+    return any(kind == "client" for _, kind in pairs_of(options, train))
+
+
+def check_parts(label: str, options: MethodConfig, train: Train) -> None:
+    """Raise a SpecError if the method cannot share parts of its models."""
+    if train.parts is None:
+        return
+    if options.parts:
+        own = ", ".join(f'{name} = "{kind}"' for name, kind in options.parts)
+        raise SpecError(f"train.parts: method.{label} itself has parts ({own}); take fedavg for others")
+    if not options.averaged:
+        raise SpecError(f"train.parts: method.{label} keeps other models than averages of clusters; leave it out for this method")

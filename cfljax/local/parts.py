@@ -1,0 +1,101 @@
+"""Which parts of a model everybody shares, which a cluster shares, and which stay with the client (`train.parts`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from functools import cached_property
+
+import jax
+import numpy as np
+
+from cfljax.errors import SpecError, suggest
+from cfljax.models.flat import part_of
+from cfljax.types import Array, Model
+
+ALL, CLUSTER, CLIENT = KINDS = ("all", "cluster", "client")
+"""Who shares a part: everybody, the members of a cluster, or nobody."""
+BODY, HEAD = "body", "head"
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelParts:
+    """Who shares which numbers of the flat parameter vector. Static: equal divisions are equal."""
+
+    size: int
+    """The number d of parameters."""
+    runs: tuple[tuple[int, int, str], ...]
+    """(begin, end, kind) of consecutive numbers of one kind, in their order."""
+    head: tuple[tuple[int, int], ...] = ()
+    """(begin, end) of the numbers of the head, for schedules that train it apart from the body."""
+
+    def columns(self, *kinds: str) -> np.ndarray:
+        """i32[n]: the positions in the vector of the parts of these kinds, ascending."""
+        found = [np.arange(begin, end, dtype=np.int32) for begin, end, kind in self.runs if kind in kinds]
+        return np.concatenate([np.zeros(0, np.int32), *found])
+
+    @cached_property
+    def shared(self) -> np.ndarray:
+        """i32[n]: the positions that everybody shares."""
+        return self.columns(ALL)
+
+    @cached_property
+    def home(self) -> np.ndarray:
+        """i32[n]: the positions that stay with the client."""
+        return self.columns(CLIENT)
+
+    @cached_property
+    def away(self) -> np.ndarray:
+        """i32[d − n]: the positions that travel."""
+        return self.columns(ALL, CLUSTER)
+
+    def travelling(self, row: Array) -> Array:
+        """f32[d]: the row f32[d] with zeros for what stays with the client."""
+        return row.at[self.home].set(0.0) if self.home.size else row
+
+
+def parts_of(model: Model, table: Iterable[tuple[str, str]]) -> ModelParts:
+    """The parts of a model by a table of pairs (name, kind). A name is `body`, `head` or the beginning of the paths of parameters;
+    of several that fit the longest counts, and what none names is of kind "cluster". Raises SpecError."""
+    kinds = np.full(model.size, CLUSTER, dtype="<U7")
+    head = np.zeros(model.size, bool)
+    named = dict(table)
+    if named.keys() & {BODY, HEAD}:
+        head = part_of(model, head_of(model))
+        if head.all():
+            raise SpecError(f'model "{model.name}": has one layer, so its head is all of it and there is no body: take more layers')
+        for name, which in ((BODY, ~head), (HEAD, head)):
+            kinds[which] = named.get(name, CLUSTER)
+    for name in sorted(named.keys() - {BODY, HEAD}, key=len):
+        kinds[part_of(model, name)] = named[name]
+    if not np.any(kinds != CLIENT):
+        raise SpecError('train.parts: everything stays with the client, and nothing is learnt together: take method "local"')
+    ends = [*np.flatnonzero(kinds[1:] != kinds[:-1]) + 1, model.size]
+    runs = [(int(a), int(b), str(kinds[a])) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], head, [0]])))
+    return ModelParts(model.size, tuple(runs), tuple((int(a), int(b)) for a, b in edges.reshape(-1, 2)))
+
+
+def head_of(model: Model) -> str:
+    """The path of the head: of the last dense layer (a kernel of two axes, and a bias or none) in the order of names and their
+    numbers. Raises SpecError if there is none."""
+    shapes = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), np.float32))
+    leaves = jax.tree_util.tree_flatten_with_path(shapes)[0]
+    paths = [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
+    layers: dict[str, set[tuple[str, int]]] = {}
+    for path, leaf in paths:
+        layer, _, name = path.rpartition("/")
+        layers.setdefault(layer, set()).add((name, leaf.ndim))
+    dense = [layer for layer, names in layers.items() if ("kernel", 2) in names and names <= {("kernel", 2), ("bias", 1)}]
+    if not dense:
+        names = sorted({path.partition("/")[0] for path, _ in paths})
+        raise SpecError(
+            f'model "{model.name}": no dense layer that could be its head: name parts by their paths' + suggest(HEAD, names)
+        )
+    return max(dense, key=_natural)
+
+
+def _natural(path: str) -> list[tuple[bool, int, str]]:
+    """A key by which "dense_10" comes after "dense_9"."""
+    return [(piece.isdigit(), int(piece) if piece.isdigit() else 0, piece) for piece in re.split(r"(\d+)", path) if piece]
