@@ -58,6 +58,8 @@ PAPER = "“Clustered federated learning based on momentum gradient descent for 
 class Config(MethodConfig):
     """Options of CFL-MGD."""
 
+    averaged = ("models", "velocity")
+
     sides = 3
 
     clusters: int = option(4, "number of models", low=1)
@@ -95,8 +97,6 @@ class Config(MethodConfig):
 
 class State(NamedTuple):
     """Models, momentum buffers, and who belongs to which."""
-
-    averaged = ("models", "velocity")
 
     models: Array
     """f32[K, d]."""

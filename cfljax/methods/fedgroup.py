@@ -66,6 +66,8 @@ NEWCOMER = ("initial", "latest", "auxiliary")
 class Config(MethodConfig):
     """Options of FedGroup."""
 
+    averaged = ("models",)
+
     clusters: int = option(3, "number of groups", low=1)
     cold_start: str = option("edc", "group by decomposed cosines, by MADC, or by random clients as centres", choices=COLD_STARTS)
     alpha: int = option(20, "clients that pre-train for the cold start, per group", low=1)
@@ -122,8 +124,6 @@ class Compass(NamedTuple):
 
 class State(NamedTuple):
     """The groups, and what newcomers are compared with."""
-
-    averaged = ("models",)
 
     models: Array
     """f32[K, d]."""

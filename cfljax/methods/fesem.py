@@ -50,6 +50,8 @@ PAPER = "Xie et al. 2020"
 class Config(PersonalConfig):
     """Options of FeSEM."""
 
+    averaged = ("centres",)
+
     own = False
 
     clusters: int = option(4, "number of centres", low=1)
@@ -61,8 +63,6 @@ class Config(PersonalConfig):
 
 class State(NamedTuple):
     """Centres, the clients' last weights, and who belongs to which."""
-
-    averaged = ("centres",)
 
     centres: Array
     """f32[K, d]."""

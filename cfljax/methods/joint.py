@@ -55,6 +55,8 @@ BLOCK = 1 << 21, 1 << 26
 class Config(MethodConfig):
     """Options of joint clustering."""
 
+    averaged = ("models", "last")
+
     sides = 2
 
     clusters: int = option(4, "number of models", low=1)
@@ -74,8 +76,6 @@ class Config(MethodConfig):
 
 class State(NamedTuple):
     """Models, their last moves, and who belongs to which."""
-
-    averaged = ("models", "last")
 
     models: Array
     """f32[K, d]."""

@@ -46,6 +46,8 @@ PAPER = "Ghosh et al. 2019"
 class Config(MethodConfig):
     """Options of one-shot K-means."""
 
+    averaged = ("models",)
+
     clusters: int = option(3, "number of clusters", low=1)
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
     warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
@@ -63,8 +65,6 @@ class Config(MethodConfig):
 
 class State(NamedTuple):
     """The clusters, and who will join which."""
-
-    averaged = ("models",)
 
     models: Array
     """f32[K, d]."""
