@@ -40,7 +40,9 @@ def stay_home(options: MethodConfig, train: Train) -> bool:
 
 
 def check_parts(label: str, options: MethodConfig, train: Train) -> None:
-    """Raise a SpecError if the method cannot share parts of its models."""
+    """Raise a SpecError if the method cannot share parts of its models, or train them in turns."""
+    if train.schedule and (hasattr(options, "local_steps") or getattr(options, "aggregate", "model") == "gradient"):
+        raise SpecError(f'train.schedule = "{train.schedule}": method.{label} takes gradient steps of its own; leave it out')
     if train.parts is None:
         return
     if options.parts:

@@ -204,7 +204,8 @@ def _method(
 ) -> Method:
     """The same object for runs that differ in seed and traced numbers only, so that what its set-up compiles is kept."""
     make = METHODS.entry(name).make
-    return make_in_parts(make, options, solver.model, solver, parts) if parts else make(options, solver.model, solver)
+    apart = parts or solver.work.head
+    return make_in_parts(make, options, solver.model, solver, parts) if apart else make(options, solver.model, solver)
 
 
 @when_replaced

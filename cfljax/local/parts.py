@@ -55,13 +55,14 @@ class ModelParts:
         return row.at[self.home].set(0.0) if self.home.size else row
 
 
-def parts_of(model: Model, table: Iterable[tuple[str, str]]) -> ModelParts:
+def parts_of(model: Model, table: Iterable[tuple[str, str]], head_apart: bool = False) -> ModelParts:
     """The parts of a model by a table of pairs (name, kind). A name is `body`, `head` or the beginning of the paths of parameters;
-    of several that fit the longest counts, and what none names is of kind "cluster". Raises SpecError."""
+    of several that fit the longest counts, and what none names is of kind "cluster". `head_apart`: a schedule trains the head apart
+    from the body. Raises SpecError."""
     kinds = np.full(model.size, CLUSTER, dtype="<U7")
     head = np.zeros(model.size, bool)
     named = dict(table)
-    if named.keys() & {BODY, HEAD}:
+    if head_apart or named.keys() & {BODY, HEAD}:
         head = part_of(model, head_of(model))
         if head.all():
             raise SpecError(f'model "{model.name}": has one layer, so its head is all of it and there is no body: take more layers')

@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from cfljax import keys
 from cfljax.devices.spread import devices, spread
@@ -33,7 +34,7 @@ from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_
 from cfljax.local.send import Sending, arrived, server_rule, touched
 from cfljax.local.sizes import gram_sizes
 from cfljax.local.stream import client_losses
-from cfljax.local.train import train
+from cfljax.local.train import Turns, train
 from cfljax.local.turned import turned
 from cfljax.types import Array, Federation, Grams, Hyper, Jobs, LocalStep, Model, Plan, Tree, Updates
 
@@ -202,7 +203,17 @@ class Solver:
     @property
     def _on_gram(self) -> bool:
         """Whether training on Gram matrices is exact for this model and optimiser."""
-        return self._plain_sgd and first_layer(self.model) is not None
+        return self._plain_sgd and not self.work.head and first_layer(self.model) is not None
+
+    @property
+    def _turns(self) -> Turns | None:
+        """Which part trains when; None: all parts train in all epochs."""
+        if not self.work.head or self.parts is None:
+            return None
+        mask = np.zeros(self.parts.size, np.float32)
+        for begin, end in self.parts.head:
+            mask[begin:end] = 1
+        return Turns(self.work.head, mask)
 
     def _gram_sizes(self, federation: Federation) -> tuple[int, ...]:
         """The sizes of the Gram matrices on which clients are trained, ascending; empty if none are."""
@@ -222,7 +233,7 @@ class Solver:
         choose their start; None: they do not choose."""
         numbers, sizes, longest = self.step_of(hyper), self._gram_sizes(federation), federation.train.longest
         by_steps = turned(self.model) if self.sequential and self._on_gram else self.model
-        grams, summed = self._grams(federation), self.work.summed
+        grams, summed, turns = self._grams(federation), self.work.summed, self._turns
         block_of = lambda most: together(self.work, most) if self.plan.asks_host else 0  # noqa: E731
 
         def on_gram(size: int) -> Way:
@@ -234,9 +245,8 @@ class Solver:
             return Way(size, (), train_client)
 
         def step_by_step(task: Task, course: Course, orders: Orders | None) -> Updates:
-            return train(
-                by_steps, federation, task, course, orders, self._rule_of_steps(numbers), numbers, summed, block_of(longest)
-            )
+            rule = self._rule_of_steps(numbers)
+            return train(by_steps, federation, task, course, orders, rule, numbers, summed, block_of(longest), turns)
 
         done = (0, *sizes)[-1]
         # two ways, so that the shuffles of small clients are not as long as those of much larger ones

@@ -32,6 +32,7 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "one_shot": "cfljax.methods.one_shot:one_shot",
         "fedper": "cfljax.methods.fedper:fedper",
         "lg_fedavg": "cfljax.methods.lg_fedavg:lg_fedavg",
+        "fedrep": "cfljax.methods.fedrep:fedrep",
     },
     "cfljax.methods",
     MethodConfig,

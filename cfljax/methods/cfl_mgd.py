@@ -59,6 +59,7 @@ class Config(MethodConfig):
     """Options of CFL-MGD."""
 
     averaged = ("models", "velocity")
+    average = "uniform"
 
     sides = 3
 

@@ -81,6 +81,16 @@ def test_fedper_and_lg_fedavg_follow_the_plain_program(name, table):
     assert out.labels().tolist() == list(range(7))
 
 
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_fedrep_follows_the_plain_program(epochs):
+    work = {"epochs": epochs}
+    out = play.rounds("fedrep", federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL, work=work, head_epochs=2)
+    clients, home = plain.Clients(federation()), kinds({"head": "client"})
+    turns = {"epochs": epochs, "alternate": (2, HEAD)}
+    wanted, own, _ = parts.run(NET, clients, starts(1), SEED, ROUNDS, PARTICIPANTS, home, "uniform", assign=[0] * 7, **turns)
+    assert np.abs(out.models() - np.where(home == "client", own, wanted[0])).max() < 1e-5
+
+
 @pytest.mark.parametrize("table", [{"body": "all"}, {"head": "client"}])
 def test_all_ways_of_training_give_the_same(table):
     ways = ({}, {"gram": 500}, {"sequential": False}, {"stream": 2}, {"lanes": 2})

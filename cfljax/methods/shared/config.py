@@ -22,6 +22,8 @@ class TrainOptions(Protocol):
     dropout: float
     optimizer: str | dict[str, Value]
     parts: dict[str, str] | None
+    steps: int | None
+    schedule: str | None
 
     @property
     def optimizer_pair(self) -> tuple[str, dict[str, Value]]:

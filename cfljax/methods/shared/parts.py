@@ -44,8 +44,9 @@ class Shared(NamedTuple):
 
 def make_in_parts(make: MakeMethod, config: MethodConfig, model: Model, solver: Solver, table: tuple[tuple[str, str], ...]) -> Method:
     """The method of `make` with models that are shared in part, as `table` says (see `parts_of`)."""
-    parts = parts_of(model, table)
-    return in_parts(make(config, model, dataclasses.replace(solver, parts=parts)), config, parts)
+    parts = parts_of(model, table, bool(solver.work.head))
+    made = make(config, model, dataclasses.replace(solver, parts=parts))
+    return in_parts(made, config, parts) if parts.home.size or parts.shared.size else made
 
 
 def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
@@ -87,7 +88,7 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
         clusters, labels = method.models(state.inner)
         if state.own is None or state.guess is None:
             return clusters, labels
-        each = clusters[jnp.maximum(state.guess, 0)].at[:, parts.home].set(state.own)
+        each = jnp.asarray(clusters)[jnp.maximum(state.guess, 0)].at[:, parts.home].set(state.own)
         mine = jnp.arange(each.shape[0], dtype=jnp.int32)
         return each, jnp.where(labels >= 0, mine, -1)
 
