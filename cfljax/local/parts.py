@@ -8,11 +8,16 @@ from collections.abc import Iterable
 from functools import cached_property
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from cfljax.errors import SpecError, suggest
+from cfljax.kernels.mix import usable
+from cfljax.local import send
+from cfljax.local.send import Sending
+from cfljax.local.train import Turns
 from cfljax.models.flat import part_of
-from cfljax.types import Array, Model
+from cfljax.types import Array, Federation, Hyper, Model, Updates
 
 ALL, CLUSTER, CLIENT = KINDS = ("all", "cluster", "client")
 """Who shares a part: everybody, the members of a cluster, or nobody."""
@@ -49,10 +54,6 @@ class ModelParts:
     def away(self) -> np.ndarray:
         """i32[d − n]: the positions that travel."""
         return self.columns(ALL, CLUSTER)
-
-    def travelling(self, row: Array) -> Array:
-        """f32[d]: the row f32[d] with zeros for what stays with the client."""
-        return row.at[self.home].set(0.0) if self.home.size else row
 
 
 def parts_of(model: Model, table: Iterable[tuple[str, str]], head_apart: bool = False) -> ModelParts:
@@ -95,6 +96,48 @@ def head_of(model: Model) -> str:
             f'model "{model.name}": no dense layer that could be its head: name parts by their paths' + suggest(HEAD, names)
         )
     return max(dense, key=_natural)
+
+
+def put_home(parts: ModelParts | None, federation: Federation, client: Array, start: Array) -> Array:
+    """f32[d]: the model f32[d] with what stays with the client in it."""
+    if parts is None or federation.own is None:
+        return start
+    return start.at[parts.home].set(federation.own[client])
+
+
+def travelling(parts: ModelParts | None, row: Array) -> Array:
+    """f32[d]: the row f32[d] with zeros for what stays with the client."""
+    return row if parts is None or not parts.home.size else row.at[parts.home].set(0.0)
+
+
+def split(parts: ModelParts | None, updates: Updates) -> Updates:
+    """The updates of one participant, with those of what stays with it apart. Where these are broken, it sends nothing usable."""
+    if parts is None or not parts.home.size:
+        return updates
+    home = updates.delta[parts.home]
+    delta = jnp.where(usable(home[None])[0], travelling(parts, updates.delta), jnp.nan)
+    velocity = None if updates.velocity is None else travelling(parts, updates.velocity)
+    return updates._replace(delta=delta, velocity=velocity, home=home)
+
+
+def arrived(
+    sending: Sending, parts: ModelParts | None, hyper: Hyper, key: Array, uid: Array, row: Array, unit: Array | float = 1.0
+) -> Array:
+    """f32[d]: as `send.arrived`, which gets only what travels of the row f32[d]; what stays with the client becomes zero."""
+    if parts is None or not parts.home.size:
+        return send.arrived(sending, hyper, key, uid, row, unit)
+    sent = send.arrived(sending, hyper, key, uid, row[parts.away], unit)
+    return jnp.zeros_like(row).at[parts.away].set(sent)
+
+
+def turns_of(parts: ModelParts | None, epochs: int) -> Turns | None:
+    """The schedule whose first `epochs` epochs are the head's; None: all parts train in all epochs."""
+    if parts is None or not epochs:
+        return None
+    head = np.zeros(parts.size, np.float32)
+    for begin, end in parts.head:
+        head[begin:end] = 1
+    return Turns(epochs, head)
 
 
 def _natural(path: str) -> list[tuple[bool, int, str]]:

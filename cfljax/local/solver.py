@@ -19,7 +19,6 @@ from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from cfljax import keys
 from cfljax.devices.spread import devices, spread
@@ -28,13 +27,13 @@ from cfljax.local.data import RUNGS, shuffle
 from cfljax.local.gradients import batch_gradient, batch_of_client, full_gradient, whole_batch
 from cfljax.local.gram import Among, GramPlan, among, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
-from cfljax.local.parts import ModelParts
+from cfljax.local.parts import ModelParts, arrived, put_home, split, travelling, turns_of
 from cfljax.local.predict import expected, layer_of, making_of
 from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_of, together, train_steps
-from cfljax.local.send import Sending, arrived, server_rule, touched
+from cfljax.local.send import Sending, server_rule, touched
 from cfljax.local.sizes import gram_sizes
 from cfljax.local.stream import client_losses
-from cfljax.local.train import Turns, train
+from cfljax.local.train import train
 from cfljax.local.turned import turned
 from cfljax.types import Array, Federation, Grams, Hyper, Jobs, LocalStep, Model, Plan, Tree, Updates
 
@@ -94,10 +93,10 @@ class Solver:
         train_client = self._train_client(federation, hyper, among(self.model, jobs.start) if jobs.which is None else None)
 
         def train_and_send(task: Task) -> Updates:
-            return self._sent(federation, task, self._split(train_client(task)), hyper)
+            return self._sent(federation, task, split(self.parts, train_client(task)), hyper)
 
         sent = touched(self.sending, hyper)
-        each = train_and_send if sent else lambda task: self._split(train_client(task))
+        each = train_and_send if sent else lambda task: split(self.parts, train_client(task))
         return self._for_each(each, key, federation, jobs, self.costs(federation, jobs))
 
     def train(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
@@ -144,7 +143,7 @@ class Solver:
         def one(task: Task) -> tuple[Array, Array]:
             whole = whole_batch(federation, task.client)
             loss, _, grads = full_gradient(model, federation, task.client, model.unravel(task.start), whole)
-            return jnp.where(task.mask, self._travelling(model.ravel(grads)), 0.0), jnp.where(task.mask, loss, 0.0)
+            return jnp.where(task.mask, travelling(self.parts, model.ravel(grads)), 0.0), jnp.where(task.mask, loss, 0.0)
 
         return self._for_each(one, keys.root(0), federation, jobs, samples_of(federation, jobs))
 
@@ -160,7 +159,7 @@ class Solver:
             samples = batch_of_client(federation, task.client, order, jnp.arange(size) < count)
             params, step = model.unravel(task.start), keys.fold(task.key, "step", 0)
             loss, _, grads = batch_gradient(model, params, samples, step, summed=summed)
-            return jnp.where(task.mask, self._travelling(model.ravel(grads)), 0.0), jnp.where(task.mask, loss, 0.0)
+            return jnp.where(task.mask, travelling(self.parts, model.ravel(grads)), 0.0), jnp.where(task.mask, loss, 0.0)
 
         return self._for_each(one, key, federation, jobs, samples_of(federation, jobs))
 
@@ -170,7 +169,7 @@ class Solver:
         if not touched(self.sending, hyper):
             return rows
         uid = federation.uid[jobs.client]
-        one = lambda of: self._arrived(hyper, of[0], of[1], of[2], unit)  # noqa: E731
+        one = lambda of: arrived(self.sending, self.parts, hyper, of[0], of[1], of[2], unit)  # noqa: E731
         each = (keys.fold_each(key, "client", uid), uid, rows)
         return jax.lax.map(one, each) if self.sequential else jax.vmap(one)(each)
 
@@ -205,16 +204,6 @@ class Solver:
         """Whether training on Gram matrices is exact for this model and optimiser."""
         return self._plain_sgd and not self.work.head and first_layer(self.model) is not None
 
-    @property
-    def _turns(self) -> Turns | None:
-        """Which part trains when; None: all parts train in all epochs."""
-        if not self.work.head or self.parts is None:
-            return None
-        mask = np.zeros(self.parts.size, np.float32)
-        for begin, end in self.parts.head:
-            mask[begin:end] = 1
-        return Turns(self.work.head, mask)
-
     def _gram_sizes(self, federation: Federation) -> tuple[int, ...]:
         """The sizes of the Gram matrices on which clients are trained, ascending; empty if none are."""
         return gram_sizes(self.plan, federation.train.longest, self.work.batch) if self._on_gram else ()
@@ -233,7 +222,7 @@ class Solver:
         choose their start; None: they do not choose."""
         numbers, sizes, longest = self.step_of(hyper), self._gram_sizes(federation), federation.train.longest
         by_steps = turned(self.model) if self.sequential and self._on_gram else self.model
-        grams, summed, turns = self._grams(federation), self.work.summed, self._turns
+        grams, summed, turns = self._grams(federation), self.work.summed, turns_of(self.parts, self.work.head)
         block_of = lambda most: together(self.work, most) if self.plan.asks_host else 0  # noqa: E731
 
         def on_gram(size: int) -> Way:
@@ -287,35 +276,16 @@ class Solver:
         def arrive(pair: tuple[Array, Array | None]) -> tuple[Array, Array | None]:
             delta, velocity = pair
             if self.work.one_vector and velocity is not None:
-                buffer = self._arrived(hyper, task.key, uid, velocity, lr)
+                buffer = arrived(self.sending, self.parts, hyper, task.key, uid, velocity, lr)
                 return -lr * buffer, buffer
-            delta = self._arrived(hyper, task.key, uid, delta)
+            delta = arrived(self.sending, self.parts, hyper, task.key, uid, delta)
             if velocity is None or task.velocity is None:
                 return delta, None
-            change = self._arrived(hyper, keys.fold(task.key, "velocity"), uid, velocity - task.velocity, lr)
+            change = arrived(self.sending, self.parts, hyper, keys.fold(task.key, "velocity"), uid, velocity - task.velocity, lr)
             return delta, task.velocity + change
 
         delta, velocity = jax.lax.cond(task.mask, arrive, lambda pair: pair, (updates.delta, updates.velocity))
         return updates._replace(delta=delta, velocity=velocity)
-
-    def _split(self, updates: Updates) -> Updates:
-        """The updates of one participant, with those of what stays with it apart."""
-        if self.parts is None or not self.parts.home.size:
-            return updates
-        velocity = None if updates.velocity is None else self.parts.travelling(updates.velocity)
-        home = updates.delta[self.parts.home]
-        return updates._replace(delta=self.parts.travelling(updates.delta), velocity=velocity, home=home)
-
-    def _travelling(self, row: Array) -> Array:
-        """f32[d]: the row f32[d] with zeros for what stays with the client."""
-        return row if self.parts is None else self.parts.travelling(row)
-
-    def _arrived(self, hyper: Hyper, key: Array, uid: Array, row: Array, unit: Array | float = 1.0) -> Array:
-        """f32[d]: what the server receives of the row f32[d]: of what stays with the client, zeros."""
-        if self.parts is None or not self.parts.home.size:
-            return arrived(self.sending, hyper, key, uid, row, unit)
-        away = self.parts.away
-        return jnp.zeros_like(row).at[away].set(arrived(self.sending, hyper, key, uid, row[away], unit))
 
     def _for_each(self, one: Callable[[Task], Tree], key: Array, federation: Federation, jobs: Jobs, costs: Array) -> Tree:
         """The results of `one` for all jobs, stacked: one after another or side by side, as the plan says. A job's start model is
@@ -331,9 +301,7 @@ class Solver:
             velocity = None if jobs.velocity is None else jobs.velocity[which]
             weights = None if jobs.weights is None else jobs.weights[s]
             mask = jobs.mask[s] & (s >= 0)
-            start = jobs.start[which]
-            if federation.own is not None and self.parts is not None:
-                start = start.at[self.parts.home].set(federation.own[jobs.client[s]])
+            start = put_home(self.parts, federation, jobs.client[s], jobs.start[which])
             return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], start, anchor, velocity, weights))
 
         return spread(job, costs, self.plan, owners_of(federation, jobs))

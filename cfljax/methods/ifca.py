@@ -13,7 +13,8 @@ Readings:
   the first round, on the participants of round 0, where asked. Option: `redraw`.
 - Empty clusters. Paper: keep their model. Here: the same, or random participants are put into them, as Joint does. Option:
   `reseed`.
-- Weight sharing. Paper: first layers shared by all clusters, in its federated EMNIST. Here: absent. Option: none.
+- Weight sharing. Paper: first layers shared by all clusters, in its federated EMNIST. Here: whole models. Option:
+  `train.parts = { body = "all" }`.
 
 Communication per participant and round: K models down, one update (or gradient) up. The number of the chosen cluster, a few
 bits, is not counted.

@@ -125,7 +125,10 @@ def test_what_stays_with_a_client_changes_with_its_own_training_only(name):
 
     hyper = {k: np.float32(v) for k, v in traced(METHODS.check(name, options, "m")).items()}
     out = run(name, {"head": "client"}, rounds=2, fed=fed, hyper=hyper, **options)
-    drawn = [np.asarray(play.cohort.draw(keys.fold(keys.root(SEED), "round", t), fed, PARTICIPANTS, np.int32(t), hyper).ids) for t in (0, 1)]
+    drawn = [
+        np.asarray(play.cohort.draw(keys.fold(keys.root(SEED), "round", t), fed, PARTICIPANTS, np.int32(t), hyper).ids)
+        for t in (0, 1)
+    ]
     for t in (0, 1):
         moved = np.any(np.asarray(out.states[t + 1].own) != np.asarray(out.states[t].own), axis=1)
         assert sorted(np.flatnonzero(moved)) == sorted(drawn[t])

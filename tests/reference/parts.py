@@ -20,7 +20,9 @@ def run(net, clients, models, seed, rounds, participants, kinds, average, lr=0.1
             mine = [np.where(home, own[i], m) for m in models]
             if assign is None:
                 labels[i] = np.argmin([net.loss(w, *clients.train[i]) for w in mine])
-            trained[i] = fit(net, mine[labels[i]], clients.train[i], plain.local_key(key, clients.uid[i]), lr, batch, epochs, alternate)
+            trained[i] = fit(
+                net, mine[labels[i]], clients.train[i], plain.local_key(key, clients.uid[i]), lr, batch, epochs, alternate
+            )
         weight = clients.size if average == "samples" else np.ones(len(clients.size))
         new = []
         for k, m in enumerate(models):

@@ -42,7 +42,9 @@ class Shared(NamedTuple):
     """i32[C]: the cluster whose model each client has, or would get; None: `own` is None."""
 
 
-def make_in_parts(make: MakeMethod, config: MethodConfig, model: Model, solver: Solver, table: tuple[tuple[str, str], ...]) -> Method:
+def make_in_parts(
+    make: MakeMethod, config: MethodConfig, model: Model, solver: Solver, table: tuple[tuple[str, str], ...]
+) -> Method:
     """The method of `make` with models that are shared in part, as `table` says (see `parts_of`)."""
     parts = parts_of(model, table, bool(solver.work.head))
     made = make(config, model, dataclasses.replace(solver, parts=parts))
