@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from cfljax import keys
 from cfljax.errors import SpecError, suggest
 from cfljax.kernels.mix import usable
 from cfljax.local import send
+from cfljax.local.schedule import Task
 from cfljax.local.send import Sending
 from cfljax.local.train import Turns
 from cfljax.models.flat import part_of
-from cfljax.types import Array, Federation, Hyper, Model, Updates
+from cfljax.types import Array, Federation, Hyper, Jobs, Model, Updates
 
 ALL, CLUSTER, CLIENT = KINDS = ("all", "cluster", "client")
 """Who shares a part: everybody, the members of a cluster, or nobody."""
@@ -128,6 +130,43 @@ def arrived(
         return send.arrived(sending, hyper, key, uid, row, unit)
     sent = send.arrived(sending, hyper, key, uid, row[parts.away], unit)
     return jnp.zeros_like(row).at[parts.away].set(sent)
+
+
+def sent(
+    sending: Sending,
+    parts: ModelParts | None,
+    one_vector: bool,
+    lr: Array,
+    hyper: Hyper,
+    federation: Federation,
+    task: Task,
+    updates: Updates,
+) -> Updates:
+    """The updates of one participant as the server receives them. The change of its momentum buffer is sent, too; times `lr` it
+    has the scale of an update. With `one_vector` only the buffer is sent, and the update is computed from it."""
+    uid = federation.uid[task.client]
+
+    def arrive(pair: tuple[Array, Array | None]) -> tuple[Array, Array | None]:
+        delta, velocity = pair
+        if one_vector and velocity is not None:
+            buffer = arrived(sending, parts, hyper, task.key, uid, velocity, lr)
+            return -lr * buffer, buffer
+        delta = arrived(sending, parts, hyper, task.key, uid, delta)
+        if velocity is None or task.velocity is None:
+            return delta, None
+        change = arrived(sending, parts, hyper, keys.fold(task.key, "velocity"), uid, velocity - task.velocity, lr)
+        return delta, task.velocity + change
+
+    delta, velocity = jax.lax.cond(task.mask, arrive, lambda pair: pair, (updates.delta, updates.velocity))
+    return updates._replace(delta=delta, velocity=velocity)
+
+
+def own_losses(
+    gradient: Callable[[Federation, Jobs], tuple[Array, Array]], federation: Federation, models: Array, clients: Array, mask: Array
+) -> Array:
+    """f32[K, S]: as `Solver.losses`, of models into which each client has put its own part. `gradient`: `Solver.gradient`."""
+    shares, first = jnp.ones(clients.shape[0]), jnp.zeros(clients.shape[0], jnp.int32)
+    return jax.lax.map(lambda start: gradient(federation, Jobs(clients, mask, shares, start[None], first))[1], models)
 
 
 def turns_of(parts: ModelParts | None, epochs: int) -> Turns | None:

@@ -27,7 +27,7 @@ from cfljax.local.data import RUNGS, shuffle
 from cfljax.local.gradients import batch_gradient, batch_of_client, full_gradient, whole_batch
 from cfljax.local.gram import Among, GramPlan, among, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
-from cfljax.local.parts import ModelParts, arrived, put_home, split, travelling, turns_of
+from cfljax.local.parts import ModelParts, arrived, own_losses, put_home, sent, split, travelling, turns_of
 from cfljax.local.predict import expected, layer_of, making_of
 from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_of, together, train_steps
 from cfljax.local.send import Sending, server_rule, touched
@@ -92,11 +92,14 @@ class Solver:
         clipping of `train.privacy`. `key` is that of the round."""
         train_client = self._train_client(federation, hyper, among(self.model, jobs.start) if jobs.which is None else None)
 
-        def train_and_send(task: Task) -> Updates:
-            return self._sent(federation, task, split(self.parts, train_client(task)), hyper)
+        lr = self.step_of(hyper).lr
 
-        sent = touched(self.sending, hyper)
-        each = train_and_send if sent else lambda task: split(self.parts, train_client(task))
+        def train_and_send(task: Task) -> Updates:
+            return sent(
+                self.sending, self.parts, self.work.one_vector, lr, hyper, federation, task, split(self.parts, train_client(task))
+            )
+
+        each = train_and_send if touched(self.sending, hyper) else lambda task: split(self.parts, train_client(task))
         return self._for_each(each, key, federation, jobs, self.costs(federation, jobs))
 
     def train(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
@@ -107,18 +110,8 @@ class Solver:
         """f32[K, S]: the mean loss of each model f32[K, d] on all training samples of each client i32[S]; 0 where the mask bool[S]
         is False, and for clients without samples."""
         if federation.own is not None:
-            return self._own_losses(federation, models, clients, mask)
+            return own_losses(self.gradient, federation, models, clients, mask)
         return client_losses(self.model, federation, federation.train, models, clients, mask, self.plan.on_cpu)
-
-    def _own_losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
-        """f32[K, S]: `losses` of models into which each client has put its own part."""
-        number, shares = clients.shape[0], jnp.ones(clients.shape[0])
-
-        def of_model(start: Array) -> Array:
-            jobs = Jobs(clients, mask, shares, start[None], jnp.zeros(number, jnp.int32))
-            return self.gradient(federation, jobs)[1]
-
-        return jax.lax.map(of_model, models)
 
     def sample_losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
         """f32[S, K, N]: the loss of each model f32[K, d] on each training sample of each client i32[S], in the order of its
@@ -267,25 +260,6 @@ class Solver:
             return jax.lax.switch(jnp.where(course.total > 0, way, 0), [nothing, *map(along, ways)], task, course)
 
         return train_client
-
-    def _sent(self, federation: Federation, task: Task, updates: Updates, hyper: Hyper) -> Updates:
-        """The updates of one participant as the server receives them. The change of its momentum buffer is sent, too; times `lr` it
-        has the scale of an update. With `Work.one_vector` only the buffer is sent, and the update is computed from it."""
-        lr, uid = self.step_of(hyper).lr, federation.uid[task.client]
-
-        def arrive(pair: tuple[Array, Array | None]) -> tuple[Array, Array | None]:
-            delta, velocity = pair
-            if self.work.one_vector and velocity is not None:
-                buffer = arrived(self.sending, self.parts, hyper, task.key, uid, velocity, lr)
-                return -lr * buffer, buffer
-            delta = arrived(self.sending, self.parts, hyper, task.key, uid, delta)
-            if velocity is None or task.velocity is None:
-                return delta, None
-            change = arrived(self.sending, self.parts, hyper, keys.fold(task.key, "velocity"), uid, velocity - task.velocity, lr)
-            return delta, task.velocity + change
-
-        delta, velocity = jax.lax.cond(task.mask, arrive, lambda pair: pair, (updates.delta, updates.velocity))
-        return updates._replace(delta=delta, velocity=velocity)
 
     def _for_each(self, one: Callable[[Task], Tree], key: Array, federation: Federation, jobs: Jobs, costs: Array) -> Tree:
         """The results of `one` for all jobs, stacked: one after another or side by side, as the plan says. A job's start model is

@@ -6,15 +6,15 @@ import jax
 import numpy as np
 import pytest
 
+import cfljax
+from cfljax import keys, models
 from cfljax.config import Train
-from cfljax.config.parts import check_parts
 from cfljax.errors import SpecError
 from cfljax.local.parts import head_of, parts_of
 from cfljax.methods import METHODS
-from cfljax.methods.shared.parts import make_in_parts
-from cfljax import keys, models
 from cfljax.methods.shared.common import first_models
-from cfljax.registry.options import static
+from cfljax.methods.shared.parts import make_in_parts
+from cfljax.registry.options import static, traced
 from tests import play, toy
 from tests.reference import parts, plain
 
@@ -107,22 +107,18 @@ METHODS_IN_PARTS = [name for name in METHODS if METHODS.entry(name).options.aver
 def test_what_everybody_shares_is_equal_in_all_clusters_and_the_rest_is_not(name):
     options = play.options(name)
     fed = jax.device_put(play.nine_clients())
-    from cfljax.registry.options import traced
-
     hyper = {k: np.float32(v) for k, v in traced(METHODS.check(name, options, "m")).items()}
     out = run(name, {"body": "all"}, rounds=2, fed=fed, hyper=hyper, **options)
-    models = out.models()
-    assert np.allclose(models[:, ~HEAD], models[0, ~HEAD]) and not np.allclose(models[0, ~HEAD], out.models(0)[0, ~HEAD])
-    if len(models) > 1:
-        assert not np.allclose(models[:, HEAD], models[0, HEAD])
+    found = out.models()
+    assert np.allclose(found[:, ~HEAD], found[0, ~HEAD]) and not np.allclose(found[0, ~HEAD], out.models(0)[0, ~HEAD])
+    if len(found) > 1:
+        assert not np.allclose(found[:, HEAD], found[0, HEAD])
 
 
 @pytest.mark.parametrize("name", METHODS_IN_PARTS)
 def test_what_stays_with_a_client_changes_with_its_own_training_only(name):
     options = play.options(name)
     fed = jax.device_put(play.nine_clients())
-    from cfljax.registry.options import traced
-
     hyper = {k: np.float32(v) for k, v in traced(METHODS.check(name, options, "m")).items()}
     out = run(name, {"head": "client"}, rounds=2, fed=fed, hyper=hyper, **options)
     drawn = [
@@ -134,3 +130,73 @@ def test_what_stays_with_a_client_changes_with_its_own_training_only(name):
         assert sorted(np.flatnonzero(moved)) == sorted(drawn[t])
     heads = [np.asarray(getattr(state.inner, METHODS.entry(name).options.averaged[0]))[:, HEAD] for state in out.states]
     assert all(np.array_equal(head, heads[0]) for head in heads)
+
+
+def test_the_loss_that_an_own_part_has_decides_the_cluster():
+    """As in the plain program, where each client looks at all models with its own head; with the clusters' heads others win."""
+    alone, with_own = (run("ifca", table, clusters=3, rounds=6).states[-1] for table in ({"body": "all"}, {"head": "client"}))
+    wanted = parts.run(NET, plain.Clients(federation()), starts(3), SEED, 6, PARTICIPANTS, kinds({"head": "client"}), "uniform")[2]
+    assert np.array_equal(with_own.inner.labels, wanted) and not np.array_equal(alone.inner.labels, wanted)
+
+
+def test_a_broken_client_keeps_its_own_part_and_moves_nobody():
+    drawn = int(plain.cohort(SEED, 0, np.arange(7), PARTICIPANTS)[0])
+    out = run("fedavg", {"head": "client"}, fed=toy.broken(federation(), drawn))
+    assert np.isfinite(out.models()).all() and sum(int(info.nonfinite) for info in out.infos) > 0
+    assert np.array_equal(out.states[-1].own[drawn], out.states[0].own[drawn])
+
+
+def test_bytes_are_those_of_what_travels():
+    data = {
+        "name": "blobs",
+        "samples": 300,
+        "features": 6,
+        "classes": 4,
+        "partition": "label_permutation",
+        "clients": 9,
+        "groups": 2,
+    }
+    train, model, body, head = {"rounds": 2, "participation": 5}, {"name": "mlp", "hidden": [7]}, 49, 32
+
+    def sent(method, **more):
+        history = cfljax.run(method, data, model, train=train | more).history
+        return float(history["bytes_down"][-1]) / 40, float(history["bytes_up"][-1]) / 40
+
+    assert sent("fedper") == (body, body) and sent("lg_fedavg") == (head, head)
+    ifca = {"name": "ifca", "clusters": 2}
+    assert sent(ifca, parts={"body": "all"}) == (2 * head + body, head + body)
+    assert sent(ifca, parts={"dense_0": "all", "dense_1": "client"}) == (body, body)
+    assert sent("fedper", compress={"name": "topk", "keep": 0.5}) == (body, 2 * 25)
+
+
+@pytest.mark.parametrize(
+    ("method", "train", "told"),
+    [
+        ("ditto", {"parts": {"body": "all"}}, "train.parts: method.ditto keeps other models"),
+        ("fedper", {"parts": {"body": "all"}}, "itself has parts"),
+        ("fedavg", {"parts": {"body": "some"}}, "train.parts.body"),
+        ("fedavg", {"parts": {"conv": "all"}}, 'has no parameters "conv"'),
+        ("fedavg", {"parts": {"body": "client", "head": "client"}}, 'take method "local"'),
+        ({"name": "ifca", "aggregate": "gradient"}, {"parts": {"body": "all"}}, "divisor"),
+        ({"name": "ifca", "redraw": 0.1}, {"parts": {"body": "all"}}, "redraw"),
+        ("joint", {"schedule": "alternate"}, "train.schedule"),
+        ("fedrep", {"steps": 3}, "train.steps"),
+        ("fedavg", {"head_epochs": 3}, "train.head_epochs"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(method, train, told):
+    with pytest.raises(SpecError, match=told) as caught:
+        cfljax.run(method, "digits", "mlp", rounds=1, train=train)
+    assert "\n" not in str(caught.value)
+
+
+def test_heads_are_the_last_dense_layers():
+    cnn = models.build("cnn", {}, (28, 28, 1), 10)
+    assert head_of(cnn) == "head/dense_1" and head_of(models.build("lstm", {}, (5, 3), 3)) == "dense_1"
+    assert head_of(models.build("cnn_cifar", {}, (32, 32, 3), 10)) == "out"
+    with pytest.raises(SpecError, match="one layer"):
+        parts_of(toy.model(), [("head", "client")])
+
+
+def test_an_unset_table_and_one_of_clusters_only_are_no_part_of_the_id():
+    assert Train(parts={"body": "cluster"}) == Train() and Train(parts={"body": "all"}) != Train()

@@ -43,8 +43,8 @@ class MethodConfig:
     """Whether each client is scored by a model of its own."""
     averaged: ClassVar[tuple[str, ...]] = ()
     """The fields of the method's state that hold K averaged arrays f32[K, d], the models first. Parts of them may be shared by all
-    or stay with clients (`train.parts`); (): the method has other models, and refuses that. It is not inherited: a method that takes
-    over another's options may have another state."""
+    or stay with clients (`train.parts`); (): the method has other models, and refuses that. It is not inherited, since a
+    method that takes over another's options may have another state."""
     parts: ClassVar[tuple[tuple[str, str], ...]] = ()
     """The parts (name, kind) that the method itself shares, in place of `train.parts`."""
     similarity = ""

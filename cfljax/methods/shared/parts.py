@@ -130,8 +130,8 @@ def _mass(method: Method, inner: Tree, federation: Federation, cohort: Cohort, a
 
 
 def _mixed(parts: ModelParts, mass: Array, old: Array, new: Array) -> Array:
-    """f32[K, d]: the method's new arrays f32[K, d], in which the parts that everybody shares are the mean by `mass` f32[K], and those
-    that stay with clients are as before."""
+    """f32[K, d]: the method's new arrays f32[K, d], in which the parts that everybody shares are the mean by `mass` f32[K], and
+    those that stay with clients are as before."""
     shared = parts.shared
     if shared.size:
         mean = (mass / jnp.maximum(jnp.sum(mass), 1e-30)) @ jnp.where(mass[:, None] > 0, new[:, shared], 0.0)
