@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from cfljax.config.frozen import FrozenTable
 from cfljax.errors import SpecError, suggest
-from cfljax.methods.shared.config import MethodConfig, TrainOptions
-from cfljax.registry.options import Value, show
+from cfljax.methods.shared.config import MethodConfig
+from cfljax.registry.options import Table, Value, show
 
 KINDS = ("all", "cluster", "client")
 """Who shares a part: everybody, the members of a cluster, or nobody, so that it stays with the client."""
 Pairs = tuple[tuple[str, str], ...]
 """(name of a part, its kind) for each part that is named."""
+
+
+class SaysParts(Protocol):
+    """What the table `train` says of parts."""
+
+    @property
+    def parts(self) -> Table | None:
+        """`train.parts`: name of a part → who shares it."""
+
+    @property
+    def schedule(self) -> str | None:
+        """`train.schedule`."""
 
 
 def read(value: Value) -> FrozenTable | None:
@@ -24,17 +38,17 @@ def read(value: Value) -> FrozenTable | None:
     return FrozenTable(value) if set(value.values()) - {"cluster"} else None
 
 
-def pairs_of(options: MethodConfig, train: TrainOptions) -> Pairs:
+def pairs_of(options: MethodConfig, train: SaysParts) -> Pairs:
     """The parts of a run: those of `train.parts`, or those that its method itself shares; () if models are shared whole."""
     return options.parts or tuple((train.parts or {}).items())
 
 
-def stay_home(options: MethodConfig, train: TrainOptions) -> bool:
+def stay_home(options: MethodConfig, train: SaysParts) -> bool:
     """Whether parts of the models stay with the clients."""
     return any(kind == "client" for _, kind in pairs_of(options, train))
 
 
-def check_parts(label: str, options: MethodConfig, train: TrainOptions) -> None:
+def check_parts(label: str, options: MethodConfig, train: SaysParts) -> None:
     """Raise a SpecError if the method cannot share parts of its models, or train them in turns."""
     if train.schedule and (hasattr(options, "local_steps") or getattr(options, "aggregate", "model") == "gradient"):
         raise SpecError(f'train.schedule = "{train.schedule}": method.{label} takes gradient steps of its own; leave it out')
