@@ -32,9 +32,12 @@ OPTIONS = {
     "cfl_sattler": {"min_rounds": 1, "eps1": 10.0, "eps2": 0.0, "split_every": 2, "max_clusters": 9},
     "fl_hc": {"warmup_rounds": 1},
     "one_shot": {"clusters": 2},
+    "fedper": {"model": toy.model(7)},
+    "lg_fedavg": {"model": toy.model(7)},
+    "fedrep": {"model": toy.model(7), "head_epochs": 2},
 }
-"""What a method needs to do something interesting in four rounds on nine clients; a method that is not listed runs with
-its defaults, and two clusters where it has that option."""
+"""What a method needs to do something interesting in four rounds on nine clients; with "model" on another model than the
+toy, which has one layer only; a method that is not listed runs with its defaults, and two clusters where it has that option."""
 EVERYBODY = {"cfl_sattler"}
 """Methods that need all clients in each round."""
 

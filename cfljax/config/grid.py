@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from cfljax.config.data import Data
 from cfljax.config.layers import EITHER, SIBLINGS, need_table, options_over
+from cfljax.config.parts import check_parts
 from cfljax.config.rules import Combination, Rule
 from cfljax.config.run import Run, with_varies
 from cfljax.config.stop import check_stop
@@ -200,6 +201,7 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         checked.add(key)
         _check_together(data, train)
         check_stop(train.stops, data.validation)
+        check_parts(c.label, method.options, train)
         method.options.check_run(f"method.{c.label}", train, data, model)
     counts = train if data.may_have_test_only_clients else train.without_choice
     return Run(method.name, c.label, method.options, data, model, counts, c.seed)

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from functools import cached_property
 
-from cfljax.config import transit
+from cfljax.config import parts, transit
 from cfljax.config.frozen import FrozenTable
 from cfljax.config.stop import Stop, read_stop
 from cfljax.errors import SpecError, suggest
@@ -62,6 +62,13 @@ class Train:
     stop: str | Table | None = option(
         None, 'end a run that gets no better: { patience = 20, metric = "val_loss" }', choices=("none",), later=True
     )
+    parts: Table | None = option(
+        None, 'who shares which part of a model: { body = "all", head = "client" }, else "cluster"', later=True
+    )
+    schedule: str | None = option(
+        None, "alternate: a client trains its head for head_epochs, then the body for `epochs`", choices=("alternate",), later=True
+    )
+    head_epochs: int | None = option(None, 'epochs of the head with schedule = "alternate" (1)', low=1, later=True)
     plan: str | Table | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")
 
     def __post_init__(self) -> None:
@@ -72,6 +79,7 @@ class Train:
         elif isinstance(self.plan, dict):
             object.__setattr__(self, "plan", FrozenTable(self.plan))
         object.__setattr__(self, "stop", read_stop(self.stop))
+        object.__setattr__(self, "parts", parts.read(self.parts))
         for name in transit.KINDS:
             object.__setattr__(self, name, transit.read(getattr(self, name), name))
         if isinstance(self.optimizer, dict):
@@ -91,6 +99,11 @@ class Train:
         if isinstance(self.optimizer, str):
             return self.optimizer, {}
         return self.optimizer["name"], {k: v for k, v in self.optimizer.items() if k != "name"}
+
+    @property
+    def epochs_of_head(self) -> int:
+        """The epochs in which a client trains its head alone, before the others; 0: it does not."""
+        return (self.head_epochs or 1) if self.schedule else 0
 
     @property
     def forced(self) -> Forced:
@@ -131,6 +144,10 @@ class Train:
             raise SpecError(
                 f"{where}.participation = {self.participation}: a fraction is at most 1.0; a count is an integer without a point"
             )
+        if self.schedule and self.steps is not None:
+            raise SpecError(f'{where}.steps = {self.steps}: schedule = "alternate" counts epochs; give epochs')
+        if self.head_epochs and not self.schedule:
+            raise SpecError(f'{where}.head_epochs = {self.head_epochs}: is for schedule = "alternate"; give that, too')
         for name, value in (("momentum", self.momentum), ("dropout", self.dropout)):
             if value >= 1:
                 raise SpecError(f"{where}.{name} = {value}: must be less than 1")

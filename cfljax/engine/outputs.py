@@ -52,8 +52,9 @@ def output_of(
     diag = {name.removeprefix("diag/"): rows.pop(name) for name in list(rows) if name.startswith("diag/")}
     quantities = {name: np.asarray(v) for name, v in rows.items() if name not in ("labels", "valid")}
     d, vector_up = parts.model.size, parts.settings.vector_up
-    quantities["bytes_down"] = 4 * (vectors_down * d + floats_down)
-    quantities["bytes_up"] = vectors_up * (4 * d if vector_up is None else vector_up) + 4 * floats_up
+    down, up = parts.method.travels or (d, d)
+    quantities["bytes_down"] = np.round(4 * (vectors_down * down + floats_down))
+    quantities["bytes_up"] = vectors_up * (4 * up if vector_up is None else vector_up) + 4 * floats_up
     return Output(
         history=quantities,
         labels=np.asarray(rows["labels"]) if "labels" in rows else np.asarray(labels)[None],

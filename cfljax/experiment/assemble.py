@@ -13,6 +13,7 @@ import numpy as np
 from cfljax import data, models
 from cfljax.config import Data, Run, arrivals
 from cfljax.config.frozen import canonical
+from cfljax.config.parts import Pairs, pairs_of
 from cfljax.devices.machine import Machine, devices_for
 from cfljax.engine import compiled
 from cfljax.engine.settings import Assembled, Newcomers, Settings, Stop
@@ -21,10 +22,12 @@ from cfljax.experiment.execution import choose
 from cfljax.federation.newcomers import arriving, draw_newcomers, with_shots
 from cfljax.federation.pack import nbytes, pack
 from cfljax.federation.validation import hold_out
+from cfljax.local.parts import parts_of
 from cfljax.local.products import grams_of
 from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
 from cfljax.methods import METHODS
+from cfljax.methods.shared.parts import make_in_parts
 from cfljax.registry import when_replaced
 from cfljax.registry.options import Value, static
 from cfljax.types import Federation, Grams, Method, Model
@@ -46,12 +49,14 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     if choice.kept and not sharded:
         train = dataclasses.replace(federation.train, grams=_grams(_key(run), choice.gram_sizes))
         federation = dataclasses.replace(federation, train=train)
-    settings = _settings(run, federation.clients, model.size, choice.participants, machine.sequential)
+    parts = pairs_of(run.options, run.train)
+    d = len(parts_of(model, parts).away) if parts else model.size
+    settings = _settings(run, federation.clients, d, choice.participants, machine.sequential)
     mesh = devices_for(machine, shape)
     optimizer, arguments = run.train.optimizer_pair
     solver = Solver(model, choice.work, optimizer, tuple(arguments.items()), choice.plan, settings.sending)
     options = static(run.options)
-    method = _method(run.method, options, canonical(options), solver, mesh)
+    method = _method(run.method, options, canonical(options), solver, mesh, () if run.options.parts else parts)
     return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, newcomers=_newcomers(run, federation, solver))
 
 
@@ -108,7 +113,7 @@ def _sending(run: Run) -> Sending:
 
 
 def _settings(run: Run, clients: int, d: int, participants: int, sequential: bool) -> Settings:
-    """What the run's program is compiled for. `d`: parameters of the model."""
+    """What the run's program is compiled for. `d`: parameters of the model that travel."""
     train = run.train
     return Settings(
         rounds=train.rounds,
@@ -215,9 +220,12 @@ def _method(
     meaning: str,  # noqa: ARG001 (files that the options name may have changed)
     solver: Solver,
     mesh: jax.sharding.Mesh | None,  # noqa: ARG001 (what its set-up compiles is traced for these devices)
+    parts: Pairs,
 ) -> Method:
     """The same object for runs that differ in seed and traced numbers only, so that what its set-up compiles is kept."""
-    return METHODS.entry(name).make(options, solver.model, solver)
+    make = METHODS.entry(name).make
+    apart = parts or solver.work.head
+    return make_in_parts(make, options, solver.model, solver, parts) if apart else make(options, solver.model, solver)
 
 
 @when_replaced

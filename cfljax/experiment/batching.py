@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from cfljax.config.frozen import canonical, plain
+from cfljax.config.parts import stay_home
 from cfljax.config.run import Run
 from cfljax.errors import SpecError
 from cfljax.local.sizes import block_of
@@ -185,6 +186,8 @@ def held(run: Run, size: Size) -> dict[str, int]:
     of_method = run.options.held(size.clients, participants, size.parameters)
     if run.train.transit.robust is not None:
         of_method = of_method | {"the updates of a round twice, for train.robust": 2 * participants * size.parameters}
+    if stay_home(run.options, run.train):
+        of_method = of_method | {"a model for each client, for its own part": size.clients * size.parameters}
     return of_method
 
 

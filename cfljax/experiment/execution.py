@@ -50,13 +50,16 @@ class Choice(NamedTuple):
 def choose(run: Run, model: Model, federation: Federation, machine: Machine) -> Choice:
     """The run's plan: as its `train.plan` says, else as the machine's measured speed and the shapes suggest."""
     forced = run.train.forced
-    work = Work(run.train.epochs, run.train.steps, None if run.train.batch == "full" else int(run.train.batch))
+    epochs, head = run.train.epochs, run.train.epochs_of_head
+    batch = None if run.train.batch == "full" else int(run.train.batch)
+    work = Work(None if epochs is None else epochs + head, run.train.steps, batch, head=head)
     devices = machine.shape(wanted=forced.devices).clients
     participants = run.train.places(int(federation.trains.sum()), federation.clients)
     stream = 0  # a robust rule needs all updates at once
     if run.train.transit.robust is None:
         stream = block_of(participants, model.size) if forced.stream is None else forced.stream
-    layer = predict.layer_of(model) if run.train.optimizer == "sgd" and not run.options.own_steps else None
+    plain = run.train.optimizer == "sgd" and not run.options.own_steps and not head
+    layer = predict.layer_of(model) if plain else None
     counts, longest = np.asarray(federation.train.count), federation.train.longest
     steps = lanes.typical(np.where(counts > 0, predict.steps_of(work, counts), 0), -(-participants // devices))
     width = _lanes(forced, machine.sequential, steps, stream)

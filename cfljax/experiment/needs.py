@@ -12,6 +12,7 @@ import math
 from typing import NamedTuple
 
 from cfljax.config import Run
+from cfljax.config.parts import stay_home
 from cfljax.devices.machine import Machine
 from cfljax.devices.spread import RESERVE
 from cfljax.engine.scoring import MANY_MODELS, TILE
@@ -73,7 +74,7 @@ def needs(run: Run, federation: Federation, model: Model, machine: Machine) -> N
     places = _tiled(block, habits) if block * model.size < SMALL else block
     trained = sides * places * model.size + lanes * _of_client(choice, federation, model, habits)
     looked = _of_look(run, federation, model, habits)
-    if isinstance(run.options, PersonalConfig):
+    if isinstance(run.options, PersonalConfig) or stay_home(run.options, run.train):
         return Needs(nbytes(federation), 4 * (server + apart + max(trained, looked)))
     return Needs(nbytes(federation), 4 * (server + max(trained, looked, apart)))  # such as the updates of a round: trained has them
 
@@ -111,7 +112,7 @@ def _of_client(choice: Choice, federation: Federation, model: Model, habits: Hab
 def _of_look(run: Run, federation: Federation, model: Model, habits: Habits) -> int:
     """Numbers of an evaluation: of a block of samples and of the activations of all models on it; or of some clients with their
     models, one tile of samples each."""
-    models = federation.clients if run.options.own else run.options.models_kept
+    models = federation.clients if run.options.own or stay_home(run.options, run.train) else run.options.models_kept
     sample, activations = _of_sample(federation, model, habits), numbers_per_sample(model, federation)[1]
     if models > MANY_MODELS:
         return min(64, federation.clients) * (habits.alone * model.size + TILE * (sample + 2 * activations))

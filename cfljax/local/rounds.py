@@ -33,6 +33,8 @@ class Kept(NamedTuple):
     """f32[S]: the Euclidean norm of the update."""
     moves: Array
     """f32[S, d] the updates, or f32[S, size] sketches. Each of several devices has those of the participants that it trained."""
+    home: Array | None = None
+    """f32[S, n]: the updates of what stays with the participants; None: nothing does."""
 
 
 class Mixing(NamedTuple):
@@ -137,15 +139,15 @@ def _part(rule: Rule, updates: Updates, mixing: Mixing, size: int | None) -> tup
     if mixing.members is not None:  # a broken client is left out of both sums
         rows = jnp.where(finite[:, None], jnp.asarray(updates.velocity), jnp.nan)
         buffers = sum_by(without_noise, mixing.members, rows)[0]
-    return (moved, buffers), Kept(updates.loss, finite, norm, delta if size is None else sketch(delta, size))
+    return (moved, buffers), Kept(updates.loss, finite, norm, delta if size is None else sketch(delta, size), updates.home)
 
 
 def _of_all(dealt: Dealt | None, sums: Sums, kept: Kept) -> tuple[Sums, Kept]:
     """The sums over the participants of all devices, and what is kept of each, apart from its moves."""
     if dealt is None:
         return sums, kept
-    loss, finite, norm = dealt.collect((kept.loss, kept.finite, kept.norm))
-    return jax.lax.psum(sums, AXIS), Kept(loss, finite, norm, kept.moves)
+    loss, finite, norm, home = dealt.collect((kept.loss, kept.finite, kept.norm, kept.home))
+    return jax.lax.psum(sums, AXIS), Kept(loss, finite, norm, kept.moves, home)
 
 
 def _moved(rule: Rule, beside: Rule | None, mixing: Mixing, sums: Sums, finite: Array) -> tuple[Mixed, Array | None]:
@@ -229,7 +231,8 @@ def report(
     """The report on a round. `start`, `end` f32[S, d]: each participant's model before the round and after aggregation."""
     finite, norm = usable(updates.delta), jnp.linalg.norm(updates.delta, axis=1)
     distance = jnp.linalg.norm(start + updates.delta - end, axis=1)
-    return _info(federation, cohort, (updates.loss, finite, norm, distance), mixed.nonfinite, traffic, diag)
+    info = _info(federation, cohort, (updates.loss, finite, norm, distance), mixed.nonfinite, traffic, diag)
+    return info._replace(finite=finite, home=updates.home)
 
 
 def report_trained(
@@ -246,7 +249,8 @@ def report_trained(
     kept, size = trained.kept, trained.kept.moves.shape[1]
     distance = _distances(trained, which, moved if size == moved.shape[1] else sketch(moved, size))
     each = (kept.loss, kept.finite, kept.norm, distance)
-    return _info(federation, cohort, each, trained.mixed.nonfinite, traffic, diag)
+    info = _info(federation, cohort, each, trained.mixed.nonfinite, traffic, diag)
+    return info._replace(finite=kept.finite, home=kept.home)
 
 
 def _info(

@@ -35,6 +35,8 @@ class Work(NamedTuple):
     """Whether the client does one step and sends its momentum buffer alone. The update is then −lr times this buffer."""
     summed: bool = False
     """Whether a step follows the gradient of a batch's summed loss; False: of its mean loss."""
+    head: int = 0
+    """The first of the epochs, in which the head trains alone; in the others the body does. 0: all trains in all epochs."""
 
 
 class Task(NamedTuple):

@@ -29,9 +29,10 @@ from cfljax.local.gradients import batch_gradient, batch_of_client, full_gradien
 from cfljax.local.gram import Among, GramPlan, among, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.own_steps import StepsOf, train_by
+from cfljax.local.parts import ModelParts, arrived, own_losses, put_home, sent, split, travelling, turns_of
 from cfljax.local.predict import expected, layer_of, making_of
 from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_of, owners_of, samples_of, together, train_steps
-from cfljax.local.send import Sending, arrived, server_rule, touched
+from cfljax.local.send import Sending, server_rule, touched
 from cfljax.local.sizes import gram_sizes
 from cfljax.local.stream import client_losses
 from cfljax.local.train import train
@@ -73,6 +74,8 @@ class Solver:
     """(numbers of the run) -> numbers of a local step."""
     steps_of: StepsOf | None = None
     """The steps of a method's own, in place of the optimiser's."""
+    parts: ModelParts | None = None
+    """Which parts of a model stay with the client; None: none."""
 
     @property
     def sequential(self) -> bool:
@@ -97,10 +100,14 @@ class Solver:
         clipping of `train.privacy`. `key` is that of the round."""
         train_client = self._train_client(federation, hyper, among(self.model, jobs.start) if jobs.which is None else None)
 
-        def train_and_send(task: Task) -> Updates:
-            return self._sent(federation, task, train_client(task), hyper)
+        lr = self.step_of(hyper).lr
 
-        each = train_and_send if touched(self.sending, hyper) else train_client
+        def train_and_send(task: Task) -> Updates:
+            return sent(
+                self.sending, self.parts, self.work.one_vector, lr, hyper, federation, task, split(self.parts, train_client(task))
+            )
+
+        each = train_and_send if touched(self.sending, hyper) else lambda task: split(self.parts, train_client(task))
         return self._for_each(each, key, federation, jobs, self.costs(federation, jobs))
 
     def train(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
@@ -110,6 +117,8 @@ class Solver:
     def losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
         """f32[K, S]: the mean loss of each model f32[K, d] on all training samples of each client i32[S]; 0 where the mask bool[S]
         is False, and for clients without samples."""
+        if federation.own is not None:
+            return own_losses(self.gradient, federation, models, clients, mask)
         return client_losses(self.model, federation, federation.train, models, clients, mask, self.plan.on_cpu)
 
     def sample_losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
@@ -135,7 +144,7 @@ class Solver:
         def one(task: Task) -> tuple[Array, Array]:
             whole = whole_batch(federation, task.client)
             loss, _, grads = full_gradient(model, federation, task.client, model.unravel(task.start), whole)
-            return jnp.where(task.mask, model.ravel(grads), 0.0), jnp.where(task.mask, loss, 0.0)
+            return jnp.where(task.mask, travelling(self.parts, model.ravel(grads)), 0.0), jnp.where(task.mask, loss, 0.0)
 
         return self._for_each(one, keys.root(0), federation, jobs, samples_of(federation, jobs))
 
@@ -151,7 +160,7 @@ class Solver:
             samples = batch_of_client(federation, task.client, order, jnp.arange(size) < count)
             params, step = model.unravel(task.start), keys.fold(task.key, "step", 0)
             loss, _, grads = batch_gradient(model, params, samples, step, summed=summed)
-            return jnp.where(task.mask, model.ravel(grads), 0.0), jnp.where(task.mask, loss, 0.0)
+            return jnp.where(task.mask, travelling(self.parts, model.ravel(grads)), 0.0), jnp.where(task.mask, loss, 0.0)
 
         return self._for_each(one, key, federation, jobs, samples_of(federation, jobs))
 
@@ -161,7 +170,7 @@ class Solver:
         if not touched(self.sending, hyper):
             return rows
         uid = federation.uid[jobs.client]
-        one = lambda of: arrived(self.sending, hyper, of[0], of[1], of[2], unit)  # noqa: E731
+        one = lambda of: arrived(self.sending, self.parts, hyper, of[0], of[1], of[2], unit)  # noqa: E731
         each = (keys.fold_each(key, "client", uid), uid, rows)
         return jax.lax.map(one, each) if self.sequential else jax.vmap(one)(each)
 
@@ -183,6 +192,7 @@ class Solver:
         """Whether participants should choose their start within `fit` (`Jobs.which` None), which is faster than a call of `losses`
         before it. This is so if all clients train on Gram matrices, one after another, and all updates of a round are held."""
         sizes, plain = self._gram_sizes(federation), federation.owner is None and not self.sending.robust
+        plain = plain and federation.own is None
         return self.sequential and plain and not self.plan.stream and bool(sizes) and sizes[-1] >= federation.train.longest
 
     @property
@@ -193,7 +203,8 @@ class Solver:
     @property
     def _on_gram(self) -> bool:
         """Whether training on Gram matrices is exact for this model and these steps."""
-        return self.steps_of is None and self._plain_sgd and first_layer(self.model) is not None
+        plain = self.steps_of is None and self._plain_sgd and not self.work.head
+        return plain and first_layer(self.model) is not None
 
     def _gram_sizes(self, federation: Federation) -> tuple[int, ...]:
         """The sizes of the Gram matrices on which clients are trained, ascending; empty if none are."""
@@ -213,7 +224,7 @@ class Solver:
         choose their start; None: they do not choose."""
         numbers, sizes, longest = self.step_of(hyper), self._gram_sizes(federation), federation.train.longest
         by_steps = turned(self.model) if self.sequential and self._on_gram else self.model
-        grams, summed = self._grams(federation), self.work.summed
+        grams, summed, turns = self._grams(federation), self.work.summed, turns_of(self.parts, self.work.head)
         block_of = lambda most: together(self.work, most) if self.plan.asks_host else 0  # noqa: E731
 
         def on_gram(size: int) -> Way:
@@ -228,7 +239,7 @@ class Solver:
             rule, block = self._rule_of_steps(numbers), block_of(longest)
             if self.steps_of is not None:
                 return train_by(self.steps_of(hyper, rule), by_steps, federation, task, course, orders, block)
-            return train(by_steps, federation, task, course, orders, rule, numbers, summed, block)
+            return train(by_steps, federation, task, course, orders, rule, numbers, summed, block, turns)
 
         done = (0, *sizes)[-1]
         # two ways, so that the shuffles of small clients are not as long as those of much larger ones
@@ -261,25 +272,6 @@ class Solver:
 
         return train_client
 
-    def _sent(self, federation: Federation, task: Task, updates: Updates, hyper: Hyper) -> Updates:
-        """The updates of one participant as the server receives them. The change of its momentum buffer is sent, too; times `lr` it
-        has the scale of an update. With `Work.one_vector` only the buffer is sent, and the update is computed from it."""
-        lr, uid = self.step_of(hyper).lr, federation.uid[task.client]
-
-        def arrive(pair: tuple[Array, Array | None]) -> tuple[Array, Array | None]:
-            delta, velocity = pair
-            if self.work.one_vector and velocity is not None:
-                buffer = arrived(self.sending, hyper, task.key, uid, velocity, lr)
-                return -lr * buffer, buffer
-            delta = arrived(self.sending, hyper, task.key, uid, delta)
-            if velocity is None or task.velocity is None:
-                return delta, None
-            change = arrived(self.sending, hyper, keys.fold(task.key, "velocity"), uid, velocity - task.velocity, lr)
-            return delta, task.velocity + change
-
-        delta, velocity = jax.lax.cond(task.mask, arrive, lambda pair: pair, (updates.delta, updates.velocity))
-        return updates._replace(delta=delta, velocity=velocity)
-
     def _for_each(self, one: Callable[[Task], Tree], key: Array, federation: Federation, jobs: Jobs, costs: Array) -> Tree:
         """The results of `one` for all jobs, stacked: one after another or side by side, as the plan says. A job's start model is
         looked up when the job runs, so that jobs in sequence need no copy of a model per participant."""
@@ -295,6 +287,7 @@ class Solver:
             weights = None if jobs.weights is None else jobs.weights[s]
             home = None if jobs.home is None else jobs.home[s]
             mask = jobs.mask[s] & (s >= 0)
-            return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], jobs.start[which], anchor, velocity, weights, home))
+            start = put_home(self.parts, federation, jobs.client[s], jobs.start[which])
+            return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], start, anchor, velocity, weights, home))
 
         return spread(job, costs, self.plan, owners_of(federation, jobs))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from cfljax import keys
 from cfljax.local.gradients import Gradient, batch_gradient, batch_of_client, full_gradient, whole_batch
@@ -25,6 +26,15 @@ class Position(NamedTuple):
     """f32[]: the sum of the losses of all samples seen so far."""
 
 
+class Turns(NamedTuple):
+    """A schedule by which the head and the body train in turns. What does not train has a gradient of zero and stays as it is."""
+
+    epochs: int
+    """The number of epochs, at the beginning, in which the head trains alone. After them the body does."""
+    head: np.ndarray
+    """f32[d]: 1 for the head's numbers, 0 for others."""
+
+
 Step = Callable[[Position, Gradient], Position]
 """Does one step of the optimiser: (state, gradient at its parameters) -> state after the step."""
 
@@ -39,20 +49,32 @@ def train(
     numbers: LocalStep,
     summed: bool = False,
     block: int = 0,
+    turns: Turns | None = None,
 ) -> Updates:
     """The update of one client, trained from the model of its task. `summed`: steps follow the gradient of the summed loss.
-    `block`: as in `follow`."""
+    `block`: as in `follow`. `turns`: which part trains when; None: all do always."""
     params = model.unravel(task.start)
     velocity = None if task.velocity is None else model.unravel(task.velocity)
-    step = stepper(rule, numbers, params if task.anchor is None else model.unravel(task.anchor))
+    every = stepper(rule, numbers, params if task.anchor is None else model.unravel(task.anchor))
+    head = None if turns is None else model.unravel(jnp.asarray(turns.head))
     whole = whole_batch(federation, task.client, task.weights) if orders is None else None
+
+    def step(position: Position, gradient: Gradient, number: Array) -> Position:
+        if turns is None:
+            return every(position, gradient)
+        first = number < turns.epochs * course.per_epoch
+        chosen = jax.tree.map(lambda part: (part > 0) == first, head)
+        grads = jax.tree.map(lambda trains, g: jnp.where(trains, g, 0.0), chosen, gradient.grads)
+        after = every(position, gradient._replace(grads=grads))
+        params = jax.tree.map(jnp.where, chosen, after.params, position.params)
+        return after._replace(params=params)
 
     def visit(position: Position, seen: StepSamples | None, number: Array) -> Position:
         key, here = keys.fold(task.key, "step", number), position.params
         if seen is None:
-            return step(position, full_gradient(model, federation, task.client, here, whole, key, summed, task.weights))
+            return step(position, full_gradient(model, federation, task.client, here, whole, key, summed, task.weights), number)
         batch = batch_of_client(federation, task.client, seen.positions, seen.mask, task.weights)
-        return step(position, batch_gradient(model, here, batch, key, seen.samples, summed))
+        return step(position, batch_gradient(model, here, batch, key, seen.samples, summed), number)
 
     end = follow(course, orders, visit, start_of(rule, params, velocity), block)
     delta = jnp.where(course.total > 0, model.ravel(end.params) - task.start, 0.0)

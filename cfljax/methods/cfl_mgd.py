@@ -60,6 +60,9 @@ PAPER = "“Clustered federated learning based on momentum gradient descent for 
 class Config(MethodConfig):
     """Options of CFL-MGD."""
 
+    averaged = ("models", "velocity")
+    average = "uniform"
+
     sides = 3
 
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
@@ -76,6 +79,10 @@ class Config(MethodConfig):
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Combinations with the rest of a run; raises SpecError."""
+        if train.parts and self.aggregate == "gradient" and self.divisor != "members":
+            raise SpecError(f'train.parts: models are averaged over members; set {where}.divisor = "members"')
+        if train.parts and self.momentum_of == "client":
+            raise SpecError(f'train.parts with {where}.momentum_of = "client": clients keep whole buffers; take "cluster"')
         if train.momentum != 0:
             raise SpecError(f"train.momentum = {train.momentum}: must be 0 for {where}, whose momentum is its option beta")
         if train.optimizer != "sgd":
@@ -90,6 +97,11 @@ class Config(MethodConfig):
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
         return probe_held(self, clients, d)
+
+    @property
+    def repeats(self) -> float:
+        """All K models and one buffer go to each participant."""
+        return (self.models_kept + 1) / 2
 
 
 class State(NamedTuple):

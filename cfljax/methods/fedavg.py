@@ -27,6 +27,8 @@ PAPER = "McMahan et al. 2017"
 class Config(MethodConfig):
     """Options of FedAvg."""
 
+    averaged = ("models",)
+
     average: str = option("samples", "weights of the participants", choices=("samples", "uniform"))
 
 

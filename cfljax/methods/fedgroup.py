@@ -69,6 +69,8 @@ NEWCOMER = ("initial", "latest", "auxiliary")
 class Config(MethodConfig):
     """Options of FedGroup."""
 
+    averaged = ("models",)
+
     clusters: int | str = option(3, 'number of groups, or "auto": found before the first round', low=1, choices=("auto",))
     auto: str = auto()
     most: int = most()

@@ -25,6 +25,8 @@ PAPER = "Li et al. 2020"
 class Config(fedavg.Config):
     """Options of FedProx."""
 
+    averaged = ("models",)
+
     mu: float = option(1.0, "strength of the pull to the global model", low=0.0, traced=True)
 
 

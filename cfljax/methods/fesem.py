@@ -52,6 +52,8 @@ PAPER = "Xie et al. 2020"
 class Config(PersonalConfig):
     """Options of FeSEM."""
 
+    averaged = ("centres",)
+
     own = False
 
     clusters: int | str = option(4, 'number of centres, or "auto": found before the first round', low=1, choices=("auto",))

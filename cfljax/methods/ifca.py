@@ -15,7 +15,8 @@ Readings:
   `reseed`.
 - Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`). Option: `clusters =
   "auto"`, `auto`, `most`.
-- Weight sharing. Paper: first layers shared by all clusters, in its federated EMNIST. Here: absent. Option: none.
+- Weight sharing. Paper: first layers shared by all clusters, in its federated EMNIST. Here: whole models. Option:
+  `train.parts = { body = "all" }`.
 
 Communication per participant and round: K models down, one update (or gradient) up. The number of the chosen cluster, a few
 bits, is not counted.
@@ -66,6 +67,8 @@ DRAWS = 300
 class Config(MethodConfig):
     """Options of IFCA."""
 
+    averaged = ("models",)
+
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
     auto: str = auto()
     most: int = most()
@@ -93,6 +96,15 @@ class Config(MethodConfig):
         """Combinations with the rest of a run; raises SpecError."""
         if self.aggregate == "gradient" and train.optimizer != "sgd":
             raise SpecError(f'{where}.aggregate = "gradient": gradients are averaged; train.optimizer must be "sgd"')
+        if train.parts and self.aggregate == "gradient" and self.divisor != "members":
+            raise SpecError(f'train.parts: models are averaged over members; set {where}.divisor = "members"')
+        if train.parts and self.redraw:
+            raise SpecError(f"train.parts with {where}.redraw = {self.redraw}: whole models are drawn again; leave out one")
+
+    @property
+    def repeats(self) -> float:
+        """All K models go to each participant."""
+        return float(self.models_kept)
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""

@@ -57,6 +57,8 @@ BLOCK = 1 << 21, 1 << 26
 class Config(MethodConfig):
     """Options of joint clustering."""
 
+    averaged = ("models", "last")
+
     sides = 2
 
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
@@ -73,6 +75,11 @@ class Config(MethodConfig):
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
         return probe_held(self, clients, d)
+
+    @property
+    def repeats(self) -> float:
+        """All K models go to each participant."""
+        return float(self.models_kept)
 
 
 class State(NamedTuple):

@@ -49,6 +49,8 @@ PAPER = "Ghosh et al. 2019"
 class Config(MethodConfig):
     """Options of one-shot K-means."""
 
+    averaged = ("models",)
+
     clusters: int | str = option(3, 'number of clusters, or "auto": found before the first round', low=1, choices=("auto",))
     auto: str = auto()
     most: int = most()

@@ -149,6 +149,8 @@ class Federation:
     """Training samples of each client that are set aside for validation; None: none are."""
     owner: Array | None = None
     """i32[C] the number of the device that holds each client's samples; None: every device holds all samples."""
+    own: Array | None = None
+    """f32[C, n] the parameters that stay with each client (`train.parts`), during a round; None: there are none."""
     classes: int = dataclasses.field(default=0, metadata={"static": True})
     """The number of classes."""
     groups: int = dataclasses.field(default=0, metadata={"static": True})
@@ -203,6 +205,7 @@ class Federation:
             arrive=self.arrive[clients],
             view=None if view is None else view._replace(of=view.of[clients]),
             owner=None if owner is None else owner[clients],
+            own=None if self.own is None else self.own[clients],
         )
 
 

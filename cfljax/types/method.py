@@ -45,6 +45,10 @@ class Info(NamedTuple):
     """bool[] whether there were participants but none of their updates was finite."""
     diag: dict[str, Array]
     """Name → value: further diagnostics of the method. Their names and shapes are the same in each round."""
+    finite: Array | None = None
+    """bool[S]: whether each participant's update is finite; None: not told."""
+    home: Array | None = None
+    """f32[S, n]: each participant's update of what stays with it (`Updates.home`); None: nothing does."""
 
 
 class Init(Protocol[State_co]):
@@ -133,3 +137,5 @@ class Method(NamedTuple, Generic[State]):
     """None: each client is scored with one model, that of `score`."""
     adapt: Adapt[State] | None = None
     """None: clients are scored with the models of `models`. Results keep these in both cases."""
+    travels: tuple[float, int] | None = None
+    """The numbers of a vector of `Traffic` on its way (down, up), where only parts of models travel; None: d both ways."""

@@ -139,4 +139,5 @@ class Updates(NamedTuple):
     which: Array | None = None
     """i32[S]: the row of `Jobs.start` that each participant has chosen; None: `Jobs.which` was given."""
     home: Array | None = None
-    """f32[S, m]: what stays with each participant after training; it is never sent. None: nothing does."""
+    """f32[S, m]: what stays with each participant and is never sent: after its own steps (`Jobs.home`), or the update of its parts
+    (`Federation.own`), where `delta` is zero. None: nothing does."""

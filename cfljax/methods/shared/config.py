@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 
 from cfljax.registry.options import Value
 
@@ -21,6 +21,9 @@ class TrainOptions(Protocol):
     weight_decay: float
     dropout: float
     optimizer: str | dict[str, Value]
+    parts: dict[str, str] | None
+    steps: int | None
+    schedule: str | None
 
     @property
     def optimizer_pair(self) -> tuple[str, dict[str, Value]]:
@@ -46,8 +49,18 @@ class MethodConfig:
     """Whether each client is scored by a model of its own."""
     own_steps = False
     """Whether clients take steps of the method's own (`Solver.with_own_steps`), which cannot be done on Gram matrices."""
+    averaged: ClassVar[tuple[str, ...]] = ()
+    """The fields of the method's state that hold K averaged arrays f32[K, d], the models first. Parts of them may be shared by all
+    or stay with clients (`train.parts`); (): the method has other models, and refuses that. It is not inherited, since a
+    method that takes over another's options may have another state."""
+    parts: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """The parts (name, kind) that the method itself shares, in place of `train.parts`."""
     similarity = ""
     """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
+
+    def __init_subclass__(cls) -> None:
+        if "averaged" not in vars(cls):
+            cls.averaged = ()
 
     @property
     def streams(self) -> bool:
@@ -58,6 +71,12 @@ class MethodConfig:
     def models_kept(self) -> int:
         """The number of models that a run keeps, for estimates of memory; 1 where the options do not tell it."""
         return self.most if self.clusters == "auto" else self.clusters if isinstance(self.clusters, int) else 1
+
+    @property
+    def repeats(self) -> float:
+        """How many of the vectors that a participant receives hold the same parameters where everybody shares them: K where it gets
+        all K models."""
+        return 1.0
 
     def check(self, where: str) -> None:
         """Raises SpecError if options contradict each other. `where` is the name of the options' table, for the message."""

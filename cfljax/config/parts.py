@@ -1,0 +1,64 @@
+"""The table `train.parts`: which parts of a model everybody shares, a cluster shares, or nobody."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cfljax.config.frozen import FrozenTable
+from cfljax.errors import SpecError, suggest
+from cfljax.methods.shared.config import MethodConfig
+from cfljax.registry.options import Table, Value, show
+
+KINDS = ("all", "cluster", "client")
+"""Who shares a part: everybody, the members of a cluster, or nobody, so that it stays with the client."""
+Pairs = tuple[tuple[str, str], ...]
+"""(name of a part, its kind) for each part that is named."""
+
+
+class SaysParts(Protocol):
+    """What the table `train` says of parts."""
+
+    @property
+    def parts(self) -> Table | None:
+        """`train.parts`: name of a part → who shares it."""
+
+    @property
+    def schedule(self) -> str | None:
+        """`train.schedule`."""
+
+
+def read(value: Value) -> FrozenTable | None:
+    """The checked table; None where it says nothing but "cluster", which every part is without it. Raises SpecError."""
+    if value is None:
+        return None
+    for name, kind in value.items():
+        if kind not in KINDS:
+            told = suggest(kind, KINDS) if isinstance(kind, str) else ""
+            raise SpecError(f'train.parts.{name} = {show(kind)}: must be "all", "cluster" or "client"' + told)
+    return FrozenTable(value) if set(value.values()) - {"cluster"} else None
+
+
+def pairs_of(options: MethodConfig, train: SaysParts) -> Pairs:
+    """The parts of a run: those of `train.parts`, or those that its method itself shares; () if models are shared whole."""
+    return options.parts or tuple((train.parts or {}).items())
+
+
+def stay_home(options: MethodConfig, train: SaysParts) -> bool:
+    """Whether parts of the models stay with the clients."""
+    return any(kind == "client" for _, kind in pairs_of(options, train))
+
+
+def check_parts(label: str, options: MethodConfig, train: SaysParts) -> None:
+    """Raise a SpecError if the method cannot share parts of its models, or train them in turns."""
+    own_steps = options.own_steps or hasattr(options, "local_steps") or getattr(options, "aggregate", "model") == "gradient"
+    if train.schedule and own_steps:
+        raise SpecError(f'train.schedule = "{train.schedule}": method.{label} takes gradient steps of its own; leave it out')
+    if train.parts is None:
+        return
+    if options.parts:
+        own = ", ".join(f'{name} = "{kind}"' for name, kind in options.parts)
+        raise SpecError(f"train.parts: method.{label} itself has parts ({own}); take fedavg for others")
+    if options.clusters == "auto":
+        raise SpecError(f'train.parts: method.{label}.clusters = "auto": what travels depends on their number; give a number')
+    if not options.averaged:
+        raise SpecError(f"train.parts: method.{label} keeps other models than averages of clusters; leave it out for this method")

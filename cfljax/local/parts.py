@@ -1,0 +1,184 @@
+"""Which parts of a model everybody shares, which a cluster shares, and which stay with the client (`train.parts`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import keys
+from cfljax.errors import SpecError, suggest
+from cfljax.kernels.mix import usable
+from cfljax.local import send
+from cfljax.local.schedule import Task
+from cfljax.local.send import Sending
+from cfljax.local.train import Turns
+from cfljax.models.flat import part_of
+from cfljax.types import Array, Federation, Hyper, Jobs, Model, Updates
+
+ALL, CLUSTER, CLIENT = KINDS = ("all", "cluster", "client")
+"""Who shares a part: everybody, the members of a cluster, or nobody."""
+BODY, HEAD = "body", "head"
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelParts:
+    """Who shares which numbers of the flat parameter vector. Static: equal divisions are equal."""
+
+    size: int
+    """The number d of parameters."""
+    runs: tuple[tuple[int, int, str], ...]
+    """(begin, end, kind) of consecutive numbers of one kind, in their order."""
+    head: tuple[tuple[int, int], ...] = ()
+    """(begin, end) of the numbers of the head, for schedules that train it apart from the body."""
+
+    def columns(self, *kinds: str) -> np.ndarray:
+        """i32[n]: the positions in the vector of the parts of these kinds, ascending."""
+        found = [np.arange(begin, end, dtype=np.int32) for begin, end, kind in self.runs if kind in kinds]
+        return np.concatenate([np.zeros(0, np.int32), *found])
+
+    @cached_property
+    def shared(self) -> np.ndarray:
+        """i32[n]: the positions that everybody shares."""
+        return self.columns(ALL)
+
+    @cached_property
+    def home(self) -> np.ndarray:
+        """i32[n]: the positions that stay with the client."""
+        return self.columns(CLIENT)
+
+    @cached_property
+    def away(self) -> np.ndarray:
+        """i32[d − n]: the positions that travel."""
+        return self.columns(ALL, CLUSTER)
+
+
+def parts_of(model: Model, table: Iterable[tuple[str, str]], head_apart: bool = False) -> ModelParts:
+    """The parts of a model by a table of pairs (name, kind). A name is `body`, `head` or the beginning of the paths of parameters;
+    of several that fit the longest counts, and what none names is of kind "cluster". `head_apart`: a schedule trains the head apart
+    from the body. Raises SpecError."""
+    kinds = np.full(model.size, CLUSTER, dtype="<U7")
+    head = np.zeros(model.size, bool)
+    named = dict(table)
+    if head_apart or named.keys() & {BODY, HEAD}:
+        head = part_of(model, head_of(model))
+        if head.all():
+            raise SpecError(f'model "{model.name}": has one layer, so its head is all of it and there is no body: take more layers')
+        for name, which in ((BODY, ~head), (HEAD, head)):
+            kinds[which] = named.get(name, CLUSTER)
+    for name in sorted(named.keys() - {BODY, HEAD}, key=len):
+        kinds[part_of(model, name)] = named[name]
+    if not np.any(kinds != CLIENT):
+        raise SpecError('train.parts: everything stays with the client, and nothing is learnt together: take method "local"')
+    ends = [*np.flatnonzero(kinds[1:] != kinds[:-1]) + 1, model.size]
+    runs = [(int(a), int(b), str(kinds[a])) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], head, [0]])))
+    return ModelParts(model.size, tuple(runs), tuple((int(a), int(b)) for a, b in edges.reshape(-1, 2)))
+
+
+def head_of(model: Model) -> str:
+    """The path of the head: of the last dense layer (a kernel of two axes, and a bias or none) in the order of names and their
+    numbers. Raises SpecError if there is none."""
+    shapes = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), np.float32))
+    leaves = jax.tree_util.tree_flatten_with_path(shapes)[0]
+    paths = [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
+    layers: dict[str, set[tuple[str, int]]] = {}
+    for path, leaf in paths:
+        layer, _, name = path.rpartition("/")
+        layers.setdefault(layer, set()).add((name, leaf.ndim))
+    dense = [layer for layer, names in layers.items() if ("kernel", 2) in names and names <= {("kernel", 2), ("bias", 1)}]
+    if not dense:
+        names = sorted({path.partition("/")[0] for path, _ in paths})
+        raise SpecError(
+            f'model "{model.name}": no dense layer that could be its head: name parts by their paths' + suggest(HEAD, names)
+        )
+    return max(dense, key=_natural)
+
+
+def put_home(parts: ModelParts | None, federation: Federation, client: Array, start: Array) -> Array:
+    """f32[d]: the model f32[d] with what stays with the client in it."""
+    if parts is None or federation.own is None:
+        return start
+    return start.at[parts.home].set(federation.own[client])
+
+
+def travelling(parts: ModelParts | None, row: Array) -> Array:
+    """f32[d]: the row f32[d] with zeros for what stays with the client."""
+    return row if parts is None or not parts.home.size else row.at[parts.home].set(0.0)
+
+
+def split(parts: ModelParts | None, updates: Updates) -> Updates:
+    """The updates of one participant, with those of what stays with it apart. Where these are broken, it sends nothing usable."""
+    if parts is None or not parts.home.size:
+        return updates
+    home = updates.delta[parts.home]
+    delta = jnp.where(usable(home[None])[0], travelling(parts, updates.delta), jnp.nan)
+    velocity = None if updates.velocity is None else travelling(parts, updates.velocity)
+    return updates._replace(delta=delta, velocity=velocity, home=home)
+
+
+def arrived(
+    sending: Sending, parts: ModelParts | None, hyper: Hyper, key: Array, uid: Array, row: Array, unit: Array | float = 1.0
+) -> Array:
+    """f32[d]: as `send.arrived`, which gets only what travels of the row f32[d]; what stays with the client becomes zero."""
+    if parts is None or not parts.home.size:
+        return send.arrived(sending, hyper, key, uid, row, unit)
+    sent = send.arrived(sending, hyper, key, uid, row[parts.away], unit)
+    return jnp.zeros_like(row).at[parts.away].set(sent)
+
+
+def sent(
+    sending: Sending,
+    parts: ModelParts | None,
+    one_vector: bool,
+    lr: Array,
+    hyper: Hyper,
+    federation: Federation,
+    task: Task,
+    updates: Updates,
+) -> Updates:
+    """The updates of one participant as the server receives them. The change of its momentum buffer is sent, too; times `lr` it
+    has the scale of an update. With `one_vector` only the buffer is sent, and the update is computed from it."""
+    uid = federation.uid[task.client]
+
+    def arrive(pair: tuple[Array, Array | None]) -> tuple[Array, Array | None]:
+        delta, velocity = pair
+        if one_vector and velocity is not None:
+            buffer = arrived(sending, parts, hyper, task.key, uid, velocity, lr)
+            return -lr * buffer, buffer
+        delta = arrived(sending, parts, hyper, task.key, uid, delta)
+        if velocity is None or task.velocity is None:
+            return delta, None
+        change = arrived(sending, parts, hyper, keys.fold(task.key, "velocity"), uid, velocity - task.velocity, lr)
+        return delta, task.velocity + change
+
+    delta, velocity = jax.lax.cond(task.mask, arrive, lambda pair: pair, (updates.delta, updates.velocity))
+    return updates._replace(delta=delta, velocity=velocity)
+
+
+def own_losses(
+    gradient: Callable[[Federation, Jobs], tuple[Array, Array]], federation: Federation, models: Array, clients: Array, mask: Array
+) -> Array:
+    """f32[K, S]: as `Solver.losses`, of models into which each client has put its own part. `gradient`: `Solver.gradient`."""
+    shares, first = jnp.ones(clients.shape[0]), jnp.zeros(clients.shape[0], jnp.int32)
+    return jax.lax.map(lambda start: gradient(federation, Jobs(clients, mask, shares, start[None], first))[1], models)
+
+
+def turns_of(parts: ModelParts | None, epochs: int) -> Turns | None:
+    """The schedule whose first `epochs` epochs are the head's; None: all parts train in all epochs."""
+    if parts is None or not epochs:
+        return None
+    head = np.zeros(parts.size, np.float32)
+    for begin, end in parts.head:
+        head[begin:end] = 1
+    return Turns(epochs, head)
+
+
+def _natural(path: str) -> list[tuple[bool, int, str]]:
+    """A key by which "dense_10" comes after "dense_9"."""
+    return [(piece.isdigit(), int(piece) if piece.isdigit() else 0, piece) for piece in re.split(r"(\d+)", path) if piece]

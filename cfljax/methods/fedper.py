@@ -1,0 +1,42 @@
+"""FedPer (Arivazhagan et al. 2019): FedAvg of the body; the head, the last layer, stays with its client.
+
+Both are trained together on the client's data. A client that has not been drawn yet has the head that all begin with.
+
+Readings:
+- The personal layers. Paper: the last ones, their number is varied. Here: the last dense layer. Option: `train.parts` with fedavg.
+- Participants. Paper: all clients in each round. Here: those of `train.participation`. Option: that.
+
+Communication per participant and round: the body down, its update up.
+
+A newcomer, which has never trained, is scored with the global body and the head that all clients begin with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from cfljax.local.solver import Solver
+from cfljax.methods import fedavg
+from cfljax.methods.shared.parts import make_in_parts
+from cfljax.registry import Entry
+from cfljax.types import Method, Model
+
+PAPER = "Arivazhagan et al. 2019"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(fedavg.Config):
+    """Options of FedPer."""
+
+    parts: ClassVar[tuple[tuple[str, str], ...]] = (("head", "client"),)
+    averaged = ("models",)
+    own = True
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """FedPer: a global body, and a head for each client."""
+    return make_in_parts(fedavg.make, config, model, solver, config.parts)
+
+
+fedper = Entry(Config, make)

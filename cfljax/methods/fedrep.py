@@ -1,0 +1,59 @@
+"""FedRep (Collins et al. 2021): a global body, the representation, and a head for each client, trained in turns.
+
+A participant first trains its head for some epochs with the body that it was sent, then the body with that head. The body is
+averaged, the head stays.
+
+Readings:
+- Epochs. Paper: τ gradient steps of the head, one update of the body; in its experiments epochs, 10 and 1 or 5. Here: epochs, those
+  of the body by `train.epochs`. Option: `head_epochs`.
+- Weights of the mean. Paper: uniform. Here: the same. Option: `average = "samples"`.
+
+Communication per participant and round: the body down, its update up.
+
+A newcomer, which has never trained, is scored with the global body and the head that all clients begin with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from cfljax.errors import SpecError
+from cfljax.local.solver import Solver
+from cfljax.methods import fedavg
+from cfljax.methods.shared.config import MethodConfig, TrainOptions
+from cfljax.methods.shared.parts import make_in_parts
+from cfljax.registry import Entry
+from cfljax.registry.options import Value, option
+from cfljax.types import Method, Model
+
+PAPER = "Collins et al. 2021"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(MethodConfig):
+    """Options of FedRep."""
+
+    parts: ClassVar[tuple[tuple[str, str], ...]] = (("head", "client"),)
+    averaged = ("models",)
+    own = True
+
+    head_epochs: int = option(10, "epochs of the head, before those of the body", low=1)
+    average: str = option("uniform", "weights of the participants", choices=("uniform", "samples"))
+
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
+        """Combinations with the rest of a run; raises SpecError."""
+        if train.steps is not None:
+            raise SpecError(f"train.steps = {train.steps}: {where} counts epochs; give train.epochs")
+        if train.schedule is not None:
+            raise SpecError(f'train.schedule = "{train.schedule}": {where} has this schedule itself; set {where}.head_epochs')
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """FedRep: a global body, and a head for each client, trained in turns."""
+    work, head = solver.work, config.head_epochs
+    turns = solver.with_work(work._replace(epochs=(work.epochs or 0) + head, head=head))
+    return make_in_parts(fedavg.make, fedavg.Config(config.average), model, turns, config.parts)
+
+
+fedrep = Entry(Config, make)

@@ -1,0 +1,43 @@
+"""LG-FedAvg (Liang et al. 2020): FedAvg of the head; the body, which makes the representation, stays with its client.
+
+Both are trained together on the client's data. A client that has not been drawn yet has the body that all begin with.
+
+Readings:
+- The start. Paper: its program first trains whole models by FedAvg. Here: from the initial model. Option: none.
+- What is global. Paper: the top layers, some number of them. Here: the last dense layer. Option: `train.parts` with fedavg.
+- Newcomers. Paper: the ensemble of all local models. Here: below. Option: none.
+
+Communication per participant and round: the head down, its update up.
+
+A newcomer, which has never trained, is scored with the global head and the body that all clients begin with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from cfljax.local.solver import Solver
+from cfljax.methods import fedavg
+from cfljax.methods.shared.parts import make_in_parts
+from cfljax.registry import Entry
+from cfljax.types import Method, Model
+
+PAPER = "Liang et al. 2020"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(fedavg.Config):
+    """Options of LG-FedAvg."""
+
+    parts: ClassVar[tuple[tuple[str, str], ...]] = (("body", "client"),)
+    averaged = ("models",)
+    own = True
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """LG-FedAvg: a global head, and a body for each client."""
+    return make_in_parts(fedavg.make, config, model, solver, config.parts)
+
+
+lg_fedavg = Entry(Config, make)

@@ -1,0 +1,139 @@
+"""Methods whose models are shared in part: some parameters by everybody, some by a cluster, some by nobody (`train.parts`).
+
+The method itself is untouched: it trains and averages K whole models. Around it,
+- what everybody shares becomes, after each round, the mean of all participants whose update arrived, with the weights that the
+  method gives to the members of a cluster (its option `average`; by samples where it has none), in all K models;
+- what stays with a client is put into the model that it starts from (`Federation.own`), and its update there is split off before
+  anything is sent (`Updates.home`). A client is scored by its cluster's model with its own part; so is its choice of a cluster.
+
+Readings:
+- The mean of all participants. It is computed from the K averaged models, each with the summed weight of its members. With
+  `train.robust` it is therefore the weighted mean of the clusters' statistics; noise of `train.privacy` is that of the clusters.
+- Starts. The K models begin with equal shared parts, those of the first; clients begin with the own part of the first model.
+
+A newcomer, and a client that has not been drawn yet, has the own part that all clients begin with, in the model that the method
+would give it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.kernels.mix import usable
+from cfljax.local.parts import ModelParts, parts_of
+from cfljax.local.rounds import sizes
+from cfljax.local.solver import Solver
+from cfljax.methods.shared.config import MakeMethod, MethodConfig
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
+
+
+class Shared(NamedTuple):
+    """The state of a method whose models are shared in part."""
+
+    inner: Tree
+    """The method's own state. Its models hold, where parts stay with clients, what these began with."""
+    own: Array | None
+    """f32[C, n]: the part that stays with each client; None: there is none."""
+    guess: Array | None
+    """i32[C]: the cluster whose model each client has, or would get; None: `own` is None."""
+
+
+def make_in_parts(
+    make: MakeMethod, config: MethodConfig, model: Model, solver: Solver, table: tuple[tuple[str, str], ...]
+) -> Method:
+    """The method of `make` with models that are shared in part, as `table` says (see `parts_of`)."""
+    parts = parts_of(model, table, bool(solver.work.head))
+    made = make(config, model, dataclasses.replace(solver, parts=parts))
+    return in_parts(made, config, parts) if parts.home.size or parts.shared.size else made
+
+
+def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
+    """The method around which parts are shared. It must have been made with a solver that has the same `parts`."""
+    home = bool(parts.home.size)
+    weights, fields = getattr(config, "average", "samples"), config.averaged
+
+    def seen(federation: Federation, state: Shared) -> Federation:
+        return dataclasses.replace(federation, own=state.own)
+
+    def guessed(state: Shared, federation: Federation, hyper: Hyper) -> Shared:
+        if not home:
+            return state
+        if method.score is not None:
+            return state._replace(guess=method.score(state.inner, seen(federation, state), hyper).astype(jnp.int32))
+        return state._replace(guess=method.models(state.inner)[1].astype(jnp.int32))
+
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Shared:
+        inner = method.init(key, federation, hyper, setup)
+        alike = parts.columns("all", "client")
+        values = {name: getattr(inner, name) for name in fields}
+        inner = inner._replace(**{name: each.at[:, alike].set(each[0, alike]) for name, each in values.items()})
+        own = jnp.tile(method.models(inner)[0][0, parts.home], (federation.clients, 1)) if home else None
+        return guessed(Shared(inner, own, None), federation, hyper)
+
+    def round(key: Array, state: Shared, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Shared, Info]:
+        inner, info = method.round(key, state.inner, seen(federation, state), cohort, hyper)
+        assert info.finite is not None
+        arrived = cohort.mask & info.finite
+        mass = _mass(method, inner, federation, cohort, arrived, weights)
+        new = {name: _mixed(parts, mass, getattr(state.inner, name), getattr(inner, name)) for name in fields}
+        state = state._replace(inner=inner._replace(**new))
+        if state.own is not None and info.home is not None:
+            there = jnp.where(arrived & usable(info.home), cohort.ids, federation.clients)
+            state = state._replace(own=state.own.at[there].add(info.home, mode="drop"))
+        return guessed(state, federation, hyper), info._replace(home=None, finite=None)
+
+    def models(state: Shared) -> tuple[Array, Array]:
+        clusters, labels = method.models(state.inner)
+        if state.own is None or state.guess is None:
+            return clusters, labels
+        each = jnp.asarray(clusters)[jnp.maximum(state.guess, 0)].at[:, parts.home].set(state.own)
+        mine = jnp.arange(each.shape[0], dtype=jnp.int32)
+        return each, jnp.where(labels >= 0, mine, -1)
+
+    def score(state: Shared, federation: Federation, hyper: Hyper) -> Array:
+        if home:
+            return jnp.arange(federation.clients, dtype=jnp.int32)
+        assert method.score is not None
+        return method.score(state.inner, federation, hyper)
+
+    def extras(state: Shared) -> dict[str, Array]:
+        kept = {} if method.extras is None else method.extras(state.inner)
+        return kept | ({"cluster_of_client": method.models(state.inner)[1]} if home else {})
+
+    return method._replace(
+        init=init,
+        round=round,
+        models=models,
+        score=score if home or method.score is not None else None,
+        extras=extras if home or method.extras is not None else None,
+        chooses=method.chooses and not home,
+        travels=travels(config, parts),
+    )
+
+
+def travels(config: MethodConfig, parts: ModelParts) -> tuple[float, int]:
+    """The numbers that a vector has on its way (down, up). What everybody shares comes once with all models that a participant
+    gets."""
+    return len(parts.columns("cluster")) + len(parts.shared) / config.repeats, len(parts.away)
+
+
+def _mass(method: Method, inner: Tree, federation: Federation, cohort: Cohort, arrived: Array, weights: str) -> Array:
+    """f32[K]: the summed weights of the participants whose updates arrived bool[S] in each cluster."""
+    clusters, labels = method.models(inner)
+    which = labels[cohort.ids]
+    each = jnp.where(arrived & (which >= 0), sizes(federation, cohort) if weights == "samples" else 1.0, 0.0)
+    return jax.ops.segment_sum(each, jnp.maximum(which, 0), clusters.shape[0])
+
+
+def _mixed(parts: ModelParts, mass: Array, old: Array, new: Array) -> Array:
+    """f32[K, d]: the method's new arrays f32[K, d], in which the parts that everybody shares are the mean by `mass` f32[K], and
+    those that stay with clients are as before."""
+    shared = parts.shared
+    if shared.size:
+        mean = (mass / jnp.maximum(jnp.sum(mass), 1e-30)) @ jnp.where(mass[:, None] > 0, new[:, shared], 0.0)
+        new = new.at[:, shared].set(jnp.where(jnp.sum(mass) > 0, mean, old[0, shared]))
+    return new.at[:, parts.home].set(old[:, parts.home]) if parts.home.size else new

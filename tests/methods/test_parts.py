@@ -1,0 +1,202 @@
+"""Models that are shared in part (`train.parts`) against a plain numpy program, their identities, what is sent, and refusals."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+import cfljax
+from cfljax import keys, models
+from cfljax.config import Train
+from cfljax.errors import SpecError
+from cfljax.local.parts import head_of, parts_of
+from cfljax.methods import METHODS
+from cfljax.methods.shared.common import first_models
+from cfljax.methods.shared.parts import make_in_parts
+from cfljax.registry.options import static, traced
+from tests import play, toy
+from tests.reference import parts, plain
+
+SEED, ROUNDS, PARTICIPANTS, HIDDEN = 5, 3, 5, 7
+NET = plain.Net(6, 4, HIDDEN)
+MODEL = toy.model(HIDDEN)
+HEAD = np.arange(MODEL.size) >= 7 + 42
+
+
+@functools.cache
+def federation():
+    return toy.federation("dirichlet", clients=7, alpha=0.5)
+
+
+def kinds(table):
+    out = np.full(MODEL.size, "cluster")
+    out[~HEAD], out[HEAD] = table.get("body", "cluster"), table.get("head", "cluster")
+    return out
+
+
+def run(name, table, work=None, rounds=ROUNDS, fed=None, hyper=None, **options):
+    """(states, infos, method) of some rounds."""
+    config = METHODS.check(name, options, f"method.{name}")
+    solver = toy.solver(MODEL, **(work or {}))
+    method = make_in_parts(METHODS.entry(name).make, static(config), MODEL, solver, tuple(table.items()))
+    key, numbers = keys.root(SEED), {"lr": np.float32(0.1)} | (hyper or {})
+    fed = fed or federation()
+    prepared = {} if method.setup is None else method.setup(key, fed, numbers | {"participants": PARTICIPANTS})
+    states, infos = [jax.jit(method.init)(key, fed, numbers, prepared)], []
+    step = jax.jit(method.round)
+    for t in range(rounds):
+        each = keys.fold(key, "round", t)
+        state, info = step(each, states[-1], fed, play.cohort.draw(each, fed, PARTICIPANTS, np.int32(t), numbers), numbers)
+        states, infos = [*states, state], [*infos, info]
+    return play.Played(states, infos, method)
+
+
+def starts(k):
+    return np.asarray(first_models(keys.root(SEED), MODEL, k), np.float64)
+
+
+@pytest.mark.parametrize("average", ["uniform", "samples"])
+@pytest.mark.parametrize("table", [{"body": "all"}, {"head": "all"}, {"head": "client"}, {"body": "all", "head": "client"}])
+def test_ifca_in_parts_follows_the_plain_program(table, average):
+    out = run("ifca", table, clusters=3, average=average)
+    clients = plain.Clients(federation())
+    wanted, own, labels = parts.run(NET, clients, starts(3), SEED, ROUNDS, PARTICIPANTS, kinds(table), average)
+    inner, home = out.states[-1].inner, kinds(table) == "client"
+    away = ~home
+    assert np.array_equal(inner.labels, labels)
+    assert np.abs(np.asarray(inner.models)[:, away] - wanted[:, away]).max() < 1e-5
+    if home.any():
+        assert np.abs(np.asarray(out.states[-1].own) - own[:, home]).max() < 1e-5
+        mine, guess = out.models(), np.asarray(out.states[-1].guess)
+        assert np.abs(mine - np.where(home, own, wanted[guess])).max() < 1e-5
+
+
+@pytest.mark.parametrize(("name", "table"), [("fedper", {"head": "client"}), ("lg_fedavg", {"body": "client"})])
+def test_fedper_and_lg_fedavg_follow_the_plain_program(name, table):
+    out = play.rounds(name, federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL)
+    clients = plain.Clients(federation())
+    wanted, own, _ = parts.run(NET, clients, starts(1), SEED, ROUNDS, PARTICIPANTS, kinds(table), "samples", assign=[0] * 7)
+    assert np.abs(out.models() - np.where(kinds(table) == "client", own, wanted[0])).max() < 1e-5
+    assert out.labels().tolist() == list(range(7))
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_fedrep_follows_the_plain_program(epochs):
+    work = {"epochs": epochs}
+    out = play.rounds("fedrep", federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL, work=work, head_epochs=2)
+    clients, home = plain.Clients(federation()), kinds({"head": "client"})
+    turns = {"epochs": epochs, "alternate": (2, HEAD)}
+    wanted, own, _ = parts.run(NET, clients, starts(1), SEED, ROUNDS, PARTICIPANTS, home, "uniform", assign=[0] * 7, **turns)
+    assert np.abs(out.models() - np.where(home == "client", own, wanted[0])).max() < 1e-5
+
+
+@pytest.mark.parametrize("table", [{"body": "all"}, {"head": "client"}])
+def test_all_ways_of_training_give_the_same(table):
+    ways = ({}, {"gram": 500}, {"sequential": False}, {"stream": 2}, {"lanes": 2})
+    plainly, *others = (run("ifca", table, work, clusters=2) for work in ways)
+    for other in others:
+        assert np.allclose(plainly.models(), other.models(), atol=1e-5)
+        assert np.array_equal(plainly.labels(), other.labels())
+
+
+METHODS_IN_PARTS = [name for name in METHODS if METHODS.entry(name).options.averaged and not METHODS.entry(name).options.parts]
+
+
+@pytest.mark.parametrize("name", METHODS_IN_PARTS)
+def test_what_everybody_shares_is_equal_in_all_clusters_and_the_rest_is_not(name):
+    options = play.options(name)
+    fed = jax.device_put(play.nine_clients())
+    hyper = {k: np.float32(v) for k, v in traced(METHODS.check(name, options, "m")).items()}
+    out = run(name, {"body": "all"}, rounds=2, fed=fed, hyper=hyper, **options)
+    found = out.models()
+    assert np.allclose(found[:, ~HEAD], found[0, ~HEAD]) and not np.allclose(found[0, ~HEAD], out.models(0)[0, ~HEAD])
+    if len(found) > 1:
+        assert not np.allclose(found[:, HEAD], found[0, HEAD])
+
+
+@pytest.mark.parametrize("name", METHODS_IN_PARTS)
+def test_what_stays_with_a_client_changes_with_its_own_training_only(name):
+    options = play.options(name)
+    fed = jax.device_put(play.nine_clients())
+    hyper = {k: np.float32(v) for k, v in traced(METHODS.check(name, options, "m")).items()}
+    out = run(name, {"head": "client"}, rounds=2, fed=fed, hyper=hyper, **options)
+    drawn = [
+        np.asarray(play.cohort.draw(keys.fold(keys.root(SEED), "round", t), fed, PARTICIPANTS, np.int32(t), hyper).ids)
+        for t in (0, 1)
+    ]
+    for t in (0, 1):
+        moved = np.any(np.asarray(out.states[t + 1].own) != np.asarray(out.states[t].own), axis=1)
+        assert sorted(np.flatnonzero(moved)) == sorted(drawn[t])
+    heads = [np.asarray(getattr(state.inner, METHODS.entry(name).options.averaged[0]))[:, HEAD] for state in out.states]
+    assert all(np.array_equal(head, heads[0]) for head in heads)
+
+
+def test_the_loss_that_an_own_part_has_decides_the_cluster():
+    """As in the plain program, where each client looks at all models with its own head; with the clusters' heads others win."""
+    alone, with_own = (run("ifca", table, clusters=3, rounds=6).states[-1] for table in ({"body": "all"}, {"head": "client"}))
+    wanted = parts.run(NET, plain.Clients(federation()), starts(3), SEED, 6, PARTICIPANTS, kinds({"head": "client"}), "uniform")[2]
+    assert np.array_equal(with_own.inner.labels, wanted) and not np.array_equal(alone.inner.labels, wanted)
+
+
+def test_a_broken_client_keeps_its_own_part_and_moves_nobody():
+    drawn = int(plain.cohort(SEED, 0, np.arange(7), PARTICIPANTS)[0])
+    out = run("fedavg", {"head": "client"}, fed=toy.broken(federation(), drawn))
+    assert np.isfinite(out.models()).all() and sum(int(info.nonfinite) for info in out.infos) > 0
+    assert np.array_equal(out.states[-1].own[drawn], out.states[0].own[drawn])
+
+
+def test_bytes_are_those_of_what_travels():
+    data = {
+        "name": "blobs",
+        "samples": 300,
+        "features": 6,
+        "classes": 4,
+        "partition": "label_permutation",
+        "clients": 9,
+        "groups": 2,
+    }
+    train, model, body, head = {"rounds": 2, "participation": 5}, {"name": "mlp", "hidden": [7]}, 49, 32
+
+    def sent(method, **more):
+        history = cfljax.run(method, data, model, train=train | more).history
+        return float(history["bytes_down"][-1]) / 40, float(history["bytes_up"][-1]) / 40
+
+    assert sent("fedper") == (body, body) and sent("lg_fedavg") == (head, head)
+    ifca = {"name": "ifca", "clusters": 2}
+    assert sent(ifca, parts={"body": "all"}) == (2 * head + body, head + body)
+    assert sent(ifca, parts={"dense_0": "all", "dense_1": "client"}) == (body, body)
+    assert sent("fedper", compress={"name": "topk", "keep": 0.5}) == (body, 2 * 25)
+
+
+@pytest.mark.parametrize(
+    ("method", "train", "told"),
+    [
+        ("ditto", {"parts": {"body": "all"}}, "train.parts: method.ditto keeps other models"),
+        ("fedper", {"parts": {"body": "all"}}, "itself has parts"),
+        ("fedavg", {"parts": {"body": "some"}}, "train.parts.body"),
+        ("fedavg", {"parts": {"conv": "all"}}, 'has no parameters "conv"'),
+        ("fedavg", {"parts": {"body": "client", "head": "client"}}, 'take method "local"'),
+        ({"name": "ifca", "aggregate": "gradient"}, {"parts": {"body": "all"}}, "divisor"),
+        ({"name": "ifca", "redraw": 0.1}, {"parts": {"body": "all"}}, "redraw"),
+        ("joint", {"schedule": "alternate"}, "train.schedule"),
+        ("fedrep", {"steps": 3}, "train.steps"),
+        ("fedavg", {"head_epochs": 3}, "train.head_epochs"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(method, train, told):
+    with pytest.raises(SpecError, match=told) as caught:
+        cfljax.run(method, "digits", "mlp", rounds=1, train=train)
+    assert "\n" not in str(caught.value)
+
+
+def test_heads_are_the_last_dense_layers():
+    cnn = models.build("cnn", {}, (28, 28, 1), 10)
+    assert head_of(cnn) == "head/dense_1" and head_of(models.build("lstm", {}, (5, 3), 3)) == "dense_1"
+    assert head_of(models.build("cnn_cifar", {}, (32, 32, 3), 10)) == "out"
+    with pytest.raises(SpecError, match="one layer"):
+        parts_of(toy.model(), [("head", "client")])
+
+
+def test_an_unset_table_and_one_of_clusters_only_are_no_part_of_the_id():
+    assert Train(parts={"body": "cluster"}) == Train() and Train(parts={"body": "all"}) != Train()
