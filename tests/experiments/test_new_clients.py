@@ -8,9 +8,11 @@ import pytest
 import cfljax
 from cfljax.config import read_spec
 from cfljax.devices.machine import this_machine
+from cfljax.engine.newcomers import at_once
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble, host_federation
+from cfljax.experiment.privacy import crowd_of
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
 from cfljax.types.federation import NEVER
@@ -22,7 +24,9 @@ every_method = pytest.mark.parametrize("name", sorted(METHODS))
 
 
 def runs(name="fedavg", data=None, train=None, seeds=(0,)):
-    method = {"name": name} | QUICK.get(name, {}) | ({"clusters": 2} if "clusters" in _fields(name) else {})
+    method = name
+    if isinstance(name, str):
+        method = {"name": name} | QUICK.get(name, {}) | ({"clusters": 2} if "clusters" in _fields(name) else {})
     data = BLOBS | {"new_clients": NEW} | (data or {})
     train = {"rounds": 3, "lr": 0.2, "participation": 1.0} | (train or {})
     return read_spec({"data": data, "model": "mclr", "train": train, "method": [method], "seeds": list(seeds)}).runs()
@@ -32,10 +36,17 @@ def _fields(name):
     return METHODS.entry(name).options.__dataclass_fields__
 
 
-def outputs(runs, change=lambda federation: federation, sequential=True, **more):
+def outputs(runs, change=lambda federation: federation, sequential=True, wide=0, **more):
+    """`wide`: how many newcomers train at a time, if not as many as take part in a round."""
     parts = assemble(runs[0], len(runs), this_machine())
     settings = parts.settings._replace(sequential=sequential)
-    parts = parts._replace(federation=change(parts.federation), settings=settings, program_key=None, model_key=None)
+    parts = parts._replace(
+        plan=parts.plan._replace(stream=wide or parts.plan.stream),
+        federation=change(parts.federation),
+        settings=settings,
+        program_key=None,
+        model_key=None,
+    )
     return simulate(parts, [run.seed for run in runs], [{"lr": 0.2} | _numbers(run) for run in runs], **more)
 
 
@@ -80,18 +91,57 @@ def spoiled(federation):
     return dataclasses.replace(federation.with_splits(splits), pool=federation.pool._replace(x=x, y=y))
 
 
+def absent(federation):
+    """The federation in which newcomers are dummies."""
+    new = np.asarray(federation.arrive) == NEVER
+    uid, group = np.where(new, -1, np.asarray(federation.uid)), np.where(new, -1, np.asarray(federation.group))
+    return dataclasses.replace(federation, uid=uid.astype(np.int32), group=group.astype(np.int32))
+
+
 @every_method
 def test_newcomers_influence_nothing_and_are_scored(name):
-    before, after = outputs(runs(name)), outputs(runs(name), spoiled)
-    (a,), (b,) = before, after
+    few = {"participation": 5, "eval_clients": 6} if name != "cfl_sattler" else {}
+    planned = runs(name, train=few)
+    (a,), (b,), (c,) = outputs(planned), outputs(planned, spoiled), outputs(planned, absent)
     mine = newcomers(host_federation(runs(name)[0]))
     own = a.models.shape[0] == len(a.labels[-1])  # a model for each client: newcomers may have theirs
     others = np.delete(np.arange(len(a.models)), mine) if own else slice(None)
-    assert a.models[others].tobytes() == b.models[others].tobytes()
-    assert all(a.history[q].tobytes() == b.history[q].tobytes() for q in a.history)
+    for other in (b, c):
+        assert a.models[others].tobytes() == other.models[others].tobytes()
+        assert a.labels.tobytes() == other.labels.tobytes()
+        assert [q for q in a.history if a.history[q].tobytes() != other.history[q].tobytes()] == []
+        rows = {q: np.delete(v, mine, 0) if len(v) == len(a.labels[-1]) else v for q, v in a.diag.items()}
+        same = {q: np.delete(v, mine, 0) if len(v) == len(a.labels[-1]) else v for q, v in other.diag.items()}
+        assert [q for q in rows if rows[q].tobytes() != same[q].tobytes()] == []
+    if few:
+        assert (a.history["scored"] == 6).all()
     assert (a.labels[:, mine] == -1).all() and np.isnan(a.client_accuracy[mine]).all()
     assert list(a.newcomers) == ["accuracy_new_0", "accuracy_new_1", "accuracy_new_3", "ari_new"]
     assert all(0 <= a.newcomers[f"accuracy_new_{s}"] <= 1 for s in (0, 1, 3)) and a.newcomers != b.newcomers
+
+
+def test_pixels_are_normalised_by_those_that_train():
+    (run,) = runs(data={"normalise": "pixel"})
+    federation = host_federation(run)
+    rows = [rows_of(federation.train, client) for client in np.flatnonzero(federation.trains)]
+    seen = np.asarray(federation.pool.x, np.float64)[np.unique(np.concatenate(rows))]
+    np.testing.assert_allclose(federation.pool.mean, seen.mean(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(federation.pool.scale, 1 / (seen.std(0) + 0.001), rtol=1e-4)
+
+
+def test_privacy_and_shares_count_those_that_train():
+    (run,) = runs(train={"participation": 0.5})
+    federation = host_federation(run)
+    assert crowd_of(federation).clients == 9 and crowd_of(federation).arrived == ((0, 9),)
+    assert assemble(run, 1, this_machine()).settings.participants == run.train.participants(9) == 4
+
+
+def test_newcomers_train_in_blocks_as_they_do_together():
+    data = {"clients": 30, "samples": 900, "new_clients": NEW | {"share": 0.4}}
+    (few,), (many,) = runs("ditto", data, {"participation": 5}), runs("ditto", data, {"participation": 1.0})
+    (a,), (b,) = outputs([few]), outputs([few], lambda federation: federation, wide=18)
+    assert at_once(assemble(few, 1, this_machine())) == 5 and at_once(assemble(many, 1, this_machine())) == 12
+    assert a.newcomers == pytest.approx(b.newcomers, abs=1e-6)
 
 
 def softmax(z):
@@ -140,6 +190,34 @@ def _samples(federation, split, client):
     rows = rows_of(split, client)
     x, y = np.asarray(federation.pool.x, np.float64)[rows], np.asarray(federation.pool.y)[rows]
     return x, np.asarray(federation.view.labels)[int(federation.view.of[client])][y]
+
+
+def test_pacfl_places_newcomers_by_their_data_alone():
+    """Clients whose samples lie along one of two axes. Without `per_label` a newcomer's labels do not matter."""
+
+    def turned(federation, labels=lambda y: y):
+        x, rng = np.array(federation.pool.x), np.random.default_rng(1)
+        for client in range(federation.clients):
+            for split in federation.splits.values():
+                rows = rows_of(split, client)
+                x[rows] = 0.01 * rng.normal(size=x[rows].shape)
+                x[rows, int(federation.group[client])] = 5.0
+        y, new = np.array(federation.pool.y), np.concatenate([rows_of(federation.train, c) for c in newcomers(federation)])
+        y[new] = labels(y[new])
+        return dataclasses.replace(federation, pool=federation.pool._replace(x=x, y=y))
+
+    own = {"name": "pacfl", "per_label": False, "p": 1, "threshold": 20.0}
+    (run,) = runs(own)
+    (a,) = outputs([run], turned)
+    (b,) = outputs([run], lambda federation: turned(federation, lambda y: (y + 1) % 4))
+    assert a.newcomers["ari_new"] == b.newcomers["ari_new"] == 1 and a.diag["found"] == 2
+
+
+def test_fesem_places_newcomers_by_loss():
+    """Its `score` knows nothing of a client that was never drawn."""
+    (run,) = runs("fesem", train={"participation": 5, "rounds": 4})
+    (a,), (b,) = outputs([run]), outputs([run], spoiled)
+    assert METHODS.entry("fesem") and a.models.shape[0] == 2 and a.newcomers != b.newcomers
 
 
 def test_runs_side_by_side_and_resumed_runs_have_the_same_newcomers():
