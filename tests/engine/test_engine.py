@@ -219,9 +219,9 @@ def test_clients_that_never_train_choose_among_any_number_of_models(used):
 
 
 def test_clients_that_never_train_do_not_choose_where_models_are_personal_or_groups_known():
-    model = toy.model()
+    model = toy.model(4)
     made = {name: METHODS.entry(name).make(METHODS.check(name, {}, "method"), model, toy.solver(model)) for name in METHODS}
-    personal = {"apfl", "ditto", "fedamp", "fedsoft", "local", "per_fedavg", "pfedgraph", "pfedme"}
+    personal = {"apfl", "ditto", "fedamp", "fedper", "fedrep", "fedsoft", "lg_fedavg", "local", "per_fedavg", "pfedgraph", "pfedme"}
     assert {name for name in made if not made[name].chooses} == personal | {"oracle"}
 
 

@@ -29,7 +29,8 @@ def runs(name="fedavg", data=None, train=None, seeds=(0,)):
         method = {"name": name} | QUICK.get(name, {}) | ({"clusters": 2} if "clusters" in _fields(name) else {})
     data = BLOBS | {"new_clients": NEW} | (data or {})
     train = {"rounds": 3, "lr": 0.2, "participation": 1.0} | (train or {})
-    return read_spec({"data": data, "model": "mclr", "train": train, "method": [method], "seeds": list(seeds)}).runs()
+    model = {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else "mclr"
+    return read_spec({"data": data, "model": model, "train": train, "method": [method], "seeds": list(seeds)}).runs()
 
 
 def _fields(name):

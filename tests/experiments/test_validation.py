@@ -104,7 +104,9 @@ def test_no_choice_sees_test_labels():
 def test_every_method_has_validation_numbers(method):
     options = {"name": method} | ({"threshold": 1.0, "warmup_rounds": 1} if method == "fl_hc" else {})
     partition = {"partition": "label_swap", "groups": 2} if method == "oracle" else {"partition": "dirichlet"}
-    result = cfljax.run(method=options, data=BLOBS | partition, model="mclr", train=TRAIN | {"rounds": 2}, seed=0)
+    result = cfljax.run(
+        method=options, data=BLOBS | partition, model={"name": "mlp", "hidden": [4]}, train=TRAIN | {"rounds": 2}, seed=0
+    )
     history = result.history
     assert np.isfinite(np.asarray(history["val_loss"], float)).all()
     best = int(np.argmax(np.asarray(history["val_accuracy"], float)))
