@@ -23,10 +23,8 @@ QUICK = {"fl_hc": {"threshold": 1.0, "warmup_rounds": 1}, "cfl_sattler": {"min_r
 every_method = pytest.mark.parametrize("name", sorted(METHODS))
 
 
-def runs(name="fedavg", data=None, train=None, seeds=(0,)):
-    method = name
-    if isinstance(name, str):
-        method = {"name": name} | QUICK.get(name, {}) | ({"clusters": 2} if "clusters" in _fields(name) else {})
+def runs(name="fedavg", data=None, train=None, seeds=(0,), **options):
+    method = {"name": name} | QUICK.get(name, {}) | ({"clusters": 2} if "clusters" in _fields(name) else {}) | options
     data = BLOBS | {"new_clients": NEW} | (data or {})
     train = {"rounds": 3, "lr": 0.2, "participation": 1.0} | (train or {})
     model = {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else "mclr"
@@ -78,18 +76,25 @@ def test_who_they_are_is_drawn_with_the_partition_and_they_keep_a_few_samples():
     assert np.asarray(host_federation(late).arrive).tolist().count(1) == 9
 
 
-def spoiled(federation):
-    """Other samples for the newcomers, for training and for tests; what they share with others stays as it is for these."""
+def with_samples(federation, clients, make):
+    """The federation in which these clients hold `make(client, x, y)` in place of their samples x, y, of which nobody else holds
+    any."""
     x, y = np.asarray(federation.pool.x), np.asarray(federation.pool.y)
     splits = {}
     for name, split in federation.splits.items():
         rows = np.array(split.rows)
-        for client in newcomers(federation):
+        for client in clients:
             at = int(split.start[client]) + np.arange(int(split.count[client]))
-            x, y = np.concatenate([x, x[rows[at]] + 3.0]), np.concatenate([y, (y[rows[at]] + 1) % 4])
+            new = make(client, x[rows[at]], y[rows[at]])
+            x, y = (np.concatenate(pair).astype(pair[0].dtype) for pair in ((x, new[0]), (y, new[1])))
             rows[at] = len(y) - len(at) + np.arange(len(at))
         splits[name] = dataclasses.replace(split, rows=rows)
     return dataclasses.replace(federation.with_splits(splits), pool=federation.pool._replace(x=x, y=y))
+
+
+def spoiled(federation):
+    """Other samples for the newcomers, for training and for tests."""
+    return with_samples(federation, newcomers(federation), lambda _, x, y: (x + 3.0, (y + 1) % 4))
 
 
 def absent(federation):
@@ -111,14 +116,17 @@ def test_newcomers_influence_nothing_and_are_scored(name):
         assert a.models[others].tobytes() == other.models[others].tobytes()
         assert a.labels.tobytes() == other.labels.tobytes()
         assert [q for q in a.history if a.history[q].tobytes() != other.history[q].tobytes()] == []
-        rows = {q: np.delete(v, mine, 0) if len(v) == len(a.labels[-1]) else v for q, v in a.diag.items()}
-        same = {q: np.delete(v, mine, 0) if len(v) == len(a.labels[-1]) else v for q, v in other.diag.items()}
-        assert [q for q in rows if rows[q].tobytes() != same[q].tobytes()] == []
+        kept, same = ({q: _of_others(v, mine, len(a.labels[-1])) for q, v in each.diag.items()} for each in (a, other))
+        assert [q for q in kept if kept[q].tobytes() != same[q].tobytes()] == []
     if few:
         assert (a.history["scored"] == 6).all()
     assert (a.labels[:, mine] == -1).all() and np.isnan(a.client_accuracy[mine]).all()
     assert list(a.newcomers) == ["accuracy_new_0", "accuracy_new_1", "accuracy_new_3", "ari_new"]
     assert all(0 <= a.newcomers[f"accuracy_new_{s}"] <= 1 for s in (0, 1, 3)) and a.newcomers != b.newcomers
+
+
+def _of_others(values, newcomers, clients):
+    return np.delete(values, newcomers, 0) if values.ndim and len(values) == clients else values
 
 
 def test_pixels_are_normalised_by_those_that_train():
@@ -150,7 +158,7 @@ def softmax(z):
     return e / e.sum(1, keepdims=True)
 
 
-def moved(w, x, y, steps, lr=0.2):
+def moved(w, x, y, steps, lr):
     """Full-batch gradient descent of multinomial regression, in plain numpy."""
     for _ in range(steps):
         gradient = softmax(x @ w[:-1] + w[-1])
@@ -159,21 +167,23 @@ def moved(w, x, y, steps, lr=0.2):
     return w
 
 
-@pytest.mark.parametrize("name", ["fedavg", "ifca"])
+@pytest.mark.parametrize("name", ["fedavg", "ifca", "fesem"])
 def test_newcomers_agree_with_plain_numpy(name):
-    (run,) = runs(name, train={"batch": "full"})
+    """Placed by the least loss. FeSEM's `score` gives clients that were never drawn another centre."""
+    (run,) = runs(name, {"new_clients": NEW | {"share": 0.4}}, {"batch": "full", "participation": 3, "rounds": 6})
     (output,) = outputs([run])
     federation = host_federation(run)
     model = assemble(run, 1, this_machine()).model
     params = [model.unravel(each) for each in output.models]
     leaves = [{leaf.ndim: np.asarray(leaf, np.float64) for leaf in _leaves(each)} for each in params]
     weights = [np.vstack([each[2], each[1]]) for each in leaves]
+    assert len(set(output.labels[-1]) - {-1}) == len(weights)
     right, count = dict.fromkeys((0, 1, 3), 0), 0
     for client in newcomers(federation):
         shots, tests = (_samples(federation, split, client) for split in (federation.train, federation.test))
         losses = [-np.log(softmax(shots[0] @ w[:-1] + w[-1])[np.arange(8), shots[1]]).mean() for w in weights]
         for steps in right:
-            w = moved(weights[int(np.argmin(losses))], *shots, steps)
+            w = moved(weights[int(np.argmin(losses))], *shots, steps, 0.2)
             right[steps] += int(((tests[0] @ w[:-1] + w[-1]).argmax(1) == tests[1]).sum())
         count += len(tests[1])
     assert {f"accuracy_new_{s}": n / count for s, n in right.items()} == pytest.approx(
@@ -194,31 +204,22 @@ def _samples(federation, split, client):
 
 
 def test_pacfl_places_newcomers_by_their_data_alone():
-    """Clients whose samples lie along one of two axes. Without `per_label` a newcomer's labels do not matter."""
+    """The samples of each group lie along an axis. Without `per_label` a newcomer's labels do not matter."""
 
-    def turned(federation, labels=lambda y: y):
-        x, rng = np.array(federation.pool.x), np.random.default_rng(1)
-        for client in range(federation.clients):
-            for split in federation.splits.values():
-                rows = rows_of(split, client)
-                x[rows] = 0.01 * rng.normal(size=x[rows].shape)
-                x[rows, int(federation.group[client])] = 5.0
-        y, new = np.array(federation.pool.y), np.concatenate([rows_of(federation.train, c) for c in newcomers(federation)])
-        y[new] = labels(y[new])
-        return dataclasses.replace(federation, pool=federation.pool._replace(x=x, y=y))
+    def turned(federation, shift=0):
+        def make(client, x, y):
+            axis = np.eye(x.shape[1])[int(federation.group[client])]
+            new = federation.arrive[client] == NEVER
+            return 5 * axis + 0.01 * np.random.default_rng(client).normal(size=x.shape), (y + shift) % 4 if new else y
 
-    own = {"name": "pacfl", "per_label": False, "p": 1, "threshold": 20.0}
-    (run,) = runs(own)
-    (a,) = outputs([run], turned)
-    (b,) = outputs([run], lambda federation: turned(federation, lambda y: (y + 1) % 4))
-    assert a.newcomers["ari_new"] == b.newcomers["ari_new"] == 1 and a.diag["found"] == 2
+        return with_samples(federation, range(federation.clients), make)
 
-
-def test_fesem_places_newcomers_by_loss():
-    """Its `score` knows nothing of a client that was never drawn."""
-    (run,) = runs("fesem", train={"participation": 5, "rounds": 4})
-    (a,), (b,) = outputs([run]), outputs([run], spoiled)
-    assert METHODS.entry("fesem") and a.models.shape[0] == 2 and a.newcomers != b.newcomers
+    (run,) = runs("pacfl", {"new_clients": NEW | {"share": 0.5}}, per_label=False, p=1, threshold=20.0)
+    (a,), (b,) = outputs([run], turned), outputs([run], lambda federation: turned(federation, 1))
+    new = newcomers(host_federation(run))
+    assert set(np.asarray(host_federation(run).group)[new]) == {0, 1} and a.diag["found"] == 2
+    assert a.newcomers["ari_new"] == b.newcomers["ari_new"] == 1
+    assert a.newcomers["accuracy_new_0"] != b.newcomers["accuracy_new_0"]
 
 
 def test_runs_side_by_side_and_resumed_runs_have_the_same_newcomers():
