@@ -159,8 +159,12 @@ def joined(first: Subspaces, more: Subspaces) -> Subspaces:
 def nearest(sent: Subspaces, own: np.ndarray, config: Config) -> np.ndarray:
     """HOST. i32[m]: the nearest cluster of each of the last m clients. `own` i[n]: the clusters of the first n."""
     apart = distances(sent, config.how)[len(own) :, : len(own)]
-    link = {"average": np.mean, "complete": np.max, "single": np.min}[config.linkage]
-    to_each = [link(apart[:, own == k], axis=1) for k in range(int(own.max()) + 1)]
+    parts = [apart[:, own == k] for k in range(int(own.max()) + 1)]
+    to_each = {
+        "average": [part.mean(axis=1) for part in parts],
+        "complete": [part.max(axis=1) for part in parts],
+        "single": [part.min(axis=1) for part in parts],
+    }[config.linkage]
     return np.argmin(np.stack(to_each, axis=1), axis=1).astype(np.int32)
 
 
