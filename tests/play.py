@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import data, keys
-from cfljax.engine.program import Settings, _decayed
+from cfljax.engine.program import Settings, decayed
 from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import Output, simulate
 from cfljax.federation import PARTITIONS, cohort
@@ -130,7 +130,7 @@ def rounds(
         if t < rounds:
             each, number = keys.fold(key, "round", t), jnp.int32(t)
             present = cohort.draw(each, seen, participants, number, hyper)
-            state, info = step(each, state, seen, present, _decayed(hyper, number))
+            state, info = step(each, state, seen, present, decayed(hyper, number))
             infos.append(info)
     return Played(states, infos, method)
 

@@ -62,7 +62,7 @@ def make_program(method: Method, settings: Settings) -> Program:
 
     def view(state: Tree, hyper: Hyper, federation: Federation, t: Array) -> View:
         def of_data(f: Callable[[Tree, Federation, Hyper], Array] | None) -> Array | None:
-            return None if f is None else f(state, as_trained_on(settings.sending, hyper, federation), _decayed(hyper, t))
+            return None if f is None else f(state, as_trained_on(settings.sending, hyper, federation), decayed(hyper, t))
 
         models, labels = method.models(state)
         adapted = of_data(method.adapt)
@@ -106,10 +106,10 @@ def _round(
     federation = as_trained_on(settings.sending, hyper, federation)
     key = keys.fold(key, "round", t)
     participants = cohort.draw(key, federation, settings.participants, t, hyper)
-    return method.round(key, state, federation, participants, _decayed(hyper, t))
+    return method.round(key, state, federation, participants, decayed(hyper, t))
 
 
-def _decayed(hyper: Hyper, t: Array) -> Hyper:
+def decayed(hyper: Hyper, t: Array) -> Hyper:
     """The numbers of round t, with its learning rate."""
     if "lr_decay" not in hyper:
         return hyper

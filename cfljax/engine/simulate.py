@@ -84,7 +84,8 @@ def simulate(
 def _outputs(batch: Simulation, rows: Rows, seconds: Seconds, runs: int) -> list[Output]:
     """What each run leaves behind: its rows up to its end, and its share of the seconds."""
     watch, carry, outputs = batch.watch, batch.carry(), []
-    newcomers, more = scores_of_newcomers(batch.parts, batch.whole, carry.state, batch.federation)
+    ran = np.where(watch.live, int(rows["round"][0, -1]), watch.ended)
+    newcomers, more = scores_of_newcomers(batch.parts, batch.whole, carry.state, ran, batch.federation)
     seconds = seconds._replace(compile=seconds.compile + more)
     for r, share in enumerate(watch.shares(int(rows["round"][0, -1]), runs)):
         own = seconds._replace(

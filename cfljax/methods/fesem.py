@@ -22,6 +22,8 @@ Readings:
 
 Communication per participant and round: one model down, one up (the server keeps W_i and finds the nearest centre); with
 `fesem_init = "own"` one down and one up more for every client that trains, in round 0.
+
+A newcomer has no weights to compare: it takes the centre, of those in use, with the least loss on its labelled samples.
 """
 
 from __future__ import annotations
@@ -128,7 +130,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return jnp.where(state.labels < 0, nearest(state.own[unseen][None], state.centres, may)[0], state.labels)
 
     models = lambda state: (state.centres, state.labels)  # noqa: E731
-    return Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number))
+    extras = lambda state: extras_of(state.number)  # noqa: E731
+    return Method(init, round, models, setup, score=score, extras=extras, newcomers_choose=True)
 
 
 def first_centres(key: Array, model: Model, clusters: int) -> Array:

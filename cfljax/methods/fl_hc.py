@@ -106,7 +106,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         def train(cohort: Cohort) -> tuple[HostClusters, Info]:
-            return round_inside(solver, key, federation, cohort, state.found, hyper, config.average)
+            found, info = round_inside(solver, key, federation, cohort, state.found, hyper, config.average)
+            return found, info._replace(finite=None)  # its length is that of the cohort
 
         t, there = cohort.round, cohorts.present(federation, cohort.round)
         everyone = jnp.arange(federation.clients, dtype=jnp.int32)

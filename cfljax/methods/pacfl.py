@@ -20,7 +20,9 @@ two labels, of one in common, and of none; a threshold belongs to one reading on
   but with the mean over all pairs of members in place of that of the two parts. Option: `linkage`, `threshold`.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
-A client that arrives late joins the cluster with the least loss. Kept with the results: `found`, the number of clusters, and with
+A client that arrives late joins the cluster with the least loss. A newcomer sends the vectors of its few samples and joins the
+cluster that is nearest by the distance and linkage above, as the paper has it: no model is tried on it, and with
+`per_label = false` its labels are not looked at. Kept with the results: `found`, the number of clusters, and with
 `snapshots` the matrix of distances.
 
 Communication per participant and round: one model down, one update up; and in the first round p · features floats up per client
@@ -44,7 +46,7 @@ from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model
 from cfljax.methods.shared.host_clusters import ROUND_UP, HostClusters, join_by_loss, places, round_inside
-from cfljax.methods.shared.pretrain import ready
+from cfljax.methods.shared.pretrain import newcomers, ready
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
@@ -87,6 +89,8 @@ class State(NamedTuple):
     """i32[] sent up for the clustering by all clients together."""
     distances: Array
     """f32[C, C], with `snapshots`, else f32[0, 0]."""
+    nearest: Array | None = None
+    """i32[C] the cluster of each newcomer, −1 for all others; None: there are no newcomers."""
 
 
 class Subspaces(NamedTuple):
@@ -115,11 +119,17 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         kept = np.zeros((federation.clients,) * 2 if config.snapshots else (0, 0), np.float32)
         if config.snapshots:
             kept[np.ix_(ids, ids)] = apart
-        return {"labels": labels, "active": places(int(own.max()) + 1), "floats": np.array(size, np.int32), "distances": kept}
+        found = {"labels": labels, "active": places(int(own.max()) + 1), "floats": np.array(size, np.int32), "distances": kept}
+        new = newcomers(federation)
+        if len(new):
+            found["nearest"] = np.full(federation.clients, -1, np.int32)
+            found["nearest"][new] = nearest(joined(sent, subspaces(federation, new, config.p, config.per_label)), own, config)
+        return found
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         models = jnp.tile(first_model(key, model), (setup["active"].shape[0], 1))
-        return State(HostClusters(models, setup["labels"], setup["active"]), setup["floats"], setup["distances"])
+        found = HostClusters(models, setup["labels"], setup["active"])
+        return State(found, setup["floats"], setup["distances"], setup.get("nearest"))
 
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         found, info = round_inside(solver, key, federation, cohort, state.found, hyper, config.average)
@@ -127,7 +137,10 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return state._replace(found=found), info._replace(traffic=info.traffic._replace(floats_up=info.traffic.floats_up + once))
 
     def score(state: State, federation: Federation, hyper: Hyper) -> Array:
-        return join_by_loss(solver, federation, state.found, jnp.ones(federation.clients, bool))
+        if state.nearest is None:
+            return join_by_loss(solver, federation, state.found, jnp.ones(federation.clients, bool))
+        labels = join_by_loss(solver, federation, state.found, state.nearest < 0)
+        return jnp.where(labels < 0, state.nearest, labels)
 
     def extras(state: State) -> dict[str, Tree]:
         number = {"found": np.asarray(state.found.active).sum()}
@@ -136,6 +149,23 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     return Method(
         init, round, models=lambda state: (state.found.models, state.found.labels), setup=setup, score=score, extras=extras
     )
+
+
+def joined(first: Subspaces, more: Subspaces) -> Subspaces:
+    """HOST. What the clients of both send."""
+    return Subspaces(*(np.concatenate(pair) for pair in zip(first, more, strict=True)))
+
+
+def nearest(sent: Subspaces, own: np.ndarray, config: Config) -> np.ndarray:
+    """HOST. i32[m]: the nearest cluster of each of the last m clients. `own` i[n]: the clusters of the first n."""
+    apart = distances(sent, config.how)[len(own) :, : len(own)]
+    parts = [apart[:, own == k] for k in range(int(own.max()) + 1)]
+    to_each = {
+        "average": [part.mean(axis=1) for part in parts],
+        "complete": [part.max(axis=1) for part in parts],
+        "single": [part.min(axis=1) for part in parts],
+    }[config.linkage]
+    return np.argmin(np.stack(to_each, axis=1), axis=1).astype(np.int32)
 
 
 def subspaces(federation: Federation, ids: np.ndarray, p: int, per_label: bool) -> Subspaces:

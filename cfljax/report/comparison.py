@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from cfljax.report.configurations import Configuration, Unit
-from cfljax.results.frames import number
+from cfljax.results.frames import NEW, number
 from cfljax.results.statistics import FEWEST, LEVEL, Difference, difference, holm, interval, mean_and_deviation, paired_t
 
 
@@ -79,7 +79,6 @@ COLUMNS = (
     Column("accuracy_worst10", "worst tenth", _summary("accuracy_worst10")),
     Column("accuracy_train_clients_last", "last, training clients", _summary("accuracy_train_clients_last")),
     Column("accuracy_test_clients_last", "last, test clients", _summary("accuracy_test_clients_last")),
-    Column("accuracy_new_0", "new clients", _summary("accuracy_new_0")),
     Column("ari_last", "ARI", _summary("ari_last"), "score"),
     Column("nmi_last", "NMI", _summary("nmi_last"), "score"),
     Column("clusters_last", "clusters", _summary("clusters_last"), "count", 0),
@@ -95,13 +94,24 @@ MAXIMUM = "accuracy_max"
 TARGETS = ("round_to_target", "bytes_to_target")
 APART = ("accuracy_train_clients_last", "accuracy_test_clients_last")
 """Columns for data sets in which some clients never train."""
-SOMETIMES = ("accuracy_at_best_val", "accuracy_new_0", *TARGETS, *APART)
+SOMETIMES = ("accuracy_at_best_val", *TARGETS, *APART)
 """Columns that are left out if no run has the quantity."""
+
+
+def with_newcomers(columns: Iterable[Column], names: Iterable[str]) -> list[Column]:
+    """The columns, after them those of new clients that are among the names: accuracy after each number of steps, and ARI."""
+    found = set(names)
+    steps = sorted(int(name.removeprefix(NEW)) for name in found if name.startswith(NEW))
+    heading = lambda number: f"new clients, {number} step{'' if number == 1 else 's'}"  # noqa: E731
+    new = [Column(f"{NEW}{number}", heading(number), _summary(f"{NEW}{number}")) for number in steps]
+    return [*columns, *new, *([Column("ari_new", "new clients, ARI", _summary("ari_new"), "score")] if "ari_new" in found else [])]
 
 
 def rows(configurations: Sequence[Configuration], columns: Iterable[Column] = COLUMNS) -> list[Row]:
     """A row per configuration, with the best of each block marked and the others tested against it. Columns of SOMETIMES
-    are left out if no run has the quantity."""
+    are left out if no run has the quantity; those of new clients are added where there are any."""
+    summaries = (unit.record["summary"] for each in configurations for unit in each.by_status("done"))
+    columns = with_newcomers(columns, {name for summary in summaries for name in summary})
     table = [Row(configuration, {}) for configuration in configurations]
     blocks: dict[str, list[Row]] = {}
     for row in table:

@@ -130,8 +130,19 @@ def _clients(data: ReportData) -> Figure | None:
     return figure
 
 
-def _newcomers(each: Curves) -> Line:
-    return (each.newcomers.round, each.newcomers) if len(each.newcomers.round) else None
+def _newcomers(data: ReportData) -> Figure | None:
+    from matplotlib.ticker import MaxNLocator
+
+    def line(each: Curves) -> Line:
+        return (each.newcomers.round, each.newcomers) if len(each.newcomers.round) else None
+
+    figure = _lines(data, line, "local steps of a new client", "accuracy, %", True, ends=True)
+    if figure is not None:
+        (axes,) = figure.axes
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        for each in axes.lines:  # a point where there is a number
+            each.set(marker="o", markersize=3.5)
+    return figure
 
 
 def _bytes(each: Curves) -> Line:
@@ -211,7 +222,7 @@ FIGURES: dict[str, Draw] = {
     "ari": _over_rounds(lambda each: each.history.get("ari"), "adjusted Rand index"),
     "methods": _methods,
     "clients": _clients,
-    "newcomers": lambda data: _lines(data, _newcomers, "local steps of a new client", "accuracy, %", True, ends=True),
+    "newcomers": _newcomers,
     "bytes": lambda data: _lines(data, _bytes, "sent, MB", "accuracy, %", True, ends=True),
     "seconds": lambda data: _lines(data, _seconds, "seconds without compiling", "accuracy, %", True, ends=True),
     "clusters": _over_rounds(lambda each: each.clusters, "clusters"),

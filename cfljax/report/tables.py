@@ -7,30 +7,34 @@ import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from cfljax.report.comparison import APART, COLUMNS, TARGETS, Cell, Column, Row, headline, rows
+from cfljax.report.comparison import APART, COLUMNS, TARGETS, Cell, Column, Row, headline, rows, with_newcomers
 from cfljax.report.configurations import Configuration, collect
+from cfljax.results.frames import NEW
 from cfljax.results.result import Results
 from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
 
 SHORT = (
-    "accuracy_at_best_val", "accuracy_last10", "accuracy_worst10", "accuracy_new_0", *APART,
+    "accuracy_at_best_val", "accuracy_last10", "accuracy_worst10", *APART,
     "ari_last", "clusters_last", "round_to_target", "seconds",
 )  # fmt: skip
 """Columns of the table at the end of a sweep."""
-FIRST_TO_GO = ("bytes_to_target", "nmi_last", "bytes", "seconds", "accuracy_last", "accuracy_max", "clusters_last")
+FIRST_TO_GO = ("bytes_to_target", "nmi_last", "bytes", "seconds", "accuracy_last", "accuracy_max", "clusters_last", "ari_new")
 """The columns that are left out first, in this order, if a terminal is narrow."""
 TEST = f"two-sided paired t-test over shared seeds, Holm-corrected within the column, {LEVEL:.0%} level"
 
 
 def comparison(results: Results) -> str:
     """The table that a sweep prints at its end."""
-    return terminal(rows(collect([results]).configurations, [c for c in COLUMNS if c.key in SHORT]))
+    table = rows(collect([results]).configurations, [c for c in COLUMNS if c.key in SHORT])
+    later = [column.key for column in columns_of(table) if column.key.startswith(NEW)][1:]  # new clients after steps
+    return terminal([row._replace(cells={key: cell for key, cell in row.cells.items() if key not in later}) for row in table])
 
 
 def columns_of(table: Sequence[Row]) -> list[Column]:
     """The columns that the table has."""
     first = headline(table)
-    found = [column for column in COLUMNS if table and column.key in table[0].cells]
+    keys = table[0].cells if table else {}
+    found = [column for column in with_newcomers(COLUMNS, keys) if column.key in keys]
     return [first if first is not None and column.key == first.key else column for column in found]
 
 

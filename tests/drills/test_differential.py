@@ -77,7 +77,7 @@ def test_plans_that_agree_and_one_that_forgets_a_block(monkeypatch, compiled_ane
 
 
 FAULTS = {
-    "a learning rate that decays a round early": (program, "_decayed", lambda real: lambda hyper, t: real(hyper, t + 1), "models"),
+    "a learning rate that decays a round early": (program, "decayed", lambda real: lambda hyper, t: real(hyper, t + 1), "models"),
     "a client that is not counted": (
         metrics,
         "fairness",

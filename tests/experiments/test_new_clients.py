@@ -8,9 +8,11 @@ import pytest
 import cfljax
 from cfljax.config import read_spec
 from cfljax.devices.machine import this_machine
+from cfljax.engine.newcomers import at_once
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble, host_federation
+from cfljax.experiment.privacy import crowd_of
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
 from cfljax.types.federation import NEVER
@@ -21,8 +23,8 @@ QUICK = {"fl_hc": {"threshold": 1.0, "warmup_rounds": 1}, "cfl_sattler": {"min_r
 every_method = pytest.mark.parametrize("name", sorted(METHODS))
 
 
-def runs(name="fedavg", data=None, train=None, seeds=(0,)):
-    method = {"name": name} | QUICK.get(name, {}) | ({"clusters": 2} if "clusters" in _fields(name) else {})
+def runs(name="fedavg", data=None, train=None, seeds=(0,), **options):
+    method = {"name": name} | QUICK.get(name, {}) | ({"clusters": 2} if "clusters" in _fields(name) else {}) | options
     data = BLOBS | {"new_clients": NEW} | (data or {})
     train = {"rounds": 3, "lr": 0.2, "participation": 1.0} | (train or {})
     model = {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else "mclr"
@@ -33,10 +35,17 @@ def _fields(name):
     return METHODS.entry(name).options.__dataclass_fields__
 
 
-def outputs(runs, change=lambda federation: federation, sequential=True, **more):
+def outputs(runs, change=lambda federation: federation, sequential=True, wide=0, **more):
+    """`wide`: how many newcomers train at a time, if not as many as take part in a round."""
     parts = assemble(runs[0], len(runs), this_machine())
     settings = parts.settings._replace(sequential=sequential)
-    parts = parts._replace(federation=change(parts.federation), settings=settings, program_key=None, model_key=None)
+    parts = parts._replace(
+        plan=parts.plan._replace(stream=wide or parts.plan.stream),
+        federation=change(parts.federation),
+        settings=settings,
+        program_key=None,
+        model_key=None,
+    )
     return simulate(parts, [run.seed for run in runs], [{"lr": 0.2} | _numbers(run) for run in runs], **more)
 
 
@@ -67,32 +76,81 @@ def test_who_they_are_is_drawn_with_the_partition_and_they_keep_a_few_samples():
     assert np.asarray(host_federation(late).arrive).tolist().count(1) == 9
 
 
-def spoiled(federation):
-    """Other samples for the newcomers, for training and for tests; what they share with others stays as it is for these."""
+def with_samples(federation, clients, make):
+    """The federation in which these clients hold `make(client, x, y)` in place of their samples x, y, of which nobody else holds
+    any."""
     x, y = np.asarray(federation.pool.x), np.asarray(federation.pool.y)
     splits = {}
     for name, split in federation.splits.items():
         rows = np.array(split.rows)
-        for client in newcomers(federation):
+        for client in clients:
             at = int(split.start[client]) + np.arange(int(split.count[client]))
-            x, y = np.concatenate([x, x[rows[at]] + 3.0]), np.concatenate([y, (y[rows[at]] + 1) % 4])
+            new = make(client, x[rows[at]], y[rows[at]])
+            x, y = (np.concatenate(pair).astype(pair[0].dtype) for pair in ((x, new[0]), (y, new[1])))
             rows[at] = len(y) - len(at) + np.arange(len(at))
         splits[name] = dataclasses.replace(split, rows=rows)
     return dataclasses.replace(federation.with_splits(splits), pool=federation.pool._replace(x=x, y=y))
 
 
+def spoiled(federation):
+    """Other samples for the newcomers, for training and for tests."""
+    return with_samples(federation, newcomers(federation), lambda _, x, y: (x + 3.0, (y + 1) % 4))
+
+
+def absent(federation):
+    """The federation in which newcomers are dummies."""
+    new = np.asarray(federation.arrive) == NEVER
+    uid, group = np.where(new, -1, np.asarray(federation.uid)), np.where(new, -1, np.asarray(federation.group))
+    return dataclasses.replace(federation, uid=uid.astype(np.int32), group=group.astype(np.int32))
+
+
 @every_method
 def test_newcomers_influence_nothing_and_are_scored(name):
-    before, after = outputs(runs(name)), outputs(runs(name), spoiled)
-    (a,), (b,) = before, after
+    few = {"participation": 5, "eval_clients": 6} if name != "cfl_sattler" else {}
+    planned = runs(name, train=few)
+    (a,), (b,), (c,) = outputs(planned), outputs(planned, spoiled), outputs(planned, absent)
     mine = newcomers(host_federation(runs(name)[0]))
     own = a.models.shape[0] == len(a.labels[-1])  # a model for each client: newcomers may have theirs
     others = np.delete(np.arange(len(a.models)), mine) if own else slice(None)
-    assert a.models[others].tobytes() == b.models[others].tobytes()
-    assert all(a.history[q].tobytes() == b.history[q].tobytes() for q in a.history)
+    for other in (b, c):
+        assert a.models[others].tobytes() == other.models[others].tobytes()
+        assert a.labels.tobytes() == other.labels.tobytes()
+        assert [q for q in a.history if a.history[q].tobytes() != other.history[q].tobytes()] == []
+        kept, same = ({q: _of_others(v, mine, len(a.labels[-1])) for q, v in each.diag.items()} for each in (a, other))
+        assert [q for q in kept if kept[q].tobytes() != same[q].tobytes()] == []
+    if few:
+        assert (a.history["scored"] == 6).all()
     assert (a.labels[:, mine] == -1).all() and np.isnan(a.client_accuracy[mine]).all()
     assert list(a.newcomers) == ["accuracy_new_0", "accuracy_new_1", "accuracy_new_3", "ari_new"]
     assert all(0 <= a.newcomers[f"accuracy_new_{s}"] <= 1 for s in (0, 1, 3)) and a.newcomers != b.newcomers
+
+
+def _of_others(values, newcomers, clients):
+    return np.delete(values, newcomers, 0) if values.ndim and len(values) == clients else values
+
+
+def test_pixels_are_normalised_by_those_that_train():
+    (run,) = runs(data={"normalise": "pixel"})
+    federation = host_federation(run)
+    rows = [rows_of(federation.train, client) for client in np.flatnonzero(federation.trains)]
+    seen = np.asarray(federation.pool.x, np.float64)[np.unique(np.concatenate(rows))]
+    np.testing.assert_allclose(federation.pool.mean, seen.mean(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(federation.pool.scale, 1 / (seen.std(0) + 0.001), rtol=1e-4)
+
+
+def test_privacy_and_shares_count_those_that_train():
+    (run,) = runs(train={"participation": 0.5})
+    federation = host_federation(run)
+    assert crowd_of(federation).clients == 9 and crowd_of(federation).arrived == ((0, 9),)
+    assert assemble(run, 1, this_machine()).settings.participants == run.train.participants(9) == 4
+
+
+def test_newcomers_train_in_blocks_as_they_do_together():
+    data = {"clients": 30, "samples": 900, "new_clients": NEW | {"share": 0.4}}
+    (few,), (many,) = runs("ditto", data, {"participation": 5}), runs("ditto", data, {"participation": 1.0})
+    (a,), (b,) = outputs([few]), outputs([few], lambda federation: federation, wide=18)
+    assert at_once(assemble(few, 1, this_machine())) == 5 and at_once(assemble(many, 1, this_machine())) == 12
+    assert a.newcomers == pytest.approx(b.newcomers, abs=1e-6)
 
 
 def softmax(z):
@@ -100,7 +158,7 @@ def softmax(z):
     return e / e.sum(1, keepdims=True)
 
 
-def moved(w, x, y, steps, lr=0.2):
+def moved(w, x, y, steps, lr):
     """Full-batch gradient descent of multinomial regression, in plain numpy."""
     for _ in range(steps):
         gradient = softmax(x @ w[:-1] + w[-1])
@@ -109,21 +167,23 @@ def moved(w, x, y, steps, lr=0.2):
     return w
 
 
-@pytest.mark.parametrize("name", ["fedavg", "ifca"])
+@pytest.mark.parametrize("name", ["fedavg", "ifca", "fesem"])
 def test_newcomers_agree_with_plain_numpy(name):
-    (run,) = runs(name, train={"batch": "full"})
+    """Placed by the least loss. FeSEM's `score` gives clients that were never drawn another centre."""
+    (run,) = runs(name, {"new_clients": NEW | {"share": 0.4}}, {"batch": "full", "participation": 3, "rounds": 6})
     (output,) = outputs([run])
     federation = host_federation(run)
     model = assemble(run, 1, this_machine()).model
     params = [model.unravel(each) for each in output.models]
     leaves = [{leaf.ndim: np.asarray(leaf, np.float64) for leaf in _leaves(each)} for each in params]
     weights = [np.vstack([each[2], each[1]]) for each in leaves]
+    assert len(set(output.labels[-1]) - {-1}) == len(weights)
     right, count = dict.fromkeys((0, 1, 3), 0), 0
     for client in newcomers(federation):
         shots, tests = (_samples(federation, split, client) for split in (federation.train, federation.test))
         losses = [-np.log(softmax(shots[0] @ w[:-1] + w[-1])[np.arange(8), shots[1]]).mean() for w in weights]
         for steps in right:
-            w = moved(weights[int(np.argmin(losses))], *shots, steps)
+            w = moved(weights[int(np.argmin(losses))], *shots, steps, 0.2)
             right[steps] += int(((tests[0] @ w[:-1] + w[-1]).argmax(1) == tests[1]).sum())
         count += len(tests[1])
     assert {f"accuracy_new_{s}": n / count for s, n in right.items()} == pytest.approx(
@@ -141,6 +201,25 @@ def _samples(federation, split, client):
     rows = rows_of(split, client)
     x, y = np.asarray(federation.pool.x, np.float64)[rows], np.asarray(federation.pool.y)[rows]
     return x, np.asarray(federation.view.labels)[int(federation.view.of[client])][y]
+
+
+def test_pacfl_places_newcomers_by_their_data_alone():
+    """The samples of each group lie along an axis. Without `per_label` a newcomer's labels do not matter."""
+
+    def turned(federation, shift=0):
+        def make(client, x, y):
+            axis = np.eye(x.shape[1])[int(federation.group[client])]
+            new = federation.arrive[client] == NEVER
+            return 5 * axis + 0.01 * np.random.default_rng(client).normal(size=x.shape), (y + shift) % 4 if new else y
+
+        return with_samples(federation, range(federation.clients), make)
+
+    (run,) = runs("pacfl", {"new_clients": NEW | {"share": 0.5}}, per_label=False, p=1, threshold=20.0)
+    (a,), (b,) = outputs([run], turned), outputs([run], lambda federation: turned(federation, 1))
+    new = newcomers(host_federation(run))
+    assert set(np.asarray(host_federation(run).group)[new]) == {0, 1} and a.diag["found"] == 2
+    assert a.newcomers["ari_new"] == b.newcomers["ari_new"] == 1
+    assert a.newcomers["accuracy_new_0"] != b.newcomers["accuracy_new_0"]
 
 
 def test_runs_side_by_side_and_resumed_runs_have_the_same_newcomers():

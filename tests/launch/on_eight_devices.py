@@ -5,6 +5,7 @@ import sys
 
 import jax
 import numpy as np
+import pytest
 
 from cfljax.config import read_spec
 from cfljax.devices import mesh
@@ -26,7 +27,7 @@ def batch(name, pool=None):
     table = {
         "name": "eight",
         "data": {"name": "blobs", "samples": 300, "features": 6, "partition": "label_permutation", "groups": 2, "clients": 11}
-        | {"validation": 0.2},
+        | {"validation": 0.2, "new_clients": {"share": 0.25, "shots": 6, "steps": [0, 2]}},
         "model": {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else {"name": "mclr"},
         "train": {"rounds": 2, "participation": 1.0 if name in EVERYBODY else 5, "lr": 0.1, "batch": 5, "eval_every": 2}
         | ({} if pool is None else {"plan": {"pool": pool}}),
@@ -58,6 +59,8 @@ def check(name, pool):
         np.testing.assert_allclose(a.models, b.models, atol=1e-5)
         for quantity, values in a.history.items():
             np.testing.assert_allclose(values, b.history[quantity], atol=1e-4, err_msg=quantity)
+        assert list(a.newcomers) == ["accuracy_new_0", "accuracy_new_2", "ari_new"]
+        assert a.newcomers == pytest.approx(b.newcomers, abs=1e-6)
 
 
 def check_pool():

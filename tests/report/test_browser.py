@@ -38,7 +38,7 @@ def test_every_figure_is_drawn_without_an_error(tmp_path):
         figure = re.search(rf'<figure id="fig-{name}".*?</figure>', dom, re.S)[0]
         assert "<svg" in figure and 'class="nothing"' not in figure, name
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; CCS" in dom
-    assert dom.count("data-config=") == 5 and "NaN" not in re.sub(r"<script.*?</script>", "", dom, flags=re.S)
+    assert dom.count("data-config=") == 6 and "NaN" not in re.sub(r"<script.*?</script>", "", dom, flags=re.S)
 
 
 OWN = {"similarity": np.zeros((2, 2), np.float32), "embedding": np.ones((12, 1), np.float32)}

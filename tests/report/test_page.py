@@ -29,9 +29,11 @@ def test_everything_is_in_the_page(tmp_path):
     synthetic.everything(tmp_path)
     text = made(tmp_path)
     data = data_of(text)
-    assert [len(data[key]) for key in ("configs", "matrices", "scatters")] == [5, 1, 1]
-    assert {p["config"] for p in data["pictures"]} == {p["config"] for p in data["confusions"]} == set(range(5))
+    assert [len(data[key]) for key in ("configs", "matrices", "scatters")] == [6, 1, 1]
+    assert {p["config"] for p in data["pictures"]} == {p["config"] for p in data["confusions"]} == set(range(6))
     assert data["own"].keys() == {"epsilon"} and data["history"]["accuracy"][0]["x"] == [0, 1, 2, 3, 4, 5]
+    (new,) = (band for band in data["newcomers"] if band is not None)
+    assert (new["x"], new["m"]) == ([0, 1, 5], [0.5, 0.53, 0.65])
     assert "ValueError: it went wrong" in text and "in round 3" in text and "cpu" in text and "jax 0.12.0" in text
 
 

@@ -122,3 +122,18 @@ def test_the_maximum_is_shown_only_where_it_is_asked_for(tmp_path):
     synthetic.sweep(tmp_path)
     without, with_ = (tables.markdown(read([tmp_path], maximum=maximum).table).splitlines()[0] for maximum in (False, True))
     assert " max " in with_ and " max " not in without and "last 10" in without
+
+
+def test_new_clients_have_a_column_for_each_number_of_steps(tmp_path):
+    store = synthetic.sweep(tmp_path)
+    for seed in range(3):
+        new = {"ari_new": 0.5, "accuracy_new_10": 0.9 + seed / 100, "accuracy_new_2": 0.6}
+        synthetic.add(store, f"new-{seed}", seed, method="new", newcomers=new)
+    store.write_plan({"name": "new", "units": store.ids()})
+    whole = table(tmp_path)
+    headings = [column.heading for column in tables.columns_of(whole)]
+    assert headings[-3:] == ["new clients, 2 steps", "new clients, 10 steps", "new clients, ARI"]
+    found = next(row for row in whole if row.configuration.name == "new").cells["accuracy_new_10"]
+    assert found.n == 3 and abs(found.mean - 0.91) < 1e-9
+    at_the_end = tables.comparison(Results(tmp_path))
+    assert "new clients, 2 steps" in at_the_end and "new clients, 10 steps" not in at_the_end

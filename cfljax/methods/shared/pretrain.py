@@ -19,6 +19,7 @@ from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.similarity import shortened
 from cfljax.types import Array, Federation, Hyper, Jobs, Traffic
+from cfljax.types.federation import NEVER
 
 CHUNK = 64
 """The most clients that pre-train in one call of the compiled program."""
@@ -39,6 +40,11 @@ def ready(federation: Federation, method: str, clusters: int = 1) -> np.ndarray:
 def late(federation: Federation) -> np.ndarray:
     """HOST. i32[n]: positions of the clients with training data that arrive after round 0, newcomers included."""
     return np.flatnonzero(np.asarray(federation.holds) & (np.asarray(federation.arrive) > 0)).astype(np.int32)
+
+
+def newcomers(federation: Federation) -> np.ndarray:
+    """HOST. i32[n]: positions of the clients that hold training data and never arrive."""
+    return np.flatnonzero(np.asarray(federation.holds) & (np.asarray(federation.arrive) == NEVER)).astype(np.int32)
 
 
 def settled(labels: Array, guess: Array, federation: Federation, round: Array) -> Array:
