@@ -17,7 +17,7 @@ def test_the_table_is_printed_and_the_files_are_written(tmp_path, capsys):
     synthetic.everything(tmp_path / "a")
     assert call(tmp_path / "a", "--no-figures") == 0
     said = capsys.readouterr()
-    assert "oracle" in said.out and "1 diverged, 1 failed of 14 runs" in said.out and said.err == ""
+    assert "oracle" in said.out and "1 diverged, 1 failed of 17 runs" in said.out and said.err == ""
     assert said.out.splitlines()[-1] == f"report: {tmp_path / 'a' / 'report' / 'index.html'}"
     assert not (tmp_path / "a" / "report" / "figures").exists()
 
