@@ -28,7 +28,7 @@ def batch(name, pool=None):
         "name": "eight",
         "data": {"name": "blobs", "samples": 300, "features": 6, "partition": "label_permutation", "groups": 2, "clients": 11}
         | {"validation": 0.2, "new_clients": {"share": 0.25, "shots": 6, "steps": [0, 2]}},
-        "model": {"name": "mclr"},
+        "model": {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else {"name": "mclr"},
         "train": {"rounds": 2, "participation": 1.0 if name in EVERYBODY else 5, "lr": 0.1, "batch": 5, "eval_every": 2}
         | ({} if pool is None else {"plan": {"pool": pool}}),
         "seeds": [0, 1, 2],
