@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cfljax.config import read_spec
-from cfljax.engine import compiled, metrics, program, simulate
+from cfljax.engine import compiled, metrics, program, simulation
 from cfljax.launch.sweep import Worker
 from cfljax.local import rounds
 from drills.common import Tally
@@ -31,12 +31,12 @@ def test_folders_that_are_alike_and_starts_that_were_interrupted(tmp_path):
 
 
 def test_a_state_that_is_not_restored_to_the_bit_is_found(monkeypatch):
-    real = simulate.restore
+    real = simulation.restore
 
     def moved(shape, saved):
         return real(shape, {name: a * 1.000001 if "models" in name else a for name, a in saved.items()})
 
-    monkeypatch.setattr(simulate, "restore", moved)
+    monkeypatch.setattr(simulation, "restore", moved)
     found = [line for seed in range(3) for line in folders.problems(steps(), Random(seed), Tally())]
     assert any("history/loss differs" in line for line in found), found
 

@@ -167,10 +167,15 @@ def moved(w, x, y, steps, lr):
     return w
 
 
-@pytest.mark.parametrize("name", ["fedavg", "ifca", "fesem"])
-def test_newcomers_agree_with_plain_numpy(name):
-    """Placed by the least loss. FeSEM's `score` gives clients that were never drawn another centre."""
-    (run,) = runs(name, {"new_clients": NEW | {"share": 0.4}}, {"batch": "full", "participation": 3, "rounds": 6})
+@pytest.mark.parametrize(
+    ("name", "epochs", "options"),
+    [("fedavg", 1, {}), ("ifca", 1, {"redraw": 0.3}), ("fesem", 30, {})],
+    ids=["fedavg", "ifca", "fesem"],
+)
+def test_newcomers_agree_with_plain_numpy(name, epochs, options):
+    """Placed by the least loss. FeSEM's `score` would give all clients that were never drawn one centre."""
+    train = {"batch": "full", "participation": 3, "rounds": 6, "epochs": epochs}
+    (run,) = runs(name, {"new_clients": NEW | {"share": 0.4}}, train, **options)
     (output,) = outputs([run])
     federation = host_federation(run)
     model = assemble(run, 1, this_machine()).model
@@ -189,6 +194,7 @@ def test_newcomers_agree_with_plain_numpy(name):
     assert {f"accuracy_new_{s}": n / count for s, n in right.items()} == pytest.approx(
         {q: v for q, v in output.newcomers.items() if q != "ari_new"}, abs=1e-6
     )
+    assert output.newcomers["ari_new"] == (0 if name == "fedavg" else 1)
 
 
 def _leaves(params):
