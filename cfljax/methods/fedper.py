@@ -15,7 +15,6 @@ A newcomer, which has never trained, is scored with the global body and the head
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
@@ -30,7 +29,7 @@ PAPER = "Arivazhagan et al. 2019"
 class Config(fedavg.Config):
     """Options of FedPer."""
 
-    parts: ClassVar[tuple[tuple[str, str], ...]] = (("head", "client"),)
+    parts = (("head", "client"),)
     averaged = ("models",)
     own = True
 

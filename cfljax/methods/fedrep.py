@@ -16,7 +16,6 @@ A newcomer, which has never trained, is scored with the global body and the head
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 from cfljax.errors import SpecError
 from cfljax.local.solver import Solver
@@ -34,7 +33,7 @@ PAPER = "Collins et al. 2021"
 class Config(MethodConfig):
     """Options of FedRep."""
 
-    parts: ClassVar[tuple[tuple[str, str], ...]] = (("head", "client"),)
+    parts = (("head", "client"),)
     averaged = ("models",)
     own = True
 

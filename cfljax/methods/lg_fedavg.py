@@ -16,7 +16,6 @@ A newcomer, which has never trained, is scored with the global head and the body
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
@@ -31,7 +30,7 @@ PAPER = "Liang et al. 2020"
 class Config(fedavg.Config):
     """Options of LG-FedAvg."""
 
-    parts: ClassVar[tuple[tuple[str, str], ...]] = (("body", "client"),)
+    parts = (("body", "client"),)
     averaged = ("models",)
     own = True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from cfljax.registry.options import Value
 
@@ -49,11 +49,11 @@ class MethodConfig:
     """Whether each client is scored by a model of its own."""
     own_steps = False
     """Whether clients take steps of the method's own (`Solver.with_own_steps`), which cannot be done on Gram matrices."""
-    averaged: ClassVar[tuple[str, ...]] = ()
+    averaged = cast("tuple[str, ...]", ())
     """The fields of the method's state that hold K averaged arrays f32[K, d], the models first. Parts of them may be shared by all
     or stay with clients (`train.parts`); (): the method has other models, and refuses that. It is not inherited, since a
     method that takes over another's options may have another state."""
-    parts: ClassVar[tuple[tuple[str, str], ...]] = ()
+    parts = cast("tuple[tuple[str, str], ...]", ())
     """The parts (name, kind) that the method itself shares, in place of `train.parts`."""
     similarity = ""
     """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
