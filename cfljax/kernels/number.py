@@ -10,7 +10,7 @@ from cfljax.kernels import host
 
 CRITERIA = ("silhouette", "eigengap")
 BEYOND = 2
-"""The criterion is looked at up to this many times `most` clusters."""
+"""The criterion is computed for up to this many times `most` clusters."""
 LEAST = 0.25
 """A mean silhouette below this counts as no structure (Kaufman and Rousseeuw 1990, table 4): one cluster."""
 SAME = 1e-5

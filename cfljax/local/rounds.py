@@ -229,10 +229,9 @@ def report(
     **diag: Array,
 ) -> Info:
     """The report on a round. `start`, `end` f32[S, d]: each participant's model before the round and after aggregation."""
-    finite, norm = usable(updates.delta), jnp.linalg.norm(updates.delta, axis=1)
-    distance = jnp.linalg.norm(start + updates.delta - end, axis=1)
-    info = _info(federation, cohort, (updates.loss, finite, norm, distance), mixed.nonfinite, traffic, diag)
-    return info._replace(finite=finite, home=updates.home)
+    delta = updates.delta
+    kept = Kept(updates.loss, usable(delta), jnp.linalg.norm(delta, axis=1), delta, updates.home)
+    return _info(federation, cohort, kept, jnp.linalg.norm(start + delta - end, axis=1), mixed.nonfinite, traffic, diag)
 
 
 def report_trained(
@@ -248,26 +247,24 @@ def report_trained(
     clusters' models at the end of the round minus those at its start."""
     kept, size = trained.kept, trained.kept.moves.shape[1]
     distance = _distances(trained, which, moved if size == moved.shape[1] else sketch(moved, size))
-    each = (kept.loss, kept.finite, kept.norm, distance)
-    info = _info(federation, cohort, each, trained.mixed.nonfinite, traffic, diag)
-    return info._replace(finite=kept.finite, home=kept.home)
+    return _info(federation, cohort, kept, distance, trained.mixed.nonfinite, traffic, diag)
 
 
 def _info(
     federation: Federation,
     cohort: Cohort,
-    each: tuple[Array, Array, Array, Array],
+    kept: Kept,
+    distance: Array,
     nonfinite: Array,
     traffic: Traffic,
     diag: dict[str, Array],
 ) -> Info:
-    """The report on a round. `each`, four arrays [S]: the loss of every participant, whether its update is finite, the norm of its
-    update, and the distance of its trained model from its cluster's model after the round."""
-    loss, finite, norm, distance = each
-    counted = cohort.mask & finite
-    discrepancy, drift = mean_over(cohort, counted, distance), mean_over(cohort, counted, norm)
+    """The report on a round. `distance` f32[S]: that of each trained model from its cluster's model after the round."""
+    counted = cohort.mask & kept.finite
+    discrepancy, drift = mean_over(cohort, counted, distance), mean_over(cohort, counted, kept.norm)
     lost = jnp.any(cohort.mask) & ~jnp.any(counted)
-    return Info(traffic, mean_loss(federation, cohort, loss), discrepancy, drift, nonfinite, lost, diag)
+    loss = mean_loss(federation, cohort, kept.loss)
+    return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, kept.finite, kept.home)
 
 
 def mean_over(cohort: Cohort, who: Array, each: Array) -> Array:

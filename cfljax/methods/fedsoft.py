@@ -123,18 +123,9 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         equal = jnp.full((clients, k), 1 / k)
         return State(first_models(key, model, k + 1)[1:], jnp.tile(w, (clients, 1)), equal, jnp.zeros(clients, bool))
 
-    def estimated(state: State, federation: Federation, who: Array, hyper: Hyper) -> Array:
-        """f32[C, K]: the shares, estimated anew where `who` bool[C]."""
-
-        def least(losses: Array, y: Array, owner: Array) -> Array:
-            return jax.nn.one_hot(jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses), axis=0), k, axis=0)
-
-        found = jnp.maximum(mean_over_samples(solver, federation, state.centres, who, least), hyper["floor"])
-        return jnp.where(who[:, None], found / jnp.sum(found, axis=1, keepdims=True), state.shares)
-
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         due = federation.trains & ((cohort.round % config.tau == 0) | (federation.arrive == cohort.round))
-        shares = estimated(state, federation, due, hyper)
+        shares = estimated(solver, federation, state, due, hyper["floor"])
         u = shares[cohort.ids]
         weight = jnp.where(cohort.mask, u.T * sizes(federation, cohort), 0.0)
         if config.selection == "draw":
@@ -156,12 +147,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         personal = state.personal.at[there].set(kept.new, mode="drop")
         state = State(mixed.new, personal, shares, state.trained.at[there].set(True, mode="drop"))
         end = mixed.new[state.largest[cohort.ids]]
-        return state, report(federation, cohort, updates, start, end, mixed, sent(federation, cohort, due))
-
-    def sent(federation: Federation, cohort: Cohort, due: Array) -> Traffic:
-        told = traffic(cohort, vectors_down=k)
-        asked = k * jnp.sum(due & (federation.arrive <= cohort.round), dtype=jnp.int32)
-        return told._replace(vectors_down=told.vectors_down + asked, floats_up=told.floats_up + asked)
+        return state, report(federation, cohort, updates, start, end, mixed, sent(federation, cohort, due, k))
 
     def models(state: State) -> tuple[Array, Array]:
         own = jnp.where(state.trained[:, None], state.personal, state.centres[state.largest])
@@ -176,6 +162,24 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         chooses=False,
         extras=lambda state: {"mixture": state.shares, "centres": state.centres},
     )
+
+
+def estimated(solver: Solver, federation: Federation, state: State, who: Array, floor: Array) -> Array:
+    """f32[C, K]: the shares, estimated anew for the clients where `who` bool[C] is True; none is below `floor` before they are
+    divided by their sum."""
+
+    def least(losses: Array, y: Array, owner: Array) -> Array:
+        return jax.nn.one_hot(jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses), axis=0), losses.shape[0], axis=0)
+
+    found = jnp.maximum(mean_over_samples(solver, federation, state.centres, who, least), floor)
+    return jnp.where(who[:, None], found / jnp.sum(found, axis=1, keepdims=True), state.shares)
+
+
+def sent(federation: Federation, cohort: Cohort, due: Array, clusters: int) -> Traffic:
+    """The traffic of a round: of those who train, and of the clients that estimate (`due` bool[C]) and have arrived."""
+    told = traffic(cohort, vectors_down=clusters)
+    asked = clusters * jnp.sum(due & (federation.arrive <= cohort.round), dtype=jnp.int32)
+    return told._replace(vectors_down=told.vectors_down + asked, floats_up=told.floats_up + asked)
 
 
 def drawn_by(key: Array, weight: Array, mask: Array, uid: Array, share: Array) -> Array:

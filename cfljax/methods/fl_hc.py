@@ -96,7 +96,6 @@ class State(NamedTuple):
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """FL+HC: a few rounds of FedAvg, then hierarchical clustering of the clients' updates."""
-
     train_everyone = pretrainer(solver)
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
@@ -110,16 +109,16 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             return found, info._replace(finite=None)  # its length is that of the cohort
 
         t, there = cohort.round, cohorts.present(federation, cohort.round)
-        everyone = jnp.arange(federation.clients, dtype=jnp.int32)
         if cohort.ids.shape[0] == federation.clients or config.warmup_rounds == 0:
             found, info = train(cohort)
         else:
+            everyone = jnp.arange(federation.clients, dtype=jnp.int32)
             full = cohorts.gather(key, federation, everyone, there, t, hyper)
             found, info = jax.lax.cond(t < config.warmup_rounds, lambda: train(full), lambda: train(cohort))
         asked = jnp.where(t == config.warmup_rounds, jnp.sum(there, dtype=jnp.int32), 0)
         sent = info.traffic
-        sent = sent._replace(vectors_down=sent.vectors_down + asked, vectors_up=sent.vectors_up + asked)
-        return state._replace(found=found), info._replace(traffic=sent)
+        info = info._replace(traffic=sent._replace(vectors_down=sent.vectors_down + asked, vectors_up=sent.vectors_up + asked))
+        return state._replace(found=found), info
 
     def regroup(key: Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:
         ids = np.flatnonzero(np.asarray(cohorts.present(federation, jnp.int32(round))))
@@ -135,10 +134,9 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         if number > config.max_clusters:
             why = f"threshold = {float(hyper['threshold']):g} makes {number} clusters; raise one of them"
             raise SpecError(f"method.fl_hc.max_clusters = {config.max_clusters}: {why}")
-        labels = np.full(federation.clients, -1, np.int32)
-        labels[ids] = own
+        labels = jnp.full(federation.clients, -1, jnp.int32).at[ids].set(own)
         models = jnp.tile(jnp.asarray(state.found.models[0]), (config.max_clusters, 1))
-        found = HostClusters(models, jnp.asarray(labels), jnp.arange(config.max_clusters) < number)
+        found = HostClusters(models, labels, jnp.arange(config.max_clusters) < number)
         kept = np.zeros(state.distances.shape, np.float32)
         if config.snapshots:
             kept[np.ix_(ids, ids)] = distances

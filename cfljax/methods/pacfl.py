@@ -22,7 +22,7 @@ two labels, of one in common, and of none; a threshold belongs to one reading on
 
 A client that arrives late joins the cluster with the least loss. A newcomer sends the vectors of its few samples and joins the
 cluster that is nearest by the distance and linkage above, as the paper has it: no model is tried on it, and with
-`per_label = false` its labels are not looked at. Kept with the results: `found`, the number of clusters, and with
+`per_label = false` its labels are not used. Kept with the results: `found`, the number of clusters, and with
 `snapshots` the matrix of distances.
 
 Communication per participant and round: one model down, one update up; and in the first round p · features floats up per client

@@ -100,15 +100,19 @@ def test_all_ways_of_training_give_the_same(table):
         assert np.array_equal(plainly.labels(), other.labels())
 
 
+def two_rounds(name, parts):
+    """(what a method with these parts has become after two rounds, its federation, the numbers of the run)."""
+    options, fed = play.options(name), jax.device_put(play.nine_clients())
+    hyper = {k: np.float32(v) for k, v in traced(METHODS.check(name, options, "m")).items()}
+    return run(name, parts, rounds=2, fed=fed, hyper=hyper, **options), fed, hyper
+
+
 METHODS_IN_PARTS = [name for name in METHODS if METHODS.entry(name).options.averaged and not METHODS.entry(name).options.parts]
 
 
 @pytest.mark.parametrize("name", METHODS_IN_PARTS)
 def test_what_everybody_shares_is_equal_in_all_clusters_and_the_rest_is_not(name):
-    options = play.options(name)
-    fed = jax.device_put(play.nine_clients())
-    hyper = {k: np.float32(v) for k, v in traced(METHODS.check(name, options, "m")).items()}
-    out = run(name, {"body": "all"}, rounds=2, fed=fed, hyper=hyper, **options)
+    out = two_rounds(name, {"body": "all"})[0]
     found = out.models()
     assert np.allclose(found[:, ~HEAD], found[0, ~HEAD]) and not np.allclose(found[0, ~HEAD], out.models(0)[0, ~HEAD])
     if len(found) > 1:
@@ -117,10 +121,7 @@ def test_what_everybody_shares_is_equal_in_all_clusters_and_the_rest_is_not(name
 
 @pytest.mark.parametrize("name", METHODS_IN_PARTS)
 def test_what_stays_with_a_client_changes_with_its_own_training_only(name):
-    options = play.options(name)
-    fed = jax.device_put(play.nine_clients())
-    hyper = {k: np.float32(v) for k, v in traced(METHODS.check(name, options, "m")).items()}
-    out = run(name, {"head": "client"}, rounds=2, fed=fed, hyper=hyper, **options)
+    out, fed, hyper = two_rounds(name, {"head": "client"})
     drawn = [
         np.asarray(play.cohort.draw(keys.fold(keys.root(SEED), "round", t), fed, PARTICIPANTS, np.int32(t), hyper).ids)
         for t in (0, 1)

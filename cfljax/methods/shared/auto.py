@@ -2,7 +2,7 @@
 
 Up to PROBED clients that are there in round 0 train for one epoch from w_0 (methods that pre-train anyway use those updates), and
 `kernels.number` chooses from 1 to `most` clusters by the directions of the updates, less what they have in common. Neither test
-data nor true groups are looked at. The run keeps `most` models, so that runs with different choices share a program; those beyond
+data nor true groups have a say. The run keeps `most` models, so that runs with different choices share a program; those beyond
 the chosen number are never joined. Kept with the results: `auto_clusters` and `auto_curve`, the criterion of each number.
 """
 

@@ -22,9 +22,7 @@ class MixtureConfig(PersonalConfig):
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Noise and robust rules are for sums of updates; raises SpecError."""
-        transit = getattr(train, "transit", None)
-        if transit is None:
-            return
+        transit = train.transit
         if transit.privacy is not None and transit.privacy.noise > 0:
             why = "each client gets a mixture of others' models, which is no sum of clipped updates; use noise = 0"
             raise SpecError(f"train.privacy.noise = {transit.privacy.noise} with {where}: {why}")

@@ -68,9 +68,7 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Shared:
         inner = method.init(key, federation, hyper, setup)
-        alike = parts.columns("all", "client")
-        values = {name: getattr(inner, name) for name in fields}
-        inner = inner._replace(**{name: each.at[:, alike].set(each[0, alike]) for name, each in values.items()})
+        inner = inner._replace(**{name: _begun(parts, getattr(inner, name)) for name in fields})
         own = jnp.tile(method.models(inner)[0][0, parts.home], (federation.clients, 1)) if home else None
         return guessed(Shared(inner, own, None), federation, hyper)
 
@@ -119,6 +117,12 @@ def travels(config: MethodConfig, parts: ModelParts) -> tuple[float, int]:
     """The numbers that a vector has on its way (down, up). What everybody shares comes once with all models that a participant
     gets."""
     return len(parts.columns("cluster")) + len(parts.shared) / config.repeats, len(parts.away)
+
+
+def _begun(parts: ModelParts, each: Array) -> Array:
+    """f32[K, d]: arrays f32[K, d] in which all rows have, where parts are shared or stay at home, what the first has."""
+    alike = parts.columns("all", "client")
+    return each.at[:, alike].set(each[0, alike])
 
 
 def _mass(method: Method, inner: Tree, federation: Federation, cohort: Cohort, arrived: Array, weights: str) -> Array:
