@@ -9,7 +9,7 @@ import pytest
 
 from cfljax.data.files import folders, prepared_folders
 from cfljax.devices.machine import speed_file
-from cfljax.files import cache_folder, drop_oldest, written_whole
+from cfljax.files import KNOWN, cache_folder, drop_oldest, written_whole
 
 PLACES = [("~/mine", "home/mine"), ("/somewhere", "/somewhere"), ("", "xdg/cfljax"), (None, "xdg/cfljax")]
 
@@ -41,10 +41,16 @@ def test_the_programs_that_were_not_used_for_longest_go_first(tmp_path):
         (tmp_path / name).write_bytes(bytes(100))
         os.utime(tmp_path / name, (1000 - age, 1000 - age))
     os.utime(tmp_path / "oldest-cache", (2000, 0))  # it was read
+    notes = tmp_path / KNOWN
+    notes.mkdir()
+    for name, used in (("of old", 998), ("of new", 1000)):
+        (notes / name).write_text("1.0")
+        os.utime(notes / name, (used, used))
     drop_oldest(tmp_path, 400)
-    assert len(list(tmp_path.iterdir())) == 5
+    assert len(list(tmp_path.iterdir())) == 6 and len(list(notes.iterdir())) == 2
     drop_oldest(tmp_path, 250)
-    assert {file.name for file in tmp_path.iterdir()} == {"new-cache", "oldest-cache", "locks"}
+    assert {file.name for file in tmp_path.iterdir()} == {"new-cache", "oldest-cache", "locks", KNOWN}
+    assert [note.name for note in notes.iterdir()] == ["of new"]
 
 
 def test_a_run_from_python_keeps_its_programs(tmp_path):

@@ -80,11 +80,11 @@ def run(flags: argparse.Namespace) -> int:
     part = _part(flags.shard)
     if flags.dry_run:
         return _dry_run(spec, flags.target if isinstance(flags.target, str) else None, flags.mesh)
-    if flags.explain:
-        return _explain(spec)
-    shape = _devices(flags)
     if not flags.no_cache:
         use_compilation_cache()
+    if flags.explain:
+        return _explain(spec, flags.workers)
+    shape = _devices(flags)
     from cfljax.devices import distributed
     from cfljax.launch import hosts, workers
     from cfljax.launch.plan_file import mesh_of
@@ -208,26 +208,38 @@ def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
     return words
 
 
-def _explain(spec: Spec) -> int:
-    """Print how each program's clients would be trained on this machine, and what each way would cost."""
+def _explain(spec: Spec, workers: int | None) -> int:
+    """Print how each program's clients would be trained on this machine, what each way would cost, and what must be compiled."""
     from cfljax.devices.cores import use_cores
     from cfljax.devices.machine import this_machine
+    from cfljax.engine import known
     from cfljax.experiment import assemble, batching, execution
+    from cfljax.launch.batch import assembled
+    from cfljax.launch.plan_file import batch_limit
 
     runs = spec.runs()
-    if len(runs) == 1:
+    if len(runs) == 1 or workers == 1:
         use_cores()
     machine = this_machine(speed=None)
     print(execution.explain_machine(machine))
     lines: dict[str, str] = {}
-    for batch in batching.batches(runs, 1):
-        if batch.program not in lines:
+    for batch in batching.batches(runs, lambda run: batch_limit(run, machine)):
+        if batch.program_key not in lines:
             federation = assemble.federation_of(batch.first)
             model = assemble.model_of(batch.first, federation)
             name = f"{batch.first.label} on {batch.first.data.name}, {model.name}"
-            lines[batch.program] = execution.explain(name, execution.choose(batch.first, model, federation, machine))
+            choice = execution.choose(batch.first, model, federation, machine)
+            then = known.seconds_then(assembled(batch, machine))
+            lines[batch.program_key] = f"{execution.explain(name, choice)}\n  {_compiling(then)}"
     print("\n".join(lines.values()))
     return 0
+
+
+def _compiling(then: float | None) -> str:
+    """What is said of programs that took `then` seconds to compile when they were; None: they are not in the cache."""
+    if then is None:
+        return "programs to be compiled, for this shape of the data"
+    return f"programs compiled before, in {then:.3g} s, and kept in the cache"
 
 
 def _target(text: str) -> float | str:

@@ -12,6 +12,7 @@ import numpy as np
 from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import placed
 from cfljax.devices.spread import by_runs, everywhere
+from cfljax.engine import known
 from cfljax.engine.compiled import Source, compiled, remembered, shapes
 from cfljax.engine.evaluation import NUMBERS, Scored, as_evaluated, make_evaluation, seen_of, some_never_train
 from cfljax.engine.program import Report, make_program, over_runs
@@ -128,6 +129,7 @@ def compile_programs(parts: Assembled, group: Group, federation: Federation) -> 
 def _compiled(parts: Assembled, group: Group, federation: Federation) -> tuple[Programs, float]:
     made = sources_of(parts, group, federation)
     (rounds, evaluate, start, *computed), seconds = compiled([each for each in made[:4] if each is not None])
+    known.remember(parts, seconds)
     return Programs(start, rounds, made.pick or computed[0], evaluate, made.report, made.models), seconds
 
 

@@ -82,6 +82,8 @@ class Assembled(NamedTuple):
     program_key: Hashable = None
     """Names everything static that the method and the model were made from, so that a later batch with the same key, plan and
     settings reuses the compiled programs; None: nothing is reused."""
+    shape_key: Hashable = None
+    """As `program_key`, whatever the number of rounds; None: nobody is told what has been compiled."""
     model_key: Hashable = None
     """Names everything that the model was made from, so that all methods share the program that evaluates it; None: as above."""
     newcomers: Newcomers | None = None

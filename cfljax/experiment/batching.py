@@ -61,6 +61,13 @@ class Batch:
         return f"{self.program}/{self.width}"
 
     @property
+    def shape_key(self) -> str:
+        """As `program_key`, and equal whatever the number of rounds: what the programs on disk are known by."""
+        run = self.first
+        of_any_length = dataclasses.replace(run, train=dataclasses.replace(run.train, rounds=1, eval_every=1))
+        return f"{static_key(of_any_length, seed=False)}/{self.width}"
+
+    @property
     def model_key(self) -> str:
         """Equal for runs with the same model and the same plug-ins."""
         return f"{self.first.model.name} {canonical(self.first.model.options)} {self.first.foreign}"

@@ -93,13 +93,19 @@ def _units(
     until: int | None,
 ) -> list[Unit]:
     """The units of a batch; raises whatever goes wrong."""
-    parts = assemble(batch.first, batch.width, machine)._replace(program_key=batch.program_key, model_key=batch.model_key)
+    parts = assembled(batch, machine)
     check_memory(batch, size_of(parts.federation, parts.model.size), machine.memory)
     if distributed.connected():
         lockstep.compare(batch, parts)
     outputs = _simulate(batch, parts, progress, checkpoints, until)
     how = plan_of(parts, batch.width, machine)
     return [unit(run, output, keep, parts.federation, how) for run, output in zip(batch.runs, outputs, strict=False)]
+
+
+def assembled(batch: Batch, machine: Machine) -> Assembled:
+    """What the batch is simulated with, under names that later batches with the same programs find these by."""
+    parts = assemble(batch.first, batch.width, machine)
+    return parts._replace(program_key=batch.program_key, shape_key=batch.shape_key, model_key=batch.model_key)
 
 
 def plan_of(parts: Assembled, width: int, machine: Machine) -> str:

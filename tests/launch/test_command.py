@@ -40,6 +40,17 @@ def test_a_sweep_prints_its_table_and_says_where_results_are(spec, tmp_path):
     assert again.returncode == 0 and "nothing to do" in again.stdout
 
 
+def test_explain_says_what_has_been_compiled_before(spec, tmp_path):
+    environment = os.environ | {"CFLJAX_CACHE": str(tmp_path / "cache")}
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    assert "programs to be compiled" in sweep(spec, "--explain", env=environment).stdout
+    assert sweep(spec, "--out", tmp_path / "r", "--no-report", env=environment).returncode == 0
+    other = ["--explain", "--set", "train.rounds=5", "--set", "train.lr=0.2", "--set", "seeds=[7]"]  # finds the same programs
+    known, new = (sweep(spec, *other, *more, env=environment).stdout for more in ([], ["--set", "train.batch=7"]))
+    assert "programs compiled before" in known and "to be compiled" not in known
+    assert "programs to be compiled" in new and "compiled before" not in new
+
+
 @pytest.mark.parametrize(
     "flags, code, words",
     [

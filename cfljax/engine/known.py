@@ -1,0 +1,56 @@
+"""HOST. Whose programs have been compiled on this machine, as files in the cache folder say: known before anything is traced."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+from pathlib import Path
+
+import jax
+
+import cfljax
+from cfljax.engine.compiled import shapes
+from cfljax.engine.settings import Assembled
+from cfljax.files import KNOWN
+
+
+def remember(parts: Assembled, seconds: float) -> None:
+    """Write down that the programs of a batch are in the cache of compiled programs, and how long they took when they were not."""
+    place = _place(parts)
+    if place is None:
+        return
+    with contextlib.suppress(OSError):  # a cache that cannot be written to: nothing is remembered
+        place.parent.mkdir(exist_ok=True)
+        if place.exists():
+            place.touch()
+        else:
+            place.write_text(f"{seconds:.1f}", encoding="utf-8")
+
+
+def seconds_then(parts: Assembled) -> float | None:
+    """How long the programs of a batch took to compile; None where they are not in the cache."""
+    place = _place(parts)
+    try:
+        return None if place is None else float(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _place(parts: Assembled) -> Path | None:
+    """The file that tells of the programs of a batch; None where programs are not kept."""
+    folder = getattr(jax.config, "jax_compilation_cache_dir", None)
+    if folder is None or parts.shape_key is None:
+        return None
+    settings = parts.settings._replace(rounds=0, eval_every=0, evaluations=0)  # they make no other program
+    mesh = None if parts.mesh is None else dict(parts.mesh.shape)
+    static = (parts.shape_key, parts.model_key, parts.plan, settings, mesh, shapes(parts.federation))
+    made_by = (_code(), jax.__version__, jax.default_backend())
+    return Path(str(folder)) / KNOWN / hashlib.sha256(repr((static, made_by)).encode()).hexdigest()[:32]
+
+
+@functools.cache
+def _code() -> str:
+    """A sum of the code of this package: another version may make other programs."""
+    files = sorted(Path(cfljax.__file__).parent.rglob("*.py"))
+    return hashlib.sha256(b"\n".join(file.read_bytes() for file in files)).hexdigest()
