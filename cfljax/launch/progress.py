@@ -23,7 +23,7 @@ class Progress:
     def __init__(self, rounds: int, runs: int = 1, quiet: bool = False, stream: TextIO | None = None, lines: int = 1):
         self.lines = lines
         self.total, self.runs = rounds, runs
-        self.done = 0
+        self.done = self.begun = 0
         self.finished = {"done": 0, "diverged": 0, "failed": 0}
         self.stream = stream or sys.stderr
         self.quiet = quiet
@@ -55,6 +55,9 @@ class Progress:
             self.batches[line].set_description_str(name, refresh=False)
             self.batches[line].set_postfix_str("compiling", refresh=True)
             self._summary()
+        elif not self.quiet and self.begun == 0:
+            self.say(f"compiling {name}")
+        self.begun += 1
 
     def update(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
         """`rounds` more of the batch are done."""
@@ -72,9 +75,11 @@ class Progress:
         elif not self.quiet and time.monotonic() - self.last >= EVERY:
             self._line(accuracy, line)
 
-    def finish(self, status: str) -> None:
-        """A run has ended."""
+    def finish(self, status: str, result: str = "") -> None:
+        """A run has ended, with this result in words. That of the first one that is done is shown at once."""
         self.finished[status] += 1
+        if status == "done" and self.finished["done"] == 1 and result and not self.quiet:
+            self.say(f"first of {self.runs} runs: {result}" if self.runs > 1 else result)
         self._summary()
 
     def say(self, message: str) -> None:

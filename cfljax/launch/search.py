@@ -17,7 +17,7 @@ from cfljax.launch.plan_file import batch_limit
 from cfljax.launch.progress import Progress
 from cfljax.launch.rung import Climber
 from cfljax.launch.search_plan import Plan, Setting
-from cfljax.launch.sweep import Options, carry_out, lay_down, name_of
+from cfljax.launch.sweep import Options, carry_out, lay_down, name_of, result_of
 from cfljax.registry.options import Table
 from cfljax.store import Store
 from cfljax.store.tuned import write_search
@@ -156,7 +156,7 @@ def _reporter(progress: Progress) -> Callable[[batching.Batch], OnProgress]:
 def _teller(progress: Progress) -> Callable[[Unit], None]:
     def tell(unit: Unit) -> None:
         record = unit[0]
-        progress.finish(record["status"])
+        progress.finish(record["status"], result_of(record))
         if record["status"] == "failed":
             progress.say(f"cfljax: {record['label']} (seed {record['seed']}) failed: {record['error']}")
 

@@ -19,6 +19,7 @@ from cfljax.launch.batch import InHalves, Unit, run_batch
 from cfljax.launch.checkpoints import Checkpoints, log_batch
 from cfljax.launch.plan_file import Settled, entry, settle, unlike
 from cfljax.launch.progress import Progress
+from cfljax.registry.options import Table
 from cfljax.store import Store
 
 
@@ -177,7 +178,7 @@ class Worker(NamedTuple):
         for record, arrays in units:
             if not self.store.has(record["id"]):
                 self.store.write(record["id"], record, arrays)
-            self.progress.finish(record["status"])
+            self.progress.finish(record["status"], result_of(record))
             if record["status"] == "failed":
                 self.progress.say(f"cfljax: {name_of(batch)} failed: {record['error']}")
             elif record["status"] == "diverged":
@@ -195,3 +196,14 @@ def name_of(batch: batching.Batch) -> str:
     """The batch in words: the label of its method, and its seeds."""
     seeds = sorted({run.seed for run in batch.runs})
     return f"{batch.first.label} (seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))})"
+
+
+def result_of(record: Table) -> str:
+    """How a run came out, in a line; nothing of one that did not come to its end."""
+    if record["status"] != "done":
+        return ""
+    summary, timings = record["summary"], record["timings"]
+    trained, prepared = (timings[a] + timings[b] for a, b in (("train", "eval"), ("compile", "setup")))
+    accuracy = f"accuracy {summary['accuracy_last']:.3f} after {summary['rounds']} rounds"
+    of = f"{record['label']} (seed {record['seed']})"
+    return f"{of}: {accuracy} in {trained:.3g} s, and {prepared:.3g} s of compiling and setting up"

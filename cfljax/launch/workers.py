@@ -57,9 +57,9 @@ class RelayedProgress(Progress):
     def pass_over(self, rounds: int, accuracy: float | None = None, line: int = 0) -> None:
         """Nothing: the process that did the rounds reports them."""
 
-    def finish(self, status: str) -> None:
+    def finish(self, status: str, result: str = "") -> None:
         """As in Progress."""
-        self._tell("finish", status)
+        self._tell("finish", status, result)
 
     def say(self, message: str) -> None:
         """As in Progress."""

@@ -52,7 +52,7 @@ def test_a_terminal_shows_a_line_per_batch_and_one_for_the_sweep():
 
 
 def test_a_terminal_without_room_gets_plain_lines():
-    assert in_terminal(2, 30).strip() == "a word in between"
+    assert in_terminal(2, 30).split("\r\n")[:2] == ["compiling fedavg (seed 0)", "a word in between"]
 
 
 def test_elsewhere_plain_lines_every_few_seconds(monkeypatch):
@@ -66,15 +66,23 @@ def test_elsewhere_plain_lines_every_few_seconds(monkeypatch):
             bar.update(5, 0.5)
         bar.finish("diverged")
     lines = out.getvalue().splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 4 and lines[0] == "compiling fedavg (seed 0)"
     assert lines[-1].startswith("45/100 rounds, runs: 0 done, 2 to do, about 0:22 left; fedavg (seed 0), accuracy 0.500")
+
+
+def test_the_result_of_the_first_run_that_is_done_is_shown_at_once():
+    out = io.StringIO()
+    with Progress(10, 3, stream=out) as bar:
+        bar.start("a", 10), bar.start("b", 10)
+        bar.finish("diverged", "none"), bar.finish("done", "b: accuracy 0.5"), bar.finish("done", "c: accuracy 0.6")
+    assert out.getvalue().splitlines() == ["compiling a", "first of 3 runs: b: accuracy 0.5"]
 
 
 def test_quiet_says_only_what_is_said():
     out = io.StringIO()
     with Progress(10, 1, quiet=True, stream=out) as bar:
         bar.start("x", 10)
-        bar.update(10)
+        bar.update(10), bar.finish("done", "x: accuracy 0.5")
         bar.say("but this")
     assert out.getvalue() == "but this\n"
 
