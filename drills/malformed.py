@@ -264,7 +264,7 @@ def wrong_flag(draw: random.Random) -> Case:
             (("--launcher", "rya"), ("--launcher", "rya")),
             (("--target", "high"), ("--target", "high")),
             (("--target", draw.choice(("nan", "-1", "0", "90"))), ("--target", "fraction")),
-            (("--shard", draw.choice(("4/4", "1", "0/0", "-1/2", "9" * 5000 + "/1"))), ("--shard", "I/N")),
+            (("--shard", draw.choice(("4/4", "1", "0/0", "1/-2", "9" * 5000 + "/1"))), ("--shard", "I/N")),
             (("--log", "jsonll"), ("--log", "jsonl")),
             (("--mesh", draw.choice(("clients=0", "clients=1e9", "runs=-1", "devices=2"))), ("--mesh", "auto")),
             (("--mesh", "runs=100,clients=100"), ("--mesh", "10,000")),

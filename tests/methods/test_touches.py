@@ -11,6 +11,7 @@ import pytest
 
 import cfljax
 from cfljax import keys
+from cfljax.local.parts import parts_of
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from cfljax.types import Jobs
@@ -22,6 +23,8 @@ NOTHING = {"attack.share": 0.0, "attack.factor": 5.0, "privacy.clip": 1e9, "priv
 LIES = Sending(attack="sign_flip")
 GUARDED = Sending(attack="sign_flip", robust="trimmed_mean")
 NEVER_SENDS = {"local"}
+IN_TURNS = {"fedrep"}
+"""Methods whose work is given in epochs."""
 QUICK = {"fedbcd"}
 """The one that adds up by itself; the others are `long`."""
 MORE = {"one_shot": {"warm_start": True}, "cfl_sattler": {"min_rounds": 9}, "fl_hc": {"warmup_rounds": 9}, "fesem": {"clusters": 1}}
@@ -43,15 +46,18 @@ def federation():
 
 
 def played(name, sending=Sending(), rounds=3, **changed):  # noqa: B008
-    """f32[K, d]: the models after some rounds."""
+    """f32[K, n]: what travels of the models, after some rounds."""
     numbers = (NOTHING if sending.attack else {}) | {key.replace("_", ".", 1): value for key, value in changed.items()}
-    work = {"steps": 1, "batch": "full", "sending": sending}
+    work = {"epochs" if name in IN_TURNS else "steps": 1, "batch": "full", "sending": sending}
     options = play.options(name) | MORE.get(name, {})
-    return play.rounds(name, federation(), rounds, None, lr=0.5, work=work, hyper=numbers, **options).models()
+    models = play.rounds(name, federation(), rounds, None, lr=0.5, work=work, hyper=numbers, **options).models()
+    parts = METHODS.entry(name).options.parts
+    return models[:, parts_of(options["model"], parts).away] if parts else models
 
 
 def apart(one, other):
-    return float(np.abs(one - other).max())
+    """The largest difference, and where numbers are larger than 1, that by the largest of them."""
+    return float(np.abs(one - other).max() / max(1.0, np.abs(one).max()))
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.long) for n in METHODS])
