@@ -133,8 +133,8 @@ def optimum():
 
 
 def from_optimum(name, participants=None, **options):
-    """How far a method is from the optimum after 120 rounds of many local steps."""
-    out = play_on(name, LONG, {"weight_decay": DECAY}, rounds=120, participants=participants, **options)
+    """How far a method is from the optimum after 200 rounds of many local steps."""
+    out = play_on(name, LONG, {"weight_decay": DECAY}, rounds=200, participants=participants, **options)
     return float(np.linalg.norm(out.models()[0] - optimum()))
 
 
