@@ -24,7 +24,7 @@ from cfljax.config.transit import INSTALL
 from cfljax.errors import SpecError
 from cfljax.types import Federation
 
-ONE_SUM = ("fedavg", "fedprox", "ditto", "fedbcd", "apfl", "pfedme", "per_fedavg")
+ONE_SUM = ("fedavg", "fedprox", "ditto", "fedbcd", "apfl", "pfedme", "per_fedavg", "feddyn")
 """Methods of which each round makes one sum over all participants public, and nothing else that tells who they were."""
 _MOST_KNOWN, _MOST_HIDDEN = 100, 10
 """The most draws that are distinguished; beyond, neighbours are joined. A hidden draw takes a fifth of a second to compute."""
@@ -78,7 +78,8 @@ def epsilon(run: Run, crowd: Crowd) -> float:
 
 def hides_draw(run: Run, alike: bool) -> bool:
     """Whether what becomes public does not tell who was drawn: one sum, with equal weights."""
-    return run.method in ONE_SUM and (alike or getattr(run.options, "average", "uniform") == "uniform")
+    one = run.method in ONE_SUM and getattr(run.options, "groups", "one") == "one"
+    return one and (alike or getattr(run.options, "average", "uniform") == "uniform")
 
 
 @functools.lru_cache(maxsize=256)

@@ -15,6 +15,8 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
     {
         "fedavg": "cfljax.methods.fedavg:fedavg",
         "fedprox": "cfljax.methods.fedprox:fedprox",
+        "scaffold": "cfljax.methods.scaffold:scaffold",
+        "feddyn": "cfljax.methods.feddyn:feddyn",
         "local": "cfljax.methods.local:local",
         "oracle": "cfljax.methods.oracle:oracle",
         "ccs_rfedavg": "cfljax.methods.ccs_rfedavg:ccs_rfedavg",

@@ -8,11 +8,10 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from cfljax.errors import SpecError
 from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
-from cfljax.methods.shared.common import Clusters, first_model, traffic
+from cfljax.methods.shared.common import Clusters, first_model, need_groups, traffic
 from cfljax.registry import Entry
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
 
@@ -21,8 +20,7 @@ def make(config: fedavg.Config, model: Model, solver: Solver) -> Method:
     """Oracle: FedAvg inside each true group."""
 
     def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, np.ndarray]:
-        if federation.groups < 1 or np.any(np.asarray(federation.group)[np.asarray(federation.real)] < 0):
-            raise SpecError('method "oracle" needs the true group of every client, which this partition does not define')
+        need_groups('method "oracle"', federation)
         return {}
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> Clusters:

@@ -111,6 +111,13 @@ def test_a_model_for_each_of_a_million_clients_is_refused_with_the_figure(name):
         check_memory(batch, MILLION, 8 * 10**9)
 
 
+@pytest.mark.parametrize("name", ["scaffold", "feddyn"])
+def test_so_is_a_control_vector_for_each_of_them(name):
+    (batch,) = real(name)
+    with pytest.raises(SpecError, match=f"{name}: a control vector for each client .* would take 75.8 GB of memory"):
+        check_memory(batch, MILLION, 8 * 10**9)
+
+
 def test_memory_does_not_grow_with_participants_where_updates_come_in_blocks():
     for name, options in (("fedavg", {}), ("ifca", {"clusters": 4}), ("ccs_rfedavg", {"similarity": "sketch"})):
         (batch,) = real(name, 100_000, **options)

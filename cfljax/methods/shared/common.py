@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from cfljax import keys
+from cfljax.errors import SpecError
 from cfljax.kernels.mix import Mixed, usable
-from cfljax.types import Array, Cohort, Model, Traffic, Tree
+from cfljax.types import Array, Cohort, Federation, Model, Traffic, Tree
 
 
 class Clusters(NamedTuple):
@@ -31,6 +33,12 @@ def first_model(key: Array, model: Model) -> Array:
 def first_models(key: Array, model: Model, clusters: int) -> Array:
     """f32[K, d]: K independent initialisations; the first is that of `first_model`."""
     return jax.vmap(model.init)(keys.fold_each(key, "model", jnp.arange(clusters)))
+
+
+def need_groups(who: str, federation: Federation) -> None:
+    """HOST. Raises SpecError where some client's true group is unknown, which `who`, as a message calls it, needs."""
+    if federation.groups < 1 or np.any(np.asarray(federation.group)[np.asarray(federation.real)] < 0):
+        raise SpecError(f"{who} needs the true group of every client, which this partition does not define")
 
 
 Count = int | Array

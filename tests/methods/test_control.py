@@ -1,0 +1,241 @@
+"""SCAFFOLD and FedDyn against plain numpy programs, where they come to rest, and what becomes of the clients' vectors."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax import keys
+from cfljax.config import Train, read_spec
+from cfljax.errors import SpecError
+from cfljax.experiment import privacy
+from cfljax.federation import cohort
+from cfljax.local.send import Sending
+from cfljax.methods import METHODS
+from tests import play, toy
+from tests.reference import feddyn, plain, scaffold
+
+SEED, ROUNDS, PARTICIPANTS = 5, 4, 5
+NET = plain.Net(6, 4)
+NAMES = ("scaffold", "feddyn")
+both = pytest.mark.parametrize("name", NAMES)
+WAYS = {
+    "batches": {"batch": 5, "epochs": 1},
+    "single samples": {"batch": 1, "steps": 3},
+    "all samples": {"batch": "full", "epochs": 2},
+}
+ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+LONG = {"batch": "full", "steps": 20}
+DECAY = 0.1
+
+
+@functools.cache
+def federation(partition="dirichlet"):
+    options = {"alpha": 0.3} if partition == "dirichlet" else {"groups": 2}
+    return toy.federation(partition, clients=7, **options)
+
+
+def play_on(name, way=WAYS["batches"], hyper=None, made=None, rounds=ROUNDS, participants=PARTICIPANTS, **options):  # noqa: B008
+    return play.rounds(name, made or federation(), rounds, participants, SEED, hyper=hyper, work=way, **options)
+
+
+def without_samples(client):
+    count = np.asarray(federation().train.count).copy()
+    count[client] = 0
+    return toy.replace(federation(), train=toy.replace(federation().train, count=jnp.asarray(count)))
+
+
+def alike(state, models, control, own):
+    """Whether a state is that of a plain program."""
+    pairs = ((state.models, models), (state.control, control), (state.own, own))
+    return all(np.abs(np.asarray(a) - b).max() < 2e-5 for a, b in pairs) and np.abs(own).max() > 1e-2
+
+
+def scaffold_is_plain(out, way, made=None, **numbers):
+    found = scaffold.run(NET, made or federation(), toy.start(SEED), SEED, len(out.infos), PARTICIPANTS, **numbers, **way)
+    return alike(out.states[-1], *found)
+
+
+def feddyn_is_plain(out, way, made=None, participants=PARTICIPANTS, **numbers):
+    w, h, own = feddyn.run(NET, made or federation(), toy.start(SEED), SEED, len(out.infos), participants, **numbers, **way)
+    return alike(out.states[-1], w, -h / numbers["alpha"], -own / numbers["alpha"])
+
+
+@ways
+@pytest.mark.parametrize("control", ["path", "start"])
+def test_scaffold_follows_the_plain_program(way, control):
+    out = play_on("scaffold", way, {"server_lr": 0.8, "weight_decay": 0.05}, control=control)
+    assert scaffold_is_plain(out, way, control=control, server_lr=0.8, weight_decay=0.05)
+
+
+def test_scaffold_weights_clients_and_their_variates_by_samples():
+    assert scaffold_is_plain(play_on("scaffold", average="samples"), WAYS["batches"], average="samples")
+
+
+def test_with_momentum_a_variate_is_the_mean_of_the_gradients():
+    assert scaffold_is_plain(play_on("scaffold", hyper={"momentum": 0.6}), WAYS["batches"], momentum=0.6)
+
+
+@ways
+@pytest.mark.parametrize("more", [{}, {"momentum": 0.5, "weight_decay": 0.05}], ids=str)
+def test_feddyn_follows_the_plain_program(way, more):
+    assert feddyn_is_plain(play_on("feddyn", way, {"alpha": 0.4} | more), way, alpha=0.4, **more)
+
+
+def test_inside_true_groups_each_has_a_model_and_a_control():
+    made = federation("label_permutation")
+    labels = np.asarray(made.group)
+    out, other = (play_on(name, made=made, groups="true") for name in NAMES)
+    assert scaffold_is_plain(out, WAYS["batches"], made, labels=labels)
+    assert feddyn_is_plain(other, WAYS["batches"], made, labels=labels, alpha=0.1)
+    assert out.labels().tolist() == labels.tolist() and not np.allclose(*out.models())
+
+
+@both
+def test_groups_must_be_known(name):
+    with pytest.raises(SpecError, match=f'"{name}" with groups = "true" needs the true group of every client'):
+        play_on(name, groups="true")
+
+
+@pytest.mark.parametrize("control", ["path", "start"])
+def test_the_first_round_of_scaffold_is_that_of_fedavg(control):
+    first, average = (
+        play_on(name, rounds=2, average="uniform", **more) for name, more in (("scaffold", {"control": control}), ("fedavg", {}))
+    )
+    assert np.allclose(first.models(1), average.models(1), atol=1e-6)
+    assert not np.allclose(first.models(2), average.models(2), atol=1e-3)
+
+
+def test_where_all_clients_are_alike_scaffold_is_fedavg():
+    made = toy.identical(federation())
+    one, other = (play_on(n, WAYS["all samples"], made=made, participants=None, average="uniform") for n in ("scaffold", "fedavg"))
+    assert np.allclose(one.models(), other.models(), atol=1e-5) and np.abs(one.states[-1].own).max() > 1e-2
+
+
+def test_without_a_pull_the_first_round_of_feddyn_goes_twice_as_far_as_fedavg():
+    average, other = (
+        play_on("fedavg", rounds=1, participants=None, average="uniform"),
+        play_on("feddyn", {}, {"alpha": 1e-6}, rounds=1, participants=None),
+    )
+    start = toy.start(SEED)
+    assert np.allclose(other.models()[0] - start, 2 * (average.models()[0] - start), atol=1e-5)
+
+
+@functools.cache
+def optimum():
+    """f64[d]: what minimises the mean over clients of their loss with weight decay."""
+    clients, w = plain.Clients(federation()), toy.start(SEED)
+    for _ in range(2000):
+        w = w - 0.3 * (np.mean([NET.gradient(w, *data) for data in clients.train], axis=0) + DECAY * w)
+    return w
+
+
+def from_optimum(name, participants=None, **options):
+    """How far a method is from the optimum after 200 rounds of many local steps."""
+    out = play_on(name, LONG, {"weight_decay": DECAY}, rounds=200, participants=participants, **options)
+    return float(np.linalg.norm(out.models()[0] - optimum()))
+
+
+def test_fedavg_comes_to_rest_beside_the_common_optimum():
+    assert from_optimum("fedavg", average="uniform") > 0.1
+
+
+@pytest.mark.parametrize("participants", [None, 3])
+@pytest.mark.parametrize(
+    ("name", "options"), [("scaffold", {}), ("scaffold", {"control": "start"}), ("feddyn", {"alpha": 0.2})], ids=str
+)
+def test_both_come_to_rest_at_the_common_optimum(name, options, participants):
+    assert from_optimum(name, participants, **options) < 1e-3
+
+
+@both
+def test_both_find_the_optimum_from_compressed_updates(name):
+    way = LONG | {"sending": Sending("topk", 0.5)}
+    out = play_on(name, way, {"weight_decay": DECAY}, rounds=60, participants=None)
+    assert np.linalg.norm(out.models()[0] - optimum()) < 1e-2
+
+
+@both
+@pytest.mark.parametrize("sending", [Sending(), Sending("topk", 0.2), Sending("int8")], ids=["whole", "topk", "int8"])
+def test_the_server_s_vector_is_the_mean_of_the_clients(name, sending):
+    state = play_on(name, WAYS["batches"] | {"sending": sending}).states[-1]
+    assert np.allclose(state.control[0], np.asarray(state.own).mean(axis=0), atol=1e-6) and np.abs(state.control).max() > 1e-3
+
+
+@both
+def test_a_liar_does_not_believe_its_lie(name):
+    lie = {"attack.share": 0.4, "attack.factor": 5.0}
+    way = WAYS["batches"] | {"sending": Sending(attack="sign_flip")}
+    honest, lied_to = (play_on(name, way, lie | {"attack.share": share}, rounds=1, participants=None) for share in (0.0, 0.4))
+    assert np.array_equal(honest.states[1].own, lied_to.states[1].own)
+    assert not np.allclose(honest.states[1].control, lied_to.states[1].control, atol=1e-3)
+
+
+@both
+def test_a_broken_client_harms_nobody(name):
+    out = play_on(name, made=toy.broken(federation(), 1))
+    state = out.states[-1]
+    assert all(np.isfinite(each).all() for each in (state.models, state.control, state.own))
+    assert not np.any(state.own[1]) and sum(int(info.nonfinite) for info in out.infos) > 0
+    assert np.allclose(state.control[0], np.asarray(state.own).mean(axis=0), atol=1e-6)
+
+
+@both
+def test_a_client_without_samples_does_not_count(name):
+    made = without_samples(3)
+    out = play_on(name, made=made, participants=7)
+    assert np.allclose(out.states[-1].control[0], np.asarray(out.states[-1].own).sum(axis=0) / 6, atol=1e-6)
+    assert not np.any(out.states[-1].own[3])
+    if name == "feddyn":
+        assert feddyn_is_plain(out, WAYS["batches"], made, 7, alpha=0.1)
+
+
+@both
+def test_a_round_without_participants_changes_nothing(name):
+    out = play_on(name)
+    state, key = out.states[-1], keys.root(0)
+    hyper = {"lr": jnp.float32(0.1), "alpha": jnp.float32(0.1), "server_lr": jnp.float32(1)}
+    nobody = cohort.draw(key, federation(), PARTICIPANTS, jnp.int32(0), hyper)
+    after, info = out.method.round(key, state, federation(), nobody._replace(mask=nobody.mask & False), hyper)
+    assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True))
+    assert not any(int(each) for each in info.traffic)
+
+
+@both
+@pytest.mark.parametrize("plan", [{"lanes": 2}, {"gram": 64}], ids=str)
+def test_other_plans_give_the_same(name, plan):
+    usual, other = play_on(name, {}), play_on(name, plan)
+    assert np.allclose(usual.models(), other.models(), atol=1e-6)
+    assert np.allclose(usual.states[-1].own, other.states[-1].own, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "vectors"), [("scaffold", 2), ("feddyn", 1)])
+def test_what_is_sent(name, vectors):
+    for info in play_on(name).infos:
+        assert [int(each) for each in info.traffic] == [vectors * PARTICIPANTS, vectors * PARTICIPANTS, 0, 0]
+
+
+def runs(method, **train):
+    return read_spec({"data": {"name": "digits", "clients": 20}, "method": [method], "train": train}).runs()
+
+
+def test_control_variates_are_not_private():
+    with pytest.raises(SpecError, match="train.privacy with method.scaffold: control variates .*; leave it out"):
+        runs("scaffold", privacy={"clip": 1.0, "noise": 0.5})
+    assert METHODS.check("scaffold", {}, "m").check_run("method.scaffold", Train(), None, None) is None
+
+
+def test_feddyn_publishes_one_sum_a_round_that_hides_the_draw():
+    noisy = {"privacy": {"clip": 1.0, "noise": 0.5}, "participation": 5}
+    assert [privacy.hides_draw(runs({"name": "feddyn", "groups": groups}, **noisy)[0], False) for groups in ("one", "true")] == [
+        True,
+        False,
+    ]
+
+
+@both
+def test_parts_of_models_cannot_be_shared(name):
+    with pytest.raises(SpecError, match=f"train.parts: method.{name}"):
+        runs(name, parts={"head": "client"})
