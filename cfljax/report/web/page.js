@@ -73,7 +73,7 @@ const FIGURES = {
   }, { xlabel: "seconds", label: "accuracy against seconds" })],
   clusters: width => [
     overRounds(data.clusters, "clusters", width, false, { zero: true }),
-    data.counted.length ? tag("p", { class: "notes" }, `Number of clusters by first updates (criterion of 1, 2, …): ${data.counted.join("; ")}.`) : "",
+    data.counted.length ? tag("p", { class: "notes" }, `Numbers of clusters that were found, and the criterion of 1, 2, …: ${data.counted.join("; ")}.`) : "",
   ],
   threshold: width => {
     const found = THRESHOLDS.filter(name => data.own[name]);
