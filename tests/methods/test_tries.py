@@ -11,8 +11,9 @@ from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.methods.shared.tries import least
 from tests import play, toy
-from tests.methods.test_auto import LISTED, setup_of
+from tests.methods.test_auto import setup_of
 
+NAMES = ("cfl_mgd", "fedgroup", "fesem", "ifca", "joint", "ocfl", "one_shot")
 TRIED = {"auto": "val_loss", "most": 3, "try_rounds": 2}
 
 
@@ -31,7 +32,7 @@ def sums(infos):
     return np.sum([[int(n) for n in info.traffic] for info in infos], axis=0)
 
 
-@pytest.mark.parametrize("name", [*LISTED, "ocfl"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_number_that_is_tried_is_the_number_given_and_the_other_tries_are_paid_for(name):
     asked = "merge_to" if name == "ocfl" else "clusters"
     more = {"alpha": 12} if name == "fedgroup" else {"noise": "isolate"} if name == "ocfl" else {}
