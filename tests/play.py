@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import data, keys
-from cfljax.engine.program import Settings, decayed
-from cfljax.engine.settings import Assembled
+from cfljax.engine.settings import Assembled, Settings
 from cfljax.engine.simulate import Output, simulate
 from cfljax.federation import PARTITIONS, cohort
 from cfljax.federation.pack import pack
+from cfljax.local.optimiser import decayed
 from cfljax.local.send import Sending, as_trained_on, exact_share
 from cfljax.methods import METHODS
 from cfljax.registry.options import static, traced

@@ -17,10 +17,11 @@ from cfljax.devices.spread import everywhere
 from cfljax.engine import groups, metrics
 from cfljax.engine.compiled import Source, compiled
 from cfljax.engine.groups import Group
-from cfljax.engine.program import decayed, over_runs
+from cfljax.engine.program import over_runs
 from cfljax.engine.scoring import least_loss_among, score, score_mixtures
 from cfljax.engine.settings import Assembled
 from cfljax.engine.simulation import fetched
+from cfljax.local.optimiser import decayed
 from cfljax.local.schedule import Work
 from cfljax.types import Array, Federation, Hyper, Jobs, Method, Tree
 from cfljax.types.federation import NEVER

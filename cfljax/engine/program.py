@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from cfljax import keys
 from cfljax.engine.settings import WORD, Carry, Settings, View
 from cfljax.federation import cohort
+from cfljax.local.optimiser import decayed
 from cfljax.local.send import as_trained_on
 from cfljax.types import Array, Federation, Hyper, Info, Method, Tree
 
@@ -107,10 +108,3 @@ def _round(
     key = keys.fold(key, "round", t)
     participants = cohort.draw(key, federation, settings.participants, t, hyper)
     return method.round(key, state, federation, participants, decayed(hyper, t))
-
-
-def decayed(hyper: Hyper, t: Array) -> Hyper:
-    """The numbers of round t, with its learning rate."""
-    if "lr_decay" not in hyper:
-        return hyper
-    return hyper | {"lr": hyper["lr"] * hyper["lr_decay"] ** t.astype(jnp.float32)}

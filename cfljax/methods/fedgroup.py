@@ -13,7 +13,8 @@ Readings. The published text and the authors' program differ; the defaults follo
 - Start of a group. Paper: w_0 (Algorithm 2, line 2); Algorithm 3 prints the mean of the members' updates. Here: the mean of
   their pre-trained weights (the program). The directions are the same. Option: `group_start = "initial"`.
 - Number of groups. Paper: given. Here: the same, or found from the updates of alpha · `most` clients, which the cold start then
-  groups (`methods/shared/auto.py`). Option: `clusters = "auto"`, `auto`, `most`.
+  groups (`methods/shared/auto.py`), or by tries (`methods/shared/tries.py`). Option: `clusters = "auto"`, `auto`, `most`,
+  `try_rounds`.
 - K-means of the cold start. Paper: K-means++. Here: ten restarts, at most 20 iterations (the program). Option: none.
 - Newcomer. Paper: from the auxiliary global model, against the groups' latest updates. Here: from w_0, against the cold-start
   directions (the program), as one round's update of a group soon says more about who took part than about the group: on MNIST
@@ -49,13 +50,14 @@ from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.kernels.mix import weights_by
 from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes, train_and_mix
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import Number, auto, count, extras_of, most, number_of, setup_of
+from cfljax.methods.shared.auto import Number, auto, count, extras_of, most, number_of, setup_of, try_rounds, with_probe
 from cfljax.methods.shared.choice import join
 from cfljax.methods.shared.cold_start import COLD_STARTS, directions, first_groups, founders
 from cfljax.methods.shared.common import first_model, traffic
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.methods.shared.pretrain import CHUNK, Pretrainer, all_updates, pretrain, pretrainer, solver_before
 from cfljax.methods.shared.similarity import compared_size, similarity
+from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Traffic, Tree, on_host
@@ -74,6 +76,7 @@ class Config(MethodConfig):
     clusters: int | str = option(3, 'number of groups, or "auto": found before the first round', low=1, choices=("auto",))
     auto: str = auto()
     most: int = most()
+    try_rounds: int = try_rounds()
     cold_start: str = option("edc", "group by decomposed cosines, by MADC, or by random clients as centres", choices=COLD_STARTS)
     alpha: int = option(20, "clients that pre-train for the cold start, per group", low=1)
     pretrain_steps: int = option(50, "mini-batch steps of a pre-training", low=1)
@@ -180,7 +183,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         labels = join(state.labels, cohort, which)
         moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
         compass = _turned(state, after, moved, config.newcomer) if moving else state.compass
-        sent = _traffic(state, cohort, new & by_direction)
+        sent = with_probe(_traffic(state, cohort, new & by_direction), state.number, cohort)
         diag = {"newcomers": jnp.sum(new, dtype=jnp.int32), "members": _members(labels, config.models_kept)}
         info = report_trained(federation, cohort, trained, which, after - state.models, sent, **diag)
         return state._replace(models=after, labels=labels, compass=compass), info
@@ -194,7 +197,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     models = lambda state: (state.models, state.labels)  # noqa: E731
     setup = functools.partial(_found, config, model, solver, pretrainer(before))
-    return Method(init, round, models, setup, score=score, extras=lambda state: state.snapshot | extras_of(state.number))
+    extras = lambda state: state.snapshot | extras_of(state.number)  # noqa: E731
+    return with_tries(config, solver, Method(init, round, models, setup, score=score, extras=extras))
 
 
 def _found(
@@ -207,7 +211,7 @@ def _found(
     ids = founders(key, federation, config.models_kept, config.alpha, config.cold_start, wanted)
     uid = np.asarray(federation.uid)
     delta = all_updates(train(ids), config.similarity)
-    number = number_of(config, delta[np.argsort(uid[ids], kind="stable")])
+    number = number_of(config, delta[np.argsort(uid[ids], kind="stable")], hyper)
     grouping = (int(count(number, config.models_kept)), config.cold_start, config.snapshots)
     found, snapshot = first_groups(keys.fold(key, "cold_start"), delta, uid[ids], *grouping)
     if config.snapshots:  # as wide for every number of groups

@@ -13,8 +13,8 @@ Readings:
   the first round, on the participants of round 0, where asked. Option: `redraw`.
 - Empty clusters. Paper: keep their model. Here: the same, or random participants are put into them, as Joint does. Option:
   `reseed`.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`). Option: `clusters =
-  "auto"`, `auto`, `most`.
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`) or by tries
+  (`methods/shared/tries.py`). Option: `clusters = "auto"`, `auto`, `most`, `try_rounds`.
 - Weight sharing. Paper: first layers shared by all clusters, in its federated EMNIST. Here: whole models. Option:
   `train.parts = { body = "all" }`.
 
@@ -40,7 +40,7 @@ from cfljax.kernels.choose import least_loss
 from cfljax.kernels.mix import members
 from cfljax.local.rounds import Mixing, choose_and_train, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import allowed, auto, count, extras_of, finder, most, probe_held, setup_of, with_probe
+from cfljax.methods.shared.auto import allowed, auto, count, extras_of, finder, most, probe_held, setup_of, try_rounds, with_probe
 from cfljax.methods.shared.choice import (
     DIVISORS,
     among,
@@ -54,6 +54,7 @@ from cfljax.methods.shared.choice import (
 )
 from cfljax.methods.shared.common import Clusters, first_models, traffic
 from cfljax.methods.shared.config import MethodConfig, TrainOptions
+from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
@@ -72,6 +73,7 @@ class Config(MethodConfig):
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
     auto: str = auto()
     most: int = most()
+    try_rounds: int = try_rounds()
     estimate: str = option(
         "full", "choose on all local data, or on the first mini-batch of local training", choices=("full", "batch")
     )
@@ -159,7 +161,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return by_loss(solver, federation, state.models, state.labels, allowed(state.number, k))
 
     models = lambda state: (state.models, state.labels)  # noqa: E731
-    return Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number))
+    return with_tries(config, solver, Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number)))
 
 
 def _redrawn(

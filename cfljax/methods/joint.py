@@ -16,8 +16,8 @@ Readings. No experiment in `experiments/` has been run with `"literal"` or `"sum
 - Weights of the members. Paper: uniform (eq. 7). Here: the same. Option: `average`.
 - Empty clusters. Paper: K random devices, one into each cluster, "per iteration". Here: in rounds in which a cluster is empty.
   Option: `reseed`.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`). Option: `clusters =
-  "auto"`, `auto`, `most`.
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`) or by tries
+  (`methods/shared/tries.py`). Option: `clusters = "auto"`, `auto`, `most`, `try_rounds`.
 - Device without a cluster. Paper: all take part. Here: it is scored by the same rule, on a mini-batch that does not change from
   round to round. Option: none.
 
@@ -40,10 +40,23 @@ from cfljax.kernels.mix import weights_by
 from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes, train_and_mix
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import Number, allowed, auto, count, extras_of, finder, most, probe_held, setup_of, with_probe
+from cfljax.methods.shared.auto import (
+    Number,
+    allowed,
+    auto,
+    count,
+    extras_of,
+    finder,
+    most,
+    probe_held,
+    setup_of,
+    try_rounds,
+    with_probe,
+)
 from cfljax.methods.shared.choice import among, join, reseeded
 from cfljax.methods.shared.common import first_models, traffic
 from cfljax.methods.shared.config import MethodConfig
+from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model, Tree
@@ -64,6 +77,7 @@ class Config(MethodConfig):
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
     auto: str = auto()
     most: int = most()
+    try_rounds: int = try_rounds()
     similarity: str = option("descent", "of a gradient and a model's last move", choices=SIMILARITIES)
     loss_reduction: str = option("mean", "over the mini-batch; a sum makes the step larger, too", choices=("mean", "sum"))
     reseed: str = option("when_empty", "put random participants into the clusters", choices=RESEED)
@@ -147,7 +161,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return jnp.where(without, chosen, state.labels)
 
     models = lambda state: (state.models, state.labels)  # noqa: E731
-    return Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number))
+    return with_tries(config, solver, Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number)))
 
 
 def missed(federation: Federation, cohort: Cohort, hyper: Hyper) -> Array:

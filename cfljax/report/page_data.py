@@ -63,7 +63,10 @@ def page_data(data: ReportData) -> dict[str, object]:
     """The numbers of all figures of the page; None for a number that is missing."""
     drawn = data.drawn
     return {
-        "configs": [{"name": c.name, "colour": s[0], "dash": s[1]} for c, s in zip(drawn, styles(data), strict=True)],
+        "configs": [
+            {"name": c.name, "colour": s[0], "dash": s[1], "stopped": list(each.stopped)}
+            for c, s, each in zip(drawn, styles(data), data.curves, strict=True)
+        ],
         "history": _bands(data.curves, lambda each: each.history, FIRST),
         "own": _bands(data.curves, lambda each: each.diagnostics, ("epsilon", "threshold")),
         "clusters": [_band(each.clusters) for each in data.curves],

@@ -78,6 +78,11 @@ class MethodConfig:
         all K models."""
         return 1.0
 
+    @property
+    def counts_clusters(self) -> bool:
+        """Whether the number of clusters is found before the first round (`methods/shared/auto.py`)."""
+        return self.clusters == "auto"
+
     def check(self, where: str) -> None:
         """Raises SpecError if options contradict each other. `where` is the name of the options' table, for the message."""
 
