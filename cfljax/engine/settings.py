@@ -54,11 +54,11 @@ class Settings(NamedTuple):
     """Bytes of an update on its way up; None: four for each number."""
 
 
-class Newcomers(NamedTuple):
-    """Clients that are placed and scored when all rounds are over."""
+class Tuned(NamedTuple):
+    """Clients that are scored after some steps of local training, when all rounds are over."""
 
     ids: tuple[int, ...]
-    """Their positions on the client axis."""
+    """Their positions among the clients that `afterwards.Place` gives."""
     steps: tuple[int, ...]
     """After how many local steps each is scored."""
     solver: Solver
@@ -84,7 +84,10 @@ class Assembled(NamedTuple):
     settings reuses the compiled programs; None: nothing is reused."""
     model_key: Hashable = None
     """Names everything that the model was made from, so that all methods share the program that evaluates it; None: as above."""
-    newcomers: Newcomers | None = None
+    newcomers: Tuned | None = None
+    """Clients that have taken part in no round; None: there are none."""
+    finetuned: Tuned | None = None
+    """The clients of an evaluation, which fine-tune their models (`train.finetune_steps`); None: they do not."""
 
 
 class Carry(NamedTuple):

@@ -157,7 +157,7 @@ def unit(run: Run, output: Output, keep: str, federation: Federation | None = No
     parts += ["train_clients", "test_clients"] if np.isfinite(output.history["accuracy_test_clients"]).any() else []
     summary |= {f"accuracy_{part}_last": float(output.history[f"accuracy_{part}"][-1]) for part in parts}
     summary |= {f"{name}_last": float(output.history[name][-1]) for name in run.train.metrics or ()}
-    summary |= output.newcomers
+    summary |= output.newcomers | output.finetuned
     summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
     if run.train.transit.privacy is not None and federation is not None:
         summary |= {} if math.isinf(spent := epsilon(run, crowd_of(federation))) else {"epsilon": spent}
