@@ -11,6 +11,8 @@ from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Federation, Method, Model, Plan, Tree
 
+MOST_SHARES = 10_000
+"""Where clients × models are at most this, the weights of the clients in the models are kept of each evaluation."""
 WORD = 1 << 20
 """Sums of traffic are kept in two words: a million clients send 2³¹ models in some hundred rounds."""
 
@@ -115,3 +117,5 @@ class View(NamedTuple):
     """f32[C, K]: the weights with which each client mixes the models; None: each is scored by one model."""
     also: dict[str, tuple[Array, Array]]
     """Further models of the clients by name, as `Method.also` gives them."""
+    shares: Array | None = None
+    """f32[C, K]: the weights of each client in models, for the record; None: those of `mixture`, or none. No score sees them."""

@@ -47,10 +47,11 @@ def test_ifca_with_frozen_parts_follows_the_plain_program(kinds):
     assert np.array_equal(out.labels(), labels) and np.abs(out.models() - wanted).max() < 1e-5
 
 
-def test_fedbabu_follows_the_plain_program():
-    out = play.rounds("fedbabu", federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL)
+@pytest.mark.parametrize("average", ["samples", "uniform"])
+def test_fedbabu_follows_the_plain_program(average):
+    out = play.rounds("fedbabu", federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL, average=average)
     clients = plain.Clients(federation())
-    wanted, _, _ = parts.run(NET, clients, starts(1), SEED, ROUNDS, PARTICIPANTS, FROZEN, "samples", assign=[0] * 7)
+    wanted, _, _ = parts.run(NET, clients, starts(1), SEED, ROUNDS, PARTICIPANTS, FROZEN, average, assign=[0] * 7)
     assert np.abs(out.models() - wanted).max() < 1e-5 and np.array_equal(out.models()[:, HEAD], out.models(0)[:, HEAD])
 
 
