@@ -21,7 +21,8 @@ from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import simulate
 from cfljax.errors import CfljaxError, DataError, StoreError
 from cfljax.experiment.assemble import assemble
-from cfljax.experiment.batching import Batch, check_memory, size_of
+from cfljax.experiment.batching import Batch, check_memory
+from cfljax.experiment.model_size import size_of_run
 from cfljax.experiment.privacy import crowd_of, epsilon
 from cfljax.launch import lockstep
 from cfljax.launch.checkpoints import Checkpoints
@@ -94,7 +95,7 @@ def _units(
 ) -> list[Unit]:
     """The units of a batch; raises whatever goes wrong."""
     parts = assemble(batch.first, batch.width, machine)._replace(program_key=batch.program_key, model_key=batch.model_key)
-    check_memory(batch, size_of(parts.federation, parts.model.size), machine.memory)
+    check_memory(batch, size_of_run(batch.first, parts.federation, parts.model), machine.memory)
     if distributed.connected():
         lockstep.compare(batch, parts)
     outputs = _simulate(batch, parts, progress, checkpoints, until)

@@ -100,7 +100,7 @@ def _striped(axes: Axes, p: Assignment | Mixture, at_columns: np.ndarray, label:
     axes.set_xlabel(label)
     if isinstance(p, Mixture):
         for edge in np.flatnonzero(np.diff(p.groups)):
-            axes.axhline(edge + 1, color="white", linewidth=1.2)
+            axes.axhline(float(edge) + 1, color="white", linewidth=1.2)
 
 
 def _confusion(axes: Axes, p: Confusion) -> None:

@@ -13,11 +13,11 @@ from cfljax.report.curves import spaced
 
 MOST_CLIENTS, MOST_ROUNDS, MOST_GROUPS = 200, 128, 20
 """The most clients, rounds and true groups that are drawn."""
-ACROSS = 100
-"""Columns that the weights of a client are spread over."""
+ACROSS = 101
+"""Columns that the weights of a client are spread over, from 0 to 100 per cent."""
 LANE = 200
 """Rows that the true groups share out between them."""
-CLIENTS, ROUNDS = "at the end, per client", "mean of each true group"
+CLIENTS, ROUNDS = "clients at the end", "groups over rounds"
 
 
 class Mixture(NamedTuple):
@@ -87,7 +87,7 @@ def _of_clients(weights: np.ndarray, group: np.ndarray, painted: np.ndarray) -> 
     order = np.lexsort((-weights.max(axis=1), weights.argmax(axis=1), last))
     rows = order[spaced(len(order), MOST_CLIENTS)]
     at = (np.arange(ACROSS) + 0.5) / ACROSS
-    return Mixture(CLIENTS, np.arange(1, ACROSS + 1), _filled(weights[rows], at, painted), group[rows], len(group), len(rows))
+    return Mixture(CLIENTS, np.arange(ACROSS), _filled(weights[rows], at, painted), group[rows], len(group), len(rows))
 
 
 def _of_rounds(over: np.ndarray, rounds: np.ndarray, painted: np.ndarray, clients: int) -> Mixture:

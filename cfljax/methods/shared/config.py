@@ -84,6 +84,11 @@ class MethodConfig:
         all K models."""
         return 1.0
 
+    @property
+    def by_label(self) -> int:
+        """How many numbers the state has for each client and label, for estimates of memory (`held` does not know the labels)."""
+        return 0
+
     def check(self, where: str) -> None:
         """Raises SpecError if options contradict each other. `where` is the name of the options' table, for the message."""
 
