@@ -35,6 +35,7 @@ OPTIONS = {
     "fedper": {"model": toy.model(7)},
     "lg_fedavg": {"model": toy.model(7)},
     "fedrep": {"model": toy.model(7), "head_epochs": 2},
+    "fedbabu": {"model": toy.model(7)},
 }
 """What a method needs to do something interesting in four rounds on nine clients; with "model" on another model than the
 toy, which has one layer only; a method that is not listed runs with its defaults, and two clusters where it has that option."""

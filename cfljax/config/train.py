@@ -69,6 +69,12 @@ class Train:
         None, "alternate: a client trains its head for head_epochs, then the body for `epochs`", choices=("alternate",), later=True
     )
     head_epochs: int | None = option(None, 'epochs of the head with schedule = "alternate" (1)', low=1, later=True)
+    freeze: str | tuple[str, ...] | None = option(
+        None, 'parts that do not train in the rounds and are never sent: "head", or a list of parts', later=True
+    )
+    finetune_steps: int | None = option(
+        None, "local steps of the whole model before a last score, in columns of its own (0: none)", low=0, high=10**9, later=True
+    )
     plan: str | Table | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")
 
     def __post_init__(self) -> None:
@@ -80,6 +86,7 @@ class Train:
             object.__setattr__(self, "plan", FrozenTable(self.plan))
         object.__setattr__(self, "stop", read_stop(self.stop))
         object.__setattr__(self, "parts", parts.read(self.parts))
+        object.__setattr__(self, "freeze", parts.frozen(self.freeze))
         for name in transit.KINDS:
             object.__setattr__(self, name, transit.read(getattr(self, name), name))
         if isinstance(self.optimizer, dict):
@@ -104,6 +111,11 @@ class Train:
     def epochs_of_head(self) -> int:
         """The epochs in which a client trains its head alone, before the others; 0: it does not."""
         return (self.head_epochs or 1) if self.schedule else 0
+
+    @property
+    def divided_by(self) -> str:
+        """The option that divides models into parts; "" if none does."""
+        return parts.divided_by(self)
 
     @property
     def forced(self) -> Forced:
@@ -148,6 +160,8 @@ class Train:
             raise SpecError(f'{where}.steps = {self.steps}: schedule = "alternate" counts epochs; give epochs')
         if self.head_epochs and not self.schedule:
             raise SpecError(f'{where}.head_epochs = {self.head_epochs}: is for schedule = "alternate"; give that, too')
+        if self.schedule and {"body", "head"} & set(self.freeze or ()):
+            raise SpecError(f'{where}.freeze = {show(self.freeze)}: schedule = "alternate" trains body and head; leave out one')
         for name, value in (("momentum", self.momentum), ("dropout", self.dropout)):
             if value >= 1:
                 raise SpecError(f"{where}.{name} = {value}: must be less than 1")

@@ -16,7 +16,7 @@ from cfljax.config.frozen import canonical
 from cfljax.config.parts import Pairs, pairs_of
 from cfljax.devices.machine import Machine, devices_for
 from cfljax.engine import compiled
-from cfljax.engine.settings import Assembled, Newcomers, Settings, Stop
+from cfljax.engine.settings import Assembled, Settings, Stop, Tuned
 from cfljax.errors import SpecError
 from cfljax.experiment.execution import choose
 from cfljax.federation.newcomers import arriving, draw_newcomers, with_shots
@@ -57,13 +57,20 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     solver = Solver(model, choice.work, optimizer, tuple(arguments.items()), choice.plan, settings.sending)
     options = static(run.options)
     method = _method(run.method, options, canonical(options), solver, mesh, () if run.options.parts else parts)
-    return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, newcomers=_newcomers(run, federation, solver))
+    afterwards = _newcomers(run, federation, solver), _finetuned(run, federation, solver)
+    return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, None, None, *afterwards)
 
 
-def _newcomers(run: Run, federation: Federation, solver: Solver) -> Newcomers | None:
+def _newcomers(run: Run, federation: Federation, solver: Solver) -> Tuned | None:
     if run.data.new_clients is None:
         return None
-    return Newcomers(tuple(np.flatnonzero(np.asarray(federation.arrive) == NEVER).tolist()), run.data.new_clients.steps, solver)
+    return Tuned(tuple(np.flatnonzero(np.asarray(federation.arrive) == NEVER).tolist()), run.data.new_clients.steps, solver)
+
+
+def _finetuned(run: Run, federation: Federation, solver: Solver) -> Tuned | None:
+    steps = run.options.finetune_steps if run.train.finetune_steps is None else run.train.finetune_steps
+    clients = min(run.train.eval_clients or federation.clients, federation.clients)
+    return Tuned(tuple(range(clients)), (steps,), solver) if steps else None
 
 
 def host_federation(run: Run) -> Federation:

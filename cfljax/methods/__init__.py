@@ -43,6 +43,7 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "fedper": "cfljax.methods.fedper:fedper",
         "lg_fedavg": "cfljax.methods.lg_fedavg:lg_fedavg",
         "fedrep": "cfljax.methods.fedrep:fedrep",
+        "fedbabu": "cfljax.methods.fedbabu:fedbabu",
     },
     "cfljax.methods",
     MethodConfig,

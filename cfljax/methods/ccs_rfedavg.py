@@ -83,6 +83,11 @@ class Config(MethodConfig):
         """One: clusters are of participants alone."""
         return 1
 
+    @property
+    def by_label(self) -> int:
+        """One: the clients' numbers of samples of each label."""
+        return 1
+
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
         if self.similarity == "sketch":

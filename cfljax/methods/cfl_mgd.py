@@ -93,10 +93,10 @@ class Config(MethodConfig):
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Combinations with the rest of a run; raises SpecError."""
-        if train.parts and self.aggregate == "gradient" and self.divisor != "members":
-            raise SpecError(f'train.parts: models are averaged over members; set {where}.divisor = "members"')
-        if train.parts and self.momentum_of == "client":
-            raise SpecError(f'train.parts with {where}.momentum_of = "client": clients keep whole buffers; take "cluster"')
+        if train.divided_by and self.aggregate == "gradient" and self.divisor != "members":
+            raise SpecError(f'{train.divided_by}: models are averaged over members; set {where}.divisor = "members"')
+        if train.divided_by and self.momentum_of == "client":
+            raise SpecError(f'{train.divided_by} with {where}.momentum_of = "client": clients keep whole buffers; take "cluster"')
         if train.momentum != 0:
             raise SpecError(f"train.momentum = {train.momentum}: must be 0 for {where}, whose momentum is its option beta")
         if train.optimizer != "sgd":

@@ -161,6 +161,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         also=lambda state: {"cluster": (state.centres, state.largest)},
         chooses=False,
         extras=lambda state: {"mixture": state.shares, "centres": state.centres},
+        shares=lambda state, federation, hyper: state.shares,
     )
 
 

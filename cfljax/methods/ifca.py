@@ -98,10 +98,10 @@ class Config(MethodConfig):
         """Combinations with the rest of a run; raises SpecError."""
         if self.aggregate == "gradient" and train.optimizer != "sgd":
             raise SpecError(f'{where}.aggregate = "gradient": gradients are averaged; train.optimizer must be "sgd"')
-        if train.parts and self.aggregate == "gradient" and self.divisor != "members":
-            raise SpecError(f'train.parts: models are averaged over members; set {where}.divisor = "members"')
-        if train.parts and self.redraw:
-            raise SpecError(f"train.parts with {where}.redraw = {self.redraw}: whole models are drawn again; leave out one")
+        if train.divided_by and self.aggregate == "gradient" and self.divisor != "members":
+            raise SpecError(f'{train.divided_by}: models are averaged over members; set {where}.divisor = "members"')
+        if train.divided_by and self.redraw:
+            raise SpecError(f"{train.divided_by} with {where}.redraw = {self.redraw}: whole models are drawn again; leave out one")
 
     @property
     def repeats(self) -> float:

@@ -82,6 +82,13 @@ def page_data(data: ReportData) -> dict[str, object]:
             }
             for who, p in _pictures(data, lambda d: [d.assignment])
         ],
+        "mixtures": [
+            {
+                "name": p.name, "rounds": p.at.tolist(), "cells": _codes(p.colours), "groups": _codes(p.groups), "xlabel": p.xlabel,
+                "about": _of(p.drawn, p.clients), **who,
+            }
+            for who, p in _pictures(data, lambda d: d.mixtures)
+        ],
         "trivial": [f"{c.name} ({d.trivial})" for c, d in zip(drawn, data.pictures, strict=True) if d is not None and d.trivial],
         "counted": [
             f"{c.name}, seed {d.seed}: {d.counted}" for c, d in zip(drawn, data.pictures, strict=True) if d and d.counted

@@ -142,3 +142,6 @@ class Method(NamedTuple, Generic[State]):
     newcomers_choose: bool = False
     """Whether a newcomer takes the model with the least loss on its labelled samples, whatever `score` says: for methods whose
     `score` does not look at the data of a client that was never drawn."""
+    shares: Mixture[State] | None = None
+    """The weights f32[C, K] of each client in K models, where they do not decide how it is scored: for the record and the report. K
+    may be the number of clients, where these mix each other's models. None: those of `mixture`, if there are any."""

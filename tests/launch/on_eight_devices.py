@@ -30,6 +30,7 @@ def batch(name, pool=None):
         | {"validation": 0.2, "new_clients": {"share": 0.25, "shots": 6, "steps": [0, 2]}},
         "model": {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else {"name": "mclr"},
         "train": {"rounds": 2, "participation": 1.0 if name in EVERYBODY else 5, "lr": 0.1, "batch": 5, "eval_every": 2}
+        | {"finetune_steps": 2}
         | ({} if pool is None else {"plan": {"pool": pool}}),
         "seeds": [0, 1, 2],
         "method": [method],
@@ -60,7 +61,9 @@ def check(name, pool):
         for quantity, values in a.history.items():
             np.testing.assert_allclose(values, b.history[quantity], atol=1e-4, err_msg=quantity)
         assert list(a.newcomers) == ["accuracy_new_0", "accuracy_new_2", "ari_new"]
-        assert a.newcomers == pytest.approx(b.newcomers, abs=1e-6)
+        assert a.newcomers == pytest.approx(b.newcomers, abs=1e-6) and a.finetuned == pytest.approx(b.finetuned, abs=1e-6)
+        for quantity in ("mixture_of_clients", "mixture_of_groups"):
+            np.testing.assert_allclose(a.diag.get(quantity, 0), b.diag.get(quantity, 0), atol=1e-4, err_msg=quantity)
 
 
 def check_pool():

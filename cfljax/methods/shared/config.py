@@ -30,6 +30,10 @@ class TrainOptions(Protocol):
         """The name of the optimiser in optax, and its arguments."""
 
     @property
+    def divided_by(self) -> str:
+        """The option that divides models into parts ("train.parts" or "train.freeze"); "" if none does."""
+
+    @property
     def transit(self) -> Any:
         """The options `compress`, `privacy`, `attack` and `robust`, as they are read; None for what is not done."""
 
@@ -54,7 +58,9 @@ class MethodConfig:
     or stay with clients (`train.parts`); (): the method has other models, and refuses that. It is not inherited, since a
     method that takes over another's options may have another state."""
     parts = cast("tuple[tuple[str, str], ...]", ())
-    """The parts (name, kind) that the method itself shares, in place of `train.parts`."""
+    """The parts (name, kind) that the method itself has, in place of `train.parts` and, with kind "frozen", `train.freeze`."""
+    finetune_steps = 0
+    """The local steps that clients train on after all rounds, for a last score, where `train.finetune_steps` does not say it."""
     similarity = ""
     """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
 
@@ -82,6 +88,11 @@ class MethodConfig:
     def counts_clusters(self) -> bool:
         """Whether the number of clusters is found before the first round (`methods/shared/auto.py`)."""
         return self.clusters == "auto"
+
+    @property
+    def by_label(self) -> int:
+        """How many numbers the state has for each client and label, for estimates of memory (`held` does not know the labels)."""
+        return 0
 
     def check(self, where: str) -> None:
         """Raises SpecError if options contradict each other. `where` is the name of the options' table, for the message."""
