@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from cfljax.config.frozen import canonical, plain
+from cfljax.config.frozen import FrozenTable, canonical, plain
+from cfljax.config.optimisers import kept_per_parameter
 from cfljax.config.parts import stay_home
 from cfljax.config.run import Run
 from cfljax.errors import SpecError
@@ -188,7 +189,15 @@ def held(run: Run, size: Size) -> dict[str, int]:
         of_method = of_method | {"the updates of a round twice, for train.robust": 2 * participants * size.parameters}
     if stay_home(run.options, run.train):
         of_method = of_method | {"a model for each client, for its own part": size.clients * size.parameters}
-    return of_method
+    return of_method | of_server(run, size)
+
+
+def of_server(run: Run, size: Size) -> dict[str, int]:
+    """What an optimiser of the server keeps from round to round: words → numbers of four bytes."""
+    if (server := run.train.serves) is None:
+        return {}
+    each = kept_per_parameter(server.name, FrozenTable(server.arguments or {}))
+    return {f"the state of the server's {server.name}": each * run.options.models_kept * size.parameters}
 
 
 def most_held(made: Iterable[tuple[Batch, Size]]) -> int:

@@ -78,7 +78,8 @@ def epsilon(run: Run, crowd: Crowd) -> float:
 
 def hides_draw(run: Run, alike: bool) -> bool:
     """Whether what becomes public does not tell who was drawn: one sum, with equal weights."""
-    return run.method in ONE_SUM and (alike or getattr(run.options, "average", "uniform") == "uniform")
+    average = getattr(run.options, "average", "uniform")
+    return run.method in ONE_SUM and (average == "uniform" or alike and average == "samples")
 
 
 @functools.lru_cache(maxsize=256)

@@ -40,6 +40,7 @@ from cfljax import keys
 from cfljax.federation import cohort as cohorts
 from cfljax.kernels import host
 from cfljax.kernels.mix import PLAIN, Rule
+from cfljax.local.averages import AVERAGES
 from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import first_model, traffic
@@ -76,7 +77,7 @@ class Config(MethodConfig):
     merge_to: int | None = option(None, "merge similar clusters down to this number", low=1)
     clients_per_cluster: int = option(10, "participants per round and cluster (train.participation has no effect)", low=1)
     warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
-    average: str = option("samples", "weights of the participants inside a cluster", choices=("samples", "uniform"))
+    average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)
     similarity: str = similarity()
     snapshots: bool = option(False, "keep the matrix of distances and the labels of OPTICS")
 
