@@ -197,7 +197,7 @@ def of_server(run: Run, size: Size) -> dict[str, int]:
     if (server := run.train.serves) is None:
         return {}
     each = kept_per_parameter(server.name, FrozenTable(server.arguments or {}))
-    return {f"the state of the server's {server.name}": each * run.options.models_kept * size.parameters}
+    return {"the state of the server's optimiser": each * run.options.models_kept * size.parameters}
 
 
 def most_held(made: Iterable[tuple[Batch, Size]]) -> int:

@@ -3,7 +3,8 @@
 "samples" and "uniform" are weights of updates. "nova" (FedNova, Wang et al. 2020) weighs by samples what a client does in one step,
 so that clients with more steps do not pull harder: the update of client i is divided by ‖a_i‖₁, the sum of the factors that its
 gradients have in it (over the learning rate), and the mean is multiplied by the mean of these lengths. For plain SGD ‖a_i‖₁ is the
-number of steps; with momentum and a proximal term it follows from their recursion. Weight decay counts as a part of the gradient.
+number of steps; with momentum and a proximal term it follows from their recursion (strong ones together make factors negative, and
+the sum is then less than the norm). Weight decay counts as a part of the gradient.
 Only the server's weights change; a client would send its length, one number, with its update, which is not counted."""
 
 from __future__ import annotations
