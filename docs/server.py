@@ -1,7 +1,7 @@
 """The table of "Servers that do more than average", from a results folder: `python docs/server.py results/server`.
 
-The spec is docs/server.toml. Of the rates of a server the one counts that has the best validation accuracy after the last round, mean
-of the seeds. Its accuracy on test data is shown, mean and standard deviation over the seeds, in per cent.
+The spec is docs/server.toml. Of the rates of a server the one counts that has the best validation accuracy after the last round,
+mean of the seeds. Its accuracy on test data is shown, mean and standard deviation over the seeds, in per cent.
 """
 
 import sys
@@ -24,15 +24,13 @@ def markdown(folder):
         best = rates["val_accuracy"].mean().idxmax()
         chosen = rates.get_group(best)
         told = ["–", "–"] if name == "none" else [", ".join(f"{rate:g}" for rate in sorted(rates.groups)), f"{best:g}"]
-        rows.append(
-            [
-                f"`{name}`",
-                *told,
-                *(f"{chosen[of].mean():.1f} ± {chosen[of].std(ddof=1):.1f}" for of in ("val_accuracy", "accuracy")),
-            ]
-        )
+        rows.append([f"`{name}`", *told, *(_percent(chosen[column]) for column in ("val_accuracy", "accuracy"))])
     head, *rest = (f"| {' | '.join(row)} |" for row in rows)
     return "\n".join([head, "|" + " --- |" * len(rows[0]), *rest])
+
+
+def _percent(runs):
+    return f"{runs.mean():.1f} ± {runs.std(ddof=1):.1f}"
 
 
 if __name__ == "__main__":

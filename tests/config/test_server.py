@@ -25,12 +25,8 @@ def test_a_table_reads_back_as_it_was_written():
     assert run.resolved()["train"]["server"] == ADAM
     (again,) = read_spec(run.resolved()).runs()
     assert again == run and again.id == run.id
-    assert (
-        len(
-            {r.id for table in (ADAM, ADAM | {"b1": 0.9}, ADAM | {"lr": 0.2}, ADAM | {"name": "adamw"}) for r in runs(server=table)}
-        )
-        == 4
-    )
+    tables = [ADAM, ADAM | {"b1": 0.9}, ADAM | {"lr": 0.2}, ADAM | {"name": "adamw"}]
+    assert len({run.id for run in runs(server=tables)}) == 4
 
 
 def test_rates_share_a_program_and_arguments_do_not():
