@@ -62,7 +62,7 @@ __all__ = [
     "Array", "Clusters", "Cohort", "Entry", "Federation", "GradientAt", "Hyper", "Info", "Jobs", "LocalStep", "Method",
     "MethodConfig", "Mixed", "Mixing", "Model", "OwnSteps", "Parts", "Rule", "Scores", "Seen", "Solver", "Source", "Split",
     "Traffic", "Trained", "Tree", "Updates", "Work", "averages", "by_loss", "client_rows", "first_model", "first_models",
-    "jobs_from", "join", "keep_own", "least_loss", "mean_loss", "mean_over", "mix_updates", "nearest", "option", "part_of", "report",
-    "report_trained", "samples", "score", "score_mixtures", "sizes", "traffic", "train_and_mix", "train_clusters", "usable",
-    "weights_by",
+    "jobs_from", "join", "keep_own", "least_loss", "mean_loss", "mean_over", "mix_updates", "nearest", "option", "part_of",
+    "report", "report_trained", "samples", "score", "score_mixtures", "sizes", "traffic", "train_and_mix", "train_clusters",
+    "usable", "weights_by",
 ]  # fmt: skip

@@ -51,7 +51,7 @@ def test_rounds_follow_the_plain_program(name, options, numbers):
     wanted = server.nova(plain.Net(6, 4), plain.Clients(federation), starts, SEED, ROUNDS, PARTICIPANTS, work_of, **local)
     for t in range(ROUNDS):
         assert np.abs(out.models(t + 1) - wanted[t]).max() < 2e-5
-    assert np.abs(out.models() - run("samples").models()).max() > 1e-2  # sizes and stragglers count
+    assert np.abs(out.models() - run("samples").models()).max() > 2e-3  # steps count
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "fedavg" else pytest.mark.long) for n in nova_methods()])
@@ -92,7 +92,7 @@ def test_lengths_are_those_of_each_gradient_followed_on_its_own():
 
 
 def test_a_straggler_weighs_by_its_samples_and_the_whole_step_is_the_mean_length():
-    mix = weights_by(np.array([0, 0, 1, -1]), np.ones(4, bool), np.array([3.0, 1.0, 2.0, 9.0]), 3)
+    mix = weights_by(np.array([0, 0, 1, -1], np.int32), np.ones(4, bool), np.array([3.0, 1.0, 2.0, 9.0]), 3)
     found = np.asarray(normalised(mix, np.array([2.0, 10.0, 4.0, 0.0])))
     wanted = np.array([[0.75 * 4 / 2, 0.25 * 4 / 10, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]])
     assert np.allclose(found, wanted)
