@@ -11,6 +11,7 @@ from cfljax.methods.shared.config import MethodConfig, TrainOptions
 from cfljax.registry.options import Table, Value, check, option, show
 
 WHERE = "train.server"
+_RANDOM = ("noisy_sgd",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +24,8 @@ class Server:
 
     def check(self, where: str) -> None:
         """Raise a SpecError for what optax does not have."""
+        if self.name in _RANDOM:
+            raise SpecError(f'{where} = "{self.name}": keeps a random key, which checkpoints do not; noise is train.privacy')
         check_optimiser(self.name, self.arguments or {}, where, f"{where}.lr")
 
 

@@ -69,6 +69,7 @@ TRAIN = [
     ({"server": {"lr": 0.1}}, "train.server.name", "missing"),
     ({"server": {"name": "adan", "lr": -1}}, "train.server.lr = -1.0", "at least 0"),
     ({"server": {"name": "addam", "lr": 1}}, 'train.server = "addam"', 'did you mean "adam"'),
+    ({"server": {"name": "noisy_sgd", "lr": 1}}, 'train.server = "noisy_sgd"', "train.privacy"),
     ({"server": {"name": "adam", "lr": 1, "beta1": 0.9}}, "train.server.beta1", "no such argument"),
     ({"server": {"name": "adam", "lr": 1, "b1": "x"}}, "train.server.b1", "a number"),
     ({"server": {"name": "adam", "learning_rate": 1, "lr": 1}}, "train.server.learning_rate", "train.server.lr"),

@@ -160,7 +160,8 @@ def test_any_optimiser_of_optax_serves(name):
     method = with_server(toward(change), "models", model, ServerOptimiser(name, ()), None)
     numbers = {"server.lr": np.float32(0.1)}
     state = jax.jit(lambda: method.init(keys.root(0), None, numbers, {}))()
-    after = jax.jit(lambda s, lr: method.round(None, s, None, None, {"server.lr": lr})[0])(state, np.float32(0.1))
+    step = jax.jit(lambda state, lr: method.round(None, state, None, None, {"server.lr": lr})[0])
+    after = step(step(state, np.float32(0.1)), np.float32(0.1))  # the first step of some does nothing
     assert jax.tree.structure(after) == jax.tree.structure(state)
     pairs = list(zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True))
     assert all(a.dtype == b.dtype and a.shape == b.shape for a, b in pairs)
