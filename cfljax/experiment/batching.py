@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from cfljax.config.frozen import canonical, plain
+from cfljax.config.frozen import FrozenTable, canonical, plain
+from cfljax.config.optimisers import kept_per_parameter
 from cfljax.config.parts import stay_home
 from cfljax.config.run import Run
 from cfljax.errors import SpecError
@@ -203,7 +204,15 @@ def held(run: Run, size: Size) -> dict[str, int]:
             "its own part of each client": size.clients * size.home,
             "a model for each client, when they are scored": size.clients * size.parameters,
         }
-    return of_method
+    return of_method | of_server(run, size)
+
+
+def of_server(run: Run, size: Size) -> dict[str, int]:
+    """What an optimiser of the server keeps from round to round: words → numbers of four bytes."""
+    if (server := run.train.serves) is None:
+        return {}
+    each = kept_per_parameter(server.name, FrozenTable(server.arguments or {}))
+    return {"the state of the server's optimiser": each * run.options.models_kept * size.parameters}
 
 
 def most_held(made: Iterable[tuple[Batch, Size]]) -> int:

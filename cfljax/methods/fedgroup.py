@@ -47,19 +47,19 @@ import numpy as np
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
-from cfljax.kernels.mix import weights_by
-from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes, train_and_mix
+from cfljax.local.averages import AVERAGES, averages
+from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.auto import Number, auto, count, extras_of, most, number_of, setup_of, try_rounds, with_probe
 from cfljax.methods.shared.choice import join
 from cfljax.methods.shared.cold_start import COLD_STARTS, directions, first_groups, founders
 from cfljax.methods.shared.common import first_model, traffic
-from cfljax.methods.shared.config import MethodConfig
+from cfljax.methods.shared.config import MethodConfig, TrainOptions
 from cfljax.methods.shared.pretrain import CHUNK, Pretrainer, all_updates, pretrain, pretrainer, solver_before
 from cfljax.methods.shared.similarity import compared_size, similarity
 from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
-from cfljax.registry.options import option
+from cfljax.registry.options import Value, option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Traffic, Tree, on_host
 
 PAPER = "Duan et al. 2021, “FedGroup: efficient clustered federated learning via decomposed data-driven measure”"
@@ -91,7 +91,7 @@ class Config(MethodConfig):
     eta_g: float = option(0.0, "step of the inter-group aggregation", low=0.0, traced=True)
     inter_group: str = option("difference", "reading of the inter-group aggregation", choices=READINGS)
     mu: float = option(0.0, "strength of the proximal term (FedGrouProx)", low=0.0, traced=True)
-    average: str = option("samples", "weights of the participants inside a group", choices=("samples", "uniform"))
+    average: str = option("samples", "weights of the participants inside a group", choices=AVERAGES)
     similarity: str = similarity()
     snapshots: bool = option(False, "keep the embedding and the EDC and MADC matrices of the cold start")
 
@@ -101,6 +101,12 @@ class Config(MethodConfig):
             raise SpecError(f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or pretrain_epochs, not both")
         if self.clusters == "auto" and self.cold_start == "rcc":
             raise SpecError(f'{where}.clusters = "auto": cold_start = "rcc" looks at no updates; give a number of clusters')
+
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
+        """Combinations with the rest of a run; raises SpecError."""
+        if train.server is not None and self.moving:
+            why = "newcomers are compared with what the round made of the models, before the server's step"
+            raise SpecError(f'train.server with {where}.newcomer = "{self.newcomer}": {why}; take "initial"')
 
     @property
     def by_direction(self) -> bool:
@@ -176,8 +182,9 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         which = choose(key, state, federation, cohort, hyper)
         new = cohort.mask & (state.labels[cohort.ids] < 0)
         work = _first_work(config, solver, cohort.work, new) if by_direction else cohort.work
-        mix = weights_by(which, cohort.mask, sizes(federation, cohort), config.models_kept, config.average)
-        jobs = jobs_from(cohort._replace(work=work), state.models, which)
+        working = cohort._replace(work=work)
+        mix = averages(solver, federation, working, which, config.models_kept, config.average, hyper)
+        jobs = jobs_from(working, state.models, which)
         trained = train_and_mix(solver, key, federation, jobs, hyper, Mixing(mix, state.models))
         after = inter_group(trained.mixed.new, hyper["eta_g"], config.inter_group, state.compass.active)
         labels = join(state.labels, cohort, which)

@@ -57,6 +57,8 @@ TOGETHER = 16
 class Config(fedem.Config):
     """Options of FedRC."""
 
+    served = "em.models"
+
     divide: bool = option(True, "divide by the weights of labels; false: FedEM")
 
     @property

@@ -61,6 +61,8 @@ PAPER = "Ruan & Joe-Wong 2022"
 class Config(PersonalConfig):
     """Options of FedSoft."""
 
+    served = "centres"
+
     sides = 3
 
     clusters: int = option(2, "number of cluster models", low=1)

@@ -35,8 +35,9 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.kernels.choose import nearest
-from cfljax.kernels.mix import mix_updates, usable, weights_by
-from cfljax.local.rounds import jobs_from, report, sizes
+from cfljax.kernels.mix import mix_updates, usable
+from cfljax.local.averages import AVERAGES, averages
+from cfljax.local.rounds import jobs_from, report
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.auto import Number, allowed, auto, extras_of, finder, most, probe_held, setup_of, try_rounds, with_probe
@@ -63,7 +64,7 @@ class Config(PersonalConfig):
     auto: str = auto()
     most: int = most()
     try_rounds: int = try_rounds()
-    average: str = option("uniform", "weights of the members", choices=("uniform", "samples"))
+    average: str = option("uniform", "weights of the members", choices=AVERAGES)
     fesem_init: str = option(
         "shared", "W_i of a client that has not trained: w_0, or one local epoch from it", choices=("shared", "own")
     )
@@ -108,7 +109,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         start = state.centres[which]
         updates = solver.fit(key, federation, jobs_from(cohort, state.centres, which), hyper)
         delta = jnp.asarray(updates.delta)
-        mix = weights_by(which, jnp.asarray(cohort.mask), sizes(federation, cohort), k, config.average)
+        mix = averages(solver, federation, cohort, which, k, config.average, hyper)
         mixed = mix_updates(mix, delta, state.centres, solver.rule(key, hyper))
         sane = cohort.mask & usable(delta)
         own = state.own.at[jnp.where(sane, cohort.ids, federation.clients)].set(start + delta, mode="drop")

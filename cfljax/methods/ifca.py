@@ -38,6 +38,7 @@ from cfljax.errors import SpecError
 from cfljax.federation.cohort import draw
 from cfljax.kernels.choose import least_loss
 from cfljax.kernels.mix import members
+from cfljax.local.averages import AVERAGES, averages
 from cfljax.local.rounds import Mixing, choose_and_train, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.auto import allowed, auto, count, extras_of, finder, most, probe_held, setup_of, try_rounds, with_probe
@@ -78,7 +79,7 @@ class Config(MethodConfig):
         "full", "choose on all local data, or on the first mini-batch of local training", choices=("full", "batch")
     )
     aggregate: str = option("model", "average local models, or one gradient each", choices=("model", "gradient"))
-    average: str = option("uniform", "weights of the members", choices=("uniform", "samples"))
+    average: str = option("uniform", "weights of the members", choices=AVERAGES)
     divisor: str = option("participants", "of the summed gradients: of the round, all, or the cluster's own", choices=DIVISORS)
     reseed: str = option("never", "put random participants into the clusters", choices=("never", "when_empty", "always"))
     redraw: bool | float = option(
@@ -145,7 +146,11 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return reseeded(key, which, federation, cohort, k, config.reseed, count(state.number, k))
 
     def round(key: Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
-        mix_of = lambda which: shared_out(which, federation, cohort, k, config.average, divisor)  # noqa: E731
+        def mix_of(which: Array) -> Array:
+            if divisor == "members":
+                return averages(trainer, federation, cohort, which, k, config.average, hyper)
+            return shared_out(which, federation, cohort, k, config.average, divisor)
+
         if at_once and solver.chooses(federation):
             jobs = jobs_from(cohort, state.models, None)
             trained, which = choose_and_train(solver, key, federation, jobs, hyper, mix_of, state.models)

@@ -36,8 +36,8 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.kernels.choose import RESEED, SIMILARITIES, joint_choice, move_similarity
-from cfljax.kernels.mix import weights_by
-from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes, train_and_mix
+from cfljax.local.averages import AVERAGES, averages
+from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.auto import (
@@ -81,7 +81,7 @@ class Config(MethodConfig):
     similarity: str = option("descent", "of a gradient and a model's last move", choices=SIMILARITIES)
     loss_reduction: str = option("mean", "over the mini-batch; a sum makes the step larger, too", choices=("mean", "sum"))
     reseed: str = option("when_empty", "put random participants into the clusters", choices=RESEED)
-    average: str = option("uniform", "weights of the members", choices=("uniform", "samples"))
+    average: str = option("uniform", "weights of the members", choices=AVERAGES)
     local_steps: int = option(1, "mini-batch steps of a device per round (train.steps and train.epochs do not count)", low=1)
     batch: int = option(32, "samples of the mini-batch that a device chooses and steps on (train.batch does not count)", low=1)
     lam: float = option(0.2, "weight of the similarity; the loss has 1 − lam", low=0.0, high=1.0, traced=True)
@@ -145,7 +145,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         number = count(state.number, k)
         which = choose(key, state, federation, jnp.asarray(cohort.ids), jnp.asarray(cohort.mask), hyper)
         which = reseeded(key, which, federation, cohort, k, config.reseed, number)
-        mix = weights_by(which, jnp.asarray(cohort.mask), sizes(federation, cohort), k, config.average)
+        mix = averages(trainer, federation, cohort, which, k, config.average, hyper)
         jobs = jobs_from(cohort, state.models, which)
         trained = train_and_mix(trainer, key, federation, jobs, hyper, Mixing(mix, state.models))  # eq. 5, 6
         last = trained.mixed.new - state.models  # eq. 2
@@ -160,8 +160,12 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         chosen = choose(keys.fold(keys.root(0), "score"), state, federation, everyone, without, hyper)
         return jnp.where(without, chosen, state.labels)
 
+    def settle(before: State, after: State, federation: Federation, hyper: Hyper) -> State:
+        return after._replace(last=after.models - before.models)
+
     models = lambda state: (state.models, state.labels)  # noqa: E731
-    return with_tries(config, solver, Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number)))
+    made = Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number), settle=settle)
+    return with_tries(config, solver, made)
 
 
 def missed(federation: Federation, cohort: Cohort, hyper: Hyper) -> Array:

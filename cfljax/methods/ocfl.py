@@ -41,6 +41,7 @@ from cfljax import keys
 from cfljax.federation import cohort as cohorts
 from cfljax.kernels import host
 from cfljax.kernels.mix import PLAIN, Rule
+from cfljax.local.averages import AVERAGES
 from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.auto import Number, auto, extras_of, most, number_of, setup_of, try_rounds, with_probe
@@ -87,7 +88,7 @@ class Config(MethodConfig):
     try_rounds: int = try_rounds()
     clients_per_cluster: int = option(10, "participants per round and cluster (train.participation has no effect)", low=1)
     warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
-    average: str = option("samples", "weights of the participants inside a cluster", choices=("samples", "uniform"))
+    average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)
     similarity: str = similarity()
     snapshots: bool = option(False, "keep the matrix of distances and the labels of OPTICS")
 

@@ -31,6 +31,7 @@ from cfljax import keys
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members
+from cfljax.local.averages import AVERAGES
 from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.auto import Number, auto, count, extras_of, most, number_of, setup_of, try_rounds, with_probe
@@ -58,7 +59,7 @@ class Config(MethodConfig):
     try_rounds: int = try_rounds()
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
     warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
-    average: str = option("samples", "weights of the participants inside a cluster", choices=("samples", "uniform"))
+    average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)
     similarity: str = similarity()
 
     def releases(self, rounds: int) -> tuple[int, int]:

@@ -47,6 +47,8 @@ PAPER = "Fallah et al. 2020"
 class Config(PersonalConfig):
     """Options of Per-FedAvg."""
 
+    served = "w"
+
     own_steps = True
 
     alpha: float = option(0.01, "length of a client's own step", low=0.0, traced=True)

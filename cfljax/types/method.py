@@ -87,6 +87,13 @@ class Regroup(Protocol[State]):
         """The state with which the run goes on. `round` is the number of rounds done so far."""
 
 
+class Settle(Protocol[State]):
+    """Brings a state in line with models that were changed after the round (by `train.server`)."""
+
+    def __call__(self, before: State, after: State, federation: Federation, hyper: Hyper) -> State:
+        """`after`, with what else depends on its models. `before`: the state before the round."""
+
+
 class Score(Protocol[State_contra]):
     """Chooses the model that each client is scored with."""
 
@@ -139,6 +146,8 @@ class Method(NamedTuple, Generic[State]):
     """None: clients are scored with the models of `models`. Results keep these in both cases."""
     travels: tuple[float, int] | None = None
     """The numbers of a vector of `Traffic` on its way (down, up), where only parts of models travel; None: d both ways."""
+    settle: Settle[State] | None = None
+    """None: nothing else in the state of a round depends on the models after it."""
     newcomers_choose: bool = False
     """Whether a newcomer takes the model with the least loss on its labelled samples, whatever `score` says: for methods whose
     `score` does not look at the data of a client that was never drawn."""

@@ -24,6 +24,7 @@ class TrainOptions(Protocol):
     parts: dict[str, str] | None
     steps: int | None
     schedule: str | None
+    server: Any
 
     @property
     def optimizer_pair(self) -> tuple[str, dict[str, Value]]:
@@ -57,6 +58,9 @@ class MethodConfig:
     """The fields of the method's state that hold K averaged arrays f32[K, d], the models first. Parts of them may be shared by all
     or stay with clients (`train.parts`); (): the method has other models, and refuses that. It is not inherited, since a
     method that takes over another's options may have another state."""
+    served = ""
+    """Where the method's state has its averaged models f32[K, d], on which `train.server` takes its steps (dots lead into what is
+    nested); "": in the first of `averaged`, if it has any. The K clusters must be the same ones in all rounds. Not inherited."""
     parts = cast("tuple[tuple[str, str], ...]", ())
     """The parts (name, kind) that the method itself has, in place of `train.parts` and, with kind "frozen", `train.freeze`."""
     finetune_steps = 0
@@ -65,8 +69,14 @@ class MethodConfig:
     """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
 
     def __init_subclass__(cls) -> None:
-        if "averaged" not in vars(cls):
-            cls.averaged = ()
+        for name, nothing in (("averaged", ()), ("served", "")):
+            if name not in vars(cls):
+                setattr(cls, name, nothing)
+
+    @property
+    def serves(self) -> str:
+        """Where in the state the models are that `train.server` moves; "": it is refused."""
+        return self.served or next(iter(self.averaged), "")
 
     @property
     def streams(self) -> bool:

@@ -3,7 +3,7 @@ not train (`train.freeze`).
 
 The method itself is untouched: it trains and averages K whole models. Around it,
 - what everybody shares becomes, after each round, the mean of all participants whose update arrived, with the weights that the
-  method gives to the members of a cluster (its option `average`; by samples where it has none), in all K models;
+  method gives to the members of a cluster (its option `average`; by samples where it has none, or FedNova's), in all K models;
 - what stays with a client is put into the model that it starts from (`Federation.own`), and its update there is split off before
   anything is sent (`Updates.home`). A client is scored by its cluster's model with its own part; so is its choice of a cluster;
 - what does not train is in each of the K models as it began, and is never sent: everybody can draw it from the run's seed.
@@ -86,6 +86,12 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
             state = state._replace(own=state.own.at[there].add(info.home, mode="drop"))
         return guessed(state, federation, hyper), info._replace(home=None, finite=None)
 
+    def settle(before: Shared, after: Shared, federation: Federation, hyper: Hyper) -> Shared:
+        if method.settle is not None:
+            inner = method.settle(before.inner, after.inner, federation, hyper)
+            after = after._replace(inner=inner)
+        return guessed(after, federation, hyper)
+
     def models(state: Shared) -> tuple[Array, Array]:
         clusters, labels = method.models(state.inner)
         if state.own is None or state.guess is None:
@@ -112,6 +118,7 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
         extras=extras if home or method.extras is not None else None,
         chooses=method.chooses and not home,
         travels=travels(config, parts),
+        settle=settle,
     )
 
 
@@ -131,7 +138,7 @@ def _mass(method: Method, inner: Tree, federation: Federation, cohort: Cohort, a
     """f32[K]: the summed weights of the participants whose updates arrived bool[S] in each cluster."""
     clusters, labels = method.models(inner)
     which = labels[cohort.ids]
-    each = jnp.where(arrived & (which >= 0), sizes(federation, cohort) if weights == "samples" else 1.0, 0.0)
+    each = jnp.where(arrived & (which >= 0), 1.0 if weights == "uniform" else sizes(federation, cohort), 0.0)
     return jax.ops.segment_sum(each, jnp.maximum(which, 0), clusters.shape[0])
 
 
