@@ -24,6 +24,7 @@ Readings:
   have a common start. Option: `fresh = "best"`.
 - Measure. Paper: losses; its program compares accuracies. Here: losses. Option: none.
 - Merged models. Paper: their mean by the sizes of their data. Here: by the samples of the clients that have them now. Option: none.
+- Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 
 Communication per participant and round: one model down, one update up. When it looks, all models down that were there before the
 step, and one more if it got a new or a merged one; in the first round of a step its losses
@@ -220,8 +221,9 @@ def begun(
 def with_looks(sent: Traffic, look: Look, fetched: Array, merging: Array) -> Traffic:
     """The traffic of a round with the models that are compared, those that are `fetched` bool[S] after it, and the losses."""
     compared, looks = jnp.sum(look.there, dtype=jnp.int32), jnp.sum(look.who, dtype=jnp.int32)
+    told = jnp.where(merging & (compared > 1), looks * compared, 0)
     more = looks * (compared - 1) + jnp.sum(fetched, dtype=jnp.int32)
-    return sent._replace(vectors_down=sent.vectors_down + more, floats_up=sent.floats_up + jnp.where(merging & (compared > 1), looks * compared, 0))
+    return sent._replace(vectors_down=sent.vectors_down + more, floats_up=sent.floats_up + told)
 
 
 feddrift = Entry(Config, make)

@@ -9,7 +9,7 @@ new cluster begins at ω. The accuracy of ω is the diagnostic `accuracy_global`
 There is room for `max_clusters` clusters: who finds none joins the most similar one, whatever `tau` says (diagnostic
 `without_room`). The server keeps the sums of ψ by cluster, of sketches of 4,096 numbers or (`similarity = "exact"`) as they are. A
 client that was never drawn, a newcomer too, trains from the anchor when it is scored: it gets the cluster with the most similar
-mean ψ if that cosine is at least `tau`, else ω.
+mean ψ if that cosine is at least `tau`, else ω (`train.score = "assigned"` scores the others alone).
 
 Readings:
 - First move. Paper: the gradient of the client's loss at the anchor; its program trains 10 or 20 epochs from it. Here: the update
