@@ -9,6 +9,9 @@ import pytest
 from cfljax import keys
 from cfljax.federation import cohort
 from cfljax.methods import METHODS
+from cfljax.methods.feddrift import Look, begun, unions
+from cfljax.methods.feddrift import State as Drift
+from cfljax.methods.shared.host_clusters import HostClusters
 from cfljax.methods.stocfl import State, placed
 from cfljax.registry.options import traced
 from cfljax.types import Cohort
@@ -112,7 +115,7 @@ def test_stocfl_compares_sketches_or_first_moves_as_they_are():
 def test_stocfl_without_room_puts_clients_into_the_most_similar_cluster():
     w = jnp.zeros((1, 3))
     state = State(jnp.ones((2, 3)), w, w, jnp.array([[2.0, 0.0], [0.0, 0.0]]), jnp.array([2, 0]), jnp.full(6, -1).at[0].set(0))
-    there = Cohort(jnp.array([1, 2, 3, 4]), jnp.ones(4, bool), jnp.ones(4), jnp.int32(0))
+    there = present(1, 2, 3, 4)
     psi = jnp.array([[0.6, 0.8], [0.8, 0.6], [0.1, 1.0], [9.0, 9.0]])
     made = toy.replace(federation(), uid=jnp.arange(10)[::-1])  # by identity client 4 comes first, but it is not new
     after, crowded = placed(state, made, there, psi, jnp.array([True, True, True, False]), jnp.float32(0.999), "larger")
@@ -204,6 +207,33 @@ def test_feddrift_finds_the_model_of_data_that_come_back():
     out = drifting(10, 9, lambda t: other if 3 <= t < 6 else one, **options)
     assert [set(out.labels(t).tolist()) for t in (3, 6, 9)] == [{0}, {1}, {0}] and counts(out, "models") == [1] * 3 + [2] * 6
     assert np.array_equal(out.models(4)[0], out.models(6)[0]) and not np.allclose(out.models(9)[0], out.models(6)[0])
+
+
+def present(*ids):
+    return Cohort(jnp.array(ids), jnp.ones(len(ids), bool), jnp.ones(len(ids)), jnp.int32(0))
+
+
+def test_feddrift_s_distance_is_of_mean_losses_by_samples_without_those_that_drift_or_are_broken():
+    losses = jnp.array([[1.0, 2.0, 1.95, 9.0, jnp.nan], [2.0, 2.05, 1.9, 9.0, 1.0], [jnp.nan] * 5])
+    drifts = jnp.array([False, False, False, True, False])
+    there, best = jnp.array([True, True, False]), jnp.array([0, 0, 1, 1, 1])
+    look = Look(jnp.ones(5, bool), there, losses, best, jnp.min(losses, axis=0), drifts)
+    count = jnp.asarray(federation().train.count).at[:5].set(jnp.array([1, 9, 5, 5, 5]))
+    made = toy.replace(federation(), train=toy.replace(federation().train, count=count))
+    for delta, root in ((0.14, [0, 1, 2]), (0.15, [0, 0, 2])):  # L_00 = 1.9, L_01 = 1.95, L_10 = 2.045, L_11 = 1.9
+        assert unions(made, present(0, 1, 2, 3, 4), look, jnp.float32(delta)).tolist() == root
+
+
+def test_feddrift_replaces_the_model_that_is_unused_for_the_longest_time():
+    labels, used = jnp.zeros(10, jnp.int32), jnp.array([5, 3, 1, 2])
+    found = HostClusters(jnp.arange(4.0)[:, None], labels, jnp.ones(4, bool))
+    state = Drift(found, jnp.array([-7.0]), jnp.zeros(4, jnp.int32), used, labels, jnp.zeros(10))
+    everybody, best = jnp.ones(4, bool), jnp.zeros(4, jnp.int32)
+    look = Look(everybody, everybody, jnp.zeros((4, 4)), best, jnp.zeros(4), everybody)
+    after, which, isolated = begun(federation(), present(4, 2, 1, 3), state, look, jnp.int32(6), True, "scratch")
+    assert which.tolist() == [0, 3, 2, 1] and isolated.tolist() == [False, True, True, True]
+    assert after.found.models[:, 0].tolist() == [0, -7, -7, -7] and after.born.tolist() == [0, 6, 6, 6]
+    assert after.found.labels[:5].tolist() == [0, 2, 3, 1, 0] and after.used.tolist() == [6, 6, 6, 6]
 
 
 @pytest.mark.parametrize(("name", "sums"), [("stocfl", 2), ("feddrift", 1)])
