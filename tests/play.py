@@ -32,6 +32,8 @@ OPTIONS = {
     "cfl_sattler": {"min_rounds": 1, "eps1": 10.0, "eps2": 0.0, "split_every": 2, "max_clusters": 9},
     "fl_hc": {"warmup_rounds": 1},
     "one_shot": {"clusters": 2},
+    "stocfl": {"max_clusters": 7},
+    "feddrift": {"every": 2, "begin": "each", "max_clusters": 7},
     "fedper": {"model": toy.model(7)},
     "lg_fedavg": {"model": toy.model(7)},
     "fedrep": {"model": toy.model(7), "head_epochs": 2},

@@ -40,6 +40,8 @@ METHODS: Registry[MakeMethod[Any]] = Registry(
         "per_fedavg": "cfljax.methods.per_fedavg:per_fedavg",
         "fedamp": "cfljax.methods.fedamp:fedamp",
         "pfedgraph": "cfljax.methods.pfedgraph:pfedgraph",
+        "stocfl": "cfljax.methods.stocfl:stocfl",
+        "feddrift": "cfljax.methods.feddrift:feddrift",
         "fedper": "cfljax.methods.fedper:fedper",
         "lg_fedavg": "cfljax.methods.lg_fedavg:lg_fedavg",
         "fedrep": "cfljax.methods.fedrep:fedrep",

@@ -55,7 +55,7 @@ from cfljax.methods.shared.choice import join
 from cfljax.methods.shared.cold_start import COLD_STARTS, directions, first_groups, founders
 from cfljax.methods.shared.common import first_model, traffic
 from cfljax.methods.shared.config import MethodConfig, TrainOptions
-from cfljax.methods.shared.pretrain import CHUNK, Pretrainer, all_updates, pretrain, pretrainer, solver_before
+from cfljax.methods.shared.pretrain import Pretrainer, all_updates, in_chunks, pretrain, pretrainer, solver_before
 from cfljax.methods.shared.similarity import compared_size, similarity
 from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
@@ -272,13 +272,7 @@ def _joined(compass: Compass, delta: Array) -> Array:
 
 def _place(before: Solver, key: Array, federation: Federation, hyper: Hyper, compass: Compass, who: Array) -> Array:
     """i32[C]: the same for all clients where who bool[C], a few at a time; −1 elsewhere."""
-    clients = federation.clients
-    size = min(CHUNK, clients)
-    ids = jnp.arange(-(-clients // size) * size)
-    mask = jnp.pad(who, (0, ids.size - clients))
-    parts = (jnp.minimum(ids, clients - 1).reshape(-1, size), mask.reshape(-1, size))
-    found = jax.lax.map(lambda part: _closest(before, key, federation, hyper, compass, *part), parts)
-    return jnp.where(who, found.reshape(-1)[:clients], -1)
+    return in_chunks(lambda ids, mask: _closest(before, key, federation, hyper, compass, ids, mask), who)
 
 
 @jax.jit
