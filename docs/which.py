@@ -1,8 +1,8 @@
 """The tables of the page "Which method when", from results folders: `python docs/which.py results/which`.
 
-The spec is docs/which.toml. Accuracy is that on the test samples at the evaluation with the best validation accuracy, in per cent,
-mean and standard deviation over the seeds, each client scored by its own model; in brackets the mean adjusted Rand index against
-the true groups.
+The spec is docs/which.toml. Accuracy is that on the test samples at the evaluation with the best validation accuracy (without a
+validation part, at the last one), in per cent, mean and standard deviation over the seeds, each client scored by its own model; in
+brackets the mean adjusted Rand index against the true groups.
 """
 
 import sys
@@ -26,7 +26,7 @@ def markdown(folders):
 def _cell(summaries):
     if not summaries:
         return "–"
-    accuracy = [100 * each["accuracy_at_best_val"] for each in summaries]
+    accuracy = [100 * each.get("accuracy_at_best_val", each["accuracy_last"]) for each in summaries]
     mean = sum(accuracy) / len(accuracy)
     spread = (sum((a - mean) ** 2 for a in accuracy) / max(len(accuracy) - 1, 1)) ** 0.5
     index = [each["ari_last"] for each in summaries if each.get("ari_last") is not None]

@@ -76,7 +76,7 @@ def test_the_script_of_the_comparison_page_makes_its_table(tmp_path):
     from tests.report import synthetic
 
     synthetic.sweep(tmp_path / "r")
-    table = runpy.run_path(str(DOCS / "which.py"))["markdown"](tmp_path / "r")
+    table = runpy.run_path(str(DOCS / "which.py"))["markdown"]([tmp_path / "r"])
     assert table.splitlines()[0] == "| method | `rotated` | sent, MB |" and table.count("\n| `") == 3
 
 
