@@ -29,7 +29,7 @@ def _cell(summaries):
     accuracy = [100 * each.get("accuracy_at_best_val", each["accuracy_last"]) for each in summaries]
     mean = sum(accuracy) / len(accuracy)
     spread = (sum((a - mean) ** 2 for a in accuracy) / max(len(accuracy) - 1, 1)) ** 0.5
-    index = [each["ari_last"] for each in summaries if each.get("ari_last") is not None]
+    index = [each["ari_last"] for each in summaries if each["ari_last"] == each["ari_last"]]  # not without true groups
     return f"{mean:.1f} ± {spread:.1f}" + (f" ({sum(index) / len(index):.2f})" if index else "")
 
 
