@@ -9,6 +9,7 @@ import math
 from typing import Any, ClassVar, NamedTuple
 
 from cfljax.errors import SpecError
+from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry.options import Value, check, option, show
 
 INSTALL = 'pip install "cfljax[privacy]"'
@@ -59,6 +60,7 @@ class Compress(Named):
     rounding: str | None = option(
         None, "int8: to either side at random (default), or to the nearest", choices=("stochastic", "nearest")
     )
+    feedback: bool = option(False, "a client keeps what is dropped, and adds it to its next update", later=True)
 
     def bytes(self, d: int) -> int:
         """Bytes that a compressed vector of d numbers takes."""
@@ -119,6 +121,17 @@ def read(value: Value, name: str) -> Any:
     if isinstance(value, tuple(KINDS.values())):
         return value
     return check(KINDS[name], {"name": value} if isinstance(value, str) else dict(value), f"train.{name}")
+
+
+def keeps_dropped(options: MethodConfig, transit: Transit) -> bool:
+    """Whether clients keep what compression drops of their updates."""
+    return transit.compress is not None and transit.compress.feedback and options.sends
+
+
+def check_method(label: str, options: MethodConfig, transit: Transit) -> None:
+    """Raise a SpecError for what the method cannot do with updates in transit."""
+    if keeps_dropped(options, transit) and options.no_feedback:
+        raise SpecError(f"train.compress.feedback with method.{label}: {options.no_feedback}; leave it out for this method")
 
 
 def kept(share: float | None, d: int) -> int:

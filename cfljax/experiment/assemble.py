@@ -14,6 +14,7 @@ from cfljax import data, models
 from cfljax.config import Data, Run, arrivals
 from cfljax.config.frozen import canonical
 from cfljax.config.parts import Pairs, pairs_of
+from cfljax.config.transit import keeps_dropped
 from cfljax.devices.machine import Machine, devices_for
 from cfljax.engine import compiled
 from cfljax.engine.settings import Assembled, Newcomers, Settings, Stop
@@ -27,6 +28,7 @@ from cfljax.local.products import grams_of
 from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
 from cfljax.methods import METHODS
+from cfljax.methods.shared.feedback import with_feedback
 from cfljax.methods.shared.parts import make_in_parts
 from cfljax.registry import when_replaced
 from cfljax.registry.options import Value, static
@@ -109,6 +111,7 @@ def _sending(run: Run) -> Sending:
     sending = Sending(robust="" if robust is None else robust.name)
     if way is not None:
         sending = sending._replace(compress=way.name, kept=way.keep or 0.0, nearest=way.rounding == "nearest")
+        sending = sending._replace(feedback=keeps_dropped(run.options, run.train.transit))
     return sending if attack is None else sending._replace(attack=attack.name, seed=attack.seed)
 
 
@@ -225,7 +228,8 @@ def _method(
     """The same object for runs that differ in seed and traced numbers only, so that what its set-up compiles is kept."""
     make = METHODS.entry(name).make
     apart = parts or solver.work.head
-    return make_in_parts(make, options, solver.model, solver, parts) if apart else make(options, solver.model, solver)
+    made = make_in_parts(make, options, solver.model, solver, parts) if apart else make(options, solver.model, solver)
+    return with_feedback(made, solver.model, name) if solver.sending.feedback else made
 
 
 @when_replaced

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from cfljax.config.frozen import canonical, plain
 from cfljax.config.parts import stay_home
 from cfljax.config.run import Run
+from cfljax.config.transit import keeps_dropped
 from cfljax.errors import SpecError
 from cfljax.local.sizes import block_of
 from cfljax.registry.options import Value, show, static, traced
@@ -195,6 +196,9 @@ def held(run: Run, size: Size) -> dict[str, int]:
         of_method = of_method | {"the updates of a round twice, for train.robust": 2 * participants * size.parameters}
     if stay_home(run.options, run.train):
         of_method = of_method | {"a model for each client, for its own part": size.clients * size.parameters}
+    if keeps_dropped(run.options, run.train.transit):
+        numbers = (size.clients + participants) * size.parameters
+        of_method = of_method | {"what compression has dropped of each client's updates": numbers}
     return of_method
 
 

@@ -77,6 +77,11 @@ class Config(MethodConfig):
         "full", "choose on all local data, or on the first mini-batch of local training", choices=("full", "batch")
     )
 
+    @property
+    def no_feedback(self) -> str:
+        """Buffers are sent."""
+        return "it sends momentum buffers"
+
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Combinations with the rest of a run; raises SpecError."""
         if train.parts and self.aggregate == "gradient" and self.divisor != "members":

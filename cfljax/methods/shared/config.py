@@ -55,6 +55,8 @@ class MethodConfig:
     method that takes over another's options may have another state."""
     parts = cast("tuple[tuple[str, str], ...]", ())
     """The parts (name, kind) that the method itself shares, in place of `train.parts`."""
+    sends = True
+    """Whether participants send updates; False: nothing leaves them."""
     similarity = ""
     """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
 
@@ -77,6 +79,12 @@ class MethodConfig:
         """How many of the vectors that a participant receives hold the same parameters where everybody shares them: K where it gets
         all K models."""
         return 1.0
+
+    @property
+    def no_feedback(self) -> str:
+        """Why clients cannot keep what compression drops of their updates (`train.compress.feedback`), for the message; "": they
+        can."""
+        return ""
 
     def check(self, where: str) -> None:
         """Raises SpecError if options contradict each other. `where` is the name of the options' table, for the message."""
