@@ -262,10 +262,14 @@ def dry_run(
 
 def _privacy(batch: Batch, crowd: Callable[[Batch], Crowd]) -> list[str]:
     """A line per run with `train.privacy`: the ε that it spends."""
-    from cfljax.experiment.privacy import epsilon
+    from cfljax.experiment.privacy import epsilon, epsilon_of_choices
 
-    private = [(run, run.train.transit.privacy) for run in batch.runs if run.train.transit.privacy is not None]
-    return [f"  {run.label} with {show(plain(options))}: ε = {epsilon(run, crowd(batch)):.4g}" for run, options in private]
+    def line(run: Run) -> str:
+        spent, choices = epsilon(run, crowd(batch)), epsilon_of_choices(run, crowd(batch))
+        part = "" if choices is None else f" (of the choices alone: {choices:.4g})"
+        return f"  {run.label} with {show(plain(run.train.transit.privacy))}: ε = {spent:.4g}{part}"
+
+    return [line(run) for run in batch.runs if run.train.transit.privacy is not None]
 
 
 def _line(*cells: object) -> str:

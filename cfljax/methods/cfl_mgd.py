@@ -32,14 +32,13 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from cfljax.errors import SpecError
-from cfljax.kernels.choose import least_loss
 from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.auto import Number, allowed, auto, count, extras_of, finder, most, probe_held, setup_of, with_probe
 from cfljax.methods.shared.choice import (
     DIVISORS,
-    among,
     by_loss,
+    chosen,
     first_batches,
     gradient_work,
     halves,
@@ -61,6 +60,7 @@ class Config(MethodConfig):
     """Options of CFL-MGD."""
 
     averaged = ("models", "velocity")
+    chooses_by_loss = True
     average = "uniform"
 
     sides = 3
@@ -151,7 +151,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         looked, trained = halves(key, federation, cohort, solver.sequential) if config.resample else (federation, federation)
         batch = solver.work.batch if config.estimate == "batch" else None
         looked = first_batches(key, looked, cohort, batch, solver.sequential)
-        which = least_loss(among(allowed(state.number, k), losses_of(solver, looked, cohort, state.models)))
+        losses = losses_of(solver, looked, cohort, state.models)
+        which = chosen(key, losses, federation, cohort, hyper, allowed(state.number, k))
         mix = shared_out(which, federation, cohort, k, "uniform", divisor)
         members = shared_out(which, federation, cohort, k, "uniform", "members")
         mixing = Mixing(mix, state.models, members, state.velocity)

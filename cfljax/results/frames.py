@@ -29,7 +29,7 @@ CURVES = (
 """Columns of the history frame after `run` and `round`; the diagnostics of methods and the user's metrics follow."""
 
 SOMETIMES = (
-    *("accuracy_at_best_val", "round_of_best_val", "epsilon"),
+    *("accuracy_at_best_val", "round_of_best_val", "epsilon", "epsilon_choice"),
     *("accuracy_train_clients_last", "accuracy_test_clients_last"),
 )
 """Columns that the summary frame has only if a run has the quantity."""

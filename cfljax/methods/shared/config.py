@@ -55,6 +55,8 @@ class MethodConfig:
     method that takes over another's options may have another state."""
     parts = cast("tuple[tuple[str, str], ...]", ())
     """The parts (name, kind) that the method itself shares, in place of `train.parts`."""
+    chooses_by_loss = False
+    """Whether each participant of a round chooses its cluster by losses, so that `train.privacy.choice` can make that private."""
     sends = True
     """Whether participants send updates; False: nothing leaves them."""
     similarity = ""
