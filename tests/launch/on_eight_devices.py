@@ -1,5 +1,6 @@
 """Run by test_mesh.py in a process of its own: every method on a mesh of eight devices against one device. `sharded:NAME`: with
-the samples dealt to the devices. `pool`: how they are dealt."""
+the samples dealt to the devices. `kept:NAME`: with error feedback, and a private choice where the method chooses by loss. `pool`:
+how samples are dealt."""
 
 import sys
 
@@ -20,6 +21,7 @@ from cfljax.methods import METHODS
 CALM = {"cfl_sattler": {"min_rounds": 1, "eps1": 9.0, "eps2": 0.0}, "fl_hc": {"warmup_rounds": 1}, "joint": {"local_steps": 2}}
 """Options that make a method do in two rounds what it does in many."""
 EVERYBODY = ("cfl_sattler",)
+ONE, EIGHT = mesh.Shape(1, 1), mesh.Shape(2, 4)
 
 
 def batch(name, pool=None):
@@ -30,11 +32,16 @@ def batch(name, pool=None):
         | {"validation": 0.2, "new_clients": {"share": 0.25, "shots": 6, "steps": [0, 2]}},
         "model": {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else {"name": "mclr"},
         "train": {"rounds": 2, "participation": 1.0 if name in EVERYBODY else 5, "lr": 0.1, "batch": 5, "eval_every": 2}
-        | ({} if pool is None else {"plan": {"pool": pool}}),
+        | (kept(name) if pool == "kept" else {} if pool is None else {"plan": {"pool": pool}}),
         "seeds": [0, 1, 2],
         "method": [method],
     }
     return batches(read_spec(table).runs(), 3)[0]
+
+
+def kept(name):
+    choice = {"choice": {"epsilon": 30.0}} if METHODS.entry(name).options.chooses_by_loss else {}
+    return {"compress": {"name": "topk", "keep": 0.3, "feedback": True}, "privacy": {"clip": 9.0, **choice}}
 
 
 def _options(name):
@@ -52,7 +59,7 @@ def check(name, pool):
     """11 clients, 5 participants and 3 runs: nothing is a multiple of anything. FedAvg's is scored in products, all others' client
     by client."""
     scoring._cheaper_all_at_once = lambda *_: name == "fedavg"
-    one, eight = outputs(batch(name), mesh.Shape(1, 1)), outputs(batch(name, pool), mesh.Shape(2, 4))
+    one, eight = (outputs(batch(name, p), shape) for p, shape in ((pool if pool == "kept" else None, ONE), (pool, EIGHT)))
     assert len(one) == len(eight) == 3
     for a, b in zip(one, eight, strict=True):
         np.testing.assert_array_equal(a.labels, b.labels)
