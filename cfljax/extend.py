@@ -5,7 +5,8 @@ Plug-ins are registered by the decorators `cfljax.register_method`, `register_mo
 `register_metric`; `cfljax.option` makes a field of their options. What a method needs, in the order of a round:
 
 - The state: `Clusters`, `first_model`, `first_models`, `part_of` (the parameters of a layer).
-- A choice of clusters: `Solver.losses`, `Solver.sample_losses`, `least_loss`, `nearest`, `join`, and `by_loss` for `Method.score`.
+- A choice of clusters: `Solver.losses`, `Solver.sample_losses`, `chosen` (by loss, with `train.privacy.choice` by chance),
+  `least_loss`, `nearest`, `join`, and `by_loss` for `Method.score`.
 - Local training: `jobs_from`, then `Solver.fit`; `Cohort.repeat` where a participant trains several models. `Work`, `LocalStep`.
 - Steps of its own: `Solver.with_own_steps`, `OwnSteps`, `GradientAt`.
 - Aggregation of updates: `weights_by` and `averages` (mixing matrices), `mix_updates`, `usable`; `keep_own` for personal models.
@@ -35,7 +36,7 @@ from cfljax.local.rounds import (
 )
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.choice import by_loss, join
+from cfljax.methods.shared.choice import by_loss, chosen, join
 from cfljax.methods.shared.common import Clusters, first_model, first_models, keep_own, traffic
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.models.flat import part_of
@@ -61,7 +62,7 @@ from cfljax.types import (
 __all__ = [
     "Array", "Clusters", "Cohort", "Entry", "Federation", "GradientAt", "Hyper", "Info", "Jobs", "LocalStep", "Method",
     "MethodConfig", "Mixed", "Mixing", "Model", "OwnSteps", "Parts", "Rule", "Scores", "Seen", "Solver", "Source", "Split",
-    "Traffic", "Trained", "Tree", "Updates", "Work", "averages", "by_loss", "client_rows", "first_model", "first_models",
+    "Traffic", "Trained", "Tree", "Updates", "Work", "averages", "by_loss", "chosen", "client_rows", "first_model", "first_models",
     "jobs_from", "join", "keep_own", "least_loss", "mean_loss", "mean_over", "mix_updates", "nearest", "option", "part_of",
     "report", "report_trained", "samples", "score", "score_mixtures", "sizes", "traffic", "train_and_mix", "train_clusters",
     "usable", "weights_by",

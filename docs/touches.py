@@ -10,7 +10,7 @@ import cfljax
 
 
 def markdown(folder):
-    """The three tables."""
+    """The four tables."""
     results = cfljax.load(folder)
     frame = results.to_pandas()
     for name in ("attack", "robust", "compress", "privacy"):
@@ -23,7 +23,9 @@ def markdown(folder):
     sent["way"] = [_way(c) for c in sent["compress"]]
     private = rest[rest["privacy"].notna()].copy()
     private["noise"] = [p["noise"] for p in private["privacy"]]
-    return "\n\n".join([_liars(lied), _sent(sent), _private(private)])
+    chance = private[private["method"] == "ifca"].copy()
+    chance["choice"] = [p.get("choice", {}).get("epsilon", "none") for p in chance["privacy"]]
+    return "\n\n".join([_liars(lied), _sent(sent), _private(private[private["method"] == "fedavg"]), _chosen(chance)])
 
 
 def _liars(frame):
@@ -46,10 +48,19 @@ def _private(frame):
     return _table([["`noise` (clip 1)", "accuracy", "ε for δ = 1e-5"], *rows]).replace("nan", "–")
 
 
+def _chosen(frame):
+    rows = []
+    for epsilon, mine in frame.groupby("choice", sort=False):
+        ari = f"{mine['ari_last'].mean():.2f} ± {mine['ari_last'].std(ddof=1):.2f}"
+        rows.append([str(epsilon), _accuracy(mine), ari, f"{mine['epsilon_choice'].mean():.0f}"])
+    return _table([["ε of a choice", "accuracy", "ARI", "ε of all twenty, δ = 1e-5"], *rows]).replace("nan", "–")
+
+
 def _way(table):
     if not isinstance(table, dict):
         return "none"
-    return table["name"] + (f", keep {table['keep']:g}" if "keep" in table else "")
+    kept = f", keep {table['keep']:g}" if "keep" in table else ""
+    return table["name"] + kept + (", feedback" if table.get("feedback") else "")
 
 
 def _accuracy(runs):

@@ -21,6 +21,7 @@ from cfljax.federation.pack import pack
 from cfljax.local.optimiser import decayed
 from cfljax.local.send import Sending, as_trained_on, exact_share
 from cfljax.methods import METHODS
+from cfljax.methods.shared.feedback import with_feedback
 from cfljax.registry.options import static, traced
 from tests import toy
 
@@ -107,7 +108,9 @@ def _frozen(table):
 @functools.cache
 def _prepared(name, options, work, model):
     config = METHODS.check(name, dict(options), f"method.{name}")
-    method = METHODS.entry(name).make(static(config), model, toy.solver(model, **dict(work)))
+    solver = toy.solver(model, **dict(work))
+    method = METHODS.entry(name).make(static(config), model, solver)
+    method = with_feedback(method, model, name) if solver.sending.feedback else method
     return Prepared(config, model, method, jax.jit(method.init), jax.jit(method.round))
 
 

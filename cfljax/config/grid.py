@@ -17,6 +17,7 @@ from cfljax.config.server import check_average, check_server
 from cfljax.config.stop import check_stop, check_tries
 from cfljax.config.tables import RESERVED, Draft, data_drafts, method_draft, model_drafts, train_drafts
 from cfljax.config.train import Train
+from cfljax.config.transit import check_method
 from cfljax.config.values import MAX_RUNS, Field, axis, fields_of
 from cfljax.errors import SpecError, suggest
 from cfljax.methods import METHODS
@@ -207,6 +208,7 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         check_parts(c.label, method.options, train)
         check_server(c.label, method.options, train.serves)
         check_average(c.label, method.options, train)
+        check_method(c.label, method.options, train.transit)
         method.options.check_run(f"method.{c.label}", train, data, model)
     counts = train if data.may_have_test_only_clients else train.without_choice
     return Run(method.name, c.label, method.options, data, model, counts, c.seed)

@@ -9,9 +9,18 @@ import math
 from typing import Any, ClassVar, NamedTuple
 
 from cfljax.errors import SpecError
-from cfljax.registry.options import Value, check, option, show
+from cfljax.methods.shared.config import MethodConfig
+from cfljax.registry.options import Table, Value, check, option, show
 
 INSTALL = 'pip install "cfljax[privacy]"'
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The table `train.privacy.choice`: participants choose their cluster by the exponential mechanism."""
+
+    epsilon: float = option(help="ε of one choice", above=0, traced=True)
+    clip: float = option(5.0, "a loss counts as no larger than this", above=0, traced=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +30,13 @@ class Privacy:
     clip: float = option(help="no update is longer than this (l2 norm)", above=0, traced=True)
     noise: float = option(0.0, "deviation of the noise on a sum, over clip · the largest weight in it", low=0, traced=True)
     delta: float = option(1e-5, "ε is computed for this δ", above=0, high=0.5)
+    choice: Table | Choice | None = option(
+        None, "methods that choose a cluster by loss: the choice is private, { epsilon = 1.0, clip = 5.0 }", later=True
+    )
+
+    def __post_init__(self) -> None:
+        if isinstance(self.choice, dict):
+            object.__setattr__(self, "choice", check(Choice, self.choice, "train.privacy.choice"))
 
     def check(self, where: str) -> None:
         """Raise a SpecError if the package that computes ε is not installed."""
@@ -59,6 +75,7 @@ class Compress(Named):
     rounding: str | None = option(
         None, "int8: to either side at random (default), or to the nearest", choices=("stochastic", "nearest")
     )
+    feedback: bool = option(False, "a client keeps what is dropped, and adds it to its next update", later=True)
 
     def bytes(self, d: int) -> int:
         """Bytes that a compressed vector of d numbers takes."""
@@ -105,6 +122,12 @@ class Transit(NamedTuple):
     attack: Attack | None
     robust: Robust | None
 
+    @property
+    def choice(self) -> Choice | None:
+        """How participants choose their cluster; None: as they would without privacy."""
+        made = None if self.privacy is None else self.privacy.choice
+        return made if isinstance(made, Choice) else None
+
 
 NOTHING = ("none", "mean")
 """Words that mean the same as leaving the table out. They are for lists of values."""
@@ -119,6 +142,20 @@ def read(value: Value, name: str) -> Any:
     if isinstance(value, tuple(KINDS.values())):
         return value
     return check(KINDS[name], {"name": value} if isinstance(value, str) else dict(value), f"train.{name}")
+
+
+def keeps_dropped(options: MethodConfig, transit: Transit) -> bool:
+    """Whether clients keep what compression drops of their updates."""
+    return transit.compress is not None and transit.compress.feedback and options.sends
+
+
+def check_method(label: str, options: MethodConfig, transit: Transit) -> None:
+    """Raise a SpecError for what the method cannot do with updates in transit."""
+    if keeps_dropped(options, transit) and options.no_feedback:
+        raise SpecError(f"train.compress.feedback with method.{label}: {options.no_feedback}; leave it out for this method")
+    if transit.choice is not None and not options.chooses_by_loss:
+        why = "its clients do not choose a cluster by loss"
+        raise SpecError(f"train.privacy.choice with method.{label}: {why}; leave it out for this method")
 
 
 def kept(share: float | None, d: int) -> int:

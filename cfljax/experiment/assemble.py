@@ -14,6 +14,7 @@ from cfljax import data, models
 from cfljax.config import Data, Run, arrivals
 from cfljax.config.frozen import canonical
 from cfljax.config.parts import Pairs, pairs_of
+from cfljax.config.transit import keeps_dropped
 from cfljax.devices.machine import Machine, devices_for
 from cfljax.engine import compiled
 from cfljax.engine.settings import Assembled, Settings, Stop, Tuned
@@ -27,6 +28,7 @@ from cfljax.local.products import grams_of
 from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
 from cfljax.methods import METHODS
+from cfljax.methods.shared.feedback import with_feedback
 from cfljax.methods.shared.parts import make_in_parts
 from cfljax.methods.shared.server import ServerOptimiser, with_server
 from cfljax.registry import when_replaced
@@ -123,6 +125,7 @@ def _sending(run: Run) -> Sending:
     sending = Sending(robust="" if robust is None else robust.name)
     if way is not None:
         sending = sending._replace(compress=way.name, kept=way.keep or 0.0, nearest=way.rounding == "nearest")
+        sending = sending._replace(feedback=keeps_dropped(run.options, run.train.transit))
     return sending if attack is None else sending._replace(attack=attack.name, seed=attack.seed)
 
 
@@ -241,9 +244,9 @@ def _method(
     make, model = METHODS.entry(name).make, solver.model
     apart = solver.work.head or parts and not options.parts
     method = make_in_parts(make, options, model, solver, () if options.parts else parts) if apart else make(options, model, solver)
-    if server is None:
-        return method
-    return with_server(method, options.serves, model, server, parts_of(model, parts) if parts else None)
+    if server is not None:
+        method = with_server(method, options.serves, model, server, parts_of(model, parts) if parts else None)
+    return with_feedback(method, model, name) if solver.sending.feedback else method
 
 
 @when_replaced

@@ -12,6 +12,7 @@ from cfljax.config.frozen import FrozenTable, canonical, plain
 from cfljax.config.optimisers import kept_per_parameter
 from cfljax.config.parts import stay_home
 from cfljax.config.run import Run
+from cfljax.config.transit import keeps_dropped
 from cfljax.errors import SpecError
 from cfljax.local.sizes import block_of
 from cfljax.registry.options import Value, show, static, traced
@@ -204,6 +205,9 @@ def held(run: Run, size: Size) -> dict[str, int]:
             "its own part of each client": size.clients * size.home,
             "a model for each client, when they are scored": size.clients * size.parameters,
         }
+    if keeps_dropped(run.options, run.train.transit):
+        numbers = (size.clients + participants) * size.parameters
+        of_method = of_method | {"what compression has dropped of each client's updates": numbers}
     return of_method | of_server(run, size)
 
 
@@ -275,10 +279,14 @@ def dry_run(
 
 def _privacy(batch: Batch, crowd: Callable[[Batch], Crowd]) -> list[str]:
     """A line per run with `train.privacy`: the ε that it spends."""
-    from cfljax.experiment.privacy import epsilon
+    from cfljax.experiment.privacy import epsilon, epsilon_of_choices
 
-    private = [(run, run.train.transit.privacy) for run in batch.runs if run.train.transit.privacy is not None]
-    return [f"  {run.label} with {show(plain(options))}: ε = {epsilon(run, crowd(batch)):.4g}" for run, options in private]
+    def line(run: Run) -> str:
+        spent, choices = epsilon(run, crowd(batch)), epsilon_of_choices(run, crowd(batch))
+        part = "" if choices is None else f" (of the choices alone: {choices:.4g})"
+        return f"  {run.label} with {show(plain(run.train.transit.privacy))}: ε = {spent:.4g}{part}"
+
+    return [line(run) for run in batch.runs if run.train.transit.privacy is not None]
 
 
 def _line(*cells: object) -> str:

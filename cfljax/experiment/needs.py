@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from cfljax.config import Run
 from cfljax.config.parts import stay_home
+from cfljax.config.transit import keeps_dropped
 from cfljax.devices.machine import Machine
 from cfljax.devices.spread import RESERVE
 from cfljax.engine.scoring import MANY_MODELS, TILE
@@ -76,7 +77,8 @@ def needs(run: Run, federation: Federation, model: Model, machine: Machine) -> N
     places = _tiled(block, habits) if block * model.size < SMALL else block
     trained = sides * places * model.size + lanes * _of_client(choice, federation, model, habits)
     looked = _of_look(run, federation, model, habits)
-    if isinstance(run.options, PersonalConfig) or stay_home(run.options, run.train):
+    kept = isinstance(run.options, PersonalConfig) or stay_home(run.options, run.train)
+    if kept or keeps_dropped(run.options, run.train.transit):
         return Needs(nbytes(federation), 4 * (server + apart + max(trained, looked)))
     return Needs(nbytes(federation), 4 * (server + max(trained, looked, apart)))  # such as the updates of a round: trained has them
 

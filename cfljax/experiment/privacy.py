@@ -8,7 +8,14 @@ cluster, and with which weight, counts as known.
 Participants are drawn without replacement. Where the sums tell who was drawn (a cluster without participants does not move; the
 noise follows the largest weight in the draw), the draw counts as known: ε is that of as many Gaussian mechanisms as a client has
 rounds, and only how many these are is left to chance. One sum a round with equal weights hides who is in it: there the smaller
-ε of a hidden draw counts, by the accountant of dp-accounting.
+ε of a hidden draw counts, by the accountant of dp-accounting. With error feedback what a client sends depends on when it was drawn
+before, so there the draw counts as known.
+
+With `train.privacy.choice` a participant's choice of its cluster is ε_c-private (the exponential mechanism). A client that is drawn
+x times is in x choices and x rounds of sums, one after another. Their δ at ε is the smaller one of two bounds:
+- basic composition: the δ of the sums alone at ε − x · ε_c;
+- concentrated privacy (Bun and Steinke 2016): the exponential mechanism has ρ = ε_c² / 8 (Cesar and Rogers 2021), a Gaussian one
+  with distance μ has ρ = μ² / 2, these add up, and δ follows (Canonne, Kamath and Steinke 2020).
 """
 
 from __future__ import annotations
@@ -18,9 +25,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from cfljax.config import Run
-from cfljax.config.transit import INSTALL
+from cfljax.config.transit import INSTALL, keeps_dropped
 from cfljax.errors import SpecError
 from cfljax.types import Federation
 
@@ -28,6 +36,7 @@ ONE_SUM = ("fedavg", "fedprox", "ditto", "fedbcd", "apfl", "pfedme", "per_fedavg
 """Methods of which each round makes one sum over all participants public, and nothing else that tells who they were."""
 _MOST_KNOWN, _MOST_HIDDEN = 100, 10
 """The most draws that are distinguished; beyond, neighbours are joined. A hidden draw takes a fifth of a second to compute."""
+Floats = npt.NDArray[np.float64]
 
 
 class Crowd(NamedTuple):
@@ -72,27 +81,47 @@ def epsilon(run: Run, crowd: Crowd) -> float:
         return math.inf
     drawn, everybody = run.options.releases(run.train.rounds)
     sums = -(-drawn // run.train.rounds)
-    rounds = draws(run, crowd, -(-drawn // sums) if sums else 0)
-    return spent(privacy.noise, privacy.delta, rounds, sums, everybody, hides_draw(run, crowd.alike))
+    choice = 0.0 if run.train.transit.choice is None else run.train.transit.choice.epsilon
+    lasts = -(-drawn // sums) if sums else 0
+    rounds = draws(run, crowd, run.train.rounds if choice else lasts)
+    return spent(privacy.noise, privacy.delta, rounds, sums, everybody, hides_draw(run, crowd.alike), choice)
+
+
+def epsilon_of_choices(run: Run, crowd: Crowd) -> float | None:
+    """ε for the run's δ of the choices of clusters alone, as if nothing else became public; None: they are not private."""
+    privacy, choice = run.train.transit.privacy, run.train.transit.choice
+    if privacy is None or choice is None:
+        return None
+    rounds = draws(run, crowd, run.train.rounds)
+    return _known(math.inf, privacy.delta, _fewer(rounds, _MOST_KNOWN), 0, 0, choice.epsilon) if rounds else 0.0
 
 
 def hides_draw(run: Run, alike: bool) -> bool:
     """Whether what becomes public does not tell who was drawn: one sum, with equal weights."""
     average = getattr(run.options, "average", "uniform")
     one = run.method in ONE_SUM and getattr(run.options, "groups", "one") == "one"
+    one = one and not keeps_dropped(run.options, run.train.transit)
     return one and (average == "uniform" or alike and average == "samples")
 
 
 @functools.lru_cache(maxsize=256)
-def spent(noise: float, delta: float, draws: tuple[Draw, ...], sums: int = 1, everybody: int = 0, hidden: bool = False) -> float:
+def spent(
+    noise: float,
+    delta: float,
+    draws: tuple[Draw, ...],
+    sums: int = 1,
+    everybody: int = 0,
+    hidden: bool = False,
+    choice: float = 0.0,
+) -> float:
     """ε of `sums` noised sums over the participants in each round, and of `everybody` sums over all clients. `hidden`: the sums do
-    not tell who was drawn."""
-    if not everybody and not (draws and sums):
+    not tell who was drawn. `choice`: the ε of a participant's choice of its cluster, one a round; 0: there are no choices."""
+    if not everybody and not (draws and (sums or choice)):
         return 0.0
-    if noise == 0:
+    if noise == 0 and (sums or everybody):
         return math.inf
-    known = _known(noise, delta, _fewer(draws, _MOST_KNOWN), sums, everybody)
-    if not hidden or all(draw.participants >= draw.clients for draw in draws):
+    known = _known(noise, delta, _fewer(draws, _MOST_KNOWN), sums, everybody, choice)
+    if not hidden or choice or all(draw.participants >= draw.clients for draw in draws):
         return known
     return min(known, _hidden(noise, delta, _fewer(draws, _MOST_HIDDEN), sums, everybody))
 
@@ -105,10 +134,9 @@ def _fewer(draws: tuple[Draw, ...], most: int) -> tuple[Draw, ...]:
     return tuple(part[0]._replace(rounds=sum(draw.rounds for draw in part)) for part in parts)
 
 
-def _known(noise: float, delta: float, draws: tuple[Draw, ...], sums: int, everybody: int) -> float:
+def _known(noise: float, delta: float, draws: tuple[Draw, ...], sums: int, everybody: int, choice: float = 0.0) -> float:
     """ε where the draw becomes public with the sums. A client that is in x of them has been in a Gaussian mechanism with
-    multiplier noise / 2 / √x, whose δ is known (Balle and Wang 2018, theorem 8); the δ of the run is the mean over its draws."""
-    from scipy.special import log_ndtr, ndtr
+    multiplier noise / 2 / √x, and has made a choice in each of its rounds; the δ of the run is the mean over its draws."""
     from scipy.stats import binom
 
     always = sum(draw.rounds for draw in draws if draw.participants >= draw.clients)
@@ -120,12 +148,14 @@ def _known(noise: float, delta: float, draws: tuple[Draw, ...], sums: int, every
         left_out += float(binom.cdf(low - 1, rounds, share) + binom.sf(high, rounds, share))
         odds = np.convolve(odds, binom.pmf(np.arange(low, high + 1), rounds, share))
         always += low
-    times = sums * (always + np.arange(len(odds))) + everybody
-    odds, apart = odds[times > 0], 2 * np.sqrt(times[times > 0]) / noise
+    taken = always + np.arange(len(odds), dtype=np.float64)
+    apart = 2 * np.sqrt(sums * taken + everybody) / (noise or math.inf)
 
     def delta_of(epsilon: float) -> float:
-        beyond = ndtr(apart / 2 - epsilon / apart) - np.exp(epsilon + log_ndtr(-apart / 2 - epsilon / apart))
-        return left_out + float(odds @ np.maximum(beyond, 0.0))
+        beyond = _delta_of_gaussian(apart, epsilon - choice * taken)
+        if choice:
+            beyond = np.minimum(beyond, _delta_of_concentrated(apart**2 / 2 + taken * choice**2 / 8, epsilon))
+        return left_out + float(odds @ beyond)
 
     if delta_of(0.0) <= delta:
         return 0.0
@@ -136,6 +166,23 @@ def _known(noise: float, delta: float, draws: tuple[Draw, ...], sums: int, every
         middle = (low_end + high_end) / 2
         low_end, high_end = (middle, high_end) if delta_of(middle) > delta else (low_end, middle)
     return high_end
+
+
+def _delta_of_gaussian(apart: Floats, epsilon: Floats | float) -> Floats:
+    """f64[n]: δ at ε f64[n] of Gaussian mechanisms whose means are `apart` f64[n] standard deviations from each other (Balle and
+    Wang 2018, theorem 8); where these are 0, of a mechanism that tells nothing."""
+    from scipy.special import log_ndtr, ndtr
+
+    some = np.where(apart > 0, apart, 1.0)
+    beyond = ndtr(some / 2 - epsilon / some) - np.exp(epsilon + log_ndtr(-some / 2 - epsilon / some))
+    return np.maximum(np.where(apart > 0, beyond, -np.expm1(np.minimum(epsilon, 0.0))), 0.0)
+
+
+def _delta_of_concentrated(rho: Floats, epsilon: float) -> Floats:
+    """f64[n]: a bound on δ at ε of mechanisms that are ρ-concentrated f64[n]: the least one over the orders of Rényi privacy."""
+    order = 1 + np.geomspace(1e-3, 1e6, 400)
+    exponent = (order - 1) * (order * rho[:, None] - epsilon) + order * np.log1p(-1 / order) - np.log(order - 1)
+    return np.exp(np.minimum(exponent.min(axis=1), 0.0))
 
 
 def _hidden(noise: float, delta: float, draws: tuple[Draw, ...], sums: int, everybody: int) -> float:

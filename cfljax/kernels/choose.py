@@ -26,6 +26,23 @@ def least_loss(losses: jax.Array) -> jax.Array:
     return jnp.where(chosen_known, least, jnp.argmax(known, axis=0)).astype(jnp.int32)
 
 
+def private_choice(
+    key: jax.Array, costs: jax.Array, uid: jax.Array, epsilon: jax.Array | float, width: jax.Array | float
+) -> jax.Array:
+    """i32[S]: a cluster for each participant by the exponential mechanism (McSherry and Talwar 2007), from costs f32[K, S]:
+    cluster k with a probability in proportion to exp(−ε · cost_k / (2 · width)). The costs of a participant, whatever its data, lie
+    in an interval of this width, so that its choice is ε-private. A cost of NaN: this cluster is never chosen. Draws go by uid
+    i32[S]."""
+    chex.assert_rank([costs, uid], [2, 1])
+    each = jax.vmap(lambda one: jax.random.gumbel(one, costs.shape[:1]))(keys.fold_each(key, "choice", uid)).T
+    return jnp.argmax(jnp.where(jnp.isnan(costs), -jnp.inf, each - epsilon / (2 * width) * costs), axis=0).astype(jnp.int32)
+
+
+def bounded(losses: jax.Array, clip: jax.Array | float) -> jax.Array:
+    """The losses, none of which is below 0 or above `clip`; one that is not a number is `clip`."""
+    return jnp.clip(jnp.nan_to_num(losses, nan=jnp.inf, posinf=jnp.inf), 0.0, clip)
+
+
 def move_similarity(gradient: jax.Array, last: jax.Array, how: str = "descent", lr: jax.Array | float = 1.0) -> jax.Array:
     """f32[S] similarity of the participants' gradients f32[S, d] at a cluster's model with the last move Δw f32[d] of that cluster:
     `"descent"` cos(−∇L, Δw), `"literal"` cos(∇L, Δw), `"euclidean"` −‖−lr ∇L − Δw‖. Always finite. After a zero move the cosines
@@ -50,9 +67,14 @@ def move_similarity(gradient: jax.Array, last: jax.Array, how: str = "descent", 
 def joint_choice(losses: jax.Array, similarity: jax.Array, lam: jax.Array | float) -> jax.Array:
     """i32[S]: the cluster with the largest λ S + (1 − λ)(−L) of losses L f32[K, S] and similarity S f32[K, S]; ties and NaN as in
     `least_loss`, which it is for λ = 0."""
+    return least_loss(joint_cost(losses, similarity, lam))
+
+
+def joint_cost(losses: jax.Array, similarity: jax.Array, lam: jax.Array | float) -> jax.Array:
+    """f32[K, S]: (1 − λ) L − λ S, of which `joint_choice` takes the least."""
     chex.assert_rank([losses, similarity], 2)
     chex.assert_equal_shape([losses, similarity])
-    return least_loss(-(lam * similarity + (1.0 - lam) * -losses))
+    return -(lam * similarity + (1.0 - lam) * -losses)
 
 
 def nearest(points: jax.Array, centres: jax.Array, active: jax.Array | None = None) -> jax.Array:

@@ -23,7 +23,7 @@ from cfljax.errors import CfljaxError, DataError, StoreError
 from cfljax.experiment.assemble import assemble
 from cfljax.experiment.batching import Batch, check_memory
 from cfljax.experiment.model_size import size_of_run
-from cfljax.experiment.privacy import crowd_of, epsilon
+from cfljax.experiment.privacy import crowd_of, epsilon, epsilon_of_choices
 from cfljax.launch import lockstep
 from cfljax.launch.checkpoints import Checkpoints
 from cfljax.registry.options import Table, Value, show
@@ -168,6 +168,8 @@ def unit(run: Run, output: Output, keep: str, federation: Federation | None = No
     summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
     if run.train.transit.privacy is not None and federation is not None:
         summary |= {} if math.isinf(spent := epsilon(run, crowd_of(federation))) else {"epsilon": spent}
+        choices = epsilon_of_choices(run, crowd_of(federation))
+        summary |= {} if choices is None else {"epsilon_choice": choices}
     diverged = {"status": "diverged", "diverged_at": output.diverged_at} if output.diverged_at >= 0 else {"status": "done"}
     return _record(run, **diverged, plan=plan, timings=output.seconds._asdict(), summary=summary), arrays
 

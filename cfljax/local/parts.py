@@ -138,11 +138,27 @@ def split(parts: ModelParts | None, updates: Updates) -> Updates:
 def arrived(
     sending: Sending, parts: ModelParts | None, hyper: Hyper, key: Array, uid: Array, row: Array, unit: Array | float = 1.0
 ) -> Array:
-    """f32[d]: as `send.arrived`, which gets only what travels of the row f32[d]; the rest becomes zero."""
+    """f32[d]: as `send.arrived`, which gets only what travels of the row f32[d]; what stays with the client becomes zero."""
+    return _arrived_of_all(sending, parts, hyper, key, uid, row, None, unit)[0]
+
+
+def _arrived_of_all(
+    sending: Sending,
+    parts: ModelParts | None,
+    hyper: Hyper,
+    key: Array,
+    uid: Array,
+    row: Array,
+    residual: Array | None,
+    unit: Array | float = 1.0,
+) -> tuple[Array, Array | None]:
+    """As `send.arrived_of_all`, with what travels of the row f32[d] and of the residual f32[d]; the rest of both is zero."""
     if parts is None or not parts.kept.size:
-        return send.arrived(sending, hyper, key, uid, row, unit)
-    sent = send.arrived(sending, hyper, key, uid, row[parts.away], unit)
-    return jnp.zeros_like(row).at[parts.away].set(sent)
+        return send.arrived_of_all(sending, hyper, key, uid, row, residual, unit)
+    away = None if residual is None else residual[parts.away]
+    sent, left = send.arrived_of_all(sending, hyper, key, uid, row[parts.away], away, unit)
+    whole = lambda travels: jnp.zeros_like(row).at[parts.away].set(travels)  # noqa: E731
+    return whole(sent), None if left is None else whole(left)
 
 
 def sent(
@@ -156,22 +172,24 @@ def sent(
     updates: Updates,
 ) -> Updates:
     """The updates of one participant as the server receives them. The change of its momentum buffer is sent, too; times `lr` it
-    has the scale of an update. With `one_vector` only the buffer is sent, and the update is computed from it."""
+    has the scale of an update. With `one_vector` only the buffer is sent, and the update is computed from it. Where the federation
+    has residuals, the update comes with that of its client."""
     uid = federation.uid[task.client]
+    residual = None if federation.residual is None else federation.residual[task.client]
 
-    def arrive(pair: tuple[Array, Array | None]) -> tuple[Array, Array | None]:
-        delta, velocity = pair
+    def arrive(of: tuple[Array, Array | None, Array | None]) -> tuple[Array, Array | None, Array | None]:
+        delta, velocity, left = of
         if one_vector and velocity is not None:
             buffer = arrived(sending, parts, hyper, task.key, uid, velocity, lr)
-            return -lr * buffer, buffer
-        delta = arrived(sending, parts, hyper, task.key, uid, delta)
+            return -lr * buffer, buffer, left
+        delta, left = _arrived_of_all(sending, parts, hyper, task.key, uid, delta, left)
         if velocity is None or task.velocity is None:
-            return delta, None
+            return delta, None, left
         change = arrived(sending, parts, hyper, keys.fold(task.key, "velocity"), uid, velocity - task.velocity, lr)
-        return delta, task.velocity + change
+        return delta, task.velocity + change, left
 
-    delta, velocity = jax.lax.cond(task.mask, arrive, lambda pair: pair, (updates.delta, updates.velocity))
-    return updates._replace(delta=delta, velocity=velocity)
+    delta, velocity, left = jax.lax.cond(task.mask, arrive, lambda of: of, (updates.delta, updates.velocity, residual))
+    return updates._replace(delta=delta, velocity=velocity, residual=left)
 
 
 def own_losses(

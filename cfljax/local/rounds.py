@@ -15,6 +15,7 @@ from cfljax.kernels.mix import Mixed, Rule, move_by, replace_by, sum_by, usable,
 from cfljax.kernels.sketch import sketch
 from cfljax.local.averages import averages
 from cfljax.local.schedule import owners_of
+from cfljax.local.send import left_over
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Plan, Traffic, Updates
 
@@ -36,6 +37,8 @@ class Kept(NamedTuple):
     """f32[S, d] the updates, or f32[S, size] sketches. Each of several devices has those of the participants that it trained."""
     home: Array | None = None
     """f32[S, n]: the updates of what stays with the participants; None: nothing does."""
+    residual: Array | None = None
+    """f32[S, d]: what compression has dropped of the participants' updates so far; None: it is lost."""
 
 
 class Mixing(NamedTuple):
@@ -140,15 +143,16 @@ def _part(rule: Rule, updates: Updates, mixing: Mixing, size: int | None) -> tup
     if mixing.members is not None:  # a broken client is left out of both sums
         rows = jnp.where(finite[:, None], jnp.asarray(updates.velocity), jnp.nan)
         buffers = sum_by(without_noise, mixing.members, rows)[0]
-    return (moved, buffers), Kept(updates.loss, finite, norm, delta if size is None else sketch(delta, size), updates.home)
+    moves = delta if size is None else sketch(delta, size)
+    return (moved, buffers), Kept(updates.loss, finite, norm, moves, updates.home, updates.residual)
 
 
 def _of_all(dealt: Dealt | None, sums: Sums, kept: Kept) -> tuple[Sums, Kept]:
     """The sums over the participants of all devices, and what is kept of each, apart from its moves."""
     if dealt is None:
         return sums, kept
-    loss, finite, norm, home = dealt.collect((kept.loss, kept.finite, kept.norm, kept.home))
-    return jax.lax.psum(sums, AXIS), Kept(loss, finite, norm, kept.moves, home)
+    loss, finite, norm, home, residual = dealt.collect((kept.loss, kept.finite, kept.norm, kept.home, kept.residual))
+    return jax.lax.psum(sums, AXIS), Kept(loss, finite, norm, kept.moves, home, residual)
 
 
 def _moved(rule: Rule, beside: Rule | None, mixing: Mixing, sums: Sums, finite: Array) -> tuple[Mixed, Array | None]:
@@ -231,7 +235,7 @@ def report(
 ) -> Info:
     """The report on a round. `start`, `end` f32[S, d]: each participant's model before the round and after aggregation."""
     delta = updates.delta
-    kept = Kept(updates.loss, usable(delta), jnp.linalg.norm(delta, axis=1), delta, updates.home)
+    kept = Kept(updates.loss, usable(delta), jnp.linalg.norm(delta, axis=1), delta, updates.home, updates.residual)
     return _info(federation, cohort, kept, jnp.linalg.norm(start + delta - end, axis=1), mixed.nonfinite, traffic, diag)
 
 
@@ -265,7 +269,8 @@ def _info(
     discrepancy, drift = mean_over(cohort, counted, distance), mean_over(cohort, counted, kept.norm)
     lost = jnp.any(cohort.mask) & ~jnp.any(counted)
     loss = mean_loss(federation, cohort, kept.loss)
-    return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, kept.finite, kept.home)
+    residual = left_over(federation, cohort, kept.residual)
+    return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, kept.finite, kept.home, residual)
 
 
 def mean_over(cohort: Cohort, who: Array, each: Array) -> Array:

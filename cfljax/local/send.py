@@ -1,6 +1,12 @@
 """What happens to an update between a participant and the server. Attackers change their updates; then the update is compressed,
 and clipped to the largest norm that `train.privacy` allows. Updates are handled one at a time, and random draws depend on the
-client's identity, not on padding, order, blocks or devices."""
+client's identity, not on padding, order, blocks or devices.
+
+With error feedback (Seide et al. 2014; Karimireddy et al. 2019) a client adds to its update what compression has dropped of its
+earlier ones, its residual, and sends p = update + residual compressed; p less what it sent is its new residual. The residual
+stays out of the clipping: the server clips what arrives, and what that cuts off is lost, as it is without feedback. A liar's false
+update goes the same way, as it wants all of it to arrive. An update that is broken leaves the residual as it was.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +19,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.kernels.mix import PLAIN, Rule
-from cfljax.types import Array, Federation, Hyper, View
+from cfljax.types import Array, Cohort, Federation, Hyper, View
 
 _UNIT = 1 << 24
 
@@ -34,6 +40,8 @@ class Sending(NamedTuple):
     """The seed of the random choice of attackers."""
     robust: str = ""
     """The statistic of kernels/robust.py that replaces the mean; "": the mean."""
+    feedback: bool = False
+    """Whether clients keep what compression drops, and add it to their next update."""
 
 
 def touched(sending: Sending, hyper: Hyper) -> bool:
@@ -45,14 +53,33 @@ def arrived(sending: Sending, hyper: Hyper, key: Array, uid: Array, row: Array, 
     """f32[d]: what the server receives of the vector `row` f32[d], which the client with the identity `uid` sends. `unit`: the
     factor from the row to an update, for the clipping (1 for an update, the learning rate for a gradient). A row that is not finite
     stays not finite."""
+    return arrived_of_all(sending, hyper, key, uid, row, None, unit)[0]
+
+
+def arrived_of_all(
+    sending: Sending, hyper: Hyper, key: Array, uid: Array, row: Array, residual: Array | None, unit: Array | float = 1.0
+) -> tuple[Array, Array | None]:
+    """As `arrived`, for a client with this residual f32[d] (None: it keeps none): (what the server receives f32[d], the residual
+    f32[d] afterwards)."""
     if sending.attack in ("sign_flip", "noise"):
         row = jnp.where(_attacks(sending, hyper, uid), _changed(sending, hyper, keys.fold(key, "lie"), row), row)
     if sending.compress:
-        row = compressed(sending, keys.fold(key, "compress"), row)
+        whole = row if residual is None else row + residual
+        row = compressed(sending, keys.fold(key, "compress"), whole)
+        residual = None if residual is None else jnp.where(jnp.isfinite(whole - row).all(), whole - row, residual)
     if "privacy.clip" in hyper:
         shorter = jnp.minimum(1.0, hyper["privacy.clip"] / (jnp.linalg.norm(row) * unit))
         row = row * jnp.where(jnp.asarray(unit) > 0, shorter, 0.0)  # a worthless row gets no noise, so send zeros
-    return row
+    return row, residual
+
+
+def left_over(federation: Federation, cohort: Cohort, residual: Array | None) -> Array | None:
+    """f32[C, d]: the residuals of all clients after a round, in which those of the participants have become `residual` f32[S, d];
+    None: clients keep none."""
+    if residual is None or federation.residual is None:
+        return None
+    there = jnp.where(cohort.mask, cohort.ids, federation.clients)
+    return federation.residual.at[there].set(residual, mode="drop")
 
 
 def _changed(sending: Sending, hyper: Hyper, key: Array, row: Array) -> Array:

@@ -68,6 +68,11 @@ class Config(MethodConfig):
     )
     similarity: str = similarity()
 
+    @property
+    def no_feedback(self) -> str:
+        """Gradients are sent with `local = "gradient"`."""
+        return 'it sends gradients with local = "gradient"' if self.local == "gradient" else ""
+
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Local training has no say where one gradient is sent."""
         if self.local == "gradient":

@@ -32,7 +32,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from cfljax.errors import SpecError
-from cfljax.kernels.choose import least_loss
 from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.auto import (
@@ -50,8 +49,8 @@ from cfljax.methods.shared.auto import (
 )
 from cfljax.methods.shared.choice import (
     DIVISORS,
-    among,
     by_loss,
+    chosen,
     first_batches,
     gradient_work,
     halves,
@@ -74,6 +73,7 @@ class Config(MethodConfig):
     """Options of CFL-MGD."""
 
     averaged = ("models", "velocity")
+    chooses_by_loss = True
     average = "uniform"
 
     sides = 3
@@ -90,6 +90,11 @@ class Config(MethodConfig):
     estimate: str = option(
         "full", "choose on all local data, or on the first mini-batch of local training", choices=("full", "batch")
     )
+
+    @property
+    def no_feedback(self) -> str:
+        """Buffers are sent."""
+        return "it sends momentum buffers"
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Combinations with the rest of a run; raises SpecError."""
@@ -160,7 +165,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         looked, trained = halves(key, federation, cohort, solver.sequential) if config.resample else (federation, federation)
         batch = solver.work.batch if config.estimate == "batch" else None
         looked = first_batches(key, looked, cohort, batch, solver.sequential)
-        which = least_loss(among(allowed(state.number, k), losses_of(solver, looked, cohort, state.models)))
+        losses = losses_of(solver, looked, cohort, state.models)
+        which = chosen(key, losses, federation, cohort, hyper, allowed(state.number, k))
         mix = shared_out(which, federation, cohort, k, "uniform", divisor)
         members = shared_out(which, federation, cohort, k, "uniform", "members")
         mixing = Mixing(mix, state.models, members, state.velocity)

@@ -46,6 +46,11 @@ class Config(ControlConfig):
 
     alpha: float = option(0.1, "strength of the pull to the global model, and of the linear term", above=0.0, traced=True)
 
+    @property
+    def no_feedback(self) -> str:
+        """The h_i hold it already."""
+        return "its h_i hold what is dropped already"
+
 
 def make(config: Config, model: Model, solver: Solver) -> Method[Controlled]:
     """FedDyn: FedAvg whose local objectives are corrected until their minima agree."""

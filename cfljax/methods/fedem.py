@@ -58,6 +58,11 @@ class Config(MethodConfig):
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
     newcomer_steps: int = option(10, "E-steps that give a client its mixture if it has not been drawn", low=1)
 
+    @property
+    def no_feedback(self) -> str:
+        """One update per model is sent."""
+        return "it sends an update of each model in a round"
+
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """The memory of the mixtures, and of the updates that a participant sends besides one."""
         beside = 0 if block_of(participants, d) else (self.clusters - 1) * participants * d

@@ -46,8 +46,10 @@ from cfljax.methods.shared.choice import (
     DIVISORS,
     among,
     by_loss,
+    chosen,
     first_batches,
     gradient_work,
+    is_private,
     join,
     losses_of,
     reseeded,
@@ -70,6 +72,7 @@ class Config(MethodConfig):
     """Options of IFCA."""
 
     averaged = ("models",)
+    chooses_by_loss = True
 
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
     auto: str = auto()
@@ -103,6 +106,9 @@ class Config(MethodConfig):
             raise SpecError(f'{train.divided_by}: models are averaged over members; set {where}.divisor = "members"')
         if train.divided_by and self.redraw:
             raise SpecError(f"{train.divided_by} with {where}.redraw = {self.redraw}: whole models are drawn again; leave out one")
+        if train.transit.choice is not None and self.redraw:
+            why = "choices decide which models are drawn, and are not private"
+            raise SpecError(f"train.privacy.choice with {where}.redraw = {self.redraw}: {why}; leave out one")
 
     @property
     def repeats(self) -> float:
@@ -139,10 +145,11 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         models = setup["models"] if "models" in setup else first_models(key, model, k)
         return Clusters(models, jnp.full(federation.clients, -1, jnp.int32), setup.get("number"))
 
-    def choice(key: Array, state: Clusters, federation: Federation, cohort: Cohort) -> Array:
+    def choice(key: Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> Array:
         batch = solver.work.batch if config.estimate == "batch" else None
         seen = first_batches(key, federation, cohort, batch, solver.sequential)
-        which = least_loss(among(allowed(state.number, k), losses_of(solver, seen, cohort, state.models)))
+        losses = losses_of(solver, seen, cohort, state.models)
+        which = chosen(key, losses, federation, cohort, hyper, allowed(state.number, k))
         return reseeded(key, which, federation, cohort, k, config.reseed, count(state.number, k))
 
     def round(key: Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
@@ -151,11 +158,11 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
                 return averages(trainer, federation, cohort, which, k, config.average, hyper)
             return shared_out(which, federation, cohort, k, config.average, divisor)
 
-        if at_once and solver.chooses(federation):
+        if at_once and solver.chooses(federation) and not is_private(hyper):
             jobs = jobs_from(cohort, state.models, None)
             trained, which = choose_and_train(solver, key, federation, jobs, hyper, mix_of, state.models)
         else:
-            which = choice(key, state, federation, cohort)
+            which = choice(key, state, federation, cohort, hyper)
             jobs = jobs_from(cohort, state.models, which)
             trained = train_and_mix(trainer, key, federation, jobs, hyper, Mixing(mix_of(which), state.models))
         sent = with_probe(traffic(cohort, vectors_down=count(state.number, k)), state.number, cohort)

@@ -35,7 +35,16 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
-from cfljax.kernels.choose import RESEED, SIMILARITIES, joint_choice, move_similarity
+from cfljax.errors import SpecError
+from cfljax.kernels.choose import (
+    RESEED,
+    SIMILARITIES,
+    bounded,
+    joint_choice,
+    joint_cost,
+    move_similarity,
+    private_choice,
+)
 from cfljax.local.averages import AVERAGES, averages
 from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
 from cfljax.local.schedule import Work
@@ -53,12 +62,12 @@ from cfljax.methods.shared.auto import (
     try_rounds,
     with_probe,
 )
-from cfljax.methods.shared.choice import among, join, reseeded
+from cfljax.methods.shared.choice import among, is_private, join, reseeded
 from cfljax.methods.shared.common import first_models, traffic
-from cfljax.methods.shared.config import MethodConfig
+from cfljax.methods.shared.config import MethodConfig, TrainOptions
 from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
-from cfljax.registry.options import option
+from cfljax.registry.options import Value, option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model, Tree
 
 PAPER = "Lin et al., “A joint gradient and loss based clustered federated learning design”"
@@ -71,6 +80,7 @@ class Config(MethodConfig):
     """Options of joint clustering."""
 
     averaged = ("models", "last")
+    chooses_by_loss = True
 
     sides = 2
 
@@ -85,6 +95,12 @@ class Config(MethodConfig):
     local_steps: int = option(1, "mini-batch steps of a device per round (train.steps and train.epochs do not count)", low=1)
     batch: int = option(32, "samples of the mini-batch that a device chooses and steps on (train.batch does not count)", low=1)
     lam: float = option(0.2, "weight of the similarity; the loss has 1 − lam", low=0.0, high=1.0, traced=True)
+
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
+        """Combinations with the rest of a run; raises SpecError."""
+        if train.transit.choice is not None and self.similarity == "euclidean":
+            why = "a distance has no bound that the choice could be private by; take a cosine"
+            raise SpecError(f'train.privacy.choice with {where}.similarity = "euclidean": {why}')
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
@@ -122,8 +138,10 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         models = first_models(key, model, k)
         return State(models, jnp.zeros_like(models), jnp.full(federation.clients, -1, jnp.int32), setup.get("number"))
 
-    def choose(key: Array, state: State, federation: Federation, clients: Array, mask: Array, hyper: Hyper) -> Array:
-        """i32[S]: which cluster each of these clients joins; block by block."""
+    def choose(
+        key: Array, state: State, federation: Federation, clients: Array, mask: Array, hyper: Hyper, private: bool = False
+    ) -> Array:
+        """i32[S]: which cluster each of these clients joins; block by block. `private`: by the exponential mechanism."""
         moved = jnp.any(state.last != 0)
 
         def of_model(ids: Array, there: Array, start: Array, last: Array) -> tuple[Array, Array]:
@@ -137,13 +155,22 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         def block(part: tuple[Array, Array]) -> Array:
             judge = lambda pair: of_model(*part, *pair)  # noqa: E731
             losses, similarity = jax.lax.map(judge, (state.models, state.last))
+            if private:
+                return drawn(key, losses, similarity, jnp.asarray(federation.uid)[part[0]], state, hyper)
             return joint_choice(among(allowed(state.number, k), losses), similarity, hyper["lam"])  # eq. 4
 
         return _by_blocks(block, clients, mask, max(1, BLOCK[not solver.sequential] // model.size))
 
+    def drawn(key: Array, losses: Array, similarity: Array, uid: Array, state: State, hyper: Hyper) -> Array:
+        lam, clip = hyper["lam"], hyper["privacy.choice.clip"]
+        costs = joint_cost(bounded(losses, clip), jnp.clip(similarity, -1.0, 1.0), lam)
+        width = 2 * lam + (1 - lam) * clip
+        return private_choice(key, among(allowed(state.number, k), costs), uid, hyper["privacy.choice.epsilon"], width)
+
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         number = count(state.number, k)
-        which = choose(key, state, federation, jnp.asarray(cohort.ids), jnp.asarray(cohort.mask), hyper)
+        participants, there = jnp.asarray(cohort.ids), jnp.asarray(cohort.mask)
+        which = choose(key, state, federation, participants, there, hyper, is_private(hyper))
         which = reseeded(key, which, federation, cohort, k, config.reseed, number)
         mix = averages(trainer, federation, cohort, which, k, config.average, hyper)
         jobs = jobs_from(cohort, state.models, which)

@@ -22,6 +22,8 @@ from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
 class Config(PersonalConfig):
     """Local training takes no options."""
 
+    sends = False
+
     def releases(self, rounds: int) -> tuple[int, int]:
         """Noised sums: none."""
         return 0, 0

@@ -56,6 +56,11 @@ class Config(ControlConfig):
     control: str = option("path", "the new c_i: the mean gradient of its steps, or that at x", choices=("path", "start"))
     average: str = option("uniform", "weights of the clients", choices=("samples", "uniform"))
 
+    @property
+    def no_feedback(self) -> str:
+        """Two vectors are sent."""
+        return "it sends control vectors beside updates, which have their own"
+
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """The control variates are not private; raises SpecError."""
         if train.transit.privacy is not None:

@@ -29,7 +29,7 @@ CURVES = (
 """Columns of the history frame after `run` and `round`; the diagnostics of methods and the user's metrics follow."""
 
 SOMETIMES = (
-    *("accuracy_at_best_val", "round_of_best_val", "epsilon"),
+    *("accuracy_at_best_val", "round_of_best_val", "epsilon", "epsilon_choice"),
     *("accuracy_train_clients_last", "accuracy_test_clients_last"),
     *("accuracy_finetuned", "accuracy_worst10_finetuned", "accuracy_client_std_finetuned"),
 )

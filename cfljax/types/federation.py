@@ -151,6 +151,9 @@ class Federation:
     """i32[C] the number of the device that holds each client's samples; None: every device holds all samples."""
     own: Array | None = None
     """f32[C, n] the parameters that stay with each client (`train.parts`), during a round; None: there are none."""
+    residual: Array | None = None
+    """f32[C, d] what compression has dropped of each client's updates (`train.compress.feedback`), during a round; None: it is
+    lost."""
     classes: int = dataclasses.field(default=0, metadata={"static": True})
     """The number of classes."""
     groups: int = dataclasses.field(default=0, metadata={"static": True})
@@ -206,6 +209,7 @@ class Federation:
             view=None if view is None else view._replace(of=view.of[clients]),
             owner=None if owner is None else owner[clients],
             own=None if self.own is None else self.own[clients],
+            residual=None if self.residual is None else self.residual[clients],
         )
 
 

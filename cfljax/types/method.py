@@ -49,6 +49,8 @@ class Info(NamedTuple):
     """bool[S]: whether each participant's update is finite; None: not told."""
     home: Array | None = None
     """f32[S, n]: each participant's update of what stays with it (`Updates.home`); None: nothing does."""
+    residual: Array | None = None
+    """f32[C, d]: `Federation.residual` after the round; None: nothing is kept of what compression drops."""
 
 
 class Init(Protocol[State_co]):

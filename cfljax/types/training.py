@@ -141,3 +141,5 @@ class Updates(NamedTuple):
     home: Array | None = None
     """f32[S, m]: what stays with each participant and is never sent: after its own steps (`Jobs.home`), or the update of its parts
     (`Federation.own`), where `delta` is zero. None: nothing does."""
+    residual: Array | None = None
+    """f32[S, d]: what compression has dropped of each participant's updates so far (`Federation.residual`); None: it is lost."""

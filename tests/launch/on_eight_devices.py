@@ -1,5 +1,6 @@
 """Run by test_mesh.py in a process of its own: every method on a mesh of eight devices against one device. `sharded:NAME`: with
-the samples dealt to the devices; `served:NAME`: with an optimiser at the server. `pool`: how they are dealt."""
+the samples dealt to the devices; `served:NAME`: with an optimiser at the server; `kept:NAME`: with error feedback,
+and a private choice where the method chooses by loss. `pool`: how they are dealt."""
 
 import sys
 
@@ -21,6 +22,7 @@ CALM = {"cfl_sattler": {"min_rounds": 1, "eps1": 9.0, "eps2": 0.0}, "fl_hc": {"w
 CALM |= {"feddrift": {"every": 1, "begin": "each"}}
 """Options that make a method do in two rounds what it does in many."""
 EVERYBODY = ("cfl_sattler",)
+ONE, EIGHT = mesh.Shape(1, 1), mesh.Shape(2, 4)
 
 
 def batch(name, pool=None, server=None):
@@ -32,12 +34,17 @@ def batch(name, pool=None, server=None):
         "model": {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else {"name": "mclr"},
         "train": {"rounds": 2, "participation": 1.0 if name in EVERYBODY else 5, "lr": 0.1, "batch": 5, "eval_every": 2}
         | {"finetune_steps": 2}
-        | ({} if pool is None else {"plan": {"pool": pool}})
+        | (kept(name) if pool == "kept" else {} if pool is None else {"plan": {"pool": pool}})
         | ({} if server is None else {"server": server}),
         "seeds": [0, 1, 2],
         "method": [method],
     }
     return batches(read_spec(table).runs(), 3)[0]
+
+
+def kept(name):
+    choice = {"choice": {"epsilon": 30.0}} if METHODS.entry(name).options.chooses_by_loss else {}
+    return {"compress": {"name": "topk", "keep": 0.3, "feedback": True}, "privacy": {"clip": 9.0, **choice}}
 
 
 def _options(name):
@@ -55,7 +62,8 @@ def check(name, pool, server=None):
     """11 clients, 5 participants and 3 runs: nothing is a multiple of anything. FedAvg's is scored in products, all others' client
     by client."""
     scoring._cheaper_all_at_once = lambda *_: name == "fedavg"
-    one, eight = outputs(batch(name, None, server), mesh.Shape(1, 1)), outputs(batch(name, pool, server), mesh.Shape(2, 4))
+    alone = pool if pool == "kept" else None
+    one, eight = (outputs(batch(name, p, server), shape) for p, shape in ((alone, ONE), (pool, EIGHT)))
     assert len(one) == len(eight) == 3
     for a, b in zip(one, eight, strict=True):
         np.testing.assert_array_equal(a.labels, b.labels)

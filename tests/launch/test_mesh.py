@@ -36,6 +36,10 @@ def test_samples_are_dealt_out_and_the_results_are_the_same():
     every(["pool", "sharded:ifca"])
 
 
+def test_what_clients_keep_and_choose_by_chance_is_the_same_on_eight_devices():
+    every(["kept:ifca"])
+
+
 @pytest.mark.long
 def test_eight_devices_agree_with_one_in_all_methods():
     every([name for name in METHODS if name not in FEW])

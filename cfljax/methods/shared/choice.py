@@ -10,13 +10,13 @@ import jax.numpy as jnp
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.federation.gather import client_rows
-from cfljax.kernels.choose import least_loss, reseed_empty
+from cfljax.kernels.choose import bounded, least_loss, private_choice, reseed_empty
 from cfljax.kernels.mix import members, weights_by
 from cfljax.local.data import shuffle
 from cfljax.local.rounds import sizes
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.types import Array, Cohort, Federation, Split
+from cfljax.types import Array, Cohort, Federation, Hyper, Split
 
 DIVISORS = ("participants", "clients", "members")
 
@@ -54,6 +54,21 @@ def by_loss(solver: Solver, federation: Federation, models: Array, labels: Array
     without = (labels < 0) & federation.real
     losses = among(allowed, solver.losses(federation, models, jnp.arange(federation.clients), without))
     return jnp.where(without, least_loss(losses), labels)
+
+
+def chosen(key: Array, losses: Array, federation: Federation, cohort: Cohort, hyper: Hyper, allowed: Array | None = None) -> Array:
+    """i32[S]: the cluster with the least loss f32[K, S] of each participant, among those allowed bool[K] (None: all). With
+    `train.privacy.choice`, a cluster that the exponential mechanism draws by the losses. `key` is that of the round."""
+    if not is_private(hyper):
+        return least_loss(among(allowed, losses))
+    clip = hyper["privacy.choice.clip"]
+    uid = jnp.asarray(federation.uid)[cohort.ids]
+    return private_choice(key, among(allowed, bounded(losses, clip)), uid, hyper["privacy.choice.epsilon"], clip)
+
+
+def is_private(hyper: Hyper) -> bool:
+    """Whether participants choose their cluster by chance (`train.privacy.choice`)."""
+    return "privacy.choice.epsilon" in hyper
 
 
 def among(allowed: Array | None, losses: Array) -> Array:

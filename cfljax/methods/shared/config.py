@@ -65,6 +65,10 @@ class MethodConfig:
     """The parts (name, kind) that the method itself has, in place of `train.parts` and, with kind "frozen", `train.freeze`."""
     finetune_steps = 0
     """The local steps that clients train on after all rounds, for a last score, where `train.finetune_steps` does not say it."""
+    chooses_by_loss = False
+    """Whether each participant of a round chooses its cluster by losses, so that `train.privacy.choice` can make that private."""
+    sends = True
+    """Whether participants send updates; False: nothing leaves them."""
     similarity = ""
     """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
 
@@ -103,6 +107,12 @@ class MethodConfig:
     def by_label(self) -> int:
         """How many numbers the state has for each client and label, for estimates of memory (`held` does not know the labels)."""
         return 0
+
+    @property
+    def no_feedback(self) -> str:
+        """Why clients cannot keep what compression drops of their updates (`train.compress.feedback`), for the message; "": they
+        can."""
+        return ""
 
     def check(self, where: str) -> None:
         """Raises SpecError if options contradict each other. `where` is the name of the options' table, for the message."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
@@ -69,7 +70,8 @@ def pretrain(solver: Solver, key: Array, federation: Federation, hyper: Hyper, s
     comes from `solver_before`. `key` is that of the run or the round; draws are independent of the round's training."""
     n = ids.shape[0]
     jobs = Jobs(ids, mask, jnp.ones(n), start[None], jnp.zeros(n, jnp.int32))
-    return solver.fit(keys.fold(key, "pretrain"), federation, jobs, hyper).delta
+    apart = dataclasses.replace(federation, residual=None)  # these updates are of another start, and never follow each other
+    return solver.fit(keys.fold(key, "pretrain"), apart, jobs, hyper).delta
 
 
 def in_chunks(find: Callable[[Array, Array], Array], who: Array) -> Array:

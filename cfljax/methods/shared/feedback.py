@@ -1,0 +1,74 @@
+"""Error feedback for any method whose participants send one update a round (`train.compress.feedback`; Seide et al. 2014,
+Karimireddy et al. 2019): what compression drops of a client's update stays with the client, and is added to its next update
+before that is compressed.
+
+The method itself is untouched. During a round the federation holds the clients' residuals (`Federation.residual`); they are added
+to the updates that are sent (`local.send`), and the report on the round brings the new ones (`Info.residual`).
+
+Readings:
+- Whose residual. Paper: a worker's, of one model. Here: the client's, whichever cluster it is in: one that changes its cluster
+  takes along what the old one did not get. Option: none.
+- Who does not take part. Paper: all do. Here: it keeps its residual as it is. Option: none.
+- Learning rate. Paper: the residual is of steps, γ g. Here: of updates, which are steps. Option: none.
+- Before the first round (pre-training, probes). Paper: nothing. Here: compressed without feedback, since these updates are of
+  another model and nothing follows them. Option: none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import jax.numpy as jnp
+
+from cfljax.errors import SpecError
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
+
+Out = TypeVar("Out")
+
+
+class Remembering(NamedTuple):
+    """The state of a method whose clients keep residuals."""
+
+    inner: Tree
+    """The method's own state."""
+    residual: Array
+    """f32[C, d]: what compression has dropped of each client's updates so far; zeros before its first."""
+
+
+def with_feedback(method: Method, model: Model, name: str) -> Method:
+    """The method around which clients keep residuals. Its solver must have `Sending.feedback`. `name`: for messages."""
+
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Remembering:
+        return Remembering(method.init(key, federation, hyper, setup), jnp.zeros((federation.clients, model.size)))
+
+    def round(key: Array, state: Remembering, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Remembering, Info]:
+        seen = dataclasses.replace(federation, residual=state.residual)
+        inner, info = method.round(key, state.inner, seen, cohort, hyper)
+        if info.residual is None:
+            raise SpecError(f"train.compress.feedback: method.{name} sends no updates of Solver.fit; leave it out for this method")
+        return Remembering(inner, info.residual), info._replace(residual=None)
+
+    def regroup(key: Array, state: Remembering, federation: Federation, hyper: Hyper, round: int) -> Remembering:
+        assert method.regroup is not None
+        return state._replace(inner=method.regroup(key, state.inner, federation, hyper, round))
+
+    return method._replace(
+        init=init,
+        round=round,
+        models=lambda state: method.models(state.inner),
+        regroup=None if method.regroup is None else regroup,
+        score=_inside(method.score),
+        extras=_inside(method.extras),
+        also=_inside(method.also),
+        mixture=_inside(method.mixture),
+        adapt=_inside(method.adapt),
+        shares=_inside(method.shares),
+        settle=None,
+    )
+
+
+def _inside(of: Callable[..., Out] | None) -> Callable[..., Out] | None:
+    """The function of the method's own state as one of the whole state."""
+    return None if of is None else lambda state, *rest: of(state.inner, *rest)
