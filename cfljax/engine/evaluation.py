@@ -77,6 +77,7 @@ def as_evaluated(federation: Federation) -> Federation:
 def _evaluate(
     model: Model, settings: Settings, chooses: bool, view: View, hyper: Hyper, federation: Federation, t: Array
 ) -> Scored:
+    federation = federation.at(t)
     labels = jnp.where(federation.real & (federation.arrive < NEVER), view.labels, -1)
     scored: Scored = {"labels": labels}
     ids: Array | slice = slice(None)

@@ -8,7 +8,7 @@ import numpy as np
 
 from cfljax.engine import metrics
 from cfljax.engine.resume import Rows
-from cfljax.types import Federation
+from cfljax.types import Drift, Federation
 from cfljax.types.federation import NEVER
 
 HOPELESS = 1e6
@@ -25,13 +25,24 @@ class Clients(NamedTuple):
     """bool: who arrives after round 0."""
     trains: np.ndarray
     """bool: who holds training data."""
+    drift: Drift | None = None
+    """How `group`, which is that of round 0, changes; None: it does not."""
+
+    def at(self, round: int) -> Clients:
+        """The clients in this round."""
+        if self.drift is None:
+            return self
+        return self._replace(group=self.drift.group[(self.drift.begin <= round).sum() - 1])
 
 
 def clients_of(federation: Federation) -> Clients:
     """What rows need to know of a federation."""
     real = np.asarray(federation.uid) >= 0
     group, arrive = np.where(real, np.asarray(federation.group), -1), np.asarray(federation.arrive)
-    return Clients(group, federation.groups, (arrive > 0) & (arrive < NEVER), np.asarray(federation.trains))
+    late, drift = (arrive > 0) & (arrive < NEVER), federation.drift
+    if drift is not None:
+        drift = Drift(np.asarray(drift.begin), np.where(real, np.asarray(drift.group), -1), np.asarray(drift.view))
+    return Clients(group, federation.groups, late, np.asarray(federation.trains), drift)
 
 
 def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int, label_history: bool) -> Rows:
@@ -67,6 +78,16 @@ def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int
     row |= {name: each for name, each in report.items() if name.startswith("diag/")}
     row |= {"traffic": report["traffic"], "round": np.full(runs, round, np.int32)}
     return row | ({"labels": labels} if label_history else {})
+
+
+def moves(clients: Clients, runs: int, round: int, eval_every: int) -> Rows:
+    """`groups_changed` f32[R]: how often a client has changed its true group since the evaluation before; nothing without drift."""
+    if clients.drift is None:
+        return {}
+    begin, group = clients.drift.begin[1:], clients.drift.group
+    before = (round - 1) // eval_every * eval_every
+    changed = (group[1:] != group[:-1]).sum(axis=1)
+    return {"groups_changed": np.full(runs, changed[(before < begin) & (begin <= round)].sum(), np.float32)}
 
 
 def client_accuracies(scored: Rows) -> np.ndarray:

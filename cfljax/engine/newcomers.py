@@ -17,7 +17,7 @@ from cfljax.devices.spread import everywhere
 from cfljax.engine import groups, metrics
 from cfljax.engine.compiled import Source, compiled
 from cfljax.engine.groups import Group
-from cfljax.engine.program import decayed, over_runs
+from cfljax.engine.program import decayed, in_round, over_runs
 from cfljax.engine.scoring import least_loss_among, score, score_mixtures
 from cfljax.engine.settings import Assembled
 from cfljax.engine.simulation import fetched
@@ -47,6 +47,7 @@ def make_newcomers(parts: Assembled) -> Callable[..., dict[str, Array]]:
     real = jnp.arange(blocks.size).reshape(blocks.shape) < number
 
     def end(key: Array, state: Tree, hyper: Hyper, rounds: Array, federation: Federation) -> dict[str, Array]:
+        state, federation = in_round(parts.method, state, federation, rounds)
         there = dataclasses.replace(federation, arrive=jnp.where(federation.arrive == NEVER, 0, federation.arrive))
         at = _place(parts, state, decayed(hyper, rounds), there)
 
@@ -128,11 +129,11 @@ def scores_of_newcomers(
     f = everywhere(over_runs(make_newcomers(parts), settings, 4), mesh, 4)
     (program,), seconds = compiled([Source(f, forms, name, mesh)])
     found: list[dict[str, float]] = []
-    group = np.asarray(parts.federation.group)[ids]
     for at in range(0, runs, size):
         scored = fetched(program(*placed(groups.part(arguments, at, size), mesh, True), federation))
         for r in range(size):
             of_run = {name: each[r] for name, each in scored.items()}
+            group = np.asarray(parts.federation.at(int(rounds[at + r])).group)[ids]
             found.append(_summary(of_run, parts.newcomers.steps, group, parts.federation.groups))
     return found, seconds
 

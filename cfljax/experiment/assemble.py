@@ -19,6 +19,7 @@ from cfljax.engine import compiled
 from cfljax.engine.settings import Assembled, Newcomers, Settings, Stop
 from cfljax.errors import SpecError
 from cfljax.experiment.execution import choose
+from cfljax.federation.drift import drifting
 from cfljax.federation.newcomers import arriving, draw_newcomers, with_shots
 from cfljax.federation.pack import nbytes, pack
 from cfljax.federation.validation import hold_out
@@ -166,6 +167,7 @@ def _host_federation(key: _FederationKey) -> Federation:
     config, seed = key
     source = config.load()
     parts = config.divide(source)
+    parts, changes = (parts, None) if config.drift is None else drifting(config.drift, parts, source, seed)
     train, valid, newcomers = parts.train, None, np.zeros(len(parts.train), bool)
     if (new := config.new_clients) is not None:
         newcomers = draw_newcomers([len(rows) for rows in train], new.share, seed)
@@ -177,7 +179,7 @@ def _host_federation(key: _FederationKey) -> Federation:
         valid = [rows[:0] if apart else rows for rows, apart in zip(held, newcomers, strict=True)]
     if new is not None:
         train = with_shots(train, newcomers, new.shots, seed)
-    return pack(dataclasses.replace(parts, train=train), source, config.normalise, late, valid)
+    return pack(dataclasses.replace(parts, train=train), source, config.normalise, late, valid, changes)
 
 
 @functools.lru_cache(maxsize=2)
