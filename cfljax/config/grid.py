@@ -210,9 +210,7 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
 
 def _check_drift(drift: DriftOptions, train: Train) -> None:
     if drift.at and drift.at[-1] >= train.rounds:
-        raise SpecError(
-            f"data.drift.at = {show(drift.at)}: a run has {train.rounds} rounds (train.rounds), 0 to {train.rounds - 1}"
-        )
+        raise SpecError(f"data.drift.at = {show(drift.at)}: train.rounds = {train.rounds} ends a run before the last change")
     if train.forced.keep:
         raise SpecError("train.plan.keep = true: Gram matrices are not kept where data.drift changes the data; leave it out")
 

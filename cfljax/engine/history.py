@@ -8,7 +8,7 @@ import numpy as np
 
 from cfljax.engine import metrics
 from cfljax.engine.resume import Rows
-from cfljax.types import Drift, Federation
+from cfljax.types import Federation
 from cfljax.types.federation import NEVER
 
 HOPELESS = 1e6
@@ -25,24 +25,25 @@ class Clients(NamedTuple):
     """bool: who arrives after round 0."""
     trains: np.ndarray
     """bool: who holds training data."""
-    drift: Drift | None = None
-    """How `group`, which is that of round 0, changes; None: it does not."""
+    begin: np.ndarray
+    """i32[P]: the first round of each phase (`data.drift`); without drift there is one phase."""
+    phases: np.ndarray
+    """i32[P, C]: `group`, which is that of round 0, in each phase."""
 
     def at(self, round: int) -> Clients:
         """The clients in this round."""
-        if self.drift is None:
-            return self
-        return self._replace(group=self.drift.group[(self.drift.begin <= round).sum() - 1])
+        return self._replace(group=self.phases[(self.begin <= round).sum() - 1])
 
 
 def clients_of(federation: Federation) -> Clients:
     """What rows need to know of a federation."""
     real = np.asarray(federation.uid) >= 0
     group, arrive = np.where(real, np.asarray(federation.group), -1), np.asarray(federation.arrive)
-    late, drift = (arrive > 0) & (arrive < NEVER), federation.drift
-    if drift is not None:
-        drift = Drift(np.asarray(drift.begin), np.where(real, np.asarray(drift.group), -1), np.asarray(drift.view))
-    return Clients(group, federation.groups, late, np.asarray(federation.trains), drift)
+    late, trains, drift = (arrive > 0) & (arrive < NEVER), np.asarray(federation.trains), federation.drift
+    if drift is None:
+        return Clients(group, federation.groups, late, trains, np.zeros(1, np.int32), group[None])
+    phases = np.where(real, np.asarray(drift.group), -1)
+    return Clients(group, federation.groups, late, trains, np.asarray(drift.begin), phases)
 
 
 def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int, label_history: bool) -> Rows:
@@ -82,9 +83,9 @@ def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int
 
 def moves(clients: Clients, runs: int, round: int, eval_every: int) -> Rows:
     """`groups_changed` f32[R]: how often a client has changed its true group since the evaluation before; nothing without drift."""
-    if clients.drift is None:
+    if len(clients.begin) == 1:
         return {}
-    begin, group = clients.drift.begin[1:], clients.drift.group
+    begin, group = clients.begin[1:], clients.phases
     before = (round - 1) // eval_every * eval_every
     changed = (group[1:] != group[:-1]).sum(axis=1)
     return {"groups_changed": np.full(runs, changed[(before < begin) & (begin <= round)].sum(), np.float32)}

@@ -1,4 +1,4 @@
-"""HOST. `data.drift`: which client changes its true group in which round, drawn or read from a file, and through which view of the data
+"""HOST. `data.drift`: which client changes its true group in which round, drawn or read from a file, and through which view
 it then sees its samples. No sample changes hands."""
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class _Views(NamedTuple):
 
 
 def _with_views(what: str, parts: Parts, source: Source) -> tuple[Parts, _Views]:
-    """The parts with all views, and the view of each client in each group. With "group" a client gets the view of its new group; else
-    each group g gets a counterpart g + G, whose clients see all labels or images changed."""
+    """The parts with all views, and the view of each client in each group. With "group" a client gets the view of its new group;
+    else each group g gets a counterpart g + G, whose clients see all labels or images changed."""
     clients, source = len(parts.train), parts.source or source
     group = np.asarray(parts.group, np.int32)
     if what == "group":

@@ -25,7 +25,8 @@ def pack(
 ) -> Federation:
     """The federation as numpy arrays; the engine puts them on the device. `normalise`: "unit" divides bytes by 255, "pixel"
     standardises each pixel by the samples that clients train on, "pixel_all" by all of the source, "none" leaves the values as they
-    are. `valid`: the rows of each client that are set aside for validation; `parts.train` is without them. `drift`: how groups and views change."""
+    are. `valid`: the rows of each client that are set aside for validation; `parts.train` is without them. `drift`: how groups and
+    views change."""
     source = parts.source or source
     parts = dataclasses.replace(parts, test=_in_halves(parts))
     clients = len(parts.train)
