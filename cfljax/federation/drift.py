@@ -165,7 +165,9 @@ def read_changes(file: Path, clients: int, groups: int) -> list[Change]:
                 if cells:
                     change = _change(f"{file}, line {lines.line_num}", cells, clients, groups)
                     if (change.round, change.client) in found:
-                        raise DataError(f"{file}, line {lines.line_num}: client {change.client} has two groups in {change.round}")
+                        raise DataError(
+                            f"{file}, line {lines.line_num}: client {change.client} has two groups in round {change.round}"
+                        )
                     found[change.round, change.client] = change
     except (OSError, UnicodeDecodeError, csv.Error) as e:
         raise DataError(f"{file}: cannot be read ({getattr(e, 'strerror', None) or e})") from e
