@@ -48,6 +48,8 @@ class Curves(NamedTuple):
     """Mean seconds for training and evaluating a run, without compiling."""
     runs: int
     """The number of runs that are averaged."""
+    changes: tuple[int, ...] = ()
+    """The evaluations, by their rounds, that see clients in other true groups than the one before (`data.drift`)."""
 
     @property
     def clusters(self) -> Band | None:
@@ -102,6 +104,7 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
             for name, values in _per_evaluation(arrays, rounds, prefix).items():
                 curves.setdefault(name, []).append((rounds, values))
         clients.append(_sorted_share(arrays.get("client_accuracy", np.zeros(0))))
+    moved = [rounds[values > 0] for rounds, values in history.get("groups_changed", [])]
     return Curves(
         {name: _thin(_band(parts)) for name, parts in history.items()},
         {name: _thin(_band(parts)) for name, parts in diagnostics.items()},
@@ -109,6 +112,7 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         _band([part for unit in units if len((part := _of_newcomers(unit.record["summary"]))[0])]),
         mean_and_deviation(sum(float(unit.record["timings"].get(name) or 0) for name in ("train", "eval")) for unit in units)[0],
         len(units),
+        tuple(np.unique(np.concatenate([[], *moved])).astype(int).tolist()),
     )
 
 

@@ -66,6 +66,7 @@ def page_data(data: ReportData) -> dict[str, object]:
         "configs": [{"name": c.name, "colour": s[0], "dash": s[1]} for c, s in zip(drawn, styles(data), strict=True)],
         "history": _bands(data.curves, lambda each: each.history, FIRST),
         "own": _bands(data.curves, lambda each: each.diagnostics, ("epsilon", "threshold")),
+        "changes": [list(each.changes) for each in data.curves],
         "clusters": [_band(each.clusters) for each in data.curves],
         "clients": [_band(each.clients) for each in data.curves],
         "newcomers": [_band(each.newcomers) for each in data.curves],

