@@ -1,14 +1,17 @@
 """How often `clusters = "auto"` finds the true number of clusters, from 1 to 8: on the digits of scikit-learn, with 40 clients, a
 hidden layer of 64 and one epoch of training. Each seed draws the partition and the model anew. Where there are no groups, one
-cluster is right.
+cluster is right. Also: whole runs whose number is chosen by first updates or by validation loss, with their test accuracy (a fifth
+of each client's samples is set aside); and what `merge_to = "auto"` makes of the clusters that OCFL finds.
 
-    python -m benchmarks.auto_clusters [--seeds 20] [--json FILE]
+    python -m benchmarks.auto_clusters [--seeds 20] [--runs 5] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,31 +24,60 @@ PARTITIONS: dict[str, tuple[dict[str, Any], int]] = {
 }
 """Name → (its options, the number of groups; 1: there are none)."""
 MOST = 8
+TRIED = ("ifca", "one_shot")
+"""The methods whose numbers are chosen by validation loss, too."""
 FIRST = 100
 """The first seed: the rule was settled on earlier ones."""
 Row = dict[str, Any]
 
 
-def moves_of(partition: str, seed: int) -> Any:
-    """f32[n, d]: the first updates of the clients, as a method with `clusters = "auto"` gets them."""
+def federation_of(partition: str, seed: int) -> Any:
+    """The clients of a draw."""
     import jax
-    import jax.numpy as jnp
-    import numpy as np
 
-    from cfljax import keys, models
     from cfljax.config import read_spec
     from cfljax.experiment.assemble import host_federation
-    from cfljax.local.schedule import Work
-    from cfljax.local.solver import Solver
-    from cfljax.methods.shared.auto import first_moves
-    from cfljax.types import Plan
 
     data = {"name": "digits", "partition": partition, "clients": 40, "seed": seed, **PARTITIONS[partition][0]}
     (run,) = read_spec({"data": data, "method": ["ifca"]}).runs()
-    federation = jax.device_put(host_federation(run))
-    model = models.build("mlp", {"hidden": [64]}, tuple(federation.pool.x.shape[1:]), 10)
-    solver = Solver(model, Work(1, None, 10), plan=Plan(1, 0, 0))
-    return np.asarray(first_moves(model, solver, "ifca")(keys.root(seed), federation, {"lr": jnp.float32(0.1)}))
+    return jax.device_put(host_federation(run))
+
+
+@functools.cache
+def model_and_solver() -> tuple[Any, Any]:
+    """The model of the digits, and its training."""
+    from cfljax import models
+    from cfljax.local.schedule import Work
+    from cfljax.local.solver import Solver
+    from cfljax.types import Plan
+
+    model = models.build("mlp", {"hidden": [64]}, (8, 8), 10)
+    return model, Solver(model, Work(1, None, 10), plan=Plan(1, 0, 0))
+
+
+@functools.cache
+def setup_of(method: str, **options: Any) -> Any:
+    """The setup of a method with these options: (partition, seed) -> what it prepares."""
+    import jax.numpy as jnp
+
+    from cfljax import keys
+    from cfljax.methods import METHODS
+
+    made = METHODS.entry(method).make(METHODS.check(method, options, f"method.{method}"), *model_and_solver())
+    numbers = {"lr": jnp.float32(0.1), "participants": jnp.float32(40)}
+    return lambda partition, seed: made.setup(keys.root(seed), federation_of(partition, seed), numbers)
+
+
+def moves_of(partition: str, seed: int) -> Any:
+    """f32[n, d]: the first updates of the clients, as a method with `clusters = "auto"` gets them."""
+    import jax.numpy as jnp
+    import numpy as np
+
+    from cfljax import keys
+    from cfljax.methods.shared.auto import first_moves
+
+    moves = first_moves(*model_and_solver(), "ifca")
+    return np.asarray(moves(keys.root(seed), federation_of(partition, seed), {"lr": jnp.float32(0.1)}))
 
 
 def measure(seeds: int) -> list[Row]:
@@ -56,33 +88,118 @@ def measure(seeds: int) -> list[Row]:
     for partition, (options, truth) in PARTITIONS.items():
         moves = [moves_of(partition, seed) for seed in range(FIRST, FIRST + seeds)]
         for how in CRITERIA:
-            counts = Counter(choose_number(each, MOST, how).clusters for each in moves)
-            found = {str(number): counts[number] for number in sorted(counts)}
+            numbers = [choose_number(each, MOST, how).clusters for each in moves]
             about = {"partition": partition, "options": options, "auto": how, "truth": truth, "seeds": seeds}
-            rows.append(about | {"right": counts[truth], "found": found})
+            rows.append(about | {"right": numbers.count(truth), "found": counted(numbers)})
     return rows
 
 
+def tried(seeds: int) -> list[Row]:
+    """A row for each partition, method and criterion: the numbers found, and the test accuracy of the runs."""
+    import numpy as np
+
+    import cfljax
+
+    common = {"name": "digits", "clients": 40, "validation": 0.2, "seed": "run"}
+    spec = {
+        "data": [{**common, "partition": partition, **options} for partition, (options, _) in PARTITIONS.items()],
+        "model": {"name": "mlp", "hidden": [64]},
+        "train": {"rounds": 30, "batch": 10, "lr": 0.1, "eval_every": 5},
+        "method": [{"name": m, "clusters": "auto", "most": MOST, "auto": ["silhouette", "val_loss"]} for m in TRIED],
+        "seeds": list(range(FIRST, FIRST + seeds)),
+    }
+    found: dict[tuple[str, str, str], list[tuple[int, float]]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for run in cfljax.sweep(spec, folder, quiet=True):
+            config = run.record["config"]
+            name = config["method"]["name"]
+            number, accuracy = int(run.diag[f"{name}/auto_clusters"]), run.summary["accuracy_at_best_val"]
+            found.setdefault((config["data"]["partition"], name, config["method"]["auto"]), []).append((number, accuracy))
+    rows = []
+    for (partition, name, how), each in found.items():
+        numbers, accuracies = [number for number, _ in each], np.array([accuracy for _, accuracy in each])
+        about = {"partition": partition, "truth": PARTITIONS[partition][1], "method": name, "auto": how, "seeds": len(each)}
+        mean, deviation = float(accuracies.mean()), float(accuracies.std(ddof=1)) if len(each) > 1 else None
+        rows.append(about | {"found": counted(numbers), "accuracy": mean, "deviation": deviation})
+    return rows
+
+
+def merged(seeds: int) -> list[Row]:
+    """A row for each partition: the clusters of OCFL as OPTICS finds them, and after merging."""
+    import numpy as np
+    from sklearn.metrics import adjusted_rand_score
+
+    rows = []
+    for partition, (options, truth) in PARTITIONS.items():
+        ari: dict[str, list[float]] = {"before": [], "after": []}
+        left: dict[str, list[int]] = {"before": [], "after": []}
+        for seed in range(FIRST, FIRST + seeds):
+            group = np.asarray(federation_of(partition, seed).group)
+            for when, merge_to in (("before", None), ("after", "auto")):
+                labels = np.asarray(setup_of("ocfl", merge_to=merge_to, noise="isolate")(partition, seed)["labels"])
+                left[when].append(len(np.unique(labels)))
+                ari[when].append(float(adjusted_rand_score(group, labels)))
+        about = {"partition": partition, "options": options, "truth": truth, "seeds": seeds}
+        means = {when: float(np.mean(each)) if truth > 1 else None for when, each in ari.items()}
+        rows.append(about | {"clusters": {when: counted(each) for when, each in left.items()}, "ari": means})
+    return rows
+
+
+def counted(numbers: list[int]) -> dict[str, int]:
+    """Number → how often it was found."""
+    counts = Counter(numbers)
+    return {str(number): counts[number] for number in sorted(counts)}
+
+
+def _often(found: dict[str, int]) -> str:
+    return ", ".join(f"{number}: {times}" for number, times in found.items())
+
+
+def _truth(row: Row) -> str:
+    return "none" if row["truth"] == 1 else str(row["truth"])
+
+
 def table(rows: list[Row]) -> str:
-    """The rows in Markdown."""
+    """The rows of `measure` in Markdown."""
     lines = ["| partition | true number | `auto` | right | found: how often |", "| --- | --- | --- | --- | --- |"]
     for row in rows:
-        found = ", ".join(f"{number}: {times}" for number, times in row["found"].items())
-        truth = "none" if row["truth"] == 1 else row["truth"]
-        lines.append(f"| `{row['partition']}` | {truth} | `{row['auto']}` | {row['right']} of {row['seeds']} | {found} |")
+        right, found = f"{row['right']} of {row['seeds']}", _often(row["found"])
+        lines.append(f"| `{row['partition']}` | {_truth(row)} | `{row['auto']}` | {right} | {found} |")
+    return "\n".join(lines)
+
+
+def accuracies(rows: list[Row]) -> str:
+    """The rows of `tried` in Markdown."""
+    heads = ["partition", "true number", "method", "`auto`", "found: how often", "test accuracy, %"]
+    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
+    for row in rows:
+        deviation = "" if row["deviation"] is None else f" ± {100 * row['deviation']:.1f}"
+        cells = [f"`{row['partition']}`", _truth(row), f"`{row['method']}`", f"`{row['auto']}`", _often(row["found"])]
+        lines.append("| " + " | ".join([*cells, f"{100 * row['accuracy']:.1f}{deviation}"]) + " |")
+    return "\n".join(lines)
+
+
+def merging(rows: list[Row]) -> str:
+    """The rows of `merged` in Markdown."""
+    lines = ["| partition | true number | OPTICS: how often | merged: how often | Rand index |", "| --- | --- | --- | --- | --- |"]
+    for row in rows:
+        before, after = (_often(row["clusters"][when]) for when in ("before", "after"))
+        ari = "–" if row["ari"]["before"] is None else f"{row['ari']['before']:.2f} → {row['ari']['after']:.2f}"
+        lines.append(f"| `{row['partition']}` | {_truth(row)} | {before} | {after} | {ari} |")
     return "\n".join(lines)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=20, help="draws whose clusters are counted and merged")
+    parser.add_argument("--runs", type=int, default=5, help="seeds of the whole runs")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     options = parser.parse_args(arguments)
-    rows = measure(options.seeds)
-    print(table(rows))
+    found = {"number": measure(options.seeds), "tried": tried(options.runs), "merging": merged(options.seeds)}
+    print(table(found["number"]), accuracies(found["tried"]), merging(found["merging"]), sep="\n\n")
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ Plug-ins are registered by the decorators `cfljax.register_method`, `register_mo
 - A choice of clusters: `Solver.losses`, `Solver.sample_losses`, `least_loss`, `nearest`, `join`, and `by_loss` for `Method.score`.
 - Local training: `jobs_from`, then `Solver.fit`; `Cohort.repeat` where a participant trains several models. `Work`, `LocalStep`.
 - Steps of its own: `Solver.with_own_steps`, `OwnSteps`, `GradientAt`.
-- Aggregation of updates: `weights_by` (the mixing matrix), `mix_updates`, `usable`; `keep_own` for personal models. Then `report`.
+- Aggregation of updates: `weights_by` and `averages` (mixing matrices), `mix_updates`, `usable`; `keep_own` for personal models.
+  Then `report`.
 - Both in one, in blocks of participants if memory is short: `train_and_mix`, then `report_trained`; `train_clusters` is all of this
   for FedAvg inside clusters. `traffic`, `sizes` and `mean_over` count and average.
 """
@@ -18,6 +19,7 @@ from cfljax.engine.scoring import Scores, score, score_mixtures
 from cfljax.federation.gather import client_rows, samples
 from cfljax.kernels.choose import least_loss, nearest
 from cfljax.kernels.mix import Mixed, Rule, mix_updates, usable, weights_by
+from cfljax.local.averages import averages
 from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.rounds import (
     Mixing,
@@ -59,8 +61,8 @@ from cfljax.types import (
 __all__ = [
     "Array", "Clusters", "Cohort", "Entry", "Federation", "GradientAt", "Hyper", "Info", "Jobs", "LocalStep", "Method",
     "MethodConfig", "Mixed", "Mixing", "Model", "OwnSteps", "Parts", "Rule", "Scores", "Seen", "Solver", "Source", "Split",
-    "Traffic", "Trained", "Tree", "Updates", "Work", "by_loss", "client_rows", "first_model", "first_models", "jobs_from",
-    "join", "keep_own", "least_loss", "mean_loss", "mean_over", "mix_updates", "nearest", "option", "part_of", "report",
-    "report_trained", "samples", "score", "score_mixtures", "sizes", "traffic", "train_and_mix", "train_clusters", "usable",
-    "weights_by",
+    "Traffic", "Trained", "Tree", "Updates", "Work", "averages", "by_loss", "client_rows", "first_model", "first_models",
+    "jobs_from", "join", "keep_own", "least_loss", "mean_loss", "mean_over", "mix_updates", "nearest", "option", "part_of",
+    "report", "report_trained", "samples", "score", "score_mixtures", "sizes", "traffic", "train_and_mix", "train_clusters",
+    "usable", "weights_by",
 ]  # fmt: skip

@@ -1,7 +1,8 @@
-"""The table of the page "Which method when", from a results folder: `python docs/which.py results/which`.
+"""The tables of the page "Which method when", from results folders: `python docs/which.py results/which`.
 
-The spec is docs/which.toml. Accuracy is that of the last evaluation in per cent, mean and standard deviation over the seeds,
-each client scored by the model of its own cluster; in brackets the mean adjusted Rand index against the true groups.
+The spec is docs/which.toml. Accuracy is that on the test samples at the evaluation with the best validation accuracy, in per cent,
+mean and standard deviation over the seeds, each client scored by its own model; in brackets the mean adjusted Rand index against
+the true groups.
 """
 
 import sys
@@ -9,30 +10,28 @@ import sys
 import cfljax
 
 
-def markdown(folder):
+def markdown(folders):
     """A row per method, a column per partition, and the bytes that a run sends."""
-    results = cfljax.load(folder)
-    frame = results.to_pandas()
-    frame["partition"] = [results.records[run]["config"]["data"]["partition"] for run in frame["run"]]
-    frame = frame[frame["status"] == "done"]
-    partitions = list(dict.fromkeys(frame["partition"]))
-    head = ["method", *(f"`{p}`" for p in partitions), "sent, MB"]
-    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
-    for method in dict.fromkeys(frame["method"]):
-        mine = frame[frame["method"] == method]
-        cells = [_cell(mine[mine["partition"] == p]) for p in partitions]
-        sent = (mine["bytes_up"] + mine["bytes_down"]).mean() / 1e6
+    runs = [record for folder in folders for record in cfljax.load(folder).records.values() if record["status"] == "done"]
+    partitions = list(dict.fromkeys(run["config"]["data"]["partition"] for run in runs))
+    lines = [" | ".join(["| method", *(f"`{p}`" for p in partitions), "sent, MB |"]), "| --- " * (len(partitions) + 2) + "|"]
+    for method in dict.fromkeys(run["label"] for run in runs):
+        mine = [run for run in runs if run["label"] == method]
+        cells = [_cell([run["summary"] for run in mine if run["config"]["data"]["partition"] == p]) for p in partitions]
+        sent = sum(run["summary"]["bytes_up"] + run["summary"]["bytes_down"] for run in mine) / len(mine) / 1e6
         lines.append(f"| `{method}` | " + " | ".join(cells) + f" | {sent:.1f} |")
     return "\n".join(lines)
 
 
-def _cell(runs):
-    if not len(runs):
+def _cell(summaries):
+    if not summaries:
         return "–"
-    accuracy, ari = 100 * runs["accuracy_last"], runs["ari_last"].mean()
-    found = "" if ari != ari else f" ({ari:.2f})"
-    return f"{accuracy.mean():.1f} ± {accuracy.std(ddof=1):.1f}{found}"
+    accuracy = [100 * each["accuracy_at_best_val"] for each in summaries]
+    mean = sum(accuracy) / len(accuracy)
+    spread = (sum((a - mean) ** 2 for a in accuracy) / max(len(accuracy) - 1, 1)) ** 0.5
+    index = [each["ari_last"] for each in summaries if each.get("ari_last") is not None]
+    return f"{mean:.1f} ± {spread:.1f}" + (f" ({sum(index) / len(index):.2f})" if index else "")
 
 
 if __name__ == "__main__":
-    print(markdown(sys.argv[1]))
+    print(markdown(sys.argv[1:]))

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import data, keys
-from cfljax.engine.program import Settings, decayed
-from cfljax.engine.settings import Assembled
+from cfljax.engine.settings import Assembled, Settings
 from cfljax.engine.simulate import Output, simulate
 from cfljax.federation import PARTITIONS, cohort
 from cfljax.federation.pack import pack
+from cfljax.local.optimiser import decayed
 from cfljax.local.send import Sending, as_trained_on, exact_share
 from cfljax.methods import METHODS
 from cfljax.registry.options import static, traced
@@ -32,9 +32,12 @@ OPTIONS = {
     "cfl_sattler": {"min_rounds": 1, "eps1": 10.0, "eps2": 0.0, "split_every": 2, "max_clusters": 9},
     "fl_hc": {"warmup_rounds": 1},
     "one_shot": {"clusters": 2},
+    "stocfl": {"max_clusters": 7},
+    "feddrift": {"every": 2, "begin": "each", "max_clusters": 7},
     "fedper": {"model": toy.model(7)},
     "lg_fedavg": {"model": toy.model(7)},
     "fedrep": {"model": toy.model(7), "head_epochs": 2},
+    "fedbabu": {"model": toy.model(7)},
 }
 """What a method needs to do something interesting in four rounds on nine clients; with "model" on another model than the
 toy, which has one layer only; a method that is not listed runs with its defaults, and two clusters where it has that option."""

@@ -250,7 +250,7 @@ def _target(text: str) -> float | str:
 def _dry_run(spec: Spec, target: str | None, mesh: str | None) -> int:
     """Print what would run: on this machine, or on the chip `target`. SpecError where a method would hold more than its memory."""
     from cfljax.experiment import assemble, batching
-    from cfljax.experiment.model_size import model_size
+    from cfljax.experiment.model_size import size_of_run
     from cfljax.experiment.privacy import Crowd, crowd_of
 
     if target is not None:
@@ -261,7 +261,7 @@ def _dry_run(spec: Spec, target: str | None, mesh: str | None) -> int:
     def size(batch: batching.Batch) -> batching.Size:
         if batch.id not in sizes:
             federation = assemble.host_federation(batch.first)
-            sizes[batch.id] = batching.size_of(federation, model_size(batch.first, federation))
+            sizes[batch.id] = size_of_run(batch.first, federation)
         return sizes[batch.id]
 
     def crowd(batch: batching.Batch) -> Crowd:
@@ -283,6 +283,7 @@ def _dry_run_on(spec: Spec, target: str, mesh: str | None) -> int:
     from cfljax.devices import chips
     from cfljax.devices.mesh import parse
     from cfljax.experiment import assemble, batching, needs
+    from cfljax.experiment.model_size import size_of_run
     from cfljax.experiment.privacy import Crowd, crowd_of
     from cfljax.launch.plan_file import batch_limit
 
@@ -291,7 +292,7 @@ def _dry_run_on(spec: Spec, target: str, mesh: str | None) -> int:
 
     def size(batch: batching.Batch) -> batching.Size:
         federation = assemble.host_federation(batch.first)
-        return batching.size_of(federation, assemble.model_of(batch.first, federation).size)
+        return size_of_run(batch.first, federation, assemble.model_of(batch.first, federation))
 
     def crowd(batch: batching.Batch) -> Crowd:
         return crowd_of(assemble.host_federation(batch.first))

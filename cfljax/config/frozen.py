@@ -41,8 +41,11 @@ def freeze(value: Value) -> Value:
 def plain(value: Options | Value) -> Value:
     """The value with dataclasses and tables as dicts, and tuples as lists. What is None is left out."""
     if is_options(value):
-        pairs = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
-        return {name: plain(v) for name, v in pairs if v is not None}
+        told: Table = {}
+        for field in dataclasses.fields(value):
+            if (each := getattr(value, field.name)) is not None:
+                told |= plain(each) if field.metadata.get("beside") else {field.name: plain(each)}
+        return told
     if isinstance(value, dict):
         return {key: plain(v) for key, v in value.items() if v is not None}
     if isinstance(value, (list, tuple)):

@@ -14,7 +14,8 @@ from cfljax.config.layers import EITHER, SIBLINGS, need_table, options_over
 from cfljax.config.parts import check_parts
 from cfljax.config.rules import Combination, Rule
 from cfljax.config.run import Run, with_varies
-from cfljax.config.stop import check_stop
+from cfljax.config.server import check_average, check_server
+from cfljax.config.stop import check_stop, check_tries
 from cfljax.config.tables import RESERVED, Draft, data_drafts, method_draft, model_drafts, train_drafts
 from cfljax.config.train import Train
 from cfljax.config.values import MAX_RUNS, Field, axis, fields_of
@@ -202,7 +203,11 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         checked.add(key)
         _check_together(data, train)
         check_stop(train.stops, data.validation)
+        privacy = train.transit.privacy
+        check_tries(c.label, method.options, data.validation, 0.0 if privacy is None else privacy.noise)
         check_parts(c.label, method.options, train)
+        check_server(c.label, method.options, train.serves)
+        check_average(c.label, method.options, train)
         method.options.check_run(f"method.{c.label}", train, data, model)
     counts = train if data.may_have_test_only_clients else train.without_choice
     return Run(method.name, c.label, method.options, data, model, counts, c.seed)

@@ -1,4 +1,5 @@
-"""The table `train.parts`: which parts of a model everybody shares, a cluster shares, or nobody."""
+"""The options `train.parts` (which parts of a model everybody shares, a cluster shares, or nobody) and `train.freeze` (which do not
+train)."""
 
 from __future__ import annotations
 
@@ -23,6 +24,10 @@ class SaysParts(Protocol):
         """`train.parts`: name of a part → who shares it."""
 
     @property
+    def freeze(self) -> str | tuple[str, ...] | None:
+        """`train.freeze`: names of parts."""
+
+    @property
     def schedule(self) -> str | None:
         """`train.schedule`."""
 
@@ -38,9 +43,20 @@ def read(value: Value) -> FrozenTable | None:
     return FrozenTable(value) if set(value.values()) - {"cluster"} else None
 
 
+def frozen(value: Value) -> tuple[str, ...] | None:
+    """The checked names of `train.freeze`, in their order; None where there are none. Raises SpecError."""
+    if value is None:
+        return None
+    names = (value,) if isinstance(value, str) else tuple(value)
+    if not names or "" in names:
+        raise SpecError(f'train.freeze = {show(value)}: must name a part, such as "head", or a list of parts')
+    return tuple(sorted(set(names)))
+
+
 def pairs_of(options: MethodConfig, train: SaysParts) -> Pairs:
-    """The parts of a run: those of `train.parts`, or those that its method itself shares; () if models are shared whole."""
-    return options.parts or tuple((train.parts or {}).items())
+    """The parts of a run: those of `train.parts` and `train.freeze`, or those that its method itself has; () if models are shared
+    whole."""
+    return options.parts or (*(train.parts or {}).items(), *((name, "frozen") for name in frozen(train.freeze) or ()))
 
 
 def stay_home(options: MethodConfig, train: SaysParts) -> bool:
@@ -53,12 +69,21 @@ def check_parts(label: str, options: MethodConfig, train: SaysParts) -> None:
     own_steps = options.own_steps or hasattr(options, "local_steps") or getattr(options, "aggregate", "model") == "gradient"
     if train.schedule and own_steps:
         raise SpecError(f'train.schedule = "{train.schedule}": method.{label} takes gradient steps of its own; leave it out')
-    if train.parts is None:
+    where = divided_by(train)
+    if not where:
         return
+    twice = (train.parts or {}).keys() & set(frozen(train.freeze) or ())
+    if twice:
+        raise SpecError(f'train.freeze = "{min(twice)}": it does not train, and train.parts says who shares it; leave out one')
     if options.parts:
         own = ", ".join(f'{name} = "{kind}"' for name, kind in options.parts)
-        raise SpecError(f"train.parts: method.{label} itself has parts ({own}); take fedavg for others")
+        raise SpecError(f"{where}: method.{label} itself has parts ({own}); take fedavg for others")
     if options.clusters == "auto":
-        raise SpecError(f'train.parts: method.{label}.clusters = "auto": what travels depends on their number; give a number')
+        raise SpecError(f'{where}: method.{label}.clusters = "auto": what travels depends on their number; give a number')
     if not options.averaged:
-        raise SpecError(f"train.parts: method.{label} keeps other models than averages of clusters; leave it out for this method")
+        raise SpecError(f"{where}: method.{label} keeps other models than averages of clusters; leave it out for this method")
+
+
+def divided_by(train: SaysParts) -> str:
+    """The option that divides models into parts: "train.parts", "train.freeze", or "" if none does."""
+    return "train.parts" if train.parts else "train.freeze" if train.freeze else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from cfljax.errors import SpecError
+from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry.options import Value, check, option
 
 
@@ -27,8 +28,21 @@ def read_stop(value: Value) -> Stop | None:
     return check(Stop, dict(value), "train.stop")
 
 
+NEEDED = "needs a part of the clients' samples that nobody trains on; add data.validation = 0.1"
+
+
 def check_stop(stop: Stop | None, validation: float) -> None:
     """Raise a SpecError for a metric of validation samples where none are set aside."""
     if stop is not None and stop.metric != "train_loss" and not validation:
-        told = "needs a part of the clients' samples that nobody trains on; add data.validation = 0.1"
-        raise SpecError(f'train.stop.metric = "{stop.metric}": {told}, or take "train_loss"')
+        raise SpecError(f'train.stop.metric = "{stop.metric}": {NEEDED}, or take "train_loss"')
+
+
+def check_tries(label: str, options: MethodConfig, validation: float, noise: float) -> None:
+    """Raise a SpecError where numbers of clusters cannot be tried: without validation samples, or with noise of `train.privacy`."""
+    if not options.counts_clusters or getattr(options, "auto", None) != "val_loss":
+        return
+    if not validation:
+        raise SpecError(f'method.{label}.auto = "val_loss": {NEEDED}, or take "silhouette"')
+    if noise:
+        why = "what the tries of all numbers make public is not in ε"
+        raise SpecError(f'method.{label}.auto = "val_loss" with train.privacy.noise = {noise:g}: {why}; take "silhouette"')

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from functools import cached_property
 
 from cfljax.config import parts, transit
 from cfljax.config.frozen import FrozenTable
+from cfljax.config.optimisers import check_optimiser
+from cfljax.config.server import Server, read_server
 from cfljax.config.stop import Stop, read_stop
-from cfljax.errors import SpecError, suggest
-from cfljax.registry.options import Table, Value, check, option, show
-
-_NEED_MORE = ("lbfgs", "polyak_sgd")  # their update needs losses that the local solver does not pass on
+from cfljax.errors import SpecError
+from cfljax.registry.options import Table, check, option, show
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +61,9 @@ class Train:
     stop: str | Table | None = option(
         None, 'end a run that gets no better: { patience = 20, metric = "val_loss" }', choices=("none",), later=True
     )
+    server: str | Table | None = option(
+        None, 'an optimiser that moves clusters in place of the mean: { name = "adam", lr = 0.1 }', later=True
+    )
     parts: Table | None = option(
         None, 'who shares which part of a model: { body = "all", head = "client" }, else "cluster"', later=True
     )
@@ -69,6 +71,12 @@ class Train:
         None, "alternate: a client trains its head for head_epochs, then the body for `epochs`", choices=("alternate",), later=True
     )
     head_epochs: int | None = option(None, 'epochs of the head with schedule = "alternate" (1)', low=1, later=True)
+    freeze: str | tuple[str, ...] | None = option(
+        None, 'parts that do not train in the rounds and are never sent: "head", or a list of parts', later=True
+    )
+    finetune_steps: int | None = option(
+        None, "local steps of the whole model before a last score, in columns of its own (0: none)", low=0, high=10**9, later=True
+    )
     plan: str | Table | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")
 
     def __post_init__(self) -> None:
@@ -79,7 +87,9 @@ class Train:
         elif isinstance(self.plan, dict):
             object.__setattr__(self, "plan", FrozenTable(self.plan))
         object.__setattr__(self, "stop", read_stop(self.stop))
+        object.__setattr__(self, "server", read_server(self.server))
         object.__setattr__(self, "parts", parts.read(self.parts))
+        object.__setattr__(self, "freeze", parts.frozen(self.freeze))
         for name in transit.KINDS:
             object.__setattr__(self, name, transit.read(getattr(self, name), name))
         if isinstance(self.optimizer, dict):
@@ -106,6 +116,11 @@ class Train:
         return (self.head_epochs or 1) if self.schedule else 0
 
     @property
+    def divided_by(self) -> str:
+        """The option that divides models into parts; "" if none does."""
+        return parts.divided_by(self)
+
+    @property
     def forced(self) -> Forced:
         """The choices about the execution plan that the spec makes."""
         return check(Forced, dict(self.plan) if isinstance(self.plan, dict) else {}, "train.plan")
@@ -119,6 +134,11 @@ class Train:
     def transit(self) -> transit.Transit:
         """What happens to updates between participants and server."""
         return transit.Transit(*(getattr(self, name) for name in transit.Transit._fields))
+
+    @property
+    def serves(self) -> Server | None:
+        """The optimiser of the server; None: it takes means."""
+        return read_server(self.server)
 
     def vector_bytes(self, d: int) -> int:
         """Bytes of an update of d numbers as a participant sends it."""
@@ -148,6 +168,8 @@ class Train:
             raise SpecError(f'{where}.steps = {self.steps}: schedule = "alternate" counts epochs; give epochs')
         if self.head_epochs and not self.schedule:
             raise SpecError(f'{where}.head_epochs = {self.head_epochs}: is for schedule = "alternate"; give that, too')
+        if self.schedule and {"body", "head"} & set(self.freeze or ()):
+            raise SpecError(f'{where}.freeze = {show(self.freeze)}: schedule = "alternate" trains body and head; leave out one')
         for name, value in (("momentum", self.momentum), ("dropout", self.dropout)):
             if value >= 1:
                 raise SpecError(f"{where}.{name} = {value}: must be less than 1")
@@ -176,41 +198,11 @@ def _check_robust(train: Train, forced: Forced, where: str) -> None:
 
 def _check_optimizer(train: Train, where: str) -> None:
     """Raise a SpecError for an optimiser that optax does not have, or arguments that it does not take."""
-    import optax
-
     if isinstance(train.optimizer, dict) and not isinstance(train.optimizer.get("name"), str):
         raise SpecError(f'{where} = {show(train.optimizer)}: the table needs a name, as in {{ name = "adam", b1 = 0.8 }}')
     (name, arguments), momentum = train.optimizer_pair, train.momentum
-    known = optimizers()
-    if name not in known:
-        raise SpecError(f'{where} = "{name}": optax has no such optimiser' + suggest(name, known))
-    for key, value in arguments.items():
-        if key == "learning_rate":
-            raise SpecError(f"{where}.learning_rate: the learning rate is train.lr")
-        if key not in known[name]:
-            raise SpecError(f"{where}.{key}: optax.{name} takes no such argument" + suggest(key, known[name]))
-        if isinstance(known[name][key], (int, float)) and not isinstance(value, (int, float)):
-            raise SpecError(f"{where}.{key} = {show(value)}: must be a number")
+    check_optimiser(name, arguments, where, "train.lr")
     if momentum and name != "sgd":
         raise SpecError(f'train.momentum = {momentum}: is for optimizer = "sgd"; give it in the table of "{name}"')
     if momentum and arguments:
         raise SpecError(f"train.momentum = {momentum}: give it in the optimizer's table, as that table replaces plain SGD")
-    try:
-        getattr(optax, name)(0.1, **arguments)
-    except Exception as error:  # optax raises many kinds of errors for wrong arguments
-        raise SpecError(f"{where} = {show(arguments)}: optax.{name} refuses it ({error})") from None
-
-
-def optimizers() -> dict[str, dict[str, Value]]:
-    """The optimisers of optax by name, with the arguments that they take beside the learning rate and their defaults."""
-    import optax
-
-    found: dict[str, dict[str, Value]] = {}
-    for name in dir(optax):
-        thing = getattr(optax, name)
-        if name.startswith("_") or name in _NEED_MORE or not inspect.isfunction(thing):
-            continue
-        arguments = {p.name: p.default for p in inspect.signature(thing).parameters.values()}
-        if next(iter(arguments), "") == "learning_rate":
-            found[name] = {key: default for key, default in arguments.items() if key != "learning_rate"}
-    return found

@@ -78,12 +78,10 @@ def _evaluate(
     model: Model, settings: Settings, chooses: bool, view: View, hyper: Hyper, federation: Federation, t: Array
 ) -> Scored:
     federation = federation.at(t)
-    labels = jnp.where(federation.real & (federation.arrive < NEVER), view.labels, -1)
-    scored: Scored = {"labels": labels}
-    ids: Array | slice = slice(None)
-    if settings.eval_clients is not None and settings.eval_clients < federation.clients:
-        ids = scored["ids"] = _sample(federation, settings.eval_clients)
-    scene = _scene(model, settings, chooses, view._replace(labels=labels), ids, hyper, federation, t)
+    scored: Scored = {"labels": _labels(view, federation)}
+    ids = evaluated(settings, federation)
+    scored |= {} if isinstance(ids, slice) else {"ids": ids}
+    scene = scene_of(model, settings, chooses, view, ids, hyper, federation, t)
     scores = _scores(model, settings, scene, view.models, scene.test)
     scored |= {"scoring": scene.scoring, **scores._asdict()}
     if scene.federation.valid is not None:
@@ -104,7 +102,19 @@ def _scores(model: Model, settings: Settings, scene: Scene, models: Array, split
     return score_mixtures(model, scene.federation, split, models, scene.weights, scene.who, settings.sequential)
 
 
-def _scene(
+def evaluated(settings: Settings, federation: Federation) -> Array | slice:
+    """i32[n]: the clients that are evaluated; a slice: all."""
+    if settings.eval_clients is None or settings.eval_clients >= federation.clients:
+        return slice(None)
+    return _sample(federation, settings.eval_clients)
+
+
+def _labels(view: View, federation: Federation) -> Array:
+    """i32[C]: the model that each client belongs to; newcomers belong to none."""
+    return jnp.where(federation.real & (federation.arrive < NEVER), view.labels, -1)
+
+
+def scene_of(
     model: Model,
     settings: Settings,
     chooses: bool,
@@ -114,8 +124,8 @@ def _scene(
     federation: Federation,
     t: Array,
 ) -> Scene:
-    """`ids` i32[n]: the clients that are evaluated; a slice: all."""
-    models, labels, weights = view.models, view.labels, view.mixture
+    """Who is scored after t rounds. `ids`: the clients that are evaluated (`evaluated`)."""
+    models, labels, weights = view.models, _labels(view, federation), view.mixture
     in_use = jnp.zeros(models.shape[0], bool).at[jnp.where(labels >= 0, labels, models.shape[0])].set(True, mode="drop")
     scoring = labels if view.guess is None else view.guess
     if not isinstance(ids, slice):  # the work from here on is that of these clients

@@ -150,11 +150,12 @@ def sources_of(parts: Assembled, group: Group, federation: Federation) -> Source
     report = with_runs(jax.eval_shape(program.rounds, one(form), one(keys), one(hyper), parts.federation, bounds)[1], runs)
     picked = _picks(jax.vmap(program.view, (0, 0, None, None)), (carry.state, hyper, parts.federation, at))
     name = lambda function: None if parts.program_key is None else (parts.program_key, parts.plan, settings, function)  # noqa: E731
+    scored_by = seen._replace(shares=None)
     shared = name("evaluate") if parts.model_key is None else (parts.model_key, seen_of(settings), chooses)
     view_source = Source(everywhere(view, mesh, 2), (carry.state, hyper, data, at), name("view"), mesh)
     return Sources(
         Source(everywhere(program.rounds, mesh, 3), (carry, keys, hyper, data, bounds), name("rounds"), mesh, (0,)),
-        Source(everywhere(evaluate, mesh, 2), (seen, numbers, scored_on, at), shared, mesh),
+        Source(everywhere(evaluate, mesh, 2), (scored_by, numbers, scored_on, at), shared, mesh),
         Source(everywhere(program.start, mesh, 3), (keys, hyper, setup, data), name("start"), mesh),
         view_source if picked is None else None,
         picked,

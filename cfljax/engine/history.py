@@ -8,6 +8,7 @@ import numpy as np
 
 from cfljax.engine import metrics
 from cfljax.engine.resume import Rows
+from cfljax.engine.settings import MOST_SHARES
 from cfljax.types import Federation
 from cfljax.types.federation import NEVER
 
@@ -68,6 +69,8 @@ def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int
         counted = scored["val/samples"]
         row["val_accuracy"] = metrics.share_correct(scored["val/correct"], counted)
         row["val_loss"] = metrics.mean_loss(scored["val/loss"], counted)
+    if "shares" in scored:
+        row |= _shares(clients, scored["shares"])
     training = np.where(clients.trains[_ids(scored)], samples, 0)
     for name, value in scored.items():
         kind, _, rest = name.partition("/")
@@ -89,6 +92,19 @@ def moves(clients: Clients, runs: int, round: int, eval_every: int) -> Rows:
     before = (round - 1) // eval_every * eval_every
     changed = (group[1:] != group[:-1]).sum(axis=1)
     return {"groups_changed": np.full(runs, changed[(before < begin) & (begin <= round)].sum(), np.float32)}
+
+
+def _shares(clients: Clients, shares: np.ndarray) -> Rows:
+    """The weights [R, C, K] of the clients in the models: their means over each true group's clients that train [R, G, K] (NaN
+    where a group has none), and, unless they are too many, as they are."""
+    row = {}
+    if clients.groups:
+        of = (clients.group == np.arange(clients.groups)[:, None]) & clients.trains
+        weight = np.where(of, 1.0, 0.0) / np.where(of.any(1), of.sum(1), np.nan)[:, None]
+        row["diag/mixture_of_groups"] = weight @ shares.astype(np.float64)
+    if shares[0].size <= MOST_SHARES:
+        row["diag/mixture_of_clients"] = shares
+    return row
 
 
 def client_accuracies(scored: Rows) -> np.ndarray:

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import jax
 
-import cfljax
+from cfljax import files
 from cfljax.engine.compiled import shapes
 from cfljax.engine.settings import Assembled
-from cfljax.files import KNOWN
 
 
 def remember(parts: Assembled, seconds: float) -> None:
@@ -46,11 +45,11 @@ def _place(parts: Assembled) -> Path | None:
     mesh = None if parts.mesh is None else dict(parts.mesh.shape)
     static = (parts.shape_key, parts.model_key, parts.plan, settings, mesh, shapes(parts.federation))
     made_by = (_code(), jax.__version__, jax.default_backend())
-    return Path(str(folder)) / KNOWN / hashlib.sha256(repr((static, made_by)).encode()).hexdigest()[:32]
+    return Path(str(folder)) / files.KNOWN / hashlib.sha256(repr((static, made_by)).encode()).hexdigest()[:32]
 
 
 @functools.cache
 def _code() -> str:
     """A sum of the code of this package: another version may make other programs."""
-    files = sorted(Path(cfljax.__file__).parent.rglob("*.py"))
-    return hashlib.sha256(b"\n".join(file.read_bytes() for file in files)).hexdigest()
+    sources = sorted(Path(files.__file__).parent.parent.rglob("*.py"))
+    return hashlib.sha256(b"\n".join(file.read_bytes() for file in sources)).hexdigest()

@@ -36,13 +36,21 @@ class Output(NamedTuple):
     """The method's own diagnostics: [T', …] each, and what it keeps once, after the last round."""
     newcomers: dict[str, float]
     """`accuracy_new_<steps>` and `ari_new`, where there are newcomers."""
+    finetuned: dict[str, float]
+    """`accuracy_finetuned` and its spread over the clients, where they fine-tune their models in the end."""
     diverged_at: int
     """The round after which the run had diverged; −1: it has not."""
     seconds: Seconds
 
 
 def output_of(
-    parts: Assembled, carry: Carry, history: Rows, accuracy: np.ndarray, newcomers: dict[str, float], seconds: Seconds
+    parts: Assembled,
+    carry: Carry,
+    history: Rows,
+    accuracy: np.ndarray,
+    newcomers: dict[str, float],
+    finetuned: dict[str, float],
+    seconds: Seconds,
 ) -> Output:
     """The Output of a run. `history`: [T', …] of each quantity. `accuracy` f32[C]: of each client in the end."""
     rows, state = dict(history), carry.state
@@ -62,6 +70,7 @@ def output_of(
         models=np.asarray(models),
         diag=diag | {name: np.asarray(v) for name, v in once.items()},
         newcomers=newcomers,
+        finetuned=finetuned,
         diverged_at=diverged_at(int(carry.lost_at), rows),
         seconds=seconds,
     )

@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
-from cfljax.engine.settings import WORD, Carry, Settings, View
+from cfljax.engine.settings import MOST_SHARES, WORD, Carry, Settings, View
 from cfljax.federation import cohort
+from cfljax.local.optimiser import decayed
 from cfljax.local.send import as_trained_on
 from cfljax.types import Array, Federation, Hyper, Info, Method, Tree
 
@@ -70,7 +71,9 @@ def make_program(method: Method, settings: Settings) -> Program:
         adapted = of_data(method.adapt)
         models = models if adapted is None else adapted
         guess = None if settings.score == "assigned" else of_data(method.score)
-        return View(models, labels, guess, of_data(method.mixture), {} if method.also is None else method.also(state))
+        also = {} if method.also is None else method.also(state)
+        shares = None if _too_many(method, state, federation, hyper) else of_data(method.shares)
+        return View(models, labels, guess, of_data(method.mixture), also, shares)
 
     return Program(over_runs(start, settings, 3), over_runs(rounds, settings, 3), view)
 
@@ -88,6 +91,14 @@ def over_runs(f: Callable[..., Out], settings: Settings, mapped: int) -> Callabl
             return out
 
     return batched
+
+
+def _too_many(method: Method, state: Tree, federation: Federation, hyper: Hyper) -> bool:
+    """Whether clients mix each other's models and are too many for that to be computed at each evaluation."""
+    if method.shares is None:
+        return True
+    clients, models = jax.eval_shape(method.shares, state, federation, hyper).shape
+    return bool(clients == models and clients * models > MOST_SHARES)
 
 
 def _report(settings: Settings, carry: Carry, info: Info) -> Report:
@@ -119,10 +130,3 @@ def in_round(method: Method, state: Tree, federation: Federation, t: Array | int
         return state, federation
     federation = federation.at(t)
     return state if method.follow is None else method.follow(state, federation), federation
-
-
-def decayed(hyper: Hyper, t: Array) -> Hyper:
-    """The numbers of round t, with its learning rate."""
-    if "lr_decay" not in hyper:
-        return hyper
-    return hyper | {"lr": hyper["lr"] * hyper["lr_decay"] ** t.astype(jnp.float32)}

@@ -11,6 +11,8 @@ from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Federation, Method, Model, Plan, Tree
 
+MOST_SHARES = 10_000
+"""Where clients × models are at most this, the weights of the clients in the models are kept of each evaluation."""
 WORD = 1 << 20
 """Sums of traffic are kept in two words: a million clients send 2³¹ models in some hundred rounds."""
 
@@ -54,11 +56,11 @@ class Settings(NamedTuple):
     """Bytes of an update on its way up; None: four for each number."""
 
 
-class Newcomers(NamedTuple):
-    """Clients that are placed and scored when all rounds are over."""
+class Tuned(NamedTuple):
+    """Clients that are scored after some steps of local training, when all rounds are over."""
 
     ids: tuple[int, ...]
-    """Their positions on the client axis."""
+    """Their positions among the clients that `afterwards.Place` gives."""
     steps: tuple[int, ...]
     """After how many local steps each is scored."""
     solver: Solver
@@ -86,7 +88,10 @@ class Assembled(NamedTuple):
     """As `program_key`, whatever the number of rounds; None: nobody is told what has been compiled."""
     model_key: Hashable = None
     """Names everything that the model was made from, so that all methods share the program that evaluates it; None: as above."""
-    newcomers: Newcomers | None = None
+    newcomers: Tuned | None = None
+    """Clients that have taken part in no round; None: there are none."""
+    finetuned: Tuned | None = None
+    """The clients of an evaluation, which fine-tune their models (`train.finetune_steps`); None: they do not."""
 
 
 class Carry(NamedTuple):
@@ -114,3 +119,5 @@ class View(NamedTuple):
     """f32[C, K]: the weights with which each client mixes the models; None: each is scored by one model."""
     also: dict[str, tuple[Array, Array]]
     """Further models of the clients by name, as `Method.also` gives them."""
+    shares: Array | None = None
+    """f32[C, K]: the weights of each client in models, for the record; None: those of `mixture`, or none. No score sees them."""

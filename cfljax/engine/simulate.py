@@ -14,6 +14,7 @@ from cfljax.devices import distributed
 from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import lying, placed, sharded
 from cfljax.engine.clock import Clock
+from cfljax.engine.finetune import scores_of_finetuned
 from cfljax.engine.groups import Group
 from cfljax.engine.newcomers import scores_of_newcomers
 from cfljax.engine.outputs import Output, Seconds, output_of
@@ -85,15 +86,16 @@ def _outputs(batch: Simulation, rows: Rows, seconds: Seconds, runs: int) -> list
     """What each run leaves behind: its rows up to its end, and its share of the seconds."""
     watch, carry, outputs = batch.watch, batch.carry(), []
     ran = np.where(watch.live, int(rows["round"][0, -1]), watch.ended)
-    newcomers, more = scores_of_newcomers(batch.parts, batch.whole, carry.state, ran, batch.federation)
-    seconds = seconds._replace(compile=seconds.compile + more)
+    at_end = (batch.parts, batch.whole, carry.state, ran, batch.federation)
+    (newcomers, first), (finetuned, second) = scores_of_newcomers(*at_end), scores_of_finetuned(*at_end)
+    seconds = seconds._replace(compile=seconds.compile + first + second)
     for r, share in enumerate(watch.shares(int(rows["round"][0, -1]), runs)):
         own = seconds._replace(
             compile=seconds.compile / runs, setup=seconds.setup / runs, train=seconds.train * share, eval=seconds.eval * share
         )
         history_of_run = {name: each[r, : watch.evaluations[r]] for name, each in rows.items()}
         state: Carry = jax.tree.map(lambda a, r=r: a[r], carry)
-        outputs.append(output_of(batch.parts, state, history_of_run, batch.accuracy[r], newcomers[r], own))
+        outputs.append(output_of(batch.parts, state, history_of_run, batch.accuracy[r], newcomers[r], finetuned[r], own))
     return outputs
 
 

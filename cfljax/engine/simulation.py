@@ -139,7 +139,9 @@ class Simulation:
         at_round = placed(np.int32(done), self.parts.mesh)
         seen = programs.view(state, group.hyper, self.federation, at_round)
         nothing = {name: np.zeros(a.shape, a.dtype) for name, a in programs.report.items()}
-        return nothing, programs.evaluate(seen, group.numbers, self.scored_on, at_round)
+        scored = programs.evaluate(seen._replace(shares=None), group.numbers, self.scored_on, at_round)
+        mixed = seen.mixture if seen.shares is None else seen.shares
+        return nothing, scored | ({} if mixed is None else {"shares": mixed})
 
     def _row(self, round: int, evaluated: dict[int, Evaluated]) -> Rows:
         """[R, 1, …]: a row of the history, from the evaluations of groups. Runs that have ended keep what they had."""

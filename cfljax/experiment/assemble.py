@@ -16,7 +16,7 @@ from cfljax.config.frozen import canonical
 from cfljax.config.parts import Pairs, pairs_of
 from cfljax.devices.machine import Machine, devices_for
 from cfljax.engine import compiled
-from cfljax.engine.settings import Assembled, Newcomers, Settings, Stop
+from cfljax.engine.settings import Assembled, Settings, Stop, Tuned
 from cfljax.errors import SpecError
 from cfljax.experiment.execution import choose
 from cfljax.federation.drift import drifting
@@ -29,6 +29,7 @@ from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
 from cfljax.methods import METHODS
 from cfljax.methods.shared.parts import make_in_parts
+from cfljax.methods.shared.server import ServerOptimiser, with_server
 from cfljax.registry import when_replaced
 from cfljax.registry.options import Value, static
 from cfljax.types import Federation, Grams, Method, Model
@@ -57,14 +58,27 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     optimizer, arguments = run.train.optimizer_pair
     solver = Solver(model, choice.work, optimizer, tuple(arguments.items()), choice.plan, settings.sending)
     options = static(run.options)
-    method = _method(run.method, options, canonical(options), solver, mesh, () if run.options.parts else parts)
-    return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, newcomers=_newcomers(run, federation, solver))
+    method = _method(run.method, options, canonical(options), solver, mesh, parts, _server(run))
+    afterwards = _newcomers(run, federation, solver), _finetuned(run, federation, solver)
+    return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, None, None, *afterwards)
 
 
-def _newcomers(run: Run, federation: Federation, solver: Solver) -> Newcomers | None:
+def _newcomers(run: Run, federation: Federation, solver: Solver) -> Tuned | None:
     if run.data.new_clients is None:
         return None
-    return Newcomers(tuple(np.flatnonzero(np.asarray(federation.arrive) == NEVER).tolist()), run.data.new_clients.steps, solver)
+    return Tuned(tuple(np.flatnonzero(np.asarray(federation.arrive) == NEVER).tolist()), run.data.new_clients.steps, solver)
+
+
+def _finetuned(run: Run, federation: Federation, solver: Solver) -> Tuned | None:
+    steps = run.options.finetune_steps if run.train.finetune_steps is None else run.train.finetune_steps
+    clients = min(run.train.eval_clients or federation.clients, federation.clients)
+    return Tuned(tuple(range(clients)), (steps,), solver) if steps else None
+
+
+def _server(run: Run) -> ServerOptimiser | None:
+    if (server := run.train.serves) is None:
+        return None
+    return ServerOptimiser(server.name, tuple((server.arguments or {}).items()))
 
 
 def host_federation(run: Run) -> Federation:
@@ -223,11 +237,15 @@ def _method(
     solver: Solver,
     mesh: jax.sharding.Mesh | None,  # noqa: ARG001 (what its set-up compiles is traced for these devices)
     parts: Pairs,
+    server: ServerOptimiser | None,
 ) -> Method:
     """The same object for runs that differ in seed and traced numbers only, so that what its set-up compiles is kept."""
-    make = METHODS.entry(name).make
-    apart = parts or solver.work.head
-    return make_in_parts(make, options, solver.model, solver, parts) if apart else make(options, solver.model, solver)
+    make, model = METHODS.entry(name).make, solver.model
+    apart = solver.work.head or parts and not options.parts
+    method = make_in_parts(make, options, model, solver, () if options.parts else parts) if apart else make(options, model, solver)
+    if server is None:
+        return method
+    return with_server(method, options.serves, model, server, parts_of(model, parts) if parts else None)
 
 
 @when_replaced

@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from cfljax.config.frozen import canonical, plain
+from cfljax.config.frozen import FrozenTable, canonical, plain
+from cfljax.config.optimisers import kept_per_parameter
 from cfljax.config.parts import stay_home
 from cfljax.config.run import Run
 from cfljax.errors import SpecError
@@ -36,13 +37,16 @@ class Size(NamedTuple):
     """Clients that train."""
     pool_bytes: int = 0
     """Bytes of all samples, held once."""
+    classes: int = 0
+    home: int = 0
+    """Of the parameters, those that stay with each client."""
 
 
 def size_of(federation: Federation, parameters: int) -> Size:
     """The sizes of a run with this federation and a model with this number of parameters."""
     from cfljax.federation.pack import nbytes  # which needs JAX; reading a spec and batching its runs do not
 
-    return Size(federation.clients, parameters, int(federation.trains.sum()), nbytes(federation))
+    return Size(federation.clients, parameters, int(federation.trains.sum()), nbytes(federation), federation.classes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,9 +197,22 @@ def held(run: Run, size: Size) -> dict[str, int]:
     of_method = run.options.held(size.clients, participants, size.parameters)
     if run.train.transit.robust is not None:
         of_method = of_method | {"the updates of a round twice, for train.robust": 2 * participants * size.parameters}
+    if run.options.by_label:
+        of_method = of_method | {"numbers for each client and label": size.clients * size.classes * run.options.by_label}
     if stay_home(run.options, run.train):
-        of_method = of_method | {"a model for each client, for its own part": size.clients * size.parameters}
-    return of_method
+        of_method = of_method | {
+            "its own part of each client": size.clients * size.home,
+            "a model for each client, when they are scored": size.clients * size.parameters,
+        }
+    return of_method | of_server(run, size)
+
+
+def of_server(run: Run, size: Size) -> dict[str, int]:
+    """What an optimiser of the server keeps from round to round: words → numbers of four bytes."""
+    if (server := run.train.serves) is None:
+        return {}
+    each = kept_per_parameter(server.name, FrozenTable(server.arguments or {}))
+    return {"the state of the server's optimiser": each * run.options.models_kept * size.parameters}
 
 
 def most_held(made: Iterable[tuple[Batch, Size]]) -> int:

@@ -7,9 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.config import Run
+from cfljax.config.parts import pairs_of
 from cfljax.config.train import Forced
 from cfljax.devices.machine import Machine, speed_file
 from cfljax.local import lanes, predict
+from cfljax.local.parts import ModelParts, parts_of
 from cfljax.local.products import memory
 from cfljax.local.schedule import Work
 from cfljax.local.sizes import block_of, gram_sizes
@@ -59,7 +61,7 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine) -> 
     if run.train.transit.robust is None:
         stream = block_of(participants, model.size) if forced.stream is None else forced.stream
     plain = run.train.optimizer == "sgd" and not run.options.own_steps and not head
-    layer = predict.layer_of(model) if plain else None
+    layer = predict.layer_of(model, _parts(run, model)) if plain else None
     counts, longest = np.asarray(federation.train.count), federation.train.longest
     steps = lanes.typical(np.where(counts > 0, predict.steps_of(work, counts), 0), -(-participants // devices))
     width = _lanes(forced, machine.sequential, steps, stream)
@@ -81,6 +83,12 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine) -> 
     by_steps, by_gram = (share * participants / devices for share in _predicted(sizes, layer, work, counts, machine, making))
     plan = plan._replace(gram=limit)
     return choice._replace(plan=plan, gram_sizes=sizes, by_steps=by_steps, by_gram=by_gram, kept=kept)
+
+
+def _parts(run: Run, model: Model) -> ModelParts | None:
+    """Which parts of the run's models do not travel, or do not train; None: all do."""
+    pairs = pairs_of(run.options, run.train)
+    return parts_of(model, pairs) if pairs else None
 
 
 def _lanes(forced: Forced, sequential: bool, steps: np.ndarray, stream: int) -> int:
@@ -116,7 +124,7 @@ def explain(label: str, choice: Choice) -> str:
     predicted = "" if plan.sequential else _predicted_rounds(choice, widths)
     lines.append(f"  clients {how}, dealt to {choice.devices} device{'s' if choice.devices > 1 else ''}{predicted}")
     if choice.by_steps is None or choice.by_gram is None:
-        lines.append("  step by step: the Gram form is for plain SGD on a model whose first layer is dense")
+        lines.append("  step by step: the Gram form is for plain SGD on a model whose first layer is dense and trains")
     else:
         which = f"on their Gram matrix up to {plan.gram} samples" if plan.gram else "step by step"
         times = f"step by step {_time(choice.by_steps)}, by this plan {_time(choice.by_gram)}"

@@ -1,5 +1,5 @@
-"""HOST. The number of parameters of a run's model, which a dry run needs and nothing else of the model. To count them the model is
-traced, which takes longer than all else of a dry run; so the count is kept in the cache folder."""
+"""HOST. The sizes of a run; above all the number of parameters of its model, which a dry run needs and mostly nothing else of the
+model. To count them the model is traced, which takes longer than all else of a dry run; so the count is kept in the cache."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from pathlib import Path
 from cfljax import models
 from cfljax.config import Run
 from cfljax.config.frozen import canonical
+from cfljax.config.parts import pairs_of, stay_home
 from cfljax.experiment.assemble import model_of, sample_shape
+from cfljax.experiment.batching import Size, size_of
 from cfljax.files import cache_folder, written_whole
-from cfljax.types import Federation
+from cfljax.local.parts import parts_of
+from cfljax.types import Federation, Model
 
 MOST = 1000
 """Counts that are kept; beyond, all are made again."""
@@ -32,6 +35,15 @@ def model_size(run: Run, federation: Federation) -> int:
         kept = (kept if len(kept) < MOST else {}) | {key: model_of(run, federation).size}
         _write(file, kept)
     return kept[key]
+
+
+def size_of_run(run: Run, federation: Federation, model: Model | None = None) -> Size:
+    """The sizes that the run's memory depends on. `model`: that of the run, if it has been made."""
+    size = size_of(federation, model_size(run, federation) if model is None else model.size)
+    if not stay_home(run.options, run.train):
+        return size
+    parts = parts_of(model_of(run, federation) if model is None else model, pairs_of(run.options, run.train))
+    return size._replace(home=len(parts.home))
 
 
 def _key(run: Run, federation: Federation) -> str:

@@ -16,8 +16,9 @@ from cfljax.config.parts import stay_home
 from cfljax.devices.machine import Machine
 from cfljax.devices.spread import RESERVE
 from cfljax.engine.scoring import MANY_MODELS, TILE
-from cfljax.experiment.batching import Batch, Size, held
+from cfljax.experiment.batching import Batch, held, of_server
 from cfljax.experiment.execution import Choice, choose
+from cfljax.experiment.model_size import size_of_run
 from cfljax.federation.pack import nbytes
 from cfljax.local.stream import block_size, numbers_per_sample
 from cfljax.methods.shared.config import PersonalConfig
@@ -67,8 +68,9 @@ def needs(run: Run, federation: Federation, model: Model, machine: Machine) -> N
     here = _places(choice)
     block = min(choice.plan.stream or here, here)
     lanes = min(choice.plan.lanes or block, block)
-    size = Size(federation.clients, model.size, int(federation.trains.sum()))
-    server, apart = 2 * run.options.models_kept * model.size, sum(held(run, size).values())
+    size = size_of_run(run, federation, model)
+    lasting = sum(of_server(run, size).values())
+    server, apart = 2 * run.options.models_kept * model.size + lasting, sum(held(run, size).values()) - lasting
     sides = run.options.sides if habits.sides is None else habits.sides
     sides = 1 if choice.gram_sizes else sides  # it has coefficients in place of weights
     places = _tiled(block, habits) if block * model.size < SMALL else block

@@ -78,8 +78,9 @@ def epsilon(run: Run, crowd: Crowd) -> float:
 
 def hides_draw(run: Run, alike: bool) -> bool:
     """Whether what becomes public does not tell who was drawn: one sum, with equal weights."""
+    average = getattr(run.options, "average", "uniform")
     one = run.method in ONE_SUM and getattr(run.options, "groups", "one") == "one"
-    return one and (alike or getattr(run.options, "average", "uniform") == "uniform")
+    return one and (average == "uniform" or alike and average == "samples")
 
 
 @functools.lru_cache(maxsize=256)

@@ -113,6 +113,16 @@ def weights_by(labels: jax.Array, mask: jax.Array, sizes: jax.Array, clusters: i
     return jnp.where(total > 0, weight / jnp.where(total > 0, total, 1.0), 0.0)
 
 
+def normalised(mix: jax.Array, lengths: jax.Array) -> jax.Array:
+    """f32[K, S]: the weights of FedNova (Wang et al. 2020) from those of a mean, `mix` f32[K, S], whose rows sum to 1 or 0. An
+    update is divided by its length f32[S] (the steps in it), and the mean of the quotients is multiplied by the mean length, so
+    that a client moves its cluster by its weight, not by its weight times its steps."""
+    chex.assert_shape(lengths, (mix.shape[1],))
+    each = jnp.where(mix != 0, lengths[None, :], 0.0)
+    mean = jnp.sum(mix * each, axis=1, keepdims=True)
+    return jnp.where(each > 0, mix * mean / jnp.where(each > 0, each, 1.0), 0.0)
+
+
 def _mixed(new: jax.Array, old: jax.Array, mix: jax.Array, finite: jax.Array, rule: Rule) -> Mixed:
     used = mix != 0
     kept = (used & finite).any(axis=1)

@@ -21,7 +21,8 @@ from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import simulate
 from cfljax.errors import CfljaxError, DataError, StoreError
 from cfljax.experiment.assemble import assemble
-from cfljax.experiment.batching import Batch, check_memory, size_of
+from cfljax.experiment.batching import Batch, check_memory
+from cfljax.experiment.model_size import size_of_run
 from cfljax.experiment.privacy import crowd_of, epsilon
 from cfljax.launch import lockstep
 from cfljax.launch.checkpoints import Checkpoints
@@ -94,7 +95,7 @@ def _units(
 ) -> list[Unit]:
     """The units of a batch; raises whatever goes wrong."""
     parts = assembled(batch, machine)
-    check_memory(batch, size_of(parts.federation, parts.model.size), machine.memory)
+    check_memory(batch, size_of_run(batch.first, parts.federation, parts.model), machine.memory)
     if distributed.connected():
         lockstep.compare(batch, parts)
     outputs = _simulate(batch, parts, progress, checkpoints, until)
@@ -165,7 +166,7 @@ def unit(run: Run, output: Output, keep: str, federation: Federation | None = No
     summary |= {f"{name}_last": float(output.history[name][-1]) for name in run.train.metrics or ()}
     if run.data.drift is not None:
         summary |= of_drift(output.history, run.data.drift.spans)
-    summary |= output.newcomers
+    summary |= output.newcomers | output.finetuned
     summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
     if run.train.transit.privacy is not None and federation is not None:
         summary |= {} if math.isinf(spent := epsilon(run, crowd_of(federation))) else {"epsilon": spent}

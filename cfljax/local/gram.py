@@ -22,7 +22,7 @@ from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import sgd
 from cfljax.local.products import Gram, all_samples, kept, made
 from cfljax.local.schedule import Course, Orders, StepSamples, Task, follow
-from cfljax.local.train import Position, start_of, stepper
+from cfljax.local.train import Position, Turns, start_of, stepper
 from cfljax.local.turned import turns
 from cfljax.models.flat import FirstDense, NetForward
 from cfljax.types import Array, Federation, Grams, LocalStep, Model, Tree, Updates
@@ -109,6 +109,8 @@ class GramPlan(NamedTuple):
     """Models among which each client takes the one with the least loss as its start; None: it starts from the model of its task."""
     block: int = 0
     """As in `follow`."""
+    turns: Turns | None = None
+    """Which numbers train; None: all do. The first kernel does, and there are no turns by epochs."""
 
 
 def train_on_gram(
@@ -117,7 +119,7 @@ def train_on_gram(
     """The update of one client: the same as that of `train` with plain SGD, up to rounding."""
     first = first_layer(model)
     assert first is not None
-    length, sequential, summed, grams, choice, block = plan
+    length, sequential, summed, grams, choice, block, turns_of_parts = plan
     rule, count = sgd(numbers), course.samples
     mask = jnp.arange(length, dtype=jnp.int32) < count
     (x, y), which, outputs = all_samples(federation, task.client, length), None, None
@@ -133,6 +135,7 @@ def train_on_gram(
     fixed = Fixed(gram, x @ kernel if outputs is None else outputs, along, y, _padded(task.weights, length))
     turn = turns(others) if sequential else lambda tree: tree
     step = stepper(rule, numbers, turn(anchor_of_others))
+    trains = None if turns_of_parts is None else turn(_without(turns_of_parts.masks(model.unravel)[0], first.kernel))
     begin = _first(fixed.outputs.shape[1], length, sequential, orders, numbers, pull is not None or velocity is not None)
 
     def visit(at: tuple[Position, FirstLayer], seen: StepSamples | None, number: Array) -> tuple[Position, FirstLayer]:
@@ -144,7 +147,7 @@ def train_on_gram(
         samples = number_of.astype(jnp.float32)
         mean = 1 / jnp.maximum(samples, 1.0)
         dz, grads = (dz, grads) if summed else (dz * mean, jax.tree.map(lambda g: g * mean, grads))
-        return step(position, Gradient(loss * mean, samples, grads)), _move(fixed.gram, layer, numbers, where, dz)
+        return step(position, Gradient(loss * mean, samples, grads), trains), _move(fixed.gram, layer, numbers, where, dz)
 
     end, layer = follow(course, orders, visit, (start_of(rule, turn(others), turn(velocity_of_others)), begin), block)
     moved = -_across(layer.a, x) - _sum(layer.moved, pull, velocity)

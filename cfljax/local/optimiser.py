@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from cfljax.types import Array, LocalStep, Tree
+from cfljax.types import Array, Hyper, LocalStep, Tree
 
 
 class Start(Protocol):
@@ -29,6 +29,13 @@ class StepRule(NamedTuple):
 
     init: Start
     step: Move
+
+
+def decayed(hyper: Hyper, t: Array) -> Hyper:
+    """The numbers of round t, with its learning rate."""
+    if "lr_decay" not in hyper:
+        return hyper
+    return hyper | {"lr": hyper["lr"] * hyper["lr_decay"] ** t.astype(jnp.float32)}
 
 
 def sgd(numbers: LocalStep) -> StepRule:

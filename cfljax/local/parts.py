@@ -1,4 +1,5 @@
-"""Which parts of a model everybody shares, which a cluster shares, and which stay with the client (`train.parts`)."""
+"""Which parts of a model everybody shares, which a cluster shares, which stay with the client (`train.parts`), and which do not
+train (`train.freeze`)."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from cfljax.local.train import Turns
 from cfljax.models.flat import part_of
 from cfljax.types import Array, Federation, Hyper, Jobs, Model, Updates
 
-ALL, CLUSTER, CLIENT = KINDS = ("all", "cluster", "client")
-"""Who shares a part: everybody, the members of a cluster, or nobody."""
+ALL, CLUSTER, CLIENT, FROZEN = "all", "cluster", "client", "frozen"
+"""Who shares a part: everybody, the members of a cluster, or nobody; or it does not train in the rounds, and stays as it began."""
 BODY, HEAD = "body", "head"
 
 
@@ -57,6 +58,16 @@ class ModelParts:
         """i32[d − n]: the positions that travel."""
         return self.columns(ALL, CLUSTER)
 
+    @cached_property
+    def kept(self) -> np.ndarray:
+        """i32[n]: the positions that do not travel."""
+        return self.columns(CLIENT, FROZEN)
+
+    @cached_property
+    def frozen(self) -> np.ndarray:
+        """i32[n]: the positions that do not train."""
+        return self.columns(FROZEN)
+
 
 def parts_of(model: Model, table: Iterable[tuple[str, str]], head_apart: bool = False) -> ModelParts:
     """The parts of a model by a table of pairs (name, kind). A name is `body`, `head` or the beginning of the paths of parameters;
@@ -73,7 +84,9 @@ def parts_of(model: Model, table: Iterable[tuple[str, str]], head_apart: bool = 
             kinds[which] = named.get(name, CLUSTER)
     for name in sorted(named.keys() - {BODY, HEAD}, key=len):
         kinds[part_of(model, name)] = named[name]
-    if not np.any(kinds != CLIENT):
+    if not np.isin(kinds, (ALL, CLUSTER)).any():
+        if FROZEN in kinds:
+            raise SpecError("train.freeze: no part is left that trains and is learnt together; freeze less")
         raise SpecError('train.parts: everything stays with the client, and nothing is learnt together: take method "local"')
     ends = [*np.flatnonzero(kinds[1:] != kinds[:-1]) + 1, model.size]
     runs = [(int(a), int(b), str(kinds[a])) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
@@ -108,8 +121,8 @@ def put_home(parts: ModelParts | None, federation: Federation, client: Array, st
 
 
 def travelling(parts: ModelParts | None, row: Array) -> Array:
-    """f32[d]: the row f32[d] with zeros for what stays with the client."""
-    return row if parts is None or not parts.home.size else row.at[parts.home].set(0.0)
+    """f32[d]: the row f32[d] with zeros for what stays with the client or does not train."""
+    return row if parts is None or not parts.kept.size else row.at[parts.kept].set(0.0)
 
 
 def split(parts: ModelParts | None, updates: Updates) -> Updates:
@@ -125,8 +138,8 @@ def split(parts: ModelParts | None, updates: Updates) -> Updates:
 def arrived(
     sending: Sending, parts: ModelParts | None, hyper: Hyper, key: Array, uid: Array, row: Array, unit: Array | float = 1.0
 ) -> Array:
-    """f32[d]: as `send.arrived`, which gets only what travels of the row f32[d]; what stays with the client becomes zero."""
-    if parts is None or not parts.home.size:
+    """f32[d]: as `send.arrived`, which gets only what travels of the row f32[d]; the rest becomes zero."""
+    if parts is None or not parts.kept.size:
         return send.arrived(sending, hyper, key, uid, row, unit)
     sent = send.arrived(sending, hyper, key, uid, row[parts.away], unit)
     return jnp.zeros_like(row).at[parts.away].set(sent)
@@ -170,13 +183,25 @@ def own_losses(
 
 
 def turns_of(parts: ModelParts | None, epochs: int) -> Turns | None:
-    """The schedule whose first `epochs` epochs are the head's; None: all parts train in all epochs."""
-    if parts is None or not epochs:
+    """Which parts train when: the first `epochs` epochs are the head's. None: all parts train in all epochs."""
+    if parts is None or not (epochs or parts.frozen.size):
         return None
-    head = np.zeros(parts.size, np.float32)
+    head = np.zeros(parts.size, bool)
     for begin, end in parts.head:
-        head[begin:end] = 1
-    return Turns(epochs, head)
+        head[begin:end] = True
+    return Turns(epochs, head, _trains(parts))
+
+
+def kernel_trains(parts: ModelParts | None, model: Model, kernel: tuple[str, ...]) -> bool:
+    """Whether the layer with the kernel at this path of keys trains; if not, no Gram matrix is needed."""
+    return parts is None or not parts.frozen.size or bool(_trains(parts)[part_of(model, "/".join(kernel))].any())
+
+
+def _trains(parts: ModelParts) -> np.ndarray:
+    """bool[d]: which numbers train at all."""
+    trains = np.ones(parts.size, bool)
+    trains[parts.frozen] = False
+    return trains
 
 
 def _natural(path: str) -> list[tuple[bool, int, str]]:

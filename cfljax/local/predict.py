@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from cfljax.devices.machine import TYPICAL, Speed
 from cfljax.local.gram import FEW, first_layer, inner
+from cfljax.local.parts import ModelParts, kernel_trains
 from cfljax.local.products import BLOCK, WHOLE
 from cfljax.local.schedule import Work
 from cfljax.local.sizes import LADDER
@@ -47,10 +48,10 @@ def making_of(sequential: bool, kept: bool) -> Making:
     return "beforehand" if kept else "in turn" if sequential else "side by side"
 
 
-def layer_of(model: Model) -> Layer | None:
-    """The shape of the model's first layer if training it on a Gram matrix is exact, else None."""
+def layer_of(model: Model, parts: ModelParts | None = None) -> Layer | None:
+    """The shape of the model's first layer if it trains, and doing so on a Gram matrix is exact, else None."""
     first = first_layer(model)
-    if first is None:
+    if first is None or not kernel_trains(parts, model, first.kernel):
         return None
     unravel = lambda flat: model.unravel(flat)  # noqa: E731 (a function of its own: JAX keeps its shapes as long as the function lives)
     leaf: Tree = jax.eval_shape(unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.devices.spread import AXIS, Dealt, alone, deal_out, in_own_blocks
-from cfljax.kernels.mix import Mixed, Rule, move_by, replace_by, sum_by, usable, weights_by, with_noise
+from cfljax.kernels.mix import Mixed, Rule, move_by, replace_by, sum_by, usable, with_noise
 from cfljax.kernels.sketch import sketch
+from cfljax.local.averages import averages
 from cfljax.local.schedule import owners_of
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Plan, Traffic, Updates
@@ -211,9 +212,9 @@ def train_clusters(
     average: str,
     traffic: Traffic,
 ) -> tuple[Array, Info]:
-    """One round of FedAvg inside each cluster. `which` i32[S]: the cluster of each participant. `average`: "samples" or "uniform"
-    weights. Returns the new models f32[K, d], and the report on the round."""
-    mix = weights_by(which, cohort.mask, sizes(federation, cohort), models.shape[0], average)
+    """One round of FedAvg inside each cluster. `which` i32[S]: the cluster of each participant. `average`: its weights, of
+    `AVERAGES`. Returns the new models f32[K, d], and the report on the round."""
+    mix = averages(solver, federation, cohort, which, models.shape[0], average, hyper)
     trained = train_and_mix(solver, key, federation, jobs_from(cohort, models, which), hyper, Mixing(mix, models))
     return trained.mixed.new, report_trained(federation, cohort, trained, which, trained.mixed.new - models, traffic)
 

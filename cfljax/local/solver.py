@@ -29,7 +29,7 @@ from cfljax.local.gradients import batch_gradient, batch_of_client, full_gradien
 from cfljax.local.gram import Among, GramPlan, among, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.own_steps import StepsOf, train_by
-from cfljax.local.parts import ModelParts, arrived, own_losses, put_home, sent, split, travelling, turns_of
+from cfljax.local.parts import ModelParts, arrived, kernel_trains, own_losses, put_home, sent, split, travelling, turns_of
 from cfljax.local.predict import expected, layer_of, making_of
 from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_of, owners_of, samples_of, together, train_steps
 from cfljax.local.send import Sending, server_rule, touched
@@ -75,7 +75,7 @@ class Solver:
     steps_of: StepsOf | None = None
     """The steps of a method's own, in place of the optimiser's."""
     parts: ModelParts | None = None
-    """Which parts of a model stay with the client; None: none."""
+    """Which parts of a model stay with the client, and which do not train; None: all train and travel."""
 
     @property
     def sequential(self) -> bool:
@@ -203,8 +203,9 @@ class Solver:
     @property
     def _on_gram(self) -> bool:
         """Whether training on Gram matrices is exact for this model and these steps."""
+        first = first_layer(self.model)
         plain = self.steps_of is None and self._plain_sgd and not self.work.head
-        return plain and first_layer(self.model) is not None
+        return plain and first is not None and kernel_trains(self.parts, self.model, first.kernel)
 
     def _gram_sizes(self, federation: Federation) -> tuple[int, ...]:
         """The sizes of the Gram matrices on which clients are trained, ascending; empty if none are."""
@@ -228,7 +229,7 @@ class Solver:
         block_of = lambda most: together(self.work, most) if self.plan.asks_host else 0  # noqa: E731
 
         def on_gram(size: int) -> Way:
-            plan = GramPlan(size, self.sequential, summed, grams, choice, block_of(size))
+            plan = GramPlan(size, self.sequential, summed, grams, choice, block_of(size), turns)
 
             def train_client(task: Task, course: Course, orders: Orders | None) -> Updates:
                 return train_on_gram(self.model, federation, task, course, orders, numbers, plan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -27,16 +27,28 @@ class Position(NamedTuple):
 
 
 class Turns(NamedTuple):
-    """A schedule by which the head and the body train in turns. What does not train has a gradient of zero and stays as it is."""
+    """Which numbers of a model train when. What does not train has a gradient of zero and stays as it is."""
 
     epochs: int
-    """The number of epochs, at the beginning, in which the head trains alone. After them the body does."""
+    """The number of epochs, at the beginning, in which the head trains alone. After them the body does. 0: both train in all."""
     head: np.ndarray
-    """f32[d]: 1 for the head's numbers, 0 for others."""
+    """bool[d]: the head's numbers."""
+    trains: np.ndarray
+    """bool[d]: the numbers that train at all."""
+
+    def masks(self, unravel: Callable[[Array], Tree]) -> tuple[Tree, Tree]:
+        """(what trains before the first turn is over, what trains afterwards), as trees of truth values; equal without turns."""
+        of = lambda which: jax.tree.map(lambda leaf: leaf > 0, unravel(jnp.asarray(which, jnp.float32)))  # noqa: E731
+        before = of(self.trains & self.head if self.epochs else self.trains)
+        return before, of(self.trains & ~self.head) if self.epochs else before
 
 
-Step = Callable[[Position, Gradient], Position]
-"""Does one step of the optimiser: (state, gradient at its parameters) -> state after the step."""
+class Step(Protocol):
+    """Does one step of the optimiser."""
+
+    def __call__(self, position: Position, gradient: Gradient, trains: Tree | None = None) -> Position:
+        """The state after the step, from the state before it and the gradient at its parameters. `trains`: a tree of truth values,
+        False for what stays as it is; None: everything trains."""
 
 
 def train(
@@ -56,18 +68,16 @@ def train(
     params = model.unravel(task.start)
     velocity = None if task.velocity is None else model.unravel(task.velocity)
     every = stepper(rule, numbers, params if task.anchor is None else model.unravel(task.anchor))
-    head = None if turns is None else model.unravel(jnp.asarray(turns.head))
+    masks = None if turns is None else turns.masks(model.unravel)
     whole = whole_batch(federation, task.client, task.weights) if orders is None else None
 
     def step(position: Position, gradient: Gradient, number: Array) -> Position:
-        if turns is None:
+        if turns is None or masks is None:
             return every(position, gradient)
+        if not turns.epochs:
+            return every(position, gradient, masks[0])
         first = number < turns.epochs * course.per_epoch
-        chosen = jax.tree.map(lambda part: (part > 0) == first, head)
-        grads = jax.tree.map(lambda trains, g: jnp.where(trains, g, 0.0), chosen, gradient.grads)
-        after = every(position, gradient._replace(grads=grads))
-        params = jax.tree.map(jnp.where, chosen, after.params, position.params)
-        return after._replace(params=params)
+        return every(position, gradient, jax.tree.map(lambda *each: jnp.where(first, *each), *masks))
 
     def visit(position: Position, seen: StepSamples | None, number: Array) -> Position:
         key, here = keys.fold(task.key, "step", number), position.params
@@ -92,13 +102,17 @@ def stepper(rule: StepRule, numbers: LocalStep, anchor: Tree) -> Step:
     rule of the optimiser."""
     mu, decay = numbers.mu, numbers.weight_decay
 
-    def step(position: Position, gradient: Gradient) -> Position:
+    def step(position: Position, gradient: Gradient, trains: Tree | None = None) -> Position:
         loss, count, grads = gradient
         if mu is not None:  # FedProx: the gradient of mu/2 · ‖w − anchor‖²
             grads = jax.tree.map(lambda g, w, a: g + mu * (w - a), grads, position.params, anchor)
         if decay is not None:
             grads = jax.tree.map(lambda g, w: g + decay * w, grads, position.params)
+        if trains is not None:
+            grads = jax.tree.map(lambda which, g: jnp.where(which, g, 0.0), trains, grads)
         params, state = rule.step(grads, position.optimiser, position.params)
+        if trains is not None:
+            params = jax.tree.map(jnp.where, trains, params, position.params)
         return Position(params, state, position.loss + loss * count)
 
     return step

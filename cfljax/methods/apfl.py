@@ -45,6 +45,8 @@ PAPER = "Deng et al. 2020"
 class Config(PersonalConfig):
     """Options of APFL."""
 
+    served = "w"
+
     sides = 3
     own_steps = True
 

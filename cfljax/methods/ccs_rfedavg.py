@@ -53,6 +53,8 @@ PAPER = "Wang, Zhang and Tao, “Adaptive clustering-based model aggregation for
 class Config(MethodConfig):
     """Options of CCS + RFedAvg."""
 
+    served = "models"
+
     sides = 3
 
     local: str = option("gradient", "participants send a full-batch gradient, or a local update", choices=("gradient", "update"))
@@ -81,6 +83,11 @@ class Config(MethodConfig):
     @property
     def models_kept(self) -> int:
         """One: clusters are of participants alone."""
+        return 1
+
+    @property
+    def by_label(self) -> int:
+        """One: the clients' numbers of samples of each label."""
         return 1
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:

@@ -16,8 +16,8 @@ Readings:
   "clients"`.
 - Data of choice and gradient. Paper: all of a client's. Here: the same, or the first mini-batch of `train.batch`. Option:
   `estimate = "batch"`.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`). Option: `clusters =
-  "auto"`, `auto`, `most`.
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`) or by tries
+  (`methods/shared/tries.py`). Option: `clusters = "auto"`, `auto`, `most`, `try_rounds`.
 - Fresh data. Paper: section 5 cuts the data into 2T disjoint parts for T rounds, for the proof. Here: there is never that much
   of it; each round deals a client's data anew into two halves, one to choose on, one to train on. Option: `resample = true`.
 
@@ -35,7 +35,19 @@ from cfljax.errors import SpecError
 from cfljax.kernels.choose import least_loss
 from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import Number, allowed, auto, count, extras_of, finder, most, probe_held, setup_of, with_probe
+from cfljax.methods.shared.auto import (
+    Number,
+    allowed,
+    auto,
+    count,
+    extras_of,
+    finder,
+    most,
+    probe_held,
+    setup_of,
+    try_rounds,
+    with_probe,
+)
 from cfljax.methods.shared.choice import (
     DIVISORS,
     among,
@@ -49,6 +61,7 @@ from cfljax.methods.shared.choice import (
 )
 from cfljax.methods.shared.common import first_models, traffic
 from cfljax.methods.shared.config import MethodConfig, TrainOptions
+from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model, Tree
@@ -68,6 +81,7 @@ class Config(MethodConfig):
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
     auto: str = auto()
     most: int = most()
+    try_rounds: int = try_rounds()
     beta: float = option(0.9, "momentum, of the clusters' buffers", low=0.0, traced=True)
     aggregate: str = option("model", "average local models (option II), or one gradient each (I)", choices=("model", "gradient"))
     momentum_of: str = option("cluster", "whose buffer a client starts from", choices=("cluster", "client"))
@@ -79,10 +93,10 @@ class Config(MethodConfig):
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Combinations with the rest of a run; raises SpecError."""
-        if train.parts and self.aggregate == "gradient" and self.divisor != "members":
-            raise SpecError(f'train.parts: models are averaged over members; set {where}.divisor = "members"')
-        if train.parts and self.momentum_of == "client":
-            raise SpecError(f'train.parts with {where}.momentum_of = "client": clients keep whole buffers; take "cluster"')
+        if train.divided_by and self.aggregate == "gradient" and self.divisor != "members":
+            raise SpecError(f'{train.divided_by}: models are averaged over members; set {where}.divisor = "members"')
+        if train.divided_by and self.momentum_of == "client":
+            raise SpecError(f'{train.divided_by} with {where}.momentum_of = "client": clients keep whole buffers; take "cluster"')
         if train.momentum != 0:
             raise SpecError(f"train.momentum = {train.momentum}: must be 0 for {where}, whose momentum is its option beta")
         if train.optimizer != "sgd":
@@ -165,7 +179,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return by_loss(solver, federation, state.models, state.labels, allowed(state.number, k))
 
     models = lambda state: (state.models, state.labels)  # noqa: E731
-    return Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number))
+    return with_tries(config, solver, Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number)))
 
 
 cfl_mgd = Entry(Config, make)

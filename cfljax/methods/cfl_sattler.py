@@ -35,8 +35,9 @@ import numpy as np
 from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.kernels.cosine import cosine_matrix
-from cfljax.kernels.mix import members, weights_by
-from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes
+from cfljax.kernels.mix import members
+from cfljax.local.averages import averages
+from cfljax.local.rounds import Mixing, jobs_from, report_trained
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model, traffic
@@ -123,7 +124,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         old = state.found.models
         labels, which = settle(solver, federation, cohort, state.found)
-        mix = weights_by(which, cohort.mask, sizes(federation, cohort), old.shape[0], config.average)
+        mix = averages(solver, federation, cohort, which, old.shape[0], config.average, hyper)
         jobs = jobs_from(cohort, old, which)
         trained, moves = train_and_compare(config.similarity, solver, key, federation, jobs, hyper, Mixing(mix, old))
         new = trained.mixed.new

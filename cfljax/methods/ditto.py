@@ -20,8 +20,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from cfljax.kernels.mix import mix_updates, usable, weights_by
-from cfljax.local.rounds import jobs_from, mean_over, report, sizes
+from cfljax.kernels.mix import mix_updates, usable
+from cfljax.local.averages import averages
+from cfljax.local.rounds import jobs_from, mean_over, report
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model, keep_own, traffic
@@ -36,6 +37,8 @@ PAPER = "Li et al. 2021"
 @dataclasses.dataclass(frozen=True)
 class Config(PersonalConfig, fedavg.Config):
     """Options of Ditto."""
+
+    served = "w"
 
     sides = 2
 
@@ -68,7 +71,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         updates = solver.fit(key, federation, jobs_from(cohort, w, everyone), hyper)
         pulled = jobs_from(cohort, own, mine, anchor=w, anchor_of=everyone)
         personal = pulling.train(key, federation, pulled, hyper)
-        mix = weights_by(everyone, cohort.mask, sizes(federation, cohort), 1, config.average)
+        mix = averages(solver, federation, cohort, everyone, 1, config.average, hyper)
         mixed = mix_updates(mix, updates.delta, w, solver.rule(key, hyper))
         kept = keep_own(cohort, personal.delta, own)
         either = cohort.mask & ~(usable(updates.delta) & usable(personal.delta))

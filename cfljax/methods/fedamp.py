@@ -46,15 +46,22 @@ def make(config: Config, model: Model, solver: Solver) -> Method[State]:
     """FedAMP: personal models, each pulled to a mixture of those near to it."""
     pulling = solver.with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper["lam"] / hyper["alpha"]))
 
-    def start(state: State, cohort: Cohort, own: Array, hyper: Hyper) -> tuple[Array, Array]:
+    def others(state: State, ids: Array, own: Array, hyper: Hyper) -> Array:
         weights = attention(own, state.own, hyper["alpha"], hyper["sigma"])
-        others = state.drawn[None] & (cohort.ids[:, None] != jnp.arange(state.drawn.shape[0])[None])
-        weights = jnp.where(others, weights, 0.0)
-        weights = weights / jnp.maximum(weights.sum(axis=1, keepdims=True), 1.0)
+        there = state.drawn[None] & (ids[:, None] != jnp.arange(state.drawn.shape[0])[None])
+        weights = jnp.where(there, weights, 0.0)
+        return weights / jnp.maximum(weights.sum(axis=1, keepdims=True), 1.0)
+
+    def start(state: State, cohort: Cohort, own: Array, hyper: Hyper) -> tuple[Array, Array]:
+        weights = others(state, cohort.ids, own, hyper)
         rest = 1.0 - weights.sum(axis=1, keepdims=True)
         return own, rest * own + mixed_by(weights, state)
 
-    return mixture_method(model, pulling, start)
+    def weights(state: State, ids: Array, own: Array, hyper: Hyper) -> Array:
+        of_others = others(state, ids, own, hyper)
+        return of_others.at[jnp.arange(ids.shape[0]), ids].add(1.0 - of_others.sum(axis=1))
+
+    return mixture_method(model, pulling, start, weights)
 
 
 def attention(own: Array, models: Array, alpha: Array, sigma: Array) -> Array:

@@ -12,6 +12,7 @@ import dataclasses
 
 import jax.numpy as jnp
 
+from cfljax.local.averages import AVERAGES
 from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import Clusters, first_model, traffic
@@ -29,7 +30,7 @@ class Config(MethodConfig):
 
     averaged = ("models",)
 
-    average: str = option("samples", "weights of the participants", choices=("samples", "uniform"))
+    average: str = option("samples", "weights of the participants", choices=AVERAGES)
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:

@@ -34,6 +34,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from cfljax.local.averages import AVERAGES
 from cfljax.local.sizes import block_of
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.choice import need_clients
@@ -51,8 +52,10 @@ PAPER = "Marfoq et al. 2021"
 class Config(MethodConfig):
     """Options of FedEM."""
 
+    served = "models"
+
     clusters: int = option(3, "number of models", low=1)
-    average: str = option("samples", "weights of the participants", choices=("samples", "uniform"))
+    average: str = option("samples", "weights of the participants", choices=AVERAGES)
     newcomer_steps: int = option(10, "E-steps that give a client its mixture if it has not been drawn", low=1)
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:

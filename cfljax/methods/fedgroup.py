@@ -13,7 +13,8 @@ Readings. The published text and the authors' program differ; the defaults follo
 - Start of a group. Paper: w_0 (Algorithm 2, line 2); Algorithm 3 prints the mean of the members' updates. Here: the mean of
   their pre-trained weights (the program). The directions are the same. Option: `group_start = "initial"`.
 - Number of groups. Paper: given. Here: the same, or found from the updates of alpha · `most` clients, which the cold start then
-  groups (`methods/shared/auto.py`). Option: `clusters = "auto"`, `auto`, `most`.
+  groups (`methods/shared/auto.py`), or by tries (`methods/shared/tries.py`). Option: `clusters = "auto"`, `auto`, `most`,
+  `try_rounds`.
 - K-means of the cold start. Paper: K-means++. Here: ten restarts, at most 20 iterations (the program). Option: none.
 - Newcomer. Paper: from the auxiliary global model, against the groups' latest updates. Here: from w_0, against the cold-start
   directions (the program), as one round's update of a group soon says more about who took part than about the group: on MNIST
@@ -46,18 +47,19 @@ import numpy as np
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
-from cfljax.kernels.mix import weights_by
-from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes, train_and_mix
+from cfljax.local.averages import AVERAGES, averages
+from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import Number, auto, count, extras_of, most, number_of, setup_of
+from cfljax.methods.shared.auto import Number, auto, count, extras_of, most, number_of, setup_of, try_rounds, with_probe
 from cfljax.methods.shared.choice import join
 from cfljax.methods.shared.cold_start import COLD_STARTS, directions, first_groups, founders
 from cfljax.methods.shared.common import first_model, traffic
-from cfljax.methods.shared.config import MethodConfig
-from cfljax.methods.shared.pretrain import CHUNK, Pretrainer, all_updates, pretrain, pretrainer, solver_before
+from cfljax.methods.shared.config import MethodConfig, TrainOptions
+from cfljax.methods.shared.pretrain import Pretrainer, all_updates, in_chunks, pretrain, pretrainer, solver_before
 from cfljax.methods.shared.similarity import compared_size, similarity
+from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
-from cfljax.registry.options import option
+from cfljax.registry.options import Value, option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, LocalStep, Method, Model, Traffic, Tree, on_host
 
 PAPER = "Duan et al. 2021, “FedGroup: efficient clustered federated learning via decomposed data-driven measure”"
@@ -74,6 +76,7 @@ class Config(MethodConfig):
     clusters: int | str = option(3, 'number of groups, or "auto": found before the first round', low=1, choices=("auto",))
     auto: str = auto()
     most: int = most()
+    try_rounds: int = try_rounds()
     cold_start: str = option("edc", "group by decomposed cosines, by MADC, or by random clients as centres", choices=COLD_STARTS)
     alpha: int = option(20, "clients that pre-train for the cold start, per group", low=1)
     pretrain_steps: int = option(50, "mini-batch steps of a pre-training", low=1)
@@ -88,7 +91,7 @@ class Config(MethodConfig):
     eta_g: float = option(0.0, "step of the inter-group aggregation", low=0.0, traced=True)
     inter_group: str = option("difference", "reading of the inter-group aggregation", choices=READINGS)
     mu: float = option(0.0, "strength of the proximal term (FedGrouProx)", low=0.0, traced=True)
-    average: str = option("samples", "weights of the participants inside a group", choices=("samples", "uniform"))
+    average: str = option("samples", "weights of the participants inside a group", choices=AVERAGES)
     similarity: str = similarity()
     snapshots: bool = option(False, "keep the embedding and the EDC and MADC matrices of the cold start")
 
@@ -98,6 +101,12 @@ class Config(MethodConfig):
             raise SpecError(f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or pretrain_epochs, not both")
         if self.clusters == "auto" and self.cold_start == "rcc":
             raise SpecError(f'{where}.clusters = "auto": cold_start = "rcc" looks at no updates; give a number of clusters')
+
+    def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
+        """Combinations with the rest of a run; raises SpecError."""
+        if train.server is not None and self.moving:
+            why = "newcomers are compared with what the round made of the models, before the server's step"
+            raise SpecError(f'train.server with {where}.newcomer = "{self.newcomer}": {why}; take "initial"')
 
     @property
     def by_direction(self) -> bool:
@@ -173,14 +182,15 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         which = choose(key, state, federation, cohort, hyper)
         new = cohort.mask & (state.labels[cohort.ids] < 0)
         work = _first_work(config, solver, cohort.work, new) if by_direction else cohort.work
-        mix = weights_by(which, cohort.mask, sizes(federation, cohort), config.models_kept, config.average)
-        jobs = jobs_from(cohort._replace(work=work), state.models, which)
+        working = cohort._replace(work=work)
+        mix = averages(solver, federation, working, which, config.models_kept, config.average, hyper)
+        jobs = jobs_from(working, state.models, which)
         trained = train_and_mix(solver, key, federation, jobs, hyper, Mixing(mix, state.models))
         after = inter_group(trained.mixed.new, hyper["eta_g"], config.inter_group, state.compass.active)
         labels = join(state.labels, cohort, which)
         moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
         compass = _turned(state, after, moved, config.newcomer) if moving else state.compass
-        sent = _traffic(state, cohort, new & by_direction)
+        sent = with_probe(_traffic(state, cohort, new & by_direction), state.number, cohort)
         diag = {"newcomers": jnp.sum(new, dtype=jnp.int32), "members": _members(labels, config.models_kept)}
         info = report_trained(federation, cohort, trained, which, after - state.models, sent, **diag)
         return state._replace(models=after, labels=labels, compass=compass), info
@@ -194,7 +204,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     models = lambda state: (state.models, state.labels)  # noqa: E731
     setup = functools.partial(_found, config, model, solver, pretrainer(before))
-    return Method(init, round, models, setup, score=score, extras=lambda state: state.snapshot | extras_of(state.number))
+    extras = lambda state: state.snapshot | extras_of(state.number)  # noqa: E731
+    return with_tries(config, solver, Method(init, round, models, setup, score=score, extras=extras))
 
 
 def _found(
@@ -207,7 +218,7 @@ def _found(
     ids = founders(key, federation, config.models_kept, config.alpha, config.cold_start, wanted)
     uid = np.asarray(federation.uid)
     delta = all_updates(train(ids), config.similarity)
-    number = number_of(config, delta[np.argsort(uid[ids], kind="stable")])
+    number = number_of(config, delta[np.argsort(uid[ids], kind="stable")], hyper)
     grouping = (int(count(number, config.models_kept)), config.cold_start, config.snapshots)
     found, snapshot = first_groups(keys.fold(key, "cold_start"), delta, uid[ids], *grouping)
     if config.snapshots:  # as wide for every number of groups
@@ -261,13 +272,7 @@ def _joined(compass: Compass, delta: Array) -> Array:
 
 def _place(before: Solver, key: Array, federation: Federation, hyper: Hyper, compass: Compass, who: Array) -> Array:
     """i32[C]: the same for all clients where who bool[C], a few at a time; −1 elsewhere."""
-    clients = federation.clients
-    size = min(CHUNK, clients)
-    ids = jnp.arange(-(-clients // size) * size)
-    mask = jnp.pad(who, (0, ids.size - clients))
-    parts = (jnp.minimum(ids, clients - 1).reshape(-1, size), mask.reshape(-1, size))
-    found = jax.lax.map(lambda part: _closest(before, key, federation, hyper, compass, *part), parts)
-    return jnp.where(who, found.reshape(-1)[:clients], -1)
+    return in_chunks(lambda ids, mask: _closest(before, key, federation, hyper, compass, ids, mask), who)
 
 
 @jax.jit

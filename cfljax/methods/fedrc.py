@@ -57,7 +57,14 @@ TOGETHER = 16
 class Config(fedem.Config):
     """Options of FedRC."""
 
+    served = "em.models"
+
     divide: bool = option(True, "divide by the weights of labels; false: FedEM")
+
+    @property
+    def by_label(self) -> int:
+        """The sums of q of each label, for each model."""
+        return self.clusters
 
 
 class State(NamedTuple):

@@ -61,6 +61,8 @@ PAPER = "Ruan & Joe-Wong 2022"
 class Config(PersonalConfig):
     """Options of FedSoft."""
 
+    served = "centres"
+
     sides = 3
 
     clusters: int = option(2, "number of cluster models", low=1)
@@ -161,6 +163,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         also=lambda state: {"cluster": (state.centres, state.largest)},
         chooses=False,
         extras=lambda state: {"mixture": state.shares, "centres": state.centres},
+        shares=lambda state, federation, hyper: state.shares,
     )
 
 

@@ -14,8 +14,8 @@ Readings:
   epoch from w_0. Option: `fesem_init = "own"`.
 - Weights of the mean. Paper: uniform. Here: uniform; FedGroup's program of Table 3 has them by samples. Option: `average =
   "samples"`.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`). Option: `clusters =
-  "auto"`, `auto`, `most`.
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`) or by tries
+  (`methods/shared/tries.py`). Option: `clusters = "auto"`, `auto`, `most`, `try_rounds`.
 - Order of a round. Paper: clients join a centre, it becomes the mean of their last weights, they train from it. Here: they
   join, train from the centre, and it becomes the mean of their new weights, as in FedGroup's program. Option: none.
 - Members. Paper: all clients. Here: this round's participants. Option: none (`train.participation` says how many).
@@ -35,14 +35,16 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.kernels.choose import nearest
-from cfljax.kernels.mix import mix_updates, usable, weights_by
-from cfljax.local.rounds import jobs_from, report, sizes
+from cfljax.kernels.mix import mix_updates, usable
+from cfljax.local.averages import AVERAGES, averages
+from cfljax.local.rounds import jobs_from, report
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import Number, allowed, auto, extras_of, finder, most, probe_held, setup_of, with_probe
+from cfljax.methods.shared.auto import Number, allowed, auto, extras_of, finder, most, probe_held, setup_of, try_rounds, with_probe
 from cfljax.methods.shared.choice import join
 from cfljax.methods.shared.common import first_model, first_models, traffic
 from cfljax.methods.shared.config import PersonalConfig
+from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model, Traffic, Tree
@@ -61,7 +63,8 @@ class Config(PersonalConfig):
     clusters: int | str = option(4, 'number of centres, or "auto": found before the first round', low=1, choices=("auto",))
     auto: str = auto()
     most: int = most()
-    average: str = option("uniform", "weights of the members", choices=("uniform", "samples"))
+    try_rounds: int = try_rounds()
+    average: str = option("uniform", "weights of the members", choices=AVERAGES)
     fesem_init: str = option(
         "shared", "W_i of a client that has not trained: w_0, or one local epoch from it", choices=("shared", "own")
     )
@@ -106,7 +109,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         start = state.centres[which]
         updates = solver.fit(key, federation, jobs_from(cohort, state.centres, which), hyper)
         delta = jnp.asarray(updates.delta)
-        mix = weights_by(which, jnp.asarray(cohort.mask), sizes(federation, cohort), k, config.average)
+        mix = averages(solver, federation, cohort, which, k, config.average, hyper)
         mixed = mix_updates(mix, delta, state.centres, solver.rule(key, hyper))
         sane = cohort.mask & usable(delta)
         own = state.own.at[jnp.where(sane, cohort.ids, federation.clients)].set(start + delta, mode="drop")
@@ -131,7 +134,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     models = lambda state: (state.centres, state.labels)  # noqa: E731
     extras = lambda state: extras_of(state.number)  # noqa: E731
-    return Method(init, round, models, setup, score=score, extras=extras, newcomers_choose=True)
+    return with_tries(config, solver, Method(init, round, models, setup, score=score, extras=extras, newcomers_choose=True))
 
 
 def first_centres(key: Array, model: Model, clusters: int) -> Array:

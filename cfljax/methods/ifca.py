@@ -13,8 +13,8 @@ Readings:
   the first round, on the participants of round 0, where asked. Option: `redraw`.
 - Empty clusters. Paper: keep their model. Here: the same, or random participants are put into them, as Joint does. Option:
   `reseed`.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`). Option: `clusters =
-  "auto"`, `auto`, `most`.
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`) or by tries
+  (`methods/shared/tries.py`). Option: `clusters = "auto"`, `auto`, `most`, `try_rounds`.
 - Weight sharing. Paper: first layers shared by all clusters, in its federated EMNIST. Here: whole models. Option:
   `train.parts = { body = "all" }`.
 
@@ -38,9 +38,10 @@ from cfljax.errors import SpecError
 from cfljax.federation.cohort import draw
 from cfljax.kernels.choose import least_loss
 from cfljax.kernels.mix import members
+from cfljax.local.averages import AVERAGES, averages
 from cfljax.local.rounds import Mixing, choose_and_train, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import allowed, auto, count, extras_of, finder, most, probe_held, setup_of, with_probe
+from cfljax.methods.shared.auto import allowed, auto, count, extras_of, finder, most, probe_held, setup_of, try_rounds, with_probe
 from cfljax.methods.shared.choice import (
     DIVISORS,
     among,
@@ -54,6 +55,7 @@ from cfljax.methods.shared.choice import (
 )
 from cfljax.methods.shared.common import Clusters, first_models, traffic
 from cfljax.methods.shared.config import MethodConfig, TrainOptions
+from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
@@ -72,11 +74,12 @@ class Config(MethodConfig):
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
     auto: str = auto()
     most: int = most()
+    try_rounds: int = try_rounds()
     estimate: str = option(
         "full", "choose on all local data, or on the first mini-batch of local training", choices=("full", "batch")
     )
     aggregate: str = option("model", "average local models, or one gradient each", choices=("model", "gradient"))
-    average: str = option("uniform", "weights of the members", choices=("uniform", "samples"))
+    average: str = option("uniform", "weights of the members", choices=AVERAGES)
     divisor: str = option("participants", "of the summed gradients: of the round, all, or the cluster's own", choices=DIVISORS)
     reseed: str = option("never", "put random participants into the clusters", choices=("never", "when_empty", "always"))
     redraw: bool | float = option(
@@ -96,10 +99,10 @@ class Config(MethodConfig):
         """Combinations with the rest of a run; raises SpecError."""
         if self.aggregate == "gradient" and train.optimizer != "sgd":
             raise SpecError(f'{where}.aggregate = "gradient": gradients are averaged; train.optimizer must be "sgd"')
-        if train.parts and self.aggregate == "gradient" and self.divisor != "members":
-            raise SpecError(f'train.parts: models are averaged over members; set {where}.divisor = "members"')
-        if train.parts and self.redraw:
-            raise SpecError(f"train.parts with {where}.redraw = {self.redraw}: whole models are drawn again; leave out one")
+        if train.divided_by and self.aggregate == "gradient" and self.divisor != "members":
+            raise SpecError(f'{train.divided_by}: models are averaged over members; set {where}.divisor = "members"')
+        if train.divided_by and self.redraw:
+            raise SpecError(f"{train.divided_by} with {where}.redraw = {self.redraw}: whole models are drawn again; leave out one")
 
     @property
     def repeats(self) -> float:
@@ -143,7 +146,11 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return reseeded(key, which, federation, cohort, k, config.reseed, count(state.number, k))
 
     def round(key: Array, state: Clusters, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Clusters, Info]:
-        mix_of = lambda which: shared_out(which, federation, cohort, k, config.average, divisor)  # noqa: E731
+        def mix_of(which: Array) -> Array:
+            if divisor == "members":
+                return averages(trainer, federation, cohort, which, k, config.average, hyper)
+            return shared_out(which, federation, cohort, k, config.average, divisor)
+
         if at_once and solver.chooses(federation):
             jobs = jobs_from(cohort, state.models, None)
             trained, which = choose_and_train(solver, key, federation, jobs, hyper, mix_of, state.models)
@@ -159,7 +166,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return by_loss(solver, federation, state.models, state.labels, allowed(state.number, k))
 
     models = lambda state: (state.models, state.labels)  # noqa: E731
-    return Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number))
+    return with_tries(config, solver, Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number)))
 
 
 def _redrawn(

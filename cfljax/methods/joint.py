@@ -16,8 +16,8 @@ Readings. No experiment in `experiments/` has been run with `"literal"` or `"sum
 - Weights of the members. Paper: uniform (eq. 7). Here: the same. Option: `average`.
 - Empty clusters. Paper: K random devices, one into each cluster, "per iteration". Here: in rounds in which a cluster is empty.
   Option: `reseed`.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`). Option: `clusters =
-  "auto"`, `auto`, `most`.
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`) or by tries
+  (`methods/shared/tries.py`). Option: `clusters = "auto"`, `auto`, `most`, `try_rounds`.
 - Device without a cluster. Paper: all take part. Here: it is scored by the same rule, on a mini-batch that does not change from
   round to round. Option: none.
 
@@ -36,14 +36,27 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.kernels.choose import RESEED, SIMILARITIES, joint_choice, move_similarity
-from cfljax.kernels.mix import weights_by
-from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes, train_and_mix
+from cfljax.local.averages import AVERAGES, averages
+from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import Number, allowed, auto, count, extras_of, finder, most, probe_held, setup_of, with_probe
+from cfljax.methods.shared.auto import (
+    Number,
+    allowed,
+    auto,
+    count,
+    extras_of,
+    finder,
+    most,
+    probe_held,
+    setup_of,
+    try_rounds,
+    with_probe,
+)
 from cfljax.methods.shared.choice import among, join, reseeded
 from cfljax.methods.shared.common import first_models, traffic
 from cfljax.methods.shared.config import MethodConfig
+from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Method, Model, Tree
@@ -64,10 +77,11 @@ class Config(MethodConfig):
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
     auto: str = auto()
     most: int = most()
+    try_rounds: int = try_rounds()
     similarity: str = option("descent", "of a gradient and a model's last move", choices=SIMILARITIES)
     loss_reduction: str = option("mean", "over the mini-batch; a sum makes the step larger, too", choices=("mean", "sum"))
     reseed: str = option("when_empty", "put random participants into the clusters", choices=RESEED)
-    average: str = option("uniform", "weights of the members", choices=("uniform", "samples"))
+    average: str = option("uniform", "weights of the members", choices=AVERAGES)
     local_steps: int = option(1, "mini-batch steps of a device per round (train.steps and train.epochs do not count)", low=1)
     batch: int = option(32, "samples of the mini-batch that a device chooses and steps on (train.batch does not count)", low=1)
     lam: float = option(0.2, "weight of the similarity; the loss has 1 − lam", low=0.0, high=1.0, traced=True)
@@ -131,7 +145,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         number = count(state.number, k)
         which = choose(key, state, federation, jnp.asarray(cohort.ids), jnp.asarray(cohort.mask), hyper)
         which = reseeded(key, which, federation, cohort, k, config.reseed, number)
-        mix = weights_by(which, jnp.asarray(cohort.mask), sizes(federation, cohort), k, config.average)
+        mix = averages(trainer, federation, cohort, which, k, config.average, hyper)
         jobs = jobs_from(cohort, state.models, which)
         trained = train_and_mix(trainer, key, federation, jobs, hyper, Mixing(mix, state.models))  # eq. 5, 6
         last = trained.mixed.new - state.models  # eq. 2
@@ -146,8 +160,12 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         chosen = choose(keys.fold(keys.root(0), "score"), state, federation, everyone, without, hyper)
         return jnp.where(without, chosen, state.labels)
 
+    def settle(before: State, after: State, federation: Federation, hyper: Hyper) -> State:
+        return after._replace(last=after.models - before.models)
+
     models = lambda state: (state.models, state.labels)  # noqa: E731
-    return Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number))
+    made = Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number), settle=settle)
+    return with_tries(config, solver, made)
 
 
 def missed(federation: Federation, cohort: Cohort, hyper: Hyper) -> Array:

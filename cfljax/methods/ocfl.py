@@ -15,8 +15,9 @@ Readings:
 - Noise points. Paper: nothing. Here: each joins the cluster with the most similar mean weights by cosine. Option: `noise =
   "isolate"`, `"drop"`.
 - Distance. Paper: OPTICS's default on the weights; cosine where it argues. Here: Euclidean. Option: `metric = "cosine"`.
-- Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here: none unless asked. Option:
-  `merge_to`.
+- Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here: none unless asked; to a given
+  number, or to one found from the clients' updates of step 1 (`methods/shared/auto.py`), or by tries (`methods/shared/tries.py`).
+  Option: `merge_to`, `auto`, `most`, `try_rounds`.
 - Start of the clusters. Paper: not said. Here: w_0, or the cluster's mean weights. Option: `warm_start = true`.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 - Participants. Paper: m random clients per cluster. Here: ten. Option: `clients_per_cluster`.
@@ -40,8 +41,10 @@ from cfljax import keys
 from cfljax.federation import cohort as cohorts
 from cfljax.kernels import host
 from cfljax.kernels.mix import PLAIN, Rule
+from cfljax.local.averages import AVERAGES
 from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
+from cfljax.methods.shared.auto import Number, auto, extras_of, most, number_of, setup_of, try_rounds, with_probe
 from cfljax.methods.shared.common import first_model, traffic
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.methods.shared.host_clusters import ROUND_UP, places
@@ -57,11 +60,15 @@ from cfljax.methods.shared.pretrain import (
     with_pretraining,
 )
 from cfljax.methods.shared.similarity import compared_size, shortened, similarity
+from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
 PAPER = "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (not the two others called OCFL)"
+
+
+MERGING = 'merge_to = "auto"'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,16 +80,26 @@ class Config(MethodConfig):
     xi: float = option(0.2, "OPTICS: steepness that bounds a cluster", low=0.0, high=1.0)
     metric: str = option("euclidean", "OPTICS: distance of the weights", choices=("euclidean", "cosine"))
     noise: str = option("nearest", "what becomes of noise points", choices=("nearest", "isolate", "drop"))
-    merge_to: int | None = option(None, "merge similar clusters down to this number", low=1)
+    merge_to: int | str | None = option(
+        None, 'merge similar clusters down to this number, or "auto": one that is found', low=1, choices=("auto",)
+    )
+    auto: str = auto(MERGING)
+    most: int = most(MERGING)
+    try_rounds: int = try_rounds()
     clients_per_cluster: int = option(10, "participants per round and cluster (train.participation has no effect)", low=1)
     warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
-    average: str = option("samples", "weights of the participants inside a cluster", choices=("samples", "uniform"))
+    average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)
     similarity: str = similarity()
     snapshots: bool = option(False, "keep the matrix of distances and the labels of OPTICS")
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """Noised sums: the draw inside clusters is taken for everybody."""
         return 0, rounds + self.warm_start
+
+    @property
+    def counts_clusters(self) -> bool:
+        """Whether the number to merge to is found."""
+        return self.merge_to == "auto"
 
     @property
     def models_kept(self) -> int:
@@ -105,6 +122,8 @@ class State(NamedTuple):
     """i32[C] the cluster of clients that come late; −1: dropped."""
     extras: dict[str, Array]
     """`ari`, `ari_optics`, `found` and `noise` of step 3, and the snapshots."""
+    number: Number | None = None
+    """The number of clusters to merge to, if it was found."""
 
 
 class OpticsClusters(NamedTuple):
@@ -126,14 +145,15 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         moves = all_updates(train(np.concatenate([first, later])), config.similarity)
         weights = shortened(start[None], config.similarity) + moves
         n = len(first)
-        found = cluster(weights[:n], np.asarray(federation.group)[first], config)
+        number = number_of(config, moves[:n], hyper)
+        found = cluster(weights[:n], np.asarray(federation.group)[first], config, None if number is None else int(number.clusters))
         labels, guess = np.full((2, federation.clients), -1, np.int32)
         labels[first] = found.labels
         known = np.concatenate([found.labels, np.full(len(later), -1)])
         guess[first], guess[later] = found.labels, host.nearest_mean_cosine(weights, known, np.arange(n, len(known)))
         parts = [(first, moves[:n])] if config.similarity == "exact" else train(first)
         models = starts(start, parts, found.labels, config.warm_start, solver.rule(key, hyper))
-        return {"models": models, "labels": labels, "guess": guess, "extras": found.extras}
+        return {"models": models, "labels": labels, "guess": guess, "extras": found.extras} | setup_of(number)
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
         models = setup["models"]
@@ -145,7 +165,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         labels = settled(state.labels, state.guess, federation, cohort.round)
         clusters = state.models.shape[0] - (config.noise == "drop")
         drawn = draw(key, federation, labels, clusters, config.clients_per_cluster, cohort.round, hyper)
-        sent = with_pretraining(traffic(drawn), federation, cohort.round)
+        sent = with_probe(with_pretraining(traffic(drawn), federation, cohort.round), state.number, cohort)
         which = jnp.maximum(labels[drawn.ids], 0)
         models, info = train_clusters(solver, key, federation, drawn, state.models, which, hyper, config.average, sent)
         info = info._replace(diag={"participants": jnp.sum(drawn.mask, dtype=jnp.int32)})
@@ -158,11 +178,13 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def models(state: State) -> tuple[Array, Array]:
         return state.models, state.labels
 
-    return Method(init, round, models, setup, score=score, extras=lambda state: state.extras)
+    extras = lambda state: state.extras | extras_of(state.number)  # noqa: E731
+    return with_tries(config, solver, Method(init, round, models, setup, score=score, extras=extras))
 
 
-def cluster(weights: np.ndarray, group: np.ndarray, config: Config) -> OpticsClusters:
-    """HOST. Steps 2 to 4 on weights f32[n, d]; group i32[n] are the true groups, for the record."""
+def cluster(weights: np.ndarray, group: np.ndarray, config: Config, number: int | None = None) -> OpticsClusters:
+    """HOST. Steps 2 to 4 on weights f32[n, d]; group i32[n] are the true groups, for the record. `number`: the one to merge to that
+    was found, in place of a given `merge_to`."""
     raw = host.optics(weights, config.min_samples, config.xi, config.metric)
     if (raw < 0).all():
         warnings.warn("ocfl: OPTICS found no cluster; all clients are in one", stacklevel=2)
@@ -173,8 +195,9 @@ def cluster(weights: np.ndarray, group: np.ndarray, config: Config) -> OpticsClu
     extras = {name: np.array(value, np.float32) for name, value in found.items()}
     if config.snapshots:
         extras |= {"optics": raw, "distances": host.distance_matrix(weights, config.metric).astype(np.float32)}
-    if config.merge_to is not None:
-        labels = host.merge_to(weights, labels, config.merge_to)
+    wanted = config.merge_to if isinstance(config.merge_to, int) else number
+    if wanted is not None:
+        labels = host.merge_to(weights, labels, wanted)
     return OpticsClusters(labels, extras)
 
 

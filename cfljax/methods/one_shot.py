@@ -9,8 +9,8 @@ Readings:
 - Start of the clusters. Paper: not said. Here: w_0 again, or the mean weights of the members. Option: `warm_start = true`.
 - Training inside clusters. Paper: a Byzantine-robust mean. Here: the mean; `train.robust` of the run has medians and trimmed means.
   Option: `average` for the weights.
-- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`). Option: `clusters =
-  "auto"`, `auto`, `most`.
+- Number of clusters. Paper: given. Here: the same, or found from first updates (`methods/shared/auto.py`) or by tries
+  (`methods/shared/tries.py`). Option: `clusters = "auto"`, `auto`, `most`, `try_rounds`.
 - K-means. Paper: any algorithm, or a trimmed one. Here: K-means++ with 10 restarts and at most 300 iterations. Option: none.
 
 Communication: per participant one model down, one update up; per client one model down and its weights up when it arrives (in
@@ -31,13 +31,15 @@ from cfljax import keys
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members
+from cfljax.local.averages import AVERAGES
 from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import Number, auto, count, extras_of, most, number_of, setup_of
+from cfljax.methods.shared.auto import Number, auto, count, extras_of, most, number_of, setup_of, try_rounds, with_probe
 from cfljax.methods.shared.common import first_model, traffic
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.methods.shared.pretrain import all_updates, late, means, pretrainer, ready, settled, solver_before, with_pretraining
 from cfljax.methods.shared.similarity import compared_size, similarity
+from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
@@ -54,9 +56,10 @@ class Config(MethodConfig):
     clusters: int | str = option(3, 'number of clusters, or "auto": found before the first round', low=1, choices=("auto",))
     auto: str = auto()
     most: int = most()
+    try_rounds: int = try_rounds()
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
     warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
-    average: str = option("samples", "weights of the participants inside a cluster", choices=("samples", "uniform"))
+    average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)
     similarity: str = similarity()
 
     def releases(self, rounds: int) -> tuple[int, int]:
@@ -92,7 +95,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         train = functools.partial(train_before, key, federation, hyper, start)
         moves = all_updates(train(ids), config.similarity)
         there, uid = np.arange(len(ids)) < len(first), np.asarray(federation.uid)[ids]
-        number = number_of(config, moves[there])
+        number = number_of(config, moves[there], hyper)
         k = int(count(number, config.models_kept))
         found, centres = (np.array(a) for a in _find(keys.fold(key, "one_shot"), moves, there, uid, k))
         labels, guess = np.full((2, federation.clients), -1, np.int32)
@@ -109,7 +112,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         labels = settled(state.labels, state.guess, federation, cohort.round)
-        sent = with_pretraining(traffic(cohort), federation, cohort.round)
+        sent = with_probe(with_pretraining(traffic(cohort), federation, cohort.round), state.number, cohort)
         which = jnp.maximum(labels[cohort.ids], 0)
         models, info = train_clusters(solver, key, federation, cohort, state.models, which, hyper, config.average, sent)
         return state._replace(models=models, labels=labels), info
@@ -120,7 +123,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def models(state: State) -> tuple[Array, Array]:
         return state.models, state.labels
 
-    return Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number))
+    return with_tries(config, solver, Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number)))
 
 
 @functools.partial(jax.jit, static_argnums=4)

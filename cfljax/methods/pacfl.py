@@ -64,6 +64,8 @@ HOW = ("smallest", "sum", "trace", "vectors")
 class Config(fedavg.Config):
     """Options of PACFL."""
 
+    served = "found.models"
+
     p: int = option(3, "singular vectors that a client sends", low=1)
     how: str = option("smallest", "distance from the angles between what two clients send", choices=HOW)
     per_label: bool = option(True, "compare the samples of each label by themselves")

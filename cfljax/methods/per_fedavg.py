@@ -47,6 +47,8 @@ PAPER = "Fallah et al. 2020"
 class Config(PersonalConfig):
     """Options of Per-FedAvg."""
 
+    served = "w"
+
     own_steps = True
 
     alpha: float = option(0.01, "length of a client's own step", low=0.0, traced=True)
@@ -57,6 +59,10 @@ class Config(PersonalConfig):
     def streams(self) -> bool:
         """True: updates are only summed."""
         return True
+
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """The memory of the clients' models, which are made for each evaluation."""
+        return {"a model for each client, when they are scored": clients * d}
 
 
 class State(NamedTuple):

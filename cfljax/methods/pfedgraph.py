@@ -49,14 +49,16 @@ class Config(MixtureConfig):
 def make(config: Config, model: Model, solver: Solver) -> Method[State]:
     """pFedGraph: each client trains from its own mixture, by similarity and samples."""
 
-    def start(state: State, cohort: Cohort, own: Array, hyper: Hyper) -> tuple[Array, None]:
+    def weights(state: State, ids: Array, own: Array, hyper: Hyper) -> Array:
         cosines = cosine_matrix(own - state.first, state.own - state.first)
         wanted = shares(state) + cosines / (2 * hyper["lam"])
-        weights = jax.vmap(project_simplex, in_axes=(0, None))(wanted, state.drawn)
-        mixed = jnp.where(jnp.any(state.drawn), mixed_by(weights, state), own)
-        return mixed, None
+        return jax.vmap(project_simplex, in_axes=(0, None))(wanted, state.drawn)
 
-    return mixture_method(model, solver, start)
+    def start(state: State, cohort: Cohort, own: Array, hyper: Hyper) -> tuple[Array, None]:
+        mixed = mixed_by(weights(state, cohort.ids, own, hyper), state)
+        return jnp.where(jnp.any(state.drawn), mixed, own), None
+
+    return mixture_method(model, solver, start, weights)
 
 
 pfedgraph = Entry(Config, make)

@@ -43,6 +43,8 @@ PAPER = "Dinh et al. 2020"
 class Config(PersonalConfig):
     """Options of pFedMe."""
 
+    served = "w"
+
     sides = 3
     own_steps = True
 

@@ -79,6 +79,7 @@ COLUMNS = (
     Column("accuracy_worst10", "worst tenth", _summary("accuracy_worst10")),
     Column("accuracy_train_clients_last", "last, training clients", _summary("accuracy_train_clients_last")),
     Column("accuracy_test_clients_last", "last, test clients", _summary("accuracy_test_clients_last")),
+    Column("accuracy_finetuned", "last, fine-tuned", _summary("accuracy_finetuned")),
     Column("ari_last", "ARI", _summary("ari_last"), "score"),
     Column("nmi_last", "NMI", _summary("nmi_last"), "score"),
     Column("clusters_last", "clusters", _summary("clusters_last"), "count", 0),
@@ -99,7 +100,7 @@ APART = ("accuracy_train_clients_last", "accuracy_test_clients_last")
 """Columns for data sets in which some clients never train."""
 DRIFT = ("accuracy_in_drift", "ari_in_drift", "recovery_rounds")
 """Columns for runs whose data change."""
-SOMETIMES = ("accuracy_at_best_val", *TARGETS, *DRIFT, *APART)
+SOMETIMES = ("accuracy_at_best_val", *TARGETS, *DRIFT, *APART, "accuracy_finetuned")
 """Columns that are left out if no run has the quantity."""
 
 

@@ -21,8 +21,15 @@ MOST_SEEDS = 400
 """The most runs of a configuration that are drawn as points."""
 
 
-_Points = tuple[np.ndarray, np.ndarray]
-"""(rounds, values) of one run, f64[E] each."""
+class _Points(NamedTuple):
+    """The evaluations of one run."""
+
+    rounds: np.ndarray
+    """f64[E]."""
+    values: np.ndarray
+    """f64[E]."""
+    stopped: bool = False
+    """Whether `train.stop` has ended the run, which then keeps its last value."""
 
 
 class Band(NamedTuple):
@@ -45,9 +52,12 @@ class Curves(NamedTuple):
     newcomers: Band
     """Accuracy of newcomers; `round` is the number of local steps on their labelled samples."""
     seconds: float
-    """Mean seconds for training and evaluating a run, without compiling."""
+    """Seconds for training and evaluating a run as long as the longest, without compiling, at the mean pace of all rounds."""
     runs: int
     """The number of runs that are averaged."""
+    stopped: tuple[int, ...] = ()
+    """The rounds after which `train.stop` has ended runs, ascending; such a run keeps its last values in the means of the
+    history and the diagnostics."""
     changes: tuple[int, ...] = ()
     """The evaluations, by their rounds, that see clients in other true groups than the one before (`data.drift`)."""
 
@@ -93,34 +103,54 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
     """All curves of a configuration. Adds a line to `problems` for each damaged file."""
     history: dict[str, list[_Points]] = {}
     diagnostics: dict[str, list[_Points]] = {}
-    clients = []
+    clients, stopped, made = [], [], []
     units = drawn_units(configuration)
     for unit in units:
         arrays = read(unit, ("history/", "diag/", "client_accuracy"), problems)
         if arrays is None:
             continue
         rounds = arrays.get("history/round", np.zeros(0)).astype(np.float64)
+        ended = len(rounds) > 0 and _has_stopped(unit, rounds[-1])
         for curves, prefix in ((history, "history/"), (diagnostics, f"diag/{unit.record['method']}/")):
             for name, values in _per_evaluation(arrays, rounds, prefix).items():
-                curves.setdefault(name, []).append((rounds, values))
+                curves.setdefault(name, []).append(_Points(rounds, values, ended))
         clients.append(_sorted_share(arrays.get("client_accuracy", np.zeros(0))))
-    moved = [rounds[values > 0] for rounds, values in history.get("groups_changed", [])]
+        if len(rounds):
+            made.append((unit, rounds[-1]))
+            stopped += [int(rounds[-1])] if ended else []
+    moved = [each.rounds[each.values > 0] for each in history.get("groups_changed", [])]
     return Curves(
         {name: _thin(_band(parts)) for name, parts in history.items()},
         {name: _thin(_band(parts)) for name, parts in diagnostics.items()},
-        _band([part for part in clients if len(part[0])]),
-        _band([part for unit in units if len((part := _of_newcomers(unit.record["summary"]))[0])]),
-        mean_and_deviation(sum(float(unit.record["timings"].get(name) or 0) for name in ("train", "eval")) for unit in units)[0],
+        _band([part for part in clients if len(part.rounds)]),
+        _band([part for unit in units if len((part := _of_newcomers(unit.record["summary"])).rounds)]),
+        _seconds(made),
         len(units),
+        tuple(sorted(stopped)),
         tuple(np.unique(np.concatenate([[], *moved])).astype(int).tolist()),
     )
+
+
+def _has_stopped(unit: Unit, last: float) -> bool:
+    """Whether `train.stop` has ended a run, which has come to the round `last`."""
+    train = unit.record["config"].get("train", {})
+    return bool(train.get("stop")) and last < train.get("rounds", 0)
+
+
+def _seconds(made: Sequence[tuple[Unit, float]]) -> float:
+    """Seconds of a run as long as the longest of these, each with the rounds that it has made; NaN where none made any."""
+    rounds = [last for _, last in made]
+    if not sum(rounds):
+        return math.nan
+    spent = [float(unit.record["timings"].get(name) or 0) for unit, _ in made for name in ("train", "eval")]
+    return math.fsum(spent) / math.fsum(rounds) * max(rounds)
 
 
 def _of_newcomers(summary: Mapping[str, object]) -> _Points:
     """(numbers of steps, accuracy after them) of a run's newcomers."""
     found = {int(name.rpartition("_")[2]): number(value) for name, value in summary.items() if name.startswith(NEW)}
     steps = sorted(found)
-    return np.array(steps, float), np.array([found[each] for each in steps], float)
+    return _Points(np.array(steps, float), np.array([found[each] for each in steps], float))
 
 
 def _per_evaluation(arrays: Mapping[str, np.ndarray], rounds: np.ndarray, prefix: str) -> dict[str, np.ndarray]:
@@ -139,15 +169,18 @@ def _per_evaluation(arrays: Mapping[str, np.ndarray], rounds: np.ndarray, prefix
 
 
 def _band(parts: Sequence[_Points]) -> Band:
-    """Mean and standard deviation of the finite values at every round that any of the runs evaluated."""
+    """Mean and standard deviation of the finite values at every round that any of the runs evaluated. A run that was stopped counts
+    with its last value from then on, so that the means do not turn to those of the runs that go on."""
     if not parts:
         return Band(*(np.zeros(0),) * 3)
-    rounds = parts[0][0]
-    if any(not np.array_equal(rounds, part[0]) for part in parts[1:]):
-        rounds = np.unique(np.concatenate([part[0] for part in parts]))
+    rounds = parts[0].rounds
+    if any(not np.array_equal(rounds, part.rounds) for part in parts[1:]):
+        rounds = np.unique(np.concatenate([part.rounds for part in parts]))
     table = np.full((len(parts), len(rounds)), np.nan)
-    for row, (at, values) in zip(table, parts, strict=True):
-        row[np.searchsorted(rounds, at)] = values
+    for row, part in zip(table, parts, strict=True):
+        row[np.searchsorted(rounds, part.rounds)] = part.values
+        if part.stopped:
+            row[rounds > part.rounds[-1]] = part.values[-1]
     finite = np.isfinite(table)
     n = finite.sum(axis=0)
     mean = np.where(finite, table, 0.0).sum(axis=0) / np.maximum(n, 1)
@@ -166,10 +199,10 @@ def spaced(n: int, most: int) -> np.ndarray:
     return np.arange(n) if n <= most else np.unique(np.linspace(0, n - 1, most).round().astype(np.int64))
 
 
-def _sorted_share(accuracy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _sorted_share(accuracy: np.ndarray) -> _Points:
     """(share of the clients, accuracy in ascending order) at a fixed number of points, so that seeds can be averaged."""
     finite = np.sort(accuracy[np.isfinite(accuracy)].astype(np.float64))
     if not len(finite):
-        return np.zeros(0), np.zeros(0)
+        return _Points(np.zeros(0), np.zeros(0))
     share = np.linspace(0, 1, min(101, max(len(finite), 2)))
-    return share, np.interp(share, np.linspace(0, 1, len(finite)), finite)
+    return _Points(share, np.interp(share, np.linspace(0, 1, len(finite)), finite))

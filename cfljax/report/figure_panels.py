@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from cfljax.report.mixture_pictures import Mixture
 from cfljax.report.report_data import ReportData
 from cfljax.report.run_pictures import Assignment, Confusion, Matrix, RunPictures, Scatter
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Panel = TypeVar("Panel", Confusion, Matrix, Assignment, Scatter)
+Panel = TypeVar("Panel", Confusion, Matrix, Assignment, Mixture, Scatter)
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c4629b", "#dd9500", "#3fa7e0", "#882255", "#6f7787")
 NONE = "#c9ced8"
@@ -78,15 +79,28 @@ def _grid(
 
 def _assignment(axes: Axes, p: Assignment) -> None:
     """Clusters over rounds, a row per client, with the true groups as a strip."""
+    _striped(axes, p, p.rounds, "round")
+
+
+def _mixture(axes: Axes, p: Mixture) -> None:
+    """Weights of clients in models, or of true groups over rounds."""
+    _striped(axes, p, p.at, p.xlabel)
+
+
+def _striped(axes: Axes, p: Assignment | Mixture, at_columns: np.ndarray, label: str) -> None:
+    """A grid of colours, with the true groups as a strip at its left, and white lines between them."""
     rows, columns = p.colours.shape
     axes.imshow(_coloured(p.colours), aspect="auto", extent=(-0.5, columns - 0.5, rows, 0))
     strip = max(columns * 0.05, 0.2)
     axes.imshow(_coloured(p.groups[:, None]), aspect="auto", extent=(-0.5 - 1.6 * strip, -0.5 - 0.6 * strip, rows, 0))
     axes.set_xlim(-0.5 - 1.6 * strip, columns - 0.5)
     at = np.unique(np.linspace(0, columns - 1, min(4, columns)).round().astype(int))
-    axes.set_xticks(at, [str(r) for r in p.rounds[at]])
+    axes.set_xticks(at, [str(r) for r in at_columns[at]])
     axes.set_yticks([])
-    axes.set_xlabel("round")
+    axes.set_xlabel(label)
+    if isinstance(p, Mixture):
+        for edge in np.flatnonzero(np.diff(p.groups)):
+            axes.axhline(float(edge) + 1, color="white", linewidth=1.2)
 
 
 def _confusion(axes: Axes, p: Confusion) -> None:
@@ -124,6 +138,7 @@ def _embedding(axes: Axes, p: Scatter) -> None:
 
 PANELS: dict[str, Callable[[ReportData], Figure | None]] = {
     "assignment": lambda data: _grid(data, lambda d: [d.assignment], _assignment, (1.8, 1.9)),
+    "mixture": lambda data: _grid(data, lambda d: d.mixtures, _mixture, (2.4, 1.9)),
     "confusion": lambda data: _grid(data, lambda d: [d.confusion], _confusion, (1.8, 1.8)),
     "similarity": lambda data: _grid(data, lambda d: d.matrices, _similarity, (2.1, 1.9)),
     "embedding": lambda data: _grid(data, lambda d: d.scatters, _embedding, (2.4, 2.2)),

@@ -83,9 +83,16 @@ Line = tuple[np.ndarray, Band] | None
 
 
 def _lines(
-    data: ReportData, pick: Callable[[Curves], Line], x: str, y: str, percent: bool = False, ends: bool = False
+    data: ReportData,
+    pick: Callable[[Curves], Line],
+    x: str,
+    y: str,
+    percent: bool = False,
+    ends: bool = False,
+    stops: bool = False,
 ) -> Figure | None:
-    """The line that `pick` returns for each configuration; None if there is no line. `ends`: mark the last point of each."""
+    """The line that `pick` returns for each configuration; None if there is no line. `ends`: mark the last point of each.
+    `stops`: mark where runs were ended, on an axis of rounds."""
     figure, axes = _axes(height=max(SIZE[1], 0.2 + LINE * len(data.drawn)))
     factor = 100 if percent else 1
     for configuration, curves, (shade, dash) in zip(data.drawn, data.curves, styles(data), strict=True):
@@ -99,8 +106,13 @@ def _lines(
         last = np.flatnonzero(np.isfinite(mean))[-1]
         if ends or np.isfinite(mean).sum() == 1:
             axes.plot(at[last], mean[last], "o", color=COLOURS[shade], markersize=3.5)
+        if stops and curves.stopped:
+            height = np.interp(curves.stopped, at, mean)
+            axes.plot(curves.stopped, height, "|", color=COLOURS[shade], markersize=7, markeredgewidth=1)
     if not axes.lines:
         return None
+    if stops and any(each.stopped for each in data.curves):
+        x = f"{x}  (|: a run has stopped, and keeps its last value)"
     axes.set(xlabel=x, ylabel=y)
     figure.legend(loc="outside right upper")
     return figure
@@ -120,7 +132,7 @@ def _over_rounds(pick: Callable[[Curves], Band | None], label: str, percent: boo
         return None if band is None else (band.round, band)
 
     def draw(data: ReportData) -> Figure | None:
-        figure = _lines(data, line, "round", label, percent)
+        figure = _lines(data, line, "round", label, percent, stops=True)
         if figure is not None:  # where the data change
             for at in sorted({at for each in data.curves for at in each.changes}):
                 figure.axes[0].axvline(at, color=CHANGE, linewidth=0.8, linestyle=(0, (1, 2)), zorder=0)

@@ -42,6 +42,7 @@ def page(data: ReportData) -> str:
         "tuning": "".join(tuning.section(table) for table in map(read_search, data.collected.stores) if table is not None),
         "tests": page_tests.tests(data.table),
         "drawn": _escaped(_drawn(data)),
+        "stopped": _stopped(data),
         "one_seed": "One seed per method." if any(len(c.units) > 1 for c in data.drawn) else "",
         "troubles": _troubles(data.collected.units),
         "origin": _origin(data),
@@ -144,6 +145,13 @@ def _notes(data: ReportData) -> list[str]:
     if data.collected.left_out:
         lines.append(f"{data.collected.left_out} runs of an earlier spec are left out")
     return [*lines, "Click on a heading to sort."] if data.table else []
+
+
+def _stopped(data: ReportData) -> str:
+    stopped, runs = sum(len(each.stopped) for each in data.curves), sum(each.runs for each in data.curves)
+    if not stopped:
+        return ""
+    return f"Marks across the curves: train.stop has ended a run there ({stopped} of {runs} runs), which keeps its last value."
 
 
 def _drawn(data: ReportData) -> str:

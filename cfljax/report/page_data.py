@@ -63,7 +63,10 @@ def page_data(data: ReportData) -> dict[str, object]:
     """The numbers of all figures of the page; None for a number that is missing."""
     drawn = data.drawn
     return {
-        "configs": [{"name": c.name, "colour": s[0], "dash": s[1]} for c, s in zip(drawn, styles(data), strict=True)],
+        "configs": [
+            {"name": c.name, "colour": s[0], "dash": s[1], "stopped": list(each.stopped)}
+            for c, s, each in zip(drawn, styles(data), data.curves, strict=True)
+        ],
         "history": _bands(data.curves, lambda each: each.history, FIRST),
         "own": _bands(data.curves, lambda each: each.diagnostics, ("epsilon", "threshold")),
         "changes": [list(each.changes) for each in data.curves],
@@ -79,6 +82,13 @@ def page_data(data: ReportData) -> dict[str, object]:
                 "about": _of(len(p.groups), p.clients), **who,
             }
             for who, p in _pictures(data, lambda d: [d.assignment])
+        ],
+        "mixtures": [
+            {
+                "name": p.name, "rounds": p.at.tolist(), "cells": _codes(p.colours), "groups": _codes(p.groups), "xlabel": p.xlabel,
+                "about": _of(p.drawn, p.clients), **who,
+            }
+            for who, p in _pictures(data, lambda d: d.mixtures)
         ],
         "trivial": [f"{c.name} ({d.trivial})" for c, d in zip(drawn, data.pictures, strict=True) if d is not None and d.trivial],
         "counted": [

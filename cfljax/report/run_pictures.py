@@ -1,13 +1,15 @@
-"""Enters: a configuration. Leaves: pictures of its first run: clusters of clients, and matrices and embeddings of clients."""
+"""Enters: a configuration. Leaves: pictures of its first run: clusters of clients, their mixtures, matrices and embeddings."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from cfljax.report.configurations import Configuration
 from cfljax.report.curves import drawn_units, read, spaced
+from cfljax.report.mixture_pictures import Mixture, mixtures
 
 MOST_CLIENTS = 200
 """The most rows (clients) of the picture of clusters over rounds."""
@@ -90,6 +92,7 @@ class RunPictures(NamedTuple):
     confusion: Confusion | None
     matrices: list[Matrix]
     scatters: list[Scatter]
+    mixtures: Sequence[Mixture] = ()
     counted: str = ""
     """The number of clusters that was found, and the criterion of each number, in words; "" where the options gave it."""
 
@@ -119,15 +122,16 @@ def _pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> RunPictu
     rounds = arrays.get("history/round", np.zeros(0, np.int64)).astype(np.int64)
     labels = np.atleast_2d(arrays.get("labels", np.zeros((0, 0)))).astype(np.int32)
     group = arrays.get("group")
+    mixed = mixtures(diagnostics, rounds, group, _colours)
     if not labels.size:
-        return RunPictures(seed, None, "labels were not kept", None, *_between(diagnostics, len(rounds), None))
+        return RunPictures(seed, None, "labels were not kept", None, *_between(diagnostics, len(rounds), None), mixed)
     group = group if group is not None and group.shape == labels.shape[1:] else np.full(labels.shape[1], -1, np.int32)
     counted = _counted(diagnostics)
     assigned = Assigned(labels[-1], group, _colours(labels, group))
     trivial = _trivial(labels)
     assignment = None if trivial else _assignment(rounds, labels, group, assigned.colour)
     confusion = None if trivial else _confusion(assigned)
-    return RunPictures(seed, assignment, trivial, confusion, *_between(diagnostics, len(rounds), assigned), counted)
+    return RunPictures(seed, assignment, trivial, confusion, *_between(diagnostics, len(rounds), assigned), mixed, counted)
 
 
 def _counted(diagnostics: dict[str, np.ndarray]) -> str:
@@ -219,7 +223,7 @@ def _between(diagnostics: dict[str, np.ndarray], evaluations: int, assigned: Ass
     """The matrices and embeddings among a method's diagnostics; `assigned` is None if labels were not kept."""
     matrices, scatters = [], []
     for name, values in diagnostics.items():
-        if values.dtype.kind != "f" or not values.size:
+        if values.dtype.kind != "f" or not values.size or name.startswith("mixture"):
             continue
         if is_matrix(name, values, evaluations):
             square = (values if values.ndim == 2 else values[-1]).astype(np.float64)

@@ -55,6 +55,8 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
             said.append(f"not tested: fewer than {FEWEST} seeds in common with the best")
     if any(row.cells[key].n for row in table for key in APART if key in row.cells):
         said.append("test clients never train; they count in all other accuracies, too")
+    if any(row.cells[key].n for row in table for key in ("accuracy_finetuned",) if key in row.cells):
+        said.append("fine-tuned: after some local steps of each client when all rounds are over (train.finetune_steps)")
     if any(0 < cell.n < cell.total for row in table for key, cell in row.cells.items() if key in TARGETS):
         said.append("rounds and bytes to the target: over the runs that reached it (how many of how many)")
     return said

@@ -36,12 +36,12 @@ def _line(row: Row, behind: Difference | None, p: float | None) -> Line | None:
     if behind is None or p is None:
         return None
     low, high = 100 * behind.low, 100 * behind.high
-    return row.configuration.short, f"{100 * behind.mean:+.1f}", f"{low:+.1f} to {high:+.1f}", effect_text(behind), p_text(p)
+    return row.configuration.short, f"{100 * behind.mean:+z.1f}", f"{low:+z.1f} to {high:+z.1f}", effect_text(behind), p_text(p)
 
 
 def effect_text(behind: Difference) -> str:
     """The standardised difference as text."""
-    return f"{behind.effect:+.2f}" if abs(behind.effect) < 100 else "> 100" if behind.effect > 0 else "< -100"
+    return f"{behind.effect:+z.2f}" if abs(behind.effect) < 100 else "> 100" if behind.effect > 0 else "< -100"
 
 
 def p_text(p: float) -> str:

@@ -76,6 +76,19 @@ class Result(KeptModels):
         """`<method>/<name>` -> a diagnostic of the method."""
         return {name.removeprefix("diag/"): a for name, a in self.arrays.items() if name.startswith("diag/")}
 
+    @property
+    def mixture(self) -> np.ndarray | None:
+        """f32[C, K]: the weights of each client in the models at the end, of methods whose clients mix models (`fedem`, `fedrc`,
+        `fedsoft`); of those in which they mix each other's (`fedamp`, `pfedgraph`) f32[C, C], with up to 100 clients. Rows sum to
+        one. None: the clients mix nothing."""
+        each = self.mixtures
+        return self.arrays.get(f"diag/{self.method}/mixture") if each is None else each[-1]
+
+    @property
+    def mixtures(self) -> np.ndarray | None:
+        """f32[E, C, K]: the same at each evaluation (`history["round"]`), where C · K is at most 10,000; else None."""
+        return self.arrays.get(f"diag/{self.method}/mixture_of_clients")
+
     def to_pandas(self) -> pandas.DataFrame:
         """The history as a frame: a row per evaluation."""
         import pandas as pd

@@ -87,6 +87,13 @@ class Regroup(Protocol[State]):
         """The state with which the run goes on. `round` is the number of rounds done so far."""
 
 
+class Settle(Protocol[State]):
+    """Brings a state in line with models that were changed after the round (by `train.server`)."""
+
+    def __call__(self, before: State, after: State, federation: Federation, hyper: Hyper) -> State:
+        """`after`, with what else depends on its models. `before`: the state before the round."""
+
+
 class Score(Protocol[State_contra]):
     """Chooses the model that each client is scored with."""
 
@@ -142,6 +149,11 @@ class Method(NamedTuple, Generic[State]):
     follow: Callable[[State, Federation], State] | None = None
     """(state, federation of a round) -> the state with the labels of this round's true groups: for methods whose clusters are the
     true groups, where these change (`data.drift`). None: the labels are the method's own."""
+    settle: Settle[State] | None = None
+    """None: nothing else in the state of a round depends on the models after it."""
     newcomers_choose: bool = False
     """Whether a newcomer takes the model with the least loss on its labelled samples, whatever `score` says: for methods whose
     `score` does not look at the data of a client that was never drawn."""
+    shares: Mixture[State] | None = None
+    """The weights f32[C, K] of each client in K models, where they do not decide how it is scored: for the record and the report. K
+    may be the number of clients, where these mix each other's models. None: those of `mixture`, if there are any."""

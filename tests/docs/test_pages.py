@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 RUN = [page for page in PAGES if any(b.lang and not blocks.skipped(b) for b in blocks.blocks(page))]
-SLOW = {"index.md", "own.md", "results.md", "tools.md", "touches.md", "tutorial.md"}
+SLOW = {"index.md", "own.md", "results.md", "tools.md", "touches.md", "tutorial.md", "which.md"}
 """Pages that take more than some seconds; `pytest -m long tests/docs`."""
 
 
@@ -77,3 +78,16 @@ def test_the_script_of_the_comparison_page_makes_its_table(tmp_path):
     synthetic.sweep(tmp_path / "r")
     table = runpy.run_path(str(DOCS / "which.py"))["markdown"](tmp_path / "r")
     assert table.splitlines()[0] == "| method | `rotated` | sent, MB |" and table.count("\n| `") == 3
+
+
+@pytest.mark.long
+def test_the_script_of_the_servers_makes_its_table(tmp_path):
+    import cfljax
+
+    spec = tomllib.loads((DOCS / "server.toml").read_text())
+    spec["data"]["clients"], spec["model"], spec["seeds"] = 5, "mclr", [0, 1]
+    spec["train"] |= {"rounds": 1, "eval_every": 1, "server": ["none", {"name": "adam", "lr": [0.1, 0.0]}]}
+    cfljax.sweep(spec, out=tmp_path / "r")
+    head, _, plain, adam = runpy.run_path(str(DOCS / "server.py"))["markdown"](tmp_path / "r").splitlines()
+    assert head == "| `train.server` | tried `lr` | chosen | validation | accuracy |"
+    assert plain.startswith("| `none` | – | – | ") and adam.startswith("| `adam` | 0, 0.1 | 0.1 | ")

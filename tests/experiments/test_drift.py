@@ -12,7 +12,8 @@ import cfljax
 from cfljax import keys
 from cfljax.config import read_spec
 from cfljax.devices.machine import this_machine
-from cfljax.engine.newcomers import make_newcomers
+from cfljax.engine.afterwards import make_end
+from cfljax.engine.newcomers import place
 from cfljax.engine.simulate import simulate
 from cfljax.experiment.assemble import assemble, host_federation, model_of
 from cfljax.experiment.batching import batches
@@ -178,11 +179,12 @@ def test_new_clients_are_placed_and_scored_with_what_they_see_at_the_end():
     assert output.newcomers["ari_new"] == 1.0
     labels = np.asarray(host_federation(run).at(5).group)
     state = parts.method.init(keys.root(0), parts.federation, {}, {})._replace(models=output.models)
-    found = make_newcomers(parts)(keys.root(0), state, {"lr": np.float32(0.2)}, np.int32(5), parts.federation)
+    end = make_end(parts, parts.newcomers, "newcomers", place)
+    found = end(keys.root(0), state, {"lr": np.float32(0.2)}, np.int32(5), parts.federation)
     assert np.asarray(found["place"]).tolist() == labels[list(parts.newcomers.ids)].tolist()
     right = float(found["correct"].sum() / found["samples"].sum())
     assert output.newcomers["accuracy_new_0"] == pytest.approx(right)
-    early = make_newcomers(parts)(keys.root(0), state, {"lr": np.float32(0.2)}, np.int32(2), parts.federation)
+    early = end(keys.root(0), state, {"lr": np.float32(0.2)}, np.int32(2), parts.federation)
     assert (np.asarray(early["place"]) != np.asarray(found["place"])).all()
 
 
@@ -204,6 +206,18 @@ def test_confusions_are_of_what_a_client_sees_at_the_end():
         table = result.confusion(client)
         assert np.trace(table) / table.sum() == pytest.approx(result.client_accuracy[client], abs=1e-6)
     assert (result.summary["ari_last"], result.history["groups_changed"].tolist()) == (1.0, [0, 6, 0, 0])
+
+
+def test_an_optimiser_of_the_server_and_shared_parts_leave_the_true_groups_to_the_method():
+    drift = {"at": [2, 4], "share": 0.5}
+    for train in ({"server": {"name": "adam", "lr": 0.01}}, {"parts": {"dense": "client"}}):
+        (run,) = runs("oracle", drift, train=train)
+        (output,) = outputs([run])
+        federation = host_federation(run)
+        assert output.labels.tolist() == [federation.at(t).group.tolist() for t in range(7)] or "parts" in train
+        plain_output = outputs(runs("oracle", train=train))[0]
+        np.testing.assert_array_equal(output.history["accuracy"][:2], plain_output.history["accuracy"][:2])
+        assert not np.array_equal(output.models, plain_output.models)
 
 
 def test_every_phase_is_a_row_of_the_table():

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cfljax.config import read_spec
-from cfljax.experiment import model_size
+from cfljax.experiment import batching, model_size
 from cfljax.experiment.assemble import host_federation, model_of
 
 
@@ -72,3 +72,13 @@ def test_a_dry_run_imports_nothing_that_it_does_not_need(tmp_path):
         for _ in "12"
     ]
     assert outputs[1].splitlines()[-1] == "[]" and outputs[0].splitlines()[:-1] == outputs[1].splitlines()[:-1]
+
+
+def test_the_state_of_a_servers_optimiser_is_counted():
+    size, sums = batching.Size(10, 1000, 10), {}
+    for server in ("none", {"name": "sgd", "lr": 1}, {"name": "adam", "lr": [0.1, 0.2]}, {"name": "sgd", "lr": 1, "momentum": 0.9}):
+        method = {"name": "ifca", "clusters": 3}
+        made = batching.batches(read_spec({"data": "blobs", "train": {"server": server}, "method": [method]}).runs(), 9)
+        sums[str(server)] = batching.held(made[0].first, size).get("the state of the server's optimiser", 0)
+        assert ("server's optimiser" in batching.dry_run(made, size)) == (server != "none")
+    assert list(sums.values()) == [0, 0, 2 * 3 * 1000, 3 * 1000]

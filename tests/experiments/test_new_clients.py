@@ -8,7 +8,7 @@ import pytest
 import cfljax
 from cfljax.config import read_spec
 from cfljax.devices.machine import this_machine
-from cfljax.engine.newcomers import at_once
+from cfljax.engine.afterwards import at_once
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble, host_federation
@@ -149,7 +149,8 @@ def test_newcomers_train_in_blocks_as_they_do_together():
     data = {"clients": 30, "samples": 900, "new_clients": NEW | {"share": 0.4}}
     (few,), (many,) = runs("ditto", data, {"participation": 5}), runs("ditto", data, {"participation": 1.0})
     (a,), (b,) = outputs([few]), outputs([few], lambda federation: federation, wide=18)
-    assert at_once(assemble(few, 1, this_machine())) == 5 and at_once(assemble(many, 1, this_machine())) == 12
+    at = [assemble(run, 1, this_machine()) for run in (few, many)]
+    assert [at_once(parts, parts.newcomers) for parts in at] == [5, 12]
     assert a.newcomers == pytest.approx(b.newcomers, abs=1e-6)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cfljax import keys
-from cfljax.kernels import choose, cosine, cover, inter_group, kmeans, mix, simplex, sketch, spectral
+from cfljax.kernels import choose, cosine, cover, inter_group, kmeans, mix, simplex, sketch, spectral, unite
 
 rng = np.random.default_rng(0)
 
@@ -37,6 +37,8 @@ KERNELS = {
     "balance": (functools.partial(simplex.balance, steps=5), shares, jnp.ones(3, bool)),
     "rfedavg_weights": (functools.partial(simplex.rfedavg_weights, clusters=3), labels, sizes + 9, sizes),
     "inter_group": (functools.partial(inter_group.inter_group, eta=0.1), real(3, 5)),
+    "unite": (lambda a, n: unite.unite(a + a.T, 0.3, n, n > 0, 3), real(6, 6), jnp.arange(6.0)),
+    "complete_linkage": (lambda a: unite.complete_linkage(jnp.abs(a + a.T), 1.0), real(6, 6)),
     "newcomer_group": (inter_group.newcomer_group, real(3, 5), real(4, 5)),
 }
 

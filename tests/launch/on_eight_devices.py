@@ -1,5 +1,5 @@
 """Run by test_mesh.py in a process of its own: every method on a mesh of eight devices against one device. `sharded:NAME`: with
-the samples dealt to the devices. `pool`: how they are dealt."""
+the samples dealt to the devices; `served:NAME`: with an optimiser at the server. `pool`: how they are dealt."""
 
 import sys
 
@@ -18,11 +18,12 @@ from cfljax.experiment.batching import batches
 from cfljax.methods import METHODS
 
 CALM = {"cfl_sattler": {"min_rounds": 1, "eps1": 9.0, "eps2": 0.0}, "fl_hc": {"warmup_rounds": 1}, "joint": {"local_steps": 2}}
+CALM |= {"feddrift": {"every": 1, "begin": "each"}}
 """Options that make a method do in two rounds what it does in many."""
 EVERYBODY = ("cfl_sattler",)
 
 
-def batch(name, pool=None):
+def batch(name, pool=None, server=None):
     method = {"name": name} | CALM.get(name, {}) | ({"clusters": 2} if "clusters" in _options(name) else {})
     table = {
         "name": "eight",
@@ -30,7 +31,9 @@ def batch(name, pool=None):
         | {"validation": 0.2, "new_clients": {"share": 0.25, "shots": 6, "steps": [0, 2]}},
         "model": {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else {"name": "mclr"},
         "train": {"rounds": 2, "participation": 1.0 if name in EVERYBODY else 5, "lr": 0.1, "batch": 5, "eval_every": 2}
-        | ({} if pool is None else {"plan": {"pool": pool}}),
+        | {"finetune_steps": 2}
+        | ({} if pool is None else {"plan": {"pool": pool}})
+        | ({} if server is None else {"server": server}),
         "seeds": [0, 1, 2],
         "method": [method],
     }
@@ -48,11 +51,11 @@ def outputs(batch, shape):
     return simulate(parts, batch.seeds, batch.hypers, chunk_rounds=2)
 
 
-def check(name, pool):
+def check(name, pool, server=None):
     """11 clients, 5 participants and 3 runs: nothing is a multiple of anything. FedAvg's is scored in products, all others' client
     by client."""
     scoring._cheaper_all_at_once = lambda *_: name == "fedavg"
-    one, eight = outputs(batch(name), mesh.Shape(1, 1)), outputs(batch(name, pool), mesh.Shape(2, 4))
+    one, eight = outputs(batch(name, None, server), mesh.Shape(1, 1)), outputs(batch(name, pool, server), mesh.Shape(2, 4))
     assert len(one) == len(eight) == 3
     for a, b in zip(one, eight, strict=True):
         np.testing.assert_array_equal(a.labels, b.labels)
@@ -60,7 +63,9 @@ def check(name, pool):
         for quantity, values in a.history.items():
             np.testing.assert_allclose(values, b.history[quantity], atol=1e-4, err_msg=quantity)
         assert list(a.newcomers) == ["accuracy_new_0", "accuracy_new_2", "ari_new"]
-        assert a.newcomers == pytest.approx(b.newcomers, abs=1e-6)
+        assert a.newcomers == pytest.approx(b.newcomers, abs=1e-6) and a.finetuned == pytest.approx(b.finetuned, abs=1e-6)
+        for quantity in ("mixture_of_clients", "mixture_of_groups"):
+            np.testing.assert_allclose(a.diag.get(quantity, 0), b.diag.get(quantity, 0), atol=1e-4, err_msg=quantity)
 
 
 def check_pool():
@@ -88,6 +93,7 @@ def check_pool():
 if __name__ == "__main__":
     jax.config.update("jax_num_cpu_devices", 8)
     for word in sys.argv[1:] or METHODS:
-        pool, _, method = word.rpartition(":")
-        check_pool() if word == "pool" else check(method, pool or None)
+        how, _, method = word.rpartition(":")
+        served = {"name": "adam", "lr": 0.05, "eps": 1e-3} if how == "served" else None
+        check_pool() if word == "pool" else check(method, how if how == "sharded" else None, served)
         print(word, flush=True)

@@ -16,7 +16,7 @@ from cfljax.methods.shared import auto
 from tests import play, toy
 from tests.methods import test_contract as contract
 
-NAMES = [name for name in METHODS if "most" in METHODS.entry(name).options.__dataclass_fields__]
+NAMES = [name for name in METHODS if {"clusters", "most"} <= METHODS.entry(name).options.__dataclass_fields__.keys()]
 LISTED = ("cfl_mgd", "fedgroup", "fesem", "ifca", "joint", "one_shot")
 every_method = pytest.mark.parametrize("name", NAMES)
 CONTRACT = [
@@ -111,14 +111,14 @@ def test_clients_that_are_not_there_yet_have_no_say(name):
     swapped = toy.replace(train, start=train.start.at[at].set(train.start[0]), count=train.count.at[at].set(train.count[0]))
     one, two = (setup_of(name, each)["number"] for each in (late, toy.replace(late, train=swapped)))
     np.testing.assert_array_equal(one.curve, two.curve)
-    assert int(one.probed) == (0 if name in ("one_shot", "fedgroup") else 10)
+    assert int(one.sent[0]) == (0 if name in ("one_shot", "fedgroup") else 10)
 
 
 def test_no_more_clients_are_probed_than_stated(monkeypatch):
     monkeypatch.setattr(auto, "PROBED", 5)
     ids = [auto.probed(keys.root(seed), federation(), "ifca") for seed in (0, 0, 1)]
     assert [len(each) for each in ids] == [5, 5, 5] and np.array_equal(ids[0], ids[1]) and not np.array_equal(ids[0], ids[2])
-    assert int(setup_of("ifca", federation())["number"].probed) == 5
+    assert int(setup_of("ifca", federation())["number"].sent[0]) == 5
 
 
 @pytest.mark.parametrize("how", ["silhouette", "eigengap"])
@@ -147,6 +147,18 @@ def test_fedgroup_s_snapshots_are_as_wide_for_every_number():
     snapshots = [setup_of("fedgroup", federation(), lr=lr, most=5, snapshots=True) for lr in (0.1, 0.0)]
     assert [int(each["number"].clusters) for each in snapshots] == [3, 1]
     assert [each["snapshot"]["embedding"].shape for each in snapshots] == [(12, 5)] * 2
+
+
+def test_ocfl_merges_to_the_number_that_is_found():
+    runs = [play.rounds("ocfl", federation(), noise="isolate", most=5, merge_to=to) for to in (None, "auto", 3)]
+    unmerged, found, given = runs
+    kept = found.method.extras(found.states[0])
+    assert len(np.unique(unmerged.labels())) > 3 and int(kept["auto_clusters"]) == 3 and kept["auto_curve"].shape == (2, 10)
+    assert "auto_curve" not in given.method.extras(given.states[0])
+    np.testing.assert_array_equal(found.labels(), given.labels())
+    np.testing.assert_allclose(found.models()[:3], given.models()[:3], atol=1e-5)
+    sent = [[[int(n) for n in info.traffic] for info in run.infos] for run in (found, given)]
+    assert sent[0] == sent[1]  # everybody trains before the clustering anyway
 
 
 def test_what_cannot_be_is_refused_in_a_line():

@@ -2,15 +2,16 @@
 
 import numpy as np
 
+from cfljax import keys
 from tests.reference import plain
 
 
 def run(net, clients, models, seed, rounds, participants, kinds, average, lr=0.1, batch=5, assign=None, epochs=1, alternate=None):
-    """(models [K, d], own vectors [C, d], labels) at the end. `kinds`: "all", "cluster" or "client" for each of the d numbers.
+    """(models [K, d], own vectors [C, d], labels) at the end. `kinds`: "all", "cluster", "client" or "frozen" for each number.
     `assign`: the cluster of each client; None: that of the least loss, as in IFCA. `alternate`: (epochs of the head, which numbers
     are the head's)."""
-    shared, home = kinds == "all", kinds == "client"
-    models = [np.where(kinds == "cluster", m, models[0]) for m in np.array(models, np.float64)]
+    shared, home, frozen = (kinds == kind for kind in ("all", "client", "frozen"))
+    models = [np.where(shared | home, models[0], m) for m in np.array(models, np.float64)]
     own = np.tile(models[0], (len(clients.uid), 1))
     labels = np.full(len(clients.uid), -1) if assign is None else np.array(assign)
     for t in range(rounds):
@@ -21,7 +22,7 @@ def run(net, clients, models, seed, rounds, participants, kinds, average, lr=0.1
             if assign is None:
                 labels[i] = np.argmin([net.loss(w, *clients.train[i]) for w in mine])
             trained[i] = fit(
-                net, mine[labels[i]], clients.train[i], plain.local_key(key, clients.uid[i]), lr, batch, epochs, alternate
+                net, mine[labels[i]], clients.train[i], plain.local_key(key, clients.uid[i]), lr, batch, epochs, alternate, frozen
             )
         weight = clients.size if average == "samples" else np.ones(len(clients.size))
         new = []
@@ -36,14 +37,23 @@ def run(net, clients, models, seed, rounds, participants, kinds, average, lr=0.1
     return np.array(models), own, labels
 
 
-def fit(net, w, data, key, lr, batch, epochs, alternate):
-    """The trained vector. With `alternate` the first epochs move the head alone, and the others the rest alone."""
-    if alternate is None:
-        return plain.fit(net, w, data, key, lr, batch, epochs)[0]
+def fit(net, w, data, key, lr, batch, epochs, alternate, frozen):
+    """The trained vector. With `alternate` the first epochs move the head alone, and the others the rest alone. What is frozen does
+    not move."""
     x, y = data
-    first, head = alternate
+    first, head = alternate or (0, np.zeros(len(w), bool))
     per_epoch = -(-len(y) // batch)
     for number, rows in enumerate(plain.batches(key, len(y), batch, epochs=first + epochs)):
         g = net.gradient(w, x[rows], y[rows])
-        w = w - lr * np.where(head == (number < first * per_epoch), g, 0.0)
+        w = w - lr * np.where((head == (number < first * per_epoch)) & ~frozen, g, 0.0)
     return w
+
+
+def finetuned(net, clients, models, labels, seed, steps, lr, batch):
+    """(accuracy over all test samples, accuracies [C]) after each client has trained the model of its label for some steps."""
+    key, right, samples = keys.fold(keys.root(seed), "finetune"), [], []
+    for i, (x, y) in enumerate(clients.test):
+        w = plain.fit(net, models[labels[i]], clients.train[i], plain.local_key(key, clients.uid[i]), lr, batch, steps=steps)[0]
+        right.append((net.logits(w, x).argmax(1) == y).sum())
+        samples.append(len(y))
+    return sum(right) / sum(samples), np.array(right) / samples

@@ -84,6 +84,14 @@ def sweep(folder, methods=(("fedavg", 0.5), ("ifca", 0.8), ("oracle", 0.82)), se
     return store
 
 
+def mixed(rng, evaluations=6, clients=12, groups=3, models=3):
+    """The weights of clients in models, as a record has them."""
+    each = rng.dirichlet(np.ones(models), (evaluations, clients)).astype(np.float32)
+    group = np.arange(clients) % groups
+    means = np.stack([each[:, group == g].mean(axis=1) for g in range(groups)], axis=1)
+    return {"mixture_of_clients": each, "mixture_of_groups": means, "mixture": each[-1]}
+
+
 def everything(folder):
     """A folder in which there is something for every figure, and something went wrong, too."""
     store = sweep(folder)
@@ -99,7 +107,7 @@ def everything(folder):
     for seed in range(3):
         add(store, f"ccs-{seed}", seed, 0.7, method="ccs", label="<script>alert(1)</script> & CCS", own=own)
         newcomers = {f"accuracy_new_{steps}": 0.5 + 0.03 * steps for steps in (0, 1, 5)}
-        add(store, f"new-{seed}", seed, 0.6, method="new", newcomers=newcomers)
+        add(store, f"new-{seed}", seed, 0.6, method="new", newcomers=newcomers, own=mixed(rng))
     add(store, "bad-0", 0, method="bad", status="failed")
     add(store, "wild-0", 0, method="wild", status="diverged")
     store.write_plan({"name": "all <b>figures</b>", "units": store.ids()})

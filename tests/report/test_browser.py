@@ -18,7 +18,7 @@ QUIET = (
 )
 FIGURES = (
     *("curves", "methods", "clients", "newcomers", "bytes", "seconds", "clusters"),
-    *("threshold", "assignment", "confusion", "similarity", "embedding", "own", "time"),
+    *("threshold", "assignment", "mixture", "confusion", "similarity", "embedding", "own", "time"),
 )
 
 

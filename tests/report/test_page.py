@@ -56,6 +56,23 @@ def test_runs_of_different_lengths_are_averaged_round_by_round(tmp_path):
     assert band["s"][3:] == [None, None]
 
 
+def test_a_run_that_was_stopped_keeps_its_last_value_and_the_page_says_where(tmp_path):
+    store, stop = Store(tmp_path), {"train.stop": {"patience": 2}, "train.rounds": 5}
+    for seed, evaluations in enumerate((3, 5, 6)):  # after rounds 2 and 4; the third has made all five
+        synthetic.add(store, f"r{seed}", seed, evaluations=evaluations, varies=stop)
+    each = [store.read(f"r{seed}").arrays for seed in range(3)]
+    text = made(tmp_path)
+    data = data_of(text)
+    for name in ("accuracy", "loss"):
+        full = np.array([np.pad(a[f"history/{name}"], (0, 6 - len(a[f"history/{name}"])), mode="edge") for a in each])
+        band = data["history"][name][0]
+        np.testing.assert_allclose(band["m"], full.mean(axis=0), rtol=1e-4)
+        np.testing.assert_allclose(band["s"], full.std(axis=0, ddof=1), rtol=1e-3)
+    np.testing.assert_allclose(data["history"]["bytes"][0]["m"], [0, 3000, 6000, 8000, 10000, 11000], rtol=1e-4)
+    assert data["configs"][0]["stopped"] == [2, 4] and "(2 of 3 runs)" in text
+    assert data["seconds"][0] == pytest.approx(3 * 2.25 / (2 + 4 + 5) * 5, rel=1e-4)
+
+
 def test_names_are_harmless(tmp_path):
     store = Store(tmp_path)
     label = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;{{data}}"

@@ -1,4 +1,5 @@
-"""`clusters = "auto"`: the number of clusters is found before the first round, from how the first updates of clients differ.
+"""`clusters = "auto"`: the number of clusters is found before the first round, from how the first updates of clients differ, or
+with `auto = "val_loss"` by tries of each number (`methods/shared/tries.py`).
 
 Up to PROBED clients that are there in round 0 train for one epoch from w_0 (methods that pre-train anyway use those updates), and
 `kernels.number` chooses from 1 to `most` clusters by the directions of the updates, less what they have in common. Neither test
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
-from cfljax.kernels.number import CRITERIA, choose_number
+from cfljax.kernels.number import BEYOND, CRITERIA, Choice, choose_number
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.choice import need_clients
 from cfljax.methods.shared.common import first_model
@@ -24,6 +25,8 @@ from cfljax.methods.shared.similarity import compared_size
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Model, Traffic, Tree, on_host
 
+TRIES = "val_loss"
+"""The value of `auto` with which numbers are tried, in place of a look at first updates."""
 PROBED = 256
 """The most clients whose updates are compared."""
 
@@ -35,8 +38,8 @@ class Number(NamedTuple):
     """i32[]."""
     curve: Array
     """f32[2 · most]: the criterion of 1, 2, … clusters; NaN where there are too few clients for it."""
-    probed: Array
-    """i32[]: the clients that trained for it alone."""
+    sent: Array
+    """i32[4]: what was sent for it alone, in the order of `Traffic`."""
 
 
 class Options(Protocol):
@@ -47,6 +50,10 @@ class Options(Protocol):
         """The number of clusters, or "auto"."""
 
     @property
+    def counts_clusters(self) -> bool:
+        """Whether the number is found."""
+
+    @property
     def auto(self) -> str:
         """How the number is found."""
 
@@ -54,16 +61,30 @@ class Options(Protocol):
     def most(self) -> int:
         """The most clusters that may be found."""
 
+    @property
+    def try_rounds(self) -> int:
+        """The rounds for which each number is tried."""
 
-def auto() -> str:
-    """The option `auto` of methods whose `clusters` may be "auto"."""
-    made: str = option("silhouette", 'what decides with clusters = "auto"', choices=CRITERIA, later=True)
+
+AUTO = 'clusters = "auto"'
+"""The option that asks for a number to be found."""
+
+
+def auto(what: str = AUTO) -> str:
+    """The option `auto` of methods whose `clusters` (or another option, as in `what`) may be "auto"."""
+    made: str = option("silhouette", f"what decides with {what}", choices=(*CRITERIA, TRIES), later=True)
     return made
 
 
-def most() -> int:
-    """The option `most` of methods whose `clusters` may be "auto"."""
-    made: int = option(8, 'the most clusters with clusters = "auto"', low=2, later=True)
+def most(what: str = AUTO) -> int:
+    """The option `most` of these methods."""
+    made: int = option(8, f"the most clusters with {what}", low=2, later=True)
+    return made
+
+
+def try_rounds() -> int:
+    """The option `try_rounds` of these methods."""
+    made: int = option(10, f'rounds for which each number is tried with auto = "{TRIES}"', low=1, later=True)
     return made
 
 
@@ -83,8 +104,10 @@ def finder(config: Options, model: Model, solver: Solver, name: str) -> Finder:
         if isinstance(config.clusters, int):
             need_clients(federation, config.clusters, name)
             return None
+        if "clusters" in hyper:  # a try
+            return number_of(config, np.zeros((0, 1)), hyper)
         moves = moves_of(key, federation, hyper)
-        return number_of(config, moves, len(moves))
+        return number_of(config, moves, hyper, len(moves))
 
     return find
 
@@ -109,14 +132,17 @@ def probed(key: Array, federation: Federation, name: str) -> np.ndarray:
     return ids[np.sort(np.argsort(drawn, kind="stable")[:PROBED])]
 
 
-def number_of(config: Options, moves: np.ndarray, trained: int = 0) -> Number | None:
+def number_of(config: Options, moves: np.ndarray, hyper: Hyper, trained: int = 0) -> Number | None:
     """HOST. The number of clusters of updates f32[n, d], sorted by identity, of which `trained` were made for it alone; None where
-    the options give it."""
-    if isinstance(config.clusters, int):
+    the options give it. While numbers are tried, the one of the try: `hyper["clusters"]`."""
+    if not config.counts_clusters:
         return None
-    found = choose_number(moves, config.most, config.auto)
-    clusters, alone = np.array(found.clusters, np.int32), np.array(trained, np.int32)
-    return Number(on_host(clusters), on_host(found.curve.astype(np.float32)), on_host(alone))
+    if "clusters" in hyper:
+        found = Choice(int(hyper["clusters"]), np.full(BEYOND * config.most, np.nan))
+    else:
+        found = choose_number(moves, config.most, config.auto)
+    clusters, sent = np.array(found.clusters, np.int32), np.array([trained, trained, 0, 0], np.int32)
+    return Number(on_host(clusters), on_host(found.curve.astype(np.float32)), on_host(sent))
 
 
 def setup_of(number: Number | None) -> dict[str, Tree]:
@@ -135,11 +161,11 @@ def allowed(number: Number | None, clusters: int) -> Array | None:
 
 
 def with_probe(sent: Traffic, number: Number | None, cohort: Cohort) -> Traffic:
-    """The traffic of a round; in round 0 with that of the probe: one vector down and one up for each probed client."""
+    """The traffic of a round; in round 0 with what finding the number has sent: one vector down and one up for each probed client,
+    or the tries."""
     if number is None:
         return sent
-    n = jnp.where(cohort.round == 0, number.probed, 0)
-    return sent._replace(vectors_down=sent.vectors_down + n, vectors_up=sent.vectors_up + n)
+    return Traffic(*(each + jnp.where(cohort.round == 0, more, 0) for each, more in zip(sent, number.sent, strict=True)))
 
 
 def extras_of(number: Number | None) -> dict[str, Array]:
@@ -154,4 +180,5 @@ def extras_of(number: Number | None) -> dict[str, Array]:
 def probe_held(config: Options, clients: int, d: int) -> dict[str, int]:
     """For `MethodConfig.held`: the sketches of the probed clients' updates."""
     size = min(PROBED, clients) * compared_size(d, "sketch")
-    return {} if isinstance(config.clusters, int) else {"sketches of the updates that clusters are counted by": size}
+    probes = config.counts_clusters and config.auto != TRIES
+    return {"sketches of the updates that clusters are counted by": size} if probes else {}

@@ -24,10 +24,15 @@ class TrainOptions(Protocol):
     parts: dict[str, str] | None
     steps: int | None
     schedule: str | None
+    server: Any
 
     @property
     def optimizer_pair(self) -> tuple[str, dict[str, Value]]:
         """The name of the optimiser in optax, and its arguments."""
+
+    @property
+    def divided_by(self) -> str:
+        """The option that divides models into parts ("train.parts" or "train.freeze"); "" if none does."""
 
     @property
     def transit(self) -> Any:
@@ -53,14 +58,25 @@ class MethodConfig:
     """The fields of the method's state that hold K averaged arrays f32[K, d], the models first. Parts of them may be shared by all
     or stay with clients (`train.parts`); (): the method has other models, and refuses that. It is not inherited, since a
     method that takes over another's options may have another state."""
+    served = ""
+    """Where the method's state has its averaged models f32[K, d], on which `train.server` takes its steps (dots lead into what is
+    nested); "": in the first of `averaged`, if it has any. The K clusters must be the same ones in all rounds. Not inherited."""
     parts = cast("tuple[tuple[str, str], ...]", ())
-    """The parts (name, kind) that the method itself shares, in place of `train.parts`."""
+    """The parts (name, kind) that the method itself has, in place of `train.parts` and, with kind "frozen", `train.freeze`."""
+    finetune_steps = 0
+    """The local steps that clients train on after all rounds, for a last score, where `train.finetune_steps` does not say it."""
     similarity = ""
     """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
 
     def __init_subclass__(cls) -> None:
-        if "averaged" not in vars(cls):
-            cls.averaged = ()
+        for name, nothing in (("averaged", ()), ("served", "")):
+            if name not in vars(cls):
+                setattr(cls, name, nothing)
+
+    @property
+    def serves(self) -> str:
+        """Where in the state the models are that `train.server` moves; "": it is refused."""
+        return self.served or next(iter(self.averaged), "")
 
     @property
     def streams(self) -> bool:
@@ -77,6 +93,16 @@ class MethodConfig:
         """How many of the vectors that a participant receives hold the same parameters where everybody shares them: K where it gets
         all K models."""
         return 1.0
+
+    @property
+    def counts_clusters(self) -> bool:
+        """Whether the number of clusters is found before the first round (`methods/shared/auto.py`)."""
+        return self.clusters == "auto"
+
+    @property
+    def by_label(self) -> int:
+        """How many numbers the state has for each client and label, for estimates of memory (`held` does not know the labels)."""
+        return 0
 
     def check(self, where: str) -> None:
         """Raises SpecError if options contradict each other. `where` is the name of the options' table, for the message."""

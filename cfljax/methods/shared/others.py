@@ -53,8 +53,13 @@ Start = Callable[[State, Cohort, Array, Hyper], tuple[Array, Array | None]]
 pulled; None: no pull)."""
 
 
-def mixture_method(model: Model, solver: Solver, start: Start) -> Method[State]:
-    """The method in which `start` makes the participants' mixtures."""
+Weights = Callable[[State, Array, Array, Hyper], Array]
+"""(state, clients i32[S], their models own f32[S, d], hyper) -> f32[S, C]: the weight of each client's model in their mixtures.
+Rows sum to one."""
+
+
+def mixture_method(model: Model, solver: Solver, start: Start, weights: Weights) -> Method[State]:
+    """The method in which `start` makes the participants' mixtures, with these weights."""
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
         first, size = first_model(key, model), jnp.asarray(federation.train.count, jnp.float32)
@@ -78,7 +83,13 @@ def mixture_method(model: Model, solver: Solver, start: Start) -> Method[State]:
         own = jnp.where(state.drawn[:, None], state.own, middle(state)[None])
         return own, jnp.arange(own.shape[0], dtype=jnp.int32)
 
-    return Method(init, round, models, chooses=False)
+    def shares_of_all(state: State, federation: Federation, hyper: Hyper) -> Array:
+        """f32[C, C]: the mixtures that would be made next; of a client that has not trained the mean by samples, or itself."""
+        everybody = jnp.arange(state.own.shape[0], dtype=jnp.int32)
+        middle = jnp.where(jnp.any(state.drawn), shares(state), jnp.eye(everybody.shape[0]))
+        return jnp.where(state.drawn[:, None], weights(state, everybody, state.own, hyper), middle)
+
+    return Method(init, round, models, chooses=False, shares=shares_of_all)
 
 
 def middle(state: State) -> Array:

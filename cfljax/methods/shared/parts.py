@@ -1,10 +1,12 @@
-"""Methods whose models are shared in part: some parameters by everybody, some by a cluster, some by nobody (`train.parts`).
+"""Methods whose models are shared in part: some parameters by everybody, some by a cluster, some by nobody (`train.parts`). Some do
+not train (`train.freeze`).
 
 The method itself is untouched: it trains and averages K whole models. Around it,
 - what everybody shares becomes, after each round, the mean of all participants whose update arrived, with the weights that the
-  method gives to the members of a cluster (its option `average`; by samples where it has none), in all K models;
+  method gives to the members of a cluster (its option `average`; by samples where it has none, or FedNova's), in all K models;
 - what stays with a client is put into the model that it starts from (`Federation.own`), and its update there is split off before
-  anything is sent (`Updates.home`). A client is scored by its cluster's model with its own part; so is its choice of a cluster.
+  anything is sent (`Updates.home`). A client is scored by its cluster's model with its own part; so is its choice of a cluster;
+- what does not train is in each of the K models as it began, and is never sent: everybody can draw it from the run's seed.
 
 Readings:
 - The mean of all participants. It is computed from the K averaged models, each with the summed weight of its members. With
@@ -48,7 +50,7 @@ def make_in_parts(
     """The method of `make` with models that are shared in part, as `table` says (see `parts_of`)."""
     parts = parts_of(model, table, bool(solver.work.head))
     made = make(config, model, dataclasses.replace(solver, parts=parts))
-    return in_parts(made, config, parts) if parts.home.size or parts.shared.size else made
+    return in_parts(made, config, parts) if parts.kept.size or parts.shared.size else made
 
 
 def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
@@ -84,6 +86,12 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
             state = state._replace(own=state.own.at[there].add(info.home, mode="drop"))
         return guessed(state, federation, hyper), info._replace(home=None, finite=None)
 
+    def settle(before: Shared, after: Shared, federation: Federation, hyper: Hyper) -> Shared:
+        if method.settle is not None:
+            inner = method.settle(before.inner, after.inner, federation, hyper)
+            after = after._replace(inner=inner)
+        return guessed(after, federation, hyper)
+
     def models(state: Shared) -> tuple[Array, Array]:
         clusters, labels = method.models(state.inner)
         if state.own is None or state.guess is None:
@@ -116,6 +124,7 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
         chooses=method.chooses and not home,
         travels=travels(config, parts),
         follow=None if method.follow is None else follow,
+        settle=settle,
     )
 
 
@@ -135,15 +144,15 @@ def _mass(method: Method, inner: Tree, federation: Federation, cohort: Cohort, a
     """f32[K]: the summed weights of the participants whose updates arrived bool[S] in each cluster."""
     clusters, labels = method.models(inner)
     which = labels[cohort.ids]
-    each = jnp.where(arrived & (which >= 0), sizes(federation, cohort) if weights == "samples" else 1.0, 0.0)
+    each = jnp.where(arrived & (which >= 0), 1.0 if weights == "uniform" else sizes(federation, cohort), 0.0)
     return jax.ops.segment_sum(each, jnp.maximum(which, 0), clusters.shape[0])
 
 
 def _mixed(parts: ModelParts, mass: Array, old: Array, new: Array) -> Array:
     """f32[K, d]: the method's new arrays f32[K, d], in which the parts that everybody shares are the mean by `mass` f32[K], and
-    those that stay with clients are as before."""
+    those that stay with clients or do not train are as before."""
     shared = parts.shared
     if shared.size:
         mean = (mass / jnp.maximum(jnp.sum(mass), 1e-30)) @ jnp.where(mass[:, None] > 0, new[:, shared], 0.0)
         new = new.at[:, shared].set(jnp.where(jnp.sum(mass) > 0, mean, old[0, shared]))
-    return new.at[:, parts.home].set(old[:, parts.home]) if parts.home.size else new
+    return new.at[:, parts.kept].set(old[:, parts.kept]) if parts.kept.size else new

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from cfljax.kernels.mix import mix_updates, usable, weights_by
-from cfljax.local.rounds import jobs_from, report, sizes
+from cfljax.kernels.mix import mix_updates, usable
+from cfljax.local.averages import averages
+from cfljax.local.rounds import jobs_from, report
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import keep_own, traffic
 from cfljax.types import Array, Cohort, Federation, Hyper, Info
@@ -47,7 +48,7 @@ def train_at_home(
     updates = solver.fit(key, federation, jobs_from(cohort, w, everyone, home=old), hyper)
     assert updates.home is not None
     change = updates.home - old
-    mix = weights_by(everyone, cohort.mask, sizes(federation, cohort), 1, average)
+    mix = averages(solver, federation, cohort, everyone, 1, average, hyper)
     mixed = mix_updates(mix, updates.delta, w, solver.rule(key, hyper))
     kept = keep_own(cohort, change, old)
     new = w + beta * (mixed.new - w)

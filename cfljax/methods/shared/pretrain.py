@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import jax
@@ -70,6 +70,17 @@ def pretrain(solver: Solver, key: Array, federation: Federation, hyper: Hyper, s
     n = ids.shape[0]
     jobs = Jobs(ids, mask, jnp.ones(n), start[None], jnp.zeros(n, jnp.int32))
     return solver.fit(keys.fold(key, "pretrain"), federation, jobs, hyper).delta
+
+
+def in_chunks(find: Callable[[Array, Array], Array], who: Array) -> Array:
+    """i32[C]: `find(ids i32[n], mask bool[n]) -> i32[n]` of the clients where `who` bool[C], at most CHUNK at a time; else −1."""
+    clients = who.shape[0]
+    size = min(CHUNK, clients)
+    ids = jnp.arange(-(-clients // size) * size)
+    mask = jnp.pad(who, (0, ids.size - clients))
+    parts = (jnp.minimum(ids, clients - 1).reshape(-1, size), mask.reshape(-1, size))
+    found = jax.lax.map(lambda part: find(*part), parts)
+    return jnp.where(who, found.reshape(-1)[:clients], -1)
 
 
 class Pretrainer(Protocol):

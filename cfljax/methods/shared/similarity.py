@@ -27,6 +27,11 @@ def compared_size(d: int, similarity: str) -> int:
     return d if similarity == "exact" else min(d, SIZE)
 
 
+def brief(vectors: Array, similarity: str) -> Array:
+    """The vectors f32[n, d] themselves if `similarity` is "exact", else their sketches f32[n, 4096]; in a compiled program."""
+    return vectors if similarity == "exact" else sketch(vectors)
+
+
 def shortened(vectors: np.ndarray, similarity: str) -> np.ndarray:
     """HOST. The vectors f32[n, d] themselves if `similarity` is "exact", else their sketches f32[n, 4096]."""
     return vectors if similarity == "exact" else np.asarray(_sketch(vectors))

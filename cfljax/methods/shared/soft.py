@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.devices.spread import spread
-from cfljax.kernels.mix import weights_by
+from cfljax.local.averages import averages
 from cfljax.local.gradients import batch_of_client
-from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes, train_and_mix
+from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver, owners_of
 from cfljax.local.stream import block_size, fold_blocks
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Traffic
@@ -121,7 +121,7 @@ def train_all(
     k = models.shape[0]
     each, which = cohort.repeat(k), jnp.tile(jnp.arange(k, dtype=jnp.int32), cohort.ids.shape[0])
     jobs = jobs_from(each, models, which, weights=q.reshape(-1, q.shape[2]))
-    mix = weights_by(which, each.mask, sizes(federation, each), k, average)
+    mix = averages(solver, federation, each, which, k, average, hyper)
     trained = train_and_mix(solver, key, federation, jobs, hyper, Mixing(mix, models))
     new = trained.mixed.new
     return new, report_trained(federation, each, trained, which, new - models, traffic)

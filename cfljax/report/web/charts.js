@@ -18,7 +18,7 @@ function area(xs, low, high) {
 const known = v => v !== null && isFinite(v);
 const number = v => v === null ? NaN : v;
 
-// series: [{name, shade, dash, x: [], m: [], s: []}]; options: width, height, xlabel, xkind, ykind, limits, ends, worst, changes (x where the data change).
+// series: [{name, shade, dash, x: [], m: [], s: [], stops: [x where a run was ended]}]; options: width, height, xlabel, xkind, ykind, limits, ends, worst, changes (x where the data change).
 function lineChart(series, options) {
   const all = series.flatMap(s => s.m.flatMap((m, i) => known(m) ? [m - (s.s[i] || 0), m + (s.s[i] || 0)] : []));
   let ys = extent(all, 0.05);
@@ -43,6 +43,10 @@ function lineChart(series, options) {
   for (const s of series) {
     const points = s.m.map((m, i) => [options.logx && !(s.x[i] > 0) ? NaN : x(s.x[i]), clipped(y(number(m)))]);
     layer.append(svg("path", { d: path(points), fill: "none", stroke: s.shade, "stroke-width": 1.8, "stroke-linejoin": "round", "stroke-dasharray": s.dash }));
+    for (const at of s.stops || []) {
+      const [cx, cy] = points[s.x.findIndex(v => v >= at)] || [];
+      if (isFinite(cx) && isFinite(cy)) layer.append(svg("line", { x1: cx, x2: cx, y1: cy - 5, y2: cy + 5, stroke: s.shade, "stroke-width": 1.6, class: "stop" }));
+    }
     const good = points.filter(p => isFinite(p[0]) && isFinite(p[1]));
     if (good.length && (options.ends || good.length === 1)) {
       const [cx, cy] = good[good.length - 1];

@@ -11,17 +11,17 @@ const THRESHOLDS = ["epsilon", "threshold"];
 const shadeOf = i => `var(--c${data.configs[i].colour})`;
 const dashOf = i => DASHES[data.configs[i].dash];
 const visible = () => data.configs.map((_, i) => i).filter(i => state.on.has(i));
-const kindOf = name => name.startsWith("accuracy") ? "percent" : name.startsWith("bytes") ? "bytes" : "plain";
+const kindOf = name => name.includes("accuracy") ? "percent" : name.startsWith("bytes") ? "bytes" : "plain";
 
 function bandSeries(table, x) {
-  return visible().filter(i => table[i]).map(i => ({ name: data.configs[i].name, shade: shadeOf(i), dash: dashOf(i), ...table[i], x: x ? x(i, table[i]) : table[i].x }));
+  return visible().filter(i => table[i]).map(i => ({ name: data.configs[i].name, shade: shadeOf(i), dash: dashOf(i), stops: x ? [] : data.configs[i].stopped, ...table[i], x: x ? x(i, table[i]) : table[i].x }));
 }
 const nothing = text => tag("p", { class: "nothing" }, text);
 const tall = (width, wide) => Math.round(Math.max(210, Math.min(wide ? 380 : 300, width * (wide ? 0.4 : 0.62))));
 
 function overRounds(table, name, width, wide, extra) {
   const series = bandSeries(table || []), changes = [...new Set(visible().flatMap(i => data.changes[i]))];
-  const chart = series.length && lineChart(series, { width, height: tall(width, wide), xlabel: "round", changes, ykind: kindOf(name), limits: name.startsWith("accuracy") ? [0, 1] : null, exact: true, label: name, ...extra });
+  const chart = series.length && lineChart(series, { width, height: tall(width, wide), xlabel: "round", changes, ykind: kindOf(name), limits: name.includes("accuracy") ? [0, 1] : null, exact: true, label: name, ...extra });
   return chart || nothing("Nothing to draw: no selected run has these numbers.");
 }
 function choice(label, options, current, change) {
@@ -60,11 +60,11 @@ const FIGURES = {
     return [choice("Show", Object.keys(data.final), state.final, v => { state.final = v; }), chart || nothing("Nothing to draw: no selected run ended well.")];
   },
   clients: width => {
-    const series = bandSeries(data.clients);
+    const series = bandSeries(data.clients, (i, band) => band.x);
     return [series.length && lineChart(series, { width, height: tall(width), xlabel: "share of the clients, %", xkind: "percent", ykind: "percent", limits: [0, 1], worst: true, bare: series.length > 6, label: "accuracy per client" }) || nothing("Nothing to draw: no client had test samples.")];
   },
   newcomers: width => {
-    const series = bandSeries(data.newcomers);
+    const series = bandSeries(data.newcomers, (i, band) => band.x);
     return [series.length && lineChart(series, { width, height: tall(width), xlabel: "local steps of a new client", ykind: "percent", limits: [0, 1], ends: true, exact: true, label: "accuracy of new clients" }) || nothing("Nothing to draw: no run has new clients (data.new_clients).")];
   },
   bytes: width => [against(width, (i, band) => (data.history.bytes || [])[i] ? (data.history.bytes[i].m) : null, { xkind: "bytes", xlabel: "sent", label: "accuracy against bytes" })],
@@ -74,7 +74,7 @@ const FIGURES = {
   }, { xlabel: "seconds", label: "accuracy against seconds" })],
   clusters: width => [
     overRounds(data.clusters, "clusters", width, false, { zero: true }),
-    data.counted.length ? tag("p", { class: "notes" }, `Number of clusters by first updates (criterion of 1, 2, …): ${data.counted.join("; ")}.`) : "",
+    data.counted.length ? tag("p", { class: "notes" }, `Numbers of clusters that were found, and the criterion of 1, 2, …: ${data.counted.join("; ")}.`) : "",
   ],
   threshold: width => {
     const found = THRESHOLDS.filter(name => data.own[name]);
@@ -84,6 +84,7 @@ const FIGURES = {
     panels(data.pictures, width, 230, assignment, "Nothing to draw: no run has clusters that differ, or labels were not kept."),
     data.trivial.length ? tag("p", { class: "notes" }, `Without a picture: ${data.trivial.join("; ")}.`) : "",
   ],
+  mixture: width => [panels(data.mixtures, width, 230, assignment, "Nothing to draw: no method of this report gives its clients mixtures of models.")],
   confusion: width => [panels(data.confusions, width, 190, confusion, "Nothing to draw: the true groups are unknown, or no run has clusters that differ.")],
   similarity: width => [panels(data.matrices, width, 210, matrix, "Nothing to draw: no run kept a matrix. Methods that measure one keep it with snapshots = true.")],
   embedding: width => [panels(data.scatters, width, 240, scatter, "Nothing to draw: no run kept an embedding. Methods that make one (FedGroup) keep it with snapshots = true.")],

@@ -40,10 +40,11 @@ function painter(codes) {
 }
 const named = code => code === 255 ? "–" : String(code);
 
+// Clusters over rounds; or mixtures, whose columns are p.xlabel and whose colours are models.
 function assignment(p, width) {
   const codes = bytesOf(p.cells), groups = bytesOf(p.groups), rows = groups.length, columns = p.rounds.length;
   const strip = 9, left = 14, top = 4, tall = Math.max(90, Math.min(260, rows * 4)), wide = width - left - strip - 6;
-  const root = svg("svg", { viewBox: `0 0 ${width} ${tall + 34}`, width, height: tall + 34, role: "img", "aria-label": "clusters over rounds" });
+  const root = svg("svg", { viewBox: `0 0 ${width} ${tall + 34}`, width, height: tall + 34, role: "img", "aria-label": p.name || "clusters over rounds" });
   root.append(stretched(pixels(1, rows, painter(groups)), left - 8, top, strip, tall));
   root.append(stretched(pixels(columns, rows, painter(codes)), left + strip, top, wide, tall));
   for (let i = 1; i < rows; i++) if (groups[i] !== groups[i - 1]) {
@@ -53,14 +54,14 @@ function assignment(p, width) {
   const last = p.rounds[columns - 1], nearest = v => p.rounds.reduce((best, r, i) => Math.abs(r - v) < Math.abs(p.rounds[best] - v) ? i : best, 0);
   for (const i of new Set(ticks(p.rounds[0], last, wide / 60, true).map(nearest)))
     root.append(svg("text", { x: left + strip + (i + 0.5) / columns * wide, y: top + tall + 14, "text-anchor": "middle" }, String(p.rounds[i])));
-  root.append(svg("text", { x: left + strip + wide / 2, y: top + tall + 29, "text-anchor": "middle" }, "round"));
+  root.append(svg("text", { x: left + strip + wide / 2, y: top + tall + 29, "text-anchor": "middle" }, p.xlabel || "round"));
   root.append(svg("rect", {
     x: left, y: top, width: wide + strip, height: tall, fill: "transparent", onpointerleave: hideTip,
     onpointermove: event => {
       const place = root.getBoundingClientRect(), ratio = width / place.width;
       const c = Math.floor(((event.clientX - place.left) * ratio - left - strip) / wide * columns), r = Math.floor(((event.clientY - place.top) * ratio - top) / tall * rows);
       if (c < 0 || c >= columns || r < 0 || r >= rows) return;
-      showTip(event, `round ${p.rounds[c]}`, [[colour(groups[r] === 255 ? -1 : groups[r]), "true group", named(groups[r])], [colour(codes[r * columns + c] === 255 ? -1 : codes[r * columns + c]), "cluster (colour)", named(codes[r * columns + c])]]);
+      showTip(event, p.xlabel === "weight, %" ? `up to ${p.rounds[c]} %` : `round ${p.rounds[c]}`, [[colour(groups[r] === 255 ? -1 : groups[r]), "true group", named(groups[r])], [colour(codes[r * columns + c] === 255 ? -1 : codes[r * columns + c]), p.xlabel ? "model (colour)" : "cluster (colour)", named(codes[r * columns + c])]]);
     },
   }));
   return root;

@@ -1,0 +1,59 @@
+"""The optimisers of optax that specs may name, of clients (`train.optimizer`) and of the server (`train.server`)."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+
+from cfljax.errors import SpecError, suggest
+from cfljax.registry.options import Table, Value, show
+
+_NEED_MORE = ("lbfgs", "polyak_sgd")  # their update needs losses, which they are not given here
+
+
+def optimisers() -> dict[str, dict[str, Value]]:
+    """The optimisers of optax by name, with the arguments that they take beside the learning rate and their defaults."""
+    import optax
+
+    found: dict[str, dict[str, Value]] = {}
+    for name in dir(optax):
+        thing = getattr(optax, name)
+        if name.startswith("_") or name in _NEED_MORE or not inspect.isfunction(thing):
+            continue
+        arguments = {p.name: p.default for p in inspect.signature(thing).parameters.values()}
+        if next(iter(arguments), "") == "learning_rate":
+            found[name] = {key: default for key, default in arguments.items() if key != "learning_rate"}
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def kept_per_parameter(name: str, arguments: Table) -> int:
+    """How many numbers the optimiser keeps for each number of a vector that it moves, roughly: 2 for Adam."""
+    import jax
+    import optax
+
+    size = 1 << 12
+    state = jax.eval_shape(getattr(optax, name)(0.1, **arguments).init, jax.ShapeDtypeStruct((size,), "float32"))
+    return round(sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state)) / size)
+
+
+def check_optimiser(name: str, arguments: Table, where: str, rate: str) -> None:
+    """Raise a SpecError for an optimiser that optax does not have, or arguments that it does not take. `where`: the key of the
+    spec; `rate`: the key of its learning rate."""
+    import optax
+
+    known = optimisers()
+    if name not in known:
+        raise SpecError(f'{where} = "{name}": optax has no such optimiser' + suggest(name, known))
+    for key, value in arguments.items():
+        if key == "learning_rate":
+            raise SpecError(f"{where}.learning_rate: the learning rate is {rate}")
+        if key not in known[name]:
+            raise SpecError(f"{where}.{key}: optax.{name} takes no such argument" + suggest(key, known[name]))
+        if isinstance(known[name][key], (int, float)) and not isinstance(value, (int, float)):
+            raise SpecError(f"{where}.{key} = {show(value)}: must be a number")
+    try:
+        getattr(optax, name)(0.1, **arguments)
+    except Exception as error:  # optax raises many kinds of errors for wrong arguments
+        raise SpecError(f"{where} = {show(arguments)}: optax.{name} refuses it ({error})") from None

@@ -1,0 +1,121 @@
+"""What is computed once, when all rounds are over: the scores of clients after some steps of local training, from the model that
+each is given. `engine.newcomers` and `engine.finetune` say who these clients are, and which models they get."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax import keys
+from cfljax.devices.placement import placed
+from cfljax.devices.spread import everywhere
+from cfljax.engine import groups
+from cfljax.engine.compiled import Source, compiled
+from cfljax.engine.groups import Group
+from cfljax.engine.program import in_round, over_runs
+from cfljax.engine.scoring import score, score_mixtures
+from cfljax.engine.settings import Assembled, Tuned
+from cfljax.engine.simulation import fetched
+from cfljax.local.schedule import Work
+from cfljax.types import Array, Federation, Hyper, Jobs, Split, Tree
+
+
+class Placed(NamedTuple):
+    """Clients in the models of a method."""
+
+    models: Array
+    """f32[K, d]."""
+    which: Array
+    """i32[C]: the model of each; with a mixture that of the largest weight."""
+    mixture: Array | None
+    """f32[C, K], for methods whose clients mix models."""
+
+
+class Stage(NamedTuple):
+    """Clients before their steps."""
+
+    federation: Federation
+    test: Split
+    """What they are scored on."""
+    who: Array
+    """bool[C]: who is trained and scored."""
+    at: Placed
+
+
+Place = Callable[[Assembled, Tree, Hyper, Array, Federation], Stage]
+"""(parts, state, hyper, rounds i32[], federation) -> the clients at the end. `rounds`: how many the run has done."""
+Found = dict[str, np.ndarray]
+"""Of n clients: `place` i32[n], and for each of E numbers of steps `correct` f32[n, E] of `samples` i32[n] test samples."""
+
+
+def make_end(parts: Assembled, tuned: Tuned, name: str, place: Place) -> Callable[..., dict[str, Array]]:
+    """The program of one run: (key, state, hyper, rounds i32[], federation) -> Found. `name`: of its random keys."""
+    everybody = np.array(tuned.ids, np.int32)
+    number, width = len(everybody), at_once(parts, tuned)
+    blocks = jnp.asarray(np.resize(everybody, (-(-number // width), width)))
+    real = jnp.arange(blocks.size).reshape(blocks.shape) < number
+
+    def end(key: Array, state: Tree, hyper: Hyper, rounds: Array, federation: Federation) -> dict[str, Array]:
+        state, federation = in_round(parts.method, state, federation, rounds)
+        stage = place(parts, state, hyper, rounds, federation)
+        at, seed = stage.at, keys.fold(key, name)
+
+        def one(block: tuple[Array, Array]) -> tuple[Array, Array]:
+            ids, mask = block
+            own = stage.federation.take(ids)
+            own = dataclasses.replace(own, uid=jnp.where(mask, own.uid, -1))
+            mixture = None if at.mixture is None else at.mixture[ids]
+            here = Stage(own, stage.test.take(ids), stage.who[ids] & own.real, at._replace(which=at.which[ids], mixture=mixture))
+            return _scored(parts, tuned, seed, here, hyper)
+
+        found = jax.lax.map(one, (blocks, real))
+        correct, samples = jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:])[:number], found)
+        return {"place": at.which[everybody], "correct": correct, "samples": samples}
+
+    return end
+
+
+def at_once(parts: Assembled, tuned: Tuned) -> int:
+    """How many of the clients train at a time: no more than participants of a round, whose memory they then have."""
+    return max(1, min(len(tuned.ids), parts.plan.stream or parts.settings.participants))
+
+
+def _scored(parts: Assembled, tuned: Tuned, key: Array, stage: Stage, hyper: Hyper) -> tuple[Array, Array]:
+    """(correct f32[n, E], test samples i32[n]) of the n clients, which are those of the stage's federation."""
+    (own, test, who, at), found, sequential = stage, [], parts.settings.sequential
+    mine = jnp.arange(own.clients, dtype=jnp.int32)
+    jobs = Jobs(mine, who, jnp.ones(own.clients), at.models, at.which)
+    for number in tuned.steps:
+        models, which = at.models, at.which
+        if not number and at.mixture is not None:
+            found.append(score_mixtures(parts.model, own, test, models, at.mixture, who, sequential))
+            continue
+        if number:
+            trained = tuned.solver.with_work(Work(None, number, tuned.solver.work.batch))
+            models, which = models[which] + trained.train(key, own, jobs, hyper).delta, mine
+        found.append(score(parts.model, own, test, models, which, who, sequential))
+    return jnp.stack([each.correct for each in found], axis=1), found[0].samples
+
+
+def found_at_end(
+    parts: Assembled, tuned: Tuned, name: str, place: Place, whole: Group, state: Tree, rounds: np.ndarray, federation: Federation
+) -> tuple[list[Found], float]:
+    """HOST. (what is found of each run, seconds of compiling), from the state of all runs at their end (on the host), which each
+    reached after `rounds` i64[R]. `federation`: as it lies on the devices."""
+    runs, mesh, settings = whole.keys.shape[0], parts.mesh, parts.settings
+    size = groups.width(parts, runs)
+    arguments = (whole.keys, state, whole.hyper, rounds.astype(np.int32))
+    forms = (*groups.forms(groups.with_runs(arguments, size), mesh, True), groups.forms(federation, mesh, False))
+    kept = None if parts.program_key is None else (parts.program_key, parts.plan, settings, name, *tuned[:2])
+    f = everywhere(over_runs(make_end(parts, tuned, name, place), settings, 4), mesh, 4)
+    (program,), seconds = compiled([Source(f, forms, kept, mesh)])
+    found: list[Found] = []
+    for at in range(0, runs, size):
+        scored = fetched(program(*placed(groups.part(arguments, at, size), mesh, True), federation))
+        found += [{key: each[r] for key, each in scored.items()} for r in range(size)]
+    return found, seconds

@@ -1,0 +1,229 @@
+"""FedDrift (Jothimurugesan et al. 2023): clients whose loss rises begin models of their own; models that do as well on each other's
+clients become one.
+
+Rounds are divided into time steps of `every` rounds. In the first round of a step in which it takes part, a client receives the
+models that were there before the step and finds its loss on each. It takes the best one. If its least loss has risen by more than
+`delta` since it last looked, it is isolated: it trains a new model alone until the step ends. All others stay with their model
+through the step. At the beginning of a step, models become one by complete linkage as long as their distance
+D(i, j) = max(L_ij − L_ii, L_ji − L_jj, 0) is at most `delta`. L_ij is the mean loss of model i on the data of those participants of
+this round that have taken model j; a model that nobody took is not compared. FedAvg trains each model.
+
+A model that nobody uses stays, as its data may come back. If there is no room for a new one (`max_clusters`), the one that is
+unused for the longest time goes; if all are in use, the client stays with its best one (diagnostic `without_room`). A client that
+has not taken part yet is scored with the model that has the least loss on its data.
+
+Readings:
+- Time steps. Paper: new data come at each step, and a step has many rounds. Here: ten rounds. Option: `every`.
+- Data. Paper: a model is trained on what its clients have had for it in all steps. Here: on what they have in the round. Option:
+  none.
+- Start. Paper: one model for all; its program also begins with one for each client. Here: one; or one for each client
+  when it first takes part, as far as there is room. Option: `begin = "each"`.
+- Drifts. Paper: each client that drifts begins a model (FedDrift), or all that drift in a step begin one together and nothing is
+  merged (FedDrift-Eager). Here: the first. Option: `isolate = "together"`.
+- New models. Paper: initialised anew; its program goes on from the client's best one. Here: w_0, so that models that become one
+  have a common start. Option: `fresh = "best"`.
+- Measure. Paper: losses; its program compares accuracies. Here: losses. Option: none.
+- Merged models. Paper: their mean by the sizes of their data. Here: by the samples of the clients that have them now. Option: none.
+- Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
+
+Communication per participant and round: one model down, one update up. When it looks, all models down that were there before the
+step, and one more if it got a new or a merged one; in the first round of a step its losses
+up, one float for each of these models if they are several.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.kernels.choose import least_loss
+from cfljax.kernels.mix import members, usable
+from cfljax.kernels.unite import complete_linkage
+from cfljax.local.rounds import sizes, train_clusters
+from cfljax.local.solver import Solver
+from cfljax.methods import fedavg
+from cfljax.methods.shared.choice import join
+from cfljax.methods.shared.common import first_model, traffic
+from cfljax.methods.shared.host_clusters import HostClusters, join_by_loss
+from cfljax.registry import Entry
+from cfljax.registry.options import option
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Traffic
+
+PAPER = "Jothimurugesan et al. 2023"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(fedavg.Config):
+    """Options of FedDrift."""
+
+    max_clusters: int = option(16, "the most models at a time", low=2)
+    delta: float = option(0.1, "a rise of the loss that isolates, and the distance of models that merge", low=0.0, traced=True)
+    every: int = option(10, "rounds of a time step", low=1)
+    begin: str = option("one", "all clients begin with one model, or each with its own", choices=("one", "each"))
+    isolate: str = option(
+        "alone", "each client that drifts has a new model, or all that drift in a step have one", choices=("alone", "together")
+    )
+    fresh: str = option("scratch", "a new model is w_0, or the client's best one", choices=("scratch", "best"))
+
+    @property
+    def models_kept(self) -> int:
+        """Every model that there is room for."""
+        return self.max_clusters
+
+
+class State(NamedTuple):
+    """The models, and what clients know of their last look."""
+
+    found: HostClusters
+    first: Array
+    """f32[d]: w_0."""
+    born: Array
+    """i32[K]: the step in which each model was begun."""
+    used: Array
+    """i32[K]: the last step in which a client took each."""
+    looked: Array
+    """i32[C]: the last step in which each client looked; −1: never."""
+    loss: Array
+    """f32[C]: its least loss then."""
+
+
+class Look(NamedTuple):
+    """What the participants find when they compare the models."""
+
+    who: Array
+    """bool[S]: who looks in this round."""
+    there: Array
+    """bool[K]: the models that they compare."""
+    losses: Array
+    """f32[K, S]; 0 for those who do not look."""
+    best: Array
+    """i32[S]: the model with the least loss; for those who do not look the one that they have."""
+    least: Array
+    """f32[S]: its loss."""
+    drifts: Array
+    """bool[S]: who is to begin a new model."""
+
+
+def make(config: Config, model: Model, solver: Solver) -> Method:
+    """FedDrift: clients whose loss rises begin new models, and models that do as well on each other's clients merge."""
+    k, alone = config.max_clusters, config.isolate == "alone"
+
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Array]) -> State:
+        first, nobody = first_model(key, model), jnp.full(federation.clients, -1, jnp.int32)
+        found = HostClusters(jnp.tile(first, (k, 1)), nobody, jnp.arange(k) == 0)
+        never = jnp.full(k, -1, jnp.int32)
+        return State(found, first, never, never, nobody, jnp.full(federation.clients, jnp.nan))
+
+    def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
+        step, late = jnp.divmod(cohort.round, config.every)
+        look = compare(solver, federation, cohort, state, step)
+        before = state.loss[cohort.ids]
+        begins = (state.looked[cohort.ids] < 0) & (config.begin == "each")
+        look = look._replace(drifts=look.who & (begins | (look.least > before + hyper["delta"])))
+        state = remembered(state, cohort, look, step)
+        merging = (late == 0) & (step > 0) & alone
+        root = unions(federation, cohort, look, jnp.where(merging, hyper["delta"], -1.0))
+        state, own = merged(federation, cohort, state, look, root), root[look.best]
+        state, which, isolated = begun(federation, cohort, state, look._replace(best=own), step, alone, config.fresh)
+        fetched = isolated | (look.who & (jnp.sum(root[None, :] == own[:, None], axis=1) > 1))
+        sent = with_looks(traffic(cohort), look, fetched, merging)
+        models, info = train_clusters(solver, key, federation, cohort, state.found.models, which, hyper, config.average, sent)
+        diag = {"models": state.found.active, "isolated": isolated, "without_room": look.drifts & ~isolated}
+        diag |= {"merged": root != jnp.arange(k)}
+        told = {name: jnp.sum(each, dtype=jnp.int32) for name, each in diag.items()}
+        return state._replace(found=state.found._replace(models=models)), info._replace(diag=told)
+
+    def score(state: State, federation: Federation, hyper: Hyper) -> Array:
+        return join_by_loss(solver, federation, state.found, jnp.ones(federation.clients, bool))
+
+    return Method(init, round, models=lambda state: (state.found.models, state.found.labels), score=score)
+
+
+def compare(solver: Solver, federation: Federation, cohort: Cohort, state: State, step: Array) -> Look:
+    """The look of those who have not looked in this step, at the models that were there before it. Nobody drifts yet."""
+    who = cohort.mask & (state.looked[cohort.ids] < step)
+    there = state.found.active & (state.born < step)
+    losses = solver.losses(federation, state.found.models, cohort.ids, who)
+    compared = jnp.where(there[:, None], losses, jnp.nan)
+    best = jnp.where(jnp.any(~jnp.isnan(compared), axis=0), least_loss(compared), jnp.argmax(there))
+    best = jnp.where(who, best, jnp.maximum(state.found.labels[cohort.ids], 0)).astype(jnp.int32)
+    least = jnp.take_along_axis(losses, best[None], axis=0)[0]
+    return Look(who, there, losses, best, least, jnp.zeros_like(who))
+
+
+def remembered(state: State, cohort: Cohort, look: Look, step: Array) -> State:
+    """The state after those who look have noted their least loss and taken the best model."""
+    ids = jnp.where(look.who, cohort.ids, state.loss.shape[0])
+    looked, loss = state.looked.at[ids].set(step, mode="drop"), state.loss.at[ids].set(look.least, mode="drop")
+    labels = join(state.found.labels, cohort, look.best)
+    return state._replace(found=state.found._replace(labels=labels), looked=looked, loss=loss)
+
+
+def unions(federation: Federation, cohort: Cohort, look: Look, delta: Array) -> Array:
+    """i32[K]: the lowest model of those that each model becomes one with."""
+    k = look.there.shape[0]
+    finite = jnp.all(jnp.isfinite(look.losses) | ~look.there[:, None], axis=0)
+    counted = look.who & ~look.drifts & finite
+    weight = jnp.where(members(look.best, k, counted), sizes(federation, cohort), 0.0)
+    total = jnp.sum(weight, axis=1)
+    losses = jnp.where(look.there[:, None] & counted, look.losses, 0.0)
+    each = jnp.matmul(losses, weight.T, precision=jax.lax.Precision.HIGHEST) / jnp.maximum(total, 1.0)  # L_ij
+    worse = each - jnp.diagonal(each)[:, None]
+    apart = jnp.maximum(jnp.maximum(worse, worse.T), 0.0)
+    taken = total > 0
+    return complete_linkage(jnp.where(taken[:, None] & taken[None, :], apart, jnp.inf), delta)
+
+
+def merged(federation: Federation, cohort: Cohort, state: State, look: Look, root: Array) -> State:
+    """The state after the models of each union have become their mean, by the samples of the clients that stay with them."""
+    (models, labels, active), k = state.found, root.shape[0]
+    leaving = jnp.where(look.drifts, cohort.ids, labels.shape[0])
+    count = jnp.asarray(federation.train.count, jnp.float32).at[leaving].set(0.0, mode="drop")
+    samples = jnp.where(members(labels, k), count, 0.0).sum(axis=1)
+    joins = members(root, k)
+    weight = jnp.where(joins, samples, 0.0)
+    shares = weight / jnp.maximum(weight.sum(axis=1, keepdims=True), 1.0)
+    mean = jnp.matmul(shares, jnp.where(usable(models)[:, None], models, 0.0), precision=jax.lax.Precision.HIGHEST)
+    models = jnp.where((joins.sum(axis=1) > 1)[:, None], mean, models)
+    labels = jnp.where(labels >= 0, root[jnp.maximum(labels, 0)], -1)
+    return state._replace(found=HostClusters(models, labels, active & (root == jnp.arange(k))))
+
+
+def begun(
+    federation: Federation, cohort: Cohort, state: State, look: Look, step: Array, alone: bool, fresh: str
+) -> tuple[State, Array, Array]:
+    """(the state after clients that drift have begun new models, i32[S] the model of each participant, bool[S] who has a new one).
+    Free places are taken first, then those of models that nobody has, the one unused for the longest time first."""
+    (models, labels, active), k = state.found, state.born.shape[0]
+    kind = jnp.where(active, 1 + members(labels, k).any(axis=1), 0)  # free, unused, in use
+    order, room = jnp.lexsort((state.used, kind)), jnp.sum(kind < 2)
+    by_uid = jnp.argsort(jnp.where(look.drifts, federation.uid[cohort.ids], jnp.iinfo(jnp.int32).max), stable=True)
+    rank = jnp.argsort(by_uid)
+    place, isolated = order[jnp.minimum(rank, k - 1)], look.drifts & (rank < room)
+    founds = isolated
+    if not alone:
+        now = active & (state.born == step)
+        place = jnp.where(jnp.any(now), jnp.argmax(now), order[0])
+        isolated = look.drifts & (jnp.any(now) | (room > 0))
+        founds = isolated & (rank == 0) & ~jnp.any(now)
+    at = jnp.where(founds, place, k)
+    new = models[look.best] if fresh == "best" else jnp.broadcast_to(state.first, (at.shape[0], models.shape[1]))
+    which = jnp.where(isolated, place, look.best).astype(jnp.int32)
+    used = jnp.where(members(which, k, cohort.mask).any(axis=1), step, state.used)
+    born = state.born.at[at].set(step, mode="drop")
+    found = HostClusters(models.at[at].set(new, mode="drop"), join(labels, cohort, which), active.at[at].set(True, mode="drop"))
+    return state._replace(found=found, born=born, used=used), which, isolated
+
+
+def with_looks(sent: Traffic, look: Look, fetched: Array, merging: Array) -> Traffic:
+    """The traffic of a round with the models that are compared, those that are `fetched` bool[S] after it, and the losses."""
+    compared, looks = jnp.sum(look.there, dtype=jnp.int32), jnp.sum(look.who, dtype=jnp.int32)
+    told = jnp.where(merging & (compared > 1), looks * compared, 0)
+    more = looks * (compared - 1) + jnp.sum(fetched, dtype=jnp.int32)
+    return sent._replace(vectors_down=sent.vectors_down + more, floats_up=sent.floats_up + told)
+
+
+feddrift = Entry(Config, make)

@@ -1,0 +1,152 @@
+"""Methods whose clusters are moved by an optimiser of the server (`train.server`) in place of the mean of their members: FedAvgM,
+FedAdagrad, FedAdam, FedYogi (Reddi et al. 2021) and what else optax has.
+
+The method itself is untouched. What its round makes of the model of a cluster is taken for a step along a gradient: before − after.
+The optimiser, which has a state for each cluster, takes its step with this gradient from the model before. With SGD and lr = 1 that
+is the method itself, but for rounding.
+
+Readings:
+- A cluster that nobody has moved. Paper: one model. Here: one that the round left as it was to the bit keeps its model and its
+  state.
+- Bias correction and ε. Paper: none, and 1e-3. Here: as optax has them. Option: `eps = 1e-3` for the latter.
+- Parts (`train.parts`). Paper: whole models. Here: what everybody shares is moved by one optimiser of its own, what a cluster
+  shares by the cluster's, and what stays with a client is left alone.
+
+The discrepancy in the history is still the distance from the plain mean, as the method reports it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax.local.parts import ALL, CLIENT, CLUSTER, FROZEN, ModelParts
+from cfljax.methods.shared.parts import Shared
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
+
+Leaves = list[Array]
+"""The arrays of a part of a model, each with a leading axis K of clusters or without."""
+
+
+class ServerOptimiser(NamedTuple):
+    """The optimiser of a server. Static."""
+
+    name: str
+    arguments: tuple[tuple[str, object], ...]
+    """Its arguments besides the learning rate, which is `hyper["server.lr"]`."""
+
+    def made(self, hyper: Hyper) -> Any:
+        """The optimiser of optax with the numbers of the run."""
+        import optax
+
+        return getattr(optax, self.name)(hyper["server.lr"], **dict(self.arguments))
+
+
+class Served(NamedTuple):
+    """The state of a method whose server has an optimiser."""
+
+    inner: Tree
+    """The method's own state, with the models as the optimiser has moved them."""
+    clusters: Tree
+    """The state of the optimiser of each cluster: arrays with a leading axis K."""
+    common: Tree
+    """That of the optimiser of what everybody shares; None: there is no such part."""
+
+
+def with_server(method: Method, where: str, model: Model, server: ServerOptimiser, parts: ModelParts | None) -> Method:
+    """The method with an optimiser that moves the models at `where` in its state (`MethodConfig.serves`). `parts`: who shares which
+    part of a model; None: all parts are a cluster's."""
+    if method.regroup is not None:
+        raise ValueError("train.server: the method makes other clusters between rounds, to which no state of an optimiser belongs")
+    pick, put = _division(model, parts)
+
+    def models_in(state: Tree) -> Array:
+        found: Array = functools.reduce(getattr, _path(where, state), state)
+        return found
+
+    def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Served:
+        inner, optimiser = method.init(key, federation, hyper, setup), server.made(hyper)
+        rows = models_in(inner)
+        common = pick(rows[0], ALL)
+        return Served(inner, jax.vmap(optimiser.init)(pick(rows, CLUSTER)), optimiser.init(common) if common else None)
+
+    def round(key: Array, state: Served, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Served, Info]:
+        inner, info = method.round(key, state.inner, federation, cohort, hyper)
+        old, new, move = models_in(state.inner), models_in(inner), _mover(server.made(hyper))
+        rows, clusters = jax.vmap(move)(pick(old, CLUSTER), pick(new, CLUSTER), state.clusters)
+        moved, common = put(new, CLUSTER, rows), state.common
+        if common is not None:
+            leaves, common = move(pick(old[0], ALL), pick(new[0], ALL), common)
+            moved = put(moved, ALL, [jnp.broadcast_to(leaf, (old.shape[0], *leaf.shape)) for leaf in leaves])
+        inner = _replaced(inner, _path(where, inner), moved)
+        if method.settle is not None:
+            inner = method.settle(state.inner, inner, federation, hyper)
+        return Served(inner, clusters, common), info
+
+    def of(function: Callable[..., Any] | None) -> Any:
+        return None if function is None else lambda state, *more: function(state.inner, *more)
+
+    outer = {name: of(getattr(method, name)) for name in ("models", "score", "extras", "also", "mixture", "adapt", "shares")}
+    if method.follow is not None:
+        outer["follow"] = lambda state, federation: state._replace(inner=method.follow(state.inner, federation))
+    return method._replace(init=init, round=round, settle=None, **outer)
+
+
+def _mover(optimiser: Any) -> Callable[[Leaves, Leaves, Tree], tuple[Leaves, Tree]]:
+    """A function (parameters before and after a round, state) -> (parameters, state) after the step of the server."""
+    import optax
+
+    def move(before: Leaves, after: Leaves, state: Tree) -> tuple[Leaves, Tree]:
+        gradient = jax.tree.map(jnp.subtract, before, after)
+        updates, stepped = optimiser.update(gradient, state, before)
+        still = jnp.all(jnp.stack([jnp.all(a == b) for a, b in zip(before, after, strict=True)])) if before else jnp.bool_(True)
+        keep = functools.partial(jax.tree.map, lambda old, new: jnp.where(still, old, new))
+        return keep(before, optax.apply_updates(before, updates)), keep(state, stepped)
+
+    return move
+
+
+def _division(
+    model: Model, parts: ModelParts | None
+) -> tuple[Callable[[Array, str], Leaves], Callable[[Array, str, Leaves], Array]]:
+    """(pick, put): `pick(rows, kind)` gives the parts of a kind of models f32[K, d] or f32[d], each in its own shape, and
+    `put(rows, kind, parts)` models f32[K, d] in which they are other ones."""
+    kinds = np.zeros(model.size, np.float32)
+    names = (CLUSTER, ALL, CLIENT, FROZEN)
+    if parts is not None:
+        for number, kind in enumerate(names):
+            kinds[parts.columns(kind)] = number
+    with jax.ensure_compile_time_eval():
+        of_leaf = [names[int(np.asarray(leaf).flat[0])] for leaf in jax.tree.leaves(model.unravel(jnp.asarray(kinds)))]
+
+    def unravel(rows: Array) -> tuple[Leaves, Any]:
+        return jax.tree.flatten(model.unravel(rows) if rows.ndim == 1 else jax.vmap(model.unravel)(rows))
+
+    def pick(rows: Array, kind: str) -> Leaves:
+        return [leaf for leaf, own in zip(unravel(rows)[0], of_leaf, strict=True) if own == kind]
+
+    def put(rows: Array, kind: str, new: Leaves) -> Array:
+        leaves, structure = unravel(rows)
+        rest = iter(new)
+        changed = [next(rest) if own == kind else leaf for leaf, own in zip(leaves, of_leaf, strict=True)]
+        return jax.vmap(model.ravel)(jax.tree.unflatten(structure, changed))
+
+    return pick, put
+
+
+def _path(where: str, state: Tree) -> list[str]:
+    """The names that lead to the models in a state."""
+    return (["inner"] if isinstance(state, Shared) else []) + where.split(".")
+
+
+def _replaced(state: Tree, path: list[str], models: Array) -> Tree:
+    """The state with these models f32[K, d] at the end of the path."""
+    if not path:
+        return models
+    name, *rest = path
+    return state._replace(**{name: _replaced(getattr(state, name), rest, models)})

@@ -1,0 +1,108 @@
+"""Enters: the weights of a run's clients in models. Leaves: pictures of them, as grids of colours.
+
+Where clients mix each other's models there are as many models as clients; then the models of each true group are taken together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from cfljax.report.curves import spaced
+
+MOST_CLIENTS, MOST_ROUNDS, MOST_GROUPS = 200, 128, 20
+"""The most clients, rounds and true groups that are drawn."""
+ACROSS = 101
+"""Columns that the weights of a client are spread over, from 0 to 100 per cent."""
+LANE = 200
+"""Rows that the true groups share out between them."""
+CLIENTS, ROUNDS = "clients at the end", "groups over rounds"
+
+
+class Mixture(NamedTuple):
+    """A picture of weights. In that of the clients each row is a client, and its columns from the left belong to the models by
+    weight; in that of the rounds each column is a round, and the rows of a true group belong to them by its mean weight."""
+
+    name: str
+    at: np.ndarray
+    """i64[columns]: percent, or rounds."""
+    colours: np.ndarray
+    """i32[rows, columns]: the number of a model's colour, −1 unknown."""
+    groups: np.ndarray
+    """i32[rows]: the true group, −1 unknown."""
+    clients: int
+    """The number of all clients."""
+    drawn: int
+    """Of how many of them there is something in the picture."""
+
+    @property
+    def xlabel(self) -> str:
+        """What the columns are."""
+        return "weight, %" if self.name == CLIENTS else "round"
+
+
+def last_weights(diagnostics: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """f32[C, K]: the weights of the clients at the end; None: the clients mix nothing, or it was not kept."""
+    each, last = diagnostics.get("mixture_of_clients"), diagnostics.get("mixture")
+    found = each[-1] if each is not None and each.ndim == 3 and len(each) else last
+    return found if found is not None and found.ndim == 2 and found.size else None
+
+
+def mixtures(
+    diagnostics: Mapping[str, np.ndarray],
+    rounds: np.ndarray,
+    group: np.ndarray | None,
+    colours: Callable[[np.ndarray, np.ndarray], dict[int, int]],
+) -> list[Mixture]:
+    """The pictures of the clients and of the rounds, as far as the record has them. `group` i32[C]: the true groups; None: unknown.
+    `colours`: (labels i32[1, C], group i32[C]) -> label -> number of its colour."""
+    last = last_weights(diagnostics)
+    if last is None:
+        return []
+    clients, models = last.shape
+    known = group is not None and len(group) == clients and bool((group >= 0).any())
+    group = group if known and group is not None else np.full(clients, -1, np.int32)
+    over = diagnostics.get("mixture_of_groups") if known else None
+    if models == clients:
+        if not known:
+            return []
+        of_group = (group[:, None] == np.arange(group.max() + 1)).astype(np.float64)
+        last, over = last @ of_group, None if over is None else over @ of_group
+    painted = np.arange(last.shape[1], dtype=np.int32)
+    if models != clients:
+        colour = colours(last.argmax(axis=1)[None].astype(np.int32), group)
+        unused = (number for number in range(models + len(colour) + 1) if number not in set(colour.values()))
+        painted = np.array([colour[k] if k in colour else next(unused) for k in range(models)], np.int32)
+    order = np.argsort(painted, kind="stable")
+    found = [_of_clients(last[:, order], group, painted[order])]
+    if over is not None and over.ndim == 3 and len(over) == len(rounds) and over.shape[1] <= MOST_GROUPS:
+        found.append(_of_rounds(over[:, :, order], rounds, painted[order], clients))
+    return found
+
+
+def _of_clients(weights: np.ndarray, group: np.ndarray, painted: np.ndarray) -> Mixture:
+    """Clients are ordered by true group, then by the model of which they have most, then by how much of it they have."""
+    last = np.where(group < 0, group.max(initial=0) + 1, group)
+    order = np.lexsort((-weights.max(axis=1), weights.argmax(axis=1), last))
+    rows = order[spaced(len(order), MOST_CLIENTS)]
+    at = (np.arange(ACROSS) + 0.5) / ACROSS
+    return Mixture(CLIENTS, np.arange(ACROSS), _filled(weights[rows], at, painted), group[rows], len(group), len(rows))
+
+
+def _of_rounds(over: np.ndarray, rounds: np.ndarray, painted: np.ndarray, clients: int) -> Mixture:
+    """A lane for each true group, over f[E, G, K]."""
+    columns = spaced(len(rounds), MOST_ROUNDS)
+    lane = max(4, LANE // over.shape[1])
+    at = (np.arange(lane) + 0.5) / lane
+    lanes = [_filled(over[columns, g], at, painted).T for g in range(over.shape[1])]
+    groups = np.repeat(np.arange(over.shape[1], dtype=np.int32), lane)
+    return Mixture(ROUNDS, rounds[columns], np.concatenate(lanes), groups, clients, clients)
+
+
+def _filled(weights: np.ndarray, at: np.ndarray, painted: np.ndarray) -> np.ndarray:
+    """i32[n, len(at)]: the colour at each place `at` in (0, 1) when weights f[n, K] lie end to end; −1: not known."""
+    ends = np.cumsum(weights.astype(np.float64), axis=1)
+    which = (ends[:, :, None] < at * ends[:, -1:, None]).sum(axis=1)
+    known = np.isfinite(ends[:, -1:])
+    return np.where(known, painted[np.minimum(which, len(painted) - 1)], -1).astype(np.int32)

@@ -1,0 +1,116 @@
+"""`train.finetune_steps`: the last score after some local steps, which no other number of the run sees."""
+
+import numpy as np
+import pytest
+
+import cfljax
+from cfljax.config import read_spec
+from cfljax.devices.machine import this_machine
+from cfljax.engine.simulate import simulate
+from cfljax.experiment.assemble import assemble, host_federation
+from cfljax.launch import checkpoints
+from cfljax.methods import METHODS
+from tests.reference import parts, plain
+
+BLOBS = {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "label_permutation", "groups": 2, "clients": 12}
+MLP = {"name": "mlp", "hidden": [7]}
+NAMES = ["accuracy_finetuned", "accuracy_worst10_finetuned", "accuracy_client_std_finetuned"]
+
+
+def runs(method="fedavg", data=None, train=None, seeds=(0,)):
+    train = {"rounds": 3, "lr": 0.2, "participation": 5} | (train or {})
+    return read_spec({"data": BLOBS | (data or {}), "model": MLP, "train": train, "method": [method], "seeds": list(seeds)}).runs()
+
+
+def outputs(batch, sequential=True, wide=0, **more):
+    """`wide`: how many clients fine-tune at a time, if not as many as take part in a round."""
+    from cfljax.experiment.batching import hyper_of
+
+    made = assemble(batch[0], len(batch), this_machine())
+    plan, settings = made.plan._replace(stream=wide or made.plan.stream), made.settings._replace(sequential=sequential)
+    made = made._replace(plan=plan, settings=settings)
+    return simulate(made, [run.seed for run in batch], [hyper_of(run) for run in batch], **more)
+
+
+@pytest.mark.parametrize("method", ["fedbabu", "fedavg", {"name": "ifca", "clusters": 2}, "fedper", "ditto"])
+def test_it_agrees_with_a_plain_program(method):
+    """From the models that the run ends with, which the tests of each method look at."""
+    (single,) = runs(method, train={"finetune_steps": 7, "lr_decay": 0.5})
+    (output,) = outputs([single])
+    clients, (whole, each) = plain.Clients(host_federation(single)), (NAMES[0], NAMES[1:])
+    labels = scored_by(output, single)
+    accuracy, of_clients = parts.finetuned(plain.Net(6, 4, 7), clients, output.models.astype(np.float64), labels, 0, 7, 0.2, 10)
+    assert output.finetuned[whole] == pytest.approx(accuracy, abs=1e-6)
+    assert [output.finetuned[name] for name in each] == pytest.approx([np.sort(of_clients)[:2].mean(), of_clients.std()], abs=1e-6)
+
+
+def scored_by(output, single):
+    """The model of each client: its label, or, of IFCA's clients that were never drawn, that of the least loss."""
+    labels, net = output.labels[-1].copy(), plain.Net(6, 4, 7)
+    clients = plain.Clients(host_federation(single))
+    for i in np.flatnonzero(labels < 0):
+        if len(output.models) == len(labels):
+            labels[i] = i
+        else:
+            labels[i] = np.argmin([net.loss(w.astype(np.float64), *clients.train[i]) for w in output.models])
+    return labels
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_it_changes_nothing_else_of_any_method(name):
+    quick = {"warmup_rounds": 1} if name == "fl_hc" else {"min_rounds": 1} if name == "cfl_sattler" else {}
+    method = {"name": name} | quick | ({"clusters": 2} if "clusters" in METHODS.entry(name).options.__dataclass_fields__ else {})
+    (plain_run,), (tuned,) = (runs(method, train={"finetune_steps": steps, "participation": 1.0}) for steps in (0, 2))
+    (a,), (b,) = outputs([plain_run]), outputs([tuned])
+    assert not a.finetuned and list(b.finetuned) == NAMES and 0 <= b.finetuned[NAMES[0]] <= 1
+    assert all(np.array_equal(a.history[q], b.history[q], equal_nan=True) for q in a.history) and np.array_equal(a.models, b.models)
+
+
+def test_mixtures_of_models_fine_tune_the_model_of_the_largest_weight():
+    (single,) = runs({"name": "fedem", "clusters": 2}, train={"finetune_steps": 7, "participation": 1.0})
+    (output,) = outputs([single])
+    clients, net = plain.Clients(host_federation(single)), plain.Net(6, 4, 7)
+    accuracy, _ = parts.finetuned(net, clients, output.models.astype(np.float64), output.labels[-1], 0, 7, 0.2, 10)
+    assert output.finetuned[NAMES[0]] == pytest.approx(accuracy, abs=1e-6)
+
+
+def test_those_are_fine_tuned_whom_the_last_evaluation_scores():
+    """Newcomers, clients of which nobody asked, and attackers are not; those without training samples are scored as before."""
+    more = {"new_clients": {"share": 0.25, "steps": [0]}, "test_clients": 2}
+    (single,) = runs(data=more, train={"finetune_steps": 0, "eval_clients": 6, "attack": {"name": "noise", "share": 0.3}})
+    (tuned,) = runs(data=more, train={"finetune_steps": 1, "lr": 0.0, "eval_clients": 6, "attack": {"name": "noise", "share": 0.3}})
+    (still,) = runs(data=more, train={"finetune_steps": 0, "lr": 0.0, "eval_clients": 6, "attack": {"name": "noise", "share": 0.3}})
+    (a,), (b,) = outputs([tuned]), outputs([still])
+    assert single.id != tuned.id and a.finetuned["accuracy_finetuned"] == pytest.approx(float(b.history["accuracy"][-1]), abs=1e-6)
+    assert a.finetuned["accuracy_worst10_finetuned"] == pytest.approx(float(b.history["accuracy_worst10"][-1]), abs=1e-6)
+
+
+def test_blocks_runs_side_by_side_and_resumed_runs_end_alike():
+    batch, saved = runs("fedbabu", train={"participation": 4, "finetune_steps": 3}, seeds=(0, 1, 2)), []
+    alone = outputs(batch, checkpoint=lambda make: saved.append(make()), chunk_rounds=1)
+    together, at_once = outputs(batch, sequential=False), outputs(batch, wide=12)
+    again = outputs(batch, resume=checkpoints.from_arrays(*checkpoints.to_arrays(saved[0])))
+    for a, b, c, d in zip(alone, together, again, at_once, strict=True):
+        assert a.finetuned == c.finetuned and a.finetuned == pytest.approx(d.finetuned, abs=1e-6)
+        assert a.finetuned == pytest.approx(b.finetuned, abs=0.02)
+
+
+def test_fedbabu_fine_tunes_unless_it_is_told_otherwise():
+    def steps(**train):
+        found = assemble(runs("fedbabu", train=train)[0], 1, this_machine()).finetuned
+        return found and found.steps
+
+    assert (steps(), steps(finetune_steps=3), steps(finetune_steps=0)) == ((50,), (3,), None)
+
+
+def test_the_summary_and_the_frame_have_columns_of_their_own(tmp_path):
+    spec = {"data": BLOBS, "model": MLP, "train": {"rounds": 2}, "method": ["fedavg", "fedbabu"]}
+    frame = cfljax.sweep(spec, out=tmp_path).to_pandas().set_index("method")
+    assert list(frame.columns)[-3:] == NAMES
+    assert np.isnan(frame.loc["fedavg", NAMES[0]]) and 0 < frame.loc["fedbabu", NAMES[0]] <= 1
+    assert frame.loc["fedbabu", NAMES[0]] != frame.loc["fedbabu", "accuracy_last"]
+
+
+def test_runs_without_it_keep_their_ids():
+    (single,) = runs()
+    assert "finetune" not in str(single.resolved()) or single.id == runs(train={"finetune_steps": None})[0].id

@@ -1,0 +1,242 @@
+"""StoCFL and FedDrift, whose clusters become one in the course of a run, against plain numpy programs."""
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cfljax import keys
+from cfljax.federation import cohort
+from cfljax.methods import METHODS
+from cfljax.methods.feddrift import Look, begun, unions
+from cfljax.methods.feddrift import State as Drift
+from cfljax.methods.shared.host_clusters import HostClusters
+from cfljax.methods.stocfl import State, placed
+from cfljax.registry.options import traced
+from cfljax.types import Cohort
+from tests import play, toy
+from tests.reference import feddrift, plain, stocfl
+
+SEED, PARTICIPANTS = 2, 4
+WORK = {"epochs": 2, "batch": 5}
+NET = plain.Net(6, 4)
+
+
+@functools.cache
+def federation():
+    return toy.federation("label_permutation", clients=10, groups=2)
+
+
+@functools.cache
+def skewed():
+    return toy.federation("dirichlet", clients=10, alpha=0.5)
+
+
+def stochastic(made, rounds=6, **options):
+    return play.rounds("stocfl", made, rounds, PARTICIPANTS, SEED, work=WORK, **options)
+
+
+def clusters_of(out, t=-1):
+    """The members of each cluster -> its number."""
+    labels = out.labels(t)
+    return {frozenset(np.flatnonzero(labels == k).tolist()): int(k) for k in np.unique(labels[labels >= 0])}
+
+
+@pytest.mark.parametrize(
+    ("made", "united", "average", "tau", "lam", "first"),
+    [
+        (federation, "larger", "samples", 0.3, 0.5, 2),
+        (skewed, "larger", "samples", 0.75, 0.1, 1),
+        (skewed, "mean", "uniform", 0.6, 0.5, 1),
+    ],
+)
+def test_stocfl_follows_the_plain_program(made, united, average, tau, lam, first):
+    out = stochastic(made(), united=united, average=average, tau=tau, lam=lam, pretrain_epochs=first)
+    numbers = (SEED, 6, PARTICIPANTS, 0.1, 5, 2, tau, lam, first, united, average)
+    history = stocfl.stocfl(NET, plain.Clients(made()), toy.start(SEED), *numbers)
+    for t, (models, w, _) in enumerate(history, 1):
+        found = clusters_of(out, t)
+        assert found.keys() == models.keys()
+        for members, k in found.items():
+            assert np.abs(out.models(t)[k] - models[members]).max() < 1e-5
+        assert np.abs(out.models(t)[-1] - w).max() < 1e-5
+    grown = [{frozenset(c) for c in models} for models, *_ in history]
+    late = [c for before, after in zip(grown, grown[1:], strict=False) for c in after if sum(b < c for b in before) > 1]
+    assert late or made is federation  # clusters that have models become one, too
+
+
+def test_stocfl_s_global_model_is_fedavg_and_one_cluster_without_a_pull_is_it():
+    one, average = (
+        stochastic(federation(), tau=-1.0, lam=0.0),
+        play.rounds("fedavg", federation(), 6, PARTICIPANTS, SEED, work=WORK),
+    )
+    assert np.allclose(one.models()[[0, -1]], average.models(), atol=1e-6)
+    several = stochastic(federation(), tau=0.3, lam=0.0)
+    assert np.allclose(several.models()[-1], average.models()[0], atol=1e-6)
+    assert not np.allclose(several.models()[0], average.models()[0], atol=1e-2)
+
+
+def test_stocfl_sends_two_models_and_first_moves_once():
+    out, seen = stochastic(federation()), set()
+    for t, info in enumerate(out.infos):
+        present = set(plain.cohort(SEED, t, np.arange(10), PARTICIPANTS).tolist())
+        vectors = 2 * PARTICIPANTS + len(present - seen)
+        assert tuple(map(int, info.traffic)) == (vectors, vectors, 0, 0)
+        seen |= present
+    assert len(seen) == 10
+
+
+def test_stocfl_scores_who_was_not_drawn_by_the_first_move_or_with_the_global_model():
+    out, group = stochastic(federation(), rounds=1, tau=0.0), np.asarray(federation().group)
+    state, hyper = out.states[-1], {"lr": jnp.float32(0.1), "tau": jnp.float32(0.0)}
+    scored = np.asarray(out.method.score(state, federation(), hyper))
+    drawn = out.labels() >= 0
+    of_group = {g: int(out.labels()[drawn & (group == g)][0]) for g in (0, 1)}
+    assert not drawn.all() and scored.tolist() == [of_group[g] for g in group]
+    apart = np.asarray(out.method.score(state, federation(), hyper | {"tau": jnp.float32(1.0)}))
+    assert (apart[~drawn] == len(out.models()) - 1).all() and (apart[drawn] == scored[drawn]).all()
+
+
+def test_stocfl_compares_sketches_or_first_moves_as_they_are():
+    model = toy.model(700)
+    exact, short = (
+        play.rounds("stocfl", federation(), 2, None, work={"stream": 3}, model=model, similarity=how) for how in ("exact", "sketch")
+    )
+    assert exact.states[0].moves.shape[1] == 7704 and short.states[0].moves.shape[1] == 4096
+    assert (exact.labels() == short.labels()).all() and np.allclose(exact.models(), short.models(), atol=1e-5)
+    config = METHODS.check("stocfl", {"similarity": "exact"}, "m")
+    assert not config.streams and config.held(1000, 10, 50) == {
+        "the first moves of a round and of clusters": 2 * 26 * 50,
+        "their similarities": 2 * 26**2,
+    }
+
+
+def test_stocfl_without_room_puts_clients_into_the_most_similar_cluster():
+    w = jnp.zeros((1, 3))
+    state = State(jnp.ones((2, 3)), w, w, jnp.array([[2.0, 0.0], [0.0, 0.0]]), jnp.array([2, 0]), jnp.full(6, -1).at[0].set(0))
+    there = present(1, 2, 3, 4)
+    psi = jnp.array([[0.6, 0.8], [0.8, 0.6], [0.1, 1.0], [9.0, 9.0]])
+    made = toy.replace(federation(), uid=jnp.arange(10)[::-1])  # by identity client 4 comes first, but it is not new
+    after, crowded = placed(state, made, there, psi, jnp.array([True, True, True, False]), jnp.float32(0.999), "larger")
+    assert after.labels.tolist() == [0, 1, 0, 1, -1, -1] and int(crowded) == 2
+    assert after.members.tolist() == [3, 2] and np.allclose(after.moves, [[2.8, 0.6], [0.7, 1.8]])
+    assert (after.models[0] == 1).all() and (after.models[1] == 0).all()  # client 3 came first, and its cluster begins at ω
+
+
+@functools.cache
+def turned(t):
+    """The clients 2, 3 and 7 have the other group's labels from round 6 on, client 2 for six rounds."""
+    of = np.array(federation().view.of)
+    changed = [c for c in (2, 3, 7) if t >= 6 and not (c == 2 and t >= 12)]
+    of[changed] = 1 - of[changed]
+    return toy.replace(federation(), view=federation().view._replace(of=jnp.asarray(of)))
+
+
+def drifting(participants, rounds=15, at=turned, **options):
+    """Rounds of FedDrift in which the clients' data change."""
+    config, _, method, init, step = play.prepared("feddrift", WORK, **options)
+    hyper = {k: jnp.float32(v) for k, v in ({"lr": 0.1} | traced(METHODS.check("feddrift", options, "m"))).items()}
+    key = keys.root(SEED)
+    states, infos = [init(key, at(0), hyper, {})], []
+    for t in range(rounds):
+        each = keys.fold(key, "round", t)
+        state, info = step(each, states[-1], at(t), cohort.draw(each, at(t), participants, jnp.int32(t), hyper), hyper)
+        states, infos = [*states, state], [*infos, info]
+    return play.Played(states, infos, method)
+
+
+def counts(out, name):
+    return [int(out.diag(name, t)) for t in range(len(out.infos))]
+
+
+DRIFTS = {"max_clusters": 12, "delta": 0.1, "every": 3, "begin": "one", "isolate": "alone", "fresh": "scratch"}
+
+
+@pytest.mark.parametrize(
+    ("participants", "options"),
+    [
+        (10, {}),
+        (6, {"begin": "each", "every": 2, "max_clusters": 6}),
+        (10, {"begin": "each", "max_clusters": 4, "fresh": "best", "delta": 0.03}),
+        (10, {"isolate": "together", "fresh": "best", "max_clusters": 2}),
+    ],
+)
+def test_feddrift_follows_the_plain_program(participants, options):
+    options = DRIFTS | options
+    out = drifting(participants, **options)
+    numbers = {"seed": SEED, "rounds": 15, "participants": participants, "lr": 0.1, "batch": 5, "epochs": 2}
+    history = feddrift.feddrift(NET, lambda t: plain.Clients(turned(t)), toy.start(SEED), **numbers, **options)
+    for t, (models, labels) in enumerate(history, 1):
+        there = [k for k, m in enumerate(models) if m is not None]
+        assert out.labels(t).tolist() == labels.tolist(), t
+        assert np.flatnonzero(out.states[t].found.active).tolist() == there
+        assert max(np.abs(out.models(t)[k] - models[k]).max() for k in there) < 1e-5
+        assert counts(out, "models")[t - 1] == len(there)
+    assert sum(counts(out, "isolated")) >= 3
+
+
+def test_feddrift_isolates_those_that_drift_and_merges_them_with_their_like():
+    out = drifting(10, **DRIFTS)
+    now = np.asarray(federation().group).copy()
+    now[[3, 7]] = 1 - now[[3, 7]]
+    assert [counts(out, "isolated")[t] for t in (0, 3, 6, 9, 12)] == [0, 0, 0, 4, 0] and sum(counts(out, "isolated")) == 4
+    assert len(np.unique(out.labels(10))) == 5 and sum(counts(out, "merged")) == counts(out, "merged")[12] == 2
+    assert len(np.unique(out.labels())) == 2 and len({(int(k), int(g)) for k, g in zip(out.labels(), now, strict=True)}) == 2
+
+
+def test_feddrift_counts_the_models_that_are_compared_and_the_losses():
+    sent = [tuple(map(int, info.traffic)) for info in drifting(10, **DRIFTS).infos]
+    assert sent[:9] == [(10, 10, 0, 0)] * 9
+    assert sent[9] == (14, 10, 0, 0)  # one model to compare, and four new ones
+    assert sent[10:12] == [(10, 10, 0, 0)] * 2
+    assert sent[12] == (5 * 10 + 5, 10, 0, 5 * 10)  # five models to compare, and a merged one for those who took it
+    assert sent[13:] == [(10, 10, 0, 0)] * 2
+
+
+def test_feddrift_where_nothing_drifts_is_fedavg():
+    out, average = drifting(10, 7, lambda _: federation(), **DRIFTS), play.rounds("fedavg", federation(), 7, None, SEED, work=WORK)
+    assert np.allclose(out.models()[0], average.models()[0], atol=1e-6) and not out.labels().any()
+    assert [tuple(i.traffic) for i in out.infos] == [tuple(i.traffic) for i in average.infos]
+
+
+def test_feddrift_finds_the_model_of_data_that_come_back():
+    one = toy.replace(federation(), view=federation().view._replace(of=jnp.zeros(10, jnp.int32)))
+    other = toy.replace(one, view=one.view._replace(of=jnp.ones(10, jnp.int32)))
+    options = DRIFTS | {"isolate": "together", "fresh": "best", "max_clusters": 2}
+    out = drifting(10, 9, lambda t: other if 3 <= t < 6 else one, **options)
+    assert [set(out.labels(t).tolist()) for t in (3, 6, 9)] == [{0}, {1}, {0}] and counts(out, "models") == [1] * 3 + [2] * 6
+    assert np.array_equal(out.models(4)[0], out.models(6)[0]) and not np.allclose(out.models(9)[0], out.models(6)[0])
+
+
+def present(*ids):
+    return Cohort(jnp.array(ids), jnp.ones(len(ids), bool), jnp.ones(len(ids)), jnp.int32(0))
+
+
+def test_feddrift_s_distance_is_of_mean_losses_by_samples_without_those_that_drift_or_are_broken():
+    losses = jnp.array([[1.0, 2.0, 1.95, 9.0, jnp.nan], [2.0, 2.05, 1.9, 9.0, 1.0], [jnp.nan] * 5])
+    drifts = jnp.array([False, False, False, True, False])
+    there, best = jnp.array([True, True, False]), jnp.array([0, 0, 1, 1, 1])
+    look = Look(jnp.ones(5, bool), there, losses, best, jnp.min(losses, axis=0), drifts)
+    count = jnp.asarray(federation().train.count).at[:5].set(jnp.array([1, 9, 5, 5, 5]))
+    made = toy.replace(federation(), train=toy.replace(federation().train, count=count))
+    for delta, root in ((0.14, [0, 1, 2]), (0.15, [0, 0, 2])):  # L_00 = 1.9, L_01 = 1.95, L_10 = 2.045, L_11 = 1.9
+        assert unions(made, present(0, 1, 2, 3, 4), look, jnp.float32(delta)).tolist() == root
+
+
+def test_feddrift_replaces_the_model_that_is_unused_for_the_longest_time():
+    labels, used = jnp.zeros(10, jnp.int32), jnp.array([5, 3, 1, 2])
+    found = HostClusters(jnp.arange(4.0)[:, None], labels, jnp.ones(4, bool))
+    state = Drift(found, jnp.array([-7.0]), jnp.zeros(4, jnp.int32), used, labels, jnp.zeros(10))
+    everybody, best = jnp.ones(4, bool), jnp.zeros(4, jnp.int32)
+    look = Look(everybody, everybody, jnp.zeros((4, 4)), best, jnp.zeros(4), everybody)
+    after, which, isolated = begun(federation(), present(4, 2, 1, 3), state, look, jnp.int32(6), True, "scratch")
+    assert which.tolist() == [0, 3, 2, 1] and isolated.tolist() == [False, True, True, True]
+    assert after.found.models[:, 0].tolist() == [0, -7, -7, -7] and after.born.tolist() == [0, 6, 6, 6]
+    assert after.found.labels[:5].tolist() == [0, 2, 3, 1, 0] and after.used.tolist() == [6, 6, 6, 6]
+
+
+@pytest.mark.parametrize(("name", "sums"), [("stocfl", 2), ("feddrift", 1)])
+def test_what_they_hold_and_make_public(name, sums):
+    config = METHODS.check(name, {"max_clusters": 5}, "m")
+    assert config.releases(7) == (sums * 7, 0) and config.models_kept == (6 if name == "stocfl" else 5)

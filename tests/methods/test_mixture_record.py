@@ -1,0 +1,92 @@
+"""What the record has of the weights of clients in models, and that only methods whose clients mix models have any."""
+
+import jax
+import numpy as np
+import pytest
+
+import cfljax
+from cfljax.engine import history, program
+from cfljax.engine.settings import MOST_SHARES
+from cfljax.methods import METHODS
+from tests import play, toy
+
+SOFT = ("fedem", "fedrc", "fedsoft")
+OF_OTHERS = ("fedamp", "pfedgraph")
+
+
+def test_only_methods_whose_clients_mix_models_say_so():
+    model = toy.model(4)
+    made = {name: METHODS.entry(name).make(METHODS.check(name, {}, "method"), model, toy.solver(model)) for name in METHODS}
+    assert {name for name in made if made[name].mixture or made[name].shares} == {*SOFT, *OF_OTHERS}
+    (output,) = play.on_nine("ifca")
+    assert not [name for name in output.diag if name.startswith("mixture")]
+
+
+@pytest.mark.parametrize("name", [*SOFT, *OF_OTHERS])
+def test_rows_sum_to_one_and_groups_have_their_clients_mean(name):
+    federation = play.nine_clients()
+    (output,) = play.on_nine(name)
+    each, means = output.diag["mixture_of_clients"], output.diag["mixture_of_groups"]
+    models = 9 if name in OF_OTHERS else 2
+    assert each.shape == (play.ROUNDS + 1, 9, models) and means.shape == (play.ROUNDS + 1, 2, models)
+    assert np.allclose(each.sum(axis=2), 1, atol=1e-5) and (each >= 0).all() and not np.allclose(each[-1], each[1])
+    for g in (0, 1):
+        assert np.allclose(means[:, g], each[:, np.asarray(federation.group) == g].mean(axis=1), atol=1e-6)
+    if name in SOFT:
+        seen = output.labels[-1] >= 0
+        assert np.allclose(each[-1][seen], output.diag["mixture"][seen], atol=1e-6)
+
+
+def own_and_first(output):
+    return output.models.astype(np.float64), toy.start(0)
+
+
+def test_fedamp_keeps_the_weights_of_its_next_mixtures():
+    (output,) = play.on_nine("fedamp", participants=9, alpha=0.3, sigma=0.7)
+    own, _ = own_and_first(output)
+    wanted = 0.3 / 0.7 * np.exp(-((own[:, None] - own[None]) ** 2).sum(axis=2) / 0.7)
+    np.fill_diagonal(wanted, 0.0)
+    wanted /= np.maximum(wanted.sum(axis=1, keepdims=True), 1.0)
+    wanted += np.diag(1 - wanted.sum(axis=1))
+    assert np.abs(output.diag["mixture_of_clients"][-1] - wanted).max() < 1e-5
+
+
+def test_pfedgraph_keeps_the_weights_of_its_next_mixtures():
+    """Each row minimises lam · ‖x − p‖² − ⟨x, c⟩ on the simplex: a small step to any corner makes it no smaller."""
+    (output,) = play.on_nine("pfedgraph", participants=9, lam=0.8)
+    own, first = own_and_first(output)
+    moved, size = own - first, np.asarray(play.nine_clients().train.count, np.float64)
+    unit = moved / np.linalg.norm(moved, axis=1, keepdims=True)
+    cosines, p = unit @ unit.T, size / size.sum()
+    found = output.diag["mixture_of_clients"][-1].astype(np.float64)
+    for x, c in zip(found, cosines, strict=True):
+        slope = 2 * 0.8 * (x - p) - c
+        assert (slope - slope @ x).min() > -1e-4
+
+
+def test_a_client_that_has_not_trained_has_the_mean_by_samples_of_those_that_have():
+    (output,) = play.on_nine("pfedgraph")
+    begun, first = output.diag["mixture_of_clients"][:2]
+    assert np.array_equal(begun, np.eye(9, dtype=np.float32))
+    trained = first.sum(axis=0) > 0
+    size = np.where(trained, np.asarray(play.nine_clients().train.count), 0)
+    assert trained.sum() == 5 and np.allclose(first[~trained], size / size.sum(), atol=1e-6)
+
+
+def test_what_is_kept_is_bounded():
+    clients = history.clients_of(play.nine_clients())
+    many = np.full((1, 9, MOST_SHARES // 9 + 1), 0.1, np.float32)
+    assert list(history._shares(clients, many)) == ["diag/mixture_of_groups"]
+    assert history._shares(clients._replace(groups=0), many) == {}
+    for name, wanted in (("fedamp", True), ("fedsoft", False)):
+        method, federation = play.prepared(name, **play.options(name)).method, toy.federation("iid", clients=101, source=None)
+        state = jax.eval_shape(method.init, jax.random.key(0), federation, {}, {})
+        numbers = {key: np.float32(0.1) for key in ("alpha", "sigma", "lam")}
+        assert program._too_many(method, state, federation, numbers) == wanted
+
+
+def test_a_result_has_the_mixture_and_a_hard_one_has_none():
+    data = {"name": "blobs", "samples": 300, "features": 6, "classes": 4, "partition": "iid", "clients": 9}
+    soft, hard = (cfljax.run(name, data, rounds=2) for name in ("fedem", "fedavg"))
+    assert soft.mixture.shape == (9, 3) and soft.mixtures.shape == (3, 9, 3) and np.allclose(soft.mixture.sum(axis=1), 1, atol=1e-5)
+    assert np.array_equal(soft.mixtures[-1], soft.mixture) and hard.mixture is None and hard.mixtures is None

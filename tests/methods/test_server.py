@@ -1,0 +1,218 @@
+"""`train.server` against a plain numpy program, its identities, and whose state it leaves alone."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from cfljax import keys
+from cfljax.config import read_spec
+from cfljax.config.optimisers import optimisers
+from cfljax.devices.machine import this_machine
+from cfljax.engine.simulate import simulate
+from cfljax.experiment import batching
+from cfljax.experiment.assemble import assemble
+from cfljax.federation import cohort
+from cfljax.local.parts import parts_of
+from cfljax.methods import METHODS
+from cfljax.methods.shared.common import Clusters, first_models
+from cfljax.methods.shared.parts import make_in_parts
+from cfljax.methods.shared.server import ServerOptimiser, with_server
+from cfljax.registry.options import static, traced
+from cfljax.types import Method
+from tests import play, toy
+from tests.reference import plain, server
+
+SEED, ROUNDS, PARTICIPANTS = 5, 4, 3
+SERVED = [name for name in METHODS if METHODS.check(name, {}, name).serves]
+QUICK = ("fedavg", "ifca", "joint")
+SERVERS = {
+    "momentum": (("sgd", (("momentum", 0.9),)), lambda d: server.Momentum(d, 0.5, 0.9)),
+    "adam": (("adam", (("eps", 1e-3),)), lambda d: server.Adam(d, 0.5, 1e-3)),
+    "yogi": (("yogi", (("eps", 1e-3),)), lambda d: server.Adam(d, 0.5, 1e-3, yogi=True)),
+    "adagrad": (("adagrad", ()), lambda d: server.Adagrad(d, 0.5, 1e-7)),
+}
+
+
+@functools.cache
+def federation():
+    return toy.federation("dirichlet", clients=7, alpha=0.5)
+
+
+def run(name, optimiser, rate=0.5, table=None, model=None, rounds=ROUNDS, fed=None, participants=PARTICIPANTS, **options):
+    """(states, infos, method) of some rounds; `optimiser` None: without."""
+    model, table = model or toy.model(), tuple((table or {}).items())
+    config = METHODS.check(name, options, f"method.{name}")
+    make, solver = METHODS.entry(name).make, toy.solver(model)
+    made = make_in_parts(make, static(config), model, solver, table) if table else make(static(config), model, solver)
+    if optimiser is not None:
+        apart = parts_of(model, table or config.parts) if table or config.parts else None
+        made = with_server(made, config.serves, model, ServerOptimiser(*optimiser), apart)
+    numbers = {k: np.float32(v) for k, v in ({"lr": 0.1, "server.lr": rate} | traced(config)).items()}
+    key, fed = keys.root(SEED), fed or federation()
+    prepared = {} if made.setup is None else made.setup(key, fed, numbers | {"participants": participants})
+    states, infos, step = [jax.jit(made.init)(key, fed, numbers, jax.tree.map(np.asarray, prepared))], [], jax.jit(made.round)
+    for t in range(rounds):
+        each = keys.fold(key, "round", t)
+        state, info = step(each, states[-1], fed, cohort.draw(each, fed, participants, np.int32(t), numbers), numbers)
+        states, infos = [*states, state], [*infos, info]
+    return play.Played(states, infos, made)
+
+
+def starts(k, model=None):
+    return np.asarray(first_models(keys.root(SEED), model or toy.model(), k), np.float64)
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize(("name", "k", "average"), [("fedavg", 1, "samples"), ("ifca", 3, "uniform")])
+def test_rounds_follow_the_plain_program(name, k, average, kind):
+    optimiser, plainly = SERVERS[kind]
+    out = run(name, optimiser, **({"clusters": k} if k > 1 else {}))
+    wanted = server.run(plain.Net(6, 4), plain.Clients(federation()), starts(k), SEED, ROUNDS, PARTICIPANTS, plainly, average)
+    for t, (models, members) in enumerate(wanted):
+        assert np.abs(out.models(t + 1) - models).max() < 1e-4, t
+        for row in np.flatnonzero(members == 0):  # nobody was there: model and state stay
+            assert out.models(t + 1)[row].tobytes() == out.models(t)[row].tobytes()
+            before, after = (jax.tree.map(lambda a, row=row: np.asarray(a)[row], s.clusters) for s in out.states[t : t + 2])
+            assert all(a.tobytes() == b.tobytes() for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True))
+    assert k == 1 or any((members == 0).any() and t for t, (_, members) in enumerate(wanted))
+    assert np.abs(out.models() - run(name, None, **({"clusters": k} if k > 1 else {})).models()).max() > 0.05
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.long) for n in SERVED])
+def test_sgd_with_rate_one_is_the_method_itself(name):
+    options = play.options(name)
+    model, fed = options.pop("model", None), jax.device_put(play.nine_clients())
+    both = [run(name, each, 1.0, model=model, rounds=3, fed=fed, participants=5, **options) for each in (None, ("sgd", ()))]
+    assert np.allclose(both[0].models(), both[1].models(), atol=1e-5) and np.array_equal(both[0].labels(), both[1].labels())
+    for plainly, served in zip(*(out.infos for out in both), strict=True):
+        assert np.allclose(plainly.train_loss, served.train_loss, atol=1e-5)
+    half = run(name, ("sgd", ()), 0.25, model=model, rounds=3, fed=fed, participants=5, **options)
+    assert np.abs(half.models() - both[0].models()).max() > 1e-3
+
+
+def test_joint_compares_with_the_moves_that_the_server_made():
+    out = run("joint", ("sgd", ()), 0.25, clusters=2)
+    for before, after in zip(out.states[:-1], out.states[1:], strict=True):
+        assert np.allclose(after.inner.last, after.inner.models - before.inner.models, atol=1e-7)
+
+
+def test_methods_without_lasting_clusters_are_not_served():
+    assert set(METHODS) - set(SERVED) == {"local", "ocfl", "fedbcd", "cfl_sattler", "fl_hc", "fedamp", "pfedgraph"}
+
+
+HIDDEN = 7
+HEAD = np.arange(toy.model(HIDDEN).size) >= HIDDEN + 6 * HIDDEN
+
+
+def test_what_everybody_shares_has_an_optimiser_of_its_own():
+    optimiser, plainly = SERVERS["adam"]
+    out = run("ifca", optimiser, table={"body": "all"}, model=toy.model(HIDDEN), clusters=3)
+    net, clients = plain.Net(6, 4, HIDDEN), plain.Clients(federation())
+    wanted = server.run(net, clients, starts(3, toy.model(HIDDEN)), SEED, ROUNDS, PARTICIPANTS, plainly, "uniform", ~HEAD)
+    for t, (models, members) in enumerate(wanted):
+        found = out.models(t + 1)
+        assert np.abs(found - models).max() < 1e-4
+        assert all(np.array_equal(row[~HEAD], found[0, ~HEAD]) for row in found)
+        for row in np.flatnonzero(members == 0):
+            assert np.array_equal(found[row, HEAD], out.models(t)[row, HEAD])
+
+
+def test_what_stays_with_a_client_is_out_of_the_servers_reach():
+    decays = ("adamw", (("weight_decay", 0.5),))
+    out = run("fedper", decays, model=toy.model(HIDDEN), rounds=2)
+    plainly = run("fedper", None, model=toy.model(HIDDEN), rounds=2)
+    first = out.states[0].inner.inner.models
+    assert np.array_equal(out.states[-1].inner.inner.models[:, HEAD], first[:, HEAD])
+    assert np.array_equal(out.states[1].inner.own, plainly.states[1].own)
+    assert not np.allclose(out.states[1].inner.inner.models[:, ~HEAD], plainly.states[1].inner.models[:, ~HEAD], atol=1e-3)
+
+
+def test_a_client_is_scored_by_the_cluster_that_is_best_after_the_servers_step():
+    model, rest = toy.model(HIDDEN), {"table": {"head": "client"}, "rounds": 1, "participants": 2, "clusters": 3}
+    state = run("ifca", ("sgd", ()), 40.0, model=model, **rest).states[-1].inner
+    labels, found = np.asarray(state.inner.labels), np.asarray(state.guess)
+    assert np.array_equal(found[labels >= 0], labels[labels >= 0])
+    net, clients = plain.Net(6, 4, HIDDEN), plain.Clients(federation())
+    for c in np.flatnonzero(labels < 0):
+        mine = np.array(state.inner.models, np.float64)
+        mine[:, HEAD] = state.own[c]
+        assert found[c] == np.argmin([net.loss(w, *clients.train[c]) for w in mine])
+    before = np.asarray(run("ifca", None, model=model, **rest).states[-1].guess)
+    assert not np.array_equal(found, before)  # by the plain mean it would be another
+
+
+def toward(change):
+    """A method of two clusters whose rounds move the first one by `change` f32[d] and the other not at all."""
+
+    def init(key, federation, hyper, setup):
+        return Clusters(first_models(key, toy.model(HIDDEN), 2), np.zeros(7, np.int32))
+
+    def round(key, state, federation, cohort, hyper):
+        return state._replace(models=state.models.at[0].add(change)), None
+
+    return Method(init, round, lambda state: (state.models, state.labels))
+
+
+@pytest.mark.filterwarnings("ignore:Specifying a key")
+@pytest.mark.parametrize("name", [name for name in optimisers() if name != "noisy_sgd"])
+def test_any_optimiser_of_optax_serves(name):
+    model = toy.model(HIDDEN)
+    change = -np.random.default_rng(0).normal(size=model.size).astype(np.float32)
+    method = with_server(toward(change), "models", model, ServerOptimiser(name, ()), None)
+    numbers = {"server.lr": np.float32(0.1)}
+    state = jax.jit(lambda: method.init(keys.root(0), None, numbers, {}))()
+    step = jax.jit(lambda state, lr: method.round(None, state, None, None, {"server.lr": lr})[0])
+    after = step(step(state, np.float32(0.1)), np.float32(0.1))  # the first step of some does nothing
+    assert jax.tree.structure(after) == jax.tree.structure(state)
+    pairs = list(zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True))
+    assert all(a.dtype == b.dtype and a.shape == b.shape for a, b in pairs)
+    assert np.isfinite(after.inner.models).all() and not np.array_equal(after.inner.models[0], state.inner.models[0])
+    kept = jax.tree.map(lambda a: np.asarray(a)[1], (state.clusters, after.clusters))
+    assert np.array_equal(after.inner.models[1], state.inner.models[1])
+    assert all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, kept), strict=True))
+
+
+BLOBS = {"name": "blobs", "samples": 300, "features": 6, "classes": 4, "partition": "label_permutation", "clients": 9, "groups": 2}
+
+
+def spec(rates, name="ifca", seeds=(0,), **train):
+    table = {"name": "adam", "lr": rates, "b1": 0.8}
+    made = {"rounds": 4, "participation": 4, "batch": 5, "lr": 0.1, "eval_every": 2, "server": table} | train
+    method = {"name": name} | ({"clusters": 2} if name == "ifca" else {})
+    return read_spec({"data": BLOBS, "model": "mclr", "train": made, "method": [method], "seeds": list(seeds)}).runs()
+
+
+def outputs(runs, places=None, **more):
+    """Outputs of a batch of these runs; `places`: which of them, else the first."""
+    (batch,) = batching.batches(runs, len(runs))
+    parts = assemble(batch.first, batch.width, this_machine())
+    parts = parts._replace(settings=parts.settings._replace(sequential=more.pop("sequential", True)))
+    at = range(len(runs)) if places is None else places
+    return simulate(parts, [batch.seeds[i] for i in at], [batch.hypers[i] for i in at], **more)
+
+
+def test_rates_share_a_program_and_each_run_is_the_run_alone_to_the_bit():
+    made = spec([0.01, 0.1], seeds=(0, 1))
+    assert len({batching.static_key(run) for run in made}) == 1 and len({run.id for run in made}) == 4
+    together = outputs(made)
+    for i, each in enumerate(together):
+        assert not play.unlike(each, outputs(made, [i])[0])
+    assert np.abs(together[0].models - together[-2].models).max() > 1e-3
+
+
+def test_chunks_and_resuming_give_the_same_bits():
+    made, kept = spec(0.1), []
+    whole = outputs(made)[0]
+    parts = outputs(made, chunk_rounds=2, checkpoint=lambda make: kept.append(make()))[0]
+    assert not play.unlike(whole, parts)
+    middle = next(point for point in kept if point.done == 2)
+    assert any("mu" in name for name in middle.carry)  # the state of Adam
+    assert not play.unlike(whole, outputs(made, resume=middle)[0])
+
+
+def test_blocks_and_lanes_do_not_matter():
+    plainly = outputs(spec(0.1))[0]
+    for plan in ({"stream": 2}, {"lanes": 0}):
+        assert np.allclose(plainly.models, outputs(spec(0.1, plan=plan))[0].models, atol=1e-5)

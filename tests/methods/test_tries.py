@@ -1,0 +1,98 @@
+"""`auto = "val_loss"`: the number of clusters with which some rounds end with the least validation loss."""
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import cfljax
+from cfljax.config import read_spec
+from cfljax.errors import SpecError
+from cfljax.methods.shared.tries import least
+from tests import play, toy
+from tests.methods.test_auto import setup_of
+
+NAMES = ("cfl_mgd", "fedgroup", "fesem", "ifca", "joint", "ocfl", "one_shot")
+TRIED = {"auto": "val_loss", "most": 3, "try_rounds": 2}
+
+
+@functools.cache
+def federation():
+    """Twelve clients in three groups; every client's last third is set aside."""
+    whole = toy.federation("label_permutation", seed=1, clients=12, groups=3)
+    count = whole.train.count
+    part = lambda start, number: toy.replace(whole.train, start=start, count=number)  # noqa: E731
+    aside = count // 3
+    return toy.replace(whole, train=part(whole.train.start, count - aside), valid=part(whole.train.start + count - aside, aside))
+
+
+def sums(infos):
+    """i[4]: the traffic of these rounds."""
+    return np.sum([[int(n) for n in info.traffic] for info in infos], axis=0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_number_that_is_tried_is_the_number_given_and_the_other_tries_are_paid_for(name):
+    asked = "merge_to" if name == "ocfl" else "clusters"
+    more = {"alpha": 12} if name == "fedgroup" else {"noise": "isolate"} if name == "ocfl" else {}
+    found = play.rounds(name, federation(), **{asked: "auto"} | TRIED | more)
+    given = [play.rounds(name, federation(), **{asked: k} | more) for k in (1, 2, 3)]
+    kept = found.method.extras(found.states[0])
+    k = int(kept["auto_clusters"])
+    curve = np.asarray(kept["auto_curve"])
+    assert curve.shape == (2, 6) and k == 1 + int(np.nanargmin(curve[1])) and np.isnan(curve[1, 3:]).all()
+    np.testing.assert_array_equal(found.labels(), given[k - 1].labels())
+    np.testing.assert_allclose(found.models()[:k], given[k - 1].models()[:k], atol=1e-5)
+    others = np.sum([sums(each.infos[:2]) for number, each in enumerate(given, 1) if number != k], axis=0)
+    np.testing.assert_array_equal(sums(found.infos[:1]) - sums(given[k - 1].infos[:1]), others)
+    np.testing.assert_array_equal(sums(found.infos[1:]), sums(given[k - 1].infos[1:]))
+
+
+@pytest.mark.parametrize("method", ["ifca", "one_shot"])
+def test_the_curve_is_the_validation_loss_of_runs_with_each_number(method):
+    data = {"name": "digits", "partition": "label_swap", "clients": 12, "groups": 3, "validation": 0.3}
+    train = {"rounds": 3, "lr": 0.2, "lr_decay": 0.9, "batch": 10, "participation": 0.5, "dropout": 0.2}
+    asked = {"name": method, "clusters": "auto", "auto": "val_loss", "most": 3, "try_rounds": 3}
+    tried = cfljax.run(asked, data, "mclr", train=train)
+    given = [cfljax.run({"name": method, "clusters": k}, data, "mclr", train=train) for k in (1, 2, 3)]
+    losses = [run.history["val_loss"][-1] for run in given]
+    curve = tried.diag[f"{method}/auto_curve"]
+    np.testing.assert_allclose(curve[1, :3], losses, rtol=1e-4)
+    assert int(tried.diag[f"{method}/auto_clusters"]) == 1 + int(np.argmin(losses))
+    assert tried.history["val_loss"][-1] == pytest.approx(min(losses), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["ifca", "fedgroup"])
+def test_neither_groups_nor_test_samples_have_a_say_but_validation_samples_do(name):
+    plain, rng = federation(), np.random.default_rng(0)
+    y = np.array(plain.pool.y)
+    others = np.setdiff1d(np.arange(len(y)), np.unique(np.asarray(plain.train.rows)))
+    y[others] = rng.permutation(y[others])
+    other = toy.replace(plain, group=jnp.asarray(rng.permutation(plain.group)), pool=plain.pool._replace(y=jnp.asarray(y)))
+    wrong = toy.replace(plain, valid=toy.replace(plain.valid, start=plain.valid.start[::-1], count=plain.valid.count[::-1]))
+    one, two, three = (setup_of(name, each, **TRIED)["number"] for each in (plain, other, wrong))
+    assert np.array_equal(one.curve, two.curve, equal_nan=True) and int(one.clusters) == int(two.clusters)
+    assert not np.array_equal(one.curve, three.curve, equal_nan=True)
+
+
+def test_the_fewest_clusters_win_among_equals_and_tries_that_diverge_never():
+    assert least(np.array([np.nan, 0.5, -np.inf, 0.5])) == 1 and least(np.array([np.nan, np.inf])) == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({}, 'method.ifca.auto = "val_loss": needs a part .* add data.validation = 0.1, or take "silhouette"'),
+        ({"data.validation": 0.1, "train.privacy": {"clip": 1.0, "noise": 0.5}}, "train.privacy.noise = 0.5: what the tries"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused_in_a_line(more, told):
+    spec = {"data": {"name": "digits", "partition": "iid", "clients": 4}, "train": {}}
+    for name, value in more.items():
+        table, _, key = name.partition(".")
+        spec[table][key] = value
+    method = {"name": "ifca", "auto": "val_loss"}
+    with pytest.raises(SpecError, match=told):
+        read_spec(spec | {"method": [method | {"clusters": "auto"}]}).runs()
+    assert read_spec(spec | {"method": [method | {"clusters": 2}]}).runs()  # nothing is tried
