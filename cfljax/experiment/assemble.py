@@ -59,8 +59,8 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     solver = Solver(model, choice.work, optimizer, tuple(arguments.items()), choice.plan, settings.sending)
     options = static(run.options)
     method = _method(run.method, options, canonical(options), solver, mesh, parts, _server(run))
-    afterwards = _newcomers(run, federation, solver), _finetuned(run, federation, solver)
-    return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, None, None, *afterwards)
+    newcomers, finetuned = _newcomers(run, federation, solver), _finetuned(run, federation, solver)
+    return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, newcomers=newcomers, finetuned=finetuned)
 
 
 def _newcomers(run: Run, federation: Federation, solver: Solver) -> Tuned | None:

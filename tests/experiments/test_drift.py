@@ -210,7 +210,7 @@ def test_confusions_are_of_what_a_client_sees_at_the_end():
 
 def test_an_optimiser_of_the_server_and_shared_parts_leave_the_true_groups_to_the_method():
     drift = {"at": [2, 4], "share": 0.5}
-    for train in ({"server": {"name": "adam", "lr": 0.01}}, {"parts": {"dense": "client"}}):
+    for train in ({"server": {"name": "adam", "lr": 0.01}}, {"parts": {"dense_0/bias": "client"}}):
         (run,) = runs("oracle", drift, train=train)
         (output,) = outputs([run])
         federation = host_federation(run)
