@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfljax.config.changes import may_have_test_only_clients
+from cfljax.config.drift import DriftOptions, read_drift
 from cfljax.config.frozen import canonical, essential, plain
 from cfljax.errors import DataError, SpecError, suggest
 from cfljax.federation import PARTITIONS
@@ -101,6 +102,13 @@ class DataOptions:
         0.0, "share of each client's training samples that nobody trains on, to choose and to stop by", low=0, later=True
     )
 
+    drift: Table | None = option(
+        None,
+        'clients that change: { kind = "sudden", at = [30, 60], share = 0.5, what = "group" } or { file = "changes.csv" }',
+        later=True,
+        lists=("at",),
+    )
+
     def check(self, where: str) -> None:
         """Raise a SpecError for a share that leaves nothing to train on."""
         if self.validation >= 1:
@@ -123,6 +131,7 @@ class Data:
     arrive: Arrive | None = None
     validation: float = 0.0
     new_clients: NewClients | None = None
+    drift: DriftOptions | None = None
 
     @cached_property
     def may_have_test_only_clients(self) -> bool:
@@ -165,12 +174,14 @@ class Data:
         """The same without a look at the data: files count by their place in place of their contents."""
         named = [] if self.path is None else [("path", Path(self.path).expanduser())]
         named += [(f"{side}.{name}", file) for side in SIDES for name, file in files_of(getattr(self, side)).items()]
+        named += [] if self.drift is None else [(f"drift.{name}", file) for name, file in files_of(self.drift).items()]
         return " ".join([self._options, *(f"{name}={os.path.realpath(file)}" for name, file in named)])
 
     @cached_property
     def _options(self) -> str:
         unsaid = {f.name for f in dataclasses.fields(DataOptions) if f.metadata["later"] and getattr(self, f.name) == f.default}
-        return canonical({key: value for key, value in self.flat(essential).items() if key not in {*unsaid, *_NOT_IN_ID, "path"}})
+        said = {key: value for key, value in self.flat(essential).items() if key not in {*unsaid, *_NOT_IN_ID, "path"}}
+        return canonical(said if self.drift is None else said | {"drift": essential(self.drift)})
 
     @cached_property
     def contents(self) -> dict[str, str]:
@@ -184,6 +195,7 @@ class Data:
             return dict(vars(self)["_undrawn"].contents)
         found = {"data": contents(self.name, self.source, self.path, seed=self._drawn)}
         found |= {f"data.{name}": sum_of_file(file) for name, file in files_of(self.source).items()}
+        found |= {} if self.drift is None else {f"data.drift.{n}": sum_of_file(file) for n, file in files_of(self.drift).items()}
         if users_partition:
             found["partition"] = sum_or_failure(lambda: sum_of_parts(self._parts(self._load(found["data"]))))
         return {what: value for what, value in found.items() if value}
@@ -239,8 +251,9 @@ def make_data(names: dict[str, str], classes: tuple[type, ...], where: str, valu
     common = checked(DataOptions)
     late = None if common.arrive is None else read_arrive(common.arrive, f"{where}.arrive")
     new = None if common.new_clients is None else check(NewClients, dict(common.new_clients), f"{where}.new_clients")
+    drift = None if common.drift is None else read_drift(common.drift, names["partition"], parts, f"{where}.drift")
     shared = (common.path, common.seed, common.normalise)
-    return Data(names["name"], names["partition"], source, parts, *shared, late, common.validation, new)
+    return Data(names["name"], names["partition"], source, parts, *shared, late, common.validation, new, drift)
 
 
 def read_arrive(table: Table, where: str) -> Arrive:

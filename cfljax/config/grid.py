@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from cfljax.config.data import Data
+from cfljax.config.drift import DriftOptions
 from cfljax.config.layers import EITHER, SIBLINGS, need_table, options_over
 from cfljax.config.parts import check_parts
 from cfljax.config.rules import Combination, Rule
@@ -214,7 +215,16 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
     return Run(method.name, c.label, method.options, data, model, counts, c.seed)
 
 
+def _check_drift(drift: DriftOptions, train: Train) -> None:
+    if drift.at and drift.at[-1] >= train.rounds:
+        raise SpecError(f"data.drift.at = {show(drift.at)}: train.rounds = {train.rounds} ends a run before the last change")
+    if train.forced.keep:
+        raise SpecError("train.plan.keep = true: Gram matrices are not kept where data.drift changes the data; leave it out")
+
+
 def _check_together(data: Data, train: Train) -> None:
+    if data.drift is not None:
+        _check_drift(data.drift, train)
     clients = getattr(data.parts, "clients", None)
     if not isinstance(clients, int) or data.partition == "user":
         return

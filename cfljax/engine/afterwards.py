@@ -17,7 +17,7 @@ from cfljax.devices.spread import everywhere
 from cfljax.engine import groups
 from cfljax.engine.compiled import Source, compiled
 from cfljax.engine.groups import Group
-from cfljax.engine.program import over_runs
+from cfljax.engine.program import in_round, over_runs
 from cfljax.engine.scoring import score, score_mixtures
 from cfljax.engine.settings import Assembled, Tuned
 from cfljax.engine.simulation import fetched
@@ -61,6 +61,7 @@ def make_end(parts: Assembled, tuned: Tuned, name: str, place: Place) -> Callabl
     real = jnp.arange(blocks.size).reshape(blocks.shape) < number
 
     def end(key: Array, state: Tree, hyper: Hyper, rounds: Array, federation: Federation) -> dict[str, Array]:
+        state, federation = in_round(parts.method, state, federation, rounds)
         stage = place(parts, state, hyper, rounds, federation)
         at, seed = stage.at, keys.fold(key, name)
 

@@ -77,6 +77,7 @@ def as_evaluated(federation: Federation) -> Federation:
 def _evaluate(
     model: Model, settings: Settings, chooses: bool, view: View, hyper: Hyper, federation: Federation, t: Array
 ) -> Scored:
+    federation = federation.at(t)
     scored: Scored = {"labels": _labels(view, federation)}
     ids = evaluated(settings, federation)
     scored |= {} if isinstance(ids, slice) else {"ids": ids}

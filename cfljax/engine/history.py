@@ -26,13 +26,25 @@ class Clients(NamedTuple):
     """bool: who arrives after round 0."""
     trains: np.ndarray
     """bool: who holds training data."""
+    begin: np.ndarray
+    """i32[P]: the first round of each phase (`data.drift`); without drift there is one phase."""
+    phases: np.ndarray
+    """i32[P, C]: `group`, which is that of round 0, in each phase."""
+
+    def at(self, round: int) -> Clients:
+        """The clients in this round."""
+        return self._replace(group=self.phases[(self.begin <= round).sum() - 1])
 
 
 def clients_of(federation: Federation) -> Clients:
     """What rows need to know of a federation."""
     real = np.asarray(federation.uid) >= 0
     group, arrive = np.where(real, np.asarray(federation.group), -1), np.asarray(federation.arrive)
-    return Clients(group, federation.groups, (arrive > 0) & (arrive < NEVER), np.asarray(federation.trains))
+    late, trains, drift = (arrive > 0) & (arrive < NEVER), np.asarray(federation.trains), federation.drift
+    if drift is None:
+        return Clients(group, federation.groups, late, trains, np.zeros(1, np.int32), group[None])
+    phases = np.where(real, np.asarray(drift.group), -1)
+    return Clients(group, federation.groups, late, trains, np.asarray(drift.begin), phases)
 
 
 def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int, label_history: bool) -> Rows:
@@ -70,6 +82,16 @@ def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int
     row |= {name: each for name, each in report.items() if name.startswith("diag/")}
     row |= {"traffic": report["traffic"], "round": np.full(runs, round, np.int32)}
     return row | ({"labels": labels} if label_history else {})
+
+
+def moves(clients: Clients, runs: int, round: int, eval_every: int) -> Rows:
+    """`groups_changed` f32[R]: how often a client has changed its true group since the evaluation before; nothing without drift."""
+    if len(clients.begin) == 1:
+        return {}
+    begin, group = clients.begin[1:], clients.phases
+    before = (round - 1) // eval_every * eval_every
+    changed = (group[1:] != group[:-1]).sum(axis=1)
+    return {"groups_changed": np.full(runs, changed[(before < begin) & (begin <= round)].sum(), np.float32)}
 
 
 def _shares(clients: Clients, shares: np.ndarray) -> Rows:

@@ -55,8 +55,11 @@ def scores_of_newcomers(
     if parts.newcomers is None:
         return [{}] * whole.keys.shape[0], 0.0
     found, seconds = found_at_end(parts, parts.newcomers, "newcomers", place, whole, state, rounds, federation)
-    group = np.asarray(parts.federation.group)[list(parts.newcomers.ids)]
-    return [_summary(each, parts.newcomers.steps, group, parts.federation.groups) for each in found], seconds
+    ids, summaries = list(parts.newcomers.ids), []
+    for each, last in zip(found, rounds, strict=True):
+        group = np.asarray(parts.federation.at(int(last)).group)[ids]
+        summaries.append(_summary(each, parts.newcomers.steps, group, parts.federation.groups))
+    return summaries, seconds
 
 
 def _summary(scored: Found, steps: tuple[int, ...], group: np.ndarray, groups: int) -> dict[str, float]:

@@ -62,6 +62,8 @@ def make_program(method: Method, settings: Settings) -> Program:
             return jax.lax.fori_loop(bounds[0], bounds[1], body, (carry, nothing))
 
     def view(state: Tree, hyper: Hyper, federation: Federation, t: Array) -> View:
+        state, federation = in_round(method, state, federation, t)
+
         def of_data(f: Callable[[Tree, Federation, Hyper], Array] | None) -> Array | None:
             return None if f is None else f(state, as_trained_on(settings.sending, hyper, federation), decayed(hyper, t))
 
@@ -114,7 +116,17 @@ def _round(
     method: Method, settings: Settings, key: Array, state: Tree, federation: Federation, hyper: Hyper, t: Array
 ) -> tuple[Tree, Info]:
     """One round: draw the participants, decay the learning rate, let the method do its work."""
+    state, federation = in_round(method, state, federation, t)
     federation = as_trained_on(settings.sending, hyper, federation)
     key = keys.fold(key, "round", t)
     participants = cohort.draw(key, federation, settings.participants, t, hyper)
     return method.round(key, state, federation, participants, decayed(hyper, t))
+
+
+def in_round(method: Method, state: Tree, federation: Federation, t: Array | int) -> tuple[Tree, Federation]:
+    """The federation as it is in round t (`data.drift`), and the state with its true groups where these are the method's clusters.
+    An evaluation after t rounds sees both as round t will."""
+    if federation.drift is None:
+        return state, federation
+    federation = federation.at(t)
+    return state if method.follow is None else method.follow(state, federation), federation

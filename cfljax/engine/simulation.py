@@ -148,7 +148,9 @@ class Simulation:
         settings, found = self.parts.settings, [fetched(each) for each in evaluated.values()]
         report, scored = groups.scattered(found, [self.places[at] for at in evaluated], self.runs)
         accuracy = history.client_accuracies(scored)
-        row = history.row_of(self.clients, report, scored, self.programs[0].models, round, settings.label_history)
+        clients = self.clients.at(round)
+        row = history.row_of(clients, report, scored, self.programs[0].models, round, settings.label_history)
+        row |= history.moves(self.clients, len(accuracy), round, settings.eval_every)
         row = {name: each[:, None] for name, each in row.items()}
         ended = list(self.frozen)
         if ended:
@@ -166,7 +168,7 @@ class Simulation:
             for r in range(self.runs):
                 state, numbers = jax.tree.map(lambda a, r=r: a[r], (carry.state, self.whole.hyper))
                 if r not in self.frozen:
-                    seen = as_trained_on(parts.settings.sending, numbers, parts.federation)
+                    seen = as_trained_on(parts.settings.sending, numbers, parts.federation.at(done))
                     state = parts.method.regroup(keys.fold(self.whole.keys[r], "regroup", done), state, seen, numbers, done)
                 states.append(state)
         state = jax.tree.map(lambda *each: np.stack([np.asarray(e) for e in each]), *states)

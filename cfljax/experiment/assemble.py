@@ -20,6 +20,7 @@ from cfljax.engine import compiled
 from cfljax.engine.settings import Assembled, Settings, Stop, Tuned
 from cfljax.errors import SpecError
 from cfljax.experiment.execution import choose
+from cfljax.federation.drift import drifting
 from cfljax.federation.newcomers import arriving, draw_newcomers, with_shots
 from cfljax.federation.pack import nbytes, pack
 from cfljax.federation.validation import hold_out
@@ -60,8 +61,8 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     solver = Solver(model, choice.work, optimizer, tuple(arguments.items()), choice.plan, settings.sending)
     options = static(run.options)
     method = _method(run.method, options, canonical(options), solver, mesh, parts, _server(run))
-    afterwards = _newcomers(run, federation, solver), _finetuned(run, federation, solver)
-    return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, None, None, *afterwards)
+    newcomers, finetuned = _newcomers(run, federation, solver), _finetuned(run, federation, solver)
+    return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, newcomers=newcomers, finetuned=finetuned)
 
 
 def _newcomers(run: Run, federation: Federation, solver: Solver) -> Tuned | None:
@@ -183,6 +184,7 @@ def _host_federation(key: _FederationKey) -> Federation:
     config, seed = key
     source = config.load()
     parts = config.divide(source)
+    parts, changes = (parts, None) if config.drift is None else drifting(config.drift, parts, source, seed)
     train, valid, newcomers = parts.train, None, np.zeros(len(parts.train), bool)
     if (new := config.new_clients) is not None:
         newcomers = draw_newcomers([len(rows) for rows in train], new.share, seed)
@@ -194,7 +196,7 @@ def _host_federation(key: _FederationKey) -> Federation:
         valid = [rows[:0] if apart else rows for rows, apart in zip(held, newcomers, strict=True)]
     if new is not None:
         train = with_shots(train, newcomers, new.shots, seed)
-    return pack(dataclasses.replace(parts, train=train), source, config.normalise, late, valid)
+    return pack(dataclasses.replace(parts, train=train), source, config.normalise, late, valid, changes)
 
 
 @functools.lru_cache(maxsize=2)

@@ -72,6 +72,7 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine) -> 
         return choice
     often = run.train.rounds * participants >= OFTEN * np.count_nonzero(counts)
     wanted = plan.sequential and forced.pool != "sharded" and (often if forced.keep is None else forced.keep)
+    wanted = wanted and federation.drift is None  # they are of the samples as a client sees them in round 0
     for keep in (True, False) if wanted else (False,):
         making = predict.making_of(plan.sequential, keep)
         limit = predict.gram_limit(machine.speed, layer, work, longest, making) if forced.gram is None else forced.gram

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from cfljax.errors import DataError
-from cfljax.types import Federation, Parts, Pool, Source, Split, View, on_host
+from cfljax.types import Drift, Federation, Parts, Pool, Source, Split, View, on_host
 from cfljax.types.federation import NEVER
 
 WORTHWHILE = 0.1
@@ -21,10 +21,12 @@ def pack(
     normalise: str = "unit",
     arrive: np.ndarray | None = None,
     valid: list[np.ndarray] | None = None,
+    drift: Drift | None = None,
 ) -> Federation:
     """The federation as numpy arrays; the engine puts them on the device. `normalise`: "unit" divides bytes by 255, "pixel"
     standardises each pixel by the samples that clients train on, "pixel_all" by all of the source, "none" leaves the values as they
-    are. `valid`: the rows of each client that are set aside for validation; `parts.train` is without them."""
+    are. `valid`: the rows of each client that are set aside for validation; `parts.train` is without them. `drift`: how groups and
+    views change."""
     source = parts.source or source
     parts = dataclasses.replace(parts, test=_in_halves(parts))
     clients = len(parts.train)
@@ -41,8 +43,9 @@ def pack(
         arrive=on_host(np.zeros(clients, np.int32) if arrive is None else np.asarray(arrive, np.int32)),
         view=_view(parts),
         valid=None if valid is None else _split(rows[end:], np.array([len(r) for r in valid])),
+        drift=drift,
         classes=source.classes,
-        groups=int(np.max(parts.group, initial=-1)) + 1,
+        groups=int(np.max(parts.group if drift is None else drift.group, initial=-1)) + 1,
     )
 
 

@@ -27,7 +27,7 @@ from cfljax.experiment.privacy import crowd_of, epsilon, epsilon_of_choices
 from cfljax.launch import lockstep
 from cfljax.launch.checkpoints import Checkpoints
 from cfljax.registry.options import Table, Value, show
-from cfljax.store import provenance, summarise
+from cfljax.store import of_drift, provenance, summarise
 from cfljax.types import Federation
 
 
@@ -155,7 +155,7 @@ def unit(run: Run, output: Output, keep: str, federation: Federation | None = No
         narrow = np.int16 if output.labels.max(initial=0) < 2**15 else np.int32
         arrays["labels"] = output.labels.astype(narrow)
         if federation is not None:
-            arrays["group"] = np.asarray(federation.group, np.int32)
+            arrays["group"] = np.asarray(federation.at(int(output.history["round"][-1])).group, np.int32)
             arrays["train_size"] = np.asarray(federation.train.count, np.int32)
     if keep == "models":
         arrays["models"] = output.models
@@ -164,6 +164,8 @@ def unit(run: Run, output: Output, keep: str, federation: Federation | None = No
     parts += ["train_clients", "test_clients"] if np.isfinite(output.history["accuracy_test_clients"]).any() else []
     summary |= {f"accuracy_{part}_last": float(output.history[f"accuracy_{part}"][-1]) for part in parts}
     summary |= {f"{name}_last": float(output.history[name][-1]) for name in run.train.metrics or ()}
+    if run.data.drift is not None:
+        summary |= of_drift(output.history, run.data.drift.spans)
     summary |= output.newcomers | output.finetuned
     summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
     if run.train.transit.privacy is not None and federation is not None:

@@ -1,4 +1,5 @@
 """Oracle: FedAvg inside each of the true groups, which are taken as known. It shows what the best clustering could reach.
+Where the groups change (`data.drift`), its clients go over to their new groups at once.
 
 Communication per participant and round: one model down, one update up.
 """
@@ -32,7 +33,10 @@ def make(config: fedavg.Config, model: Model, solver: Solver) -> Method:
         models, info = train_clusters(solver, key, federation, cohort, state.models, which, hyper, config.average, traffic(cohort))
         return state._replace(models=models), info
 
-    return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, chooses=False)
+    def follow(state: Clusters, federation: Federation) -> Clusters:
+        return state._replace(labels=jnp.asarray(federation.group))
+
+    return Method(init, round, lambda state: (state.models, state.labels), setup=setup, chooses=False, follow=follow)
 
 
 oracle = Entry(fedavg.Config, make)

@@ -85,6 +85,9 @@ COLUMNS = (
     Column("clusters_last", "clusters", _summary("clusters_last"), "count", 0),
     Column("round_to_target", "rounds to target", _summary("round_to_target"), "count", -1),
     Column("bytes_to_target", "bytes to target", _summary("bytes_to_target"), "bytes", -1),
+    Column("accuracy_in_drift", "in drift", _summary("accuracy_in_drift")),
+    Column("ari_in_drift", "ARI in drift", _summary("ari_in_drift"), "score"),
+    Column("recovery_rounds", "rounds to recover", _summary("recovery_rounds"), "count", -1),
     Column("bytes", "bytes", _bytes, "bytes", 0),
     Column("seconds", "seconds", seconds, "seconds", 0),
 )
@@ -95,7 +98,9 @@ MAXIMUM = "accuracy_max"
 TARGETS = ("round_to_target", "bytes_to_target")
 APART = ("accuracy_train_clients_last", "accuracy_test_clients_last")
 """Columns for data sets in which some clients never train."""
-SOMETIMES = ("accuracy_at_best_val", *TARGETS, *APART, "accuracy_finetuned")
+DRIFT = ("accuracy_in_drift", "ari_in_drift", "recovery_rounds")
+"""Columns for runs whose data change."""
+SOMETIMES = ("accuracy_at_best_val", *TARGETS, *DRIFT, *APART, "accuracy_finetuned")
 """Columns that are left out if no run has the quantity."""
 
 

@@ -58,6 +58,8 @@ class Curves(NamedTuple):
     stopped: tuple[int, ...] = ()
     """The rounds after which `train.stop` has ended runs, ascending; such a run keeps its last values in the means of the
     history and the diagnostics."""
+    changes: tuple[int, ...] = ()
+    """The evaluations, by their rounds, that see clients in other true groups than the one before (`data.drift`)."""
 
     @property
     def clusters(self) -> Band | None:
@@ -116,6 +118,7 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         if len(rounds):
             made.append((unit, rounds[-1]))
             stopped += [int(rounds[-1])] if ended else []
+    moved = [each.rounds[each.values > 0] for each in history.get("groups_changed", [])]
     return Curves(
         {name: _thin(_band(parts)) for name, parts in history.items()},
         {name: _thin(_band(parts)) for name, parts in diagnostics.items()},
@@ -124,6 +127,7 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         _seconds(made),
         len(units),
         tuple(sorted(stopped)),
+        tuple(np.unique(np.concatenate([[], *moved])).astype(int).tolist()),
     )
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = ("-", (0, (4, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)))
 SIZE = (5.5, 3.3)
 """(width, height) in inches."""
+CHANGE = "#8a93a3"
+"""The colour of the lines at changes of the data."""
 LINE = 0.15
 """The height of a line of the legend in inches."""
 STYLE: dict[Any, Any] = {
@@ -129,7 +131,14 @@ def _over_rounds(pick: Callable[[Curves], Band | None], label: str, percent: boo
         band = pick(each)
         return None if band is None else (band.round, band)
 
-    return lambda data: _lines(data, line, "round", label, percent, stops=True)
+    def draw(data: ReportData) -> Figure | None:
+        figure = _lines(data, line, "round", label, percent, stops=True)
+        if figure is not None:  # where the data change
+            for at in sorted({at for each in data.curves for at in each.changes}):
+                figure.axes[0].axvline(at, color=CHANGE, linewidth=0.8, linestyle=(0, (1, 2)), zorder=0)
+        return figure
+
+    return draw
 
 
 def _clients(data: ReportData) -> Figure | None:

@@ -69,6 +69,7 @@ def page_data(data: ReportData) -> dict[str, object]:
         ],
         "history": _bands(data.curves, lambda each: each.history, FIRST),
         "own": _bands(data.curves, lambda each: each.diagnostics, ("epsilon", "threshold")),
+        "changes": [list(each.changes) for each in data.curves],
         "clusters": [_band(each.clusters) for each in data.curves],
         "clients": [_band(each.clients) for each in data.curves],
         "newcomers": [_band(each.newcomers) for each in data.curves],

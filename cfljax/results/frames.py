@@ -31,6 +31,7 @@ CURVES = (
 SOMETIMES = (
     *("accuracy_at_best_val", "round_of_best_val", "epsilon", "epsilon_choice"),
     *("accuracy_train_clients_last", "accuracy_test_clients_last"),
+    *("recovery_rounds", "accuracy_in_drift", "ari_in_drift"),
     *("accuracy_finetuned", "accuracy_worst10_finetuned", "accuracy_client_std_finetuned"),
 )
 """Columns that the summary frame has only if a run has the quantity."""

@@ -51,7 +51,8 @@ def scene_of(record: Table) -> Scene:
 
     run = run_of(record)
     parts = assemble(run, 1, this_machine())
-    return Scene(run, parts.model, federation_of(run), parts.method.chooses, parts.method.mixture is not None)
+    last = int(record["summary"].get("rounds") or run.train.rounds)
+    return Scene(run, parts.model, federation_of(run).at(last), parts.method.chooses, parts.method.mixture is not None)
 
 
 def model_of(record: Table) -> Model:

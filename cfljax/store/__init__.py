@@ -5,7 +5,7 @@ from cfljax.store.inspect import counts, status, verify
 from cfljax.store.locks import Claim
 from cfljax.store.older import OlderWarning
 from cfljax.store.provenance import provenance, versions
-from cfljax.store.summary import QUANTITIES, SECONDS, summarise
+from cfljax.store.summary import QUANTITIES, SECONDS, of_drift, summarise
 from cfljax.store.units import Store
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "OlderWarning",
     "Store",
     "counts",
+    "of_drift",
     "provenance",
     "status",
     "summarise",

@@ -19,7 +19,7 @@ Files = tuple[str, str, str]
 """Section, option and name of a table that say which files a run reads: the files of equal ones are compared."""
 
 _SECTIONS = ("data", "model", "train", "method")
-_SHARED = ("name", "partition", "path", "seed", "normalise", "arrive", "validation", "new_clients")
+_SHARED = ("name", "partition", "path", "seed", "normalise", "arrive", "validation", "new_clients", "drift")
 """Options of `data` that every data set and partition has."""
 _SIDES = ("source", "parts")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -62,6 +62,43 @@ def worst_tenth(accuracy: np.ndarray) -> float:
     """Mean of the ⌈C/10⌉ lowest finite accuracies f32[C]; NaN without any."""
     finite = np.sort(_finite(np.asarray(accuracy, np.float64)))
     return float(finite[: math.ceil(len(finite) / 10)].mean()) if len(finite) else math.nan
+
+
+RECOVERED = 0.01
+"""A run has recovered from a change when its accuracy is at most this much below that of the last evaluation before it."""
+
+
+def of_drift(history: Mapping[str, ArrayLike], spans: Sequence[tuple[int, int]] = ()) -> dict[str, float | None]:
+    """The numbers of a run whose data change. `history`: as for `summarise`, with `groups_changed`. `spans`: (first, last round) of
+    each change; without any, each evaluation that sees clients changed is one.
+
+    `recovery_rounds` is the mean over the changes of the rounds from the last round of a change to the first evaluation that has
+    recovered; None if from some change the run has not recovered before the next one or its end. `accuracy_in_drift` and
+    `ari_in_drift` are means over all evaluations since the first change.
+    """
+    curves = {name: np.asarray(history[name], np.float64) for name in ("round", "accuracy", "ari", "groups_changed")}
+    rounds, accuracy = curves["round"], curves["accuracy"]
+    seen = rounds[curves["groups_changed"] > 0].astype(int).tolist()
+    spans = [span for span in spans if span[0] <= rounds[-1]] or [(at, at) for at in seen]
+    ends = [*(begin for begin, _ in spans[1:]), math.inf]
+    found = [_recovery(rounds, accuracy, *span, end) for span, end in zip(spans, ends, strict=False)]
+    since = rounds >= (spans[0][0] if spans else math.inf)
+    known = [each for each in found if each is not None]
+    return {
+        "recovery_rounds": float(np.mean(known)) if known and len(known) == len(found) else None,
+        "accuracy_in_drift": _over(np.mean, accuracy[since]),
+        "ari_in_drift": _over(np.mean, curves["ari"][since]),
+    }
+
+
+def _recovery(rounds: np.ndarray, accuracy: np.ndarray, begin: int, last: int, end: float) -> int | None:
+    """Rounds after `last` until the accuracy is what it was before `begin`; None if it is not before the round `end`."""
+    before = accuracy[rounds < begin]
+    if not len(before) or not math.isfinite(before[-1]):
+        return None
+    high = accuracy >= before[-1] - RECOVERED - 1e-6  # accuracies are float32
+    reached = rounds[high & (rounds >= last) & (rounds < end)]
+    return int(reached[0]) - last if len(reached) else None
 
 
 def _finite(values: np.ndarray) -> np.ndarray:

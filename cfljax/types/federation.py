@@ -130,6 +130,22 @@ class Split:
         return dataclasses.replace(self, start=self.start[clients], count=self.count[clients], grams=grams)
 
 
+class Drift(NamedTuple):
+    """Who is in which true group, and sees the data through which view, as a function of the round: P phases, each of which lasts
+    until the next begins."""
+
+    begin: Array
+    """i32[P] the first round of each phase, ascending; the first is 0."""
+    group: Array
+    """i32[P, C]: `Federation.group` in each phase."""
+    view: Array
+    """i32[P, C]: `View.of` in each phase."""
+
+    def take(self, clients: Array) -> Drift:
+        """The same of these clients alone."""
+        return Drift(self.begin, self.group[:, clients], self.view[:, clients])
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Federation:
@@ -154,6 +170,9 @@ class Federation:
     residual: Array | None = None
     """f32[C, d] what compression has dropped of each client's updates (`train.compress.feedback`), during a round; None: it is
     lost."""
+    drift: Drift | None = None
+    """How `group` and `view.of`, which are those of round 0, change later; None: they do not. Methods get a federation of the round
+    (`at`), which has none."""
     classes: int = dataclasses.field(default=0, metadata={"static": True})
     """The number of classes."""
     groups: int = dataclasses.field(default=0, metadata={"static": True})
@@ -195,6 +214,14 @@ class Federation:
         """bool[C]: real clients that train in some round, late ones included."""
         return self.holds & (self.arrive < NEVER)
 
+    def at(self, round: Array | int) -> Federation:
+        """The federation as it is in this round: the groups and views of its phase."""
+        if self.drift is None or self.view is None:
+            return self
+        phase = (self.drift.begin <= round).sum() - 1
+        view = self.view._replace(of=self.drift.view[phase])
+        return dataclasses.replace(self, group=self.drift.group[phase], view=view, drift=None)
+
     def take(self, clients: Array) -> Federation:
         """The federation of these clients alone, i32[n] positions, in this order. They keep their identities, rows and groups."""
         view, owner = self.view, self.owner
@@ -210,6 +237,7 @@ class Federation:
             owner=None if owner is None else owner[clients],
             own=None if self.own is None else self.own[clients],
             residual=None if self.residual is None else self.residual[clients],
+            drift=None if self.drift is None else self.drift.take(clients),
         )
 
 

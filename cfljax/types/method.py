@@ -148,6 +148,9 @@ class Method(NamedTuple, Generic[State]):
     """None: clients are scored with the models of `models`. Results keep these in both cases."""
     travels: tuple[float, int] | None = None
     """The numbers of a vector of `Traffic` on its way (down, up), where only parts of models travel; None: d both ways."""
+    follow: Callable[[State, Federation], State] | None = None
+    """(state, federation of a round) -> the state with the labels of this round's true groups: for methods whose clusters are the
+    true groups, where these change (`data.drift`). None: the labels are the method's own."""
     settle: Settle[State] | None = None
     """None: nothing else in the state of a round depends on the models after it."""
     newcomers_choose: bool = False

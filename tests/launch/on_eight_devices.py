@@ -23,6 +23,8 @@ CALM |= {"feddrift": {"every": 1, "begin": "each"}}
 """Options that make a method do in two rounds what it does in many."""
 EVERYBODY = ("cfl_sattler",)
 ONE, EIGHT = mesh.Shape(1, 1), mesh.Shape(2, 4)
+CHANGING = ("ifca", "oracle")
+"""Methods whose clients change their groups after the first round."""
 
 
 def batch(name, pool=None, server=None):
@@ -30,7 +32,8 @@ def batch(name, pool=None, server=None):
     table = {
         "name": "eight",
         "data": {"name": "blobs", "samples": 300, "features": 6, "partition": "label_permutation", "groups": 2, "clients": 11}
-        | {"validation": 0.2, "new_clients": {"share": 0.25, "shots": 6, "steps": [0, 2]}},
+        | {"validation": 0.2, "new_clients": {"share": 0.25, "shots": 6, "steps": [0, 2]}}
+        | ({"drift": {"at": [1], "share": 0.5}} if name in CHANGING else {}),
         "model": {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else {"name": "mclr"},
         "train": {"rounds": 2, "participation": 1.0 if name in EVERYBODY else 5, "lr": 0.1, "batch": 5, "eval_every": 2}
         | {"finetune_steps": 2}

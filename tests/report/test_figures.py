@@ -76,7 +76,7 @@ def test_a_legend_of_many_curves_has_room():
     names = [f"curve {i}" for i in range(MOST_CURVES)]
     drawn = [SimpleNamespace(folder="", label=name, name=name) for name in names]
     band = Band(*(np.arange(3.0) for _ in Band._fields))
-    each = SimpleNamespace(history={"accuracy": band}, stopped=())
+    each = SimpleNamespace(history={"accuracy": band}, stopped=(), changes=())
     with matplotlib.rc_context(figures.STYLE):
         figure = figures.FIGURES["accuracy"](SimpleNamespace(drawn=drawn, curves=[each] * MOST_CURVES))
         figure.canvas.draw()
@@ -87,7 +87,7 @@ def test_a_legend_of_many_curves_has_room():
 
 def test_figures_over_rounds_mark_where_runs_were_stopped():
     band = Band(np.arange(4.0), np.array([0.1, 0.2, 0.4, 0.5]), np.zeros(4))
-    data = [SimpleNamespace(history={"accuracy": band}, stopped=stopped) for stopped in ((2, 3), ())]
+    data = [SimpleNamespace(history={"accuracy": band}, stopped=stopped, changes=()) for stopped in ((2, 3), ())]
     drawn = [SimpleNamespace(folder="", label=name, name=name) for name in "ab"]
     marks = {}
     for name, each in zip("ab", data, strict=True):
@@ -95,3 +95,12 @@ def test_figures_over_rounds_mark_where_runs_were_stopped():
         marks[name] = [line.get_xydata().tolist() for line in figure.axes[0].lines if line.get_marker() == "|"]
         assert ("keeps its last value" in figure.axes[0].get_xlabel()) == (name == "a")
     assert marks == {"a": [[[2, 40], [3, 50]]], "b": []}
+
+
+def test_changes_of_the_data_are_lines_in_the_curves(tmp_path):
+    from tests.report.test_page import drifting
+
+    drifting(tmp_path)
+    drawn = figures.FIGURES["accuracy"](read([tmp_path]))
+    ends = [line.get_xdata() for line in drawn.axes[0].lines if len(line.get_xdata()) == 2]
+    assert [first for first, second in ends if first == second] == [2, 4]

@@ -252,3 +252,30 @@ def test_a_number_of_clusters_that_was_found_is_told(tmp_path):
     found = {"diag/ifca/auto_clusters": np.array(2, np.int32), "diag/ifca/auto_curve": curve}
     store.write("a", record, {"history/round": np.arange(2), "labels": labels, **found})
     assert data_of(made(tmp_path))["counted"] == ["ifca, seed 0: 2 found (1: 0.25, 2: 0.80)"]
+
+
+def drifting(folder):
+    """Two seeds of a method with changes at rounds 2 and 4, and a method without."""
+    store = Store(folder)
+    for seed in range(2):
+        arrays = synthetic.arrays_of(seed, 0.8)
+        arrays["history/groups_changed"] = np.float32([0, 0, 4, 0, 2, 0])
+        record = synthetic.record_of(f"a{seed}", seed, arrays)
+        record["summary"] |= {"recovery_rounds": 3.0 + seed, "accuracy_in_drift": 0.61, "ari_in_drift": 0.4}
+        store.write(f"a{seed}", record, arrays)
+    synthetic.add(store, "b", 0, method="fedavg")
+
+
+def test_the_rounds_in_which_clients_change_are_marked_and_the_table_says_how_runs_recover(tmp_path):
+    drifting(tmp_path)
+    text = made(tmp_path)
+    changes, configs = data_of(text)["changes"], data_of(text)["configs"]
+    assert {config["name"].split()[0]: each for config, each in zip(configs, changes, strict=True)} == {
+        "ifca": [2, 4],
+        "fedavg": [],
+    }
+    for heading in ("in drift", "ARI in drift", "rounds to recover"):
+        assert heading in text
+    plain = tmp_path / "plain"
+    synthetic.sweep(plain)
+    assert "rounds to recover" not in made(plain) and data_of(made(plain))["changes"] == [[], [], []]

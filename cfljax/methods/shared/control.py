@@ -1,6 +1,7 @@
 """Methods that correct each client's steps by a vector of its own: their options, their state, and what their rounds share.
 
-Inside true groups (`groups = "true"`) the members of a group share a model and a control of their own, as in `oracle`.
+Inside true groups (`groups = "true"`) the members of a group share a model and a control of their own, as in `oracle`. Where
+the groups change (`data.drift`), a client takes its own vector along to its new group.
 """
 
 from __future__ import annotations
@@ -65,7 +66,11 @@ def controlled(name: str, config: ControlConfig, model: Model, round: Round[Cont
         models = jnp.tile(first_model(key, model), (federation.groups if apart else 1, 1))
         return Controlled(models, jnp.zeros_like(models), jnp.zeros((federation.clients, model.size)), labels)
 
-    return Method(init, round, models=lambda state: (state.models, state.labels), setup=setup, chooses=not apart)
+    def follow(state: Controlled, federation: Federation) -> Controlled:
+        return state._replace(labels=jnp.asarray(federation.group))
+
+    models, followed = lambda state: (state.models, state.labels), follow if apart else None
+    return Method(init, round, models, setup=setup, chooses=not apart, follow=followed)
 
 
 def shares(state: Controlled, federation: Federation, cohort: Cohort, average: str) -> Array:

@@ -106,6 +106,11 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
         assert method.score is not None
         return method.score(state.inner, federation, hyper)
 
+    def follow(state: Shared, federation: Federation) -> Shared:
+        assert method.follow is not None
+        inner = method.follow(state.inner, federation)
+        return state._replace(inner=inner, guess=method.models(inner)[1].astype(jnp.int32) if home else state.guess)
+
     def extras(state: Shared) -> dict[str, Array]:
         kept = {} if method.extras is None else method.extras(state.inner)
         return kept | ({"cluster_of_client": method.models(state.inner)[1]} if home else {})
@@ -118,6 +123,7 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
         extras=extras if home or method.extras is not None else None,
         chooses=method.chooses and not home,
         travels=travels(config, parts),
+        follow=None if method.follow is None else follow,
         settle=settle,
     )
 

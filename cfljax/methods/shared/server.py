@@ -92,6 +92,8 @@ def with_server(method: Method, where: str, model: Model, server: ServerOptimise
         return None if function is None else lambda state, *more: function(state.inner, *more)
 
     outer = {name: of(getattr(method, name)) for name in ("models", "score", "extras", "also", "mixture", "adapt", "shares")}
+    if method.follow is not None:
+        outer["follow"] = lambda state, federation: state._replace(inner=method.follow(state.inner, federation))
     return method._replace(init=init, round=round, settle=None, **outer)
 
 

@@ -18,7 +18,7 @@ function area(xs, low, high) {
 const known = v => v !== null && isFinite(v);
 const number = v => v === null ? NaN : v;
 
-// series: [{name, shade, dash, x: [], m: [], s: [], stops: [x where a run was ended]}]; options: width, height, xlabel, xkind, ykind, limits, ends, worst.
+// series: [{name, shade, dash, x: [], m: [], s: [], stops: [x where a run was ended]}]; options: width, height, xlabel, xkind, ykind, limits, ends, worst, changes (x where the data change).
 function lineChart(series, options) {
   const all = series.flatMap(s => s.m.flatMap((m, i) => known(m) ? [m - (s.s[i] || 0), m + (s.s[i] || 0)] : []));
   let ys = extent(all, 0.05);
@@ -30,6 +30,9 @@ function lineChart(series, options) {
   const chart = frame({ ...options, xs, ys, left: options.ykind === "percent" ? 42 : 50 });
   const { layer, x, y, box } = chart;
   if (options.worst) layer.append(svg("rect", { x: x(0), y: box.top, width: x(0.1) - x(0), height: box.bottom - box.top, fill: "var(--mark)" }));
+  for (const at of options.changes || []) if (at >= xs[0] && at <= xs[1]) {
+    layer.append(svg("line", { class: "change", x1: x(at), x2: x(at), y1: box.top, y2: box.bottom, stroke: "var(--soft)", "stroke-width": 1, "stroke-dasharray": "1 3" }));
+  }
   const clipped = v => Math.max(box.top, Math.min(box.bottom, v));
   for (const s of series) {
     const px = s.x.map(v => options.logx && !(v > 0) ? NaN : x(v));

@@ -5,7 +5,7 @@ const state = { on: new Set(data.configs.map((_, i) => i)), quantity: "accuracy"
 const NAMES = {
   accuracy: "accuracy", accuracy_last10: "mean of the last ten", accuracy_max: "maximum", accuracy_last: "last", accuracy_worst10: "worst tenth of the clients", accuracy_client_mean: "mean over clients", accuracy_client_std: "spread between clients",
   accuracy_at_best_val: "at the best validation", val_accuracy: "validation accuracy", val_loss: "validation loss", accuracy_newcomers: "accuracy of newcomers", accuracy_train_clients: "accuracy of clients that train", accuracy_test_clients: "accuracy of clients that never train", loss: "test loss", train_loss: "training loss", ari: "adjusted Rand index", nmi: "normalised mutual information",
-  purity: "purity", clusters: "clusters", discrepancy: "discrepancy", drift: "drift", bytes: "bytes sent", scored: "clients scored", nonfinite: "updates left out",
+  purity: "purity", clusters: "clusters", discrepancy: "discrepancy", drift: "drift", bytes: "bytes sent", scored: "clients scored", nonfinite: "updates left out", groups_changed: "clients that changed their group",
 };
 const THRESHOLDS = ["epsilon", "threshold"];
 const shadeOf = i => `var(--c${data.configs[i].colour})`;
@@ -20,8 +20,8 @@ const nothing = text => tag("p", { class: "nothing" }, text);
 const tall = (width, wide) => Math.round(Math.max(210, Math.min(wide ? 380 : 300, width * (wide ? 0.4 : 0.62))));
 
 function overRounds(table, name, width, wide, extra) {
-  const series = bandSeries(table || []);
-  const chart = series.length && lineChart(series, { width, height: tall(width, wide), xlabel: "round", ykind: kindOf(name), limits: name.includes("accuracy") ? [0, 1] : null, exact: true, label: name, ...extra });
+  const series = bandSeries(table || []), changes = [...new Set(visible().flatMap(i => data.changes[i]))];
+  const chart = series.length && lineChart(series, { width, height: tall(width, wide), xlabel: "round", changes, ykind: kindOf(name), limits: name.includes("accuracy") ? [0, 1] : null, exact: true, label: name, ...extra });
   return chart || nothing("Nothing to draw: no selected run has these numbers.");
 }
 function choice(label, options, current, change) {
@@ -52,6 +52,7 @@ const FIGURES = {
   curves: width => [
     choice("Show", Object.keys(data.history), state.quantity, v => { state.quantity = v; }),
     overRounds(data.history[state.quantity], state.quantity, width, true),
+    visible().some(i => data.changes[i].length) ? tag("p", { class: "notes" }, "Dotted lines: rounds from which clients are in other groups (data.drift).") : "",
   ],
   methods: width => {
     const rows = visible().map(i => ({ name: data.configs[i].name, shade: shadeOf(i), ...data.final[state.final][i] })).filter(r => r.seeds.length);

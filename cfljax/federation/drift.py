@@ -1,0 +1,200 @@
+"""HOST. `data.drift`: which client changes its true group in which round, drawn or read from a file, and through which view
+it then sees its samples. No sample changes hands."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from cfljax.errors import DataError, SpecError
+from cfljax.federation.groups import rotations
+from cfljax.types import Drift, Parts, Source, on_host
+
+TURN = 90.0
+"""Degrees by which `what = "rotation"` turns the images of a client that has changed, counter-clockwise."""
+COLUMNS = ["round", "client", "group"]
+"""The first line of a file of changes."""
+_TAG = 0x64726966
+
+
+class Change(NamedTuple):
+    """A client is in this true group from this round on."""
+
+    round: int
+    client: int
+    group: int
+
+
+class Options(Protocol):
+    """What the table `data.drift` says."""
+
+    @property
+    def kind(self) -> str:
+        """ "sudden", "incremental" or "recurrent"."""
+
+    @property
+    def at(self) -> tuple[int, ...]:
+        """The rounds of the changes."""
+
+    @property
+    def share(self) -> float:
+        """The share of the clients that change."""
+
+    @property
+    def what(self) -> str:
+        """ "group", "labels" or "rotation"."""
+
+    @property
+    def file(self) -> str | None:
+        """A file of changes, in place of drawn ones."""
+
+
+def drifting(options: Options, parts: Parts, source: Source, seed: int) -> tuple[Parts, Drift]:
+    """The parts with the views and groups that clients may change to, and who is in which from which round on."""
+    parts, views = _with_views(options.what, parts, source)
+    first, groups = np.asarray(parts.group), views.groups
+    if options.file is None:
+        changes = list(drawn(options, first, groups, seed))
+    else:
+        changes = read_changes(Path(options.file).expanduser(), len(first), groups)
+    begin, group = phases(first, changes)
+    return parts, Drift(on_host(begin), on_host(group), on_host(views.of(group)))
+
+
+class _Views(NamedTuple):
+    """Through which view a client of each group sees its samples."""
+
+    groups: int
+    """How many groups there are to be in."""
+    number: np.ndarray
+    """i32[groups, C]: the view of each client in each group."""
+
+    def of(self, group: np.ndarray) -> np.ndarray:
+        """i32[P, C]: the views of clients in these groups i32[P, C]."""
+        seen: np.ndarray = np.take_along_axis(self.number, group, axis=0)
+        return seen.astype(np.int32)
+
+
+def _with_views(what: str, parts: Parts, source: Source) -> tuple[Parts, _Views]:
+    """The parts with all views, and the view of each client in each group. With "group" a client gets the view of its new group;
+    else each group g gets a counterpart g + G, whose clients see all labels or images changed."""
+    clients, source = len(parts.train), parts.source or source
+    group = np.asarray(parts.group, np.int32)
+    if what == "group":
+        return parts, _views_of_groups(parts, group, clients)
+    group = group if len(group) and group.min() >= 0 else np.zeros(clients, np.int32)  # unknown groups are one
+    of = np.zeros(clients, np.int32) if parts.view is None else np.asarray(parts.view, np.int32)
+    tables = [each for each in (parts.pixels, parts.labels, parts.gain, parts.offset) if each is not None]
+    views, groups = len(tables[0]) if tables else 1, int(group.max(initial=0)) + 1
+    twice = lambda table: None if table is None else np.concatenate([table, table])  # noqa: E731
+    parts = dataclasses.replace(parts, group=group, view=of, gain=twice(parts.gain), offset=twice(parts.offset))
+    if what == "labels":
+        plain = np.arange(source.classes, dtype=np.int32)
+        labels = np.tile(plain, (views, 1)) if parts.labels is None else parts.labels
+        changed = np.concatenate([labels, (labels + 1) % source.classes]).astype(np.int32)
+        parts = dataclasses.replace(parts, labels=changed, pixels=twice(parts.pixels))
+    else:
+        parts = dataclasses.replace(parts, pixels=_turned(parts, source, views), labels=twice(parts.labels))
+    return parts, _Views(2 * groups, np.repeat([of, of + views], groups, axis=0))
+
+
+def _views_of_groups(parts: Parts, group: np.ndarray, clients: int) -> _Views:
+    groups = int(group.max(initial=-1)) + 1
+    pairs = np.unique(np.stack([group, group if parts.view is None else parts.view], axis=1), axis=0)
+    alike = parts.view is None or len(np.unique(pairs[:, 1])) < 2
+    if groups < 2 or group.min() < 0 or alike or len(pairs) != groups:
+        raise SpecError(
+            'data.drift.what = "group": the groups of this partition do not see the data differently, each in one way; take '
+            'data.partition = "rotated" or the like, or what = "labels"'
+        )
+    return _Views(groups, np.repeat(pairs[:, 1:], clients, axis=1))
+
+
+def _turned(parts: Parts, source: Source, views: int) -> np.ndarray:
+    """i32[2 V, F]: the views' index maps, then the same turned by TURN."""
+    if parts.pixels is not None or source.table is not None:
+        why = "clients see images that are turned already" if source.table is None else f"{source.name} has no images"
+        raise SpecError(f'data.drift.what = "rotation": {why}; take what = "{"group" if source.table is None else "labels"}"')
+    return np.repeat(rotations(source.x_train.shape[1:], (0.0, TURN)), views, axis=0)
+
+
+def drawn(options: Options, first: np.ndarray, groups: int, seed: int) -> Iterator[Change]:
+    """The changes of clients whose groups are `first` i32[C]. With "group" a client's new group is any of the others, else its
+    counterpart."""
+    rng = np.random.default_rng([seed, _TAG])
+    number = max(1, round(options.share * len(first)))
+    group = first.copy()
+
+    def other(clients: np.ndarray) -> np.ndarray:
+        step = rng.integers(1, groups, len(clients)) if options.what == "group" else groups // 2
+        new: np.ndarray = (group[clients] + step) % groups
+        return new
+
+    if options.kind == "sudden":  # at each point others change
+        for begin in options.at:
+            who = rng.permutation(len(first))[:number]
+            group[who] = other(who)
+            yield from (Change(begin, int(c), int(group[c])) for c in who)
+        return
+    who = rng.permutation(len(first))[:number]
+    away = other(who)
+    if options.kind == "recurrent":  # the same go there and back
+        for turn, begin in enumerate(options.at):
+            new = first[who] if turn % 2 else away
+            yield from (Change(begin, int(c), int(g)) for c, g in zip(who, new, strict=True))
+        return
+    begin, end = options.at
+    rounds = np.floor(np.linspace(begin, end, number) + 0.5).astype(int)
+    yield from (Change(int(t), int(c), int(g)) for t, c, g in zip(rounds, who, away, strict=True))
+
+
+def read_changes(file: Path, clients: int, groups: int) -> list[Change]:
+    """The changes of a CSV file with the columns round, client and group. DataError for a line that cannot be."""
+    found: dict[tuple[int, int], Change] = {}
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as stream:
+            lines = csv.reader(stream)
+            if [name.strip() for name in next(lines, [])] != COLUMNS:
+                raise DataError(f"{file}: its first line must be {','.join(COLUMNS)}")
+            for cells in lines:
+                if cells:
+                    change = _change(f"{file}, line {lines.line_num}", cells, clients, groups)
+                    if (change.round, change.client) in found:
+                        raise DataError(
+                            f"{file}, line {lines.line_num}: client {change.client} has two groups in round {change.round}"
+                        )
+                    found[change.round, change.client] = change
+    except (OSError, UnicodeDecodeError, csv.Error) as e:
+        raise DataError(f"{file}: cannot be read ({getattr(e, 'strerror', None) or e})") from e
+    if not found:
+        raise DataError(f"{file}: has no changes")
+    return sorted(found.values())
+
+
+def _change(where: str, cells: list[str], clients: int, groups: int) -> Change:
+    try:
+        change = Change(*(int(cell) for cell in cells))
+    except (TypeError, ValueError):
+        raise DataError(f"{where}: {','.join(cells)[:60]}: must be three whole numbers: {','.join(COLUMNS)}") from None
+    for name, value, low, high in (
+        ("round", change.round, 1, 2**31 - 2),
+        ("client", change.client, 0, clients - 1),
+        ("group", change.group, 0, groups - 1),
+    ):
+        if not low <= value <= high:
+            raise DataError(f"{where}: {name} = {value}: must be from {low} to {high}")
+    return change
+
+
+def phases(first: np.ndarray, changes: list[Change]) -> tuple[np.ndarray, np.ndarray]:
+    """(i32[P] the round in which each phase begins, i32[P, C] the groups in it), from the groups i32[C] of round 0."""
+    begin = np.unique([0, *(change.round for change in changes)]).astype(np.int32)
+    group = np.tile(first.astype(np.int32), (len(begin), 1))
+    for change in sorted(changes):
+        group[np.searchsorted(begin, change.round) :, change.client] = change.group
+    return begin, group

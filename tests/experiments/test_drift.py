@@ -1,0 +1,225 @@
+"""Runs whose data change (`data.drift`): every method trains and is scored on the data of the round, true groups follow, and
+nothing else changes."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+import cfljax
+from cfljax import keys
+from cfljax.config import read_spec
+from cfljax.devices.machine import this_machine
+from cfljax.engine.afterwards import make_end
+from cfljax.engine.newcomers import place
+from cfljax.engine.simulate import simulate
+from cfljax.experiment.assemble import assemble, host_federation, model_of
+from cfljax.experiment.batching import batches
+from cfljax.launch.batch import run_batch
+from cfljax.local.send import Sending, as_trained_on, attackers
+from cfljax.methods import METHODS
+from cfljax.methods.shared.common import first_model
+from cfljax.types import Drift
+from tests.reference import plain
+from tests.reference.drift import Turning
+
+DIGITS = {"name": "digits", "partition": "rotated", "groups": 2, "clients": 6, "samples_per_client": 30}
+BLOBS = {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "label_permutation", "groups": 2, "clients": 12}
+QUICK = {
+    "fl_hc": {"threshold": 1.0, "warmup_rounds": 1},
+    "cfl_sattler": {"min_rounds": 1, "eps1": 10.0, "eps2": 0.0, "split_every": 2},
+    "scaffold": {"groups": "true"},
+    "feddyn": {"groups": "true"},
+    "joint": {"local_steps": 2},
+}
+KEEP_NOT = {"keep": False}
+TRAIN = {"rounds": 6, "lr": 0.2, "participation": 1.0, "batch": 10}
+
+
+def runs(name="fedavg", drift=None, data=BLOBS, train=None, seeds=(0,), **options):
+    fields = METHODS.entry(name).options.__dataclass_fields__
+    method = {"name": name} | QUICK.get(name, {}) | ({"clusters": 2} if "clusters" in fields else {}) | options
+    data = data if drift is None else data | {"drift": drift}
+    model = {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else "mclr"
+    spec = {"data": data, "model": model, "train": TRAIN | (train or {}), "method": [method], "seeds": list(seeds)}
+    return read_spec(spec).runs()
+
+
+def outputs(runs, change=lambda federation: federation, sequential=True, **more):
+    (batch,) = batches(runs, len(runs))
+    parts = assemble(batch.first, batch.width, this_machine())
+    settings = parts.settings._replace(sequential=sequential)
+    parts = parts._replace(federation=change(parts.federation), settings=settings, program_key=None, model_key=None)
+    return simulate(parts, batch.seeds, batch.hypers, **more)
+
+
+def same(one, other, exact=True):
+    for name, values in one.history.items():
+        compare = np.testing.assert_array_equal if exact else lambda a, b, **kw: np.testing.assert_allclose(a, b, atol=1e-4, **kw)
+        compare(values, other.history[name], err_msg=name)
+    np.testing.assert_array_equal(one.labels, other.labels)
+    np.testing.assert_allclose(one.models, other.models, atol=0 if exact else 1e-5)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "oracle"])
+def test_models_accuracies_and_groups_are_those_of_a_plain_program(tmp_path, name):
+    changes = [(2, 0, 1), (2, 4, 0), (3, 0, 0), (5, 1, 1), (6, 2, 1)]
+    file = tmp_path / "changes.csv"
+    file.write_text("round,client,group\n" + "".join(f"{t},{c},{g}\n" for t, c, g in changes))
+    (run,) = runs(name, {"file": str(file)}, DIGITS)
+    (output,) = outputs([run])
+    federation = host_federation(run)
+    images = np.asarray(federation.pool.x, np.float64)[..., 0] * float(federation.pool.scale)
+    rows, test = (
+        [np.asarray(split.rows)[a : a + n] for a, n in zip(split.start, split.count, strict=True)]
+        for split in (federation.train, federation.test)
+    )
+    world = Turning(images, np.asarray(federation.pool.y), rows, test, [0, 0, 0, 1, 1, 1], changes, (0, 2))
+    net, start = plain.Net(images[0].size, 10), np.asarray(first_model(keys.root(0), model_of(run, federation)), np.float64)
+    wanted = world.fedavg(net, start, 6, 0.2, 0, 10, grouped=name == "oracle")
+    np.testing.assert_allclose(output.models, np.stack(wanted[-1])[: len(output.models)], atol=2e-5)
+    for t, accuracy in enumerate(output.history["accuracy"]):
+        assert accuracy == pytest.approx(world.accuracy(net, wanted[t], t, name == "oracle"), abs=2e-3), t
+    assert output.history["groups_changed"].tolist() == [0, 0, 2, 1, 0, 1, 1]
+    if name == "oracle":
+        assert output.labels.tolist() == [world.group(t).tolist() for t in range(7)]
+        assert output.history["ari"].tolist() == [1.0] * 7
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"oracle", "scaffold", "feddyn"}))
+def test_a_change_between_two_equal_groups_changes_no_bit(name):
+    """Both groups see the samples as they are; methods that are told the true groups would still tell them apart."""
+
+    def alike(federation):
+        return dataclasses.replace(federation, view=federation.view._replace(labels=np.tile(np.arange(4, dtype=np.int32), (2, 1))))
+
+    train = {"rounds": 4, "plan": KEEP_NOT}
+    never, drift = runs(name, train=train), runs(name, {"at": [1, 3], "share": 0.5}, train=train)
+    (one,), (other,) = outputs(never, alike), outputs(drift, alike)
+    assert other.history.pop("groups_changed").sum() == 12
+    for clustering in ("ari", "nmi", "purity"):
+        del one.history[clustering], other.history[clustering]
+    one.diag.pop("ari", None), other.diag.pop("ari", None)
+    same(one, other)
+
+
+@pytest.mark.parametrize(
+    "name", ["cfl_sattler", "ditto", "fedavg", "fedem", "fedgroup", "fedrep", "feddyn", "ifca", "oracle", "scaffold"]
+)
+def test_rounds_after_a_change_are_those_of_a_federation_that_was_always_so(name):
+    """Two rounds, then a checkpoint, from which a run without drift goes on with the groups and views of the second phase."""
+    federation = host_federation(runs(name, {"at": [2], "share": 0.5}, train={"rounds": 4})[0])
+    drifting, plain_run = (
+        runs(name, {"at": [2], "share": 0.5}, train={"rounds": 4}),
+        runs(name, train={"rounds": 4, "plan": KEEP_NOT}),
+    )
+    kept = []
+    whole = outputs(drifting)[0]
+    assert outputs(plain_run, until=2, checkpoint=lambda make: kept.append(make()), chunk_rounds=2) == []
+    at = kept[-1]
+    second = federation.at(2)
+
+    def changed(federation):
+        return dataclasses.replace(federation, group=second.group, view=second.view)
+
+    carry = dict(at.carry)
+    if name in ("oracle", "scaffold", "feddyn"):  # whose labels are the true groups
+        carry[".state.labels"] = np.asarray(second.group)[None]
+    later = outputs(plain_run, changed, resume=at._replace(carry=carry))[0]
+    np.testing.assert_array_equal(whole.models, later.models)
+    for quantity in ("accuracy", "loss", "ari", "train_loss", "accuracy_clusters"):
+        np.testing.assert_array_equal(whole.history[quantity][3:], later.history[quantity][3:], err_msg=quantity)
+
+
+@pytest.mark.parametrize("name", ["ifca", "oracle", "fedgroup", "scaffold"])
+def test_clusters_are_scored_against_the_groups_of_the_round(name):
+    (run,) = runs(name, {"at": [2, 5], "share": 0.5}, train={"eval_every": 2})
+    (output,) = outputs([run])
+    federation = host_federation(run)
+    for t, labels, ari in zip(output.history["round"], output.labels, output.history["ari"], strict=True):
+        wanted = adjusted_rand_score(federation.at(int(t)).group, labels) if (labels >= 0).all() else np.nan
+        assert ari == pytest.approx(wanted, abs=1e-6, nan_ok=True)
+    assert np.isfinite(output.history["ari"][1:]).all()
+    assert output.history["groups_changed"].tolist() == [0, 6, 0, 6]  # at rounds 0, 2, 4, 6
+    if name in ("oracle", "scaffold"):
+        assert (output.history["ari"] == 1).all()
+
+
+def test_runs_side_by_side_in_chunks_and_after_a_pause_are_the_same():
+    drift = {"kind": "incremental", "at": [1, 4], "share": 0.5}
+    three = runs("ifca", drift, BLOBS | {"validation": 0.2}, seeds=(0, 1, 2))
+    whole, kept = outputs(three), []
+    for one, other in zip(whole, outputs(three, sequential=False), strict=True):
+        same(one, other, exact=False)
+    assert outputs(three, until=3, checkpoint=lambda make: kept.append(make()), chunk_rounds=1) == []
+    for one, other in zip(whole, outputs(three, resume=kept[-1]), strict=True):
+        same(one, other)
+    assert np.isfinite(whole[0].history["val_accuracy"]).all() and whole[0].history["groups_changed"].sum() == 6
+
+
+def test_attackers_flip_the_labels_that_they_see_in_the_round():
+    sending, hyper = Sending(attack="label_flip"), {"attack.share": np.float32(0.5)}
+    federation = jax.device_put(host_federation(runs(drift={"at": [2], "share": 0.5})[0]))
+    lies = np.asarray(attackers(sending, hyper, federation))
+    assert 0 < lies.sum() < 12
+    for t in (1, 2):
+        now = federation.at(t)
+        seen = as_trained_on(sending, hyper, now)
+        labels, wanted = (np.asarray(each.view.labels)[np.asarray(each.view.of)] for each in (seen, now))
+        np.testing.assert_array_equal(labels, np.where(lies[:, None], 3 - wanted, wanted))
+
+
+def test_new_clients_are_placed_and_scored_with_what_they_see_at_the_end():
+    data = BLOBS | {"new_clients": {"share": 0.5, "shots": 20, "steps": [0]}}
+    (run,) = runs("oracle", {"at": [3], "share": 1.0}, data, train={"rounds": 5})
+    parts = assemble(run, 1, this_machine())
+    (output,) = outputs([run])
+    assert output.newcomers["ari_new"] == 1.0
+    labels = np.asarray(host_federation(run).at(5).group)
+    state = parts.method.init(keys.root(0), parts.federation, {}, {})._replace(models=output.models)
+    end = make_end(parts, parts.newcomers, "newcomers", place)
+    found = end(keys.root(0), state, {"lr": np.float32(0.2)}, np.int32(5), parts.federation)
+    assert np.asarray(found["place"]).tolist() == labels[list(parts.newcomers.ids)].tolist()
+    right = float(found["correct"].sum() / found["samples"].sum())
+    assert output.newcomers["accuracy_new_0"] == pytest.approx(right)
+    early = end(keys.root(0), state, {"lr": np.float32(0.2)}, np.int32(2), parts.federation)
+    assert (np.asarray(early["place"]) != np.asarray(found["place"])).all()
+
+
+def test_the_summary_and_the_groups_of_the_last_round_are_kept():
+    (batch,) = batches(runs("oracle", {"at": [2], "share": 0.5}), 1)
+    ((record, arrays),) = run_batch(batch, this_machine(), catch=False)
+    assert {"recovery_rounds", "accuracy_in_drift", "ari_in_drift"} <= set(record["summary"])
+    assert record["summary"]["ari_in_drift"] == 1.0
+    assert record["summary"]["accuracy_in_drift"] == pytest.approx(arrays["history/accuracy"][2:].mean(), abs=1e-6)
+    assert arrays["group"].tolist() == host_federation(batch.first).at(6).group.tolist() == arrays["labels"][-1].tolist()
+    (plain_batch,) = batches(runs("oracle"), 1)
+    ((record, arrays),) = run_batch(plain_batch, this_machine(), catch=False)
+    assert "recovery_rounds" not in record["summary"] and "history/groups_changed" not in arrays
+
+
+def test_confusions_are_of_what_a_client_sees_at_the_end():
+    result = cfljax.run("oracle", DIGITS | {"drift": {"at": [1], "share": 1.0}}, "mclr", rounds=3)
+    for client in range(6):
+        table = result.confusion(client)
+        assert np.trace(table) / table.sum() == pytest.approx(result.client_accuracy[client], abs=1e-6)
+    assert (result.summary["ari_last"], result.history["groups_changed"].tolist()) == (1.0, [0, 6, 0, 0])
+
+
+def test_an_optimiser_of_the_server_and_shared_parts_leave_the_true_groups_to_the_method():
+    drift = {"at": [2, 4], "share": 0.5}
+    for train in ({"server": {"name": "adam", "lr": 0.01}}, {"parts": {"dense_0/bias": "client"}}):
+        (run,) = runs("oracle", drift, train=train)
+        (output,) = outputs([run])
+        federation = host_federation(run)
+        assert output.labels.tolist() == [federation.at(t).group.tolist() for t in range(7)] or "parts" in train
+        plain_output = outputs(runs("oracle", train=train))[0]
+        np.testing.assert_array_equal(output.history["accuracy"][:2], plain_output.history["accuracy"][:2])
+        assert not np.array_equal(output.models, plain_output.models)
+
+
+def test_every_phase_is_a_row_of_the_table():
+    federation = host_federation(runs(drift={"at": [2, 4], "share": 0.5})[0])
+    assert isinstance(federation.drift, Drift) and federation.drift.group.shape == federation.drift.view.shape == (3, 12)
