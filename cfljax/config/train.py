@@ -7,6 +7,7 @@ import inspect
 from functools import cached_property
 
 from cfljax.config import parts, transit
+from cfljax.config.clock import Clock, read_clock
 from cfljax.config.frozen import FrozenTable
 from cfljax.config.stop import Stop, read_stop
 from cfljax.errors import SpecError, suggest
@@ -69,6 +70,9 @@ class Train:
         None, "alternate: a client trains its head for head_epochs, then the body for `epochs`", choices=("alternate",), later=True
     )
     head_epochs: int | None = option(None, 'epochs of the head with schedule = "alternate" (1)', low=1, later=True)
+    clock: str | Table | None = option(
+        None, "a simulated clock: { step_ms = 5, down_mbps = 20, up_mbps = 5, deadline_s = 60 }", choices=("none",), later=True
+    )
     plan: str | Table | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")
 
     def __post_init__(self) -> None:
@@ -79,6 +83,7 @@ class Train:
         elif isinstance(self.plan, dict):
             object.__setattr__(self, "plan", FrozenTable(self.plan))
         object.__setattr__(self, "stop", read_stop(self.stop))
+        object.__setattr__(self, "clock", read_clock(self.clock))
         object.__setattr__(self, "parts", parts.read(self.parts))
         for name in transit.KINDS:
             object.__setattr__(self, name, transit.read(getattr(self, name), name))
@@ -114,6 +119,11 @@ class Train:
     def stops(self) -> Stop | None:
         """When a run ends early; None: never."""
         return read_stop(self.stop)
+
+    @property
+    def clocked(self) -> Clock | None:
+        """The simulated clock; None: there is none."""
+        return read_clock(self.clock)
 
     @property
     def transit(self) -> transit.Transit:

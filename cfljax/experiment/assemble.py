@@ -16,11 +16,13 @@ from cfljax.config.frozen import canonical
 from cfljax.config.parts import Pairs, pairs_of
 from cfljax.devices.machine import Machine, devices_for
 from cfljax.engine import compiled
+from cfljax.engine.outputs import vector_bytes
 from cfljax.engine.settings import Assembled, Newcomers, Settings, Stop
 from cfljax.errors import SpecError
 from cfljax.experiment.execution import choose
 from cfljax.federation.newcomers import arriving, draw_newcomers, with_shots
 from cfljax.federation.pack import nbytes, pack
+from cfljax.federation.traces import devices_of
 from cfljax.federation.validation import hold_out
 from cfljax.local.parts import parts_of
 from cfljax.local.products import grams_of
@@ -57,7 +59,19 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     solver = Solver(model, choice.work, optimizer, tuple(arguments.items()), choice.plan, settings.sending)
     options = static(run.options)
     method = _method(run.method, options, canonical(options), solver, mesh, () if run.options.parts else parts)
+    if run.train.clocked is not None:
+        federation = with_devices(run, federation)
+        settings = settings._replace(clock=vector_bytes(method.travels, model.size, settings.vector_up))
     return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, newcomers=_newcomers(run, federation, solver))
+
+
+def with_devices(run: Run, federation: Federation) -> Federation:
+    """The federation with the devices of its clients, where there is a simulated clock."""
+    clock = run.train.clocked
+    if clock is None:
+        return federation
+    devices = devices_of(federation.clients, run.data_seed, clock.speed == "same", clock.trace)
+    return dataclasses.replace(federation, devices=devices)
 
 
 def _newcomers(run: Run, federation: Federation, solver: Solver) -> Newcomers | None:

@@ -165,6 +165,8 @@ def unit(run: Run, output: Output, keep: str, federation: Federation | None = No
     summary |= {f"{name}_last": float(output.history[name][-1]) for name in run.train.metrics or ()}
     summary |= output.newcomers
     summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
+    if (clock := run.train.clocked) is not None and clock.cost_per_s:
+        summary["cost"] = clock.cost_per_s * float(output.history["device_s"][-1])
     if run.train.transit.privacy is not None and federation is not None:
         summary |= {} if math.isinf(spent := epsilon(run, crowd_of(federation))) else {"epsilon": spent}
     diverged = {"status": "diverged", "diverged_at": output.diverged_at} if output.diverged_at >= 0 else {"status": "done"}

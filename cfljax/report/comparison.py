@@ -84,6 +84,9 @@ COLUMNS = (
     Column("clusters_last", "clusters", _summary("clusters_last"), "count", 0),
     Column("round_to_target", "rounds to target", _summary("round_to_target"), "count", -1),
     Column("bytes_to_target", "bytes to target", _summary("bytes_to_target"), "bytes", -1),
+    Column("clock_s", "simulated seconds", _summary("clock_s"), "seconds", 0),
+    Column("clock_to_target", "simulated seconds to target", _summary("clock_to_target"), "seconds", -1),
+    Column("cost", "cost", _summary("cost"), "seconds", 0),
     Column("bytes", "bytes", _bytes, "bytes", 0),
     Column("seconds", "seconds", seconds, "seconds", 0),
 )
@@ -91,10 +94,10 @@ HEADLINES = ("accuracy_at_best_val", "accuracy_last10")
 """What a comparison rests on: the first of these that the runs have."""
 MAXIMUM = "accuracy_max"
 """The column that tables have only where it is asked for: a maximum over evaluations is chosen on test data."""
-TARGETS = ("round_to_target", "bytes_to_target")
+TARGETS = ("round_to_target", "bytes_to_target", "clock_to_target")
 APART = ("accuracy_train_clients_last", "accuracy_test_clients_last")
 """Columns for data sets in which some clients never train."""
-SOMETIMES = ("accuracy_at_best_val", *TARGETS, *APART)
+SOMETIMES = ("accuracy_at_best_val", *TARGETS, *APART, "clock_s", "cost")
 """Columns that are left out if no run has the quantity."""
 
 

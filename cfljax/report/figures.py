@@ -150,6 +150,11 @@ def _bytes(each: Curves) -> Line:
     return None if band is None or sent is None else (sent.mean / 1e6, band)
 
 
+def _clock(each: Curves) -> Line:
+    band, passed = each.history.get("accuracy"), each.history.get("clock_s")
+    return None if band is None or passed is None else (passed.mean, band)
+
+
 def _seconds(each: Curves) -> Line:
     band, spent = each.history.get("accuracy"), each.seconds
     if band is None or not math.isfinite(spent) or not len(band.round) or band.round[-1] <= 0:
@@ -224,6 +229,7 @@ FIGURES: dict[str, Draw] = {
     "clients": _clients,
     "newcomers": _newcomers,
     "bytes": lambda data: _lines(data, _bytes, "sent, MB", "accuracy, %", True, ends=True),
+    "clock": lambda data: _lines(data, _clock, "simulated seconds", "accuracy, %", True, ends=True),
     "seconds": lambda data: _lines(data, _seconds, "seconds without compiling", "accuracy, %", True, ends=True),
     "clusters": _over_rounds(lambda each: each.clusters, "clusters"),
     "threshold": _over_rounds(lambda each: each.diagnostics.get("epsilon", each.diagnostics.get("threshold")), "threshold"),

@@ -31,6 +31,7 @@ CURVES = (
 SOMETIMES = (
     *("accuracy_at_best_val", "round_of_best_val", "epsilon"),
     *("accuracy_train_clients_last", "accuracy_test_clients_last"),
+    *("clock_s", "clock_to_target", "device_s", "cost"),
 )
 """Columns that the summary frame has only if a run has the quantity."""
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.kernels.number import CRITERIA, choose_number
+from cfljax.local.meter import count_beside
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.choice import need_clients
 from cfljax.methods.shared.common import first_model
@@ -139,6 +140,7 @@ def with_probe(sent: Traffic, number: Number | None, cohort: Cohort) -> Traffic:
     if number is None:
         return sent
     n = jnp.where(cohort.round == 0, number.probed, 0)
+    count_beside(n)
     return sent._replace(vectors_down=sent.vectors_down + n, vectors_up=sent.vectors_up + n)
 
 
