@@ -42,8 +42,8 @@ class Output(NamedTuple):
 
 
 def vector_bytes(travels: tuple[float, int] | None, d: int, vector_up: int | None) -> tuple[float, float]:
-    """Bytes of a vector of `Traffic` on its way (down, up), for a model of d numbers. `vector_up`: bytes of an update, if not four for
-    each of its numbers."""
+    """Bytes of a vector of `Traffic` on its way (down, up), for a model of d numbers. `vector_up`: bytes of an update; None: four
+    for each of its numbers."""
     down, up = travels or (d, d)
     return 4 * down, 4 * up if vector_up is None else vector_up
 

@@ -54,7 +54,7 @@ def make_program(method: Method, settings: Settings) -> Program:
 
     def start(key: Array, hyper: Hyper, setup: dict[str, Tree], federation: Federation) -> Carry:
         state = method.init(key, as_trained_on(settings.sending, hyper, federation), hyper, setup)
-        wall = None if settings.clock is None else started(method.models(state)[0].shape[0])
+        wall = None if settings.clock is None else started(method.models(state)[0].shape[0], hyper)
         return Carry(state, jnp.zeros((4, 2), jnp.int32), jnp.int32(0), jnp.int32(-1), wall)
 
     def rounds(carry: Carry, key: Array, hyper: Hyper, federation: Federation, bounds: Array) -> tuple[Carry, Report]:

@@ -105,8 +105,8 @@ class Wall(NamedTuple):
     """f32[] each: seconds since the start of the run."""
     busy: Sum
     """f32[] each: seconds that clients have computed and communicated, summed over the clients."""
-    late: Array
-    """i32[]: how often a client was left out since it would have been late."""
+    late: Array | None
+    """i32[]: how often a client was left out since it would have been late; None: there is no deadline."""
     waited: Array
     """f32[K]: seconds that the members of each cluster have waited for the slowest participants of their rounds."""
 

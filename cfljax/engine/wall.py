@@ -4,9 +4,9 @@ A participant receives, computes and sends, one after the other:
 
     seconds = bytes down · 8 / (down_mbps · 10⁶) + steps · step_ms / 1000 / speed + bytes up · 8 / (up_mbps · 10⁶)
 
-Its steps are those of all its trainings in the round. Its bytes are the round's, shared out evenly over the participants. A round lasts as
-long as its slowest participant, or `deadline_s` where somebody is late. What clients send to be clustered, before a round begins, comes
-on top, as long as one of them takes to send it.
+Its steps are those of all its trainings in the round. Its bytes are the round's, shared out evenly over the participants. A round
+lasts as long as its slowest participant, or `deadline_s` where somebody is late. What clients send to be clustered, before a round
+begins, comes on top: as long as one of them takes to send it.
 """
 
 from __future__ import annotations
@@ -40,16 +40,20 @@ class Spent(NamedTuple):
     """f32[]: the seconds of what is sent before the round begins."""
 
 
-def started(models: int) -> Wall:
+def started(models: int, hyper: Hyper) -> Wall:
     """The clock before the first round, of a run with this number of models."""
     zero = Sum(jnp.float32(0), jnp.float32(0))
-    return Wall(zero, zero, jnp.int32(0), jnp.zeros(models if models <= MOST_CLUSTERS else 0))
+    return Wall(
+        zero, zero, jnp.int32(0) if "clock.deadline_s" in hyper else None, jnp.zeros(models if models <= MOST_CLUSTERS else 0)
+    )
 
 
 def shown(wall: Wall) -> dict[str, Array]:
-    """What the history has of the clock: f32[2, 2] seconds of the run and of its devices, in two numbers each; how many were late."""
+    """What the history has of the clock: f32[2, 2] seconds of the run and of its devices, in two numbers each, and how many were
+    late."""
     more = {"diag/waited_s": wall.waited} if wall.waited.shape[0] > 1 else {}
-    return {"clock": jnp.stack([jnp.stack(wall.elapsed), jnp.stack(wall.busy)]), "late": wall.late, **more}
+    late = {} if wall.late is None else {"late": wall.late}
+    return {"clock": jnp.stack([jnp.stack(wall.elapsed), jnp.stack(wall.busy)])} | late | more
 
 
 def timed(
@@ -80,7 +84,8 @@ def timed(
         labels = jnp.where(spent.who & ~late, models(state)[1], -1)
         waited = waited.at[jnp.where(labels >= 0, labels, waited.shape[0])].add(lasts - each, mode="drop")
     elapsed, busy = _plus(wall.elapsed, lasts + spent.before), _plus(wall.busy, jnp.sum(each))
-    return (state, info), Wall(elapsed, busy, wall.late + jnp.sum(late, dtype=jnp.int32), waited)
+    so_far = None if wall.late is None else wall.late + jnp.sum(late, dtype=jnp.int32)
+    return (state, info), Wall(elapsed, busy, so_far, waited)
 
 
 def of_round(devices: Devices, hyper: Hyper, now: Array, t: Array) -> Devices:
@@ -93,9 +98,7 @@ def of_round(devices: Devices, hyper: Hyper, now: Array, t: Array) -> Devices:
     return dataclasses.replace(devices, speed=speed * devices.factor[row], there=devices.available[row])
 
 
-def seconds_of(
-    steps: Array, speed: Array, sent: Traffic, number: Array, vector: tuple[float, float], hyper: Hyper
-) -> Array:
+def seconds_of(steps: Array, speed: Array, sent: Traffic, number: Array, vector: tuple[float, float], hyper: Hyper) -> Array:
     """The seconds of clients that do these steps, and of whom so many share this traffic."""
     of_each = [each.astype(jnp.float32) / jnp.maximum(number, 1) for each in sent]
     down, up = vector[0] * of_each[0] + 4 * of_each[2], vector[1] * of_each[1] + 4 * of_each[3]

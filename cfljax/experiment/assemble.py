@@ -20,9 +20,9 @@ from cfljax.engine.outputs import vector_bytes
 from cfljax.engine.settings import Assembled, Newcomers, Settings, Stop
 from cfljax.errors import SpecError
 from cfljax.experiment.execution import choose
+from cfljax.federation.devices import devices_of
 from cfljax.federation.newcomers import arriving, draw_newcomers, with_shots
 from cfljax.federation.pack import nbytes, pack
-from cfljax.federation.traces import devices_of
 from cfljax.federation.validation import hold_out
 from cfljax.local.parts import parts_of
 from cfljax.local.products import grams_of

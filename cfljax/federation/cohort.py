@@ -14,8 +14,8 @@ from cfljax.types import Cohort, Federation, Hyper
 
 def draw(key: jax.Array, federation: Federation, participants: int, round: jax.Array, hyper: Hyper) -> Cohort:
     """`participants` of the clients that have arrived and hold training data, uniformly without replacement; some of them
-    drop out (`dropout`: probability) or manage only a part of their local steps (`stragglers`: probability, `straggler_work`). Whom a
-    trace says to be away is not drawn; who would be late for the deadline is drawn and left out (`Federation.devices`)."""
+    drop out (`dropout`: probability) or manage only a part of their local steps (`stragglers`: probability, `straggler_work`).
+    Who is away by a trace is not drawn; who would be late for the deadline is drawn and left out (`Federation.devices`)."""
     eligible = present(federation, round)
     if federation.devices is not None and federation.devices.there is not None:
         eligible = eligible & federation.devices.there

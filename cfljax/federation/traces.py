@@ -1,4 +1,4 @@
-"""HOST. The devices of the clients, for the simulated clock: speeds that are drawn, and traces of availability and speed from CSV files.
+"""HOST. Traces of the availability and speed of clients, from CSV files, for the simulated clock. Reading them needs no JAX.
 
 A trace has a line of names, and then a line for each change:
 
@@ -7,9 +7,9 @@ A trace has a line of names, and then a line for each change:
     0,3600,0,1.0
     1,0,1,0.25
 
-`client` is the number of a client, from 0; `second` (of the simulated clock) or `round` is when the line begins to hold, until the
-client's next line; `available` is 1 or 0; `speed` is a factor on the client's speed. `available` or `speed` may be left out. Before its first
-line, and without any, a client is available, and its factor is 1. Lines come in any order.
+`client` is the number of a client, from 0; `second` (of the simulated clock) or `round` (from 0) is when the line begins to hold,
+until the client's next line; `available` is 1 or 0; `speed` is a factor on the client's speed. One of these two columns
+may be left out. Before its first line, and without any, a client is available, and its factor is 1. Lines come in any order.
 """
 
 from __future__ import annotations
@@ -24,12 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.errors import SpecError
-from cfljax.types import Devices, on_host
 
 NAMES = ("client", "second", "round", "available", "speed")
-MOST_CELLS = 10**8
-"""The most places (change times × clients) of a trace on the device, at five bytes each."""
-_TAG = 0x636C6F
 
 
 class Trace(NamedTuple):
@@ -49,14 +45,6 @@ class Trace(NamedTuple):
     """f64[E]."""
 
 
-def devices_of(clients: int, seed: int, same: bool, trace: str | None) -> Devices:
-    """The devices of a federation with this number of clients. Client c has the same device for all methods, and for all seeds that
-    share the seed of the data. `same`: all have speed 1, but for the trace."""
-    pace = np.random.default_rng([seed, _TAG]).standard_normal(clients).astype(np.float32)
-    devices = Devices(on_host(np.zeros_like(pace) if same else pace))
-    return devices if trace is None else _with_trace(devices, read_trace(trace), clients)
-
-
 def read_trace(file: str) -> Trace:
     """The trace in a CSV file; SpecError, with the file and the line, for what is wrong in it."""
     path = Path(file).expanduser()
@@ -71,7 +59,7 @@ def read_trace(file: str) -> Trace:
 
 @functools.lru_cache(maxsize=4)
 def _read(file: str, stamp: tuple[int, int]) -> Trace:  # noqa: ARG001 (the file may have changed)
-    with open(file, newline="", encoding="utf-8-sig") as text:
+    with Path(file).open(newline="", encoding="utf-8-sig") as text:
         lines = csv.reader(text)
         names = [name.strip() for name in next(lines, [])]
         _check_names(names, file)
@@ -136,21 +124,3 @@ def _check_once(trace: Trace, name: str) -> None:
         at = order[twice[0] + 1]
         told = f"client {trace.client[at]} has another line for {name} {trace.time[at]:g}"
         raise SpecError(f"train.clock.trace: {trace.file}:{trace.line[at]}: {told}")
-
-
-def _with_trace(devices: Devices, trace: Trace, clients: int) -> Devices:
-    beyond = np.flatnonzero(trace.client >= clients)
-    if len(beyond):
-        at = beyond[0]
-        told = f"client = {trace.client[at]}: there are {clients} clients, 0 to {clients - 1}"
-        raise SpecError(f"train.clock.trace: {trace.file}:{trace.line[at]}: {told}")
-    times = np.unique(np.concatenate([[0.0], trace.time]).astype(np.float32))
-    if len(times) * clients > MOST_CELLS:
-        told = f"{len(times)} times of {clients} clients are too many; round the times to minutes or hours"
-        raise SpecError(f"train.clock.trace: {trace.file}: {told}")
-    available, factor = np.ones((len(times), clients), bool), np.ones((len(times), clients), np.float32)
-    row = np.searchsorted(times, trace.time.astype(np.float32))
-    for at in np.argsort(trace.time, kind="stable"):
-        available[row[at] :, trace.client[at]] = trace.available[at]
-        factor[row[at] :, trace.client[at]] = trace.speed[at]
-    return Devices(devices.pace, on_host(times), on_host(available), on_host(factor), by_seconds=trace.by_seconds)

@@ -1,8 +1,8 @@
-"""Counting the local steps of a round while it is traced, for the simulated clock (`engine.wall`): how many steps each client does, in
-all trainings of a method together. Where nobody counts, nothing is computed.
+"""Counting the local steps of a round while it is traced, for the simulated clock (`engine.wall`): how many steps each client does,
+in all trainings of a method together. Where nobody counts, nothing is computed.
 
-A training is counted where a method asks for it (`Solver.fit`, `Solver.train`, `train_and_mix`), not where it is carried out, so that
-plans do not matter. A method that trains in a branch uses `branch` in place of `jax.lax.cond`."""
+A training is counted where a method asks for it (`Solver.fit`, `Solver.train`, `train_and_mix`), not where it is carried out, so
+that plans do not matter. A method that trains in a branch uses `branch` in place of `jax.lax.cond`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Meter:
         self.steps = jnp.zeros(clients)
         """f32[C]: the local steps of each client."""
         self.beside = Traffic(*(jnp.int32(0) for _ in Traffic._fields))
-        """The part of the traffic that participants have nothing to do with: what clients send before the round, to be clustered."""
+        """The part of the traffic that is not the participants': what clients send before the round, to be clustered."""
         self.senders = jnp.int32(0)
         """i32[]: how many clients send that."""
 

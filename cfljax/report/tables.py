@@ -18,7 +18,9 @@ SHORT = (
     "ari_last", "clusters_last", "round_to_target", "clock_s", "clock_to_target", "seconds",
 )  # fmt: skip
 """Columns of the table at the end of a sweep."""
-FIRST_TO_GO = ("bytes_to_target", "cost", "nmi_last", "bytes", "seconds", "accuracy_last", "accuracy_max", "clusters_last", "ari_new")
+FIRST_TO_GO = (
+    "bytes_to_target", "cost", "nmi_last", "bytes", "seconds", "accuracy_last", "accuracy_max", "clusters_last", "ari_new",
+)  # fmt: skip
 """The columns that are left out first, in this order, if a terminal is narrow."""
 TEST = f"two-sided paired t-test over shared seeds, Holm-corrected within the column, {LEVEL:.0%} level"
 

@@ -9,7 +9,7 @@ from cfljax.types.method import Info, Init, Method, Mixture, Models, Regroup, Ro
 from cfljax.types.training import Forward, Jobs, LocalStep, Model, OfLogits, Plan, Updates
 
 __all__ = [
-    "Array", "Cohort", "Devices", "Federation", "Forward", "Grams", "Hyper", "Info", "Init", "Jobs", "LocalStep", "Method", "Mixture",
-    "Model", "Models", "OfLogits", "Parts", "Plan", "Pool", "Regroup", "Round", "Score", "Setup", "Source", "Split",
+    "Array", "Cohort", "Devices", "Federation", "Forward", "Grams", "Hyper", "Info", "Init", "Jobs", "LocalStep", "Method",
+    "Mixture", "Model", "Models", "OfLogits", "Parts", "Plan", "Pool", "Regroup", "Round", "Score", "Setup", "Source", "Split",
     "Traffic", "Tree", "Updates", "View", "on_host",
 ]  # fmt: skip

@@ -133,7 +133,8 @@ class Split:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """What the simulated clock (`train.clock`) knows of the clients' devices. What is of one round is None before the engine sets it."""
+    """What the simulated clock (`train.clock`) knows of the clients' devices. What is of one round is None before the engine sets
+    it."""
 
     pace: Array
     """f32[C]: a normal draw of each client; its speed is exp(spread · pace)."""
