@@ -15,8 +15,8 @@ SECONDS = ("seconds_compile", "seconds_train", "seconds_eval")
 def summarise(
     history: Mapping[str, ArrayLike], client_accuracy: ArrayLike | None = None, target: float | None = None
 ) -> dict[str, float | int | None]:
-    """The numbers of QUANTITIES, `bytes_to_target`, with validation samples `accuracy_at_best_val` and `round_of_best_val`, and with
-    a simulated clock `clock_s`, `device_s` and `clock_to_target`.
+    """The numbers of QUANTITIES, `bytes_to_target`, with validation samples `accuracy_at_best_val` and `round_of_best_val`, and
+    with a simulated clock `clock_s`, `device_s` and `clock_to_target`.
 
     `history`: `round` and, where known, `val_accuracy, val_loss, accuracy, accuracy_worst10, accuracy_client_std, loss, ari, nmi,
     purity, clusters`, [T'] each, and `bytes_up, bytes_down`, the sums since the start. `client_accuracy` f32[C] at the end, NaN for
