@@ -163,6 +163,9 @@ class Train:
                 raise SpecError(f"{where}.{name} = {value}: must be less than 1")
         if isinstance(self.plan, str):
             raise SpecError(f'{where}.plan = "{self.plan}": must be "auto" or a table such as {{ gram = 512, devices = 2 }}')
+        if self.clocked is not None and self.clocked.trace and (privacy := self.transit.privacy) is not None and privacy.noise > 0:
+            why = "ε is computed for draws from clients that are all available; leave out one"
+            raise SpecError(f"{where}.clock.trace with {where}.privacy.noise = {privacy.noise}: {why}")
         _check_robust(self, self.forced, where)
         if self.metrics:
             from cfljax.engine.metrics import METRICS

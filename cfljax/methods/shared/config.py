@@ -30,6 +30,10 @@ class TrainOptions(Protocol):
         """The name of the optimiser in optax, and its arguments."""
 
     @property
+    def clocked(self) -> Any:
+        """The options of the table `clock`; None: there is no simulated clock."""
+
+    @property
     def transit(self) -> Any:
         """The options `compress`, `privacy`, `attack` and `robust`, as they are read; None for what is not done."""
 
