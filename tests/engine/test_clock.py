@@ -81,6 +81,18 @@ def the_same_but_for_the_clock(a, b):
     return [name for name in play.unlike(a, b) if "clock" not in name and not any(w in name for w in ("_s'", "'late'"))]
 
 
+def test_three_clients_computed_by_hand():
+    """The calculation that stands in the documentation."""
+    three = toy.federation("iid", clients=3)
+    train = dataclasses.replace(three.train, count=jnp.array([20, 50, 100], jnp.int32))
+    pace = jnp.log(jnp.array([1.0, 0.5, 2.0]))
+    three = dataclasses.replace(three, train=train, devices=dataclasses.replace(devices_of(3, 0, False, None), pace=pace))
+    numbers = {"spread": 1.0, "step_ms": 100.0, "down_mbps": 8.0, "up_mbps": 2.0}
+    out = clocked(on=three, numbers=numbers, work={"batch": 10}, settings={"clock": (100_000.0, 100_000.0)})
+    np.testing.assert_allclose(out.history["clock_s"], [0, 1.5, 3.0, 4.5], rtol=1e-5)
+    np.testing.assert_allclose(out.history["device_s"], [0, 3.2, 6.4, 9.6], rtol=1e-5)
+
+
 @pytest.mark.parametrize("work", [{"epochs": 1}, {"epochs": 3}, {"steps": 7}, {"epochs": 2, "batch": 4}])
 def test_the_clock_is_that_of_a_plain_program(work):
     out = clocked(work=work)
