@@ -48,6 +48,8 @@ class Curves(NamedTuple):
     """Mean seconds for training and evaluating a run, without compiling."""
     runs: int
     """The number of runs that are averaged."""
+    waited: np.ndarray
+    """f64[K]: simulated seconds that the members of each cluster of the first run have waited for others; empty if unknown."""
 
     @property
     def clusters(self) -> Band | None:
@@ -91,7 +93,7 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
     """All curves of a configuration. Adds a line to `problems` for each damaged file."""
     history: dict[str, list[_Points]] = {}
     diagnostics: dict[str, list[_Points]] = {}
-    clients = []
+    clients, waited = [], np.zeros(0)
     units = drawn_units(configuration)
     for unit in units:
         arrays = read(unit, ("history/", "diag/", "client_accuracy"), problems)
@@ -101,6 +103,8 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         for curves, prefix in ((history, "history/"), (diagnostics, f"diag/{unit.record['method']}/")):
             for name, values in _per_evaluation(arrays, rounds, prefix).items():
                 curves.setdefault(name, []).append((rounds, values))
+        if not len(waited):
+            waited = arrays.get(f"diag/{unit.record['method']}/waited_s", np.zeros((1, 0)))[-1].astype(np.float64)
         clients.append(_sorted_share(arrays.get("client_accuracy", np.zeros(0))))
     return Curves(
         {name: _thin(_band(parts)) for name, parts in history.items()},
@@ -109,6 +113,7 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         _band([part for unit in units if len((part := _of_newcomers(unit.record["summary"]))[0])]),
         mean_and_deviation(sum(float(unit.record["timings"].get(name) or 0) for name in ("train", "eval")) for unit in units)[0],
         len(units),
+        waited,
     )
 
 

@@ -107,6 +107,7 @@ def test_tables_frames_and_the_page_show_it(tmp_path):
     assert "simulated seconds to target" in text.replace("\n", " ")
     page = write(data, tmp_path / "report").read_text()
     assert '"clock_s":[{"x":' in page and (tmp_path / "report" / "figures" / "clock.svg").exists()
+    assert '"waited":[[' in page
     plain = cfljax.sweep(spec(None), tmp_path / "plain")
     assert "clock_s" not in plain.to_pandas() and "clock_s" not in read([plain.store.folder]).table[0].cells
     assert '"clock_s":' not in write(read([plain.store.folder]), tmp_path / "without", False).read_text()

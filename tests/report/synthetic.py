@@ -115,7 +115,8 @@ def everything(folder):
     for seed in range(3):
         add(store, f"ccs-{seed}", seed, 0.7, method="ccs", label="<script>alert(1)</script> & CCS", own=own)
         newcomers = {f"accuracy_new_{steps}": 0.5 + 0.03 * steps for steps in (0, 1, 5)}
-        add(store, f"new-{seed}", seed, 0.6, method="new", newcomers=newcomers, step_s=12.5)
+        waited = {"waited_s": np.outer(np.arange(6), [1.0, 2.0, 0.5]).astype(np.float32)}
+        add(store, f"new-{seed}", seed, 0.6, method="new", newcomers=newcomers, step_s=12.5, own=waited)
     add(store, "bad-0", 0, method="bad", status="failed")
     add(store, "wild-0", 0, method="wild", status="diverged")
     store.write_plan({"name": "all <b>figures</b>", "units": store.ids()})

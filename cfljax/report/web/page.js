@@ -68,6 +68,10 @@ const FIGURES = {
   },
   bytes: width => [against(width, (i, band) => (data.history.bytes || [])[i] ? (data.history.bytes[i].m) : null, { xkind: "bytes", xlabel: "sent", label: "accuracy against bytes" })],
   clock: width => [against(width, (i, band) => (data.history.clock_s || [])[i] ? data.history.clock_s[i].m : null, { xlabel: "simulated seconds", label: "accuracy against simulated time" }, "Nothing to draw: no run has a simulated clock (train.clock).")],
+  waited: width => {
+    const rows = visible().filter(i => data.waited[i].length).map(i => ({ name: data.configs[i].name, parts: data.waited[i].map((value, k) => ({ name: `cluster ${k}`, shade: `var(--c${k % 8})`, value })) }));
+    return [rows.length && barChart(rows, { width, xlabel: "simulated seconds", label: "waiting" }) || nothing("Nothing to draw: no run has a simulated clock (train.clock) and clusters.")];
+  },
   seconds: width => [against(width, (i, band) => {
     const last = band.x[band.x.length - 1];
     return data.seconds[i] === null ? null : band.x.map(r => last > 0 ? r / last * data.seconds[i] : 0);
