@@ -111,3 +111,21 @@ def test_tables_frames_and_the_page_show_it(tmp_path):
     plain = cfljax.sweep(spec(None), tmp_path / "plain")
     assert "clock_s" not in plain.to_pandas() and "clock_s" not in read([plain.store.folder]).table[0].cells
     assert '"clock_s":' not in write(read([plain.store.folder]), tmp_path / "without", False).read_text()
+
+
+def test_what_needs_everybody_refuses_a_deadline_and_a_trace(tmp_path):
+    (tmp_path / "trace.csv").write_text("client,round,available\n0,1,0\n")
+    trace = {"trace": str(tmp_path / "trace.csv")}
+    assert runs({}, method="cfl_sattler")
+    for clock in ({"deadline_s": 1.0}, trace):
+        with pytest.raises(SpecError, match="method.cfl_sattler: all members .* a train.clock without deadline_s and trace"):
+            runs(clock, method="cfl_sattler")
+
+
+def test_noise_refuses_a_trace(tmp_path):
+    pytest.importorskip("dp_accounting")
+    (tmp_path / "trace.csv").write_text("client,round,available\n0,1,0\n")
+    table = spec({"trace": str(tmp_path / "trace.csv")})
+    table["train"]["privacy"] = {"clip": 1.0, "noise": 1.0}
+    with pytest.raises(SpecError, match=r"train.clock.trace with train.privacy.noise = 1.0: ε is computed for draws"):
+        read_spec(table).runs()
