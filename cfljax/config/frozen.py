@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 from cfljax.registry.checksums import sum_of_file
@@ -61,8 +63,7 @@ def canonical(value: Options | Value, unread: bool = False) -> str:
         return _dump(value)
     key = "_spelled" if unread else "_canonical"
     if key not in memory:
-        files = {name: os.path.realpath(file) if unread else sum_of_file(file) for name, file in files_of(value).items()}
-        memory[key] = _dump(value, files)
+        memory[key] = _dump(value, os.path.realpath if unread else sum_of_file)
     return str(memory[key])
 
 
@@ -77,21 +78,25 @@ def _unsaid(field: dataclasses.Field[Value], value: Value) -> bool:
     return bool(field.metadata.get("later")) and value == field.default
 
 
-def _dump(value: Value, files: dict[str, str] | None = None) -> str:
-    exact = _exact(value)
-    return json.dumps(exact | files if files else exact, sort_keys=True, separators=(",", ":"))
+OfFile = Callable[[Path], str]
+"""What stands in an id for a file that an option names."""
 
 
-def _exact(value: Value, loose: bool = False) -> Value:
+def _dump(value: Value, of_file: OfFile | None = None) -> str:
+    return json.dumps(_exact(value, False, of_file), sort_keys=True, separators=(",", ":"))
+
+
+def _exact(value: Value, loose: bool, of_file: OfFile | None) -> Value:
     """The value as `plain` has it, with −0.0 as 0.0, and without options that came after the first release and are at their
     default. Inside tables (`loose`), which declare no types, 1.0 is written as 1."""
     if is_options(value):
+        files = {} if of_file is None else {name: of_file(file) for name, file in files_of(value).items()}
         pairs = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
-        return {f.name: _exact(v, loose) for f, v in pairs if v is not None and not _unsaid(f, v)}
+        return {f.name: _exact(v, loose, of_file) for f, v in pairs if v is not None and not _unsaid(f, v)} | files
     if isinstance(value, dict):
-        return {key: _exact(v, True) for key, v in value.items() if v is not None}
+        return {key: _exact(v, True, of_file) for key, v in value.items() if v is not None}
     if isinstance(value, (list, tuple)):
-        return [_exact(v, loose) for v in value]
+        return [_exact(v, loose, of_file) for v in value]
     if isinstance(value, float):
         return int(value) if loose and value.is_integer() else value + 0.0
     return value

@@ -71,7 +71,8 @@ class Run:
     @cached_property
     def contents(self) -> dict[str, str]:
         """SHA-256 of the files and data that the run reads, by what they are for."""
-        parts = (("model", self.model.options), ("method", self.options))
+        clock = self.train.clocked
+        parts = (("model", self.model.options), ("method", self.options), *(() if clock is None else (("train.clock", clock),)))
         named = {f"{what}.{name}": sum_of_file(file) for what, options in parts for name, file in files_of(options).items()}
         return self._drawn.contents | named
 
@@ -109,8 +110,8 @@ class Run:
     @cached_property
     def spelled(self) -> str:
         """A string that is equal for runs with the same options. It takes no look at the data, so that paths count as they are."""
-        options = (canonical(options, unread=True) for options in (self.model.options, self.options))
-        return "\n".join([self._drawn.spelled, self.model.name, self.method, *options, canonical(self.train), str(self.seed)])
+        options = (canonical(options, unread=True) for options in (self.model.options, self.options, self.train))
+        return "\n".join([self._drawn.spelled, self.model.name, self.method, *options, str(self.seed)])
 
 
 def with_varies(runs: list[Run]) -> list[Run]:

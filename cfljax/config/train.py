@@ -6,6 +6,7 @@ import dataclasses
 from functools import cached_property
 
 from cfljax.config import parts, transit
+from cfljax.config.clock import Clock, read_clock
 from cfljax.config.frozen import FrozenTable
 from cfljax.config.optimisers import check_optimiser
 from cfljax.config.server import Server, read_server
@@ -77,6 +78,9 @@ class Train:
     finetune_steps: int | None = option(
         None, "local steps of the whole model before a last score, in columns of its own (0: none)", low=0, high=10**9, later=True
     )
+    clock: str | Table | None = option(
+        None, "a simulated clock: { step_ms = 5, down_mbps = 20, up_mbps = 5, deadline_s = 60 }", choices=("none",), later=True
+    )
     plan: str | Table | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")
 
     def __post_init__(self) -> None:
@@ -88,6 +92,7 @@ class Train:
             object.__setattr__(self, "plan", FrozenTable(self.plan))
         object.__setattr__(self, "stop", read_stop(self.stop))
         object.__setattr__(self, "server", read_server(self.server))
+        object.__setattr__(self, "clock", read_clock(self.clock))
         object.__setattr__(self, "parts", parts.read(self.parts))
         object.__setattr__(self, "freeze", parts.frozen(self.freeze))
         for name in transit.KINDS:
@@ -129,6 +134,11 @@ class Train:
     def stops(self) -> Stop | None:
         """When a run ends early; None: never."""
         return read_stop(self.stop)
+
+    @property
+    def clocked(self) -> Clock | None:
+        """The simulated clock; None: there is none."""
+        return read_clock(self.clock)
 
     @property
     def transit(self) -> transit.Transit:
@@ -175,6 +185,9 @@ class Train:
                 raise SpecError(f"{where}.{name} = {value}: must be less than 1")
         if isinstance(self.plan, str):
             raise SpecError(f'{where}.plan = "{self.plan}": must be "auto" or a table such as {{ gram = 512, devices = 2 }}')
+        if self.clocked is not None and self.clocked.trace and (privacy := self.transit.privacy) is not None and privacy.noise > 0:
+            why = "ε is computed for draws from clients that are all available; leave out one"
+            raise SpecError(f"{where}.clock.trace with {where}.privacy.noise = {privacy.noise}: {why}")
         _check_robust(self, self.forced, where)
         if self.metrics:
             from cfljax.engine.metrics import METRICS

@@ -60,7 +60,7 @@ def make_evaluation(model: Model, settings: Settings, chooses: bool) -> Callable
 def seen_of(settings: Settings) -> Settings:
     """The settings without those that no evaluation depends on: equal for runs that share its program."""
     plain = Settings(rounds=0, participants=0)
-    unread = ("rounds", "participants", "eval_every", "evaluations", "discrepancy", "label_history", "stop", "vector_up")
+    unread = ("rounds", "participants", "eval_every", "evaluations", "discrepancy", "label_history", "stop", "vector_up", "clock")
     return settings._replace(**{name: getattr(plain, name) for name in unread})
 
 
@@ -71,7 +71,7 @@ def some_never_train(federation: Federation) -> bool:
 
 def as_evaluated(federation: Federation) -> Federation:
     """The federation without what only training needs."""
-    return dataclasses.replace(federation, train=dataclasses.replace(federation.train, grams=None))
+    return dataclasses.replace(federation, devices=None, train=dataclasses.replace(federation.train, grams=None))
 
 
 def _evaluate(

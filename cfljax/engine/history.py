@@ -80,6 +80,10 @@ def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int
             row[rest] = value
     row = {name: each.astype(np.float32) for name, each in row.items()}
     row |= {name: each for name, each in report.items() if name.startswith("diag/")}
+    if "clock" in report:
+        clock = report["clock"].astype(np.float64).sum(-1)
+        row |= {"clock_s": clock[..., 0], "device_s": clock[..., 1]}
+        row |= {"late": report["late"].astype(np.float32)} if "late" in report else {}
     row |= {"traffic": report["traffic"], "round": np.full(runs, round, np.int32)}
     return row | ({"labels": labels} if label_history else {})
 

@@ -43,6 +43,13 @@ class Output(NamedTuple):
     seconds: Seconds
 
 
+def vector_bytes(travels: tuple[float, int] | None, d: int, vector_up: int | None) -> tuple[float, float]:
+    """Bytes of a vector of `Traffic` on its way (down, up), for a model of d numbers. `vector_up`: bytes of an update; None: four
+    for each of its numbers."""
+    down, up = travels or (d, d)
+    return 4 * down, 4 * up if vector_up is None else vector_up
+
+
 def output_of(
     parts: Assembled,
     carry: Carry,
@@ -59,10 +66,9 @@ def output_of(
     vectors_down, vectors_up, floats_down, floats_up = (rows.pop("traffic").astype(np.float64) @ np.array([WORD, 1.0])).T
     diag = {name.removeprefix("diag/"): rows.pop(name) for name in list(rows) if name.startswith("diag/")}
     quantities = {name: np.asarray(v) for name, v in rows.items() if name not in ("labels", "valid")}
-    d, vector_up = parts.model.size, parts.settings.vector_up
-    down, up = parts.method.travels or (d, d)
-    quantities["bytes_down"] = np.round(4 * (vectors_down * down + floats_down))
-    quantities["bytes_up"] = vectors_up * (4 * up if vector_up is None else vector_up) + 4 * floats_up
+    down, up = vector_bytes(parts.method.travels, parts.model.size, parts.settings.vector_up)
+    quantities["bytes_down"] = np.round(vectors_down * down + 4 * floats_down)
+    quantities["bytes_up"] = vectors_up * up + 4 * floats_up
     return Output(
         history=quantities,
         labels=np.asarray(rows["labels"]) if "labels" in rows else np.asarray(labels)[None],

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.engine.settings import MOST_SHARES, WORD, Carry, Settings, View
+from cfljax.engine.wall import shown, started, timed
 from cfljax.federation import cohort
 from cfljax.local.optimiser import decayed
 from cfljax.local.send import as_trained_on
@@ -40,17 +41,22 @@ def make_program(method: Method, settings: Settings) -> Program:
 
     @jax.jit  # traced once, though its shapes are asked for before the loop
     def advance(key: Array, carry: Carry, federation: Federation, hyper: Hyper, t: Array) -> tuple[Carry, Report]:
-        state, info = _round(method, settings, key, carry.state, federation, hyper, t)
+        if settings.clock is None:
+            (state, info), wall = _round(method, settings, key, carry.state, federation, hyper, t), None
+        else:
+            go = lambda here: _round(method, settings, key, carry.state, here, hyper, t)  # noqa: E731
+            (state, info), wall = timed(go, settings.clock, method.models, carry.wall, federation, hyper, t)
         more = jnp.stack(info.traffic)
         high, low = carry.traffic[:, 0] + more // WORD, carry.traffic[:, 1] + more % WORD
         total = jnp.stack([high + low // WORD, low % WORD], axis=1)
         lost_at = jnp.where((carry.lost_at < 0) & info.lost, t + 1, carry.lost_at)
-        carry = Carry(state, total, carry.nonfinite + info.nonfinite, lost_at)
+        carry = Carry(state, total, carry.nonfinite + info.nonfinite, lost_at, wall)
         return carry, _report(settings, carry, info)
 
     def start(key: Array, hyper: Hyper, setup: dict[str, Tree], federation: Federation) -> Carry:
         state = method.init(key, as_trained_on(settings.sending, hyper, federation), hyper, setup)
-        return Carry(state, jnp.zeros((4, 2), jnp.int32), jnp.int32(0), jnp.int32(-1))
+        wall = None if settings.clock is None else started(method.models(state)[0].shape[0], hyper)
+        return Carry(state, jnp.zeros((4, 2), jnp.int32), jnp.int32(0), jnp.int32(-1), wall)
 
     def rounds(carry: Carry, key: Array, hyper: Hyper, federation: Federation, bounds: Array) -> tuple[Carry, Report]:
         def body(t: Array, at: tuple[Carry, Report]) -> tuple[Carry, Report]:
@@ -109,6 +115,7 @@ def _report(settings: Settings, carry: Carry, info: Info) -> Report:
         "nonfinite": carry.nonfinite,
         "traffic": carry.traffic,
         **{f"diag/{name}": each for name, each in info.diag.items()},
+        **({} if carry.wall is None else shown(carry.wall)),
     }
 
 

@@ -54,6 +54,8 @@ class Settings(NamedTuple):
     """When a run ends early; None: never."""
     vector_up: int | None = None
     """Bytes of an update on its way up; None: four for each number."""
+    clock: tuple[float, float] | None = None
+    """Bytes of a vector on its way (down, up), where there is a simulated clock; None: there is none."""
 
 
 class Tuned(NamedTuple):
@@ -94,6 +96,26 @@ class Assembled(NamedTuple):
     """The clients of an evaluation, which fine-tune their models (`train.finetune_steps`); None: they do not."""
 
 
+class Sum(NamedTuple):
+    """A sum of many small numbers, as two numbers that are added up in the end."""
+
+    high: Array
+    low: Array
+
+
+class Wall(NamedTuple):
+    """What the simulated clock shows after some rounds."""
+
+    elapsed: Sum
+    """f32[] each: seconds since the start of the run."""
+    busy: Sum
+    """f32[] each: seconds that clients have computed and communicated, summed over the clients."""
+    late: Array | None
+    """i32[]: how often a client was left out since it would have been late; None: there is no deadline."""
+    waited: Array
+    """f32[K]: seconds that the members of each cluster have waited for the slowest participants of their rounds."""
+
+
 class Carry(NamedTuple):
     """A run between two chunks of rounds: all that a checkpoint needs, besides the history and the number of rounds done."""
 
@@ -104,6 +126,8 @@ class Carry(NamedTuple):
     """i32[] broken updates since the start."""
     lost_at: Array
     """i32[] the first round after which none of its updates was finite, or −1."""
+    wall: Wall | None = None
+    """The simulated clock; None: there is none."""
 
 
 class View(NamedTuple):

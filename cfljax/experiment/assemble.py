@@ -17,9 +17,11 @@ from cfljax.config.parts import Pairs, pairs_of
 from cfljax.config.transit import keeps_dropped
 from cfljax.devices.machine import Machine, devices_for
 from cfljax.engine import compiled
+from cfljax.engine.outputs import vector_bytes
 from cfljax.engine.settings import Assembled, Settings, Stop, Tuned
 from cfljax.errors import SpecError
 from cfljax.experiment.execution import choose
+from cfljax.federation.devices import devices_of
 from cfljax.federation.drift import drifting
 from cfljax.federation.newcomers import arriving, draw_newcomers, with_shots
 from cfljax.federation.pack import nbytes, pack
@@ -61,8 +63,20 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     solver = Solver(model, choice.work, optimizer, tuple(arguments.items()), choice.plan, settings.sending)
     options = static(run.options)
     method = _method(run.method, options, canonical(options), solver, mesh, parts, _server(run))
+    if run.train.clocked is not None:
+        federation = with_devices(run, federation)
+        settings = settings._replace(clock=vector_bytes(method.travels, model.size, settings.vector_up))
     newcomers, finetuned = _newcomers(run, federation, solver), _finetuned(run, federation, solver)
     return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, newcomers=newcomers, finetuned=finetuned)
+
+
+def with_devices(run: Run, federation: Federation) -> Federation:
+    """The federation with the devices of its clients, where there is a simulated clock."""
+    clock = run.train.clocked
+    if clock is None:
+        return federation
+    devices = devices_of(federation.clients, run.data_seed, clock.speed == "same", clock.trace)
+    return dataclasses.replace(federation, devices=devices)
 
 
 def _newcomers(run: Run, federation: Federation, solver: Solver) -> Tuned | None:

@@ -14,8 +14,11 @@ from cfljax.types import Cohort, Federation, Hyper
 
 def draw(key: jax.Array, federation: Federation, participants: int, round: jax.Array, hyper: Hyper) -> Cohort:
     """`participants` of the clients that have arrived and hold training data, uniformly without replacement; some of them
-    drop out (`dropout`: probability) or manage only a part of their local steps (`stragglers`: probability, `straggler_work`)."""
+    drop out (`dropout`: probability) or manage only a part of their local steps (`stragglers`: probability, `straggler_work`).
+    Who is away by a trace is not drawn; who would be late for the deadline is drawn and left out (`Federation.devices`)."""
     eligible = present(federation, round)
+    if federation.devices is not None and federation.devices.there is not None:
+        eligible = eligible & federation.devices.there
     if participants >= federation.clients:
         ids = jnp.arange(federation.clients, dtype=jnp.int32)
     else:
@@ -51,6 +54,9 @@ def gather(key: jax.Array, federation: Federation, ids: jax.Array, mask: jax.Arr
     """The cohort of the clients ids i32[S] where mask bool[S], after dropout and with stragglers. Methods that draw participants
     themselves call it. `key` is that of the round."""
     work, uid = jnp.ones(ids.shape), federation.uid[ids]
+    if (devices := federation.devices) is not None:
+        mask = mask if devices.there is None else mask & devices.there[ids]
+        mask = mask if devices.late is None else mask & ~devices.late[ids]
     if "dropout" in hyper:
         mask = mask & (_uniform(key, "dropout", uid) >= hyper["dropout"])
     if "stragglers" in hyper:

@@ -168,6 +168,8 @@ def unit(run: Run, output: Output, keep: str, federation: Federation | None = No
         summary |= of_drift(output.history, run.data.drift.spans)
     summary |= output.newcomers | output.finetuned
     summary["nonfinite_updates"] = int(output.history["nonfinite"][-1])
+    if (clock := run.train.clocked) is not None and clock.cost_per_s:
+        summary["cost"] = clock.cost_per_s * float(output.history["device_s"][-1])
     if run.train.transit.privacy is not None and federation is not None:
         summary |= {} if math.isinf(spent := epsilon(run, crowd_of(federation))) else {"epsilon": spent}
         choices = epsilon_of_choices(run, crowd_of(federation))

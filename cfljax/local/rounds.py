@@ -14,6 +14,7 @@ from cfljax.devices.spread import AXIS, Dealt, alone, deal_out, in_own_blocks
 from cfljax.kernels.mix import Mixed, Rule, move_by, replace_by, sum_by, usable, with_noise
 from cfljax.kernels.sketch import sketch
 from cfljax.local.averages import averages
+from cfljax.local.meter import counted
 from cfljax.local.schedule import owners_of
 from cfljax.local.send import left_over
 from cfljax.local.solver import Solver
@@ -120,7 +121,7 @@ def train_and_mix(
     def part(jobs: Jobs, mixing: Mixing) -> tuple[Sums, Kept]:
         return _part(rule, solver.fit(key, federation, jobs, hyper), mixing, size)
 
-    with contextlib.nullcontext() if rule.statistic else alone():
+    with counted(federation, jobs, solver.work), contextlib.nullcontext() if rule.statistic else alone():
         if dealt is not None and dealt.number is not None:
             blocks = dealt._replace(block=stream) if in_blocks else dealt
             sums, kept = in_own_blocks(lambda which: part(jobs.take(which), mixing.take(which)), blocks)
@@ -179,7 +180,7 @@ def choose_and_train(
     rule = solver.rule(key, hyper)
     dealt = deal_out(solver.costs(federation, jobs), solver.plan)
     here = jnp.arange(jobs.client.shape[0]) if dealt is None else dealt.jobs
-    with alone():
+    with counted(federation, jobs, solver.work), alone():
         updates = solver.fit(key, federation, jobs.take(here), hyper)
     assert updates.which is not None
     which = updates.which if dealt is None else dealt.collect(updates.which)

@@ -27,6 +27,7 @@ from cfljax.kernels.mix import Rule
 from cfljax.local.data import RUNGS, shuffle
 from cfljax.local.gradients import batch_gradient, batch_of_client, full_gradient, whole_batch
 from cfljax.local.gram import Among, GramPlan, among, first_layer, train_on_gram
+from cfljax.local.meter import counted
 from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.own_steps import StepsOf, train_by
 from cfljax.local.parts import ModelParts, arrived, kernel_trains, own_losses, put_home, sent, split, travelling, turns_of
@@ -108,11 +109,13 @@ class Solver:
             )
 
         each = train_and_send if touched(self.sending, hyper) else lambda task: split(self.parts, train_client(task))
-        return self._for_each(each, key, federation, jobs, self.costs(federation, jobs))
+        with counted(federation, jobs, self.work):
+            return self._for_each(each, key, federation, jobs, self.costs(federation, jobs))
 
     def train(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Trains the jobs for models that do not leave the client. Returns the updates as they are before sending."""
-        return self._for_each(self._train_client(federation, hyper), key, federation, jobs, self.costs(federation, jobs))
+        with counted(federation, jobs, self.work):
+            return self._for_each(self._train_client(federation, hyper), key, federation, jobs, self.costs(federation, jobs))
 
     def losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
         """f32[K, S]: the mean loss of each model f32[K, d] on all training samples of each client i32[S]; 0 where the mask bool[S]

@@ -37,7 +37,9 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.cover import ccs_threshold, cover
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members, mix_updates, usable, weights_by
+from cfljax.local.meter import counted
 from cfljax.local.rounds import Mixing, jobs_from, report, report_trained, sizes, train_and_mix
+from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import first_model, traffic
 from cfljax.methods.shared.config import MethodConfig, TrainOptions
@@ -254,7 +256,8 @@ class OneGradient(Solver):
 
     def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """The updates −lr · gradient."""
-        gradient, loss = self.gradient(federation, jobs)
+        with counted(federation, jobs, Work(None, 1, None)):
+            gradient, loss = self.gradient(federation, jobs)
         gradient = self.send(key, federation, jobs, gradient, hyper, hyper["lr"])
         return Updates(-self.step_of(hyper).lr * gradient, loss, jnp.asarray(jobs.mask).astype(jnp.int32))
 

@@ -75,9 +75,11 @@ class Config(fedavg.Config):
         """Raises SpecError unless every client takes part in each round."""
         clients, wanted = getattr(getattr(data, "parts", None), "clients", None), train.participation
         everyone = isinstance(clients, int) and wanted >= clients if isinstance(wanted, int) else wanted == 1.0
+        why = "all members of a cluster take part in each round"
         if not everyone or train.dropout > 0:
-            why = "all members of a cluster take part in each round"
             raise SpecError(f"{where}: {why}; give it train.participation = 1.0 and no train.dropout")
+        if train.clocked is not None and (train.clocked.deadline_s or train.clocked.trace):
+            raise SpecError(f"{where}: {why}; give it a train.clock without deadline_s and trace")
 
     @property
     def models_kept(self) -> int:

@@ -22,13 +22,13 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.federation import cohort as cohorts
 from cfljax.kernels import host
+from cfljax.local.meter import branch, count_beside
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model
@@ -114,8 +114,9 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         else:
             everyone = jnp.arange(federation.clients, dtype=jnp.int32)
             full = cohorts.gather(key, federation, everyone, there, t, hyper)
-            found, info = jax.lax.cond(t < config.warmup_rounds, lambda: train(full), lambda: train(cohort))
+            found, info = branch(t < config.warmup_rounds, lambda: train(full), lambda: train(cohort))
         asked = jnp.where(t == config.warmup_rounds, jnp.sum(there, dtype=jnp.int32), 0)
+        count_beside(asked)
         sent = info.traffic
         info = info._replace(traffic=sent._replace(vectors_down=sent.vectors_down + asked, vectors_up=sent.vectors_up + asked))
         return state._replace(found=found), info

@@ -200,7 +200,8 @@ def missed(federation: Federation, cohort: Cohort, hyper: Hyper) -> Array:
     those that come late, in their first."""
     drawn = cohort.ids.shape[0] < jnp.sum(federation.real)
     comes = (federation.arrive[cohort.ids] == cohort.round) & (cohort.round > 0)
-    return cohort.mask & (comes | drawn | ("dropout" in hyper))
+    away = federation.devices is not None and federation.devices.there is not None
+    return cohort.mask & (comes | drawn | ("dropout" in hyper) | ("clock.deadline_s" in hyper) | away)
 
 
 def _by_blocks(block: Callable[[tuple[Array, Array]], Array], clients: Array, mask: Array, most: int) -> Array:

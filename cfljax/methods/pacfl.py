@@ -42,6 +42,7 @@ import numpy as np
 from cfljax.errors import SpecError
 from cfljax.federation.gather import samples
 from cfljax.kernels import host
+from cfljax.local.meter import count_beside
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model
@@ -136,6 +137,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         found, info = round_inside(solver, key, federation, cohort, state.found, hyper, config.average)
         once = jnp.where(cohort.round == 0, state.floats, 0)
+        count_beside(jnp.where(cohort.round == 0, jnp.sum(federation.trains, dtype=jnp.int32), 0), vectors=0, floats_up=once)
         return state._replace(found=found), info._replace(traffic=info.traffic._replace(floats_up=info.traffic.floats_up + once))
 
     def score(state: State, federation: Federation, hyper: Hyper) -> Array:

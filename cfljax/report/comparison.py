@@ -88,6 +88,9 @@ COLUMNS = (
     Column("accuracy_in_drift", "in drift", _summary("accuracy_in_drift")),
     Column("ari_in_drift", "ARI in drift", _summary("ari_in_drift"), "score"),
     Column("recovery_rounds", "rounds to recover", _summary("recovery_rounds"), "count", -1),
+    Column("clock_s", "simulated seconds", _summary("clock_s"), "seconds", 0),
+    Column("clock_to_target", "simulated seconds to target", _summary("clock_to_target"), "seconds", -1),
+    Column("cost", "cost", _summary("cost"), "seconds", 0),
     Column("bytes", "bytes", _bytes, "bytes", 0),
     Column("seconds", "seconds", seconds, "seconds", 0),
 )
@@ -95,12 +98,12 @@ HEADLINES = ("accuracy_at_best_val", "accuracy_last10")
 """What a comparison rests on: the first of these that the runs have."""
 MAXIMUM = "accuracy_max"
 """The column that tables have only where it is asked for: a maximum over evaluations is chosen on test data."""
-TARGETS = ("round_to_target", "bytes_to_target")
+TARGETS = ("round_to_target", "bytes_to_target", "clock_to_target")
 APART = ("accuracy_train_clients_last", "accuracy_test_clients_last")
 """Columns for data sets in which some clients never train."""
 DRIFT = ("accuracy_in_drift", "ari_in_drift", "recovery_rounds")
 """Columns for runs whose data change."""
-SOMETIMES = ("accuracy_at_best_val", *TARGETS, *DRIFT, *APART, "accuracy_finetuned")
+SOMETIMES = ("accuracy_at_best_val", *TARGETS, *DRIFT, *APART, "accuracy_finetuned", "clock_s", "cost")
 """Columns that are left out if no run has the quantity."""
 
 

@@ -60,6 +60,8 @@ class Curves(NamedTuple):
     history and the diagnostics."""
     changes: tuple[int, ...] = ()
     """The evaluations, by their rounds, that see clients in other true groups than the one before (`data.drift`)."""
+    waited: np.ndarray = np.zeros(0)
+    """f64[K]: simulated seconds that the members of each cluster of the first run have waited for others; empty if unknown."""
 
     @property
     def clusters(self) -> Band | None:
@@ -103,7 +105,7 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
     """All curves of a configuration. Adds a line to `problems` for each damaged file."""
     history: dict[str, list[_Points]] = {}
     diagnostics: dict[str, list[_Points]] = {}
-    clients, stopped, made = [], [], []
+    clients, stopped, made, waited = [], [], [], np.zeros(0)
     units = drawn_units(configuration)
     for unit in units:
         arrays = read(unit, ("history/", "diag/", "client_accuracy"), problems)
@@ -114,6 +116,8 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         for curves, prefix in ((history, "history/"), (diagnostics, f"diag/{unit.record['method']}/")):
             for name, values in _per_evaluation(arrays, rounds, prefix).items():
                 curves.setdefault(name, []).append(_Points(rounds, values, ended))
+        if not len(waited):
+            waited = arrays.get(f"diag/{unit.record['method']}/waited_s", np.zeros((1, 0)))[-1].astype(np.float64)
         clients.append(_sorted_share(arrays.get("client_accuracy", np.zeros(0))))
         if len(rounds):
             made.append((unit, rounds[-1]))
@@ -128,6 +132,7 @@ def curves(configuration: Configuration, problems: list[str]) -> Curves:
         len(units),
         tuple(sorted(stopped)),
         tuple(np.unique(np.concatenate([[], *moved])).astype(int).tolist()),
+        waited,
     )
 
 

@@ -171,6 +171,11 @@ def _bytes(each: Curves) -> Line:
     return None if band is None or sent is None else (sent.mean / 1e6, band)
 
 
+def _clock(each: Curves) -> Line:
+    band, passed = each.history.get("accuracy"), each.history.get("clock_s")
+    return None if band is None or passed is None else (passed.mean, band)
+
+
 def _seconds(each: Curves) -> Line:
     band, spent = each.history.get("accuracy"), each.seconds
     if band is None or not math.isfinite(spent) or not len(band.round) or band.round[-1] <= 0:
@@ -218,6 +223,19 @@ def _time(data: ReportData) -> Figure | None:
     return figure
 
 
+def _waited(data: ReportData) -> Figure | None:
+    if not any(len(curves.waited) for curves in data.curves):
+        return None
+    figure, axes = _axes(height=0.9 + 0.24 * len(data.drawn))
+    for i, curves in enumerate(data.curves):
+        begin = 0.0
+        for k, spent in enumerate(curves.waited):
+            axes.barh(i, spent, left=begin, height=0.62, color=COLOURS[k % len(COLOURS)])
+            begin += float(spent)
+    _label_rows(axes, data, "simulated seconds of waiting, by cluster")
+    return figure
+
+
 def _critical_difference(data: ReportData) -> Figure | None:
     over = mean_ranks(data.table)
     if over is None:
@@ -245,6 +263,8 @@ FIGURES: dict[str, Draw] = {
     "clients": _clients,
     "newcomers": _newcomers,
     "bytes": lambda data: _lines(data, _bytes, "sent, MB", "accuracy, %", True, ends=True),
+    "clock": lambda data: _lines(data, _clock, "simulated seconds", "accuracy, %", True, ends=True),
+    "waited": _waited,
     "seconds": lambda data: _lines(data, _seconds, "seconds without compiling", "accuracy, %", True, ends=True),
     "clusters": _over_rounds(lambda each: each.clusters, "clusters"),
     "threshold": _over_rounds(lambda each: each.diagnostics.get("epsilon", each.diagnostics.get("threshold")), "threshold"),

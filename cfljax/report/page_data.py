@@ -74,6 +74,7 @@ def page_data(data: ReportData) -> dict[str, object]:
         "clients": [_band(each.clients) for each in data.curves],
         "newcomers": [_band(each.newcomers) for each in data.curves],
         "seconds": [number(each.seconds) for each in data.curves],
+        "waited": [_numbers(each.waited) for each in data.curves],
         "final": finals_of(drawn),
         "time": [[timing(c, part) for part in PARTS] for c in drawn],
         "pictures": [

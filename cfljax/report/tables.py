@@ -15,10 +15,12 @@ from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
 
 SHORT = (
     "accuracy_at_best_val", "accuracy_last10", "accuracy_worst10", *APART,
-    "ari_last", "clusters_last", "round_to_target", "seconds",
+    "ari_last", "clusters_last", "round_to_target", "clock_s", "clock_to_target", "seconds",
 )  # fmt: skip
 """Columns of the table at the end of a sweep."""
-FIRST_TO_GO = ("bytes_to_target", "nmi_last", "bytes", "seconds", "accuracy_last", "accuracy_max", "clusters_last", "ari_new")
+FIRST_TO_GO = (
+    "bytes_to_target", "cost", "nmi_last", "bytes", "seconds", "accuracy_last", "accuracy_max", "clusters_last", "ari_new",
+)  # fmt: skip
 """The columns that are left out first, in this order, if a terminal is narrow."""
 TEST = f"two-sided paired t-test over shared seeds, Holm-corrected within the column, {LEVEL:.0%} level"
 
@@ -58,7 +60,7 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
     if any(row.cells[key].n for row in table for key in ("accuracy_finetuned",) if key in row.cells):
         said.append("fine-tuned: after some local steps of each client when all rounds are over (train.finetune_steps)")
     if any(0 < cell.n < cell.total for row in table for key, cell in row.cells.items() if key in TARGETS):
-        said.append("rounds and bytes to the target: over the runs that reached it (how many of how many)")
+        said.append("rounds, bytes and simulated seconds to the target: over the runs that reached it (how many of how many)")
     return said
 
 

@@ -33,6 +33,7 @@ SOMETIMES = (
     *("accuracy_train_clients_last", "accuracy_test_clients_last"),
     *("recovery_rounds", "accuracy_in_drift", "ari_in_drift"),
     *("accuracy_finetuned", "accuracy_worst10_finetuned", "accuracy_client_std_finetuned"),
+    *("clock_s", "clock_to_target", "device_s", "cost"),
 )
 """Columns that the summary frame has only if a run has the quantity."""
 

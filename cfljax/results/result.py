@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas
 
 _HEADLINES = ("accuracy_worst10", "accuracy_client_std", "loss_last", "ari_last", "clusters_last", "bytes_up", "bytes_down")
-_TO_TARGET = ("round_to_target", "bytes_to_target")
+_TO_TARGET = ("round_to_target", "bytes_to_target", "clock_to_target")
 _DRAWN = 60
 """The most runs that the small plots of a notebook read."""
 
@@ -171,7 +171,7 @@ class Results:
                 warnings.warn(str(error), DamagedWarning, stacklevel=2)
 
     def _result(self, run: str, record: Table, arrays: dict[str, np.ndarray]) -> Result:
-        counted = {name: self.records[run]["summary"].get(name) for name in _TO_TARGET}
+        counted = {name: self.records[run]["summary"].get(name) for name in _TO_TARGET if name in record["summary"]}
         return Result(record | {"summary": record["summary"] | counted} | self.named.get(run, {}), arrays)
 
     def _count_to_target(self) -> None:
@@ -184,7 +184,7 @@ class Results:
             return
         for result in self._each("history/"):
             counted = summarise(result.history, target=self.target)
-            self.records[result.run]["summary"] |= {name: counted[name] for name in _TO_TARGET}
+            self.records[result.run]["summary"] |= {name: counted[name] for name in _TO_TARGET if name in counted}
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row per run: run, method, seed, the label where the spec gives some, every option that varies, status, the summary

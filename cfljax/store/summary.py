@@ -15,7 +15,8 @@ SECONDS = ("seconds_compile", "seconds_train", "seconds_eval")
 def summarise(
     history: Mapping[str, ArrayLike], client_accuracy: ArrayLike | None = None, target: float | None = None
 ) -> dict[str, float | int | None]:
-    """The numbers of QUANTITIES, `bytes_to_target`, and with validation samples `accuracy_at_best_val` and `round_of_best_val`.
+    """The numbers of QUANTITIES, `bytes_to_target`, with validation samples `accuracy_at_best_val` and `round_of_best_val`, and
+    with a simulated clock `clock_s`, `device_s` and `clock_to_target`.
 
     `history`: `round` and, where known, `val_accuracy, val_loss, accuracy, accuracy_worst10, accuracy_client_std, loss, ari, nmi,
     purity, clusters`, [T'] each, and `bytes_up, bytes_down`, the sums since the start. `client_accuracy` f32[C] at the end, NaN for
@@ -43,8 +44,17 @@ def summarise(
         "bytes_up": _whole(_last(curves, "bytes_up")),
         "bytes_down": _whole(_last(curves, "bytes_down")),
         "bytes_to_target": _whole(float(traffic[reached[0]])) if len(reached) else None,
+        **_of_clock(curves, reached),
         **({} if best is None else {"accuracy_at_best_val": float(accuracy[best]), "round_of_best_val": int(rounds[best])}),
     }
+
+
+def _of_clock(curves: Mapping[str, np.ndarray], reached: np.ndarray) -> dict[str, float | None]:
+    """The simulated seconds of the run, of its clients' devices, and to the target; nothing where there is no simulated clock."""
+    if "clock_s" not in curves:
+        return {}
+    to_target = float(curves["clock_s"][reached[0]]) if len(reached) else None
+    return {"clock_s": _last(curves, "clock_s"), "device_s": _last(curves, "device_s"), "clock_to_target": to_target}
 
 
 def _best(curves: Mapping[str, np.ndarray]) -> int | None:

@@ -148,6 +148,30 @@ class Drift(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
+class Devices:
+    """What the simulated clock (`train.clock`) knows of the clients' devices. What is of one round is None before the engine sets
+    it."""
+
+    pace: Array
+    """f32[C]: a normal draw of each client; its speed is exp(spread · pace)."""
+    times: Array | None = None
+    """f32[T]: the rounds, or the seconds, from which on each row of a trace holds; the first is 0. None: there is no trace."""
+    available: Array | None = None
+    """bool[T, C]: whether clients can be drawn."""
+    factor: Array | None = None
+    """f32[T, C]: what the trace multiplies their speeds by."""
+    speed: Array | None = None
+    """f32[C]: the speed of each client in this round."""
+    there: Array | None = None
+    """bool[C]: who can be drawn in this round; None: everybody."""
+    late: Array | None = None
+    """bool[C]: who would need longer for this round than its deadline; None: nobody."""
+    by_seconds: bool = dataclasses.field(default=False, metadata={"static": True})
+    """Whether `times` are seconds of the simulated clock; False: rounds."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Federation:
     """The clients and their data, on the device."""
 
@@ -173,6 +197,8 @@ class Federation:
     drift: Drift | None = None
     """How `group` and `view.of`, which are those of round 0, change later; None: they do not. Methods get a federation of the round
     (`at`), which has none."""
+    devices: Devices | None = None
+    """The clients' devices; None: there is no simulated clock."""
     classes: int = dataclasses.field(default=0, metadata={"static": True})
     """The number of classes."""
     groups: int = dataclasses.field(default=0, metadata={"static": True})
@@ -223,7 +249,8 @@ class Federation:
         return dataclasses.replace(self, group=self.drift.group[phase], view=view, drift=None)
 
     def take(self, clients: Array) -> Federation:
-        """The federation of these clients alone, i32[n] positions, in this order. They keep their identities, rows and groups."""
+        """The federation of these clients alone, i32[n] positions, in this order. They keep their identities, rows and groups, and
+        have no devices."""
         view, owner = self.view, self.owner
         return dataclasses.replace(
             self,
@@ -238,6 +265,7 @@ class Federation:
             own=None if self.own is None else self.own[clients],
             residual=None if self.residual is None else self.residual[clients],
             drift=None if self.drift is None else self.drift.take(clients),
+            devices=None,
         )
 
 

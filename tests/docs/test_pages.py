@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 RUN = [page for page in PAGES if any(b.lang and not blocks.skipped(b) for b in blocks.blocks(page))]
-SLOW = {"index.md", "own.md", "results.md", "tools.md", "touches.md", "tutorial.md", "which.md"}
+SLOW = {"clock.md", "index.md", "own.md", "results.md", "tools.md", "touches.md", "tutorial.md", "which.md"}
 """Pages that take more than some seconds; `pytest -m long tests/docs`."""
 
 

@@ -60,10 +60,26 @@ def record_of(name, seed, arrays, label=None, method="ifca", status="done", **ch
     return base | changes
 
 
-def add(store, name, seed, level=0.8, *, label=None, method="ifca", status="done", varies=None, own=None, newcomers=None, **shape):
-    """Write one unit."""
+def add(
+    store,
+    name,
+    seed,
+    level=0.8,
+    *,
+    label=None,
+    method="ifca",
+    status="done",
+    varies=None,
+    own=None,
+    newcomers=None,
+    step_s=0,
+    **shape,
+):
+    """Write one unit; with `step_s` its rounds last so many simulated seconds."""
     prefixed = {f"{method}/{k}": v for k, v in (own or {}).items()}
     arrays = {} if status == "failed" else arrays_of(seed, level, own=prefixed, **shape)
+    if step_s:
+        arrays |= {f"history/{name}": step_s * arrays["history/round"].astype(np.float32) for name in ("clock_s", "device_s")}
     record = record_of(name, seed, arrays, label, method, status)
     record["summary"] |= newcomers or {}
     for dotted, value in (varies or {}).items():
@@ -107,7 +123,8 @@ def everything(folder):
     for seed in range(3):
         add(store, f"ccs-{seed}", seed, 0.7, method="ccs", label="<script>alert(1)</script> & CCS", own=own)
         newcomers = {f"accuracy_new_{steps}": 0.5 + 0.03 * steps for steps in (0, 1, 5)}
-        add(store, f"new-{seed}", seed, 0.6, method="new", newcomers=newcomers, own=mixed(rng))
+        waited = {"waited_s": np.outer(np.arange(6), [1.0, 2.0, 0.5]).astype(np.float32)}
+        add(store, f"new-{seed}", seed, 0.6, method="new", newcomers=newcomers, step_s=12.5, own=mixed(rng) | waited)
     add(store, "bad-0", 0, method="bad", status="failed")
     add(store, "wild-0", 0, method="wild", status="diverged")
     store.write_plan({"name": "all <b>figures</b>", "units": store.ids()})

@@ -17,6 +17,7 @@ import numpy as np
 
 from cfljax import keys
 from cfljax.kernels.number import BEYOND, CRITERIA, Choice, choose_number
+from cfljax.local.meter import count_beside
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.choice import need_clients
 from cfljax.methods.shared.common import first_model
@@ -165,7 +166,9 @@ def with_probe(sent: Traffic, number: Number | None, cohort: Cohort) -> Traffic:
     or the tries."""
     if number is None:
         return sent
-    return Traffic(*(each + jnp.where(cohort.round == 0, more, 0) for each, more in zip(sent, number.sent, strict=True)))
+    more = Traffic(*(jnp.where(cohort.round == 0, each, 0) for each in number.sent))
+    count_beside(more.vectors_down)
+    return Traffic(*(each + also for each, also in zip(sent, more, strict=True)))
 
 
 def extras_of(number: Number | None) -> dict[str, Array]:

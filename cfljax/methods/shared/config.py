@@ -35,6 +35,10 @@ class TrainOptions(Protocol):
         """The option that divides models into parts ("train.parts" or "train.freeze"); "" if none does."""
 
     @property
+    def clocked(self) -> Any:
+        """The options of the table `clock`; None: there is no simulated clock."""
+
+    @property
     def transit(self) -> Any:
         """The options `compress`, `privacy`, `attack` and `robust`, as they are read; None for what is not done."""
 

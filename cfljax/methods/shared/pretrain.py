@@ -16,6 +16,7 @@ from cfljax.devices.placement import from_host
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import PLAIN, Rule, with_noise
 from cfljax.kernels.robust import robust_sum
+from cfljax.local.meter import count_beside
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.similarity import shortened
@@ -57,6 +58,7 @@ def with_pretraining(sent: Traffic, federation: Federation, round: Array) -> Tra
     """The traffic of a round, plus one vector down and one up for each client that arrives in it, and so pre-trains."""
     now = federation.trains & (federation.arrive == round)
     n = jnp.sum(now, dtype=jnp.int32)
+    count_beside(n)
     return sent._replace(vectors_down=sent.vectors_down + n, vectors_up=sent.vectors_up + n)
 
 

@@ -5,7 +5,7 @@ const state = { on: new Set(data.configs.map((_, i) => i)), quantity: "accuracy"
 const NAMES = {
   accuracy: "accuracy", accuracy_last10: "mean of the last ten", accuracy_max: "maximum", accuracy_last: "last", accuracy_worst10: "worst tenth of the clients", accuracy_client_mean: "mean over clients", accuracy_client_std: "spread between clients",
   accuracy_at_best_val: "at the best validation", val_accuracy: "validation accuracy", val_loss: "validation loss", accuracy_newcomers: "accuracy of newcomers", accuracy_train_clients: "accuracy of clients that train", accuracy_test_clients: "accuracy of clients that never train", loss: "test loss", train_loss: "training loss", ari: "adjusted Rand index", nmi: "normalised mutual information",
-  purity: "purity", clusters: "clusters", discrepancy: "discrepancy", drift: "drift", bytes: "bytes sent", scored: "clients scored", nonfinite: "updates left out", groups_changed: "clients that changed their group",
+  purity: "purity", clusters: "clusters", discrepancy: "discrepancy", drift: "drift", bytes: "bytes sent", clock_s: "simulated seconds", device_s: "seconds of devices", late: "left out for being late", scored: "clients scored", nonfinite: "updates left out", groups_changed: "clients that changed their group",
 };
 const THRESHOLDS = ["epsilon", "threshold"];
 const shadeOf = i => `var(--c${data.configs[i].colour})`;
@@ -42,10 +42,10 @@ function panels(list, width, least, one, missing) {
   return grid;
 }
 
-function against(width, x, options) {
+function against(width, x, options, missing) {
   const table = data.history.accuracy || [], series = bandSeries(table, x).filter(s => s.x);
   const chart = series.length && lineChart(series, { width, height: tall(width), ykind: "percent", limits: [0, 1], ends: true, ...options });
-  return chart || nothing("Nothing to draw: no selected run has an accuracy.");
+  return chart || nothing(missing || "Nothing to draw: no selected run has an accuracy.");
 }
 
 const FIGURES = {
@@ -68,6 +68,11 @@ const FIGURES = {
     return [series.length && lineChart(series, { width, height: tall(width), xlabel: "local steps of a new client", ykind: "percent", limits: [0, 1], ends: true, exact: true, label: "accuracy of new clients" }) || nothing("Nothing to draw: no run has new clients (data.new_clients).")];
   },
   bytes: width => [against(width, (i, band) => (data.history.bytes || [])[i] ? (data.history.bytes[i].m) : null, { xkind: "bytes", xlabel: "sent", label: "accuracy against bytes" })],
+  clock: width => [against(width, (i, band) => (data.history.clock_s || [])[i] ? data.history.clock_s[i].m : null, { xlabel: "simulated seconds", label: "accuracy against simulated time" }, "Nothing to draw: no run has a simulated clock (train.clock).")],
+  waited: width => {
+    const rows = visible().filter(i => data.waited[i].length).map(i => ({ name: data.configs[i].name, parts: data.waited[i].map((value, k) => ({ name: `cluster ${k}`, shade: `var(--c${k % 8})`, value })) }));
+    return [rows.length && barChart(rows, { width, xlabel: "simulated seconds", label: "waiting" }) || nothing("Nothing to draw: no run has a simulated clock (train.clock) and clusters.")];
+  },
   seconds: width => [against(width, (i, band) => {
     const last = band.x[band.x.length - 1];
     return data.seconds[i] === null ? null : band.x.map(r => last > 0 ? r / last * data.seconds[i] : 0);

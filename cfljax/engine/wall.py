@@ -1,0 +1,142 @@
+"""The simulated clock: how long a round lasts on the clients' devices, and who is too late for it.
+
+A participant receives, computes and sends, one after the other:
+
+    seconds = bytes down · 8 / (down_mbps · 10⁶) + steps · step_ms / 1000 / speed + bytes up · 8 / (up_mbps · 10⁶)
+
+Its steps are those of all its trainings in the round. Its bytes are the round's, shared out evenly over the participants. A round
+lasts as long as its slowest participant, or `deadline_s` where somebody is late. What clients send to be clustered, before a round
+begins, comes on top: as long as one of them takes to send it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.engine.settings import Sum, Wall
+from cfljax.errors import SpecError
+from cfljax.local.meter import Meter, metering
+from cfljax.types import Array, Devices, Federation, Hyper, Info, Traffic, Tree
+
+MOST_CLUSTERS = 64
+"""With more models than these, it is not counted how long each cluster's members wait."""
+Go = Callable[[Federation], tuple[Tree, Info]]
+"""Computes a round on a federation: (state after it, report)."""
+
+
+class Spent(NamedTuple):
+    """The time of a round."""
+
+    each: Array
+    """f32[C]: the seconds of each participant; 0 for everybody else."""
+    who: Array
+    """bool[C]: the participants."""
+    before: Array
+    """f32[]: the seconds of what is sent before the round begins."""
+
+
+def started(models: int, hyper: Hyper) -> Wall:
+    """The clock before the first round, of a run with this number of models."""
+    zero = Sum(jnp.float32(0), jnp.float32(0))
+    return Wall(
+        zero, zero, jnp.int32(0) if "clock.deadline_s" in hyper else None, jnp.zeros(models if models <= MOST_CLUSTERS else 0)
+    )
+
+
+def shown(wall: Wall) -> dict[str, Array]:
+    """What the history has of the clock: f32[2, 2] seconds of the run and of its devices, in two numbers each, and how many were
+    late."""
+    more = {"diag/waited_s": wall.waited} if wall.waited.shape[0] > 1 else {}
+    late = {} if wall.late is None else {"late": wall.late}
+    return {"clock": jnp.stack([jnp.stack(wall.elapsed), jnp.stack(wall.busy)])} | late | more
+
+
+def timed(
+    go: Go,
+    vector: tuple[float, float],
+    models: Callable[[Tree], tuple[Array, Array]],
+    wall: Wall | None,
+    federation: Federation,
+    hyper: Hyper,
+    t: Array,
+) -> tuple[tuple[Tree, Info], Wall]:
+    """((state, report), the clock after round t). `vector`: bytes of a vector on its way (down, up)."""
+    assert wall is not None and federation.devices is not None
+    devices = of_round(federation.devices, hyper, wall.elapsed.high, t)
+    here = dataclasses.replace(federation, devices=devices)
+    (state, info), spent = _metered(go, vector, here, hyper)
+    if "clock.deadline_s" not in hyper:
+        lasts, late = jnp.max(spent.each, initial=0.0), jnp.zeros_like(spent.who)
+    else:  # of the round above only the counts are used: XLA leaves the training out
+        deadline = hyper["clock.deadline_s"]
+        late = spent.who & (spent.each > deadline)
+        state, info = go(dataclasses.replace(here, devices=dataclasses.replace(devices, late=late)))
+        lasts = jnp.minimum(jnp.max(spent.each, initial=0.0), deadline)
+    lasts = jnp.where(spent.who.any(), lasts, _until_next(devices, wall.elapsed.high))
+    each = jnp.minimum(spent.each, lasts)
+    waited = wall.waited
+    if waited.shape[0]:
+        labels = jnp.where(spent.who & ~late, models(state)[1], -1)
+        waited = waited.at[jnp.where(labels >= 0, labels, waited.shape[0])].add(lasts - each, mode="drop")
+    elapsed, busy = _plus(wall.elapsed, lasts + spent.before), _plus(wall.busy, jnp.sum(each))
+    so_far = None if wall.late is None else wall.late + jnp.sum(late, dtype=jnp.int32)
+    return (state, info), Wall(elapsed, busy, so_far, waited)
+
+
+def of_round(devices: Devices, hyper: Hyper, now: Array, t: Array) -> Devices:
+    """The devices with the speeds and the presence of round t, which begins at `now` f32[] seconds."""
+    speed = jnp.exp(hyper["clock.spread"] * devices.pace)
+    if devices.times is None or devices.available is None or devices.factor is None:
+        return dataclasses.replace(devices, speed=speed)
+    at = now if devices.by_seconds else t.astype(jnp.float32)
+    row = jnp.searchsorted(devices.times, at, side="right") - 1
+    return dataclasses.replace(devices, speed=speed * devices.factor[row], there=devices.available[row])
+
+
+def seconds_of(steps: Array, speed: Array, sent: Traffic, number: Array, vector: tuple[float, float], hyper: Hyper) -> Array:
+    """The seconds of clients that do these steps, and of whom so many share this traffic."""
+    of_each = [each.astype(jnp.float32) / jnp.maximum(number, 1) for each in sent]
+    down, up = vector[0] * of_each[0] + 4 * of_each[2], vector[1] * of_each[1] + 4 * of_each[3]
+    sending = 8e-6 * (down / hyper["clock.down_mbps"] + up / hyper["clock.up_mbps"])
+    return steps * (hyper["clock.step_ms"] / 1000) / speed + sending
+
+
+def _metered(go: Go, vector: tuple[float, float], federation: Federation, hyper: Hyper) -> tuple[tuple[Tree, Info], Spent]:
+    """(the round, its time), if nobody is late."""
+    try:
+        with metering(federation.clients) as meter:
+            state, info = go(federation)
+        return (state, info), _spent(meter, info.traffic, vector, federation, hyper)
+    except jax.errors.UnexpectedTracerError:
+        told = "the method trains in a loop or a branch of JAX, where its steps cannot be counted"
+        raise SpecError(f"train.clock: {told}; call solver.fit outside of jax.lax and jax.vmap") from None
+
+
+def _spent(meter: Meter, traffic: Traffic, vector: tuple[float, float], federation: Federation, hyper: Hyper) -> Spent:
+    devices = federation.devices
+    assert devices is not None and devices.speed is not None
+    who = meter.steps > 0
+    own = Traffic(*(all_of_it - beside for all_of_it, beside in zip(traffic, meter.beside, strict=True)))
+    each = seconds_of(meter.steps, devices.speed, own, jnp.sum(who), vector, hyper)
+    before = seconds_of(jnp.float32(0), jnp.float32(1), meter.beside, meter.senders, vector, hyper)
+    return Spent(jnp.where(who, each, 0.0), who, before)
+
+
+def _until_next(devices: Devices, now: Array) -> Array:
+    """f32[]: how long a round without participants lasts: until the next row of a trace in seconds, else no time."""
+    if devices.times is None or not devices.by_seconds:
+        return jnp.float32(0)
+    ahead = jnp.min(jnp.where(devices.times > now, devices.times, jnp.inf))
+    return jnp.where(jnp.isfinite(ahead), ahead - now, 0.0)
+
+
+def _plus(total: Sum, more: Array) -> Sum:
+    """The sum with one more number; what rounding cuts off is kept in its lower part (Kahan)."""
+    more = more + total.low
+    high = total.high + more
+    return Sum(high, more - (high - total.high))

@@ -1,0 +1,126 @@
+"""HOST. Traces of the availability and speed of clients, from CSV files, for the simulated clock. Reading them needs no JAX.
+
+A trace has a line of names, and then a line for each change:
+
+    client,second,available,speed
+    0,0,1,1.0
+    0,3600,0,1.0
+    1,0,1,0.25
+
+`client` is the number of a client, from 0; `second` (of the simulated clock) or `round` (from 0) is when the line begins to hold,
+until the client's next line; `available` is 1 or 0; `speed` is a factor on the client's speed. One of these two columns
+may be left out. Before its first line, and without any, a client is available, and its factor is 1. Lines come in any order.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from cfljax.errors import SpecError
+
+NAMES = ("client", "second", "round", "available", "speed")
+
+
+class Trace(NamedTuple):
+    """What a file says, line by line."""
+
+    file: str
+    by_seconds: bool
+    line: np.ndarray
+    """i64[E]: the number of each line in the file."""
+    client: np.ndarray
+    """i64[E]."""
+    time: np.ndarray
+    """f64[E]."""
+    available: np.ndarray
+    """bool[E]."""
+    speed: np.ndarray
+    """f64[E]."""
+
+
+def read_trace(file: str) -> Trace:
+    """The trace in a CSV file; SpecError, with the file and the line, for what is wrong in it."""
+    path = Path(file).expanduser()
+    try:
+        stamp = path.stat()
+        return _read(str(path), (stamp.st_mtime_ns, stamp.st_size))
+    except OSError as error:
+        raise SpecError(f"train.clock.trace: {file}: cannot be read ({error.strerror or error})") from None
+    except UnicodeDecodeError:
+        raise SpecError(f"train.clock.trace: {file}: is not a text file in UTF-8; give a CSV file") from None
+
+
+@functools.lru_cache(maxsize=4)
+def _read(file: str, stamp: tuple[int, int]) -> Trace:  # noqa: ARG001 (the file may have changed)
+    with Path(file).open(newline="", encoding="utf-8-sig") as text:
+        lines = csv.reader(text)
+        names = [name.strip() for name in next(lines, [])]
+        _check_names(names, file)
+        found = [(lines.line_num, row) for row in lines if any(cell.strip() for cell in row)]
+    if not found:
+        raise SpecError(f"train.clock.trace: {file}: has no lines after the names of its columns")
+    columns = {name: _column(name, at, len(names), found, file) for at, name in enumerate(names)}
+    time = "second" if "second" in columns else "round"
+    numbers, ones = np.array([line for line, _ in found]), np.ones(len(found))
+    trace = Trace(
+        file, time == "second", numbers, columns["client"].astype(np.int64), columns[time],
+        columns.get("available", ones) > 0, columns.get("speed", ones),
+    )  # fmt: skip
+    _check_once(trace, time)
+    return trace
+
+
+def _check_names(names: Sequence[str], file: str) -> None:
+    wrong = [name for name in names if name not in NAMES]
+    double = [name for name in names if names.count(name) > 1]
+    if wrong or double:
+        told = f'"{wrong[0]}" is no column of a trace' if wrong else f'there are two columns "{double[0]}"'
+        raise SpecError(f"train.clock.trace: {file}:1: {told}; the first line is client, second or round, available, speed")
+    if "client" not in names or ("second" in names) == ("round" in names) or not {"available", "speed"} & set(names):
+        told = "the first line must name client, one of second and round, and available or speed or both"
+        raise SpecError(f"train.clock.trace: {file}:1: {told}")
+
+
+KINDS: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "client": ("a whole number from 0", lambda v: v >= 0 and v == int(v) and v < 2**31),
+    "round": ("a whole number from 0", lambda v: v >= 0 and v == int(v) and v < 2**24),
+    "second": ("a number from 0", lambda v: v >= 0),
+    "available": ("1 or 0", lambda v: v in (0, 1)),
+    "speed": ("a number above 0", lambda v: v > 0),
+}
+"""What the values of a column are."""
+
+
+def _column(name: str, at: int, width: int, found: list[tuple[int, list[str]]], file: str) -> np.ndarray:
+    """f64[E]: the values of a column."""
+    words, fits = KINDS[name]
+    values = np.zeros(len(found))
+    for i, (line, row) in enumerate(found):
+        if len(row) != width:
+            raise SpecError(f"train.clock.trace: {file}:{line}: has {len(row)} values, and there are {width} columns")
+        try:
+            value = float(row[at])
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and fits(value)):
+            raise SpecError(f"train.clock.trace: {file}:{line}: {name} = {row[at].strip()[:40]}: must be {words}")
+        values[i] = value
+    return values
+
+
+def _check_once(trace: Trace, name: str) -> None:
+    """SpecError for a client with two lines of one time."""
+    order = np.lexsort((trace.time, trace.client))
+    client, time = trace.client[order], trace.time[order]
+    twice = np.flatnonzero((client[1:] == client[:-1]) & (time[1:] == time[:-1]))
+    if len(twice):
+        at = order[twice[0] + 1]
+        told = f"client {trace.client[at]} has another line for {name} {trace.time[at]:g}"
+        raise SpecError(f"train.clock.trace: {trace.file}:{trace.line[at]}: {told}")

@@ -1,0 +1,89 @@
+"""Counting the local steps of a round while it is traced, for the simulated clock (`engine.wall`): how many steps each client does,
+in all trainings of a method together. Where nobody counts, nothing is computed.
+
+A training is counted where a method asks for it (`Solver.fit`, `Solver.train`, `train_and_mix`), not where it is carried out, so
+that plans do not matter. A method that trains in a branch uses `branch` in place of `jax.lax.cond`."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.local.schedule import Work, train_steps
+from cfljax.types import Array, Federation, Jobs, Traffic
+
+Out = TypeVar("Out")
+
+
+class Meter:
+    """What has been counted."""
+
+    def __init__(self, clients: int):
+        self.steps = jnp.zeros(clients)
+        """f32[C]: the local steps of each client."""
+        self.beside = Traffic(*(jnp.int32(0) for _ in Traffic._fields))
+        """The part of the traffic that is not the participants': what clients send before the round, to be clustered."""
+        self.senders = jnp.int32(0)
+        """i32[]: how many clients send that."""
+
+
+_open: contextvars.ContextVar[Meter | None] = contextvars.ContextVar("meter", default=None)
+
+
+@contextlib.contextmanager
+def _with(meter: Meter | None) -> Iterator[None]:
+    token = _open.set(meter)
+    try:
+        yield
+    finally:
+        _open.reset(token)
+
+
+@contextlib.contextmanager
+def metering(clients: int) -> Iterator[Meter]:
+    """In this context, the steps of all trainings are counted."""
+    meter = Meter(clients)
+    with _with(meter):
+        yield meter
+
+
+@contextlib.contextmanager
+def counted(federation: Federation, jobs: Jobs, work: Work) -> Iterator[None]:
+    """In this context, these jobs are done; trainings within it are parts of them, and are not counted again."""
+    if (meter := _open.get()) is not None:
+        meter.steps = meter.steps.at[jobs.client].add(train_steps(federation, jobs, work).astype(jnp.float32))
+    with _with(None):
+        yield
+
+
+def count_beside(clients: Array, vectors: int = 1, floats_up: Array | int = 0) -> None:
+    """In this round's traffic, so many clients send something beside the participants: each `vectors` down and up; all of them
+    together `floats_up`."""
+    if (meter := _open.get()) is not None:
+        more = (vectors * clients, vectors * clients, 0, floats_up)
+        meter.beside = Traffic(*(old + jnp.asarray(new, jnp.int32) for old, new in zip(meter.beside, more, strict=True)))
+        meter.senders = meter.senders + clients
+
+
+def branch(which: Array, one: Callable[[], Out], other: Callable[[], Out]) -> Out:
+    """`jax.lax.cond` whose branches may train."""
+    if (meter := _open.get()) is None:
+        return jax.lax.cond(which, one, other)
+
+    def metered(f: Callable[[], Out]) -> Callable[[], tuple[Out, tuple[Array, Traffic, Array]]]:
+        def call() -> tuple[Out, tuple[Array, Traffic, Array]]:
+            with metering(meter.steps.shape[0]) as inside:
+                out = f()
+            return out, (inside.steps, inside.beside, inside.senders)
+
+        return call
+
+    out, (steps, beside, senders) = jax.lax.cond(which, metered(one), metered(other))
+    meter.steps, meter.senders = meter.steps + steps, meter.senders + senders
+    meter.beside = Traffic(*map(jnp.add, meter.beside, beside))
+    return out
