@@ -131,7 +131,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         whole = train_and_mix(solver, key, federation, jobs_from(cohort, state.w, everyone), hyper, of_all)
         inside = Mixing(weights_by(which, cohort.mask, each, k, config.average), state.models)
         jobs = jobs_from(cohort, state.models, which, anchor=state.w, anchor_of=everyone)
-        trained = train_and_mix(pulling, key, federation, jobs, hyper, inside)
+        beside = solver.rule(key, hyper, 1.0)  # noise of its own: the same batches, but another sum
+        trained = train_and_mix(pulling, key, federation, jobs, hyper, inside, rule=beside)
         after, sent = trained.mixed.new, with_first_moves(traffic(cohort, 2, 2), new)
         info = report_trained(federation, cohort, trained, which, after - state.models, sent, without_room=crowded)
         either = cohort.mask & ~(trained.kept.finite & whole.kept.finite)

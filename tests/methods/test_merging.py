@@ -77,6 +77,16 @@ def test_stocfl_s_global_model_is_fedavg_and_one_cluster_without_a_pull_is_it():
     assert not np.allclose(several.models()[0], average.models()[0], atol=1e-2)
 
 
+def test_the_two_sums_of_a_round_of_stocfl_get_noise_that_is_not_the_same():
+    alone = {"max_clusters": 1, "lam": 0.0, "rounds": 1}  # then both sums are of the same updates
+    quiet, noisy = (
+        stochastic(federation(), hyper={"privacy.clip": 1.0, "privacy.noise": noise}, **alone).models() for noise in (0.0, 2.0)
+    )
+    one, other = noisy - quiet
+    assert np.allclose(*quiet, atol=1e-6) and one.std() == pytest.approx(other.std(), rel=0.5)
+    assert np.std(one - other) > 0.5 * one.std() and abs(np.corrcoef(one, other)[0, 1]) < 0.6
+
+
 def test_stocfl_sends_two_models_and_first_moves_once():
     out, seen = stochastic(federation()), set()
     for t, info in enumerate(out.infos):
