@@ -34,9 +34,10 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.kernels.cosine import cosine_matrix
-from cfljax.kernels.mix import usable, weights_by
+from cfljax.kernels.mix import usable
 from cfljax.kernels.unite import unite
-from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes, train_and_mix
+from cfljax.local.averages import averages
+from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model, traffic
@@ -126,10 +127,9 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         psi = first_moves(key, state, federation, cohort, new, hyper)
         state, crowded = placed(state, federation, cohort, psi, new, hyper["tau"], config.united)
         which, everyone = jnp.maximum(state.labels[cohort.ids], 0), jnp.zeros_like(cohort.ids)
-        each = sizes(federation, cohort)
-        of_all = Mixing(weights_by(everyone, cohort.mask, each, 1, config.average), state.w)
+        of_all = Mixing(averages(solver, federation, cohort, everyone, 1, config.average, hyper), state.w)
         whole = train_and_mix(solver, key, federation, jobs_from(cohort, state.w, everyone), hyper, of_all)
-        inside = Mixing(weights_by(which, cohort.mask, each, k, config.average), state.models)
+        inside = Mixing(averages(pulling, federation, cohort, which, k, config.average, hyper), state.models)
         jobs = jobs_from(cohort, state.models, which, anchor=state.w, anchor_of=everyone)
         beside = solver.rule(key, hyper, 1.0)  # noise of its own: the same batches, but another sum
         trained = train_and_mix(pulling, key, federation, jobs, hyper, inside, rule=beside)
