@@ -17,7 +17,7 @@ Readings:
 
 Communication per participant and round: one model down, one update up. h_i stays where it is.
 
-`train.parts` is refused.
+`train.parts`, `train.freeze` and `train.server` are refused.
 """
 
 from __future__ import annotations

@@ -252,5 +252,12 @@ def test_feddyn_publishes_one_sum_a_round_that_hides_the_draw():
 
 @both
 def test_parts_of_models_cannot_be_shared(name):
-    with pytest.raises(SpecError, match=f"train.parts: method.{name}"):
-        runs(name, parts={"head": "client"})
+    for key, value in (("parts", {"head": "client"}), ("freeze", "head")):
+        with pytest.raises(SpecError, match=f"train.{key}: the step of the server is method.{name}'s own, on whole models; leave"):
+            runs(name, **{key: value})
+
+
+@both
+def test_the_server_s_step_is_the_method_s_own(name):
+    with pytest.raises(SpecError, match=f"train.server: the step of the server is method.{name}'s own; leave it out"):
+        runs(name, server={"name": "adam", "lr": 0.1})
