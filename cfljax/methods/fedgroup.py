@@ -53,7 +53,7 @@ from cfljax.local.solver import Solver
 from cfljax.methods.shared.auto import Number, auto, count, extras_of, most, number_of, setup_of, try_rounds, with_probe
 from cfljax.methods.shared.choice import join
 from cfljax.methods.shared.cold_start import COLD_STARTS, directions, first_groups, founders
-from cfljax.methods.shared.common import first_model, traffic
+from cfljax.methods.shared.common import first_model, traffic, with_exchange
 from cfljax.methods.shared.config import MethodConfig, TrainOptions
 from cfljax.methods.shared.pretrain import Pretrainer, all_updates, in_chunks, pretrain, pretrainer, solver_before
 from cfljax.methods.shared.similarity import compared_size, similarity
@@ -284,9 +284,8 @@ def _random_groups(key: Array, uid: Array, active: Array) -> Array:
 
 def _traffic(state: State, cohort: Cohort, pretrained: Array) -> Traffic:
     """The round's own, and its pre-trainings: one model down, one update up each."""
-    sent = traffic(cohort)
     extra = jnp.sum(pretrained, dtype=jnp.int32) + jnp.where(cohort.round == 0, jnp.sum(state.founder, dtype=jnp.int32), 0)
-    return sent._replace(vectors_down=sent.vectors_down + extra, vectors_up=sent.vectors_up + extra)
+    return with_exchange(traffic(cohort), extra)
 
 
 def _members(labels: Array, groups: int) -> Array:
