@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cfljax import keys
+from cfljax.errors import SpecError
 from cfljax.federation import cohort
 from cfljax.methods import METHODS
 from cfljax.methods.feddrift import Look, begun, unions
@@ -250,3 +251,8 @@ def test_feddrift_replaces_the_model_that_is_unused_for_the_longest_time():
 def test_what_they_hold_and_make_public(name, sums):
     config = METHODS.check(name, {"max_clusters": 5}, "m")
     assert config.releases(7) == (sums * 7, 0) and config.models_kept == (6 if name == "stocfl" else 5)
+
+
+def test_those_who_begin_with_models_of_their_own_do_not_begin_one_together():
+    with pytest.raises(SpecError, match='m.begin = "each" with isolate = "together": .* one model together; take'):
+        METHODS.check("feddrift", {"begin": "each", "isolate": "together"}, "m")
