@@ -134,8 +134,24 @@ def _check(flags: argparse.Namespace) -> None:
         raise SpecError("--as-worker, --processors: are for the workers that --workers N starts; give that")
     if isinstance(flags.target, str) and not flags.dry_run:
         raise SpecError(f"--target {flags.target}: a chip is for --dry-run; else give an accuracy, a fraction as in 0.9")
+    _check_unused(flags)
     for name in flags.log:
         SINKS.entry(name, "--log")
+
+
+def _check_unused(flags: argparse.Namespace) -> None:
+    """Refuse flags that say nothing to --dry-run or --explain, which train nothing."""
+    if not (flags.dry_run or flags.explain):
+        return
+    asked, chip = "--dry-run" if flags.dry_run else "--explain", isinstance(flags.target, str)
+    if flags.target is not None and not chip:
+        raise SpecError(f"--target {flags.target:g} with {asked}: nothing is trained that could reach an accuracy; leave it out")
+    if flags.distributed:
+        raise SpecError(f"--distributed with {asked}: one process says what would be done; leave it out")
+    if flags.mesh is not None and not flags.dry_run:
+        raise SpecError(f"--mesh {flags.mesh} with --explain: says how one device would train; leave it out")
+    if flags.mesh is not None and not chip:
+        raise SpecError(f"--mesh {flags.mesh} with --dry-run: is for a chip with several devices; add --target, as in v5e:2x4")
 
 
 def _is_worker(place: str, processors: str) -> bool:

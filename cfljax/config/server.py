@@ -45,6 +45,8 @@ def read_server(value: Value) -> Server | None:
 def check_server(label: str, options: MethodConfig, server: Server | None) -> None:
     """Raise a SpecError if the method has no models that an optimiser could move from round to round."""
     if server is not None and not options.serves:
+        if options.own_server:
+            raise SpecError(f"{WHERE}: the step of the server is method.{label}'s own; leave it out")
         why = "it averages nothing, or makes other clusters in the course of a run"
         raise SpecError(f"{WHERE}: method.{label} has no cluster models that stay what they are ({why}); leave it out")
 

@@ -38,8 +38,13 @@ def check_stop(stop: Stop | None, validation: float) -> None:
 
 
 def check_tries(label: str, options: MethodConfig, validation: float, noise: float) -> None:
-    """Raise a SpecError where numbers of clusters cannot be tried: without validation samples, or with noise of `train.privacy`."""
+    """Raise a SpecError where numbers of clusters cannot be tried: without validation samples, or with noise of `train.privacy`;
+    and for rounds of tries where nothing is tried."""
     if not options.counts_clusters or getattr(options, "auto", None) != "val_loss":
+        rounds, usual = getattr(options, "try_rounds", None), getattr(type(options), "try_rounds", None)
+        if rounds != usual:
+            why = 'numbers of clusters are tried only if they are to be found, with auto = "val_loss"; leave it out'
+            raise SpecError(f"method.{label}.try_rounds = {rounds}: {why}")
         return
     if not validation:
         raise SpecError(f'method.{label}.auto = "val_loss": {NEEDED}, or take "silhouette"')

@@ -101,11 +101,19 @@ def sizes(federation: Federation, cohort: Cohort) -> Array:
 
 
 def train_and_mix(
-    solver: Solver, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper, mixing: Mixing, short: int | None = None
+    solver: Solver,
+    key: Array,
+    federation: Federation,
+    jobs: Jobs,
+    hyper: Hyper,
+    mixing: Mixing,
+    short: int | None = None,
+    rule: Rule | None = None,
 ) -> Trained:
     """Trains the jobs, and moves the clusters' models by the updates. The result keeps the updates, or sketches of `short` numbers
-    of them (for methods that compare updates), or sketches of SHORT numbers if participants train in blocks."""
-    rule, stream = solver.rule(key, hyper), solver.plan.stream
+    of them (for methods that compare updates), or sketches of SHORT numbers if participants train in blocks. `rule`: the server's
+    for these updates, with noise of its own, in a round that trains twice with one key; None: that of the round."""
+    rule, stream = rule or solver.rule(key, hyper), solver.plan.stream
     if rule.statistic and stream:
         raise ValueError("a robust rule needs all updates at once: no Plan.stream")
     costs = solver.costs(federation, jobs)

@@ -19,7 +19,7 @@ Readings:
 - Start. Paper: one model for all; its program also begins with one for each client. Here: one; or one for each client
   when it first takes part, as far as there is room. Option: `begin = "each"`.
 - Drifts. Paper: each client that drifts begins a model (FedDrift), or all that drift in a step begin one together and nothing is
-  merged (FedDrift-Eager). Here: the first. Option: `isolate = "together"`.
+  merged (FedDrift-Eager). Here: the first. Option: `isolate = "together"`, with `begin = "one"`.
 - New models. Paper: initialised anew; its program goes on from the client's best one. Here: w_0, so that models that become one
   have a common start. Option: `fresh = "best"`.
 - Measure. Paper: losses; its program compares accuracies. Here: losses. Option: none.
@@ -39,6 +39,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from cfljax.errors import SpecError
 from cfljax.kernels.choose import least_loss
 from cfljax.kernels.mix import members, usable
 from cfljax.kernels.unite import complete_linkage
@@ -67,6 +68,12 @@ class Config(fedavg.Config):
         "alone", "each client that drifts has a new model, or all that drift in a step have one", choices=("alone", "together")
     )
     fresh: str = option("scratch", "a new model is w_0, or the client's best one", choices=("scratch", "best"))
+
+    def check(self, where: str) -> None:
+        """Combinations; raises SpecError."""
+        if self.begin == "each" and self.isolate == "together":
+            why = 'all that begin in a step would have one model together; take isolate = "alone" or begin = "one"'
+            raise SpecError(f'{where}.begin = "each" with isolate = "together": {why}')
 
     @property
     def models_kept(self) -> int:

@@ -17,7 +17,7 @@ Readings:
 
 Communication per participant and round: one model down, one update up. h_i stays where it is.
 
-`train.parts` is refused.
+`train.parts`, `train.freeze` and `train.server` are refused.
 """
 
 from __future__ import annotations
@@ -63,10 +63,14 @@ def make(config: Config, model: Model, solver: Solver) -> Method[Controlled]:
         updates = pulling.train(key, federation, jobs, hyper)
         sane, (delta,) = unbroken(cohort, solver.send(key, federation, jobs, updates.delta, hyper))
         mix = weights_by(which, cohort.mask, sizes(federation, cohort), state.models.shape[0], "uniform")
-        moved = mix_updates(mix, delta, jnp.zeros_like(state.models), solver.rule(key, hyper))
+        rule = solver.rule(key, hyper)
+        moved = mix_updates(mix, delta, jnp.zeros_like(state.models), rule)
         drawn = shares(state, federation, cohort, "uniform").sum(axis=1, keepdims=True)
         control = state.control + drawn * moved.new
-        models = jnp.where(drawn > 0, state.models + moved.new + control, state.models)
+        moves = drawn > 0
+        if rule.noise is None:  # with noise, a model that stays would reveal that no update was finite
+            moves = moves & ~moved.lost[:, None]
+        models = jnp.where(moves, state.models + moved.new + control, state.models)
         kept = state.kept_by(cohort.ids, sane, own + known(solver, federation, cohort, hyper, updates.delta, delta))
         seen, mixed = updates._replace(delta=delta), counted(cohort, sane, models, moved)
         info = report(federation, cohort, seen, begin, models[which], mixed, traffic(cohort))

@@ -48,13 +48,12 @@ from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.local.averages import AVERAGES, averages
-from cfljax.local.meter import count_beside
 from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.auto import Number, auto, count, extras_of, most, number_of, setup_of, try_rounds, with_probe
 from cfljax.methods.shared.choice import join
 from cfljax.methods.shared.cold_start import COLD_STARTS, directions, first_groups, founders
-from cfljax.methods.shared.common import first_model, traffic
+from cfljax.methods.shared.common import first_model, traffic, with_exchange
 from cfljax.methods.shared.config import MethodConfig, TrainOptions
 from cfljax.methods.shared.pretrain import Pretrainer, all_updates, in_chunks, pretrain, pretrainer, solver_before
 from cfljax.methods.shared.similarity import compared_size, similarity
@@ -285,10 +284,8 @@ def _random_groups(key: Array, uid: Array, active: Array) -> Array:
 
 def _traffic(state: State, cohort: Cohort, pretrained: Array) -> Traffic:
     """The round's own, and its pre-trainings: one model down, one update up each."""
-    sent = traffic(cohort)
     extra = jnp.sum(pretrained, dtype=jnp.int32) + jnp.where(cohort.round == 0, jnp.sum(state.founder, dtype=jnp.int32), 0)
-    count_beside(extra)
-    return sent._replace(vectors_down=sent.vectors_down + extra, vectors_up=sent.vectors_up + extra)
+    return with_exchange(traffic(cohort), extra, beside=True)
 
 
 def _members(labels: Array, groups: int) -> Array:

@@ -42,7 +42,7 @@ from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.auto import Number, allowed, auto, extras_of, finder, most, probe_held, setup_of, try_rounds, with_probe
 from cfljax.methods.shared.choice import join
-from cfljax.methods.shared.common import first_model, first_models, traffic
+from cfljax.methods.shared.common import first_model, first_models, traffic, with_exchange
 from cfljax.methods.shared.config import PersonalConfig
 from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
@@ -123,7 +123,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         if config.fesem_init == "shared":
             return told
         more = jnp.where(cohort.round == 0, jnp.sum(federation.trains, dtype=jnp.int32), 0)
-        return told._replace(vectors_down=told.vectors_down + more, vectors_up=told.vectors_up + more)
+        return with_exchange(told, more)
 
     def score(state: State, federation: Federation, hyper: Hyper) -> Array:
         may = allowed(state.number, k)

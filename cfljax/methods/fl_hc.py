@@ -28,10 +28,10 @@ import numpy as np
 from cfljax.errors import SpecError
 from cfljax.federation import cohort as cohorts
 from cfljax.kernels import host
-from cfljax.local.meter import branch, count_beside
+from cfljax.local.meter import branch
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
-from cfljax.methods.shared.common import first_model
+from cfljax.methods.shared.common import first_model, with_exchange
 from cfljax.methods.shared.config import TrainOptions
 from cfljax.methods.shared.host_clusters import HostClusters, join_by_loss, ready_labels, round_inside
 from cfljax.methods.shared.pretrain import all_updates, pretrainer
@@ -116,9 +116,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             full = cohorts.gather(key, federation, everyone, there, t, hyper)
             found, info = branch(t < config.warmup_rounds, lambda: train(full), lambda: train(cohort))
         asked = jnp.where(t == config.warmup_rounds, jnp.sum(there, dtype=jnp.int32), 0)
-        count_beside(asked)
-        sent = info.traffic
-        info = info._replace(traffic=sent._replace(vectors_down=sent.vectors_down + asked, vectors_up=sent.vectors_up + asked))
+        info = info._replace(traffic=with_exchange(info.traffic, asked, beside=True))
         return state._replace(found=found), info
 
     def regroup(key: Array, state: State, federation: Federation, hyper: Hyper, round: int) -> State:

@@ -15,7 +15,7 @@ Readings:
 
 Communication per participant and round: one model and c down, one update and the change of c_i up.
 
-`train.privacy` and `train.parts` are refused.
+`train.privacy`, `train.parts`, `train.freeze` and `train.server` are refused.
 """
 
 from __future__ import annotations

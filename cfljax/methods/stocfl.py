@@ -34,17 +34,18 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.kernels.cosine import cosine_matrix
-from cfljax.kernels.mix import usable, weights_by
+from cfljax.kernels.mix import usable
 from cfljax.kernels.unite import unite
-from cfljax.local.rounds import Mixing, jobs_from, report_trained, sizes, train_and_mix
+from cfljax.local.averages import averages
+from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
-from cfljax.methods.shared.common import first_model, traffic
+from cfljax.methods.shared.common import first_model, traffic, with_exchange
 from cfljax.methods.shared.pretrain import in_chunks, pretrain, solver_before
-from cfljax.methods.shared.similarity import brief, compared_size, train_and_compare
+from cfljax.methods.shared.similarity import brief, compared_size, similarity, train_and_compare
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model, Traffic
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, LocalStep, Method, Model
 
 PAPER = "Zeng et al. 2023"
 
@@ -62,9 +63,7 @@ class Config(fedavg.Config):
     lam: float = option(0.05, "strength of the pull of cluster models to the global one", low=0.0, traced=True)
     pretrain_epochs: int = option(1, "local epochs of the first move", low=1)
     united: str = option("larger", "the model of united clusters: the larger one's, or the mean", choices=("larger", "mean"))
-    similarity: str = option(
-        "sketch", "how first moves are compared: as they are, or by sketches of 4,096 numbers", choices=("exact", "sketch")
-    )
+    similarity: str = similarity(again=False, default="sketch")
 
     @property
     def models_kept(self) -> int:
@@ -126,13 +125,13 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         psi = first_moves(key, state, federation, cohort, new, hyper)
         state, crowded = placed(state, federation, cohort, psi, new, hyper["tau"], config.united)
         which, everyone = jnp.maximum(state.labels[cohort.ids], 0), jnp.zeros_like(cohort.ids)
-        each = sizes(federation, cohort)
-        of_all = Mixing(weights_by(everyone, cohort.mask, each, 1, config.average), state.w)
+        of_all = Mixing(averages(solver, federation, cohort, everyone, 1, config.average, hyper), state.w)
         whole = train_and_mix(solver, key, federation, jobs_from(cohort, state.w, everyone), hyper, of_all)
-        inside = Mixing(weights_by(which, cohort.mask, each, k, config.average), state.models)
+        inside = Mixing(averages(pulling, federation, cohort, which, k, config.average, hyper), state.models)
         jobs = jobs_from(cohort, state.models, which, anchor=state.w, anchor_of=everyone)
-        trained = train_and_mix(pulling, key, federation, jobs, hyper, inside)
-        after, sent = trained.mixed.new, with_first_moves(traffic(cohort, 2, 2), new)
+        beside = solver.rule(key, hyper, 1.0)  # noise of its own: the same batches, but another sum
+        trained = train_and_mix(pulling, key, federation, jobs, hyper, inside, rule=beside)
+        after, sent = trained.mixed.new, with_exchange(traffic(cohort, 2, 2), jnp.sum(new, dtype=jnp.int32))
         info = report_trained(federation, cohort, trained, which, after - state.models, sent, without_room=crowded)
         either = cohort.mask & ~(trained.kept.finite & whole.kept.finite)
         return state._replace(models=after, w=whole.mixed.new), info._replace(nonfinite=jnp.sum(either, dtype=jnp.int32))
@@ -202,12 +201,6 @@ def places(root: Array, present: Array, similar: Array, clusters: int) -> tuple[
     place = jnp.where(nodes < clusters, nodes, there)[root]
     nearest = jnp.argmax(jnp.where(present & (place >= 0), similar, -jnp.inf), axis=1)
     return jnp.where(place >= 0, place, place[nearest]), jnp.sum(present & (place < 0), dtype=jnp.int32)
-
-
-def with_first_moves(sent: Traffic, new: Array) -> Traffic:
-    """The traffic of a round with the anchor down and ψ up for each new participant."""
-    n = jnp.sum(new, dtype=jnp.int32)
-    return sent._replace(vectors_down=sent.vectors_down + n, vectors_up=sent.vectors_up + n)
 
 
 stocfl = Entry(Config, make)

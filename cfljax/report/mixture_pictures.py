@@ -1,6 +1,6 @@
 """Enters: the weights of a run's clients in models. Leaves: pictures of them, as grids of colours.
 
-Where clients mix each other's models there are as many models as clients; then the models of each true group are taken together."""
+Where clients mix each other's models, each has a model of its own; then the models of each true group are taken together."""
 
 from __future__ import annotations
 
@@ -54,9 +54,11 @@ def mixtures(
     rounds: np.ndarray,
     group: np.ndarray | None,
     colours: Callable[[np.ndarray, np.ndarray], dict[int, int]],
+    labels: np.ndarray | None = None,
 ) -> list[Mixture]:
     """The pictures of the clients and of the rounds, as far as the record has them. `group` i32[C]: the true groups; None: unknown.
-    `colours`: (labels i32[1, C], group i32[C]) -> label -> number of its colour."""
+    `colours`: (labels i32[1, C], group i32[C]) -> label -> number of its colour. `labels` i32[E, C]: those of the run; None: they
+    were not kept, and as many models as clients are taken for the clients' own."""
     last = last_weights(diagnostics)
     if last is None:
         return []
@@ -64,13 +66,14 @@ def mixtures(
     known = group is not None and len(group) == clients and bool((group >= 0).any())
     group = group if known and group is not None else np.full(clients, -1, np.int32)
     over = diagnostics.get("mixture_of_groups") if known else None
-    if models == clients:
+    others = models == clients and (labels is None or _each_its_own(labels))
+    if others:
         if not known:
             return []
         of_group = (group[:, None] == np.arange(group.max() + 1)).astype(np.float64)
         last, over = last @ of_group, None if over is None else over @ of_group
     painted = np.arange(last.shape[1], dtype=np.int32)
-    if models != clients:
+    if not others:
         colour = colours(last.argmax(axis=1)[None].astype(np.int32), group)
         unused = (number for number in range(models + len(colour) + 1) if number not in set(colour.values()))
         painted = np.array([colour[k] if k in colour else next(unused) for k in range(models)], np.int32)
@@ -79,6 +82,12 @@ def mixtures(
     if over is not None and over.ndim == 3 and len(over) == len(rounds) and over.shape[1] <= MOST_GROUPS:
         found.append(_of_rounds(over[:, :, order], rounds, painted[order], clients))
     return found
+
+
+def _each_its_own(labels: np.ndarray) -> bool:
+    """Whether each client that has a label has the model of its own number, as where clients mix each other's models."""
+    known = labels >= 0  # newcomers have none
+    return bool(known.any() and (labels == np.arange(labels.shape[1]))[known].all())
 
 
 def _of_clients(weights: np.ndarray, group: np.ndarray, painted: np.ndarray) -> Mixture:

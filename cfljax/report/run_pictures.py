@@ -122,7 +122,7 @@ def _pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> RunPictu
     rounds = arrays.get("history/round", np.zeros(0, np.int64)).astype(np.int64)
     labels = np.atleast_2d(arrays.get("labels", np.zeros((0, 0)))).astype(np.int32)
     group = arrays.get("group")
-    mixed = mixtures(diagnostics, rounds, group, _colours)
+    mixed = mixtures(diagnostics, rounds, group, _colours, labels if labels.size else None)
     if not labels.size:
         return RunPictures(seed, None, "labels were not kept", None, *_between(diagnostics, len(rounds), None), mixed)
     group = group if group is not None and group.shape == labels.shape[1:] else np.full(labels.shape[1], -1, np.int32)

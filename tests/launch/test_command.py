@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from cfljax.commands import sweep as command
+from cfljax.errors import SpecError
 from cfljax.store import Store
 
 SPEC = """
@@ -120,6 +122,24 @@ def test_a_dry_run_says_what_a_chip_would_hold(spec, tmp_path):
     for flags, words in wrong:
         done = sweep(spec, *flags, "--out", tmp_path / "r")
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and words in done.stderr and not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--dry-run", "--mesh", "nonsense"], "--mesh nonsense with --dry-run: is for a chip"),
+        (["--dry-run", "--mesh", "nonsense", "--target", "v5e:2x2"], "nonsense"),
+        (["--dry-run", "--target", "0.9"], "--target 0.9 with --dry-run: nothing is trained"),
+        (["--dry-run", "--distributed"], "--distributed with --dry-run: one process"),
+        (["--explain", "--mesh", "auto"], "--mesh auto with --explain: says how one device would train"),
+        (["--explain", "--target", "0.9"], "--target 0.9 with --explain: nothing is trained"),
+        (["--explain", "--distributed"], "--distributed with --explain: one process"),
+    ],
+)
+def test_flags_that_say_nothing_where_nothing_is_trained_are_refused(spec, flags, words):
+    with pytest.raises(SpecError) as told:
+        command.run(command.parser().parse_args([str(spec), *flags]))
+    assert words in str(told.value) and "\n" not in str(told.value)
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

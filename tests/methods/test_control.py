@@ -183,6 +183,21 @@ def test_a_broken_client_harms_nobody(name):
 
 
 @both
+def test_a_round_in_which_every_update_is_broken_changes_nothing(name):
+    before = play_on(name).states[-1]
+    assert np.abs(before.control).max() > 1e-3
+    out = play_on(name, made=toy.broken(federation(), *range(7)), rounds=1, state=before)
+    assert int(out.infos[0].nonfinite) == PARTICIPANTS and bool(out.infos[0].lost)
+    assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(out.states[-1]), strict=True))
+
+
+def test_with_noise_nobody_sees_that_every_update_was_broken():
+    before, noise = play_on("feddyn").states[-1], {"privacy.clip": 1.0, "privacy.noise": 1e-6}
+    after = play_on("feddyn", hyper=noise, made=toy.broken(federation(), *range(7)), rounds=1, state=before).states[-1]
+    assert np.allclose(after.models, before.models + before.control, atol=1e-4)
+
+
+@both
 def test_a_client_without_samples_does_not_count(name):
     made = without_samples(3)
     out = play_on(name, made=made, participants=7)
@@ -237,5 +252,12 @@ def test_feddyn_publishes_one_sum_a_round_that_hides_the_draw():
 
 @both
 def test_parts_of_models_cannot_be_shared(name):
-    with pytest.raises(SpecError, match=f"train.parts: method.{name}"):
-        runs(name, parts={"head": "client"})
+    for key, value in (("parts", {"head": "client"}), ("freeze", "head")):
+        with pytest.raises(SpecError, match=f"train.{key}: the step of the server is method.{name}'s own, on whole models; leave"):
+            runs(name, **{key: value})
+
+
+@both
+def test_the_server_s_step_is_the_method_s_own(name):
+    with pytest.raises(SpecError, match=f"train.server: the step of the server is method.{name}'s own; leave it out"):
+        runs(name, server={"name": "adam", "lr": 0.1})

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cfljax import keys
+from cfljax.errors import SpecError
 from cfljax.federation import cohort
 from cfljax.methods import METHODS
 from cfljax.methods.feddrift import Look, begun, unions
@@ -75,6 +76,16 @@ def test_stocfl_s_global_model_is_fedavg_and_one_cluster_without_a_pull_is_it():
     several = stochastic(federation(), tau=0.3, lam=0.0)
     assert np.allclose(several.models()[-1], average.models()[0], atol=1e-6)
     assert not np.allclose(several.models()[0], average.models()[0], atol=1e-2)
+
+
+def test_the_two_sums_of_a_round_of_stocfl_get_noise_that_is_not_the_same():
+    alone = {"max_clusters": 1, "lam": 0.0, "rounds": 1}  # then both sums are of the same updates
+    quiet, noisy = (
+        stochastic(federation(), hyper={"privacy.clip": 1.0, "privacy.noise": noise}, **alone).models() for noise in (0.0, 2.0)
+    )
+    one, other = noisy - quiet
+    assert np.allclose(*quiet, atol=1e-6) and one.std() == pytest.approx(other.std(), rel=0.5)
+    assert np.std(one - other) > 0.5 * one.std() and abs(np.corrcoef(one, other)[0, 1]) < 0.6
 
 
 def test_stocfl_sends_two_models_and_first_moves_once():
@@ -240,3 +251,8 @@ def test_feddrift_replaces_the_model_that_is_unused_for_the_longest_time():
 def test_what_they_hold_and_make_public(name, sums):
     config = METHODS.check(name, {"max_clusters": 5}, "m")
     assert config.releases(7) == (sums * 7, 0) and config.models_kept == (6 if name == "stocfl" else 5)
+
+
+def test_those_who_begin_with_models_of_their_own_do_not_begin_one_together():
+    with pytest.raises(SpecError, match='m.begin = "each" with isolate = "together": .* one model together; take'):
+        METHODS.check("feddrift", {"begin": "each", "isolate": "together"}, "m")

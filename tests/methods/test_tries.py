@@ -49,6 +49,14 @@ def test_a_number_that_is_tried_is_the_number_given_and_the_other_tries_are_paid
     np.testing.assert_array_equal(sums(found.infos[1:]), sums(given[k - 1].infos[1:]))
 
 
+@pytest.mark.parametrize("more", [{"clusters": 2, "auto": "val_loss"}, {"clusters": "auto"}, {}], ids=str)
+def test_rounds_of_tries_are_for_tries(more):
+    spec = {"data": {"name": "digits", "partition": "iid", "clients": 4, "validation": 0.1}}
+    with pytest.raises(SpecError, match='method.ifca.try_rounds = 3: numbers .* with auto = "val_loss"; leave it out'):
+        read_spec(spec | {"method": [{"name": "ifca", "try_rounds": 3} | more]}).runs()
+    assert read_spec(spec | {"method": [{"name": "ifca", "try_rounds": 10} | more]}).runs()
+
+
 @pytest.mark.parametrize("method", ["ifca", "one_shot"])
 def test_the_curve_is_the_validation_loss_of_runs_with_each_number(method):
     data = {"name": "digits", "partition": "label_swap", "clients": 12, "groups": 3, "validation": 0.3}

@@ -7,7 +7,7 @@ from cfljax.store import Store, summarise
 VERSIONS = {"python": "3.13.0", "cfljax": "0.1.0", "jax": "0.12.0"}
 
 
-def arrays_of(seed, level, clients=12, groups=3, evaluations=6, own=None, nan=False, known_groups=True):
+def arrays_of(seed, level, clients=12, groups=3, evaluations=6, own=None, nan=False, known_groups=True, personal=False):
     """Arrays of a unit: accuracies that rise to `level`, clusters that settle on the true groups."""
     rng = np.random.default_rng(seed)
     rounds = np.arange(evaluations)
@@ -29,7 +29,8 @@ def arrays_of(seed, level, clients=12, groups=3, evaluations=6, own=None, nan=Fa
     made = {f"history/{k}": v for k, v in history.items()}
     made |= {f"diag/{k}": v for k, v in (own or {}).items()}
     made["client_accuracy"] = np.full(clients, np.nan) if nan else rng.uniform(0.5, 1, clients).astype(np.float32)
-    made["labels"] = labels
+    own_labels = np.where(np.arange(clients) == 3, -1, np.arange(clients)).astype(np.int16)  # client 3 is a newcomer
+    made["labels"] = np.tile(own_labels, (evaluations, 1)) if personal else labels
     if known_groups:
         made["group"] = group.astype(np.int32)
     return made

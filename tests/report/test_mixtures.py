@@ -73,7 +73,7 @@ def test_rounds_have_a_lane_for_each_group_with_its_mean_weights(tmp_path):
 def test_models_of_other_clients_are_taken_together_by_true_group(tmp_path):
     each = np.random.default_rng(2).dirichlet(np.ones(12), (6, 12)).astype(np.float32)
     means = np.stack([each[:, true_group == g].mean(axis=1) for g in range(3)], axis=1)
-    picture, rounds = pictures(tmp_path, {"mixture_of_clients": each, "mixture_of_groups": means})
+    picture, rounds = pictures(tmp_path, {"mixture_of_clients": each, "mixture_of_groups": means}, personal=True)
     of_group = np.stack([each[-1][:, true_group == g].sum(axis=1) for g in range(3)], axis=1)
     found = np.array([shares_of(row, range(3)) for row in picture.colours])
     assert np.abs(np.sort(found, axis=None) - np.sort(of_group, axis=None)).max() <= 1.5 / ACROSS
@@ -84,7 +84,14 @@ def test_models_of_other_clients_are_taken_together_by_true_group(tmp_path):
 @pytest.mark.parametrize(("models", "drawn"), [(3, [CLIENTS]), (12, [])])
 def test_without_true_groups_there_are_no_lanes_and_others_models_have_no_colours(tmp_path, models, drawn):
     own = synthetic.mixed(np.random.default_rng(3), models=models)
-    assert [each.name for each in pictures(tmp_path, own, known_groups=False)] == drawn
+    assert [each.name for each in pictures(tmp_path, own, known_groups=False, personal=models == 12)] == drawn
+
+
+def test_as_many_models_as_clients_are_not_taken_for_the_clients_own(tmp_path):
+    own = synthetic.mixed(np.random.default_rng(5), models=12)
+    picture, *_ = pictures(tmp_path, own)
+    assert len(np.unique(picture.colours)) > 3  # more than a colour for each true group
+    assert [each.name for each in pictures(tmp_path, own, known_groups=False)] == [CLIENTS]
 
 
 def test_many_clients_and_rounds_are_thinned_out():

@@ -53,6 +53,14 @@ def traffic(
     return Traffic(*(jnp.asarray(each, jnp.int32) * n for each in (vectors_down, vectors_up, floats_down, floats_up)))
 
 
+def with_exchange(sent: Traffic, clients: Array, beside: bool = False) -> Traffic:
+    """The traffic of a round, plus one vector down and one up for each of i32[] `clients`: participants of the round that send once
+    more, or, `beside` them, others."""
+    if beside:
+        count_beside(clients)
+    return sent._replace(vectors_down=sent.vectors_down + clients, vectors_up=sent.vectors_up + clients)
+
+
 def keep_own(cohort: Cohort, delta: Array, start: Array) -> Mixed:
     """The "aggregation" of personal models, in which nothing is shared: to each participant's model `start` f32[S, d] its update
     `delta` f32[S, d] is added, if it is finite."""

@@ -65,6 +65,9 @@ class MethodConfig:
     served = ""
     """Where the method's state has its averaged models f32[K, d], on which `train.server` takes its steps (dots lead into what is
     nested); "": in the first of `averaged`, if it has any. The K clusters must be the same ones in all rounds. Not inherited."""
+    own_server = False
+    """Whether the server's step is the method's own, and more than a mean of updates: then `train.server`, `train.parts` and
+    `train.freeze` are refused with this as the reason."""
     parts = cast("tuple[tuple[str, str], ...]", ())
     """The parts (name, kind) that the method itself has, in place of `train.parts` and, with kind "frozen", `train.freeze`."""
     finetune_steps = 0

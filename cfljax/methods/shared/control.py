@@ -27,6 +27,7 @@ class ControlConfig(PersonalConfig):
     """The base class of the options of these methods. Each client keeps a vector, but is scored with its group's model."""
 
     own = False
+    own_server = True
 
     groups: str = option("one", "who shares a model: all clients, or those of a true group", choices=("one", "true"))
 

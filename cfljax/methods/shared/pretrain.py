@@ -16,9 +16,9 @@ from cfljax.devices.placement import from_host
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import PLAIN, Rule, with_noise
 from cfljax.kernels.robust import robust_sum
-from cfljax.local.meter import count_beside
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
+from cfljax.methods.shared.common import with_exchange
 from cfljax.methods.shared.similarity import shortened
 from cfljax.types import Array, Federation, Hyper, Jobs, Traffic
 from cfljax.types.federation import NEVER
@@ -57,9 +57,7 @@ def settled(labels: Array, guess: Array, federation: Federation, round: Array) -
 def with_pretraining(sent: Traffic, federation: Federation, round: Array) -> Traffic:
     """The traffic of a round, plus one vector down and one up for each client that arrives in it, and so pre-trains."""
     now = federation.trains & (federation.arrive == round)
-    n = jnp.sum(now, dtype=jnp.int32)
-    count_beside(n)
-    return sent._replace(vectors_down=sent.vectors_down + n, vectors_up=sent.vectors_up + n)
+    return with_exchange(sent, jnp.sum(now, dtype=jnp.int32), beside=True)
 
 
 def solver_before(solver: Solver, epochs: int | None, steps: int | None = None) -> Solver:

@@ -14,11 +14,11 @@ from cfljax.registry.options import option
 from cfljax.types import Array, Federation, Hyper, Jobs
 
 
-def similarity(again: bool = True) -> str:
+def similarity(again: bool = True, default: str = "exact") -> str:
     """The option `similarity` of methods that compare updates. `again`: with sketches the method trains a second time, since it
     needs the updates themselves after the comparison."""
     words = "how updates are compared: as they are, or by sketches of 4,096 numbers, which need less memory"
-    made: str = option("exact", f"{words} and a second training" if again else words, choices=("exact", "sketch"))
+    made: str = option(default, f"{words} and a second training" if again else words, choices=("exact", "sketch"))
     return made
 
 
