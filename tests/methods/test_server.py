@@ -129,6 +129,15 @@ def test_what_stays_with_a_client_is_out_of_the_servers_reach():
     assert not np.allclose(out.states[1].inner.inner.models[:, ~HEAD], plainly.states[1].inner.models[:, ~HEAD], atol=1e-3)
 
 
+@pytest.mark.parametrize("head", ["all", "client", "frozen"])
+def test_no_part_needs_to_be_a_clusters_own(head):
+    of = lambda body, head: run("fedavg", SERVERS["adam"][0], table={"body": body, "head": head}, model=toy.model(HIDDEN))  # noqa: E731
+    shared, own = of("all", head), of("cluster", "cluster" if head == "all" else head)  # one cluster is everybody
+    assert shared.states[-1].clusters is None and own.states[-1].common is None
+    assert np.allclose(shared.models(), own.models(), atol=1e-6)
+    assert np.abs(shared.models() - shared.models(0)).max() > 0.05
+
+
 def test_a_client_is_scored_by_the_cluster_that_is_best_after_the_servers_step():
     model, rest = toy.model(HIDDEN), {"table": {"head": "client"}, "rounds": 1, "participants": 2, "clusters": 3}
     state = run("ifca", ("sgd", ()), 40.0, model=model, **rest).states[-1].inner

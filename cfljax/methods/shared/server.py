@@ -53,7 +53,7 @@ class Served(NamedTuple):
     inner: Tree
     """The method's own state, with the models as the optimiser has moved them."""
     clusters: Tree
-    """The state of the optimiser of each cluster: arrays with a leading axis K."""
+    """The state of the optimiser of each cluster: arrays with a leading axis K; None: no part is a cluster's own."""
     common: Tree
     """That of the optimiser of what everybody shares; None: there is no such part."""
 
@@ -72,14 +72,16 @@ def with_server(method: Method, where: str, model: Model, server: ServerOptimise
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Served:
         inner, optimiser = method.init(key, federation, hyper, setup), server.made(hyper)
         rows = models_in(inner)
-        common = pick(rows[0], ALL)
-        return Served(inner, jax.vmap(optimiser.init)(pick(rows, CLUSTER)), optimiser.init(common) if common else None)
+        own, common = pick(rows, CLUSTER), pick(rows[0], ALL)
+        return Served(inner, jax.vmap(optimiser.init)(own) if own else None, optimiser.init(common) if common else None)
 
     def round(key: Array, state: Served, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Served, Info]:
         inner, info = method.round(key, state.inner, federation, cohort, hyper)
         old, new, move = models_in(state.inner), models_in(inner), _mover(server.made(hyper))
-        rows, clusters = jax.vmap(move)(pick(old, CLUSTER), pick(new, CLUSTER), state.clusters)
-        moved, common = put(new, CLUSTER, rows), state.common
+        moved, clusters, common = new, state.clusters, state.common
+        if clusters is not None:
+            rows, clusters = jax.vmap(move)(pick(old, CLUSTER), pick(new, CLUSTER), clusters)
+            moved = put(moved, CLUSTER, rows)
         if common is not None:
             leaves, common = move(pick(old[0], ALL), pick(new[0], ALL), common)
             moved = put(moved, ALL, [jnp.broadcast_to(leaf, (old.shape[0], *leaf.shape)) for leaf in leaves])
