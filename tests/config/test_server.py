@@ -52,6 +52,7 @@ def test_methods_without_lasting_clusters_refuse_a_server(name):
         ({"name": "fedavg", "average": "nova"}, {"schedule": "alternate"}, "leave out train.schedule"),
         ({"name": "fedavg", "average": "nova"}, {"robust": "median"}, "leave out train.robust"),
         ({"name": "ifca", "average": "nova", "aggregate": "gradient"}, {}, 'take average = "samples"'),
+        ({"name": "ifca", "average": "nova"}, {"parts": {"body": "all"}}, 'train.parts.body = "all": .*average = "samples"'),
         ({"name": "apfl", "average": "nova"}, {}, 'method.apfl.average = "nova": unknown'),
         ({"name": "fedrep", "average": "nova"}, {}, 'method.fedrep.average = "nova": unknown'),
     ],
