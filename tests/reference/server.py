@@ -76,14 +76,14 @@ def run(net, clients, models, seed, rounds, participants, server, average="sampl
 
 
 def length(steps, lr, momentum=0.0, mu=0.0):
-    """The sum of a_i for that many steps: each gradient followed on its own to the end of training."""
+    """‖a_i‖₁ for that many steps: each gradient followed on its own to the end of training."""
     total = 0.0
     for first in range(steps):
         x = u = 0.0
         for step in range(first, steps):
             u = momentum * u + float(step == first) + mu * x
             x = x - lr * u
-        total -= x / lr
+        total += abs(x) / lr
     return total
 
 
