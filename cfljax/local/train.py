@@ -30,8 +30,8 @@ class Turns(NamedTuple):
     """Which numbers of a model train when. What does not train has a gradient of zero and stays as it is."""
 
     epochs: int
-    """The number of epochs, at the beginning, in which the head trains alone. After them the body does, with an optimiser that begins anew. 0: both
-    train in all."""
+    """The number of epochs, at the beginning, in which the head trains alone. After them the body does, with an optimiser
+    that begins anew. 0: both train in all."""
     head: np.ndarray
     """bool[d]: the head's numbers."""
     trains: np.ndarray

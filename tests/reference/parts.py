@@ -59,9 +59,7 @@ def fit(net, w, data, key, lr, batch, epochs, alternate, frozen, adam=False):
     size = len(y) if batch == "full" else batch
     per_epoch = -(-len(y) // size)
     of_head, of_rest = (server.Adam(len(w), lr, 1e-3) if adam else server.Momentum(len(w), lr, 0.0) for _ in range(2))
-    batches = (
-        [np.arange(len(y))] * (first + epochs) if batch == "full" else plain.batches(key, len(y), batch, epochs=first + epochs)
-    )
+    batches = plain.batches(key, len(y), batch, epochs=first + epochs)
     for number, rows in enumerate(batches):
         g, begins = net.gradient(w, x[rows], y[rows]), number < first * per_epoch
         moves = (head == begins) & ~frozen
