@@ -6,6 +6,7 @@ import functools
 import inspect
 import math
 
+from cfljax.config.frozen import FrozenTable
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table, Value, show
 
@@ -38,11 +39,22 @@ def kept_per_parameter(name: str, arguments: Table) -> int:
     return round(sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state)) / size)
 
 
+@functools.lru_cache(maxsize=64)
+def _step(name: str, arguments: Table) -> None:
+    """Trace the first step of the optimiser on a small model: optax looks at many arguments only then."""
+    import jax
+    import optax
+
+    def step(params: Value) -> Value:
+        made = getattr(optax, name)(0.1, **arguments)
+        return made.update(params, made.init(params), params)
+
+    jax.eval_shape(step, {"dense": {name: jax.ShapeDtypeStruct((2, 3), "float32") for name in ("kernel", "bias")}})
+
+
 def check_optimiser(name: str, arguments: Table, where: str, rate: str) -> None:
     """Raise a SpecError for an optimiser that optax does not have, or arguments that it does not take. `where`: the key of the
     spec; `rate`: the key of its learning rate."""
-    import optax
-
     known = optimisers()
     if name not in known:
         raise SpecError(f'{where} = "{name}": optax has no such optimiser' + suggest(name, known))
@@ -54,6 +66,11 @@ def check_optimiser(name: str, arguments: Table, where: str, rate: str) -> None:
         if isinstance(known[name][key], (int, float)) and not isinstance(value, (int, float)):
             raise SpecError(f"{where}.{key} = {show(value)}: must be a number")
     try:
-        getattr(optax, name)(0.1, **arguments)
+        if name != "sgd" or arguments:
+            _step(name, FrozenTable(arguments))
     except Exception as error:  # optax raises many kinds of errors for wrong arguments
-        raise SpecError(f"{where} = {show(arguments)}: optax.{name} refuses it ({error})") from None
+        raise SpecError(f"{where} = {show(arguments)}: optax.{name} refuses it ({_first_line(error)})") from None
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
