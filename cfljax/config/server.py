@@ -19,7 +19,7 @@ _RANDOM = ("noisy_sgd",)
 class Server:
     """An optimiser of optax that moves the model of each cluster by what a round made of it."""
 
-    name: str = option(help="an optimiser of optax")
+    name: str = option(help="an optimiser of optax, fedadam, fedyogi or fedadagrad")
     lr: float = option(help="its learning rate, the same in all rounds", low=0, traced=True)
     arguments: Table | None = option(None, "its other arguments", beside=True)
 
@@ -27,7 +27,7 @@ class Server:
         """Raise a SpecError for what optax does not have."""
         if self.name in _RANDOM:
             raise SpecError(f'{where} = "{self.name}": keeps a random key, which checkpoints do not; noise is train.privacy')
-        check_optimiser(self.name, self.arguments or {}, where, f"{where}.lr")
+        check_optimiser(self.name, self.arguments or {}, where, f"{where}.lr", server=True)
 
 
 def read_server(value: Value) -> Server | None:

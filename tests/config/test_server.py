@@ -54,6 +54,8 @@ def test_methods_without_lasting_clusters_refuse_a_server(name):
         ({"name": "ifca", "average": "nova", "aggregate": "gradient"}, {}, 'take average = "samples"'),
         ("fedavg", {"server": {"name": "sgd", "lr": 0.1, "momentum": "x"}}, "train.server = .*optax.sgd refuses it"),
         ("fedavg", {"server": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "accumulator_dtype": "x"}}, "optax.sgd refuses it"),
+        ("fedavg", {"server": {"name": "fedadam", "lr": 0.1, "eps": 1.0}}, "train.server.eps: fedadam takes no such argument"),
+        ("fedavg", {"optimizer": "fedadam"}, 'train.optimizer = "fedadam": optax has no such'),
         ("fedavg", {"optimizer": {"name": "adam", "mu_dtype": "x"}}, "train.optimizer = .*optax.adam refuses it"),
         ({"name": "ifca", "average": "nova"}, {"parts": {"body": "all"}}, 'train.parts.body = "all": .*average = "samples"'),
         ({"name": "apfl", "average": "nova"}, {}, 'method.apfl.average = "nova": unknown'),

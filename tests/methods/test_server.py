@@ -31,6 +31,9 @@ SERVERS = {
     "momentum": (("sgd", (("momentum", 0.9),)), lambda d: server.Momentum(d, 0.5, 0.9)),
     "adam": (("adam", (("eps", 1e-3),)), lambda d: server.Adam(d, 0.5, 1e-3)),
     "yogi": (("yogi", (("eps", 1e-3),)), lambda d: server.Adam(d, 0.5, 1e-3, yogi=True)),
+    "fedadam": (("fedadam", ()), lambda d: server.Printed(d, 0.5, "adam", 0.9)),
+    "fedyogi": (("fedyogi", (("tau", 1e-2), ("b1", 0.5))), lambda d: server.Printed(d, 0.5, "yogi", 0.5, tau=1e-2)),
+    "fedadagrad": (("fedadagrad", ()), lambda d: server.Printed(d, 0.5, "adagrad", 0.0)),
     "adagrad": (("adagrad", ()), lambda d: server.Adagrad(d, 0.5, 1e-7)),
 }
 

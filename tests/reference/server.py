@@ -45,6 +45,25 @@ class Adagrad:
         return -self.lr * g / np.sqrt(self.sum + self.eps)
 
 
+class Printed:
+    """FedAdam, FedYogi and FedAdagrad as in Algorithm 2 of Reddi et al., whose Δ is −g."""
+
+    def __init__(self, d, lr, kind, b1, b2=0.99, tau=1e-3):
+        self.m, self.v = np.zeros(d), np.full(d, tau**2)
+        self.lr, self.kind, self.b1, self.b2, self.tau = lr, kind, b1, b2, tau
+
+    def step(self, g):
+        delta = -g
+        self.m = self.b1 * self.m + (1 - self.b1) * delta
+        if self.kind == "adagrad":
+            self.v = self.v + delta**2
+        elif self.kind == "yogi":
+            self.v = self.v - (1 - self.b2) * delta**2 * np.sign(self.v - delta**2)
+        else:
+            self.v = self.b2 * self.v + (1 - self.b2) * delta**2
+        return self.lr * self.m / (np.sqrt(self.v) + self.tau)
+
+
 def run(net, clients, models, seed, rounds, participants, server, average="samples", shared=None, lr=0.1, batch=5):
     """[models after each round, members of each cluster in it]. With several models each participant takes the one of least loss.
     `server(n)` makes an optimiser of n numbers. `shared` bool[d]: what everybody shares."""

@@ -8,7 +8,8 @@ is the method itself, but for rounding.
 Readings:
 - A cluster that nobody has moved. Paper: one model. Here: one that the round left as it was to the bit keeps its model and its
   state.
-- Bias correction and ε. Paper: none, and 1e-3. Here: as optax has them. Option: `eps = 1e-3` for the latter.
+- FedAdam, FedYogi, FedAdagrad. Paper: no bias correction, b2 = 0.99, v begins at τ², steps m / (√v + τ) with τ = 1e-3. Here: the
+  same, in `methods/shared/fedopt.py`. Option: `name = "fedadam"`, and so on; optax's `adam`, `yogi` and `adagrad` differ.
 - Parts (`train.parts`). Paper: whole models. Here: what everybody shares is moved by one optimiser of its own, what a cluster
   shares by the cluster's, and what stays with a client is left alone.
 
@@ -26,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax.local.parts import ALL, CLIENT, CLUSTER, FROZEN, ModelParts
+from cfljax.methods.shared.fedopt import maker
 from cfljax.methods.shared.parts import Shared
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
@@ -41,10 +43,8 @@ class ServerOptimiser(NamedTuple):
     """Its arguments besides the learning rate, which is `hyper["server.lr"]`."""
 
     def made(self, hyper: Hyper) -> Any:
-        """The optimiser of optax with the numbers of the run."""
-        import optax
-
-        return getattr(optax, self.name)(hyper["server.lr"], **dict(self.arguments))
+        """The optimiser with the numbers of the run."""
+        return maker(self.name)(hyper["server.lr"], **dict(self.arguments))
 
 
 class Served(NamedTuple):
