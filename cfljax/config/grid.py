@@ -204,9 +204,9 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         check_stop(train.stops, data.validation)
         privacy = train.transit.privacy
         noise = 0.0 if privacy is None else privacy.noise
-        check_tries(c.label, method.options, data.validation, noise, train.serves is not None)
+        check_tries(c.label, method.options, data.validation, noise, train.server_table is not None)
         check_parts(c.label, method.options, train)
-        check_server(c.label, method.options, train.serves)
+        check_server(c.label, method.options, train.server_table)
         check_average(c.label, method.options, train)
         method.options.check_run(f"method.{c.label}", train, data, model)
     counts = train if data.may_have_test_only_clients else train.without_choice

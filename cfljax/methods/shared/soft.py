@@ -68,7 +68,7 @@ def sample_labels(solver: Solver, federation: Federation, cohort: Cohort) -> Arr
     return spread(of, ones, solver.plan, owners_of(federation, jobs))
 
 
-def settled(
+def mixtures_of_all(
     solver: Solver, federation: Federation, models: Array, mixture: Array, known: Array, steps: int, log_prior: Array | None = None
 ) -> Array:
     """f32[C, K]: the mixtures f32[C, K], in which clients where `known` bool[C] is False have that of `steps` E-steps on their own
