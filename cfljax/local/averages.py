@@ -5,7 +5,11 @@ so that clients with more steps do not pull harder: the update of client i is di
 that its gradients have in it (over the learning rate), and the mean is multiplied by the mean of these lengths. For plain SGD
 ‖a_i‖₁ is the number of steps; with momentum and a proximal term it follows from their recursion (strong ones together make factors
 negative). Weight decay counts as a part of the gradient.
-Only the server's weights change; a client would send its length, one number, with its update, which is not counted."""
+Only the server's weights change; a client sends its length, one number, with its update, which `with_lengths` counts.
+
+Readings:
+- Proximal terms. Paper: ‖a_i‖₁ for both factors; its authors' program takes plain steps, Σ p_i τ_i, for the mean length if mu is
+  not 0. Here: ‖a_i‖₁ for both. Option: none."""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ import jax.numpy as jnp
 from cfljax.kernels.mix import normalised, weights_by
 from cfljax.local.schedule import train_steps
 from cfljax.local.solver import Solver
-from cfljax.types import Array, Cohort, Federation, Hyper, Jobs, LocalStep
+from cfljax.types import Array, Cohort, Federation, Hyper, Jobs, LocalStep, Traffic
 
 AVERAGES = ("samples", "uniform", "nova")
 
@@ -30,6 +34,13 @@ def averages(
         return mix
     jobs = Jobs(cohort.ids, cohort.mask, cohort.work, jnp.zeros((1, 0)), which)
     return normalised(mix, lengths(train_steps(federation, jobs, solver.work), solver.step_of(hyper)))
+
+
+def with_lengths(sent: Traffic, cohort: Cohort, average: str) -> Traffic:
+    """The traffic of a round; with "nova" one float up more for each participant."""
+    if average != "nova":
+        return sent
+    return sent._replace(floats_up=sent.floats_up + jnp.sum(cohort.mask, dtype=jnp.int32))
 
 
 def lengths(steps: Array, numbers: LocalStep) -> Array:
