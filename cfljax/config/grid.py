@@ -205,9 +205,10 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         _check_together(data, train)
         check_stop(train.stops, data.validation)
         privacy = train.transit.privacy
-        check_tries(c.label, method.options, data.validation, 0.0 if privacy is None else privacy.noise)
+        noise = 0.0 if privacy is None else privacy.noise
+        check_tries(c.label, method.options, data.validation, noise, train.server_table is not None)
         check_parts(c.label, method.options, train)
-        check_server(c.label, method.options, train.serves)
+        check_server(c.label, method.options, train.server_table)
         check_average(c.label, method.options, train)
         check_method(c.label, method.options, train.transit)
         method.options.check_run(f"method.{c.label}", train, data, model)

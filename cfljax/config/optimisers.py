@@ -6,19 +6,22 @@ import functools
 import inspect
 import math
 
+from cfljax.config.frozen import FrozenTable
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table, Value, show
 
 _NEED_MORE = ("lbfgs", "polyak_sgd")  # their update needs losses, which they are not given here
 
 
-def optimisers() -> dict[str, dict[str, Value]]:
-    """The optimisers of optax by name, with the arguments that they take beside the learning rate and their defaults."""
+def optimisers(server: bool = False) -> dict[str, dict[str, Value]]:
+    """The optimisers of optax by name, with the arguments that they take beside the learning rate and their defaults. `server`:
+    also those that only servers have."""
     import optax
 
+    from cfljax.methods.shared.fedopt import PRINTED
+
     found: dict[str, dict[str, Value]] = {}
-    for name in dir(optax):
-        thing = getattr(optax, name)
+    for name, thing in ({each: getattr(optax, each) for each in dir(optax)} | (PRINTED if server else {})).items():
         if name.startswith("_") or name in _NEED_MORE or not inspect.isfunction(thing):
             continue
         arguments = {p.name: p.default for p in inspect.signature(thing).parameters.values()}
@@ -31,29 +34,47 @@ def optimisers() -> dict[str, dict[str, Value]]:
 def kept_per_parameter(name: str, arguments: Table) -> int:
     """How many numbers the optimiser keeps for each number of a vector that it moves, roughly: 2 for Adam."""
     import jax
-    import optax
+
+    from cfljax.methods.shared.fedopt import maker
 
     size = 1 << 12
-    state = jax.eval_shape(getattr(optax, name)(0.1, **arguments).init, jax.ShapeDtypeStruct((size,), "float32"))
+    state = jax.eval_shape(maker(name)(0.1, **arguments).init, jax.ShapeDtypeStruct((size,), "float32"))
     return round(sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state)) / size)
 
 
-def check_optimiser(name: str, arguments: Table, where: str, rate: str) -> None:
-    """Raise a SpecError for an optimiser that optax does not have, or arguments that it does not take. `where`: the key of the
-    spec; `rate`: the key of its learning rate."""
-    import optax
+@functools.lru_cache(maxsize=64)
+def _step(name: str, arguments: Table) -> None:
+    """Trace the first step of the optimiser on a small model: optax looks at many arguments only then."""
+    import jax
 
-    known = optimisers()
+    from cfljax.methods.shared.fedopt import maker
+
+    def step(params: Value) -> Value:
+        made = maker(name)(0.1, **arguments)
+        return made.update(params, made.init(params), params)
+
+    jax.eval_shape(step, {"dense": {name: jax.ShapeDtypeStruct((2, 3), "float32") for name in ("kernel", "bias")}})
+
+
+def check_optimiser(name: str, arguments: Table, where: str, rate: str, server: bool = False) -> None:
+    """Raise a SpecError for an optimiser that optax does not have, or arguments that it does not take. `where`: the key of the
+    spec; `rate`: the key of its learning rate. `server`: whether it is a server's."""
+    known = optimisers(server)
     if name not in known:
         raise SpecError(f'{where} = "{name}": optax has no such optimiser' + suggest(name, known))
     for key, value in arguments.items():
         if key == "learning_rate":
             raise SpecError(f"{where}.learning_rate: the learning rate is {rate}")
         if key not in known[name]:
-            raise SpecError(f"{where}.{key}: optax.{name} takes no such argument" + suggest(key, known[name]))
+            raise SpecError(f"{where}.{key}: {name} takes no such argument" + suggest(key, known[name]))
         if isinstance(known[name][key], (int, float)) and not isinstance(value, (int, float)):
             raise SpecError(f"{where}.{key} = {show(value)}: must be a number")
     try:
-        getattr(optax, name)(0.1, **arguments)
+        if name != "sgd" or arguments:
+            _step(name, FrozenTable(arguments))
     except Exception as error:  # optax raises many kinds of errors for wrong arguments
-        raise SpecError(f"{where} = {show(arguments)}: optax.{name} refuses it ({error})") from None
+        raise SpecError(f"{where} = {show(arguments)}: optax.{name} refuses it ({_first_line(error)})") from None
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -6,6 +6,7 @@ import dataclasses
 
 from cfljax.config.frozen import FrozenTable
 from cfljax.config.optimisers import check_optimiser
+from cfljax.config.parts import pairs_of
 from cfljax.errors import SpecError
 from cfljax.methods.shared.config import MethodConfig, TrainOptions
 from cfljax.registry.options import Table, Value, check, option, show
@@ -18,7 +19,7 @@ _RANDOM = ("noisy_sgd",)
 class Server:
     """An optimiser of optax that moves the model of each cluster by what a round made of it."""
 
-    name: str = option(help="an optimiser of optax")
+    name: str = option(help="an optimiser of optax, fedadam, fedyogi or fedadagrad")
     lr: float = option(help="its learning rate, the same in all rounds", low=0, traced=True)
     arguments: Table | None = option(None, "its other arguments", beside=True)
 
@@ -26,7 +27,7 @@ class Server:
         """Raise a SpecError for what optax does not have."""
         if self.name in _RANDOM:
             raise SpecError(f'{where} = "{self.name}": keeps a random key, which checkpoints do not; noise is train.privacy')
-        check_optimiser(self.name, self.arguments or {}, where, f"{where}.lr")
+        check_optimiser(self.name, self.arguments or {}, where, f"{where}.lr", server=True)
 
 
 def read_server(value: Value) -> Server | None:
@@ -52,7 +53,8 @@ def check_server(label: str, options: MethodConfig, server: Server | None) -> No
 
 
 def check_average(label: str, options: MethodConfig, train: TrainOptions) -> None:
-    """Raise a SpecError where it is not known by how much a client's steps move its model, which FedNova divides by."""
+    """Raise a SpecError where it is not known by how much a client's steps move its model, which FedNova divides by, or where what
+    it makes of a cluster would be averaged again."""
     if getattr(options, "average", "") != "nova":
         return
     where = f'method.{label}.average = "nova"'
@@ -60,6 +62,10 @@ def check_average(label: str, options: MethodConfig, train: TrainOptions) -> Non
         raise SpecError(f"{where}: is for steps of SGD; leave out train.optimizer = {show(train.optimizer_pair[0])}")
     if train.schedule is not None:
         raise SpecError(f'{where}: head and body take different numbers of steps; leave out train.schedule = "{train.schedule}"')
+    for part, kind in pairs_of(options, train):
+        if kind == "all":
+            told = f'what everybody shares is not averaged by steps; make it {part} = "cluster", or take average = "samples"'
+            raise SpecError(f'{where} with train.parts.{part} = "all": {told}')
     if train.transit.robust is not None:
         raise SpecError(f"{where}: a robust rule looks at updates as they are sent, long ones too; leave out train.robust")
     if getattr(options, "aggregate", "model") == "gradient":

@@ -37,9 +37,9 @@ def check_stop(stop: Stop | None, validation: float) -> None:
         raise SpecError(f'train.stop.metric = "{stop.metric}": {NEEDED}, or take "train_loss"')
 
 
-def check_tries(label: str, options: MethodConfig, validation: float, noise: float) -> None:
-    """Raise a SpecError where numbers of clusters cannot be tried: without validation samples, or with noise of `train.privacy`;
-    and for rounds of tries where nothing is tried."""
+def check_tries(label: str, options: MethodConfig, validation: float, noise: float, served: bool) -> None:
+    """Raise a SpecError where numbers of clusters cannot be tried: without validation samples, with noise of `train.privacy`, or
+    with an optimiser of the server (`served`), which tries do not have; and for rounds of tries where nothing is tried."""
     if not options.counts_clusters or getattr(options, "auto", None) != "val_loss":
         rounds, usual = getattr(options, "try_rounds", None), getattr(type(options), "try_rounds", None)
         if rounds != usual:
@@ -51,3 +51,6 @@ def check_tries(label: str, options: MethodConfig, validation: float, noise: flo
     if noise:
         why = "what the tries of all numbers make public is not in ε"
         raise SpecError(f'method.{label}.auto = "val_loss" with train.privacy.noise = {noise:g}: {why}; take "silhouette"')
+    if served:
+        why = "numbers are tried with plain means"
+        raise SpecError(f'method.{label}.auto = "val_loss" with train.server: {why}; take "silhouette"')

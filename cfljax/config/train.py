@@ -146,7 +146,7 @@ class Train:
         return transit.Transit(*(getattr(self, name) for name in transit.Transit._fields))
 
     @property
-    def serves(self) -> Server | None:
+    def server_table(self) -> Server | None:
         """The optimiser of the server; None: it takes means."""
         return read_server(self.server)
 

@@ -92,7 +92,7 @@ def _finetuned(run: Run, federation: Federation, solver: Solver) -> Tuned | None
 
 
 def _server(run: Run) -> ServerOptimiser | None:
-    if (server := run.train.serves) is None:
+    if (server := run.train.server_table) is None:
         return None
     return ServerOptimiser(server.name, tuple((server.arguments or {}).items()))
 

@@ -213,7 +213,7 @@ def held(run: Run, size: Size) -> dict[str, int]:
 
 def of_server(run: Run, size: Size) -> dict[str, int]:
     """What an optimiser of the server keeps from round to round: words → numbers of four bytes."""
-    if (server := run.train.serves) is None:
+    if (server := run.train.server_table) is None:
         return {}
     each = kept_per_parameter(server.name, FrozenTable(server.arguments or {}))
     return {"the state of the server's optimiser": each * run.options.models_kept * size.parameters}

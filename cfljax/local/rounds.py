@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from cfljax.devices.spread import AXIS, Dealt, alone, deal_out, in_own_blocks
 from cfljax.kernels.mix import Mixed, Rule, move_by, replace_by, sum_by, usable, with_noise
 from cfljax.kernels.sketch import sketch
-from cfljax.local.averages import averages
+from cfljax.local.averages import averages, with_lengths
 from cfljax.local.meter import counted
 from cfljax.local.schedule import owners_of
 from cfljax.local.send import left_over
@@ -229,6 +229,7 @@ def train_clusters(
     `AVERAGES`. Returns the new models f32[K, d], and the report on the round."""
     mix = averages(solver, federation, cohort, which, models.shape[0], average, hyper)
     trained = train_and_mix(solver, key, federation, jobs_from(cohort, models, which), hyper, Mixing(mix, models))
+    traffic = with_lengths(traffic, cohort, average)
     return trained.mixed.new, report_trained(federation, cohort, trained, which, trained.mixed.new - models, traffic)
 
 

@@ -30,7 +30,8 @@ class Turns(NamedTuple):
     """Which numbers of a model train when. What does not train has a gradient of zero and stays as it is."""
 
     epochs: int
-    """The number of epochs, at the beginning, in which the head trains alone. After them the body does. 0: both train in all."""
+    """The number of epochs, at the beginning, in which the head trains alone. After them the body does, with an optimiser
+    that begins anew. 0: both train in all."""
     head: np.ndarray
     """bool[d]: the head's numbers."""
     trains: np.ndarray
@@ -76,7 +77,11 @@ def train(
             return every(position, gradient)
         if not turns.epochs:
             return every(position, gradient, masks[0])
-        first = number < turns.epochs * course.per_epoch
+        turn = turns.epochs * course.per_epoch
+        first = number < turn
+        begun = rule.init(position.params, velocity)  # the body's optimiser has not seen the head's steps
+        fresh = jax.tree.map(lambda new, old: jnp.where(number == turn, new, old), begun, position.optimiser)
+        position = position._replace(optimiser=fresh)
         return every(position, gradient, jax.tree.map(lambda *each: jnp.where(first, *each), *masks))
 
     def visit(position: Position, seen: StepSamples | None, number: Array) -> Position:

@@ -36,7 +36,7 @@ from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.mix import members
-from cfljax.local.averages import averages
+from cfljax.local.averages import averages, with_lengths
 from cfljax.local.rounds import Mixing, jobs_from, report_trained
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
@@ -137,7 +137,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         member = members(labels, old.shape[0], norms >= 0)
         largest = jnp.where(member, norms, 0.0).max(axis=1)
         diag = {"mean_norm": steps, "largest_norm": largest}
-        sent = with_joining(traffic(cohort), cohort, state.found)
+        sent = with_lengths(with_joining(traffic(cohort), cohort, state.found), cohort, config.average)
         info = report_trained(federation, cohort, trained, which, new - old, sent, **diag)
         found = state.found._replace(models=new, labels=labels)
         return state._replace(found=found, similarity=similarity, norms=norms, steps=steps), info

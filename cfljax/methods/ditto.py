@@ -21,7 +21,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from cfljax.kernels.mix import mix_updates, usable
-from cfljax.local.averages import averages
+from cfljax.local.averages import averages, with_lengths
 from cfljax.local.rounds import jobs_from, mean_over, report
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
@@ -80,7 +80,16 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         state = State(mixed.new, state.personal.at[cohort.ids].set(kept.new), drawn)
         distance = mean_over(cohort, cohort.mask, jnp.linalg.norm(kept.new - mixed.new, axis=1))
         before, after = w[everyone], mixed.new[everyone]
-        info = report(federation, cohort, updates, before, after, mixed, traffic(cohort), personal_distance=distance)
+        info = report(
+            federation,
+            cohort,
+            updates,
+            before,
+            after,
+            mixed,
+            with_lengths(traffic(cohort), cohort, config.average),
+            personal_distance=distance,
+        )
         return state, info
 
     def models(state: State) -> tuple[Array, Array]:

@@ -40,7 +40,7 @@ from cfljax.local.solver import Solver
 from cfljax.methods.shared.choice import need_clients
 from cfljax.methods.shared.common import first_models, traffic
 from cfljax.methods.shared.config import MethodConfig
-from cfljax.methods.shared.soft import Explained, explain, settled, train_all
+from cfljax.methods.shared.soft import Explained, explain, mixtures_of_all, train_all
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
@@ -108,7 +108,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return after(state, federation, cohort, new, found), info
 
     def mixture(state: State, federation: Federation, hyper: Hyper) -> Array:
-        return settled(solver, federation, state.models, state.mixture, state.drawn, config.newcomer_steps)
+        return mixtures_of_all(solver, federation, state.models, state.mixture, state.drawn, config.newcomer_steps)
 
     def score(state: State, federation: Federation, hyper: Hyper) -> Array:
         return jnp.argmax(mixture(state, federation, hyper), axis=1).astype(jnp.int32)

@@ -47,7 +47,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
-from cfljax.local.averages import AVERAGES, averages
+from cfljax.local.averages import AVERAGES, averages, with_lengths
 from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.auto import Number, auto, count, extras_of, most, number_of, setup_of, try_rounds, with_probe
@@ -191,6 +191,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
         compass = _turned(state, after, moved, config.newcomer) if moving else state.compass
         sent = with_probe(_traffic(state, cohort, new & by_direction), state.number, cohort)
+        sent = with_lengths(sent, cohort, config.average)
         diag = {"newcomers": jnp.sum(new, dtype=jnp.int32), "members": _members(labels, config.models_kept)}
         info = report_trained(federation, cohort, trained, which, after - state.models, sent, **diag)
         return state._replace(models=after, labels=labels, compass=compass), info

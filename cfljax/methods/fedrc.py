@@ -41,7 +41,7 @@ from cfljax.local.solver import Solver
 from cfljax.methods import fedem
 from cfljax.methods.shared.choice import need_clients
 from cfljax.methods.shared.common import traffic
-from cfljax.methods.shared.soft import explain, in_lists, sample_labels, settled, train_all
+from cfljax.methods.shared.soft import explain, in_lists, mixtures_of_all, sample_labels, train_all
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
@@ -103,7 +103,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     def mixture(state: State, federation: Federation, hyper: Hyper) -> Array:
         em = state.em
-        return settled(solver, federation, em.models, em.mixture, em.drawn, config.newcomer_steps, prior(state))
+        return mixtures_of_all(solver, federation, em.models, em.mixture, em.drawn, config.newcomer_steps, prior(state))
 
     def score(state: State, federation: Federation, hyper: Hyper) -> Array:
         return jnp.argmax(mixture(state, federation, hyper), axis=1).astype(jnp.int32)

@@ -36,7 +36,7 @@ import jax.numpy as jnp
 from cfljax import keys
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.mix import mix_updates, usable
-from cfljax.local.averages import AVERAGES, averages
+from cfljax.local.averages import AVERAGES, averages, with_lengths
 from cfljax.local.rounds import jobs_from, report
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
@@ -119,7 +119,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return State(mixed.new, own, join(state.labels, cohort, which), state.number), info
 
     def sent(federation: Federation, cohort: Cohort) -> Traffic:
-        told = traffic(cohort)
+        told = with_lengths(traffic(cohort), cohort, config.average)
         if config.fesem_init == "shared":
             return told
         more = jnp.where(cohort.round == 0, jnp.sum(federation.trains, dtype=jnp.int32), 0)

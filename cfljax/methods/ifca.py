@@ -38,7 +38,7 @@ from cfljax.errors import SpecError
 from cfljax.federation.cohort import draw
 from cfljax.kernels.choose import least_loss
 from cfljax.kernels.mix import members
-from cfljax.local.averages import AVERAGES, averages
+from cfljax.local.averages import AVERAGES, averages, with_lengths
 from cfljax.local.rounds import Mixing, choose_and_train, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.auto import allowed, auto, count, extras_of, finder, most, probe_held, setup_of, try_rounds, with_probe
@@ -166,6 +166,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
             jobs = jobs_from(cohort, state.models, which)
             trained = train_and_mix(trainer, key, federation, jobs, hyper, Mixing(mix_of(which), state.models))
         sent = with_probe(traffic(cohort, vectors_down=count(state.number, k)), state.number, cohort)
+        sent = with_lengths(sent, cohort, config.average)
         info = report_trained(federation, cohort, trained, which, trained.mixed.new - state.models, sent)
         return Clusters(trained.mixed.new, join(state.labels, cohort, which), state.number), info
 

@@ -45,7 +45,7 @@ from cfljax.kernels.choose import (
     move_similarity,
     private_choice,
 )
-from cfljax.local.averages import AVERAGES, averages
+from cfljax.local.averages import AVERAGES, averages, with_lengths
 from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
@@ -178,6 +178,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         last = trained.mixed.new - state.models  # eq. 2
         sent = with_probe(traffic(cohort, vectors_down=number), state.number, cohort)
         sent = sent._replace(vectors_down=sent.vectors_down + number * jnp.sum(missed(federation, cohort, hyper), dtype=jnp.int32))
+        sent = with_lengths(sent, cohort, config.average)
         info = report_trained(federation, cohort, trained, which, last, sent)
         return State(trained.mixed.new, last, join(state.labels, cohort, which), state.number), info
 

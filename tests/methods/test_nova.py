@@ -65,6 +65,10 @@ def test_with_equal_steps_it_is_the_mean_by_samples(name):
         for average in ("nova", "samples")
     )
     assert np.allclose(nova.models(), samples.models(), atol=1e-5) and np.array_equal(nova.labels(), samples.labels())
+    for told, plainly in zip(nova.infos, samples.infos, strict=True):
+        more = [int(a) - int(b) for a, b in zip(told.traffic, plainly.traffic, strict=True)]
+        drawn = {"ocfl": [told.diag.get("participants")], "fl_hc": [5, 9]}.get(name, [everybody])  # fl_hc: once everybody
+        assert more[:3] == [0, 0, 0] and more[3] in drawn  # each participant sends its length
 
 
 @pytest.mark.long
@@ -89,6 +93,7 @@ def test_lengths_are_those_of_each_gradient_followed_on_its_own():
         found = lengths(jnp.asarray(steps), LocalStep(jnp.float32(0.1), momentum, mu=mu))
         wanted = [server.length(int(n), 0.1, momentum or 0.0, mu or 0.0) for n in steps]
         assert np.allclose(found, wanted, rtol=1e-5)
+        assert momentum is None or not mu or wanted[-1] > 5.5  # with negative factors the plain sum is 4.98
 
 
 def test_a_straggler_weighs_by_its_samples_and_the_whole_step_is_the_mean_length():

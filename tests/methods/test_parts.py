@@ -91,6 +91,16 @@ def test_fedrep_follows_the_plain_program(epochs):
     assert np.abs(out.models() - np.where(home == "client", own, wanted[0])).max() < 1e-5
 
 
+@pytest.mark.parametrize("way", [{}, {"sequential": False}, {"batch": "full"}])
+def test_the_body_begins_with_a_new_optimiser_after_the_heads_turn(way):
+    work = {"epochs": 2, "optimizer": "adam", "arguments": (("eps", 1e-3),)} | way
+    out = play.rounds("fedrep", federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL, work=work, head_epochs=2, lr=0.02)
+    clients, home = plain.Clients(federation()), kinds({"head": "client"})
+    turns = {"epochs": 2, "alternate": (2, HEAD), "adam": True, "lr": 0.02, "batch": way.get("batch", 5)}
+    wanted, own, _ = parts.run(NET, clients, starts(1), SEED, ROUNDS, PARTICIPANTS, home, "uniform", assign=[0] * 7, **turns)
+    assert np.abs(out.models() - np.where(home == "client", own, wanted[0])).max() < 5e-4
+
+
 @pytest.mark.parametrize("table", [{"body": "all"}, {"head": "client"}])
 def test_all_ways_of_training_give_the_same(table):
     ways = ({}, {"gram": 500}, {"sequential": False}, {"stream": 2}, {"lanes": 2})

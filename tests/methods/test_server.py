@@ -31,6 +31,9 @@ SERVERS = {
     "momentum": (("sgd", (("momentum", 0.9),)), lambda d: server.Momentum(d, 0.5, 0.9)),
     "adam": (("adam", (("eps", 1e-3),)), lambda d: server.Adam(d, 0.5, 1e-3)),
     "yogi": (("yogi", (("eps", 1e-3),)), lambda d: server.Adam(d, 0.5, 1e-3, yogi=True)),
+    "fedadam": (("fedadam", ()), lambda d: server.Printed(d, 0.5, "adam", 0.9)),
+    "fedyogi": (("fedyogi", (("tau", 1e-2), ("b1", 0.5))), lambda d: server.Printed(d, 0.5, "yogi", 0.5, tau=1e-2)),
+    "fedadagrad": (("fedadagrad", ()), lambda d: server.Printed(d, 0.5, "adagrad", 0.0)),
     "adagrad": (("adagrad", ()), lambda d: server.Adagrad(d, 0.5, 1e-7)),
 }
 
@@ -128,6 +131,15 @@ def test_what_stays_with_a_client_is_out_of_the_servers_reach():
     assert np.array_equal(out.states[-1].inner.inner.models[:, HEAD], first[:, HEAD])
     assert np.array_equal(out.states[1].inner.own, plainly.states[1].own)
     assert not np.allclose(out.states[1].inner.inner.models[:, ~HEAD], plainly.states[1].inner.models[:, ~HEAD], atol=1e-3)
+
+
+@pytest.mark.parametrize("head", ["all", "client", "frozen"])
+def test_no_part_needs_to_be_a_clusters_own(head):
+    of = lambda body, head: run("fedavg", SERVERS["adam"][0], table={"body": body, "head": head}, model=toy.model(HIDDEN))  # noqa: E731
+    shared, own = of("all", head), of("cluster", "cluster" if head == "all" else head)  # one cluster is everybody
+    assert shared.states[-1].clusters is None and own.states[-1].common is None
+    assert np.allclose(shared.models(), own.models(), atol=1e-6)
+    assert np.abs(shared.models() - shared.models(0)).max() > 0.05
 
 
 def test_a_client_is_scored_by_the_cluster_that_is_best_after_the_servers_step():

@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import cfljax
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
+from cfljax.methods.shared import tries
 from cfljax.methods.shared.tries import least
 from tests import play, toy
 from tests.methods.test_auto import setup_of
@@ -84,6 +86,19 @@ def test_neither_groups_nor_test_samples_have_a_say_but_validation_samples_do(na
     assert not np.array_equal(one.curve, three.curve, equal_nan=True)
 
 
+def test_tries_are_as_precise_as_the_rounds(monkeypatch):
+    seen, loss = [], tries.validation_loss
+
+    def spy(*args):
+        seen.append(jax.config.jax_default_matmul_precision)
+        return loss(*args)
+
+    monkeypatch.setattr(tries, "validation_loss", spy)
+    with jax.default_matmul_precision("default"):  # as the engine prepares a method by train.precision
+        setup_of("ifca", federation(), **TRIED)
+    assert set(seen) == {"default"}
+
+
 def test_the_fewest_clusters_win_among_equals_and_tries_that_diverge_never():
     assert least(np.array([np.nan, 0.5, -np.inf, 0.5])) == 1 and least(np.array([np.nan, np.inf])) == 0
 
@@ -92,6 +107,7 @@ def test_the_fewest_clusters_win_among_equals_and_tries_that_diverge_never():
     ("more", "told"),
     [
         ({}, 'method.ifca.auto = "val_loss": needs a part .* add data.validation = 0.1, or take "silhouette"'),
+        ({"data.validation": 0.1, "train.server": {"name": "adam", "lr": 0.1}}, "with train.server: numbers are tried with plain"),
         ({"data.validation": 0.1, "train.privacy": {"clip": 1.0, "noise": 0.5}}, "train.privacy.noise = 0.5: what the tries"),
     ],
 )

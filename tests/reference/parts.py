@@ -3,10 +3,25 @@
 import numpy as np
 
 from cfljax import keys
-from tests.reference import plain
+from tests.reference import plain, server
 
 
-def run(net, clients, models, seed, rounds, participants, kinds, average, lr=0.1, batch=5, assign=None, epochs=1, alternate=None):
+def run(
+    net,
+    clients,
+    models,
+    seed,
+    rounds,
+    participants,
+    kinds,
+    average,
+    lr=0.1,
+    batch=5,
+    assign=None,
+    epochs=1,
+    alternate=None,
+    adam=False,
+):
     """(models [K, d], own vectors [C, d], labels) at the end. `kinds`: "all", "cluster", "client" or "frozen" for each number.
     `assign`: the cluster of each client; None: that of the least loss, as in IFCA. `alternate`: (epochs of the head, which numbers
     are the head's)."""
@@ -21,9 +36,8 @@ def run(net, clients, models, seed, rounds, participants, kinds, average, lr=0.1
             mine = [np.where(home, own[i], m) for m in models]
             if assign is None:
                 labels[i] = np.argmin([net.loss(w, *clients.train[i]) for w in mine])
-            trained[i] = fit(
-                net, mine[labels[i]], clients.train[i], plain.local_key(key, clients.uid[i]), lr, batch, epochs, alternate, frozen
-            )
+            own_key = plain.local_key(key, clients.uid[i])
+            trained[i] = fit(net, mine[labels[i]], clients.train[i], own_key, lr, batch, epochs, alternate, frozen, adam)
         weight = clients.size if average == "samples" else np.ones(len(clients.size))
         new = []
         for k, m in enumerate(models):
@@ -37,15 +51,19 @@ def run(net, clients, models, seed, rounds, participants, kinds, average, lr=0.1
     return np.array(models), own, labels
 
 
-def fit(net, w, data, key, lr, batch, epochs, alternate, frozen):
+def fit(net, w, data, key, lr, batch, epochs, alternate, frozen, adam=False):
     """The trained vector. With `alternate` the first epochs move the head alone, and the others the rest alone. What is frozen does
-    not move."""
+    not move. Head and body each have an optimiser of their own."""
     x, y = data
     first, head = alternate or (0, np.zeros(len(w), bool))
-    per_epoch = -(-len(y) // batch)
-    for number, rows in enumerate(plain.batches(key, len(y), batch, epochs=first + epochs)):
-        g = net.gradient(w, x[rows], y[rows])
-        w = w - lr * np.where((head == (number < first * per_epoch)) & ~frozen, g, 0.0)
+    size = len(y) if batch == "full" else batch
+    per_epoch = -(-len(y) // size)
+    of_head, of_rest = (server.Adam(len(w), lr, 1e-3) if adam else server.Momentum(len(w), lr, 0.0) for _ in range(2))
+    batches = plain.batches(key, len(y), batch, epochs=first + epochs)
+    for number, rows in enumerate(batches):
+        g, begins = net.gradient(w, x[rows], y[rows]), number < first * per_epoch
+        moves = (head == begins) & ~frozen
+        w = w + np.where(moves, (of_head if begins else of_rest).step(np.where(moves, g, 0.0)), 0.0)
     return w
 
 

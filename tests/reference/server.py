@@ -45,6 +45,25 @@ class Adagrad:
         return -self.lr * g / np.sqrt(self.sum + self.eps)
 
 
+class Printed:
+    """FedAdam, FedYogi and FedAdagrad as in Algorithm 2 of Reddi et al., whose Δ is −g."""
+
+    def __init__(self, d, lr, kind, b1, b2=0.99, tau=1e-3):
+        self.m, self.v = np.zeros(d), np.full(d, tau**2)
+        self.lr, self.kind, self.b1, self.b2, self.tau = lr, kind, b1, b2, tau
+
+    def step(self, g):
+        delta = -g
+        self.m = self.b1 * self.m + (1 - self.b1) * delta
+        if self.kind == "adagrad":
+            self.v = self.v + delta**2
+        elif self.kind == "yogi":
+            self.v = self.v - (1 - self.b2) * delta**2 * np.sign(self.v - delta**2)
+        else:
+            self.v = self.b2 * self.v + (1 - self.b2) * delta**2
+        return self.lr * self.m / (np.sqrt(self.v) + self.tau)
+
+
 def run(net, clients, models, seed, rounds, participants, server, average="samples", shared=None, lr=0.1, batch=5):
     """[models after each round, members of each cluster in it]. With several models each participant takes the one of least loss.
     `server(n)` makes an optimiser of n numbers. `shared` bool[d]: what everybody shares."""
@@ -76,14 +95,14 @@ def run(net, clients, models, seed, rounds, participants, server, average="sampl
 
 
 def length(steps, lr, momentum=0.0, mu=0.0):
-    """The sum of a_i for that many steps: each gradient followed on its own to the end of training."""
+    """‖a_i‖₁ for that many steps: each gradient followed on its own to the end of training."""
     total = 0.0
     for first in range(steps):
         x = u = 0.0
         for step in range(first, steps):
             u = momentum * u + float(step == first) + mu * x
             x = x - lr * u
-        total -= x / lr
+        total += abs(x) / lr
     return total
 
 

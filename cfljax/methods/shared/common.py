@@ -11,6 +11,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import Mixed, usable
+from cfljax.local.meter import count_beside
 from cfljax.types import Array, Cohort, Federation, Model, Traffic, Tree
 
 

@@ -23,6 +23,7 @@ class TrainOptions(Protocol):
     optimizer: str | dict[str, Value]
     parts: dict[str, str] | None
     steps: int | None
+    freeze: str | tuple[str, ...] | None
     schedule: str | None
     server: Any
 

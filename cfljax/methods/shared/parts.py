@@ -3,7 +3,7 @@ not train (`train.freeze`).
 
 The method itself is untouched: it trains and averages K whole models. Around it,
 - what everybody shares becomes, after each round, the mean of all participants whose update arrived, with the weights that the
-  method gives to the members of a cluster (its option `average`; by samples where it has none, or FedNova's), in all K models;
+  method gives to the members of a cluster (its option `average`, "nova" excepted; by samples where it has none), in all K models;
 - what stays with a client is put into the model that it starts from (`Federation.own`), and its update there is split off before
   anything is sent (`Updates.home`). A client is scored by its cluster's model with its own part; so is its choice of a cluster;
 - what does not train is in each of the K models as it began, and is never sent: everybody can draw it from the run's seed.

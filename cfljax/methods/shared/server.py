@@ -8,7 +8,8 @@ is the method itself, but for rounding.
 Readings:
 - A cluster that nobody has moved. Paper: one model. Here: one that the round left as it was to the bit keeps its model and its
   state.
-- Bias correction and ε. Paper: none, and 1e-3. Here: as optax has them. Option: `eps = 1e-3` for the latter.
+- FedAdam, FedYogi, FedAdagrad. Paper: no bias correction, b2 = 0.99, v begins at τ², steps m / (√v + τ) with τ = 1e-3. Here: the
+  same, in `methods/shared/fedopt.py`. Option: `name = "fedadam"`, and so on; optax's `adam`, `yogi` and `adagrad` differ.
 - Parts (`train.parts`). Paper: whole models. Here: what everybody shares is moved by one optimiser of its own, what a cluster
   shares by the cluster's, and what stays with a client is left alone.
 
@@ -26,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax.local.parts import ALL, CLIENT, CLUSTER, FROZEN, ModelParts
+from cfljax.methods.shared.fedopt import maker
 from cfljax.methods.shared.parts import Shared
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
@@ -41,10 +43,8 @@ class ServerOptimiser(NamedTuple):
     """Its arguments besides the learning rate, which is `hyper["server.lr"]`."""
 
     def made(self, hyper: Hyper) -> Any:
-        """The optimiser of optax with the numbers of the run."""
-        import optax
-
-        return getattr(optax, self.name)(hyper["server.lr"], **dict(self.arguments))
+        """The optimiser with the numbers of the run."""
+        return maker(self.name)(hyper["server.lr"], **dict(self.arguments))
 
 
 class Served(NamedTuple):
@@ -53,7 +53,7 @@ class Served(NamedTuple):
     inner: Tree
     """The method's own state, with the models as the optimiser has moved them."""
     clusters: Tree
-    """The state of the optimiser of each cluster: arrays with a leading axis K."""
+    """The state of the optimiser of each cluster: arrays with a leading axis K; None: no part is a cluster's own."""
     common: Tree
     """That of the optimiser of what everybody shares; None: there is no such part."""
 
@@ -72,14 +72,16 @@ def with_server(method: Method, where: str, model: Model, server: ServerOptimise
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Served:
         inner, optimiser = method.init(key, federation, hyper, setup), server.made(hyper)
         rows = models_in(inner)
-        common = pick(rows[0], ALL)
-        return Served(inner, jax.vmap(optimiser.init)(pick(rows, CLUSTER)), optimiser.init(common) if common else None)
+        own, common = pick(rows, CLUSTER), pick(rows[0], ALL)
+        return Served(inner, jax.vmap(optimiser.init)(own) if own else None, optimiser.init(common) if common else None)
 
     def round(key: Array, state: Served, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Served, Info]:
         inner, info = method.round(key, state.inner, federation, cohort, hyper)
         old, new, move = models_in(state.inner), models_in(inner), _mover(server.made(hyper))
-        rows, clusters = jax.vmap(move)(pick(old, CLUSTER), pick(new, CLUSTER), state.clusters)
-        moved, common = put(new, CLUSTER, rows), state.common
+        moved, clusters, common = new, state.clusters, state.common
+        if clusters is not None:
+            rows, clusters = jax.vmap(move)(pick(old, CLUSTER), pick(new, CLUSTER), clusters)
+            moved = put(moved, CLUSTER, rows)
         if common is not None:
             leaves, common = move(pick(old[0], ALL), pick(new[0], ALL), common)
             moved = put(moved, ALL, [jnp.broadcast_to(leaf, (old.shape[0], *leaf.shape)) for leaf in leaves])

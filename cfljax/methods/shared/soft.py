@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.devices.spread import spread
-from cfljax.local.averages import averages
+from cfljax.local.averages import averages, with_lengths
 from cfljax.local.gradients import batch_of_client
 from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
 from cfljax.local.solver import Solver, owners_of
@@ -68,7 +68,7 @@ def sample_labels(solver: Solver, federation: Federation, cohort: Cohort) -> Arr
     return spread(of, ones, solver.plan, owners_of(federation, jobs))
 
 
-def settled(
+def mixtures_of_all(
     solver: Solver, federation: Federation, models: Array, mixture: Array, known: Array, steps: int, log_prior: Array | None = None
 ) -> Array:
     """f32[C, K]: the mixtures f32[C, K], in which clients where `known` bool[C] is False have that of `steps` E-steps on their own
@@ -123,8 +123,8 @@ def train_all(
     jobs = jobs_from(each, models, which, weights=q.reshape(-1, q.shape[2]))
     mix = averages(solver, federation, each, which, k, average, hyper)
     trained = train_and_mix(solver, key, federation, jobs, hyper, Mixing(mix, models))
-    new = trained.mixed.new
-    return new, report_trained(federation, each, trained, which, new - models, traffic)
+    new, sent = trained.mixed.new, with_lengths(traffic, cohort, average)
+    return new, report_trained(federation, each, trained, which, new - models, sent)
 
 
 def _shares(log_mixture: Array, losses: Array, axis: int) -> Array:

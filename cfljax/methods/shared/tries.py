@@ -37,8 +37,7 @@ def with_tries(config: Options, solver: Solver, method: Method) -> Method:
     def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
         participants = int(hyper.get("participants", federation.clients))
         prepared = [prepare(key, federation, hyper | {"clusters": jnp.int32(k)}) for k in range(1, config.most + 1)]
-        with jax.default_matmul_precision("highest"):  # as in the rounds
-            tries = [program(participants)(key, federation, hyper, each) for each in prepared]
+        tries = [program(participants)(key, federation, hyper, each) for each in prepared]
         losses, sent = (np.array([np.asarray(each[i]) for each in tries]) for i in (0, 1))
         best = least(losses)
         curve = np.full(BEYOND * config.most, np.nan, np.float32)
