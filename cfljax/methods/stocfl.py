@@ -131,10 +131,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         jobs = jobs_from(cohort, state.models, which, anchor=state.w, anchor_of=everyone)
         beside = solver.rule(key, hyper, 1.0)  # noise of its own: the same batches, but another sum
         trained = train_and_mix(pulling, key, federation, jobs, hyper, inside, rule=beside)
-        after, sent = (
-            trained.mixed.new,
-            with_exchange(with_lengths(traffic(cohort, 2, 2), cohort, config.average), jnp.sum(new, dtype=jnp.int32)),
-        )
+        after, sent = trained.mixed.new, with_lengths(traffic(cohort, 2, 2), cohort, config.average)
+        sent = with_exchange(sent, jnp.sum(new, dtype=jnp.int32))
         info = report_trained(federation, cohort, trained, which, after - state.models, sent, without_room=crowded)
         either = cohort.mask & ~(trained.kept.finite & whole.kept.finite)
         return state._replace(models=after, w=whole.mixed.new), info._replace(nonfinite=jnp.sum(either, dtype=jnp.int32))
