@@ -78,7 +78,10 @@ class Config(fedavg.Config):
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
         size, nodes = compared_size(d, self.similarity), participants + self.max_clusters
-        return {"the first moves of a round and of clusters": 2 * nodes * size, "their similarities": 2 * nodes**2}
+        return {
+            "the first moves of a round and of clusters": 2 * nodes * size,
+            "similarities of first moves of a round": 2 * nodes**2,
+        }
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """A participant is in two sums a round: of its cluster and of all."""

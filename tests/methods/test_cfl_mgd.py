@@ -116,9 +116,9 @@ def test_it_runs_in_the_engine():
 def test_another_momentum_or_optimiser_is_refused():
     config = METHODS.check("cfl_mgd", {}, "method.cfl_mgd")
     for train in (
-        SimpleNamespace(parts=None, momentum=0.9, optimizer="sgd"),
-        SimpleNamespace(parts=None, momentum=0.0, optimizer="adam", optimizer_pair=("adam", {})),
+        SimpleNamespace(divided_by="", momentum=0.9, optimizer="sgd"),
+        SimpleNamespace(divided_by="", momentum=0.0, optimizer="adam", optimizer_pair=("adam", {})),
     ):
         with pytest.raises(SpecError, match="method.mine"):
             config.check_run("method.mine", train, None, None)
-    config.check_run("method.mine", SimpleNamespace(parts=None, momentum=0.0, optimizer="sgd"), None, None)
+    config.check_run("method.mine", SimpleNamespace(divided_by="", momentum=0.0, optimizer="sgd"), None, None)
