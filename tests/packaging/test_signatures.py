@@ -6,6 +6,7 @@ import sys
 import pytest
 
 pytest.importorskip("mypy")
+pytestmark = pytest.mark.long  # with mypy there, which the README's test command does not install
 
 HEAD = """
 from collections.abc import Callable
@@ -88,7 +89,7 @@ def make(config: MethodConfig, model: Model, solver: Solver) -> Method[Clusters]
 MISTAKES = [
     ("cohort: Cohort, hyper: Hyper) ->", "participants: Cohort, hyper: Hyper) ->", "cohort: Cohort"),
     ("hyper: Hyper) -> tuple[Clusters, Info]", "hyper: Hyper) -> Clusters", "-> tuple[Clusters, Info]"),
-    ("hyper: Hyper, setup: dict[str, Array]", "hyper: Hyper", "setup: dict[str, Array]"),
+    ("hyper: Hyper, setup: dict[str, Array]", "hyper: Hyper", "setup: dict[str, Any]"),
     ("return state.models, state.labels", "return state.models", "tuple[Array, Array]"),
     ("score(state: Clusters, federation: Federation, hyper: Hyper)", "score(state: Clusters, hyper: Hyper)", "Score[Clusters]"),
     ("return Clusters(first_model", "return (first_model", "Clusters"),
