@@ -22,22 +22,12 @@ from cfljax.kernels.choose import least_loss, nearest
 from cfljax.kernels.mix import Mixed, Rule, mix_updates, usable, weights_by
 from cfljax.local.averages import averages
 from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.local.rounds import (
-    Mixing,
-    Trained,
-    jobs_from,
-    mean_loss,
-    mean_over,
-    report,
-    report_trained,
-    sizes,
-    train_and_mix,
-    train_clusters,
-)
+from cfljax.local.reports import mean_loss, mean_over, report, report_trained
+from cfljax.local.rounds import Mixing, Trained, jobs_from, sizes, train_and_mix
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.choice import by_loss, chosen, join
-from cfljax.methods.shared.common import Clusters, first_model, first_models, keep_own, traffic
+from cfljax.methods.shared.common import Clusters, first_model, first_models, keep_own, traffic, train_clusters
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.models.flat import part_of
 from cfljax.registry import Entry, option

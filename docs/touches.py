@@ -1,4 +1,4 @@
-"""The tables of the page "Privacy, compression, liars", from a results folder: `python docs/touches.py results/touches`.
+"""The tables of the page "Privacy, compression, attackers", from a results folder: `python docs/touches.py results/touches`.
 
 The spec is docs/touches.toml. Accuracy is that of the last evaluation in per cent, of the honest clients, mean and standard
 deviation over the seeds.
@@ -30,7 +30,7 @@ def markdown(folder):
 
 def _liars(frame):
     rules = list(dict.fromkeys(frame["rule"]))
-    rows = [["method", "liars", *rules]]
+    rows = [["method", "attackers", *rules]]
     for (method, lie), mine in frame.groupby(["method", "lie"], sort=False):
         rows.append([f"`{method}`", lie, *(_accuracy(mine[mine["rule"] == rule]) for rule in rules)])
     return _table(rows)

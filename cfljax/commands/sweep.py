@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfljax.commands import accuracy, command_parser
+from cfljax.commands import accuracy, command_parser, preview
 from cfljax.errors import SpecError
 from cfljax.files import use_compilation_cache
 
 if TYPE_CHECKING:
-    from cfljax.config import Spec
     from cfljax.devices.mesh import Shape
     from cfljax.launch import Launcher
 
@@ -24,10 +23,6 @@ EXAMPLES = """  python -m cfljax.sweep
   python -m cfljax.sweep spec.toml --set train.lr=0.03,0.1 --set seeds=0:10
   python -m cfljax.sweep --set method=fedavg,oracle --dry-run
   python -m cfljax.sweep spec.toml --launcher ray --address auto --gpus-per-task 1"""
-
-
-NO_DEVICE_HAS_LESS = 1 << 30
-"""Bytes of memory: what methods hold is compared with that of this machine only where it is more."""
 
 
 def parser(prog: str = "python -m cfljax.sweep") -> argparse.ArgumentParser:
@@ -79,11 +74,11 @@ def run(flags: argparse.Namespace) -> int:
     launch, chosen = _launcher(flags)
     part = _part(flags.shard)
     if flags.dry_run:
-        return _dry_run(spec, flags.target if isinstance(flags.target, str) else None, flags.mesh)
+        return preview.dry_run(spec, flags.target if isinstance(flags.target, str) else None, flags.mesh)
     if not flags.no_cache:
         use_compilation_cache()
     if flags.explain:
-        return _explain(spec, flags.workers)
+        return preview.explain(spec, flags.workers)
     shape = _devices(flags)
     from cfljax.devices import distributed
     from cfljax.launch import hosts, workers
@@ -224,103 +219,6 @@ def _for_workers(flags: argparse.Namespace, folder: str | Path) -> list[str]:
     return words
 
 
-def _explain(spec: Spec, workers: int | None) -> int:
-    """Print how each program's clients would be trained on this machine, what each way would cost, and what must be compiled."""
-    from cfljax.devices.cores import use_cores
-    from cfljax.devices.machine import this_machine
-    from cfljax.engine import known
-    from cfljax.experiment import assemble, batching, execution
-    from cfljax.launch.batch import assembled
-    from cfljax.launch.plan_file import batch_limit
-
-    runs = spec.runs()
-    if len(runs) == 1 or workers == 1:
-        use_cores()
-    machine = this_machine(speed=None)
-    print(execution.explain_machine(machine))
-    lines: dict[str, str] = {}
-    for batch in batching.batches(runs, lambda run: batch_limit(run, machine)):
-        if batch.program_key not in lines:
-            federation = assemble.federation_of(batch.first)
-            model = assemble.model_of(batch.first, federation)
-            name = f"{batch.first.label} on {batch.first.data.name}, {model.name}"
-            choice = execution.choose(batch.first, model, federation, machine)
-            then = known.seconds_then(assembled(batch, machine))
-            lines[batch.program_key] = f"{execution.explain(name, choice)}\n  {_compiling(then)}"
-    print("\n".join(lines.values()))
-    return 0
-
-
-def _compiling(then: float | None) -> str:
-    """What is said of programs that took `then` seconds to compile when they were; None: they are not in the cache."""
-    if then is None:
-        return "programs to be compiled, for this shape of the data"
-    return f"programs compiled before, in {then:.3g} s, and kept in the cache"
-
-
 def _target(text: str) -> float | str:
     """The value of --target: an accuracy, or the name of a chip as it is."""
     return text if text[:1].isalpha() and text.lower() not in ("nan", "inf", "infinity") else accuracy(text)
-
-
-def _dry_run(spec: Spec, target: str | None, mesh: str | None) -> int:
-    """Print what would run: on this machine, or on the chip `target`. SpecError where a method would hold more than its memory."""
-    from cfljax.experiment import assemble, batching
-    from cfljax.experiment.model_size import size_of_run
-    from cfljax.experiment.privacy import Crowd, crowd_of
-
-    if target is not None:
-        return _dry_run_on(spec, target, mesh)
-    batches = batching.batches(spec.runs(), 1)
-    sizes: dict[str, batching.Size] = {}
-
-    def size(batch: batching.Batch) -> batching.Size:
-        if batch.id not in sizes:
-            federation = assemble.host_federation(batch.first)
-            sizes[batch.id] = size_of_run(batch.first, federation)
-        return sizes[batch.id]
-
-    def crowd(batch: batching.Batch) -> Crowd:
-        return crowd_of(assemble.host_federation(batch.first))
-
-    for message in spec.warnings:
-        print(f"cfljax: {message}", file=sys.stderr)
-    print(batching.dry_run(batches, size, crowd))
-    if batching.most_held((batch, size(batch)) for batch in batches) > NO_DEVICE_HAS_LESS:
-        from cfljax.devices.machine import this_machine  # starts JAX's backend, which takes seconds where there are accelerators
-
-        for batch in batches:
-            batching.check_memory(batch, size(batch), this_machine().memory)
-    return 0
-
-
-def _dry_run_on(spec: Spec, target: str, mesh: str | None) -> int:
-    """Print what would run on the chip `target`. SpecError where a method would hold more than its memory."""
-    from cfljax.devices import chips
-    from cfljax.devices.mesh import parse
-    from cfljax.experiment import assemble, batching, needs
-    from cfljax.experiment.model_size import size_of_run
-    from cfljax.experiment.privacy import Crowd, crowd_of
-    from cfljax.launch.plan_file import batch_limit
-
-    machine = chips.machine_of(target, None if mesh is None else parse(mesh))
-    batches = batching.batches(spec.runs(), lambda run: batch_limit(run, machine))
-
-    def size(batch: batching.Batch) -> batching.Size:
-        federation = assemble.host_federation(batch.first)
-        return size_of_run(batch.first, federation, assemble.model_of(batch.first, federation))
-
-    def crowd(batch: batching.Batch) -> Crowd:
-        return crowd_of(assemble.host_federation(batch.first))
-
-    def taken(batch: batching.Batch) -> int:
-        federation = assemble.host_federation(batch.first)
-        return needs.bytes_of(batch, federation, assemble.model_of(batch.first, federation), machine)
-
-    for message in spec.warnings:
-        print(f"cfljax: {message}", file=sys.stderr)
-    print(f"{chips.explain(target, machine)}; a batch is as wide as fills half of that")
-    print(batching.dry_run(batches, size, crowd, taken))
-    for batch in batches:
-        batching.check_memory(batch, size(batch), machine.memory)
-    return 0

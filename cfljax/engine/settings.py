@@ -87,7 +87,7 @@ class Assembled(NamedTuple):
     """Names everything static that the method and the model were made from, so that a later batch with the same key, plan and
     settings reuses the compiled programs; None: nothing is reused."""
     shape_key: Hashable = None
-    """As `program_key`, whatever the number of rounds; None: nobody is told what has been compiled."""
+    """As `program_key`, whatever the number of rounds; None: what has been compiled is not written down."""
     model_key: Hashable = None
     """Names everything that the model was made from, so that all methods share the program that evaluates it; None: as above."""
     newcomers: Tuned | None = None

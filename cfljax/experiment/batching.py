@@ -8,17 +8,16 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from cfljax.config.frozen import FrozenTable, canonical, plain
+from cfljax.config.frozen import FrozenTable, canonical
 from cfljax.config.optimisers import kept_per_parameter
 from cfljax.config.parts import stay_home
 from cfljax.config.run import Run
 from cfljax.config.transit import keeps_dropped
 from cfljax.errors import SpecError
 from cfljax.local.sizes import block_of
-from cfljax.registry.options import Value, show, static, traced
+from cfljax.registry.options import Value, static, traced
 
 if TYPE_CHECKING:
-    from cfljax.experiment.privacy import Crowd
     from cfljax.types import Federation
 
 ABSENT_AT_ZERO = {"momentum": (), "weight_decay": (), "dropout": (), "stragglers": ("straggler_work",)}
@@ -233,65 +232,6 @@ def check_memory(batch: Batch, size: Size, available: int) -> None:
                 f"{batch.first.label}: {what} ({size.clients:,} clients, {size.parameters:,} parameters) would take "
                 f"{amount(4 * numbers)} of memory, and there is {amount(available)}; take fewer clients or a smaller model{fewer}"
             )
-
-
-def communication(run: Run, size: Size) -> tuple[float, float]:
-    """Bytes (down, up) of a whole run with one model down and one update up per participant and round."""
-    trained, d = run.train.participants(size.learners) * run.train.rounds, size.parameters
-    return 4.0 * d * trained, float(run.train.vector_bytes(d) * trained)
-
-
-def dry_run(
-    made: list[Batch],
-    size: Size | Callable[[Batch], Size],
-    crowd: Callable[[Batch], Crowd] | None = None,
-    taken: Callable[[Batch], int] | None = None,
-) -> str:
-    """What would run, in lines. `size`: of all batches, or of each. `crowd`: the clients that a batch draws from, for the ε of
-    `train.privacy`. `taken`: the bytes that a batch takes on a device, if not `memory`."""
-    programs = {batch.program_key for batch in made}
-    lines = [f"runs {sum(len(batch.runs) for batch in made)}, batches {len(made)}, programs to compile {len(programs)}"]
-    groups: dict[tuple[str, str], list[tuple[Batch, Size]]] = {}
-    notes: dict[str, None] = {}
-    for batch in made:
-        of_batch = size(batch) if callable(size) else size
-        groups.setdefault((batch.first.data.name, batch.first.label), []).append((batch, of_batch))
-        for what, numbers in held(batch.first, of_batch).items():
-            notes[f"  {batch.first.label} holds {what}: {amount(4 * numbers)}"] = None
-        notes |= {} if crowd is None else dict.fromkeys(_privacy(batch, crowd))
-    lines += [_line("data", "method", "runs", "batches", "programs", "memory", "down", "up")]
-    largest, all_down, all_up = 0, 0.0, 0.0
-    for names, group in groups.items():
-        traffic = [communication(run, of_batch) for batch, of_batch in group for run in batch.runs]
-        down, up = map(sum, zip(*traffic, strict=True))
-        most = max(memory(batch, of_batch) if taken is None else taken(batch) for batch, of_batch in group)
-        largest, all_down, all_up = max(largest, most), all_down + down, all_up + up
-        compiled = len({batch.program_key for batch, _ in group})
-        lines.append(_line(*names, len(traffic), len(group), compiled, amount(most), amount(down), amount(up)))
-    lines += list(notes)
-    if made:
-        lines.append(f"memory {amount(largest)} for the largest batch (estimate)")
-        total = f"{amount(all_down)} down, {amount(all_up)} up"
-        lines.append(f"communication of all runs (simulated): {total}, if each participant gets one")
-        lines.append("  model and sends one update in a round; what a method sends besides, or less: python -m cfljax.methods NAME")
-    return "\n".join(lines)
-
-
-def _privacy(batch: Batch, crowd: Callable[[Batch], Crowd]) -> list[str]:
-    """A line per run with `train.privacy`: the ε that it spends."""
-    from cfljax.experiment.privacy import epsilon, epsilon_of_choices
-
-    def line(run: Run) -> str:
-        spent, choices = epsilon(run, crowd(batch)), epsilon_of_choices(run, crowd(batch))
-        part = "" if choices is None else f" (of the choices alone: {choices:.4g})"
-        return f"  {run.label} with {show(plain(run.train.transit.privacy))}: ε = {spent:.4g}{part}"
-
-    return [line(run) for run in batch.runs if run.train.transit.privacy is not None]
-
-
-def _line(*cells: object) -> str:
-    left, numbers = cells[:2], cells[2:]
-    return ("  " + "".join(f"{str(c)[:20]:<21}" for c in left) + "".join(f"{c!s:>10}" for c in numbers)).rstrip()
 
 
 def amount(count: float) -> str:

@@ -11,14 +11,12 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.devices.spread import AXIS, Dealt, alone, deal_out, in_own_blocks
-from cfljax.kernels.mix import Mixed, Rule, move_by, replace_by, sum_by, usable, with_noise
+from cfljax.kernels.mix import Mixed, Rule, move_by, replace_by, sum_by, with_noise
 from cfljax.kernels.sketch import sketch
-from cfljax.local.averages import averages, with_lengths
 from cfljax.local.meter import counted
 from cfljax.local.schedule import owners_of
-from cfljax.local.send import left_over
 from cfljax.local.solver import Solver
-from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Plan, Traffic, Updates
+from cfljax.types import Array, Cohort, Federation, Hyper, Jobs, Plan, Updates
 
 SHORT = 256
 """When participants train in blocks, a sketch of this number of values is kept of each update. The discrepancy computed from it is
@@ -212,104 +210,3 @@ def _in_blocks(part: Part, jobs: Jobs, mixing: Mixing, block: int) -> tuple[Sums
 
     sums, kept = jax.lax.scan(one, begin, places)
     return sums, jax.tree.map(lambda each: each.reshape(places.size, *each.shape[2:])[:number], kept)
-
-
-def train_clusters(
-    solver: Solver,
-    key: Array,
-    federation: Federation,
-    cohort: Cohort,
-    models: Array,
-    which: Array,
-    hyper: Hyper,
-    average: str,
-    traffic: Traffic,
-) -> tuple[Array, Info]:
-    """One round of FedAvg inside each cluster. `which` i32[S]: the cluster of each participant. `average`: its weights, of
-    `AVERAGES`. Returns the new models f32[K, d], and the report on the round."""
-    mix = averages(solver, federation, cohort, which, models.shape[0], average, hyper)
-    trained = train_and_mix(solver, key, federation, jobs_from(cohort, models, which), hyper, Mixing(mix, models))
-    traffic = with_lengths(traffic, cohort, average)
-    return trained.mixed.new, report_trained(federation, cohort, trained, which, trained.mixed.new - models, traffic)
-
-
-def report(
-    federation: Federation,
-    cohort: Cohort,
-    updates: Updates,
-    start: Array,
-    end: Array,
-    mixed: Mixed,
-    traffic: Traffic,
-    **diag: Array,
-) -> Info:
-    """The report on a round. `start`, `end` f32[S, d]: each participant's model before the round and after aggregation."""
-    delta = updates.delta
-    kept = Kept(updates.loss, usable(delta), jnp.linalg.norm(delta, axis=1), delta, updates.home, updates.residual)
-    return _info(federation, cohort, kept, jnp.linalg.norm(start + delta - end, axis=1), mixed.nonfinite, traffic, diag)
-
-
-def report_trained(
-    federation: Federation,
-    cohort: Cohort,
-    trained: Trained,
-    which: Array,
-    moved: Array,
-    traffic: Traffic,
-    **diag: Array,
-) -> Info:
-    """Like `report`, from the result of `train_and_mix`. `which` i32[S]: the cluster of each participant. `moved` f32[K, d]: the
-    clusters' models at the end of the round minus those at its start."""
-    kept, size = trained.kept, trained.kept.moves.shape[1]
-    distance = _distances(trained, which, moved if size == moved.shape[1] else sketch(moved, size))
-    return _info(federation, cohort, kept, distance, trained.mixed.nonfinite, traffic, diag)
-
-
-def _info(
-    federation: Federation,
-    cohort: Cohort,
-    kept: Kept,
-    distance: Array,
-    nonfinite: Array,
-    traffic: Traffic,
-    diag: dict[str, Array],
-) -> Info:
-    """The report on a round. `distance` f32[S]: that of each trained model from its cluster's model after the round."""
-    counted = cohort.mask & kept.finite
-    discrepancy, drift = mean_over(cohort, counted, distance), mean_over(cohort, counted, kept.norm)
-    lost = jnp.any(cohort.mask) & ~jnp.any(counted)
-    loss = mean_loss(federation, cohort, kept.loss)
-    residual = left_over(federation, cohort, kept.residual)
-    return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, kept.finite, kept.home, residual)
-
-
-def mean_over(cohort: Cohort, who: Array, each: Array) -> Array:
-    """f32[]: the mean of the values `each` f32[S] over the participants where `who` bool[S] is True; 0 if there are none of them;
-    NaN in a round without participants."""
-    mean = jnp.sum(jnp.where(who, each, 0.0)) / jnp.maximum(jnp.sum(who), 1)
-    return jnp.where(jnp.any(cohort.mask), mean, jnp.nan)
-
-
-def mean_loss(federation: Federation, cohort: Cohort, loss: Array) -> Array:
-    """f32[]: the mean of the participants' losses f32[S], weighted by their samples; NaN in a round without participants."""
-    weight = jnp.where(cohort.mask, sizes(federation, cohort), 0.0)
-    total = jnp.sum(jnp.where(weight > 0, weight * loss, 0.0))
-    return jnp.where(jnp.any(cohort.mask), total / jnp.maximum(jnp.sum(weight), 1.0), jnp.nan)
-
-
-def _distances(trained: Trained, which: Array, moved: Array) -> Array:
-    """f32[S]: the Euclidean distance of each participant's update from the change of its cluster's model, `moved` f32[K, d] (or the
-    distance of their sketches)."""
-    dealt = trained.dealt
-    cluster = which if dealt is None else which[dealt.jobs]
-    pairs = (trained.kept.moves, cluster)
-    distance = lambda pair: jnp.linalg.norm(pair[0] - moved[pair[1]])  # noqa: E731
-    # one after another on a CPU: gathering the rows of `moved` would take as much memory as all updates
-    if not trained.plan.sequential:
-        found = jax.vmap(distance)(pairs)
-    elif dealt is None or dealt.number is None:
-        found = jax.lax.map(distance, pairs)
-    else:  # only the participants of this device
-        one = lambda i, out: out.at[i].set(distance((pairs[0][i], cluster[i])))  # noqa: E731
-        found = jax.lax.fori_loop(0, dealt.number, one, jnp.zeros(cluster.shape))
-    return found if dealt is None else dealt.collect(found)

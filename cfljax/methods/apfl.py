@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.local.rounds import mean_over
+from cfljax.local.reports import mean_over
 from cfljax.local.solver import Solver
 from cfljax.local.train import Position, start_of, stepper
 from cfljax.methods.shared.common import first_model

@@ -37,9 +37,9 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.cover import ccs_threshold, cover
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members, mix_updates, usable, weights_by
-from cfljax.local.meter import counted
-from cfljax.local.rounds import Mixing, jobs_from, report, report_trained, sizes, train_and_mix
-from cfljax.local.schedule import Work
+from cfljax.local.one_gradient import OneGradient
+from cfljax.local.reports import report, report_trained
+from cfljax.local.rounds import Mixing, jobs_from, sizes, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import first_model, traffic
 from cfljax.methods.shared.config import MethodConfig, TrainOptions
@@ -249,17 +249,6 @@ def _hear(
     if not by_gradient:
         loss = local.losses(federation, jobs.start, cohort.ids, cohort.mask)[0]
     return Heard(-moves, loss, cohort.mask & finite & jnp.isfinite(loss)), updates  # −Δ/η: the factor 1/η changes no cosine
-
-
-class OneGradient(Solver):
-    """A solver whose local training is one step along the gradient on all local data."""
-
-    def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
-        """The updates −lr · gradient."""
-        with counted(federation, jobs, Work(None, 1, None)):
-            gradient, loss = self.gradient(federation, jobs)
-        gradient = self.send(key, federation, jobs, gradient, hyper, hyper["lr"])
-        return Updates(-self.step_of(hyper).lr * gradient, loss, jnp.asarray(jobs.mask).astype(jnp.int32))
 
 
 def _cluster(config: Config, key: Array, sent: Array, heard: Array, uid: Array, epsilon: Array) -> tuple[Array, int]:

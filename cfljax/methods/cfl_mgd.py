@@ -32,21 +32,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from cfljax.errors import SpecError
-from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
+from cfljax.local.reports import report_trained
+from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import (
-    Number,
-    allowed,
-    auto,
-    count,
-    extras_of,
-    finder,
-    most,
-    probe_held,
-    setup_of,
-    try_rounds,
-    with_probe,
-)
+from cfljax.methods.shared.auto import CountedConfig, Number, allowed, count, extras_of, finder, setup_of, with_probe
 from cfljax.methods.shared.choice import (
     DIVISORS,
     by_loss,
@@ -59,7 +48,7 @@ from cfljax.methods.shared.choice import (
     shared_out,
 )
 from cfljax.methods.shared.common import first_models, traffic
-from cfljax.methods.shared.config import MethodConfig, TrainOptions
+from cfljax.methods.shared.config import TrainOptions
 from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
@@ -69,7 +58,7 @@ PAPER = "“Clustered federated learning based on momentum gradient descent for 
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(MethodConfig):
+class Config(CountedConfig):
     """Options of CFL-MGD."""
 
     averaged = ("models", "velocity")
@@ -79,9 +68,6 @@ class Config(MethodConfig):
     sides = 3
 
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
-    auto: str = auto()
-    most: int = most()
-    try_rounds: int = try_rounds()
     beta: float = option(0.9, "momentum, of the clusters' buffers", low=0.0, traced=True)
     aggregate: str = option("model", "average local models (option II), or one gradient each (I)", choices=("model", "gradient"))
     momentum_of: str = option("cluster", "whose buffer a client starts from", choices=("cluster", "client"))
@@ -112,10 +98,6 @@ class Config(MethodConfig):
     def releases(self, rounds: int) -> tuple[int, int]:
         """Noised sums: of updates and of buffers."""
         return 2 * rounds, 0
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        return probe_held(self, clients, d)
 
     @property
     def repeats(self) -> float:

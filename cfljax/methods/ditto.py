@@ -22,7 +22,8 @@ import jax.numpy as jnp
 
 from cfljax.kernels.mix import mix_updates, usable
 from cfljax.local.averages import averages, with_lengths
-from cfljax.local.rounds import jobs_from, mean_over, report
+from cfljax.local.reports import mean_over, report
+from cfljax.local.rounds import jobs_from
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model, keep_own, traffic

@@ -13,9 +13,8 @@ import dataclasses
 import jax.numpy as jnp
 
 from cfljax.local.averages import AVERAGES
-from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.common import Clusters, first_model, traffic
+from cfljax.methods.shared.common import Clusters, first_model, traffic, train_clusters
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option

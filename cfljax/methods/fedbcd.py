@@ -25,7 +25,8 @@ from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.federation.cohort import present
 from cfljax.kernels.mix import sum_by, with_noise
-from cfljax.local.rounds import jobs_from, report
+from cfljax.local.reports import report
+from cfljax.local.rounds import jobs_from
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import first_model, keep_own, traffic

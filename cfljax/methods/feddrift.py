@@ -43,11 +43,11 @@ from cfljax.errors import SpecError
 from cfljax.kernels.choose import least_loss
 from cfljax.kernels.mix import members, usable
 from cfljax.kernels.unite import complete_linkage
-from cfljax.local.rounds import sizes, train_clusters
+from cfljax.local.rounds import sizes
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.choice import join
-from cfljax.methods.shared.common import first_model, traffic
+from cfljax.methods.shared.common import first_model, traffic, train_clusters
 from cfljax.methods.shared.host_clusters import HostClusters, join_by_loss
 from cfljax.registry import Entry
 from cfljax.registry.options import option

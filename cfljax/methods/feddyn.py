@@ -27,7 +27,8 @@ import dataclasses
 import jax.numpy as jnp
 
 from cfljax.kernels.mix import mix_updates, weights_by
-from cfljax.local.rounds import jobs_from, report, sizes
+from cfljax.local.reports import report
+from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import traffic
 from cfljax.methods.shared.control import ControlConfig, Controlled, controlled, counted, known, shares, unbroken

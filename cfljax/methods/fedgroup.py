@@ -23,8 +23,7 @@ Readings. The published text and the authors' program differ; the defaults follo
 - When newcomers are assigned. Paper: when they come. Here: with "initial" the answer does not depend on the round, so all of
   them are computed in `setup`; a client still gets its label when it first takes part. Otherwise pre-training takes the round's
   learning rate, also where it is for scoring only. Option: none.
-- First round of a newcomer. Paper: E − 1 epochs after pre-training. Here: all (the program). Option: `newcomer_epochs =
-  "rest"`.
+- First round of a newcomer. Paper: E − 1 epochs after pre-training. Here: all (the program). Option: `newcomer_epochs`.
 - Weights inside a group. Paper: by samples. Here: the same. Option: `average`.
 - Inter-group aggregation. Paper: pull towards the others (Algorithm 2, line 19), or eq. 20. Here: the former; `"weighted"` is
   the program's. Option: `inter_group = "normalised"`.
@@ -48,13 +47,14 @@ from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.local.averages import AVERAGES, averages, with_lengths
-from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
+from cfljax.local.reports import report_trained
+from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import Number, auto, count, extras_of, most, number_of, setup_of, try_rounds, with_probe
+from cfljax.methods.shared.auto import CountedConfig, Number, count, extras_of, number_of, setup_of, with_probe
 from cfljax.methods.shared.choice import join
 from cfljax.methods.shared.cold_start import COLD_STARTS, directions, first_groups, founders
 from cfljax.methods.shared.common import first_model, traffic, with_exchange
-from cfljax.methods.shared.config import MethodConfig, TrainOptions
+from cfljax.methods.shared.config import TrainOptions
 from cfljax.methods.shared.pretrain import Pretrainer, all_updates, in_chunks, pretrain, pretrainer, solver_before
 from cfljax.methods.shared.similarity import compared_size, similarity
 from cfljax.methods.shared.tries import with_tries
@@ -68,15 +68,12 @@ NEWCOMER = ("initial", "latest", "auxiliary")
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(MethodConfig):
+class Config(CountedConfig):
     """Options of FedGroup."""
 
     averaged = ("models",)
 
     clusters: int | str = option(3, 'number of groups, or "auto": found before the first round', low=1, choices=("auto",))
-    auto: str = auto()
-    most: int = most()
-    try_rounds: int = try_rounds()
     cold_start: str = option("edc", "group by decomposed cosines, by MADC, or by random clients as centres", choices=COLD_STARTS)
     alpha: int = option(20, "clients that pre-train for the cold start, per group", low=1)
     pretrain_steps: int = option(50, "mini-batch steps of a pre-training", low=1)

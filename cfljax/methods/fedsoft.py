@@ -44,7 +44,8 @@ import numpy as np
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import replace_by, sum_by
-from cfljax.local.rounds import jobs_from, report, sizes
+from cfljax.local.reports import report
+from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.choice import need_clients
 from cfljax.methods.shared.common import first_model, first_models, keep_own, traffic

@@ -37,10 +37,11 @@ from cfljax import keys
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.mix import mix_updates, usable
 from cfljax.local.averages import AVERAGES, averages, with_lengths
-from cfljax.local.rounds import jobs_from, report
+from cfljax.local.reports import report
+from cfljax.local.rounds import jobs_from
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import Number, allowed, auto, extras_of, finder, most, probe_held, setup_of, try_rounds, with_probe
+from cfljax.methods.shared.auto import CountedConfig, Number, allowed, extras_of, finder, setup_of, with_probe
 from cfljax.methods.shared.choice import join
 from cfljax.methods.shared.common import first_model, first_models, traffic, with_exchange
 from cfljax.methods.shared.config import PersonalConfig
@@ -53,7 +54,7 @@ PAPER = "Xie et al. 2020"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(PersonalConfig):
+class Config(CountedConfig, PersonalConfig):
     """Options of FeSEM."""
 
     averaged = ("centres",)
@@ -61,17 +62,10 @@ class Config(PersonalConfig):
     own = False
 
     clusters: int | str = option(4, 'number of centres, or "auto": found before the first round', low=1, choices=("auto",))
-    auto: str = auto()
-    most: int = most()
-    try_rounds: int = try_rounds()
     average: str = option("uniform", "weights of the members", choices=AVERAGES)
     fesem_init: str = option(
         "shared", "W_i of a client that has not trained: w_0, or one local epoch from it", choices=("shared", "own")
     )
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        return super().held(clients, participants, d) | probe_held(self, clients, d)
 
 
 class State(NamedTuple):

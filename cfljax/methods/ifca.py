@@ -39,9 +39,10 @@ from cfljax.federation.cohort import draw
 from cfljax.kernels.choose import least_loss
 from cfljax.kernels.mix import members
 from cfljax.local.averages import AVERAGES, averages, with_lengths
-from cfljax.local.rounds import Mixing, choose_and_train, jobs_from, report_trained, train_and_mix
+from cfljax.local.reports import report_trained
+from cfljax.local.rounds import Mixing, choose_and_train, jobs_from, train_and_mix
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import allowed, auto, count, extras_of, finder, most, probe_held, setup_of, try_rounds, with_probe
+from cfljax.methods.shared.auto import CountedConfig, allowed, count, extras_of, finder, setup_of, with_probe
 from cfljax.methods.shared.choice import (
     DIVISORS,
     among,
@@ -56,7 +57,7 @@ from cfljax.methods.shared.choice import (
     shared_out,
 )
 from cfljax.methods.shared.common import Clusters, first_models, traffic
-from cfljax.methods.shared.config import MethodConfig, TrainOptions
+from cfljax.methods.shared.config import TrainOptions
 from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
@@ -68,16 +69,13 @@ DRAWS = 300
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(MethodConfig):
+class Config(CountedConfig):
     """Options of IFCA."""
 
     averaged = ("models",)
     chooses_by_loss = True
 
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
-    auto: str = auto()
-    most: int = most()
-    try_rounds: int = try_rounds()
     estimate: str = option(
         "full", "choose on all local data, or on the first mini-batch of local training", choices=("full", "batch")
     )
@@ -114,10 +112,6 @@ class Config(MethodConfig):
     def repeats(self) -> float:
         """All K models go to each participant."""
         return float(self.models_kept)
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        return probe_held(self, clients, d)
 
 
 def make(config: Config, model: Model, solver: Solver) -> Method:

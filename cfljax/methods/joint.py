@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -46,25 +46,14 @@ from cfljax.kernels.choose import (
     private_choice,
 )
 from cfljax.local.averages import AVERAGES, averages, with_lengths
-from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
+from cfljax.local.reports import report_trained
+from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import (
-    Number,
-    allowed,
-    auto,
-    count,
-    extras_of,
-    finder,
-    most,
-    probe_held,
-    setup_of,
-    try_rounds,
-    with_probe,
-)
+from cfljax.methods.shared.auto import CountedConfig, Number, allowed, count, extras_of, finder, setup_of, with_probe
 from cfljax.methods.shared.choice import among, is_private, join, reseeded
 from cfljax.methods.shared.common import first_models, traffic
-from cfljax.methods.shared.config import MethodConfig, TrainOptions
+from cfljax.methods.shared.config import TrainOptions
 from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
 from cfljax.registry.options import Value, option
@@ -76,7 +65,7 @@ BLOCK = 1 << 21, 1 << 26
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(MethodConfig):
+class Config(CountedConfig):
     """Options of joint clustering."""
 
     averaged = ("models", "last")
@@ -85,9 +74,6 @@ class Config(MethodConfig):
     sides = 2
 
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
-    auto: str = auto()
-    most: int = most()
-    try_rounds: int = try_rounds()
     similarity: str = option("descent", "of a gradient and a model's last move", choices=SIMILARITIES)
     loss_reduction: str = option("mean", "over the mini-batch; a sum makes the step larger, too", choices=("mean", "sum"))
     reseed: str = option("when_empty", "put random participants into the clusters", choices=RESEED)
@@ -101,10 +87,6 @@ class Config(MethodConfig):
         if train.transit.choice is not None and self.similarity == "euclidean":
             why = "a distance has no bound that the choice could be private by; take a cosine"
             raise SpecError(f'train.privacy.choice with {where}.similarity = "euclidean": {why}')
-
-    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
-        """Numbers that are in memory at once, beside the models of clusters."""
-        return probe_held(self, clients, d)
 
     @property
     def repeats(self) -> float:
@@ -127,9 +109,9 @@ class State(NamedTuple):
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """Joint: each client joins by the loss and by how its gradient points."""
-    k, summed = config.models_kept, config.loss_reduction == "sum"
-    find = finder(config, model, solver, "joint")
-    trainer = solver.with_work(Work(None, config.local_steps, config.batch, summed=summed))
+    k, find = config.models_kept, finder(config, model, solver, "joint")
+    trainer = solver.with_work(Work(None, config.local_steps, config.batch, summed=config.loss_reduction == "sum"))
+    choose = chooser(config, model, solver)
 
     def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
         return setup_of(find(key, federation, hyper))
@@ -137,35 +119,6 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
         models = first_models(key, model, k)
         return State(models, jnp.zeros_like(models), jnp.full(federation.clients, -1, jnp.int32), setup.get("number"))
-
-    def choose(
-        key: Array, state: State, federation: Federation, clients: Array, mask: Array, hyper: Hyper, private: bool = False
-    ) -> Array:
-        """i32[S]: which cluster each of these clients joins; block by block. `private`: by the exponential mechanism."""
-        moved = jnp.any(state.last != 0)
-
-        def of_model(ids: Array, there: Array, start: Array, last: Array) -> tuple[Array, Array]:
-            jobs = Jobs(ids, there, jnp.ones(ids.shape), start[None], jnp.zeros_like(ids))
-            gradient, loss = solver.batch_gradient(key, federation, jobs, config.batch, summed)
-            if summed:  # eq. 1
-                loss *= jnp.minimum(jnp.asarray(federation.train.count)[ids], config.batch).astype(jnp.float32)
-            similarity = move_similarity(gradient, last, config.similarity, hyper["lr"])  # eq. 3
-            return loss, jnp.where(moved, similarity, 0.0)
-
-        def block(part: tuple[Array, Array]) -> Array:
-            judge = lambda pair: of_model(*part, *pair)  # noqa: E731
-            losses, similarity = jax.lax.map(judge, (state.models, state.last))
-            if private:
-                return drawn(key, losses, similarity, jnp.asarray(federation.uid)[part[0]], state, hyper)
-            return joint_choice(among(allowed(state.number, k), losses), similarity, hyper["lam"])  # eq. 4
-
-        return _by_blocks(block, clients, mask, max(1, BLOCK[not solver.sequential] // model.size))
-
-    def drawn(key: Array, losses: Array, similarity: Array, uid: Array, state: State, hyper: Hyper) -> Array:
-        lam, clip = hyper["lam"], hyper["privacy.choice.clip"]
-        costs = joint_cost(bounded(losses, clip), jnp.clip(similarity, -1.0, 1.0), lam)
-        width = 2 * lam + (1 - lam) * clip
-        return private_choice(key, among(allowed(state.number, k), costs), uid, hyper["privacy.choice.epsilon"], width)
 
     def round(key: Array, state: State, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[State, Info]:
         number = count(state.number, k)
@@ -194,6 +147,53 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     models = lambda state: (state.models, state.labels)  # noqa: E731
     made = Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number), settle=settle)
     return with_tries(config, solver, made)
+
+
+class Choose(Protocol):
+    """A function that says which cluster each client joins."""
+
+    def __call__(
+        self, key: Array, state: State, federation: Federation, clients: Array, mask: Array, hyper: Hyper, private: bool = False
+    ) -> Array:
+        """i32[S]: the cluster of each of these clients, block by block. `private`: by the exponential mechanism."""
+
+
+def chooser(config: Config, model: Model, solver: Solver) -> Choose:
+    """The choice by the loss and by how the gradient on one mini-batch points."""
+    k, summed = config.models_kept, config.loss_reduction == "sum"
+
+    def choose(
+        key: Array, state: State, federation: Federation, clients: Array, mask: Array, hyper: Hyper, private: bool = False
+    ) -> Array:
+        moved, may = jnp.any(state.last != 0), allowed(state.number, k)
+
+        def of_model(ids: Array, there: Array, start: Array, last: Array) -> tuple[Array, Array]:
+            jobs = Jobs(ids, there, jnp.ones(ids.shape), start[None], jnp.zeros_like(ids))
+            gradient, loss = solver.batch_gradient(key, federation, jobs, config.batch, summed)
+            if summed:  # eq. 1
+                loss *= jnp.minimum(jnp.asarray(federation.train.count)[ids], config.batch).astype(jnp.float32)
+            similarity = move_similarity(gradient, last, config.similarity, hyper["lr"])  # eq. 3
+            return loss, jnp.where(moved, similarity, 0.0)
+
+        def block(part: tuple[Array, Array]) -> Array:
+            judge = lambda pair: of_model(*part, *pair)  # noqa: E731
+            losses, similarity = jax.lax.map(judge, (state.models, state.last))
+            if private:
+                return _drawn(key, losses, similarity, jnp.asarray(federation.uid)[part[0]], may, hyper)
+            return joint_choice(among(may, losses), similarity, hyper["lam"])  # eq. 4
+
+        return _by_blocks(block, clients, mask, max(1, BLOCK[not solver.sequential] // model.size))
+
+    return choose
+
+
+def _drawn(key: Array, losses: Array, similarity: Array, uid: Array, may: Array | None, hyper: Hyper) -> Array:
+    """i32[n]: the choices by the exponential mechanism, of clients with the identities `uid` i32[n], among the models that `may` be
+    chosen. `losses`, `similarity` f32[K, n]."""
+    lam, clip = hyper["lam"], hyper["privacy.choice.clip"]
+    costs = joint_cost(bounded(losses, clip), jnp.clip(similarity, -1.0, 1.0), lam)
+    width = 2 * lam + (1 - lam) * clip
+    return private_choice(key, among(may, costs), uid, hyper["privacy.choice.epsilon"], width)
 
 
 def missed(federation: Federation, cohort: Cohort, hyper: Hyper) -> Array:

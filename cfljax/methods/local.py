@@ -10,7 +10,8 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from cfljax.local.rounds import jobs_from, report
+from cfljax.local.reports import report
+from cfljax.local.rounds import jobs_from
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import Clusters, first_model, keep_own, traffic
 from cfljax.methods.shared.config import PersonalConfig

@@ -42,11 +42,9 @@ from cfljax.federation import cohort as cohorts
 from cfljax.kernels import host
 from cfljax.kernels.mix import PLAIN, Rule
 from cfljax.local.averages import AVERAGES
-from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import Number, auto, extras_of, most, number_of, setup_of, try_rounds, with_probe
-from cfljax.methods.shared.common import first_model, traffic
-from cfljax.methods.shared.config import MethodConfig
+from cfljax.methods.shared.auto import CountedConfig, Number, extras_of, number_of, setup_of, with_probe
+from cfljax.methods.shared.common import first_model, traffic, train_clusters
 from cfljax.methods.shared.host_clusters import ROUND_UP, places
 from cfljax.methods.shared.pretrain import (
     Parts,
@@ -68,11 +66,8 @@ from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, 
 PAPER = "Lu et al. 2022, “Federated learning based on OPTICS clustering optimization” (not the two others called OCFL)"
 
 
-MERGING = 'merge_to = "auto"'
-
-
 @dataclasses.dataclass(frozen=True)
-class Config(MethodConfig):
+class Config(CountedConfig):
     """Options of OCFL."""
 
     pretrain_epochs: int = option(1, "local epochs before the clustering", low=1)
@@ -83,9 +78,6 @@ class Config(MethodConfig):
     merge_to: int | str | None = option(
         None, 'merge similar clusters down to this number, or "auto": one that is found', low=1, choices=("auto",)
     )
-    auto: str = auto(MERGING)
-    most: int = most(MERGING)
-    try_rounds: int = try_rounds()
     clients_per_cluster: int = option(10, "participants per round and cluster (train.participation has no effect)", low=1)
     warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
     average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)

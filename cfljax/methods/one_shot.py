@@ -32,11 +32,9 @@ from cfljax.kernels.choose import nearest
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members
 from cfljax.local.averages import AVERAGES
-from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import Number, auto, count, extras_of, most, number_of, setup_of, try_rounds, with_probe
-from cfljax.methods.shared.common import first_model, traffic
-from cfljax.methods.shared.config import MethodConfig
+from cfljax.methods.shared.auto import CountedConfig, Number, count, extras_of, number_of, setup_of, with_probe
+from cfljax.methods.shared.common import first_model, traffic, train_clusters
 from cfljax.methods.shared.pretrain import all_updates, late, means, pretrainer, ready, settled, solver_before, with_pretraining
 from cfljax.methods.shared.similarity import compared_size, similarity
 from cfljax.methods.shared.tries import with_tries
@@ -48,15 +46,12 @@ PAPER = "Ghosh et al. 2019"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(MethodConfig):
+class Config(CountedConfig):
     """Options of one-shot K-means."""
 
     averaged = ("models",)
 
     clusters: int | str = option(3, 'number of clusters, or "auto": found before the first round', low=1, choices=("auto",))
-    auto: str = auto()
-    most: int = most()
-    try_rounds: int = try_rounds()
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)
     warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
     average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)

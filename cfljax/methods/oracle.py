@@ -9,10 +9,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
-from cfljax.methods.shared.common import Clusters, first_model, need_groups, traffic
+from cfljax.methods.shared.common import Clusters, first_model, need_groups, traffic, train_clusters
 from cfljax.registry import Entry
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model
 

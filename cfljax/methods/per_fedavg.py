@@ -31,10 +31,9 @@ from cfljax.kernels.mix import usable
 from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
 from cfljax.local.train import Position, start_of, stepper
-from cfljax.methods.shared.common import first_model, traffic
+from cfljax.methods.shared.common import first_model, traffic, train_clusters
 from cfljax.methods.shared.config import PersonalConfig
 from cfljax.registry import Entry
 from cfljax.registry.options import option

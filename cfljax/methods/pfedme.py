@@ -27,7 +27,7 @@ import jax.numpy as jnp
 
 from cfljax.errors import SpecError
 from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.local.rounds import mean_over
+from cfljax.local.reports import mean_over
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import first_model
 from cfljax.methods.shared.config import PersonalConfig, TrainOptions

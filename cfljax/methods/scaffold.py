@@ -32,7 +32,8 @@ from cfljax.kernels.mix import mix_updates, weights_by
 from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps
-from cfljax.local.rounds import jobs_from, report, sizes
+from cfljax.local.reports import report
+from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.solver import Solver
 from cfljax.local.train import Position, start_of, stepper
 from cfljax.methods.shared.common import traffic

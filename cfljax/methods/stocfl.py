@@ -37,7 +37,8 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.mix import usable
 from cfljax.kernels.unite import unite
 from cfljax.local.averages import averages, with_lengths
-from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
+from cfljax.local.reports import report_trained
+from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import first_model, traffic, with_exchange

@@ -7,7 +7,8 @@ from cfljax.config.tables import RESERVED
 from cfljax.config.values import fields_of
 from cfljax.data import SOURCES
 from cfljax.errors import SpecError
-from cfljax.experiment.batching import Size, batches, dry_run, hyper_of
+from cfljax.experiment.batching import Size, batches, hyper_of
+from cfljax.experiment.dry_run import dry_run
 from cfljax.federation import PARTITIONS
 from cfljax.methods import METHODS
 from cfljax.models import MODELS

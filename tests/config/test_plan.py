@@ -7,7 +7,8 @@ import pytest
 
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
-from cfljax.experiment.batching import Size, amount, batches, check_memory, dry_run, halves, hyper_of, memory, static_key
+from cfljax.experiment.batching import Size, amount, batches, check_memory, halves, hyper_of, memory, static_key
+from cfljax.experiment.dry_run import dry_run
 from tests.config.small import runs, spec
 
 SIZE = Size(clients=100, parameters=1000, learners=100, pool_bytes=10**6)

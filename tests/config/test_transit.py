@@ -7,7 +7,7 @@ import pytest
 
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
-from cfljax.experiment import batching, privacy
+from cfljax.experiment import batching, dry_run, privacy
 from cfljax.experiment.privacy import Draw
 from cfljax.registry.options import traced
 from tests.config.small import runs, spec
@@ -127,7 +127,7 @@ def test_bytes_of_an_update():
     for way, wanted in (("none", 4000), ("int8", 1004), ("sign", 129), ({"name": "topk", "keep": 0.1}, 800)):
         (run,) = runs(spec(train={"compress": way}))
         assert run.train.vector_bytes(1000) == wanted
-        assert batching.communication(run, batching.Size(10, 1000, 10))[1] == 10 * wanted * run.train.rounds
+        assert dry_run.communication(run, batching.Size(10, 1000, 10))[1] == 10 * wanted * run.train.rounds
 
 
 def test_epsilon_is_that_of_the_gaussian_mechanism():

@@ -141,7 +141,8 @@ def test_participants_in_blocks_as_all_at_once(name):
 
 
 def test_the_discrepancy_of_sketched_updates_is_near():
-    from cfljax.local.rounds import Mixing, report_trained, train_and_mix
+    from cfljax.local.reports import report_trained
+    from cfljax.local.rounds import Mixing, train_and_mix
     from cfljax.types import Cohort, Traffic
 
     federation, model = toy.federation(clients=40), toy.model(200)

@@ -160,7 +160,7 @@ def test_records_on_files_whose_contents_are_not_known_are_older(tmp_path):
         (True, {"method": {"name": "from_a_notebook"}}),
         (True, {"model": {"name": "from_a_notebook"}}),
         (True, {"train": {"metrics": ["from_a_notebook"]}}),
-        (False, {"plugins": ["/home/me/mine.py"], "method": {"name": "mine"}}),
+        (False, {"plugins": ["/elsewhere/mine.py"], "method": {"name": "mine"}}),
         (False, {}),
     ],
 )

@@ -26,7 +26,7 @@ def paths(*records):
 @pytest.mark.parametrize(
     "records, shown",
     [
-        ([record(A, "~/x"), record(A, "/home/me/x")], ["~/x", "~/x"]),
+        ([record(A, "~/x"), record(A, "/elsewhere/x")], ["~/x", "~/x"]),
         ([record(A), record(A, "/x")], [None, None]),
         ([record(A, "/x"), record(A)], ["/x", "/x"]),
         ([record(A, "/x"), record(B, "/y")], ["/x", "/y"]),
@@ -34,7 +34,7 @@ def paths(*records):
         ([record(A), record(B)], ["[aaaaaaaa]", "[bbbbbbbb]"]),
         ([record(A, "/x"), record(B, "/x"), record(B, "/y")], ["/x [aaaaaaaa]", "/x [bbbbbbbb]", "/x [bbbbbbbb]"]),
         ([record(A, "/x"), record(A, "/y", name="other")], ["/x", "/y"]),
-        ([record("", "~/x"), record("", "/home/me/x")], ["~/x", "/home/me/x"]),
+        ([record("", "~/x"), record("", "/elsewhere/x")], ["~/x", "/elsewhere/x"]),
         ([make_record(config={}, contents={"data": A}), record(A, "/x")][1:], ["/x"]),
     ],
 )
@@ -68,10 +68,10 @@ def blocks(*folders):
 def test_a_folder_that_was_computed_while_its_data_moved_is_one_block(tmp_path):
     store = Store(tmp_path / "r")
     store.write("a", record(A, "~/x"), make_arrays())
-    store.write("b", record(A, "/home/me/x", method="fedavg"), make_arrays())
+    store.write("b", record(A, "/elsewhere/x", method="fedavg"), make_arrays())
     assert blocks(store.folder) == 1
-    assert [each.config["data"]["path"] for each in Results(store.folder)] == ["~/x", "/home/me/x"]
-    store.write("c", record(B, "/home/me/x", method="fedprox"), make_arrays())
+    assert [each.config["data"]["path"] for each in Results(store.folder)] == ["~/x", "/elsewhere/x"]
+    store.write("c", record(B, "/elsewhere/x", method="fedprox"), make_arrays())
     assert blocks(store.folder) == 2
 
 

@@ -9,6 +9,7 @@ the chosen number are never joined. Kept with the results: `auto_clusters` and `
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -21,6 +22,7 @@ from cfljax.local.meter import count_beside
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.choice import need_clients
 from cfljax.methods.shared.common import first_model
+from cfljax.methods.shared.config import MethodConfig
 from cfljax.methods.shared.pretrain import all_updates, pretrainer, ready, solver_before
 from cfljax.methods.shared.similarity import compared_size
 from cfljax.registry.options import option
@@ -43,50 +45,21 @@ class Number(NamedTuple):
     """i32[4]: what was sent for it alone, in the order of `Traffic`."""
 
 
-class Options(Protocol):
-    """What a method's options have for it."""
+@dataclasses.dataclass(frozen=True)
+class CountedConfig(MethodConfig):
+    """The base class of the options of methods whose number of clusters may be found."""
 
-    @property
-    def clusters(self) -> int | str:
-        """The number of clusters, or "auto"."""
+    auto: str = option("silhouette", 'how a number that is "auto" is found', choices=(*CRITERIA, TRIES), later=True)
+    most: int = option(8, 'the most clusters that "auto" finds', low=2, later=True)
+    try_rounds: int = option(10, f'rounds for which each number is tried with auto = "{TRIES}"', low=1, later=True)
 
-    @property
-    def counts_clusters(self) -> bool:
-        """Whether the number is found."""
-
-    @property
-    def auto(self) -> str:
-        """How the number is found."""
-
-    @property
-    def most(self) -> int:
-        """The most clusters that may be found."""
-
-    @property
-    def try_rounds(self) -> int:
-        """The rounds for which each number is tried."""
-
-
-AUTO = 'clusters = "auto"'
-"""The option that asks for a number to be found."""
-
-
-def auto(what: str = AUTO) -> str:
-    """The option `auto` of methods whose `clusters` (or another option, as in `what`) may be "auto"."""
-    made: str = option("silhouette", f"what decides with {what}", choices=(*CRITERIA, TRIES), later=True)
-    return made
-
-
-def most(what: str = AUTO) -> int:
-    """The option `most` of these methods."""
-    made: int = option(8, f"the most clusters with {what}", low=2, later=True)
-    return made
-
-
-def try_rounds() -> int:
-    """The option `try_rounds` of these methods."""
-    made: int = option(10, f'rounds for which each number is tried with auto = "{TRIES}"', low=1, later=True)
-    return made
+    def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
+        """With the sketches of the probed clients' updates."""
+        of_method = super().held(clients, participants, d)
+        if not self.counts_clusters or self.auto == TRIES:
+            return of_method
+        size = min(PROBED, clients) * compared_size(d, "sketch")
+        return of_method | {"sketches of the updates that clusters are counted by": size}
 
 
 class Finder(Protocol):
@@ -96,7 +69,7 @@ class Finder(Protocol):
         """The number; None where the options give it."""
 
 
-def finder(config: Options, model: Model, solver: Solver, name: str) -> Finder:
+def finder(config: CountedConfig, model: Model, solver: Solver, name: str) -> Finder:
     """HOST. The function that probes clients for the method `name`. It raises SpecError if fewer clients train than there are
     clusters."""
     moves_of = first_moves(model, solver, name)
@@ -133,7 +106,7 @@ def probed(key: Array, federation: Federation, name: str) -> np.ndarray:
     return ids[np.sort(np.argsort(drawn, kind="stable")[:PROBED])]
 
 
-def number_of(config: Options, moves: np.ndarray, hyper: Hyper, trained: int = 0) -> Number | None:
+def number_of(config: CountedConfig, moves: np.ndarray, hyper: Hyper, trained: int = 0) -> Number | None:
     """HOST. The number of clusters of updates f32[n, d], sorted by identity, of which `trained` were made for it alone; None where
     the options give it. While numbers are tried, the one of the try: `hyper["clusters"]`."""
     if not config.counts_clusters:
@@ -178,10 +151,3 @@ def extras_of(number: Number | None) -> dict[str, Array]:
         return {}
     numbers = jnp.arange(1, number.curve.shape[0] + 1, dtype=jnp.float32)
     return {"auto_clusters": number.clusters, "auto_curve": jnp.stack([numbers, number.curve])}
-
-
-def probe_held(config: Options, clients: int, d: int) -> dict[str, int]:
-    """For `MethodConfig.held`: the sketches of the probed clients' updates."""
-    size = min(PROBED, clients) * compared_size(d, "sketch")
-    probes = config.counts_clusters and config.auto != TRIES
-    return {"sketches of the updates that clusters are counted by": size} if probes else {}

@@ -11,8 +11,12 @@ import numpy as np
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import Mixed, usable
+from cfljax.local.averages import averages, with_lengths
 from cfljax.local.meter import count_beside
-from cfljax.types import Array, Cohort, Federation, Model, Traffic, Tree
+from cfljax.local.reports import report_trained
+from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
+from cfljax.local.solver import Solver
+from cfljax.types import Array, Cohort, Federation, Hyper, Info, Model, Traffic, Tree
 
 
 class Clusters(NamedTuple):
@@ -68,3 +72,22 @@ def keep_own(cohort: Cohort, delta: Array, start: Array) -> Mixed:
     finite = usable(delta)
     new = jnp.where((cohort.mask & finite)[:, None], start + delta, start)
     return Mixed(new, jnp.sum(cohort.mask & ~finite, dtype=jnp.int32), cohort.mask & ~finite)
+
+
+def train_clusters(
+    solver: Solver,
+    key: Array,
+    federation: Federation,
+    cohort: Cohort,
+    models: Array,
+    which: Array,
+    hyper: Hyper,
+    average: str,
+    traffic: Traffic,
+) -> tuple[Array, Info]:
+    """One round of FedAvg inside each cluster. `which` i32[S]: the cluster of each participant. `average`: its weights, of
+    `AVERAGES`. Returns the new models f32[K, d], and the report on the round."""
+    mix = averages(solver, federation, cohort, which, models.shape[0], average, hyper)
+    trained = train_and_mix(solver, key, federation, jobs_from(cohort, models, which), hyper, Mixing(mix, models))
+    traffic = with_lengths(traffic, cohort, average)
+    return trained.mixed.new, report_trained(federation, cohort, trained, which, trained.mixed.new - models, traffic)

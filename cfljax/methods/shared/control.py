@@ -91,7 +91,7 @@ def unbroken(cohort: Cohort, *rows: Array) -> tuple[Array, list[Array]]:
 
 def known(solver: Solver, federation: Federation, cohort: Cohort, hyper: Hyper, meant: Array, told: Array) -> Array:
     """f32[S, d]: what each participant itself counts as sent, of what it meant and what arrived. That is what arrived, so that what
-    compression leaves out stays to be sent; but a liar does not believe its lie."""
+    compression leaves out stays to be sent; but an attacker goes on with what it would have sent honestly."""
     if solver.sending.attack not in ("sign_flip", "noise"):
         return told
     lies = attackers(solver.sending, hyper, federation)[cohort.ids]

@@ -10,9 +10,8 @@ import numpy as np
 
 from cfljax.federation.cohort import present
 from cfljax.kernels.choose import least_loss
-from cfljax.local.rounds import train_clusters
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.common import traffic
+from cfljax.methods.shared.common import traffic, train_clusters
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Traffic
 
 ROUND_UP = 8

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import usable, weighted_sum
-from cfljax.local.rounds import report
+from cfljax.local.reports import report
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import first_model, keep_own, traffic
 from cfljax.methods.shared.config import PersonalConfig, TrainOptions

@@ -58,15 +58,8 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
     home = bool(parts.home.size)
     weights, fields = getattr(config, "average", "samples"), config.averaged
 
-    def seen(federation: Federation, state: Shared) -> Federation:
-        return dataclasses.replace(federation, own=state.own)
-
     def guessed(state: Shared, federation: Federation, hyper: Hyper) -> Shared:
-        if not home:
-            return state
-        if method.score is not None:
-            return state._replace(guess=method.score(state.inner, seen(federation, state), hyper).astype(jnp.int32))
-        return state._replace(guess=method.models(state.inner)[1].astype(jnp.int32))
+        return state._replace(guess=_guess(method, state, federation, hyper)) if home else state
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> Shared:
         inner = method.init(key, federation, hyper, setup)
@@ -75,7 +68,7 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
         return guessed(Shared(inner, own, None), federation, hyper)
 
     def round(key: Array, state: Shared, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Shared, Info]:
-        inner, info = method.round(key, state.inner, seen(federation, state), cohort, hyper)
+        inner, info = method.round(key, state.inner, _seen(federation, state), cohort, hyper)
         assert info.finite is not None
         arrived = cohort.mask & info.finite
         mass = _mass(method, inner, federation, cohort, arrived, weights)
@@ -91,14 +84,6 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
             inner = method.settle(before.inner, after.inner, federation, hyper)
             after = after._replace(inner=inner)
         return guessed(after, federation, hyper)
-
-    def models(state: Shared) -> tuple[Array, Array]:
-        clusters, labels = method.models(state.inner)
-        if state.own is None or state.guess is None:
-            return clusters, labels
-        each = jnp.asarray(clusters)[jnp.maximum(state.guess, 0)].at[:, parts.home].set(state.own)
-        mine = jnp.arange(each.shape[0], dtype=jnp.int32)
-        return each, jnp.where(labels >= 0, mine, -1)
 
     def score(state: Shared, federation: Federation, hyper: Hyper) -> Array:
         if home:
@@ -118,7 +103,7 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
     return method._replace(
         init=init,
         round=round,
-        models=models,
+        models=lambda state: _models(method, parts, state),
         score=score if home or method.score is not None else None,
         extras=extras if home or method.extras is not None else None,
         chooses=method.chooses and not home,
@@ -132,6 +117,28 @@ def travels(config: MethodConfig, parts: ModelParts) -> tuple[float, int]:
     """The numbers that a vector has on its way (down, up). What everybody shares comes once with all models that a participant
     gets."""
     return len(parts.columns("cluster")) + len(parts.shared) / config.repeats, len(parts.away)
+
+
+def _seen(federation: Federation, state: Shared) -> Federation:
+    """The federation as the method sees it: with what stays with the clients."""
+    return dataclasses.replace(federation, own=state.own)
+
+
+def _guess(method: Method, state: Shared, federation: Federation, hyper: Hyper) -> Array:
+    """i32[C]: the cluster whose model each client has, or would get."""
+    if method.score is not None:
+        return method.score(state.inner, _seen(federation, state), hyper).astype(jnp.int32)
+    return method.models(state.inner)[1].astype(jnp.int32)
+
+
+def _models(method: Method, parts: ModelParts, state: Shared) -> tuple[Array, Array]:
+    """As `Method.models`: the clusters' models, or where parts stay with clients, the model of each client."""
+    clusters, labels = method.models(state.inner)
+    if state.own is None or state.guess is None:
+        return clusters, labels
+    each = jnp.asarray(clusters)[jnp.maximum(state.guess, 0)].at[:, parts.home].set(state.own)
+    mine = jnp.arange(each.shape[0], dtype=jnp.int32)
+    return each, jnp.where(labels >= 0, mine, -1)
 
 
 def _begun(parts: ModelParts, each: Array) -> Array:

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from cfljax.kernels.mix import mix_updates, usable
 from cfljax.local.averages import averages
-from cfljax.local.rounds import jobs_from, report
+from cfljax.local.reports import report
+from cfljax.local.rounds import jobs_from
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import keep_own, traffic
 from cfljax.types import Array, Cohort, Federation, Hyper, Info

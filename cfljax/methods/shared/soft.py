@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from cfljax.devices.spread import spread
 from cfljax.local.averages import averages, with_lengths
 from cfljax.local.gradients import batch_of_client
-from cfljax.local.rounds import Mixing, jobs_from, report_trained, train_and_mix
+from cfljax.local.reports import report_trained
+from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.local.solver import Solver, owners_of
 from cfljax.local.stream import block_size, fold_blocks
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Jobs, Traffic

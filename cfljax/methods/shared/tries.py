@@ -22,11 +22,11 @@ from cfljax.federation import cohort
 from cfljax.kernels.number import BEYOND
 from cfljax.local.optimiser import decayed
 from cfljax.local.solver import Solver
-from cfljax.methods.shared.auto import TRIES, Number, Options
+from cfljax.methods.shared.auto import TRIES, CountedConfig, Number
 from cfljax.types import Array, Federation, Hyper, Method, Tree, on_host
 
 
-def with_tries(config: Options, solver: Solver, method: Method) -> Method:
+def with_tries(config: CountedConfig, solver: Solver, method: Method) -> Method:
     """The method; where its options ask for tries, its `setup` makes them before it prepares for the number that was chosen."""
     if not config.counts_clusters or config.auto != TRIES:
         return method

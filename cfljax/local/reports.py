@@ -1,0 +1,94 @@
+"""The report on a round: means over its participants, and how far their updates are from their clusters' moves."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.kernels.mix import Mixed, usable
+from cfljax.kernels.sketch import sketch
+from cfljax.local.rounds import Kept, Trained, sizes
+from cfljax.local.send import left_over
+from cfljax.types import Array, Cohort, Federation, Info, Traffic, Updates
+
+
+def report(
+    federation: Federation,
+    cohort: Cohort,
+    updates: Updates,
+    start: Array,
+    end: Array,
+    mixed: Mixed,
+    traffic: Traffic,
+    **diag: Array,
+) -> Info:
+    """The report on a round. `start`, `end` f32[S, d]: each participant's model before the round and after aggregation."""
+    delta = updates.delta
+    kept = Kept(updates.loss, usable(delta), jnp.linalg.norm(delta, axis=1), delta, updates.home, updates.residual)
+    return _info(federation, cohort, kept, jnp.linalg.norm(start + delta - end, axis=1), mixed.nonfinite, traffic, diag)
+
+
+def report_trained(
+    federation: Federation,
+    cohort: Cohort,
+    trained: Trained,
+    which: Array,
+    moved: Array,
+    traffic: Traffic,
+    **diag: Array,
+) -> Info:
+    """Like `report`, from the result of `train_and_mix`. `which` i32[S]: the cluster of each participant. `moved` f32[K, d]: the
+    clusters' models at the end of the round minus those at its start."""
+    kept, size = trained.kept, trained.kept.moves.shape[1]
+    distance = _distances(trained, which, moved if size == moved.shape[1] else sketch(moved, size))
+    return _info(federation, cohort, kept, distance, trained.mixed.nonfinite, traffic, diag)
+
+
+def _info(
+    federation: Federation,
+    cohort: Cohort,
+    kept: Kept,
+    distance: Array,
+    nonfinite: Array,
+    traffic: Traffic,
+    diag: dict[str, Array],
+) -> Info:
+    """The report on a round. `distance` f32[S]: that of each trained model from its cluster's model after the round."""
+    counted = cohort.mask & kept.finite
+    discrepancy, drift = mean_over(cohort, counted, distance), mean_over(cohort, counted, kept.norm)
+    lost = jnp.any(cohort.mask) & ~jnp.any(counted)
+    loss = mean_loss(federation, cohort, kept.loss)
+    residual = left_over(federation, cohort, kept.residual)
+    return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, kept.finite, kept.home, residual)
+
+
+def mean_over(cohort: Cohort, who: Array, each: Array) -> Array:
+    """f32[]: the mean of the values `each` f32[S] over the participants where `who` bool[S] is True; 0 if there are none of them;
+    NaN in a round without participants."""
+    mean = jnp.sum(jnp.where(who, each, 0.0)) / jnp.maximum(jnp.sum(who), 1)
+    return jnp.where(jnp.any(cohort.mask), mean, jnp.nan)
+
+
+def mean_loss(federation: Federation, cohort: Cohort, loss: Array) -> Array:
+    """f32[]: the mean of the participants' losses f32[S], weighted by their samples; NaN in a round without participants."""
+    weight = jnp.where(cohort.mask, sizes(federation, cohort), 0.0)
+    total = jnp.sum(jnp.where(weight > 0, weight * loss, 0.0))
+    return jnp.where(jnp.any(cohort.mask), total / jnp.maximum(jnp.sum(weight), 1.0), jnp.nan)
+
+
+def _distances(trained: Trained, which: Array, moved: Array) -> Array:
+    """f32[S]: the Euclidean distance of each participant's update from the change of its cluster's model, `moved` f32[K, d] (or the
+    distance of their sketches)."""
+    dealt = trained.dealt
+    cluster = which if dealt is None else which[dealt.jobs]
+    pairs = (trained.kept.moves, cluster)
+    distance = lambda pair: jnp.linalg.norm(pair[0] - moved[pair[1]])  # noqa: E731
+    # one after another on a CPU: gathering the rows of `moved` would take as much memory as all updates
+    if not trained.plan.sequential:
+        found = jax.vmap(distance)(pairs)
+    elif dealt is None or dealt.number is None:
+        found = jax.lax.map(distance, pairs)
+    else:  # only the participants of this device
+        one = lambda i, out: out.at[i].set(distance((pairs[0][i], cluster[i])))  # noqa: E731
+        found = jax.lax.fori_loop(0, dealt.number, one, jnp.zeros(cluster.shape))
+    return found if dealt is None else dealt.collect(found)
