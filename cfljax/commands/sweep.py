@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from cfljax.launch import Launcher
 
 ABOUT = """Run a sweep: methods × data × seeds × numbers, from one TOML file. Started again on the same folder, it goes on where
-it stopped. Without a file it runs the quickstart: every method on rotated handwritten digits."""
+it stopped. Without a file it runs the quickstart: the methods of five papers and their baselines, on
+rotated handwritten digits."""
 EXAMPLES = """  python -m cfljax.sweep
   python -m cfljax.sweep spec.toml --out results/mine
   python -m cfljax.sweep spec.toml --set train.lr=0.03,0.1 --set seeds=0:10

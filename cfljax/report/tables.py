@@ -15,7 +15,8 @@ from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
 
 SHORT = (
     "accuracy_at_best_val", "accuracy_last10", "accuracy_worst10", *APART,
-    "ari_last", "clusters_last", "round_to_target", "clock_s", "clock_to_target", "seconds",
+    "ari_last", "clusters_last", "round_to_target",
+    "accuracy_in_drift", "recovery_rounds", "clock_s", "clock_to_target", "seconds",
 )  # fmt: skip
 """Columns of the table at the end of a sweep."""
 FIRST_TO_GO = (
