@@ -4,8 +4,8 @@ client's identity, not on padding, order, blocks or devices.
 
 With error feedback (Seide et al. 2014; Karimireddy et al. 2019) a client adds to its update what compression has dropped of its
 earlier ones, its residual, and sends p = update + residual compressed; p less what it sent is its new residual. The residual
-stays out of the clipping: the server clips what arrives, and what that cuts off is lost, as it is without feedback. An attacker's false
-update goes the same way, as it wants all of it to arrive. An update that is broken leaves the residual as it was.
+stays out of the clipping: the server clips what arrives, and what that cuts off is lost, as it is without feedback. An attacker's
+false update goes the same way, as it wants all of it to arrive. An update that is broken leaves the residual as it was.
 """
 
 from __future__ import annotations
