@@ -119,7 +119,7 @@ def test_stocfl_compares_sketches_or_first_moves_as_they_are():
     config = METHODS.check("stocfl", {"similarity": "exact"}, "m")
     assert not config.streams and config.held(1000, 10, 50) == {
         "the first moves of a round and of clusters": 2 * 26 * 50,
-        "their similarities": 2 * 26**2,
+        "similarities of first moves of a round": 2 * 26**2,
     }
 
 
