@@ -223,3 +223,12 @@ def test_an_optimiser_of_the_server_and_shared_parts_leave_the_true_groups_to_th
 def test_every_phase_is_a_row_of_the_table():
     federation = host_federation(runs(drift={"at": [2, 4], "share": 0.5})[0])
     assert isinstance(federation.drift, Drift) and federation.drift.group.shape == federation.drift.view.shape == (3, 12)
+
+
+def test_a_record_whose_changes_a_file_says_is_read_as_the_run_that_it_is_of(tmp_path):
+    file = tmp_path / "changes.csv"
+    file.write_text("round,client,group\n1,0,1\n")
+    result = cfljax.run("oracle", DIGITS | {"drift": {"file": str(file)}}, "mclr", rounds=2)
+    assert result.record["config"]["data"]["drift"] == {"what": "group", "file": str(file)}
+    table = result.confusion(0)
+    assert np.trace(table) / table.sum() == pytest.approx(result.client_accuracy[0], abs=1e-6)
