@@ -232,3 +232,10 @@ def test_a_record_whose_changes_a_file_says_is_read_as_the_run_that_it_is_of(tmp
     assert result.record["config"]["data"]["drift"] == {"what": "group", "file": str(file)}
     table = result.confusion(0)
     assert np.trace(table) / table.sum() == pytest.approx(result.client_accuracy[0], abs=1e-6)
+
+
+def test_clients_that_keep_what_compression_drops_follow_their_groups():
+    train = {"compress": {"name": "topk", "keep": 0.2, "feedback": True}}
+    (run,) = runs("oracle", {"at": [2], "share": 0.5}, train=train)
+    (output,) = outputs([run])
+    assert output.labels.tolist() == [host_federation(run).at(t).group.tolist() for t in range(7)]
