@@ -129,3 +129,15 @@ def test_noise_refuses_a_trace(tmp_path):
     table["train"]["privacy"] = {"clip": 1.0, "noise": 1.0}
     with pytest.raises(SpecError, match=r"train.clock.trace with train.privacy.noise = 1.0: ε is computed for draws"):
         read_spec(table).runs()
+
+
+@pytest.mark.parametrize("what", ["trace", "drift"])
+def test_a_file_that_lay_elsewhere_makes_no_other_configuration(tmp_path, what):
+    for name, seeds in (("a", (0,)), ("b", (0, 1))):
+        file = tmp_path / f"{name}.csv"
+        file.write_text("client,round,speed\n0,1,0.5\n" if what == "trace" else "round,client,group\n1,0,1\n")
+        drift = {"partition": "label_permutation", "groups": 2, "drift": {"file": str(file)}}
+        table = {"clock": {"trace": str(file)}} if what == "trace" else drift
+        cfljax.sweep(spec(seeds=seeds, **table), tmp_path / "results")
+    (row,) = read([tmp_path / "results"]).table
+    assert row.cells["accuracy_last"].n == 2
