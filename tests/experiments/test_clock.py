@@ -5,6 +5,7 @@ import pytest
 
 import cfljax
 from cfljax.config import read_spec
+from cfljax.engine.metrics import TAKEN
 from cfljax.errors import SpecError
 from cfljax.experiment.batching import batches
 from cfljax.report.report_data import read
@@ -141,3 +142,9 @@ def test_a_file_that_lay_elsewhere_makes_no_other_configuration(tmp_path, what):
         cfljax.sweep(spec(seeds=seeds, **table), tmp_path / "results")
     (row,) = read([tmp_path / "results"]).table
     assert row.cells["accuracy_last"].n == 2
+
+
+def test_no_metric_of_a_user_may_have_the_name_of_a_quantity_of_the_history():
+    drift = {"partition": "label_permutation", "groups": 2, "validation": 0.2, "drift": {"at": [1]}}
+    history = cfljax.run(**_run(data=drift, clock=CLOCK | {"deadline_s": 1.0})).history
+    assert {"late", "clock_s", "val_loss", "groups_changed"} <= set(history) <= TAKEN
