@@ -21,6 +21,7 @@ from cfljax.launch.batch import run_batch
 from cfljax.local.send import Sending, as_trained_on, attackers
 from cfljax.methods import METHODS
 from cfljax.methods.shared.common import first_model
+from cfljax.report.tables import comparison
 from cfljax.types import Drift
 from tests.reference import plain
 from tests.reference.drift import Turning
@@ -239,3 +240,17 @@ def test_clients_that_keep_what_compression_drops_follow_their_groups():
     (run,) = runs("oracle", {"at": [2], "share": 0.5}, train=train)
     (output,) = outputs([run])
     assert output.labels.tolist() == [host_federation(run).at(t).group.tolist() for t in range(7)]
+
+
+def test_the_table_of_a_sweep_says_how_many_of_its_runs_have_recovered(tmp_path):
+    drift = BLOBS | {"drift": {"at": [2], "share": 0.5}}
+    results = cfljax.sweep(
+        {"data": drift, "model": "mclr", "train": {"rounds": 3}, "method": ["fedavg"], "seeds": [0, 1]}, tmp_path / "out"
+    )
+    summaries = [record["summary"] for record in results.records.values()]
+    for each, rounds in zip(summaries, (1.0, None), strict=True):
+        each["recovery_rounds"] = rounds
+    text = comparison(results)
+    assert "in drift" in text and "1 (1 of 2)" in text
+    summaries[1]["recovery_rounds"] = 3.0
+    assert "of 2)" not in comparison(results)
