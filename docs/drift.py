@@ -1,7 +1,7 @@
 """The table of the page "Groups that change", from a results folder: `python docs/drift.py results/groups-that-change`.
 
-The spec is experiments/drift.toml. Each cell: `accuracy_in_drift` in per cent, mean and standard deviation over the seeds; the means of
-`ari_in_drift`, and of `recovery_rounds` over the runs that have recovered, with their number where it is not all.
+The spec is experiments/drift.toml. Each cell: `accuracy_in_drift` in per cent, mean and standard deviation over the seeds; means
+of `ari_in_drift`, and of `recovery_rounds` over the runs that have recovered, with their number where it is not all.
 """
 
 import sys
