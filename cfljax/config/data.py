@@ -151,6 +151,8 @@ class Data:
         table = {key: value for key, value in plain(self).items() if key not in SIDES}
         if self.arrive is not None:
             table["arrive"] = self.arrive.written()
+        if self.drift is not None:
+            table["drift"] = self.drift.written()
         for side in SIDES:
             options = plain(getattr(self, side))
             table |= {key: value for key, value in options.items() if key not in self.apart}

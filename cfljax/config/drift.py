@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
+from cfljax.config.frozen import plain
 from cfljax.errors import SpecError
 from cfljax.federation import PARTITIONS
 from cfljax.registry.options import Options, Table, check, option, show
 
 _IN_VIEWS = ("rotated", "label_swap", "label_permutation", "feature_shift")
 """Partitions whose groups see the data differently."""
+_DRAWN = ("kind", "at", "share")
+"""Options of changes that are drawn."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +42,10 @@ class DriftOptions:
         if self.kind == "incremental" and len(self.at) != 2:
             raise SpecError(f'{where}.at = {show(self.at)}: kind = "incremental" needs two rounds, the first and the last')
 
+    def written(self) -> Table:
+        """The table as a spec writes it."""
+        return {name: value for name, value in plain(self).items() if self.file is None or name not in _DRAWN}
+
     @property
     def spans(self) -> list[tuple[int, int]]:
         """(first, last round) of each change that is drawn; none where a file says them."""
@@ -51,7 +58,7 @@ def read_drift(table: Table, partition: str, parts: Options, where: str) -> Drif
     """The checked table, for this partition with its options. Raises SpecError."""
     made = check(DriftOptions, dict(table), where)
     if made.file is not None:
-        for key in ("kind", "at", "share"):
+        for key in _DRAWN:
             if key in table:
                 raise SpecError(f"{where}.{key} = {show(table[key])}: file says who changes and when; leave {key} out")
     if not PARTITIONS.ours(partition):

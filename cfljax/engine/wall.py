@@ -20,6 +20,7 @@ import jax.numpy as jnp
 
 from cfljax.engine.settings import Sum, Wall
 from cfljax.errors import SpecError
+from cfljax.federation import cohort
 from cfljax.local.meter import Meter, metering
 from cfljax.types import Array, Devices, Federation, Hyper, Info, Traffic, Tree
 
@@ -77,7 +78,7 @@ def timed(
         late = spent.who & (spent.each > deadline)
         state, info = go(dataclasses.replace(here, devices=dataclasses.replace(devices, late=late)))
         lasts = jnp.minimum(jnp.max(spent.each, initial=0.0), deadline)
-    lasts = jnp.where(spent.who.any(), lasts, _until_next(devices, wall.elapsed.high))
+    lasts = jnp.where(spent.who.any(), lasts, _until_next(here, wall.elapsed.high, t))
     each = jnp.minimum(spent.each, lasts)
     waited = wall.waited
     if waited.shape[0]:
@@ -127,12 +128,15 @@ def _spent(meter: Meter, traffic: Traffic, vector: tuple[float, float], federati
     return Spent(jnp.where(who, each, 0.0), who, before)
 
 
-def _until_next(devices: Devices, now: Array) -> Array:
-    """f32[]: how long a round without participants lasts: until the next row of a trace in seconds, else no time."""
-    if devices.times is None or not devices.by_seconds:
+def _until_next(federation: Federation, now: Array, t: Array) -> Array:
+    """f32[]: how long a round without participants lasts: until the next row of a trace in seconds where everybody is away, else no
+    time."""
+    devices, here = federation.devices, cohort.present(federation, t)
+    if devices is None or devices.times is None or devices.there is None or not devices.by_seconds:
         return jnp.float32(0)
     ahead = jnp.min(jnp.where(devices.times > now, devices.times, jnp.inf))
-    return jnp.where(jnp.isfinite(ahead), ahead - now, 0.0)
+    away = jnp.any(here) & ~jnp.any(here & devices.there)
+    return jnp.where(away & jnp.isfinite(ahead), ahead - now, 0.0)
 
 
 def _plus(total: Sum, more: Array) -> Sum:

@@ -32,8 +32,10 @@ def _with_trace(devices: Devices, trace: Trace, clients: int) -> Devices:
         told = f"{len(times)} times of {clients} clients are too many; round the times to minutes or hours"
         raise SpecError(f"train.clock.trace: {trace.file}: {told}")
     available, factor = np.ones((len(times), clients), bool), np.ones((len(times), clients), np.float32)
-    row = np.searchsorted(times, trace.time.astype(np.float32))
-    for at in np.argsort(trace.time, kind="stable"):
-        available[row[at] :, trace.client[at]] = trace.available[at]
-        factor[row[at] :, trace.client[at]] = trace.speed[at]
+    order = np.lexsort((trace.time, trace.client))
+    for lines in np.split(order, np.flatnonzero(np.diff(trace.client[order])) + 1):  # of a client, as they follow each other
+        client, begin = trace.client[lines[0]], np.searchsorted(times, trace.time[lines].astype(np.float32))
+        until = np.append(begin[1:], len(times))
+        available[begin[0] :, client] = np.repeat(trace.available[lines], until - begin)
+        factor[begin[0] :, client] = np.repeat(trace.speed[lines], until - begin)
     return Devices(devices.pace, on_host(times), on_host(available), on_host(factor), by_seconds=trace.by_seconds)

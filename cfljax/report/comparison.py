@@ -103,6 +103,8 @@ APART = ("accuracy_train_clients_last", "accuracy_test_clients_last")
 """Columns for data sets in which some clients never train."""
 DRIFT = ("accuracy_in_drift", "ari_in_drift", "recovery_rounds")
 """Columns for runs whose data change."""
+NOT_BY_ALL = (*TARGETS, "recovery_rounds")
+"""Columns that tell what a run may never reach: their cells say how many of the runs have."""
 SOMETIMES = ("accuracy_at_best_val", *TARGETS, *DRIFT, *APART, "accuracy_finetuned", "clock_s", "cost")
 """Columns that are left out if no run has the quantity."""
 

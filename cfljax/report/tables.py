@@ -7,7 +7,7 @@ import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from cfljax.report.comparison import APART, COLUMNS, TARGETS, Cell, Column, Row, headline, rows, with_newcomers
+from cfljax.report.comparison import APART, COLUMNS, DRIFT, NOT_BY_ALL, TARGETS, Cell, Column, Row, headline, rows, with_newcomers
 from cfljax.report.configurations import Configuration, collect
 from cfljax.results.frames import NEW
 from cfljax.results.result import Results
@@ -15,8 +15,7 @@ from cfljax.results.statistics import BOOTSTRAP, FEWEST, LEVEL
 
 SHORT = (
     "accuracy_at_best_val", "accuracy_last10", "accuracy_worst10", *APART,
-    "ari_last", "clusters_last", "round_to_target",
-    "accuracy_in_drift", "recovery_rounds", "clock_s", "clock_to_target", "seconds",
+    "ari_last", *DRIFT, "clusters_last", "round_to_target", "clock_s", "clock_to_target", "seconds",
 )  # fmt: skip
 """Columns of the table at the end of a sweep."""
 FIRST_TO_GO = (
@@ -53,7 +52,7 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
             said.append(f"{tied} not significantly different from the best ({TEST})")
         elif any(cell.p is not None for cell in cells):
             said.append(f"all others differ significantly from the best ({TEST})")
-        marked = [c.key for c in columns_of(table) if c.better and c.key not in TARGETS]
+        marked = [c.key for c in columns_of(table) if c.better and c.key not in NOT_BY_ALL]
         if any(cell.p is None and not cell.best and cell.n for row in table for cell in (row.cells[key] for key in marked)):
             said.append(f"not tested: fewer than {FEWEST} seeds in common with the best")
     if any(row.cells[key].n for row in table for key in APART if key in row.cells):
@@ -62,6 +61,8 @@ def notes(table: Sequence[Row], best: str, tied: str) -> list[str]:
         said.append("fine-tuned: after some local steps of each client when all rounds are over (train.finetune_steps)")
     if any(0 < cell.n < cell.total for row in table for key, cell in row.cells.items() if key in TARGETS):
         said.append("rounds, bytes and simulated seconds to the target: over the runs that reached it (how many of how many)")
+    if any(0 < row.cells[key].n < row.cells[key].total for row in table for key in ("recovery_rounds",) if key in row.cells):
+        said.append("rounds to recover: over the runs that have recovered from all changes (how many of how many)")
     return said
 
 
@@ -100,7 +101,7 @@ def number(column: Column, cell: Cell) -> str:
         text += f" ± {quantity(column.kind, cell.std)}"
     if column.interval and cell.interval is not None:
         text += f" [{', '.join(quantity(column.kind, end) for end in cell.interval)}]"
-    if column.key in TARGETS and cell.n < cell.total:
+    if column.key in NOT_BY_ALL and cell.n < cell.total:
         text += f" ({cell.n} of {cell.total})"
     return text
 

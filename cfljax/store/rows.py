@@ -32,7 +32,7 @@ def by_contents(*folders: Mapping[str, Record]) -> list[dict[str, Record]]:
     for record in (record for records in folders for record in records.values()):
         for group, checksum in _files(record):
             section, option, _ = group
-            place = record["config"][section].get(option)
+            place = _said(record["config"][section], option)
             held.setdefault((group, place), set()).add(checksum)
             first.setdefault((group, checksum), place)
 
@@ -43,8 +43,7 @@ def by_contents(*folders: Mapping[str, Record]) -> list[dict[str, Record]]:
             place = first[group, checksum]
             if len(held[group, place]) > 1:
                 place = f"{place or ''} [{checksum[:8]}]".lstrip()
-            rest = {name: value for name, value in config[section].items() if name != option}
-            config[section] = rest if place is None else rest | {option: place}
+            config[section] = _saying(config[section], option, place)
         return record | {"config": config}
 
     return [{run: shown(record) for run, record in records.items()} for records in folders]
@@ -227,3 +226,21 @@ def _files(record: Record) -> Iterator[tuple[Files, str]]:
         table = record["config"].get(section)
         if key and isinstance(table, dict):
             yield (section, key, str(table.get("name"))), checksum
+
+
+def _said(table: Mapping[str, Value], option: str) -> Value:
+    """What a table says of an option; a dotted one is in a table in it, as `clock.trace`."""
+    name, _, inner = option.partition(".")
+    value = table.get(name)
+    if not inner:
+        return value
+    return _said(value, inner) if isinstance(value, dict) else None
+
+
+def _saying(table: Mapping[str, Value], option: str, place: Value) -> Table:
+    """The table in which an option, dotted as for `_said`, is this; None: it is left out."""
+    name, _, inner = option.partition(".")
+    if inner:
+        return {**table, name: _saying(table.get(name, {}), inner, place)}
+    rest = {key: value for key, value in table.items() if key != name}
+    return rest if place is None else rest | {name: place}

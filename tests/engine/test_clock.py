@@ -291,6 +291,11 @@ def test_where_nobody_is_there_the_clock_goes_on_to_the_next_line(tmp_path):
     assert out.history["clock_s"][2] > 40 and out.history["bytes_up"][2] > 0
 
 
+def test_where_all_who_are_there_drop_out_the_clock_waits_for_no_line(tmp_path):
+    on = with_trace(tmp_path, "client,second,available\n0,0,0\n0,40,1\n")
+    assert clocked(on=on, more={"dropout": 1.0}).history["clock_s"].tolist() == [0.0] * (ROUNDS + 1)
+
+
 def test_training_in_a_loop_of_the_methods_own_is_refused():
     solver, model = toy.solver(toy.model()), toy.model()
 

@@ -5,6 +5,7 @@ import pytest
 
 import cfljax
 from cfljax.config import read_spec
+from cfljax.engine.metrics import TAKEN
 from cfljax.errors import SpecError
 from cfljax.experiment.batching import batches
 from cfljax.report.report_data import read
@@ -129,3 +130,21 @@ def test_noise_refuses_a_trace(tmp_path):
     table["train"]["privacy"] = {"clip": 1.0, "noise": 1.0}
     with pytest.raises(SpecError, match=r"train.clock.trace with train.privacy.noise = 1.0: ε is computed for draws"):
         read_spec(table).runs()
+
+
+@pytest.mark.parametrize("what", ["trace", "drift"])
+def test_a_file_that_lay_elsewhere_makes_no_other_configuration(tmp_path, what):
+    for name, seeds in (("a", (0,)), ("b", (0, 1))):
+        file = tmp_path / f"{name}.csv"
+        file.write_text("client,round,speed\n0,1,0.5\n" if what == "trace" else "round,client,group\n1,0,1\n")
+        drift = {"partition": "label_permutation", "groups": 2, "drift": {"file": str(file)}}
+        table = {"clock": {"trace": str(file)}} if what == "trace" else drift
+        cfljax.sweep(spec(seeds=seeds, **table), tmp_path / "results")
+    (row,) = read([tmp_path / "results"]).table
+    assert row.cells["accuracy_last"].n == 2
+
+
+def test_no_metric_of_a_user_may_have_the_name_of_a_quantity_of_the_history():
+    drift = {"partition": "label_permutation", "groups": 2, "validation": 0.2, "drift": {"at": [1]}}
+    history = cfljax.run(**_run(data=drift, clock=CLOCK | {"deadline_s": 1.0})).history
+    assert {"late", "clock_s", "val_loss", "groups_changed"} <= set(history) <= TAKEN

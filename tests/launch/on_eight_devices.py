@@ -24,7 +24,7 @@ CALM |= {"feddrift": {"every": 1, "begin": "each"}}
 EVERYBODY = ("cfl_sattler",)
 ONE, EIGHT = mesh.Shape(1, 1), mesh.Shape(2, 4)
 CHANGING = ("ifca", "oracle")
-"""Methods whose clients change their groups after the first round."""
+"""Methods whose clients change their groups after the first round, and are timed, so that some are late."""
 
 
 def batch(name, pool=None, server=None):
@@ -37,6 +37,7 @@ def batch(name, pool=None, server=None):
         "model": {"name": "mlp", "hidden": [4]} if METHODS.entry(name).options.parts else {"name": "mclr"},
         "train": {"rounds": 2, "participation": 1.0 if name in EVERYBODY else 5, "lr": 0.1, "batch": 5, "eval_every": 2}
         | {"finetune_steps": 2}
+        | ({"clock": {"deadline_s": 0.05}} if name in CHANGING else {})
         | (kept(name) if pool == "kept" else {} if pool is None else {"plan": {"pool": pool}})
         | ({} if server is None else {"server": server}),
         "seeds": [0, 1, 2],
@@ -71,6 +72,7 @@ def check(name, pool, server=None):
     for a, b in zip(one, eight, strict=True):
         np.testing.assert_array_equal(a.labels, b.labels)
         np.testing.assert_allclose(a.models, b.models, atol=1e-5)
+        assert name not in CHANGING or 0 < a.history["late"][-1] < 10
         for quantity, values in a.history.items():
             np.testing.assert_allclose(values, b.history[quantity], atol=1e-4, err_msg=quantity)
         assert list(a.newcomers) == ["accuracy_new_0", "accuracy_new_2", "ari_new"]
