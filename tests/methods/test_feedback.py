@@ -168,6 +168,14 @@ def test_updates_that_are_made_for_a_choice_of_clusters_are_sent_without():
     assert not np.asarray(found.states[0].residual).any()
 
 
+def test_where_true_groups_change_clients_take_along_what_they_keep():
+    made, sending = federation(), TOP
+    found = play.rounds("oracle", toy.replace(made, groups=2, group=jnp.zeros(7, jnp.int32)), 2, None, work={"sending": sending})
+    followed = found.method.follow(found.states[-1], toy.replace(made, group=jnp.ones(7, jnp.int32)))
+    assert (np.asarray(found.method.models(followed)[1]) == 1).all()
+    np.testing.assert_array_equal(followed.residual, found.states[-1].residual)
+
+
 def test_batches_resume_and_hold_residuals_for_each_run():
     work, hypers = {"batch": 5, "sending": TOP, "sequential": False}, ({}, {"lr": 0.2})
     batch = functools.partial(play.batch, "fedavg", federation(), 4, PARTICIPANTS, work=work)

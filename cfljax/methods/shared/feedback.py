@@ -54,6 +54,10 @@ def with_feedback(method: Method, model: Model, name: str) -> Method:
         assert method.regroup is not None
         return state._replace(inner=method.regroup(key, state.inner, federation, hyper, round))
 
+    def follow(state: Remembering, federation: Federation) -> Remembering:
+        assert method.follow is not None
+        return state._replace(inner=method.follow(state.inner, federation))
+
     return method._replace(
         init=init,
         round=round,
@@ -65,6 +69,7 @@ def with_feedback(method: Method, model: Model, name: str) -> Method:
         mixture=_inside(method.mixture),
         adapt=_inside(method.adapt),
         shares=_inside(method.shares),
+        follow=None if method.follow is None else follow,
         settle=None,
     )
 
