@@ -23,7 +23,7 @@ SEED, ROUNDS, PARTICIPANTS, KEEP = 5, 6, 5, 0.15
 NET = plain.Net(6, 4)
 TOP = Sending("topk", KEEP, feedback=True)
 QUICK = ("ifca", "fedgroup")
-REFUSED = ("scaffold", "feddyn", "cfl_mgd", "fedem", "fedrc", "ccs_rfedavg")
+REFUSED = ("scaffold", "feddyn", "cfl_mgd", "fedem", "fedrc", "ccs_rfedavg", "stocfl")
 ROW = np.random.default_rng(0).normal(size=200).astype(np.float32)
 
 
