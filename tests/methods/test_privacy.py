@@ -24,9 +24,9 @@ TRIALS = 200_000
 ROTATED = {"name": "digits", "partition": "rotated", "groups": 2, "clients": 20}
 
 
-def run_of(method, rounds=1, drawn=DRAWN, data=ROTATED, **train):
+def run_of(method, rounds=1, drawn=DRAWN, data=ROTATED, model="mclr", **train):
     train |= {"rounds": rounds, "participation": drawn, "privacy": {"clip": 1.0, "noise": NOISE, "delta": DELTA}}
-    (run,) = read_spec({"data": data, "method": [method], "train": train}).runs()
+    (run,) = read_spec({"data": data, "model": model, "method": [method], "train": train}).runs()
     return run
 
 
@@ -155,6 +155,12 @@ def remembers(method):
 @pytest.mark.parametrize("method", [*privacy.ONE_SUM, "fedbcd", "feddyn"])
 def test_no_draw_is_hidden_where_a_client_sends_what_depends_on_earlier_draws(method):
     assert privacy.hides_draw(run_of({"name": method}, rounds=40, drawn=0.5), True) == (not remembers(method))
+
+
+def test_no_draw_is_hidden_where_a_part_of_the_model_stays_with_the_client():
+    model = {"name": "mlp", "hidden": [4]}
+    hides = lambda kind: privacy.hides_draw(run_of("fedavg", model=model, parts={"head": kind}), True)  # noqa: E731
+    assert hides("all") and not hides("client")
 
 
 @pytest.mark.parametrize("mixed", [mix_updates, mix_models])
