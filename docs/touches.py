@@ -1,4 +1,4 @@
-"""The tables of the page "Privacy, compression, liars", from a results folder: `python docs/touches.py results/touches`.
+"""The tables of the page "Privacy, compression, attackers", from a results folder: `python docs/touches.py results/touches`.
 
 The spec is docs/touches.toml. Accuracy is that of the last evaluation in per cent, of the honest clients, mean and standard
 deviation over the seeds.
