@@ -16,6 +16,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from benchmarks.markdown import markdown
+
 PARTITIONS: dict[str, tuple[dict[str, Any], int]] = {
     "rotated": ({"groups": 4}, 4),
     "label_swap": ({"groups": 4}, 4),
@@ -155,38 +157,37 @@ def _often(found: dict[str, int]) -> str:
     return ", ".join(f"{number}: {times}" for number, times in found.items())
 
 
-def _truth(row: Row) -> str:
-    return "none" if row["truth"] == 1 else str(row["truth"])
-
-
 def table(rows: list[Row]) -> str:
     """The rows of `measure` in Markdown."""
-    lines = ["| partition | true number | `auto` | right | found: how often |", "| --- | --- | --- | --- | --- |"]
-    for row in rows:
-        right, found = f"{row['right']} of {row['seeds']}", _often(row["found"])
-        lines.append(f"| `{row['partition']}` | {_truth(row)} | `{row['auto']}` | {right} | {found} |")
-    return "\n".join(lines)
+    heads = ["partition", "true number", "`auto`", "right", "found: how often"]
+    return markdown(heads, ([*_about(row), f"{row['right']} of {row['seeds']}", _often(row["found"])] for row in rows))
 
 
 def accuracies(rows: list[Row]) -> str:
     """The rows of `tried` in Markdown."""
-    heads = ["partition", "true number", "method", "`auto`", "found: how often", "test accuracy, %"]
-    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
-    for row in rows:
+
+    def percent(row: Row) -> str:
         deviation = "" if row["deviation"] is None else f" ± {100 * row['deviation']:.1f}"
-        cells = [f"`{row['partition']}`", _truth(row), f"`{row['method']}`", f"`{row['auto']}`", _often(row["found"])]
-        lines.append("| " + " | ".join([*cells, f"{100 * row['accuracy']:.1f}{deviation}"]) + " |")
-    return "\n".join(lines)
+        return f"{100 * row['accuracy']:.1f}{deviation}"
+
+    heads = ["partition", "true number", "method", "`auto`", "found: how often", "test accuracy, %"]
+    return markdown(heads, ([*_about(row), _often(row["found"]), percent(row)] for row in rows))
 
 
 def merging(rows: list[Row]) -> str:
     """The rows of `merged` in Markdown."""
-    lines = ["| partition | true number | OPTICS: how often | merged: how often | Rand index |", "| --- | --- | --- | --- | --- |"]
-    for row in rows:
-        before, after = (_often(row["clusters"][when]) for when in ("before", "after"))
-        ari = "–" if row["ari"]["before"] is None else f"{row['ari']['before']:.2f} → {row['ari']['after']:.2f}"
-        lines.append(f"| `{row['partition']}` | {_truth(row)} | {before} | {after} | {ari} |")
-    return "\n".join(lines)
+
+    def index(row: Row) -> str:
+        return "–" if row["ari"]["before"] is None else f"{row['ari']['before']:.2f} → {row['ari']['after']:.2f}"
+
+    heads = ["partition", "true number", "OPTICS: how often", "merged: how often", "Rand index"]
+    return markdown(heads, ([*_about(row), *map(_often, row["clusters"].values()), index(row)] for row in rows))
+
+
+def _about(row: Row) -> list[str]:
+    """What a row was measured on and with, as far as it says so."""
+    truth = "none" if row["truth"] == 1 else str(row["truth"])
+    return [f"`{row['partition']}`", truth, *(f"`{row[key]}`" for key in ("method", "auto") if key in row)]
 
 
 def main(arguments: list[str] | None = None) -> None:

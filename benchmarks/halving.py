@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.markdown import markdown
+
 PARTITIONS: dict[str, dict[str, Any]] = {"rotated": {"groups": 4}, "dirichlet": {"alpha": 0.3}}
 METHODS: dict[str, dict[str, Any]] = {"fedprox": {"mu": [0.01, 0.1, 1.0]}, "ifca": {"clusters": [2, 4, 8]}}
 TRAIN = {"lr": [0.03, 0.1, 0.3], "epochs": [1, 2, 5], "batch": 10, "rounds": 27, "eval_every": 3}
@@ -44,10 +46,11 @@ def searched(spec: dict[str, Any], fresh: list[int], folder: Path) -> tuple[list
 
 
 def chosen(settings: list[dict[str, Any]]) -> int:
-    """The position of the best of the settings that came to the end, the first of equal ones."""
+    """The position of the best of the settings that came to the end, as `tune` chooses it."""
+    from cfljax.launch.halving import best
+
     last = max(len(each["scores"]) for each in settings)
-    scores = [each["scores"][-1] if len(each["scores"]) == last and each["scores"][-1] is not None else -1.0 for each in settings]
-    return int(np.argmax(scores))
+    return best([each["scores"][-1] if len(each["scores"]) == last else None for each in settings], 1, 1)[0]
 
 
 def compare(partition: str, method: str, seed: int, fresh: list[int], folder: Path) -> Row:
@@ -74,15 +77,14 @@ def compare(partition: str, method: str, seed: int, fresh: list[int], folder: Pa
 def table(rows: list[Row]) -> str:
     """The rows in Markdown."""
     heads = ["partition", "method", "seed", "rounds spent", "rank in the grid", "validation accuracy, %", "test accuracy, %"]
-    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
-    for row in rows:
-        shown = [row[key] for key in ("val_accuracy", "test_accuracy")]
-        percent = [f"{100 * each['halving']:.1f} / {100 * each['grid']:.1f}" for each in shown]
-        spent = f"{row['rounds']['halving']} / {row['rounds']['grid']}"
-        rank = f"{row['rank']} of {row['settings']}"
-        cells = [f"`{row['partition']}`", f"`{row['method']}`", row["seed"], spent, rank, *percent]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines)
+    return markdown(heads, map(_cells, rows))
+
+
+def _cells(row: Row) -> list[str]:
+    percent = [f"{100 * row[key]['halving']:.1f} / {100 * row[key]['grid']:.1f}" for key in ("val_accuracy", "test_accuracy")]
+    spent = f"{row['rounds']['halving']} / {row['rounds']['grid']}"
+    rank = f"{row['rank']} of {row['settings']}"
+    return [f"`{row['partition']}`", f"`{row['method']}`", str(row["seed"]), spent, rank, *percent]
 
 
 def main(arguments: list[str] | None = None) -> None:

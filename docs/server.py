@@ -1,7 +1,8 @@
 """The table of "Servers that do more than average", from a results folder: `python docs/server.py results/server`.
 
 The spec is docs/server.toml. Of the rates of a server the one counts that has the best validation accuracy after the last round,
-mean of the seeds. Its accuracy on test data is shown, mean and standard deviation over the seeds, in per cent.
+mean of the seeds. Its accuracy on test data is shown, mean and standard deviation over the seeds, in per cent; in brackets the mean
+accuracy of each rate.
 """
 
 import sys
@@ -18,12 +19,13 @@ def markdown(folder):
     last = results.history().sort_values("round").groupby("run").last()
     for name in ("accuracy", "val_accuracy"):
         frame[name] = [100 * last[name][run] for run in frame["run"]]
-    rows = [["`train.server`", "tried `lr`", "chosen", "validation", "accuracy"]]
+    rows = [["`train.server`", "tried `lr` (accuracy)", "chosen", "validation", "accuracy"]]
     for name, mine in frame.groupby("server", sort=False):
         rates = mine.groupby("rate")
         best = rates["val_accuracy"].mean().idxmax()
         chosen = rates.get_group(best)
-        told = ["–", "–"] if name == "none" else [", ".join(f"{rate:g}" for rate in sorted(rates.groups)), f"{best:g}"]
+        each = ", ".join(f"{rate:g} ({accuracy:.1f})" for rate, accuracy in rates["accuracy"].mean().items())
+        told = ["–", "–"] if name == "none" else [each, f"{best:g}"]
         rows.append([f"`{name}`", *told, *(_percent(chosen[column]) for column in ("val_accuracy", "accuracy"))])
     head, *rest = (f"| {' | '.join(row)} |" for row in rows)
     return "\n".join([head, "|" + " --- |" * len(rows[0]), *rest])

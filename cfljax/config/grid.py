@@ -15,10 +15,11 @@ from cfljax.config.parts import check_parts
 from cfljax.config.rules import Combination, Rule
 from cfljax.config.run import Run, with_varies
 from cfljax.config.server import check_average, check_server
-from cfljax.config.stop import check_stop, check_tries
+from cfljax.config.stop import check_stop
 from cfljax.config.tables import RESERVED, Draft, data_drafts, method_draft, model_drafts, train_drafts
 from cfljax.config.train import Train
 from cfljax.config.transit import check_method
+from cfljax.config.tries import check_tries
 from cfljax.config.values import MAX_RUNS, Field, axis, fields_of
 from cfljax.errors import SpecError, suggest
 from cfljax.methods import METHODS
@@ -204,9 +205,7 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         checked.add(key)
         _check_together(data, train)
         check_stop(train.stops, data.validation)
-        privacy = train.transit.privacy
-        noise = 0.0 if privacy is None else privacy.noise
-        check_tries(c.label, method.options, data.validation, noise, train.server_table is not None)
+        check_tries(c.label, method.options, data, train)
         check_parts(c.label, method.options, train)
         check_server(c.label, method.options, train.server_table)
         check_average(c.label, method.options, train)

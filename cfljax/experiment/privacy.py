@@ -8,8 +8,9 @@ cluster, and with which weight, counts as known.
 Participants are drawn without replacement. Where the sums tell who was drawn (a cluster without participants does not move; the
 noise follows the largest weight in the draw), the draw counts as known: ε is that of as many Gaussian mechanisms as a client has
 rounds, and only how many these are is left to chance. One sum a round with equal weights hides who is in it: there the smaller
-ε of a hidden draw counts, by the accountant of dp-accounting. With error feedback what a client sends depends on when it was drawn
-before, so there the draw counts as known.
+ε of a hidden draw counts, by the accountant of dp-accounting. That takes each round's draw to be all that is hidden: what a client
+would send must follow from its data and what is public. Where it depends on when the client was drawn before (by error feedback, a
+part that stays with it, the x_i of FedBCD, the h_i of FedDyn), the draw counts as known.
 
 With `train.privacy.choice` a participant's choice of its cluster is ε_c-private (the exponential mechanism). A client that is drawn
 x times is in x choices and x rounds of sums, one after another. Their δ at ε is the smaller one of two bounds:
@@ -28,12 +29,14 @@ import numpy as np
 import numpy.typing as npt
 
 from cfljax.config import Run
+from cfljax.config.parts import stay_home
 from cfljax.config.transit import INSTALL, keeps_dropped
 from cfljax.errors import SpecError
 from cfljax.types import Federation
 
-ONE_SUM = ("fedavg", "fedprox", "ditto", "fedbcd", "apfl", "pfedme", "per_fedavg", "feddyn")
-"""Methods of which each round makes one sum over all participants public, and nothing else that tells who they were."""
+ONE_SUM = ("fedavg", "fedprox", "ditto", "apfl", "pfedme", "per_fedavg")
+"""Methods of which each round makes one sum over all participants public, and nothing else that tells who they were. What a client
+sends does not depend on when it was drawn before."""
 _MOST_KNOWN, _MOST_HIDDEN = 100, 10
 """The most draws that are distinguished; beyond, neighbours are joined. A hidden draw takes a fifth of a second to compute."""
 Floats = npt.NDArray[np.float64]
@@ -97,11 +100,11 @@ def epsilon_of_choices(run: Run, crowd: Crowd) -> float | None:
 
 
 def hides_draw(run: Run, alike: bool) -> bool:
-    """Whether what becomes public does not tell who was drawn: one sum, with equal weights."""
+    """Whether what becomes public does not tell who was drawn: one sum, with equal weights, of updates that
+    do not depend on earlier draws."""
     average = getattr(run.options, "average", "uniform")
-    one = run.method in ONE_SUM and getattr(run.options, "groups", "one") == "one"
-    one = one and not keeps_dropped(run.options, run.train.transit)
-    return one and (average == "uniform" or alike and average == "samples")
+    forgets = not keeps_dropped(run.options, run.train.transit) and not stay_home(run.options, run.train)
+    return run.method in ONE_SUM and forgets and (average == "uniform" or alike and average == "samples")
 
 
 @functools.lru_cache(maxsize=256)

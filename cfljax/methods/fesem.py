@@ -117,7 +117,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         if config.fesem_init == "shared":
             return told
         more = jnp.where(cohort.round == 0, jnp.sum(federation.trains, dtype=jnp.int32), 0)
-        return with_exchange(told, more)
+        return with_exchange(told, more, beside=True)
 
     def score(state: State, federation: Federation, hyper: Hyper) -> Array:
         may = allowed(state.number, k)

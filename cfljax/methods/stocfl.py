@@ -67,6 +67,11 @@ class Config(fedavg.Config):
     similarity: str = similarity(again=False, default="sketch")
 
     @property
+    def no_feedback(self) -> str:
+        """What is dropped of one of them is not what the other lacks."""
+        return "it sends two updates a round"
+
+    @property
     def models_kept(self) -> int:
         """The clusters' models and the global one."""
         return self.max_clusters + 1

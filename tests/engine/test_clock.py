@@ -326,3 +326,16 @@ def test_the_meter_counts_nothing_where_nobody_asks():
         pass
     play.rounds("fedavg", federation(), 1)
     assert float(jnp.sum(meter.steps)) == 0 and meter.beside == Traffic(0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("name", "options"), [("fesem", {"fesem_init": "own"}), ("one_shot", {})])
+def test_what_all_clients_send_before_the_first_round_is_not_its_participants_(name, options):
+    _, _, method, *_ = play.prepared(name, clusters=2, **options)
+    on, numbers = federation(), {"lr": jnp.float32(0.1)}
+    setup = method.setup(keys.root(0), on, numbers | {"participants": 3})
+    state = method.init(keys.root(0), on, numbers, jax.tree.map(jnp.asarray, setup))
+    drawn = cohort.draw(keys.root(1), on, 3, jnp.int32(0), numbers)
+    with metering(8) as meter:
+        _, info = method.round(keys.root(1), state, on, drawn, numbers)
+    assert list(map(int, info.traffic[:2])) == [8 + 3] * 2
+    assert list(map(int, meter.beside[:2])) == [8] * 2 and int(meter.senders) == 8

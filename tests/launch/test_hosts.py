@@ -182,15 +182,22 @@ def test_a_run_that_fails_in_one_process_ends_both_with_its_reason(spec, tmp_pat
     assert not arrays(tmp_path / "r")
 
 
+def wait_for_checkpoint(folder, processes):
+    """Until a checkpoint is there. A process that ends before is shown with what it said."""
+    until = time.monotonic() + 400
+    while not list(folder.glob("checkpoints/*.npz")):
+        assert time.monotonic() < until
+        assert all(process.poll() is None for process in processes), [finish(process) for process in processes]
+        time.sleep(0.2)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("number", [0, 1])
 def test_when_one_process_is_terminated_the_other_says_so(spec, tmp_path, number):
     port = free_port()
     flags = ["--mesh", "clients=2", "--set", "train.rounds=200000", "--set", "train.eval_every=1000", "--set", "seeds=[0]"]
     each = [start(spec, tmp_path / "r", i, port, *flags, CFLJAX_CHECKPOINT="0") for i in (0, 1)]
-    until = time.monotonic() + 400
-    while not list((tmp_path / "r").glob("checkpoints/*.npz")) and time.monotonic() < until:
-        time.sleep(0.2)
+    wait_for_checkpoint(tmp_path / "r", each)
     each[number].send_signal(signal.SIGTERM)
     ends = [finish(process) for process in each]
     assert ends[number][0] == 143 and ends[1 - number][0] == 1
@@ -255,9 +262,7 @@ def test_when_one_process_dies_the_other_ends_and_both_go_on_from_the_checkpoint
     shape, whole = uninterrupted
     port = free_port()
     each = [start(spec, tmp_path / "r", number, port, *LONG, "--mesh", shape, CFLJAX_CHECKPOINT="0") for number in (0, 1)]
-    until = time.monotonic() + 400
-    while not list((tmp_path / "r").glob("checkpoints/*.npz")) and time.monotonic() < until:
-        time.sleep(0.2)
+    wait_for_checkpoint(tmp_path / "r", each)
     each[victim].send_signal(signal.SIGKILL)
     code, err = finish(each[1 - victim])
     assert code != 0

@@ -10,7 +10,6 @@ import pytest
 from cfljax import keys
 from cfljax.config import Train, read_spec
 from cfljax.errors import SpecError
-from cfljax.experiment import privacy
 from cfljax.federation import cohort
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
@@ -240,14 +239,6 @@ def test_control_variates_are_not_private():
     with pytest.raises(SpecError, match="train.privacy with method.scaffold: control variates .*; leave it out"):
         runs("scaffold", privacy={"clip": 1.0, "noise": 0.5})
     assert METHODS.check("scaffold", {}, "m").check_run("method.scaffold", Train(), None, None) is None
-
-
-def test_feddyn_publishes_one_sum_a_round_that_hides_the_draw():
-    noisy = {"privacy": {"clip": 1.0, "noise": 0.5}, "participation": 5}
-    assert [privacy.hides_draw(runs({"name": "feddyn", "groups": groups}, **noisy)[0], False) for groups in ("one", "true")] == [
-        True,
-        False,
-    ]
 
 
 @both

@@ -23,7 +23,7 @@ SEED, ROUNDS, PARTICIPANTS, KEEP = 5, 6, 5, 0.15
 NET = plain.Net(6, 4)
 TOP = Sending("topk", KEEP, feedback=True)
 QUICK = ("ifca", "fedgroup")
-REFUSED = ("scaffold", "feddyn", "cfl_mgd", "fedem", "fedrc", "ccs_rfedavg")
+REFUSED = ("scaffold", "feddyn", "cfl_mgd", "fedem", "fedrc", "ccs_rfedavg", "stocfl")
 ROW = np.random.default_rng(0).normal(size=200).astype(np.float32)
 
 
@@ -166,6 +166,14 @@ def test_robust_rules_take_what_arrives(robust):
 def test_updates_that_are_made_for_a_choice_of_clusters_are_sent_without():
     found = played("ocfl", made=play.nine_clients(), rounds=0, **play.options("ocfl"))
     assert not np.asarray(found.states[0].residual).any()
+
+
+def test_where_true_groups_change_clients_take_along_what_they_keep():
+    made, sending = federation(), TOP
+    found = play.rounds("oracle", toy.replace(made, groups=2, group=jnp.zeros(7, jnp.int32)), 2, None, work={"sending": sending})
+    followed = found.method.follow(found.states[-1], toy.replace(made, group=jnp.ones(7, jnp.int32)))
+    assert (np.asarray(found.method.models(followed)[1]) == 1).all()
+    np.testing.assert_array_equal(followed.residual, found.states[-1].residual)
 
 
 def test_batches_resume_and_hold_residuals_for_each_run():

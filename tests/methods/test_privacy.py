@@ -24,9 +24,9 @@ TRIALS = 200_000
 ROTATED = {"name": "digits", "partition": "rotated", "groups": 2, "clients": 20}
 
 
-def run_of(method, rounds=1, drawn=DRAWN, data=ROTATED, **train):
+def run_of(method, rounds=1, drawn=DRAWN, data=ROTATED, model="mclr", **train):
     train |= {"rounds": rounds, "participation": drawn, "privacy": {"clip": 1.0, "noise": NOISE, "delta": DELTA}}
-    (run,) = read_spec({"data": data, "method": [method], "train": train}).runs()
+    (run,) = read_spec({"data": data, "model": model, "method": [method], "train": train}).runs()
     return run
 
 
@@ -135,9 +135,32 @@ def test_a_known_draw_is_the_mean_over_how_often_a_client_is_in_it():
 
 
 def test_what_is_built_on_fedavg_is_not_taken_for_it():
-    for method, hides in (("fedprox", True), ("ditto", True), ("fedbcd", True), ("cfl_sattler", False), ("pacfl", False)):
+    for method, hides in (("fedprox", True), ("ditto", True), ("cfl_sattler", False), ("pacfl", False)):
         drawn = 1.0 if method == "cfl_sattler" else 0.5
         assert privacy.hides_draw(run_of(method, rounds=40, drawn=drawn), True) == hides
+
+
+@functools.cache
+def remembers(method):
+    """Whether what stays with the clients changes what becomes of the global model in a round."""
+    federation = play.nine_clients()
+    before = play.rounds(method, federation, 1, **play.options(method)).states[-1]
+    at_home = lambda leaf: leaf.dtype == jnp.float32 and leaf.shape[0] == federation.clients  # noqa: E731
+    other = jax.tree.map(lambda leaf: leaf + 0.1 if at_home(leaf) else leaf, before)
+    after = [play.rounds(method, federation, 1, state=each, **play.options(method)).states[-1] for each in (before, other)]
+    pairs = zip(*map(jax.tree.leaves, after), strict=True)
+    return not all(np.array_equal(a, b) for a, b in pairs if a.shape[0] == 1)
+
+
+@pytest.mark.parametrize("method", [*privacy.ONE_SUM, "fedbcd", "feddyn"])
+def test_no_draw_is_hidden_where_a_client_sends_what_depends_on_earlier_draws(method):
+    assert privacy.hides_draw(run_of({"name": method}, rounds=40, drawn=0.5), True) == (not remembers(method))
+
+
+def test_no_draw_is_hidden_where_a_part_of_the_model_stays_with_the_client():
+    model = {"name": "mlp", "hidden": [4]}
+    hides = lambda kind: privacy.hides_draw(run_of("fedavg", model=model, parts={"head": kind}), True)  # noqa: E731
+    assert hides("all") and not hides("client")
 
 
 @pytest.mark.parametrize("mixed", [mix_updates, mix_models])

@@ -34,19 +34,45 @@ def sums(infos):
     return np.sum([[int(n) for n in info.traffic] for info in infos], axis=0)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_number_that_is_tried_is_the_number_given_and_the_other_tries_are_paid_for(name):
+def pretrained(name, played, options):
+    """i[4]: what the pre-training of the first two rounds sends that is that of every number: from w_0, and so sent once."""
+    clients = 12 if name in ("ocfl", "one_shot") or options.get("fesem_init") == "own" else 0
+    if name == "fedgroup":  # founders, then those who take part without being one
+        same = played.infos[: 1 if "newcomer" in options else 2]
+        clients = int(np.asarray(played.states[2].founder).sum()) + sum(int(info.diag["newcomers"]) for info in same)
+    return np.array([clients, clients, 0, 0])
+
+
+def looked(name, played, number):
+    """i[4]: what twelve clients send for the loss of their cluster's model after two rounds: who has none chooses by loss first."""
+    without = int((played.labels(2) < 0).sum()) if name in ("cfl_mgd", "ifca", "joint") else 0
+    return np.array([12 + without * (number - 1), 0, 0, 12])
+
+
+CASES = [
+    *((name, {}) for name in NAMES if name not in ("fedgroup", "ocfl")),
+    ("fedgroup", {"alpha": 12}),
+    ("fedgroup", {"alpha": 2}),
+    ("fedgroup", {"alpha": 2, "newcomer": "latest"}),
+    ("fesem", {"fesem_init": "own"}),
+    ("ocfl", {"noise": "isolate"}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=lambda case: str(case))
+def test_a_number_that_is_tried_is_the_number_given_and_the_other_tries_are_paid_for(name, options):
     asked = "merge_to" if name == "ocfl" else "clusters"
-    more = {"alpha": 12} if name == "fedgroup" else {"noise": "isolate"} if name == "ocfl" else {}
-    found = play.rounds(name, federation(), **{asked: "auto"} | TRIED | more)
-    given = [play.rounds(name, federation(), **{asked: k} | more) for k in (1, 2, 3)]
+    found = play.rounds(name, federation(), **{asked: "auto"} | TRIED | options)
+    given = [play.rounds(name, federation(), **{asked: k} | options) for k in (1, 2, 3)]
     kept = found.method.extras(found.states[0])
     k = int(kept["auto_clusters"])
     curve = np.asarray(kept["auto_curve"])
     assert curve.shape == (2, 6) and k == 1 + int(np.nanargmin(curve[1])) and np.isnan(curve[1, 3:]).all()
     np.testing.assert_array_equal(found.labels(), given[k - 1].labels())
     np.testing.assert_allclose(found.models()[:k], given[k - 1].models()[:k], atol=1e-5)
-    others = np.sum([sums(each.infos[:2]) for number, each in enumerate(given, 1) if number != k], axis=0)
+    rounds = [sums(each.infos[:2]) - pretrained(name, each, options) for each in given]
+    looks = [looked(name, each, number) for number, each in enumerate(given, 1)]
+    others = np.sum(rounds, axis=0) - rounds[k - 1] + np.sum(looks, axis=0)
     np.testing.assert_array_equal(sums(found.infos[:1]) - sums(given[k - 1].infos[:1]), others)
     np.testing.assert_array_equal(sums(found.infos[1:]), sums(given[k - 1].infos[1:]))
 
@@ -59,10 +85,13 @@ def test_rounds_of_tries_are_for_tries(more):
     assert read_spec(spec | {"method": [{"name": "ifca", "try_rounds": 10} | more]}).runs()
 
 
-@pytest.mark.parametrize("method", ["ifca", "one_shot"])
-def test_the_curve_is_the_validation_loss_of_runs_with_each_number(method):
+TOP = {"compress": {"name": "topk", "keep": 0.05, "feedback": True}}
+
+
+@pytest.mark.parametrize(("method", "more"), [("ifca", {}), ("one_shot", {}), ("ifca", TOP)], ids=str)
+def test_the_curve_is_the_validation_loss_of_runs_with_each_number(method, more):
     data = {"name": "digits", "partition": "label_swap", "clients": 12, "groups": 3, "validation": 0.3}
-    train = {"rounds": 3, "lr": 0.2, "lr_decay": 0.9, "batch": 10, "participation": 0.5, "dropout": 0.2}
+    train = {"rounds": 3, "lr": 0.2, "lr_decay": 0.9, "batch": 10, "participation": 0.5, "dropout": 0.2} | more
     asked = {"name": method, "clusters": "auto", "auto": "val_loss", "most": 3, "try_rounds": 3}
     tried = cfljax.run(asked, data, "mclr", train=train)
     given = [cfljax.run({"name": method, "clusters": k}, data, "mclr", train=train) for k in (1, 2, 3)]
@@ -109,6 +138,12 @@ def test_the_fewest_clusters_win_among_equals_and_tries_that_diverge_never():
         ({}, 'method.ifca.auto = "val_loss": needs a part .* add data.validation = 0.1, or take "silhouette"'),
         ({"data.validation": 0.1, "train.server": {"name": "adam", "lr": 0.1}}, "with train.server: numbers are tried with plain"),
         ({"data.validation": 0.1, "train.privacy": {"clip": 1.0, "noise": 0.5}}, "train.privacy.noise = 0.5: what the tries"),
+        ({"data.validation": 0.1, "train.privacy": {"clip": 1.0, "choice": {"epsilon": 1.0}}}, "train.privacy.choice: the choices"),
+        ({"data.validation": 0.1, "train.clock": {"step_ms": 1.0}}, "with train.clock: the time of the tries is not counted"),
+        (
+            {"data.validation": 0.1, "data.drift": {"at": [9], "what": "labels"}},
+            "data.drift: each number is tried for 10 rounds on",
+        ),
     ],
 )
 def test_what_cannot_be_tried_is_refused_in_a_line(more, told):
