@@ -102,11 +102,11 @@ MISTAKES = [
 
 
 def mypy(folder, texts):
-    """Its messages on these files. Its path says where this project is: mypy does not follow the hook of an editable installation."""
+    """Its messages on these files. The path is there since mypy does not follow the hook of an editable installation."""
     for name, text in texts.items():
         (folder / name).write_text(text.lstrip(), encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--config-file", "", "--ignore-missing-imports", *texts]
-    place = {"MYPYPATH": str(Path(cfljax.__file__).parents[1])}
+    place = {"PYTHONPATH": str(Path(cfljax.__file__).parents[1])}
     done = subprocess.run(command, cwd=folder, env=os.environ | place, capture_output=True, text=True, encoding="utf-8")
     assert done.returncode in (0, 1), done.stderr
     return done.stdout.splitlines()
