@@ -157,6 +157,8 @@ def unit(run: Run, output: Output, keep: str, federation: Federation | None = No
         if federation is not None:
             arrays["group"] = np.asarray(federation.at(int(output.history["round"][-1])).group, np.int32)
             arrays["train_size"] = np.asarray(federation.train.count, np.int32)
+            if federation.drift is not None:
+                arrays["groups"] = _groups(federation, output.history["round"][-len(np.atleast_2d(output.labels)) :])
     if keep == "models":
         arrays["models"] = output.models
     summary = summarise(output.history, output.client_accuracy)
@@ -176,6 +178,14 @@ def unit(run: Run, output: Output, keep: str, federation: Federation | None = No
         summary |= {} if choices is None else {"epsilon_choice": choices}
     diverged = {"status": "diverged", "diverged_at": output.diverged_at} if output.diverged_at >= 0 else {"status": "done"}
     return _record(run, **diverged, plan=plan, timings=output.seconds._asdict(), summary=summary), arrays
+
+
+def _groups(federation: Federation, rounds: np.ndarray) -> np.ndarray:
+    """i16[E, C]: the true group of each client after each of these rounds i32[E]; i32 where i16 cannot count the groups."""
+    assert federation.drift is not None
+    phase = np.searchsorted(np.asarray(federation.drift.begin), rounds, side="right") - 1
+    groups = np.asarray(federation.drift.group)[phase]
+    return groups.astype(np.int16 if federation.groups < 2**15 else np.int32)
 
 
 def failed(run: Run, why: str) -> Unit:

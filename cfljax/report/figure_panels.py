@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from cfljax.report.group_pictures import GroupsOverRounds
 from cfljax.report.mixture_pictures import Mixture
 from cfljax.report.report_data import ReportData
 from cfljax.report.run_pictures import Assignment, Confusion, Matrix, RunPictures, Scatter
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Panel = TypeVar("Panel", Confusion, Matrix, Assignment, Mixture, Scatter)
+Panel = TypeVar("Panel", Confusion, Matrix, Assignment, GroupsOverRounds, Mixture, Scatter)
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c4629b", "#dd9500", "#3fa7e0", "#882255", "#6f7787")
 NONE = "#c9ced8"
@@ -77,8 +78,8 @@ def _grid(
     return figure
 
 
-def _assignment(axes: Axes, p: Assignment) -> None:
-    """Clusters over rounds, a row per client, with the true groups as a strip."""
+def _assignment(axes: Axes, p: Assignment | GroupsOverRounds) -> None:
+    """Clusters or true groups over rounds, a row per client, with true groups as a strip."""
     _striped(axes, p, p.rounds, "round")
 
 
@@ -87,7 +88,7 @@ def _mixture(axes: Axes, p: Mixture) -> None:
     _striped(axes, p, p.at, p.xlabel)
 
 
-def _striped(axes: Axes, p: Assignment | Mixture, at_columns: np.ndarray, label: str) -> None:
+def _striped(axes: Axes, p: Assignment | GroupsOverRounds | Mixture, at_columns: np.ndarray, label: str) -> None:
     """A grid of colours, with the true groups as a strip at its left, and white lines between them."""
     rows, columns = p.colours.shape
     axes.imshow(_coloured(p.colours), aspect="auto", extent=(-0.5, columns - 0.5, rows, 0))
@@ -138,6 +139,7 @@ def _embedding(axes: Axes, p: Scatter) -> None:
 
 PANELS: dict[str, Callable[[ReportData], Figure | None]] = {
     "assignment": lambda data: _grid(data, lambda d: [d.assignment], _assignment, (1.8, 1.9)),
+    "groups": lambda data: _grid(data, lambda d: [d.groups], _assignment, (1.8, 1.9)),
     "mixture": lambda data: _grid(data, lambda d: d.mixtures, _mixture, (2.4, 1.9)),
     "confusion": lambda data: _grid(data, lambda d: [d.confusion], _confusion, (1.8, 1.8)),
     "similarity": lambda data: _grid(data, lambda d: d.matrices, _similarity, (2.1, 1.9)),

@@ -79,14 +79,22 @@ def page_data(data: ReportData) -> dict[str, object]:
         "time": [[timing(c, part) for part in PARTS] for c in drawn],
         "pictures": [
             {
-                "rounds": p.rounds.tolist(), "cells": _codes(p.colours), "groups": _codes(p.groups),
+                "rounds": p.rounds.tolist(), "cells": _codes(p.colours), "groups": _codes(p.groups), "shade": "cluster",
                 "about": _of(len(p.groups), p.clients), **who,
             }
             for who, p in _pictures(data, lambda d: [d.assignment])
         ],
+        "groups": [
+            {
+                "rounds": p.rounds.tolist(), "cells": _codes(p.colours), "groups": _codes(p.groups), "shade": "true group then",
+                "about": _of(len(p.groups), p.clients), **who,
+            }
+            for who, p in _pictures(data, lambda d: [d.groups])
+        ],
         "mixtures": [
             {
                 "name": p.name, "rounds": p.at.tolist(), "cells": _codes(p.colours), "groups": _codes(p.groups), "xlabel": p.xlabel,
+                "shade": "model",
                 "about": _of(p.drawn, p.clients), **who,
             }
             for who, p in _pictures(data, lambda d: d.mixtures)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from cfljax.report.comparison import COLUMNS, MAXIMUM, Row, rows
 from cfljax.report.configurations import Collected, Configuration, collect
 from cfljax.report.curves import Curves, chosen, curves
-from cfljax.report.run_pictures import RunPictures, run_pictures
+from cfljax.report.run_pictures import RunPictures, changes_once, run_pictures
 from cfljax.results.result import Results
 from cfljax.store import DamagedWarning, OlderWarning
 
@@ -46,7 +46,7 @@ def read(sources: Iterable[str | os.PathLike[str] | Results], target: float | No
         collected = collect(sources, target)
         drawn = chosen(collected.configurations)
         lines = [curves(configuration, problems) for configuration in drawn]
-        pictures = [run_pictures(configuration, problems) for configuration in drawn]
+        pictures = changes_once([run_pictures(configuration, problems) for configuration in drawn])
     said = [str(w.message) for w in caught if issubclass(w.category, _SHOWN)] + problems
     columns = [column for column in COLUMNS if maximum or column.key != MAXIMUM]
     return ReportData(collected, rows(collected.configurations, columns), drawn, lines, pictures, list(dict.fromkeys(said)), target)

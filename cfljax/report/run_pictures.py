@@ -9,12 +9,9 @@ import numpy as np
 
 from cfljax.report.configurations import Configuration
 from cfljax.report.curves import drawn_units, read, spaced
+from cfljax.report.group_pictures import MOST_CLIENTS, MOST_ROUNDS, GroupsOverRounds, groups_over_rounds
 from cfljax.report.mixture_pictures import Mixture, mixtures
 
-MOST_CLIENTS = 200
-"""The most rows (clients) of the picture of clusters over rounds."""
-MOST_ROUNDS = 128
-"""The most columns (rounds) of that picture."""
 MOST_SIDE = 150
 """The most clients of a drawn matrix."""
 MOST_DOTS = 600
@@ -95,6 +92,7 @@ class RunPictures(NamedTuple):
     mixtures: Sequence[Mixture] = ()
     counted: str = ""
     """The number of clusters that was found, and the criterion of each number, in words; "" where the options gave it."""
+    groups: GroupsOverRounds | None = None
 
 
 class Assigned(NamedTuple):
@@ -111,10 +109,23 @@ class Assigned(NamedTuple):
 def run_pictures(configuration: Configuration, problems: list[str]) -> RunPictures | None:
     """The pictures of the first run that is done; None when no run can be read. Adds a line to `problems` for each damaged file."""
     for unit in drawn_units(configuration):
-        arrays = read(unit, ("history/round", "diag/", "labels", "group"), problems)
+        arrays = read(unit, ("history/round", "diag/", "labels", "group", "groups"), problems)
         if arrays is not None:
             return _pictures(unit.seed, arrays, f"diag/{unit.record['method']}/")
     return None
+
+
+def changes_once(pictures: list[RunPictures | None]) -> list[RunPictures | None]:
+    """The pictures, and of equal pictures of true groups only the first: methods on the same data see the same changes."""
+    seen: set[tuple[bytes, ...]] = set()
+    kept = list(pictures)
+    for i, each in enumerate(pictures):
+        if each is not None and each.groups is not None:
+            content = tuple(part.tobytes() for part in each.groups[:3])
+            if content in seen:
+                kept[i] = each._replace(groups=None)
+            seen.add(content)
+    return kept
 
 
 def _pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> RunPictures:
@@ -131,7 +142,10 @@ def _pictures(seed: int, arrays: dict[str, np.ndarray], prefix: str) -> RunPictu
     trivial = _trivial(labels)
     assignment = None if trivial else _assignment(rounds, labels, group, assigned.colour)
     confusion = None if trivial else _confusion(assigned)
-    return RunPictures(seed, assignment, trivial, confusion, *_between(diagnostics, len(rounds), assigned), mixed, counted)
+    changing = groups_over_rounds(rounds, arrays.get("groups"))
+    return RunPictures(
+        seed, assignment, trivial, confusion, *_between(diagnostics, len(rounds), assigned), mixed, counted, changing
+    )
 
 
 def _counted(diagnostics: dict[str, np.ndarray]) -> str:

@@ -77,6 +77,14 @@ class Result(KeptModels):
         return {name.removeprefix("diag/"): a for name, a in self.arrays.items() if name.startswith("diag/")}
 
     @property
+    def groups(self) -> np.ndarray | None:
+        """i32[E, C]: each client's true group at each evaluation; one row where clients keep their groups, or only the last labels
+        were kept. None: no labels were."""
+        if (groups := self.arrays.get("groups", self.arrays.get("group"))) is None:
+            return None
+        return np.atleast_2d(groups).astype(np.int32)
+
+    @property
     def mixture(self) -> np.ndarray | None:
         """f32[C, K]: the weights of each client in the models at the end, of methods whose clients mix models (`fedem`, `fedrc`,
         `fedsoft`); of those in which they mix each other's (`fedamp`, `pfedgraph`) f32[C, C], with up to 100 clients. Rows sum to

@@ -196,9 +196,10 @@ def test_the_summary_and_the_groups_of_the_last_round_are_kept():
     assert record["summary"]["ari_in_drift"] == 1.0
     assert record["summary"]["accuracy_in_drift"] == pytest.approx(arrays["history/accuracy"][2:].mean(), abs=1e-6)
     assert arrays["group"].tolist() == host_federation(batch.first).at(6).group.tolist() == arrays["labels"][-1].tolist()
+    assert arrays["groups"].tolist() == arrays["labels"].tolist() and (arrays["groups"][1] != arrays["groups"][2]).sum() == 6
     (plain_batch,) = batches(runs("oracle"), 1)
     ((record, arrays),) = run_batch(plain_batch, this_machine(), catch=False)
-    assert "recovery_rounds" not in record["summary"] and "history/groups_changed" not in arrays
+    assert "recovery_rounds" not in record["summary"] and "history/groups_changed" not in arrays and "groups" not in arrays
 
 
 def test_confusions_are_of_what_a_client_sees_at_the_end():
@@ -207,6 +208,7 @@ def test_confusions_are_of_what_a_client_sees_at_the_end():
         table = result.confusion(client)
         assert np.trace(table) / table.sum() == pytest.approx(result.client_accuracy[client], abs=1e-6)
     assert (result.summary["ari_last"], result.history["groups_changed"].tolist()) == (1.0, [0, 6, 0, 0])
+    assert result.groups.shape == (4, 6) and result.groups[-1].tolist() == result.labels.tolist() != result.groups[0].tolist()
 
 
 def test_an_optimiser_of_the_server_and_shared_parts_leave_the_true_groups_to_the_method():

@@ -74,13 +74,15 @@ def add(
     own=None,
     newcomers=None,
     step_s=0,
+    changing=None,
     **shape,
 ):
-    """Write one unit; with `step_s` its rounds last so many simulated seconds."""
+    """Write one unit; with `step_s` each of its rounds lasts that many simulated seconds. `changing`: true groups i[E, C]."""
     prefixed = {f"{method}/{k}": v for k, v in (own or {}).items()}
     arrays = {} if status == "failed" else arrays_of(seed, level, own=prefixed, **shape)
     if step_s:
         arrays |= {f"history/{name}": step_s * arrays["history/round"].astype(np.float32) for name in ("clock_s", "device_s")}
+    arrays |= {} if changing is None else {"groups": changing.astype(np.int16)}
     record = record_of(name, seed, arrays, label, method, status)
     record["summary"] |= newcomers or {}
     for dotted, value in (varies or {}).items():
@@ -125,7 +127,18 @@ def everything(folder):
         add(store, f"ccs-{seed}", seed, 0.7, method="ccs", label="<script>alert(1)</script> & CCS", own=own)
         newcomers = {f"accuracy_new_{steps}": 0.5 + 0.03 * steps for steps in (0, 1, 5)}
         waited = {"waited_s": np.outer(np.arange(6), [1.0, 2.0, 0.5]).astype(np.float32)}
-        add(store, f"new-{seed}", seed, 0.6, method="new", newcomers=newcomers, step_s=12.5, own=mixed(rng) | waited)
+        changing = (np.arange(12) + np.arange(6)[:, None] // 3) % 3
+        add(
+            store,
+            f"new-{seed}",
+            seed,
+            0.6,
+            method="new",
+            newcomers=newcomers,
+            step_s=12.5,
+            own=mixed(rng) | waited,
+            changing=changing,
+        )
     add(store, "bad-0", 0, method="bad", status="failed")
     add(store, "wild-0", 0, method="wild", status="diverged")
     store.write_plan({"name": "all <b>figures</b>", "units": store.ids()})

@@ -18,7 +18,7 @@ QUIET = (
 )
 FIGURES = (
     *("curves", "methods", "clients", "newcomers", "bytes", "seconds", "clusters"),
-    *("threshold", "assignment", "mixture", "confusion", "similarity", "embedding", "own", "time"),
+    *("threshold", "assignment", "groups", "mixture", "confusion", "similarity", "embedding", "own", "time"),
 )
 
 

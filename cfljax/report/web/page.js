@@ -89,6 +89,7 @@ const FIGURES = {
     panels(data.pictures, width, 230, assignment, "Nothing to draw: no run has clusters that differ, or labels were not kept."),
     data.trivial.length ? tag("p", { class: "notes" }, `Without a picture: ${data.trivial.join("; ")}.`) : "",
   ],
+  groups: width => [panels(data.groups, width, 230, assignment, "Nothing to draw: no run's clients change their groups (data.drift), or labels were not kept.")],
   mixture: width => [panels(data.mixtures, width, 230, assignment, "Nothing to draw: no method of this report gives its clients mixtures of models.")],
   confusion: width => [panels(data.confusions, width, 190, confusion, "Nothing to draw: the true groups are unknown, or no run has clusters that differ.")],
   similarity: width => [panels(data.matrices, width, 210, matrix, "Nothing to draw: no run kept a matrix. Methods that measure one keep it with snapshots = true.")],

@@ -40,11 +40,12 @@ function painter(codes) {
 }
 const named = code => code === 255 ? "–" : String(code);
 
-// Clusters over rounds; or mixtures, whose columns are p.xlabel and whose colours are models.
+// Clusters, or true groups, over rounds; or mixtures, whose columns are p.xlabel and whose colours are models.
 function assignment(p, width) {
+  const strip_shows = p.shade === "true group then" ? "true group at first" : "true group";
   const codes = bytesOf(p.cells), groups = bytesOf(p.groups), rows = groups.length, columns = p.rounds.length;
   const strip = 9, left = 14, top = 4, tall = Math.max(90, Math.min(260, rows * 4)), wide = width - left - strip - 6;
-  const root = svg("svg", { viewBox: `0 0 ${width} ${tall + 34}`, width, height: tall + 34, role: "img", "aria-label": p.name || "clusters over rounds" });
+  const root = svg("svg", { viewBox: `0 0 ${width} ${tall + 34}`, width, height: tall + 34, role: "img", "aria-label": p.name || `${p.shade} over rounds` });
   root.append(stretched(pixels(1, rows, painter(groups)), left - 8, top, strip, tall));
   root.append(stretched(pixels(columns, rows, painter(codes)), left + strip, top, wide, tall));
   for (let i = 1; i < rows; i++) if (groups[i] !== groups[i - 1]) {
@@ -61,7 +62,7 @@ function assignment(p, width) {
       const place = root.getBoundingClientRect(), ratio = width / place.width;
       const c = Math.floor(((event.clientX - place.left) * ratio - left - strip) / wide * columns), r = Math.floor(((event.clientY - place.top) * ratio - top) / tall * rows);
       if (c < 0 || c >= columns || r < 0 || r >= rows) return;
-      showTip(event, p.xlabel === "weight, %" ? `up to ${p.rounds[c]} %` : `round ${p.rounds[c]}`, [[colour(groups[r] === 255 ? -1 : groups[r]), "true group", named(groups[r])], [colour(codes[r * columns + c] === 255 ? -1 : codes[r * columns + c]), p.xlabel ? "model (colour)" : "cluster (colour)", named(codes[r * columns + c])]]);
+      showTip(event, p.xlabel === "weight, %" ? `up to ${p.rounds[c]} %` : `round ${p.rounds[c]}`, [[colour(groups[r] === 255 ? -1 : groups[r]), strip_shows, named(groups[r])], [colour(codes[r * columns + c] === 255 ? -1 : codes[r * columns + c]), `${p.shade} (colour)`, named(codes[r * columns + c])]]);
     },
   }));
   return root;
