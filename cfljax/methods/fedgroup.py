@@ -27,6 +27,7 @@ Readings. The published text and the authors' program differ; the defaults follo
 - Weights inside a group. Paper: by samples. Here: the same. Option: `average`.
 - Inter-group aggregation. Paper: pull towards the others (Algorithm 2, line 19), or eq. 20. Here: the former; `"weighted"` is
   the program's. Option: `inter_group = "normalised"`.
+- Times. Paper: one cold start. Here: one; or another after each `every` rounds (`methods/shared/anew.py`). Option: `every`.
 - Random group. Paper: once. Here: the same; the program draws at each selection. Option: `rac = "always"`.
 
 Communication of a round: per participant one model down and one update up; per pre-training one model down and one update
@@ -50,6 +51,7 @@ from cfljax.local.averages import AVERAGES, averages, with_lengths
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.local.solver import Solver
+from cfljax.methods.shared.anew import check_anew, check_run_anew, clustered, every, times, with_anew
 from cfljax.methods.shared.auto import CountedConfig, Number, count, extras_of, number_of, setup_of, with_probe
 from cfljax.methods.shared.choice import join
 from cfljax.methods.shared.cold_start import COLD_STARTS, directions, first_groups, founders
@@ -89,6 +91,7 @@ class Config(CountedConfig):
     inter_group: str = option("difference", "reading of the inter-group aggregation", choices=READINGS)
     mu: float = option(0.0, "strength of the proximal term (FedGrouProx)", low=0.0, traced=True)
     average: str = option("samples", "weights of the participants inside a group", choices=AVERAGES)
+    every: int | None = every()
     similarity: str = similarity()
     snapshots: bool = option(False, "keep the embedding and the EDC and MADC matrices of the cold start")
 
@@ -96,11 +99,13 @@ class Config(CountedConfig):
         """Combinations; raises SpecError."""
         if self.pretrain_epochs is not None and self.pretrain_steps != 50:
             raise SpecError(f"{where}.pretrain_epochs = {self.pretrain_epochs}: give pretrain_steps or pretrain_epochs, not both")
+        check_anew(self, where)
         if self.clusters == "auto" and self.cold_start == "rcc":
             raise SpecError(f'{where}.clusters = "auto": cold_start = "rcc" looks at no updates; give a number of clusters')
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:
         """Combinations with the rest of a run; raises SpecError."""
+        check_run_anew(self, where, train)
         if train.server is not None and self.moving:
             why = "newcomers are compared with what the round made of the models, before the server's step"
             raise SpecError(f'train.server with {where}.newcomer = "{self.newcomer}": {why}; take "initial"')
@@ -116,8 +121,8 @@ class Config(CountedConfig):
         return self.by_direction and self.newcomer != "initial"
 
     def releases(self, rounds: int) -> tuple[int, int]:
-        """One noised sum per round, and one over all clients, that of the cold start."""
-        return rounds, 1
+        """One noised sum per round, and one over all clients for each cold start."""
+        return rounds, times(rounds, self.every)
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
@@ -187,7 +192,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         labels = join(state.labels, cohort, which)
         moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
         compass = _turned(state, after, moved, config.newcomer) if moving else state.compass
-        sent = with_probe(_traffic(state, cohort, new & by_direction), state.number, cohort)
+        sent = with_probe(_traffic(state, cohort, new & by_direction, config.every), state.number, cohort, config.every)
         sent = with_lengths(sent, cohort, config.average)
         diag = {"newcomers": jnp.sum(new, dtype=jnp.int32), "members": _members(labels, config.models_kept)}
         info = report_trained(federation, cohort, trained, which, after - state.models, sent, **diag)
@@ -203,7 +208,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     models = lambda state: (state.models, state.labels)  # noqa: E731
     setup = functools.partial(_found, config, model, solver, pretrainer(before))
     extras = lambda state: state.snapshot | extras_of(state.number)  # noqa: E731
-    return with_tries(config, solver, Method(init, round, models, setup, score=score, extras=extras))
+    method = Method(init, round, models, setup, score=score, extras=extras)
+    return with_tries(config, solver, with_anew(config, method))
 
 
 def _found(
@@ -280,9 +286,10 @@ def _random_groups(key: Array, uid: Array, active: Array) -> Array:
     return jnp.argmax(jnp.where(active, (draws >> 1) + 1, 0), axis=1).astype(jnp.int32)
 
 
-def _traffic(state: State, cohort: Cohort, pretrained: Array) -> Traffic:
+def _traffic(state: State, cohort: Cohort, pretrained: Array, every: int | None) -> Traffic:
     """The round's own, and its pre-trainings: one model down, one update up each."""
-    extra = jnp.sum(pretrained, dtype=jnp.int32) + jnp.where(cohort.round == 0, jnp.sum(state.founder, dtype=jnp.int32), 0)
+    founders = jnp.where(clustered(cohort.round, every), jnp.sum(state.founder, dtype=jnp.int32), 0)
+    extra = jnp.sum(pretrained, dtype=jnp.int32) + founders
     return with_exchange(traffic(cohort), extra, beside=True)
 
 

@@ -18,6 +18,8 @@ Readings:
 - Merging. Paper: ten clusters into three, by cosine, "to reduce the number artificially". Here: none unless asked; to a given
   number, or to one found from the clients' updates of step 1 (`methods/shared/auto.py`), or by tries (`methods/shared/tries.py`).
   Option: `merge_to`, `auto`, `most`, `try_rounds`.
+- Times. Paper: once. Here: once; or anew after some rounds (`methods/shared/anew.py`), where clusters have `max_clusters` places
+  and more clusters than places are merged as in step 4. Option: `every`, `max_clusters`.
 - Start of the clusters. Paper: not said. Here: w_0, or the cluster's mean weights. Option: `warm_start = true`.
 - Weights inside a cluster. Paper: by samples. Here: the same. Option: `average`.
 - Participants. Paper: m random clients per cluster. Here: ten. Option: `clients_per_cluster`.
@@ -38,11 +40,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
+from cfljax.errors import SpecError
 from cfljax.federation import cohort as cohorts
 from cfljax.kernels import host
 from cfljax.kernels.mix import PLAIN, Rule
 from cfljax.local.averages import AVERAGES
 from cfljax.local.solver import Solver
+from cfljax.methods.shared.anew import check_anew, every, times, with_anew
 from cfljax.methods.shared.auto import CountedConfig, Number, extras_of, number_of, setup_of, with_probe
 from cfljax.methods.shared.common import first_model, traffic, train_clusters
 from cfljax.methods.shared.host_clusters import ROUND_UP, places
@@ -81,12 +85,20 @@ class Config(CountedConfig):
     clients_per_cluster: int = option(10, "participants per round and cluster (train.participation has no effect)", low=1)
     warm_start: bool = option(False, "start from the cluster's mean weights in place of the initial model")
     average: str = option("samples", "weights of the participants inside a cluster", choices=AVERAGES)
+    every: int | None = every()
+    max_clusters: int = option(16, "with `every`: the most clusters", low=1, later=True)
     similarity: str = similarity()
     snapshots: bool = option(False, "keep the matrix of distances and the labels of OPTICS")
 
+    def check(self, where: str) -> None:
+        """Combinations; raises SpecError."""
+        check_anew(self, where)
+        if self.every is None and self.max_clusters != Config.max_clusters:
+            raise SpecError(f"{where}.max_clusters = {self.max_clusters}: it has an effect only with `every`; leave it out")
+
     def releases(self, rounds: int) -> tuple[int, int]:
         """Noised sums: the draw inside clusters is taken for everybody."""
-        return 0, rounds + self.warm_start
+        return 0, rounds + self.warm_start * times(rounds, self.every)
 
     @property
     def counts_clusters(self) -> bool:
@@ -96,7 +108,7 @@ class Config(CountedConfig):
     @property
     def models_kept(self) -> int:
         """The fewest places for clusters; the number of clusters is found from the data."""
-        return ROUND_UP
+        return ROUND_UP if self.every is None else self.max_clusters
 
     def held(self, clients: int, participants: int, d: int) -> dict[str, int]:
         """Numbers that are in memory at once, beside the models of clusters."""
@@ -128,7 +140,7 @@ class OpticsClusters(NamedTuple):
 
 def make(config: Config, model: Model, solver: Solver) -> Method:
     """OCFL: clusters found once by OPTICS on the weights after one local epoch."""
-    train_before = pretrainer(solver_before(solver, config.pretrain_epochs))
+    train_before, every = pretrainer(solver_before(solver, config.pretrain_epochs)), config.every
 
     def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
         first, later = ready(federation, "ocfl"), late(federation)
@@ -144,7 +156,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         known = np.concatenate([found.labels, np.full(len(later), -1)])
         guess[first], guess[later] = found.labels, host.nearest_mean_cosine(weights, known, np.arange(n, len(known)))
         parts = [(first, moves[:n])] if config.similarity == "exact" else train(first)
-        models = starts(start, parts, found.labels, config.warm_start, solver.rule(key, hyper))
+        rows = len(places(int(found.labels.max()) + 1)) if every is None else config.max_clusters
+        models = starts(start, parts, found.labels, config.warm_start, rows, solver.rule(key, hyper))
         return {"models": models, "labels": labels, "guess": guess, "extras": found.extras} | setup_of(number)
 
     def init(key: Array, federation: Federation, hyper: Hyper, setup: dict[str, Tree]) -> State:
@@ -157,7 +170,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         labels = settled(state.labels, state.guess, federation, cohort.round)
         clusters = state.models.shape[0] - (config.noise == "drop")
         drawn = draw(key, federation, labels, clusters, config.clients_per_cluster, cohort.round, hyper)
-        sent = with_probe(with_pretraining(traffic(drawn), federation, cohort.round), state.number, cohort)
+        sent = with_probe(with_pretraining(traffic(drawn), federation, cohort.round, every), state.number, cohort, every)
         which = jnp.maximum(labels[drawn.ids], 0)
         models, info = train_clusters(solver, key, federation, drawn, state.models, which, hyper, config.average, sent)
         info = info._replace(diag={"participants": jnp.sum(drawn.mask, dtype=jnp.int32)})
@@ -171,7 +184,8 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         return state.models, state.labels
 
     extras = lambda state: state.extras | extras_of(state.number)  # noqa: E731
-    return with_tries(config, solver, Method(init, round, models, setup, score=score, extras=extras))
+    method = Method(init, round, models, setup, score=score, extras=extras)
+    return with_tries(config, solver, with_anew(config, method))
 
 
 def cluster(weights: np.ndarray, group: np.ndarray, config: Config, number: int | None = None) -> OpticsClusters:
@@ -188,6 +202,8 @@ def cluster(weights: np.ndarray, group: np.ndarray, config: Config, number: int 
     if config.snapshots:
         extras |= {"optics": raw, "distances": host.distance_matrix(weights, config.metric).astype(np.float32)}
     wanted = config.merge_to if isinstance(config.merge_to, int) else number
+    if config.every is not None:
+        wanted = min(wanted or config.max_clusters, config.max_clusters)
     if wanted is not None:
         labels = host.merge_to(weights, labels, wanted)
     return OpticsClusters(labels, extras)
@@ -200,9 +216,9 @@ def _rand_index(labels: np.ndarray, group: np.ndarray) -> float:
     return adjusted_rand_score(group[known], labels[known]) if known.any() else np.nan
 
 
-def starts(start: np.ndarray, parts: Parts, labels: np.ndarray, warm: bool, rule: Rule = PLAIN) -> np.ndarray:
-    """HOST. f32[K, d] the models that clusters start from, K rounded up; spare ones never meet a client."""
-    models = np.tile(start, (len(places(int(labels.max()) + 1)), 1))
+def starts(start: np.ndarray, parts: Parts, labels: np.ndarray, warm: bool, rows: int, rule: Rule = PLAIN) -> np.ndarray:
+    """HOST. f32[K, d] the models that clusters start from, in K = `rows` places; spare ones never meet a client."""
+    models = np.tile(start, (rows, 1))
     return models + means(parts, labels, len(models), rule) if warm else models
 
 

@@ -15,6 +15,7 @@ from cfljax.devices.machine import this_machine
 from cfljax.engine.afterwards import make_end
 from cfljax.engine.newcomers import place
 from cfljax.engine.simulate import simulate
+from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble, host_federation, model_of
 from cfljax.experiment.batching import batches
 from cfljax.launch.batch import run_batch
@@ -259,3 +260,21 @@ def test_the_table_of_a_sweep_says_how_many_of_its_runs_have_recovered(tmp_path)
     assert "in drift" in text and "1 (1 of 2)" in text
     summaries[1]["recovery_rounds"] = 3.0
     assert "of 2)" not in comparison(results)
+
+
+@pytest.mark.parametrize(
+    "name, options", [("fedgroup", {"clusters": 2, "alpha": 6}), ("ocfl", {"pretrain_epochs": 5, "merge_to": 2})]
+)
+def test_who_clusters_anew_finds_the_groups_of_the_round(name, options):
+    drift, train = {"at": [3], "share": 0.5}, {"rounds": 8, "epochs": 3}
+    (once,) = outputs(runs(name, drift, train=train, **options))
+    (anew,) = outputs(runs(name, drift, train=train, every=4, **options))
+    np.testing.assert_array_equal(once.history["accuracy"][:4], anew.history["accuracy"][:4])
+    assert anew.history["ari"][-1] == 1.0 > once.history["ari"][-1]
+    assert anew.history["accuracy"][-1] > once.history["accuracy"][-1] + 0.1
+
+
+@pytest.mark.parametrize("train", [{"server": {"name": "adam", "lr": 0.01}}, {"parts": {"dense_0/bias": "client"}}])
+def test_new_clusters_are_refused_where_something_belongs_to_the_old_ones(train):
+    with pytest.raises(SpecError, match="new clusters have other models"):
+        runs("fedgroup", train=train, every=4)

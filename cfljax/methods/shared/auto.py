@@ -20,6 +20,7 @@ from cfljax import keys
 from cfljax.kernels.number import BEYOND, CRITERIA, Choice, choose_number
 from cfljax.local.meter import count_beside
 from cfljax.local.solver import Solver
+from cfljax.methods.shared.anew import clustered
 from cfljax.methods.shared.choice import need_clients
 from cfljax.methods.shared.common import first_model
 from cfljax.methods.shared.config import MethodConfig
@@ -134,12 +135,12 @@ def allowed(number: Number | None, clusters: int) -> Array | None:
     return None if number is None else jnp.arange(clusters) < number.clusters
 
 
-def with_probe(sent: Traffic, number: Number | None, cohort: Cohort) -> Traffic:
-    """The traffic of a round; in round 0 with what finding the number has sent: one vector down and one up for each probed client,
-    or the tries."""
+def with_probe(sent: Traffic, number: Number | None, cohort: Cohort, every: int | None = None) -> Traffic:
+    """The traffic of a round; in round 0, and in those after which clients were clustered anew (`every`), with what finding the
+    number has sent: one vector down and one up for each probed client, or the tries."""
     if number is None:
         return sent
-    more = Traffic(*(jnp.where(cohort.round == 0, each, 0) for each in number.sent))
+    more = Traffic(*(jnp.where(clustered(cohort.round, every), each, 0) for each in number.sent))
     count_beside(more.vectors_down)
     return Traffic(*(each + also for each, also in zip(sent, more, strict=True)))
 

@@ -18,6 +18,7 @@ from cfljax.kernels.mix import PLAIN, Rule, with_noise
 from cfljax.kernels.robust import robust_sum
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
+from cfljax.methods.shared.anew import clustered
 from cfljax.methods.shared.common import with_exchange
 from cfljax.methods.shared.similarity import shortened
 from cfljax.types import Array, Federation, Hyper, Jobs, Traffic
@@ -54,10 +55,11 @@ def settled(labels: Array, guess: Array, federation: Federation, round: Array) -
     return jnp.where((labels < 0) & (federation.arrive <= round), guess, labels)
 
 
-def with_pretraining(sent: Traffic, federation: Federation, round: Array) -> Traffic:
-    """The traffic of a round, plus one vector down and one up for each client that arrives in it, and so pre-trains."""
-    now = federation.trains & (federation.arrive == round)
-    return with_exchange(sent, jnp.sum(now, dtype=jnp.int32), beside=True)
+def with_pretraining(sent: Traffic, federation: Federation, round: Array, every: int | None = None) -> Traffic:
+    """The traffic of a round, plus one vector down and one up for each client that arrives in it, and so pre-trains; for all that
+    are there where clients were clustered anew before it (`every`)."""
+    now = jnp.where(clustered(round, every), federation.arrive <= round, federation.arrive == round)
+    return with_exchange(sent, jnp.sum(federation.trains & now, dtype=jnp.int32), beside=True)
 
 
 def solver_before(solver: Solver, epochs: int | None, steps: int | None = None) -> Solver:
