@@ -11,7 +11,7 @@ COMMANDS = {
     "run": "one run",
     "report": "tables, plots and the page of a results folder",
     "load": "the frames of a results folder, its state, its checks",
-    "data": "list, prepare, import and describe data sets",
+    "data": "list, prepare, import and describe data sets; traces of devices",
     "methods": "list the methods, or describe one",
 }
 """Name -> what the command does."""
@@ -26,6 +26,13 @@ def command_parser(prog: str, about: str, examples: str) -> argparse.ArgumentPar
     """A parser for the command `prog`, with the examples at the end of its help."""
     form = argparse.RawDescriptionHelpFormatter
     return _Parser(prog=prog, description=about, epilog=f"examples:\n{examples}", formatter_class=form)
+
+
+def positive(text: str) -> int:
+    """The value of a flag that takes a whole number from 1."""
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
+        raise argparse.ArgumentTypeError(f"{text}: must be a whole number from 1")
+    return int(text)
 
 
 def accuracy(text: str) -> float:
