@@ -153,9 +153,8 @@ def _trace(arguments: argparse.Namespace) -> None:
     else:
         lines = of_phones(Path(arguments.source), arguments.clients, arguments.seed)
     write_trace(lines, Path(arguments.out), arguments.day / DAY)
-    print(
-        f'{arguments.out}: {len(lines)} lines of {arguments.clients} devices; use it with train.clock = {{ trace = "{arguments.out}" }}'
-    )
+    use = f'train.clock = {{ trace = "{arguments.out}" }}'
+    print(f"{arguments.out}: {len(lines)} lines of {arguments.clients} devices; use it with {use}")
 
 
 def _describe(arguments: argparse.Namespace) -> None:
