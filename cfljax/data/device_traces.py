@@ -7,9 +7,9 @@ Made:
   0.3 to 0.7 of it for as long, over and over.
 
 Published: `state_traces.json` of FLASH (Yang et al. 2021), which its authors offer at https://github.com/PKU-Chengxu/FLASH: for
-each phone a text of lines `2020-01-28 23:12:05<tab>battery_charged_on`. As in that paper a phone is available while it charges, is
-in a WLAN and is locked. Seconds count from the midnight before the first event of any chosen phone. Phones whose events cannot be read,
-or that are never available, are left out.
+each phone a text of lines `2020-01-28 23:12:05<tab>battery_charged_on`. As in that paper a phone is available while it charges,
+is in a WLAN and is locked. Seconds count from the midnight before the first event of any chosen phone. Phones whose events
+cannot be read, or that are never available, are left out.
 """
 
 from __future__ import annotations
