@@ -16,11 +16,12 @@ END = np.uint32(1 << 31)
 """A word larger than all that are drawn."""
 
 
-def root(seed: int | jax.Array) -> jax.Array:
-    """The key of a run, as `jax.random.key(seed)` has it, for seeds below 2³². The generator is named and its words are set
-    here, so that a user's `jax_default_prng_impl` and `jax_random_seed_offset` cannot change results."""
-    word = jnp.asarray(seed).astype(jnp.uint32) if isinstance(seed, jax.Array) else jnp.asarray(np.asarray(seed).astype(np.uint32))
-    return jax.random.wrap_key_data(jnp.stack([jnp.zeros_like(word), word], -1), impl="threefry2x32")
+def root(seed: int | np.ndarray | jax.Array) -> jax.Array:
+    """The key of a run, or of each of several runs, as `jax.random.key(seed)` has it, for seeds below 2³². The generator is named
+    and its words are set here, so that a user's `jax_default_prng_impl` and `jax_random_seed_offset` cannot change results."""
+    of = jnp if isinstance(seed, jax.Array) else np
+    word = of.asarray(seed).astype(np.uint32)
+    return jax.random.wrap_key_data(jnp.asarray(of.stack([of.zeros_like(word), word], -1)), impl="threefry2x32")
 
 
 def fold(key: jax.Array, name: str, *numbers: int | jax.Array) -> jax.Array:
@@ -38,10 +39,16 @@ def fold_each(key: jax.Array, name: str, ids: jax.Array) -> jax.Array:
 
 def fold_in(key: jax.Array, number: int | jax.Array) -> jax.Array:
     """`jax.random.fold_in` of one key, also for an array of numbers. Keys must be of the generator that `root` names."""
-    number = number.astype(jnp.uint32) if isinstance(number, jax.Array) else jnp.asarray(np.asarray(number).astype(np.uint32))
+    return _folded(key, number if isinstance(number, jax.Array) else jnp.asarray(np.asarray(number).astype(np.uint32)))
+
+
+@functools.partial(jax.jit, inline=True)  # outside of jit one program, in place of one for each operation
+def _folded(key: jax.Array, number: jax.Array) -> jax.Array:
+    number = number.astype(jnp.uint32)
     return jax.random.wrap_key_data(jnp.stack(_threefry(key, jnp.zeros_like(number), number), -1), impl="threefry2x32")
 
 
+@functools.partial(jax.jit, static_argnums=1, inline=True)
 def scores(key: jax.Array, name: str, ids: jax.Array) -> jax.Array:
     """u32[len(ids)] random bits, one number per identity, which do not depend on the other identities."""
     return jax.random.key_data(fold_each(key, name, ids))[:, 0]  # a folded key is itself a draw of the generator
@@ -71,7 +78,6 @@ def _drawn(key: jax.Array, length: int) -> jax.Array:
     return ((upper ^ lower) >> 1) & jnp.uint32(END - SHORT)
 
 
-@functools.partial(jax.jit, inline=True)  # also compiled when it is called outside of jit
 def _threefry(key: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Threefry-2x32 (Salmon et al., 2011) of the words (x, y), twenty rounds. On a CPU JAX computes it in a loop, which takes
     four times as long as one fused operation, and longer to compile."""

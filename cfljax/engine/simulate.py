@@ -113,7 +113,7 @@ def group_of(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]])
     missing = 0 if mesh is None else -len(seeds) % mesh.shape.get(RUNS, 1)
     seeds, hypers = seeds + seeds[-1:] * missing, hypers + hypers[-1:] * missing  # each group of devices has equally many runs
     hypers = [exact_share(settings.sending, each, parts.federation) for each in hypers]
-    run_keys = jnp.stack([keys.root(seed) for seed in seeds])
+    run_keys = keys.root(np.array(seeds))
     hyper = {name: np.array([h[name] for h in hypers], np.float32) for name in hypers[0]}
     with jax.default_matmul_precision(settings.precision):
         setup = distributed.same(_setups(parts, run_keys, hypers))

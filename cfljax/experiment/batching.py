@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+import numpy as np
+
 from cfljax.config.frozen import FrozenTable, canonical
 from cfljax.config.optimisers import kept_per_parameter
 from cfljax.config.parts import stay_home
@@ -46,7 +48,7 @@ def size_of(federation: Federation, parameters: int) -> Size:
     """The sizes of a run with this federation and a model with this number of parameters."""
     from cfljax.federation.pack import nbytes  # which needs JAX; reading a spec and batching its runs do not
 
-    return Size(federation.clients, parameters, int(federation.trains.sum()), nbytes(federation), federation.classes)
+    return Size(federation.clients, parameters, int(np.asarray(federation.trains).sum()), nbytes(federation), federation.classes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -61,7 +61,7 @@ def _linen(module: linen.Module, sample: jax.ShapeDtypeStruct, name: str) -> Fun
     def variables(key: Array) -> Tree:
         return draw({"params": key, "dropout": key}, jnp.zeros(sample.shape, sample.dtype), **arguments[False])
 
-    shapes = jax.eval_shape(variables, jax.random.key(0))
+    shapes = jax.eval_shape(lambda: variables(jax.random.key(0)))  # traced, so that nothing is compiled for it
     extra = [kind for kind in shapes if kind != "params"]
     if extra:
         raise SpecError(f'model "{name}" keeps state besides its parameters ({", ".join(extra)}): use GroupNorm or LayerNorm')
@@ -85,7 +85,7 @@ def _nnx(factory: Callable[[nnx.Rngs], nnx.Module], name: str) -> Functions:
         return nnx.split(module, nnx.Param, nnx.RngState, ...)
 
     try:
-        graph, _, streams, extra = jax.eval_shape(parts, jax.random.key(0))
+        graph, _, streams, extra = jax.eval_shape(lambda: parts(jax.random.key(0)))
     except TypeError as error:
         reason = str(error).split("\n")[0]
         raise SpecError(f'model "{name}": must be callable as factory(rngs) and return a flax.nnx module: {reason}') from error

@@ -141,7 +141,7 @@ def _shapes(name: str, network: Network, sample: jax.ShapeDtypeStruct) -> tuple[
     """The network's functions, and the shapes of its parameters and of its output for one sample."""
     try:
         init, apply = functions_of(network, sample, name)
-        shapes = jax.eval_shape(init, jax.random.key(0))
+        shapes = jax.eval_shape(lambda: init(jax.random.key(0)))
         return (init, apply), shapes, jax.eval_shape(lambda params, x: apply(params, x, None), shapes, sample)
     except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: flax's own
         reason = str(error).strip().split("\n")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
@@ -233,12 +234,12 @@ class Federation:
     @property
     def holds(self) -> Array:
         """bool[C]: real clients that hold training data, late ones and newcomers included."""
-        return self.real & (self.train.count > 0)
+        return _clients(self.uid, self.train.count, self.arrive)[0]
 
     @property
     def trains(self) -> Array:
         """bool[C]: real clients that train in some round, late ones included."""
-        return self.holds & (self.arrive < NEVER)
+        return _clients(self.uid, self.train.count, self.arrive)[1]
 
     def at(self, round: Array | int) -> Federation:
         """The federation as it is in this round: the groups and views of its phase."""
@@ -285,3 +286,10 @@ class Cohort(NamedTuple):
         """A cohort of S · times entries: each participant `times` times in a row, for methods in which it trains several models."""
         ids, mask, work = (jnp.repeat(each, times) for each in (self.ids, self.mask, self.work))
         return Cohort(ids, mask, work, self.round)
+
+
+@functools.partial(jax.jit, inline=True)  # outside of jit one program, in place of one for each comparison
+def _clients(uid: Array, count: Array, arrive: Array) -> tuple[Array, Array]:
+    """(bool[C] who holds training data, bool[C] who trains in some round)."""
+    holds = (uid >= 0) & (count > 0)
+    return holds, holds & (arrive < NEVER)
