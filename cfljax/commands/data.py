@@ -144,7 +144,8 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 def _trace(arguments: argparse.Namespace) -> None:
-    from cfljax.data.device_traces import DAY, MADE, made, of_phones, write_trace
+    from cfljax.data.device_traces import DAY, MADE, as_csv, made, of_phones
+    from cfljax.store.atomic import storing, write_bytes
 
     if not 0 < arguments.day < float("inf"):
         raise SpecError(f"--day {arguments.day:g}: must be a number of seconds above 0")
@@ -152,7 +153,8 @@ def _trace(arguments: argparse.Namespace) -> None:
         lines = made(arguments.source, arguments.clients, arguments.days, arguments.seed)
     else:
         lines = of_phones(Path(arguments.source), arguments.clients, arguments.seed)
-    write_trace(lines, Path(arguments.out), arguments.day / DAY)
+    with storing(file := Path(arguments.out)):
+        write_bytes(file, as_csv(lines, arguments.day / DAY).encode())
     use = f'train.clock = {{ trace = "{arguments.out}" }}'
     print(f"{arguments.out}: {len(lines)} lines of {arguments.clients} devices; use it with {use}")
 

@@ -23,7 +23,6 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.errors import DataError
-from cfljax.store.atomic import storing, write_bytes
 
 HOUR, DAY = 3600.0, 86400.0
 MADE = ("nights", "warm")
@@ -49,11 +48,10 @@ class Line(NamedTuple):
     speed: float
 
 
-def write_trace(lines: list[Line], file: Path, second: float) -> None:
-    """Write a trace as `train.clock.trace` reads it, whole or not at all. `second`: how long one second lasts on the clock."""
+def as_csv(lines: list[Line], second: float) -> str:
+    """A trace as `train.clock.trace` reads it. `second`: how long one second lasts on the clock."""
     rows = [f"{line.client},{line.second * second:.10g},{int(line.available)},{line.speed:g}" for line in lines]
-    with storing(file):
-        write_bytes(file, "\n".join(["client,second,available,speed", *rows, ""]).encode())
+    return "\n".join(["client,second,available,speed", *rows, ""])
 
 
 def made(kind: str, clients: int, days: int, seed: int) -> list[Line]:

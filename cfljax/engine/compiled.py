@@ -19,7 +19,7 @@ BATCHES = 16
 """The kinds of batches whose programs a process remembers, the newest."""
 compilations = 0
 """How many programs this process has compiled."""
-_programs: dict[Hashable, Callable[..., Tree]] = {}
+_programs: dict[Hashable, jax.stages.Compiled] = {}
 """Compiled program by (name, mesh, shapes and types of its arguments)."""
 _remembered: dict[Hashable, Tree] = {}
 """What `remembered` has made, by name."""
@@ -66,7 +66,7 @@ def _drop_oldest(kept: dict[Hashable, Tree], most: int) -> None:
         kept.pop(next(iter(kept)))
 
 
-def compiled(sources: list[Source]) -> tuple[list[Callable[..., Tree]], float]:
+def compiled(sources: list[Source]) -> tuple[list[jax.stages.Compiled], float]:
     """(the compiled functions, seconds of compiling). They are traced one after another and compiled at the same time."""
     global compilations
     begin, keys = time.perf_counter(), [_key(source) for source in sources]
@@ -92,7 +92,7 @@ def _lowered(source: Source) -> jax.stages.Lowered:
     return jax.jit(source.f, donate_argnums=source.donate).lower(*source.forms)
 
 
-def _compile(lowered: jax.stages.Lowered) -> Callable[..., Tree]:
+def _compile(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     """The program. Of several processes with one cache of compiled programs, one compiles it and the others wait for that."""
     with locked_in_cache(hashlib.sha256(lowered.as_text().encode()).hexdigest()[:32]):
         return lowered.compile()

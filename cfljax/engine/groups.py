@@ -113,7 +113,6 @@ class Sources(NamedTuple):
     view: Source | None
     """None: it only picks arrays, so that nothing is compiled."""
     pick: Callable[..., View] | None
-    report: Report
     models: int
 
 
@@ -130,7 +129,8 @@ def _compiled(parts: Assembled, group: Group, federation: Federation) -> tuple[P
     made = sources_of(parts, group, federation)
     (rounds, evaluate, start, *computed), seconds = compiled([each for each in made[:4] if each is not None])
     known.remember(parts, seconds)
-    return Programs(start, rounds, made.pick or computed[0], evaluate, made.report, made.models), seconds
+    _, report = rounds.out_info
+    return Programs(start, rounds, made.pick or computed[0], evaluate, report, made.models), seconds
 
 
 def sources_of(parts: Assembled, group: Group, federation: Federation) -> Sources:
@@ -147,7 +147,6 @@ def sources_of(parts: Assembled, group: Group, federation: Federation) -> Source
     form, bounds, view = start_form(parts, group, runs), on_all(np.zeros(2, np.int32)), over_runs(program.view, settings, 2)
     carry = of_runs(form)
     seen = of_runs(with_runs(jax.eval_shape(view, one(form.state), one(hyper), parts.federation, at), runs))
-    report = with_runs(jax.eval_shape(program.rounds, one(form), one(keys), one(hyper), parts.federation, bounds)[1], runs)
     picked = _picks(jax.vmap(program.view, (0, 0, None, None)), (carry.state, hyper, parts.federation, at))
     name = lambda function: None if parts.program_key is None else (parts.program_key, parts.plan, settings, function)  # noqa: E731
     scored_by = seen._replace(shares=None)
@@ -159,7 +158,6 @@ def sources_of(parts: Assembled, group: Group, federation: Federation) -> Source
         Source(everywhere(program.start, mesh, 3), (keys, hyper, setup, data), name("start"), mesh),
         view_source if picked is None else None,
         picked,
-        report,
         seen.models.shape[1],
     )
 

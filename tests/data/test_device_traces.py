@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cfljax.commands.cli import main
-from cfljax.data.device_traces import DAY, HOUR, MADE, Line, made, of_phones, write_trace
+from cfljax.data.device_traces import DAY, HOUR, MADE, Line, as_csv, made, of_phones
 from cfljax.errors import DataError
 from cfljax.federation.traces import read_trace
 
@@ -39,7 +39,7 @@ def at(lines, client, second):
 def test_made_traces_are_read_as_they_were_made(kind, tmp_path):
     lines = made(kind, 7, 3, seed=1)
     assert lines == made(kind, 7, 3, seed=1) != made(kind, 7, 3, seed=2)
-    write_trace(lines, tmp_path / "t.csv", 0.5)
+    (tmp_path / "t.csv").write_text(as_csv(lines, 0.5))
     read = read_trace(str(tmp_path / "t.csv"))
     assert read.by_seconds and read.client.tolist() == [line.client for line in lines]
     np.testing.assert_allclose(read.time, [0.5 * line.second for line in lines])
