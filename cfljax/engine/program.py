@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
-from cfljax.engine.settings import MOST_SHARES, WORD, Carry, Settings, View
+from cfljax.engine.settings import MOST_SHARES, SHIFT, WORD, Carry, Settings, View
 from cfljax.engine.wall import shown, started, timed
 from cfljax.federation import cohort
 from cfljax.local.optimiser import decayed
@@ -47,8 +47,9 @@ def make_program(method: Method, settings: Settings) -> Program:
             go = lambda here: _round(method, settings, key, carry.state, here, hyper, t)  # noqa: E731
             (state, info), wall = timed(go, settings.clock, method.models, carry.wall, federation, hyper, t)
         more = jnp.stack(info.traffic)
-        high, low = carry.traffic[:, 0] + more // WORD, carry.traffic[:, 1] + more % WORD
-        total = jnp.stack([high + low // WORD, low % WORD], axis=1)
+        low = carry.traffic[:, 1] + (more & (WORD - 1))
+        high = carry.traffic[:, 0] + (more >> SHIFT) + (low >> SHIFT)
+        total = jnp.stack([high, low & (WORD - 1)], axis=1)
         lost_at = jnp.where((carry.lost_at < 0) & info.lost, t + 1, carry.lost_at)
         carry = Carry(state, total, carry.nonfinite + info.nonfinite, lost_at, wall)
         return carry, _report(settings, carry, info)

@@ -13,7 +13,9 @@ from cfljax.types import Array, Federation, Method, Model, Plan, Tree
 
 MOST_SHARES = 10_000
 """Where clients × models are at most this, the weights of the clients in the models are kept of each evaluation."""
-WORD = 1 << 20
+SHIFT = 20
+"""The bits of a word of `Carry.traffic`."""
+WORD = 1 << SHIFT
 """Sums of traffic are kept in two words: a million clients send 2³¹ models in some hundred rounds."""
 
 

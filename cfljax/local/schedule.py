@@ -123,7 +123,7 @@ def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> Array:
         full = work.steps
     else:
         assert work.epochs is not None
-        full = work.epochs if work.batch is None else -(-count // batch_of(federation, work)) * work.epochs
+        full = work.epochs if work.batch is None else _batches(count, batch_of(federation, work)) * work.epochs
     wanted = jnp.maximum(1, jnp.ceil(task.work * full - 1e-3)).astype(jnp.int32)
     return jnp.where(task.mask & (count > 0), wanted, 0)
 
@@ -134,6 +134,11 @@ def batch_of(federation: Federation, work: Work) -> int:
     return min(work.batch, federation.train.longest)
 
 
+def _batches(count: Array, batch: int) -> Array:
+    """i32[…]: how many batches hold `count` samples. (`//` would be several kernels more, for signs that counts do not have.)"""
+    return jax.lax.div(count + (batch - 1), jnp.full_like(count, batch))
+
+
 def course_of(federation: Federation, task: Task, work: Work) -> Course:
     """The numbers of samples and steps of a task."""
     total = train_steps(federation, task, work)
@@ -141,8 +146,9 @@ def course_of(federation: Federation, task: Task, work: Work) -> Course:
     if work.batch is None:
         return Course(count, total, jnp.int32(1), _at_least_one(total * count), None)
     batch = batch_of(federation, work)
-    per_epoch = (count + batch - 1) // batch
-    whole, rest = jnp.divmod(total, jnp.maximum(per_epoch, 1))
+    per_epoch = _batches(count, batch)
+    divisor = jnp.maximum(per_epoch, 1)
+    whole, rest = jax.lax.div(total, divisor), jax.lax.rem(total, divisor)
     visited = _at_least_one(whole * count + jnp.minimum(rest * batch, count))
     epochs = None if work.epochs is None else keys.fold_in(keys.fold(task.key, "epoch"), jnp.arange(work.epochs))
     return Course(count, total, per_epoch, visited, epochs)
