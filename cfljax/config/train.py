@@ -24,6 +24,7 @@ class Forced:
     lanes: int | None = option(None, "clients side by side at a time (1: one after another, 0: all at once)", low=0)
     stream: int | None = option(None, "participants that methods which need only sums take at a time (0: all at once)", low=0)
     devices: int | None = option(None, "devices that share a round's participants", low=1)
+    quick: bool | None = option(None, "compile in half the time, to code that may take half as long again (only on a CPU)")
     pool: str | None = option(None, "every device holds all samples, or only those of its clients", choices=("copied", "sharded"))
 
 

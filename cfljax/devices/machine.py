@@ -172,13 +172,13 @@ def measure() -> Speed:
 
 
 def _measure() -> Speed:
-    x, w, a = jnp.ones((10, 784)), jnp.ones((784, 128)) / 784, jnp.ones((256, 256)) / 256
-    thin = jnp.ones((10, 10))
+    shapes = ((10, 784), (784, 128), (256, 256), (10, 10))
+    x, w, a, thin = (jnp.asarray(np.full(shape, 1 / shape[0], np.float32)) for shape in shapes)
     small, large = 2 * 10 * 784 * 128, 256**3
     step = _seconds_per_call(_small_operations, thin)
     both = _seconds_per_call(lambda v: v - 1e-3 * (x.T @ jnp.tanh(x @ v)), w)
     big = _seconds_per_call(lambda v: a @ v, a)
-    pool, rows = jnp.ones((4096, 784), jnp.uint8), jnp.arange(10, dtype=jnp.int32) * 401
+    pool, rows = jnp.asarray(np.ones((4096, 784), np.uint8)), jnp.asarray(401 * np.arange(10, dtype=np.int32))
     fetch = _seconds_per_call(lambda at: (at + jnp.sum((pool[at].astype(jnp.float32) - 0.1) * 0.3).astype(jnp.int32)) % 4096, rows)
     return Speed(step, max(both - step / 3, both / 2) / small, big / large, fetch / (10 * 784))
 

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import jax
 
+from cfljax.devices.quick import quick_options
 from cfljax.files import locked_in_cache
 from cfljax.types import Tree
 
@@ -37,6 +38,8 @@ class Source(NamedTuple):
     mesh: jax.sharding.Mesh | None
     donate: tuple[int, ...] = ()
     """Positions of arguments whose memory f may reuse."""
+    quick: bool = False
+    """Whether compiling, and not running, takes the time: see `devices.quick`."""
 
 
 def forget() -> None:
@@ -74,8 +77,9 @@ def compiled(sources: list[Source]) -> tuple[list[jax.stages.Compiled], float]:
     if not missing:
         return [_programs[key] for key in keys], 0.0
     compilations += len(missing)
+    quick_options()  # once, and not in each thread
     with ThreadPoolExecutor(len(missing)) as pool:
-        made = {at: pool.submit(_compile, _lowered(sources[at])) for at in missing}
+        made = {at: pool.submit(_compile, _lowered(sources[at]), sources[at].quick) for at in missing}
     programs = [made[at].result() if at in made else _programs[key] for at, key in enumerate(keys)]
     for at in missing:
         if sources[at].name is not None:
@@ -85,14 +89,14 @@ def compiled(sources: list[Source]) -> tuple[list[jax.stages.Compiled], float]:
 
 
 def _key(source: Source) -> Hashable:
-    return (source.name, source.mesh, shapes(source.forms))
+    return (source.name, source.mesh, shapes(source.forms), source.quick)
 
 
 def _lowered(source: Source) -> jax.stages.Lowered:
     return jax.jit(source.f, donate_argnums=source.donate).lower(*source.forms)
 
 
-def _compile(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+def _compile(lowered: jax.stages.Lowered, quick: bool) -> jax.stages.Compiled:
     """The program. Of several processes with one cache of compiled programs, one compiles it and the others wait for that."""
     with locked_in_cache(hashlib.sha256(lowered.as_text().encode()).hexdigest()[:32]):
-        return lowered.compile()
+        return lowered.compile(quick_options() if quick else None)

@@ -135,7 +135,7 @@ def _compiled(parts: Assembled, group: Group, federation: Federation) -> tuple[P
 
 def sources_of(parts: Assembled, group: Group, federation: Federation) -> Sources:
     """The programs of a batch whose groups are like this one, to be compiled."""
-    method, settings, mesh = parts.method, parts.settings, parts.mesh
+    method, settings, mesh, plan = parts.method, parts.settings, parts.mesh, parts.plan
     program = make_program(method, settings)
     chooses = method.chooses and some_never_train(parts.federation)
     evaluate = make_evaluation(parts.model, settings, chooses)
@@ -151,11 +151,11 @@ def sources_of(parts: Assembled, group: Group, federation: Federation) -> Source
     name = lambda function: None if parts.program_key is None else (parts.program_key, parts.plan, settings, function)  # noqa: E731
     scored_by = seen._replace(shares=None)
     shared = name("evaluate") if parts.model_key is None else (parts.model_key, seen_of(settings), chooses)
-    view_source = Source(everywhere(view, mesh, 2), (carry.state, hyper, data, at), name("view"), mesh)
+    view_source = Source(everywhere(view, mesh, 2), (carry.state, hyper, data, at), name("view"), mesh, quick=plan.quick)
     return Sources(
-        Source(everywhere(program.rounds, mesh, 3), (carry, keys, hyper, data, bounds), name("rounds"), mesh, (0,)),
-        Source(everywhere(evaluate, mesh, 2), (scored_by, numbers, scored_on, at), shared, mesh),
-        Source(everywhere(program.start, mesh, 3), (keys, hyper, setup, data), name("start"), mesh),
+        Source(everywhere(program.rounds, mesh, 3), (carry, keys, hyper, data, bounds), name("rounds"), mesh, (0,), plan.quick),
+        Source(everywhere(evaluate, mesh, 2), (scored_by, numbers, scored_on, at), shared, mesh, quick=plan.quick),
+        Source(everywhere(program.start, mesh, 3), (keys, hyper, setup, data), name("start"), mesh, quick=plan.on_cpu),
         view_source if picked is None else None,
         picked,
         seen.models.shape[1],

@@ -11,6 +11,7 @@ from cfljax.config.parts import pairs_of
 from cfljax.config.train import Forced
 from cfljax.devices.machine import Machine, speed_file
 from cfljax.local import lanes, predict
+from cfljax.local.gram import first_layer
 from cfljax.local.parts import ModelParts, parts_of
 from cfljax.local.products import memory
 from cfljax.local.schedule import Work
@@ -21,6 +22,8 @@ OFTEN = 2
 """Gram matrices are made beforehand where a client takes part this often or more, on average: then their cost pays off."""
 ROOM = 1 << 29
 """Bytes of a process's memory that Gram matrices which are made beforehand may take."""
+SHORT = 0.5
+"""Runs of dense models that are expected to train for fewer seconds than this are compiled quickly (`Plan.quick`)."""
 ALIKE = 0.98
 """Clients count as equally large where all samples are at least this share of clients × samples of the largest client."""
 
@@ -67,6 +70,8 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine) -> 
     width = _lanes(forced, machine.sequential, steps, stream)
     alike = bool(not run.train.stragglers and counts.sum() >= ALIKE * longest * len(counts))
     plan = Plan(width, 0, stream, alike, on_cpu=machine.sequential, asks_host=machine.backend == "gpu")
+    short = first_layer(model) is not None and run.train.rounds * predict.seconds_of_steps(model, work, counts, steps) < SHORT
+    plan = plan._replace(quick=plan.on_cpu and (short if forced.quick is None else forced.quick))
     choice = Choice(plan, participants, work, (), devices, None, None, 4 * participants * model.size, steps, 0)
     if layer is None:
         return choice
@@ -129,6 +134,8 @@ def explain(label: str, choice: Choice) -> str:
         which = f"on their Gram matrix up to {plan.gram} samples" if plan.gram else "step by step"
         times = f"step by step {_time(choice.by_steps)}, by this plan {_time(choice.by_gram)}"
         lines.append(f"  first layer {which}; predicted per round for that layer: {times}")
+    if plan.quick:
+        lines.append("  compiled in half the time, to code that may take half as long again: the run is short")
     if choice.kept:
         lines.append(f"  Gram matrices made once, before the first round: {choice.kept / 1e6:.3g} MB on each device")
     size = f"{choice.updates / 1e6:.3g} MB of updates"

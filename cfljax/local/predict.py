@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from cfljax.devices.machine import TYPICAL, Speed
 from cfljax.local.gram import FEW, first_layer, inner
@@ -104,6 +105,13 @@ def gram_limit(speed: Speed, layer: Layer, work: Work, longest: int, making: Mak
             break
         limit = size
     return limit if limit < longest else max(limit, next((rung for rung in LADDER if rung >= longest), longest))
+
+
+def seconds_of_steps(model: Model, work: Work, counts: np.ndarray, steps: np.ndarray) -> float:
+    """Expected seconds of a round's steps i64[S] on a typical core, for a model that uses each parameter once per sample. `counts`
+    i32[C]: the clients' samples."""
+    batch = work.batch or float(counts[counts > 0].mean()) if counts.any() else 0.0
+    return float(steps.sum()) * (TYPICAL.step + 3 * batch * model.size * TYPICAL.small)
 
 
 def steps_of(work: Work, samples: Numbers) -> Numbers:

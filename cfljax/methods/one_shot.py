@@ -23,11 +23,11 @@ import dataclasses
 import functools
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
+from cfljax.devices.quick import quick_jit
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members
@@ -121,7 +121,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     return with_tries(config, solver, Method(init, round, models, setup, score=score, extras=lambda state: extras_of(state.number)))
 
 
-@functools.partial(jax.jit, static_argnums=4)
+@functools.partial(quick_jit, static=(4,))
 def _find(key: Array, moves: Array, there: Array, uid: Array, clusters: int) -> tuple[Array, Array]:
     """(i32[n] clusters of the updates f32[n, d], f32[K, d] their means, zero for empty ones); only clients that are there
     bool[n] decide where the centres are."""

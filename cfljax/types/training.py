@@ -63,6 +63,9 @@ class Plan(NamedTuple):
     asks_host: bool = False
     """Whether the host is asked after each turn of a loop whether there is another, as by a GPU. Then steps are done several at a
     time."""
+    quick: bool = False
+    """Whether programs are compiled in about half the time, to code that may take half as long again. For runs that train for less
+    than a second."""
 
     @property
     def sequential(self) -> bool:

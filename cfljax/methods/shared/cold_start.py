@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
+from cfljax.devices.quick import quick_jit
 from cfljax.kernels import host
 from cfljax.kernels.cosine import cosine_matrix, madc
 from cfljax.kernels.kmeans import kmeans
@@ -49,7 +50,7 @@ def first_groups(
     return np.where(usable, found, -1).astype(np.int32), kept
 
 
-@functools.partial(jax.jit, static_argnums=(3, 4, 5))
+@functools.partial(quick_jit, static=(3, 4, 5))
 def _look(key: Array, delta: Array, uid: Array, groups: int, cold_start: str, snapshots: bool) -> dict[str, Array]:
     """The part of the cold start that is compiled, as arrays by name. "usable" bool[n]: which updates are finite. With "edc",
     "groups" i32[n]: the groups by K-means++ on the cosines of the updates with their leading directions, so that eq. 8 is the

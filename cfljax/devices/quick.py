@@ -1,0 +1,40 @@
+"""Compiling in less time, for programs that take longer to compile than to run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import jax
+
+from cfljax.types import Tree
+
+QUICK: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": "1"}
+"""XLA's options for it, on a CPU: the older way of making the code of a fusion, and all code in one piece. Measured: half of the
+time; small programs then run up to half as long again, larger ones about as long."""
+
+
+@functools.cache
+def quick_options() -> dict[str, str | bool] | None:
+    """Those of QUICK that the XLA of this process has; None where the device is no CPU."""
+    if jax.default_backend() != "cpu":
+        return None
+    return {name: value for name, value in QUICK.items() if _known(name, value)}
+
+
+def _known(name: str, value: str | bool) -> bool:
+    try:
+        jax.jit(lambda: 0).lower().compile({name: value})
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
+
+
+def quick_jit(f: Callable[..., Tree], static: tuple[int, ...] = ()) -> Callable[..., Tree]:
+    """f as a program for the host's part of a method, which computes little. It cannot be called inside of another program."""
+
+    @functools.cache
+    def program() -> Callable[..., Tree]:  # not before the first call, since it asks for the devices
+        return jax.jit(f, static_argnums=static, compiler_options=quick_options())
+
+    return functools.wraps(f)(lambda *arguments: program()(*arguments))
