@@ -30,6 +30,7 @@ def _known(name: str, value: str | bool) -> bool:
     return True
 
 
+@functools.lru_cache(maxsize=64)
 def quick_jit(f: Callable[..., Tree], static: tuple[int, ...] = ()) -> Callable[..., Tree]:
     """f as a program for the host's part of a method, which computes little. It cannot be called inside of another program."""
 

@@ -45,6 +45,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
+from cfljax.devices.quick import quick_jit
 from cfljax.errors import SpecError
 from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
 from cfljax.local.averages import AVERAGES, averages, with_lengths
@@ -233,10 +234,10 @@ def _found(
     compass = Compass(*map(on_host, (start, *directions(parts, found, config.models_kept, solver.rule(key, hyper)))))
     guess, others = labels.copy(), np.flatnonzero(np.asarray(federation.holds) & (labels < 0))
     if not config.by_direction:
-        guess[others] = np.asarray(_random_groups(keys.fold(key, "rac"), uid, compass.active))[others]
+        guess[others] = np.asarray(quick_jit(_random_groups)(keys.fold(key, "rac"), uid, compass.active))[others]
     elif not config.moving:
         for part, moves in train(others):
-            guess[part] = _joined(compass, moves)
+            guess[part] = quick_jit(_joined)(compass, moves)
     made: dict[str, Tree] = {"labels": labels, "guess": guess, "founder": founder, "compass": compass, "snapshot": snapshot}
     return made | setup_of(number)
 
@@ -268,7 +269,6 @@ def _closest(before: Solver, key: Array, federation: Federation, hyper: Hyper, c
     return _joined(compass, pretrain(before, key, federation, hyper, compass.start, ids, mask))
 
 
-@jax.jit
 def _joined(compass: Compass, delta: Array) -> Array:
     """i32[n]: the groups that updates f32[n, d] are closest to."""
     return newcomer_group(compass.directions, delta, compass.active)  # eq. 9
@@ -279,7 +279,6 @@ def _place(before: Solver, key: Array, federation: Federation, hyper: Hyper, com
     return in_chunks(lambda ids, mask: _closest(before, key, federation, hyper, compass, ids, mask), who)
 
 
-@jax.jit
 def _random_groups(key: Array, uid: Array, active: Array) -> Array:
     """i32[n]: RAC, one of the active groups for each identity."""
     draws = jax.vmap(lambda k: jax.random.bits(k, active.shape, jnp.uint32))(keys.fold_each(key, "client", jnp.asarray(uid)))
