@@ -14,6 +14,7 @@ from cfljax.config.layers import EITHER, SIBLINGS, need_table, options_over
 from cfljax.config.parts import check_parts
 from cfljax.config.rules import Combination, Rule
 from cfljax.config.run import Run, with_varies
+from cfljax.config.asynchronous import check_waits
 from cfljax.config.server import check_average, check_server
 from cfljax.config.stop import check_stop
 from cfljax.config.tables import RESERVED, Draft, data_drafts, method_draft, model_drafts, train_drafts
@@ -209,6 +210,7 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         check_parts(c.label, method.options, train)
         check_server(c.label, method.options, train.server_table)
         check_average(c.label, method.options, train)
+        check_waits(c.label, method.options, train.flies)
         check_method(c.label, method.options, train.transit)
         method.options.check_run(f"method.{c.label}", train, data, model)
     counts = train if data.may_have_test_only_clients else train.without_choice
