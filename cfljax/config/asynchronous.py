@@ -8,7 +8,7 @@ from cfljax.config.clock import Clock
 from cfljax.config.transit import Transit
 from cfljax.errors import SpecError
 from cfljax.methods.shared.config import MethodConfig
-from cfljax.registry.options import Value, check, option, show
+from cfljax.registry.options import Value, check, option
 
 WHERE = "train.asynchronous"
 _OWNERS = {"exponent": (0.5, "polynomial"), "slope": (10.0, "hinge"), "grace": (4.0, "hinge")}
@@ -64,7 +64,8 @@ def check_asynchronous(
     if clock is None:
         raise SpecError(f"{WHERE}: updates arrive by a simulated clock; add train.clock, as in clock = {{ step_ms = 5 }}")
     if clock.deadline_s is not None:
-        raise SpecError(f"{WHERE} with train.clock.deadline_s = {clock.deadline_s}: nobody is late, as nobody is waited for; leave out one")
+        told = "nobody is waited for, so nobody is late; leave out one"
+        raise SpecError(f"{WHERE} with train.clock.deadline_s = {clock.deadline_s}: {told}")
     if transit.privacy is not None and (transit.privacy.noise > 0 or transit.choice is not None):
         key = f"noise = {transit.privacy.noise}" if transit.privacy.noise > 0 else "choice"
         why = "ε is computed for rounds in which everybody can be drawn, and not for clients that are under way"
@@ -86,6 +87,3 @@ def check_waits(label: str, options: MethodConfig, asynchronous: Asynchronous | 
     """Raise a SpecError if the rounds of the method need all their participants."""
     if asynchronous is not None and options.waits:
         raise SpecError(f"{WHERE} with method.{label}: {options.waits}; leave it out for this method")
-    if asynchronous is not None and getattr(options, "aggregate", "model") == "gradient" and options.divisor != "members":  # type: ignore[attr-defined]
-        told = "the sum is divided by the participants of a round, and here they arrive in several"
-        raise SpecError(f'{WHERE} with method.{label}.divisor = {show(options.divisor)}: {told}; set divisor = "members"')  # type: ignore[attr-defined]

@@ -210,7 +210,7 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         check_parts(c.label, method.options, train)
         check_server(c.label, method.options, train.server_table)
         check_average(c.label, method.options, train)
-        check_waits(c.label, method.options, train.flies)
+        check_waits(c.label, method.options, train.buffered)
         check_method(c.label, method.options, train.transit)
         method.options.check_run(f"method.{c.label}", train, data, model)
     counts = train if data.may_have_test_only_clients else train.without_choice

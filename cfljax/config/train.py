@@ -146,7 +146,7 @@ class Train:
         return read_clock(self.clock)
 
     @property
-    def flies(self) -> Asynchronous | None:
+    def buffered(self) -> Asynchronous | None:
         """How the server aggregates asynchronously; None: it waits for all participants."""
         return read_asynchronous(self.asynchronous)
 
@@ -198,7 +198,7 @@ class Train:
         if self.clocked is not None and self.clocked.trace and (privacy := self.transit.privacy) is not None and privacy.noise > 0:
             why = "ε is computed for draws from clients that are all available; leave out one"
             raise SpecError(f"{where}.clock.trace with {where}.privacy.noise = {privacy.noise}: {why}")
-        check_asynchronous(self.flies, self.clocked, self.transit, self.forced.stream, self.participation)
+        check_asynchronous(self.buffered, self.clocked, self.transit, self.forced.stream, self.participation)
         _check_robust(self, self.forced, where)
         if self.metrics:
             from cfljax.engine.metrics import METRICS
