@@ -22,7 +22,7 @@ class Asynchronous:
     buffer: int = option(10, "updates that the server waits for, of those under way", low=1)
     staleness: str = option(
         "polynomial",
-        "the factor of an update that is t steps old: (1 + t)^-exponent; hinge: 1 up to t = grace, then 1 / (1 + slope (t - grace))",
+        "factor of an update t steps old: (1 + t)^-exponent; hinge: 1 up to t = grace, then 1 / (1 + slope (t - grace))",
         choices=("polynomial", "hinge", "none"),
     )
     exponent: float | None = option(None, "polynomial: how fast the factor falls (0.5)", low=0, traced=True)

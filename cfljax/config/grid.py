@@ -8,13 +8,13 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from cfljax.config.asynchronous import check_buffer, check_waits
 from cfljax.config.data import Data
 from cfljax.config.drift import DriftOptions
 from cfljax.config.layers import EITHER, SIBLINGS, need_table, options_over
 from cfljax.config.parts import check_parts
 from cfljax.config.rules import Combination, Rule
 from cfljax.config.run import Run, with_varies
-from cfljax.config.asynchronous import check_waits
 from cfljax.config.server import check_average, check_server
 from cfljax.config.stop import check_stop
 from cfljax.config.tables import RESERVED, Draft, data_drafts, method_draft, model_drafts, train_drafts
@@ -230,6 +230,8 @@ def _check_together(data: Data, train: Train) -> None:
     clients = getattr(data.parts, "clients", None)
     if not isinstance(clients, int) or data.partition == "user":
         return
+    if train.buffered is not None:
+        check_buffer(train.buffered, train.participants(clients))
     if isinstance(train.participation, int) and train.participation > clients:
         raise SpecError(f"train.participation = {train.participation}: there are only {clients} clients (data.clients)")
     if data.arrive is not None and data.arrive.clients > clients:

@@ -89,7 +89,9 @@ def step(
 ) -> Outcome:
     """Step t of the server. The arguments are those of `wall.timed`."""
     assert wall is not None and flight is not None and federation.devices is not None
-    here = dataclasses.replace(federation, devices=of_round(federation.devices, hyper, wall.elapsed.high, t), flight=flight)
+    before: Flight = flight
+    devices = of_round(federation.devices, hyper, wall.elapsed.high, t)
+    here = dataclasses.replace(federation, devices=devices, flight=before)
     (_, timed), spent = metered(go, vector, here, hyper)
     assert timed.flight is not None
     new = timed.flight.begun == t
@@ -99,13 +101,16 @@ def step(
     lasts = jnp.where(there.any(), lasts, until_next(here, wall.elapsed.high, t))
     late = jnp.where(arrives, t - flight.begun, 0)
     inside, outside = _factors(settings, late, hyper)
-    state, info = go(dataclasses.replace(here, flight=here.flight._replace(arrives=arrives, inside=inside, outside=outside)))
+    known = dataclasses.replace(here, flight=before._replace(arrives=arrives, inside=inside, outside=outside))
+    state, info = go(known)
     assert info.flight is not None
-    labels = jnp.where(arrives, models(state)[1][flight.ids], -1)
+    took = _of_clients(federation, flight, jnp.where(there, jnp.minimum(flight.left, lasts), 0.0))
+    came = _of_clients(federation, flight, arrives.astype(jnp.float32)) > 0
+    labels = jnp.where(came, models(state)[1], -1)
     wall = wall._replace(
         elapsed=plus(wall.elapsed, lasts + spent.before),
-        busy=plus(wall.busy, jnp.sum(jnp.where(there, jnp.minimum(flight.left, lasts), 0.0))),
-        waited=add_to(wall.waited, labels, lasts - flight.left),
+        busy=plus(wall.busy, jnp.sum(took)),
+        waited=add_to(wall.waited, labels, lasts - took),
     )
     after = info.flight._replace(
         busy=there & ~arrives,
@@ -134,6 +139,11 @@ def _first(buffer: int, flight: Flight, there: Array, uid: Array) -> Array:
     """bool[M]: the `buffer` earliest of those who are there bool[M], or all of them if they are fewer."""
     order = jnp.lexsort((uid[flight.ids], jnp.where(there, flight.left, jnp.inf)))
     return there & (jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0])) < buffer)
+
+
+def _of_clients(federation: Federation, flight: Flight, each: Array) -> Array:
+    """f32[C]: the numbers of the places f32[M] at the clients that are in them, in whose order sums are taken; 0 elsewhere."""
+    return jnp.zeros(federation.clients).at[flight.ids].add(each)
 
 
 def _factors(settings: Asynchronous, late: Array, hyper: Hyper) -> tuple[Array, Array]:

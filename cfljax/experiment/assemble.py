@@ -67,7 +67,7 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     if run.train.clocked is not None:
         federation = with_devices(run, federation)
         settings = settings._replace(clock=vector_bytes(method.travels, model.size, settings.vector_up))
-        settings = settings._replace(asynchronous=_asynchronous(run, model, parts, choice.participants))
+        settings = settings._replace(asynchronous=_asynchronous(run, model, parts, int(federation.trains.sum())))
     newcomers, finetuned = _newcomers(run, federation, solver), _finetuned(run, federation, solver)
     return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, newcomers=newcomers, finetuned=finetuned)
 
@@ -93,10 +93,10 @@ def _finetuned(run: Run, federation: Federation, solver: Solver) -> Tuned | None
     return Tuned(tuple(range(clients)), (steps,), solver) if steps else None
 
 
-def _asynchronous(run: Run, model: Model, parts: Pairs, under_way: int) -> Asynchronous | None:
+def _asynchronous(run: Run, model: Model, parts: Pairs, clients: int) -> Asynchronous | None:
     if (table := run.train.buffered) is None:
         return None
-    check_buffer(table, under_way)
+    check_buffer(table, run.train.participants(clients))
     return Asynchronous(table.buffer, table.staleness, table.divisor, len(parts_of(model, parts).home) if parts else 0)
 
 

@@ -51,8 +51,8 @@ def dry_run(
 
 
 def communication(run: Run, size: Size) -> tuple[float, float]:
-    """Bytes (down, up) of a whole run with one model down and one update up per participant and round, or for each client that begins
-    or arrives (`train.asynchronous`)."""
+    """Bytes (down, up) of a whole run with one model down and one update up per participant and round, or for each client that
+    begins or arrives (`train.asynchronous`)."""
     participants, d = run.train.participants(size.learners), size.parameters
     trained = participants * run.train.rounds
     begun, arrived = trained, trained

@@ -28,8 +28,8 @@ AVERAGES = ("samples", "uniform", "nova")
 def averages(
     solver: Solver, federation: Federation, cohort: Cohort, which: Array, clusters: int, average: str, hyper: Hyper
 ) -> Array:
-    """f32[K, S]: how the updates of participants in the clusters `which` i32[S] are averaged, if `solver` trains them. Where clients
-    are under way (`train.asynchronous`), those are averaged that arrive in this round."""
+    """f32[K, S]: how the updates of participants in the clusters `which` i32[S] are averaged, if `solver` trains them. Where
+    clients are under way (`train.asynchronous`), those are averaged that arrive in this round."""
     heard = arriving(federation, cohort, which)
     size = jnp.ones(heard.mask.shape) if average == "uniform" else federation.train.count[heard.ids].astype(jnp.float32)
     size = size if heard.inside is None else size * heard.inside

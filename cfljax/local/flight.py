@@ -52,6 +52,12 @@ def heard(federation: Federation, cohort: Cohort) -> Cohort:
     return cohort if flight is None or flight.arrives is None else cohort._replace(mask=flight.arrives)
 
 
+def present(federation: Federation, cohort: Cohort) -> Array:
+    """bool[S]: the participants of a round, and those who are under way from earlier ones."""
+    flight = under_way(federation)
+    return cohort.mask if flight is None else cohort.mask | flight.busy
+
+
 def joined(flight: Flight, jobs: Jobs, which: Array, updates: Updates) -> tuple[Updates, Flight]:
     """(the updates of all places, the flight that has them) after the jobs have been done, for the clusters `which` i32[M]."""
 

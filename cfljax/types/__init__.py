@@ -11,6 +11,6 @@ from cfljax.types.training import Forward, Jobs, LocalStep, Model, OfLogits, Pla
 
 __all__ = [
     "Array", "Cohort", "Devices", "Drift", "Federation", "Flight", "Forward", "Grams", "Hyper", "Info", "Init", "Jobs", "LocalStep",
-    "Method", "Mixture", "Model", "Models", "OfLogits", "Parts", "Plan", "Pool", "Regroup", "Round", "Score", "Setup", "Source", "Split",
-    "Traffic", "Tree", "Updates", "View", "on_host",
+    "Method", "Mixture", "Model", "Models", "OfLogits", "Parts", "Plan", "Pool", "Regroup", "Round", "Score", "Setup", "Source",
+    "Split", "Traffic", "Tree", "Updates", "View", "on_host",
 ]  # fmt: skip

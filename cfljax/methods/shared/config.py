@@ -82,8 +82,8 @@ class MethodConfig:
     sends = True
     """Whether participants send updates; False: nothing leaves them."""
     waits = "its round needs the updates of all participants at once"
-    """Why the server must wait for all participants of a round, so that `train.asynchronous` is refused; "": it need not, as the round
-    mixes updates by `averages` and `train_and_mix`, and nothing else of it looks at them. A reason is inherited, "" is not."""
+    """Why the server must wait for all participants of a round, so that `train.asynchronous` is refused; "": it need not, as the
+    round mixes updates by `averages` and `train_and_mix`, and nothing else in it looks at them. A reason is inherited, "" not."""
     similarity = ""
     """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
 
@@ -92,7 +92,7 @@ class MethodConfig:
             if name not in vars(cls):
                 setattr(cls, name, nothing)
         if "waits" not in vars(cls):
-            cls.waits = next(base.waits for base in cls.__mro__[1:] if vars(base).get("waits"))
+            cls.waits = next(reason for base in cls.__mro__[1:] if (reason := vars(base).get("waits")))
 
     @property
     def serves(self) -> str:
