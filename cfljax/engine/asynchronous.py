@@ -107,9 +107,10 @@ def step(
     took = _of_clients(federation, flight, jnp.where(there, jnp.minimum(flight.left, lasts), 0.0))
     came = _of_clients(federation, flight, arrives.astype(jnp.float32)) > 0
     labels = jnp.where(came, models(state)[1], -1)
+    ahead = _of_clients(federation, flight, jnp.where(before.busy, before.left - flight.left, 0.0))  # while others sent
     wall = wall._replace(
         elapsed=plus(wall.elapsed, lasts + spent.before),
-        busy=plus(wall.busy, jnp.sum(took)),
+        busy=plus(wall.busy, jnp.sum(took + ahead)),
         waited=add_to(wall.waited, labels, lasts - took),
     )
     after = info.flight._replace(

@@ -106,7 +106,7 @@ def test_memory_and_communication_are_told_before():
 def test_the_history_says_how_old_updates_were_and_whose():
     run = cfljax.run(data=BLOBS, model="mclr", method={"name": "ifca", "clusters": 2}, train=TRAIN | {"asynchronous": SOME})
     assert {"staleness", "clock_s"} <= set(run.history) and "staleness" in TAKEN
-    assert run.diag["applied"].sum(axis=-1).tolist() == [0, 2, 4, 6, 8] and run.history["staleness"][-1] > 0
+    assert run.diag["ifca/applied"].sum(axis=-1).tolist() == [0, 2, 4, 6, 8] and run.history["staleness"][-1] > 0
     size = 4 * 28
     assert run.history["bytes_down"].tolist() == [0, *(2 * size * np.array([4, 6, 8, 10]))]
     assert run.history["bytes_up"].tolist() == [0, *(size * np.array([2, 4, 6, 8]))]
@@ -118,6 +118,7 @@ def test_the_history_says_how_old_updates_were_and_whose():
         ("fedavg", {"server": {"name": "adam", "lr": 0.05, "eps": 1e-3}}, {}),
         ("ifca", {"parts": {"body": "all"}}, {}),
         ("ifca", {"parts": {"head": "client"}}, {}),
+        ("ifca", {"stop": {"patience": 1, "metric": "train_loss"}, "rounds": 9}, {}),
         ("oracle", {}, {"partition": "label_permutation", "groups": 2, "drift": {"at": [2], "share": 0.5}}),
         ("fedgroup", {"compress": {"name": "topk", "keep": 0.2, "feedback": True}}, {}),
         ("one_shot", {"robust": "median", "attack": {"name": "label_flip", "share": 0.2}}, {"arrive": {"clients": 2, "round": 2}}),
@@ -146,4 +147,4 @@ def test_a_trace_says_who_may_begin(tmp_path):
     (tmp_path / "trace.csv").write_text("client,second,available\n" + "\n".join(lines) + "\n")
     clock = TRAIN["clock"] | {"trace": str(tmp_path / "trace.csv")}
     run = cfljax.run(data=BLOBS, model="mclr", method="fedavg", train=TRAIN | {"asynchronous": SOME, "clock": clock, "rounds": 5})
-    assert run.history["clock_s"][1] == 7 and run.diag["applied"][:, 0].tolist() == [0, 0, 2, 4, 4, 4]
+    assert run.history["clock_s"][1] == 7 and run.diag["fedavg/applied"][:, 0].tolist() == [0, 0, 2, 4, 4, 4]
