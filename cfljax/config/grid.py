@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from cfljax.config.asynchronous import check_buffer, check_waits
 from cfljax.config.data import Data
 from cfljax.config.drift import DriftOptions
 from cfljax.config.layers import EITHER, SIBLINGS, need_table, options_over
@@ -209,6 +210,7 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         check_parts(c.label, method.options, train)
         check_server(c.label, method.options, train.server_table)
         check_average(c.label, method.options, train)
+        check_waits(c.label, method.options, train.buffered)
         check_method(c.label, method.options, train.transit)
         method.options.check_run(f"method.{c.label}", train, data, model)
     counts = train if data.may_have_test_only_clients else train.without_choice
@@ -228,6 +230,8 @@ def _check_together(data: Data, train: Train) -> None:
     clients = getattr(data.parts, "clients", None)
     if not isinstance(clients, int) or data.partition == "user":
         return
+    if train.buffered is not None:
+        check_buffer(train.buffered, train.participants(clients))
     if isinstance(train.participation, int) and train.participation > clients:
         raise SpecError(f"train.participation = {train.participation}: there are only {clients} clients (data.clients)")
     if data.arrive is not None and data.arrive.clients > clients:

@@ -6,6 +6,7 @@ import dataclasses
 from functools import cached_property
 
 from cfljax.config import parts, transit
+from cfljax.config.asynchronous import Asynchronous, check_asynchronous, read_asynchronous
 from cfljax.config.clock import Clock, read_clock
 from cfljax.config.frozen import FrozenTable
 from cfljax.config.optimisers import check_optimiser
@@ -82,6 +83,9 @@ class Train:
     clock: str | Table | None = option(
         None, "a simulated clock: { step_ms = 5, down_mbps = 20, up_mbps = 5, deadline_s = 60 }", choices=("none",), later=True
     )
+    asynchronous: str | Table | None = option(
+        None, "the server waits for some updates only, on that clock: { buffer = 10 }", choices=("none",), later=True
+    )
     plan: str | Table | None = option(None, "how training is carried out: auto, or a table { gram = 512, devices = 2 }")
 
     def __post_init__(self) -> None:
@@ -94,6 +98,7 @@ class Train:
         object.__setattr__(self, "stop", read_stop(self.stop))
         object.__setattr__(self, "server", read_server(self.server))
         object.__setattr__(self, "clock", read_clock(self.clock))
+        object.__setattr__(self, "asynchronous", read_asynchronous(self.asynchronous))
         object.__setattr__(self, "parts", parts.read(self.parts))
         object.__setattr__(self, "freeze", parts.frozen(self.freeze))
         for name in transit.KINDS:
@@ -140,6 +145,11 @@ class Train:
     def clocked(self) -> Clock | None:
         """The simulated clock; None: there is none."""
         return read_clock(self.clock)
+
+    @property
+    def buffered(self) -> Asynchronous | None:
+        """How the server aggregates asynchronously; None: it waits for all participants."""
+        return read_asynchronous(self.asynchronous)
 
     @property
     def transit(self) -> transit.Transit:
@@ -189,6 +199,7 @@ class Train:
         if self.clocked is not None and self.clocked.trace and (privacy := self.transit.privacy) is not None and privacy.noise > 0:
             why = "ε is computed for draws from clients that are all available; leave out one"
             raise SpecError(f"{where}.clock.trace with {where}.privacy.noise = {privacy.noise}: {why}")
+        check_asynchronous(self.buffered, self.clocked, self.transit, self.forced.stream, self.participation)
         _check_robust(self, self.forced, where)
         if self.metrics:
             from cfljax.engine.metrics import METRICS

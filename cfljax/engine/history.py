@@ -83,7 +83,7 @@ def row_of(clients: Clients, report: Rows, scored: Rows, models: int, round: int
     if "clock" in report:
         clock = report["clock"].astype(np.float64).sum(-1)
         row |= {"clock_s": clock[..., 0], "device_s": clock[..., 1]}
-        row |= {"late": report["late"].astype(np.float32)} if "late" in report else {}
+        row |= {name: report[name].astype(np.float32) for name in ("late", "staleness") if name in report}
     row |= {"traffic": report["traffic"], "round": np.full(runs, round, np.int32)}
     return row | ({"labels": labels} if label_history else {})
 

@@ -24,7 +24,7 @@ TAKEN = frozenset(
         *("accuracy", "accuracy_client_mean", "accuracy_worst10", "accuracy_client_std", "accuracy_newcomers", "accuracy_clusters"),
         *("accuracy_train_clients", "accuracy_test_clients", "val_accuracy", "val_loss", "loss", "train_loss", "discrepancy"),
         *("purity", "ari", "nmi", "clusters", "scored", "nonfinite", "traffic", "round", "labels", "bytes_up", "bytes_down"),
-        *("diag", "valid", "run", "groups_changed", "clock_s", "device_s", "late"),
+        *("diag", "valid", "run", "groups_changed", "clock_s", "device_s", "late", "staleness"),
     )
 )
 """Names that no metric of a user may have: the history has quantities of these names, or a results folder uses them."""

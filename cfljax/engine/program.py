@@ -6,6 +6,7 @@ Each is compiled once, whatever the number of rounds: where a loop of rounds beg
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -13,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
+from cfljax.engine import asynchronous
 from cfljax.engine.settings import MOST_SHARES, SHIFT, WORD, Carry, Settings, View
 from cfljax.engine.wall import shown, started, timed
 from cfljax.federation import cohort
@@ -41,23 +43,31 @@ def make_program(method: Method, settings: Settings) -> Program:
 
     @jax.jit  # traced once, though its shapes are asked for before the loop
     def advance(key: Array, carry: Carry, federation: Federation, hyper: Hyper, t: Array) -> tuple[Carry, Report]:
+        go = lambda here: _round(method, settings, key, carry.state, here, hyper, t)  # noqa: E731
+        wall, flight = None, carry.flight
         if settings.clock is None:
-            (state, info), wall = _round(method, settings, key, carry.state, federation, hyper, t), None
-        else:
-            go = lambda here: _round(method, settings, key, carry.state, here, hyper, t)  # noqa: E731
+            state, info = go(federation)
+        elif settings.asynchronous is None:
             (state, info), wall = timed(go, settings.clock, method.models, carry.wall, federation, hyper, t)
+        else:
+            at = (carry.wall, flight, federation, hyper, t)
+            (state, info), wall, flight = asynchronous.step(go, settings.asynchronous, settings.clock, method.models, *at)
         more = jnp.stack(info.traffic)
         low = carry.traffic[:, 1] + (more & (WORD - 1))
         high = carry.traffic[:, 0] + (more >> SHIFT) + (low >> SHIFT)
         total = jnp.stack([high, low & (WORD - 1)], axis=1)
         lost_at = jnp.where((carry.lost_at < 0) & info.lost, t + 1, carry.lost_at)
-        carry = Carry(state, total, carry.nonfinite + info.nonfinite, lost_at, wall)
+        carry = Carry(state, total, carry.nonfinite + info.nonfinite, lost_at, wall, flight)
         return carry, _report(settings, carry, info)
 
     def start(key: Array, hyper: Hyper, setup: dict[str, Tree], federation: Federation) -> Carry:
         state = method.init(key, as_trained_on(settings.sending, hyper, federation), hyper, setup)
-        wall = None if settings.clock is None else started(method.models(state)[0].shape[0], hyper)
-        return Carry(state, jnp.zeros((4, 2), jnp.int32), jnp.int32(0), jnp.int32(-1), wall)
+        models = method.models(state)[0]
+        wall = None if settings.clock is None else started(models.shape[0], hyper)
+        flight = None
+        if settings.asynchronous is not None:
+            flight = asynchronous.started(settings.asynchronous, settings.participants, *models.shape)
+        return Carry(state, jnp.zeros((4, 2), jnp.int32), jnp.int32(0), jnp.int32(-1), wall, flight)
 
     def rounds(carry: Carry, key: Array, hyper: Hyper, federation: Federation, bounds: Array) -> tuple[Carry, Report]:
         def body(t: Array, at: tuple[Carry, Report]) -> tuple[Carry, Report]:
@@ -117,6 +127,7 @@ def _report(settings: Settings, carry: Carry, info: Info) -> Report:
         "traffic": carry.traffic,
         **{f"diag/{name}": each for name, each in info.diag.items()},
         **({} if carry.wall is None else shown(carry.wall)),
+        **({} if carry.flight is None else asynchronous.shown(carry.flight)),
     }
 
 
@@ -128,7 +139,11 @@ def _round(
     federation = as_trained_on(settings.sending, hyper, federation)
     key = keys.fold(key, "round", t)
     participants = cohort.draw(key, federation, settings.participants, t, hyper)
-    return method.round(key, state, federation, participants, decayed(hyper, t))
+    if federation.flight is None:
+        return method.round(key, state, federation, participants, decayed(hyper, t))
+    flight = asynchronous.boarded(federation.flight, participants)
+    state, info = method.round(key, state, dataclasses.replace(federation, flight=flight), participants, decayed(hyper, t))
+    return state, asynchronous.with_flight(info, flight)
 
 
 def in_round(method: Method, state: Tree, federation: Federation, t: Array | int) -> tuple[Tree, Federation]:

@@ -9,7 +9,7 @@ import jax
 
 from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
-from cfljax.types import Array, Federation, Method, Model, Plan, Tree
+from cfljax.types import Array, Federation, Flight, Method, Model, Plan, Tree
 
 MOST_SHARES = 10_000
 """Where clients × models are at most this, the weights of the clients in the models are kept of each evaluation."""
@@ -30,6 +30,19 @@ class Stop(NamedTuple):
     def sign(self) -> int:
         """1: the higher the better; −1: the lower."""
         return 1 if self.metric.endswith("accuracy") else -1
+
+
+class Asynchronous(NamedTuple):
+    """The server goes on when some updates have arrived, and does not wait for all who are under way (`train.asynchronous`)."""
+
+    buffer: int
+    """How many updates it waits for."""
+    staleness: str
+    """How the weight of an update depends on its staleness: a name of `engine.asynchronous.DISCOUNTS`."""
+    divisor: str
+    """What the sum of a cluster's weighted updates is divided by: "weights" without the discounts, or "discounted" ones."""
+    home: int = 0
+    """How many numbers of a model stay with the client."""
 
 
 class Settings(NamedTuple):
@@ -58,6 +71,8 @@ class Settings(NamedTuple):
     """Bytes of an update on its way up; None: four for each number."""
     clock: tuple[float, float] | None = None
     """Bytes of a vector on its way (down, up), where there is a simulated clock; None: there is none."""
+    asynchronous: Asynchronous | None = None
+    """Whom the server waits for; None: for everybody."""
 
 
 class Tuned(NamedTuple):
@@ -130,6 +145,8 @@ class Carry(NamedTuple):
     """i32[] the first round after which none of its updates was finite, or −1."""
     wall: Wall | None = None
     """The simulated clock; None: there is none."""
+    flight: Flight | None = None
+    """The clients that are under way; None: the updates of a round arrive in it."""
 
 
 class View(NamedTuple):

@@ -39,6 +39,8 @@ class Spent(NamedTuple):
     """bool[C]: the participants."""
     before: Array
     """f32[]: the seconds of what is sent before the round begins."""
+    own: Traffic
+    """The traffic of the round, without what is sent before it begins."""
 
 
 def started(models: int, hyper: Hyper) -> Wall:
@@ -70,7 +72,7 @@ def timed(
     assert wall is not None and federation.devices is not None
     devices = of_round(federation.devices, hyper, wall.elapsed.high, t)
     here = dataclasses.replace(federation, devices=devices)
-    (state, info), spent = _metered(go, vector, here, hyper)
+    (state, info), spent = metered(go, vector, here, hyper)
     if "clock.deadline_s" not in hyper:
         lasts, late = jnp.max(spent.each, initial=0.0), jnp.zeros_like(spent.who)
     else:  # of the round above only the counts are used: XLA leaves the training out
@@ -78,13 +80,10 @@ def timed(
         late = spent.who & (spent.each > deadline)
         state, info = go(dataclasses.replace(here, devices=dataclasses.replace(devices, late=late)))
         lasts = jnp.minimum(jnp.max(spent.each, initial=0.0), deadline)
-    lasts = jnp.where(spent.who.any(), lasts, _until_next(here, wall.elapsed.high, t))
+    lasts = jnp.where(spent.who.any(), lasts, until_next(here, wall.elapsed.high, t))
     each = jnp.minimum(spent.each, lasts)
-    waited = wall.waited
-    if waited.shape[0]:
-        labels = jnp.where(spent.who & ~late, models(state)[1], -1)
-        waited = waited.at[jnp.where(labels >= 0, labels, waited.shape[0])].add(lasts - each, mode="drop")
-    elapsed, busy = _plus(wall.elapsed, lasts + spent.before), _plus(wall.busy, jnp.sum(each))
+    waited = add_to(wall.waited, jnp.where(spent.who & ~late, models(state)[1], -1), lasts - each)
+    elapsed, busy = plus(wall.elapsed, lasts + spent.before), plus(wall.busy, jnp.sum(each))
     so_far = None if wall.late is None else wall.late + jnp.sum(late, dtype=jnp.int32)
     return (state, info), Wall(elapsed, busy, so_far, waited)
 
@@ -107,7 +106,7 @@ def seconds_of(steps: Array, speed: Array, sent: Traffic, number: Array, vector:
     return steps * (hyper["clock.step_ms"] / 1000) / speed + sending
 
 
-def _metered(go: Go, vector: tuple[float, float], federation: Federation, hyper: Hyper) -> tuple[tuple[Tree, Info], Spent]:
+def metered(go: Go, vector: tuple[float, float], federation: Federation, hyper: Hyper) -> tuple[tuple[Tree, Info], Spent]:
     """(the round, its time), if nobody is late."""
     try:
         with metering(federation.clients) as meter:
@@ -125,10 +124,10 @@ def _spent(meter: Meter, traffic: Traffic, vector: tuple[float, float], federati
     own = Traffic(*(all_of_it - beside for all_of_it, beside in zip(traffic, meter.beside, strict=True)))
     each = seconds_of(meter.steps, devices.speed, own, jnp.sum(who), vector, hyper)
     before = seconds_of(jnp.float32(0), jnp.float32(1), meter.beside, meter.senders, vector, hyper)
-    return Spent(jnp.where(who, each, 0.0), who, before)
+    return Spent(jnp.where(who, each, 0.0), who, before, own)
 
 
-def _until_next(federation: Federation, now: Array, t: Array) -> Array:
+def until_next(federation: Federation, now: Array, t: Array) -> Array:
     """f32[]: how long a round without participants lasts: until the next row of a trace in seconds where everybody is away, else no
     time."""
     devices, here = federation.devices, cohort.present(federation, t)
@@ -139,7 +138,12 @@ def _until_next(federation: Federation, now: Array, t: Array) -> Array:
     return jnp.where(away & jnp.isfinite(ahead), ahead - now, 0.0)
 
 
-def _plus(total: Sum, more: Array) -> Sum:
+def add_to(total: Array, labels: Array, each: Array) -> Array:
+    """The sums of clusters [K] to which those of clients with these labels i32[n] are added; −1: to none. K may be 0."""
+    return total.at[jnp.where(labels >= 0, labels, total.shape[0])].add(each, mode="drop") if total.shape[0] else total
+
+
+def plus(total: Sum, more: Array) -> Sum:
     """The sum with one more number; what rounding cuts off is kept in its lower part (Kahan)."""
     more = more + total.low
     high = total.high + more

@@ -12,13 +12,14 @@ import numpy as np
 
 from cfljax import data, models
 from cfljax.config import Data, Run, arrivals
+from cfljax.config.asynchronous import check_buffer
 from cfljax.config.frozen import canonical
 from cfljax.config.parts import Pairs, pairs_of
 from cfljax.config.transit import keeps_dropped
 from cfljax.devices.machine import Machine, devices_for
 from cfljax.engine import compiled
 from cfljax.engine.outputs import vector_bytes
-from cfljax.engine.settings import Assembled, Settings, Stop, Tuned
+from cfljax.engine.settings import Assembled, Asynchronous, Settings, Stop, Tuned
 from cfljax.errors import SpecError
 from cfljax.experiment.execution import choose
 from cfljax.federation.devices import devices_of
@@ -66,6 +67,7 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     if run.train.clocked is not None:
         federation = with_devices(run, federation)
         settings = settings._replace(clock=vector_bytes(method.travels, model.size, settings.vector_up))
+        settings = settings._replace(asynchronous=_asynchronous(run, model, parts, int(federation.trains.sum())))
     newcomers, finetuned = _newcomers(run, federation, solver), _finetuned(run, federation, solver)
     return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, newcomers=newcomers, finetuned=finetuned)
 
@@ -89,6 +91,13 @@ def _finetuned(run: Run, federation: Federation, solver: Solver) -> Tuned | None
     steps = run.options.finetune_steps if run.train.finetune_steps is None else run.train.finetune_steps
     clients = min(run.train.eval_clients or federation.clients, federation.clients)
     return Tuned(tuple(range(clients)), (steps,), solver) if steps else None
+
+
+def _asynchronous(run: Run, model: Model, parts: Pairs, clients: int) -> Asynchronous | None:
+    if (table := run.train.buffered) is None:
+        return None
+    check_buffer(table, run.train.participants(clients))
+    return Asynchronous(table.buffer, table.staleness, table.divisor, len(parts_of(model, parts).home) if parts else 0)
 
 
 def _server(run: Run) -> ServerOptimiser | None:

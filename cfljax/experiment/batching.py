@@ -186,7 +186,7 @@ def memory(batch: Batch, size: Size) -> int:
 def _at_once(run: Run, size: Size) -> int:
     """The number of participants whose updates are held at once."""
     participants = run.train.places(size.learners, size.clients)
-    if not run.options.streams or run.train.transit.robust is not None:
+    if not run.options.streams or run.train.transit.robust is not None or run.train.buffered is not None:
         return participants
     forced = run.train.forced.stream
     block = block_of(participants, size.parameters) if forced is None else forced
@@ -209,6 +209,9 @@ def held(run: Run, size: Size) -> dict[str, int]:
     if keeps_dropped(run.options, run.train.transit):
         numbers = (size.clients + participants) * size.parameters
         of_method = of_method | {"what compression has dropped of each client's updates": numbers}
+    if run.train.buffered is not None:
+        numbers = 2 * participants * (size.parameters + size.home)  # before and after a step
+        of_method = of_method | {"the updates of clients under way, for train.asynchronous": numbers}
     return of_method | of_server(run, size)
 
 

@@ -51,9 +51,15 @@ def dry_run(
 
 
 def communication(run: Run, size: Size) -> tuple[float, float]:
-    """Bytes (down, up) of a whole run with one model down and one update up per participant and round."""
-    trained, d = run.train.participants(size.learners) * run.train.rounds, size.parameters
-    return 4.0 * d * trained, float(run.train.vector_bytes(d) * trained)
+    """Bytes (down, up) of a whole run with one model down and one update up per participant and round, or for each client that
+    begins or arrives (`train.asynchronous`)."""
+    participants, d = run.train.participants(size.learners), size.parameters
+    trained = participants * run.train.rounds
+    begun, arrived = trained, trained
+    if (table := run.train.buffered) is not None:
+        arrived = min(table.buffer, participants) * run.train.rounds
+        begun = participants + min(table.buffer, participants) * (run.train.rounds - 1)
+    return 4.0 * d * begun, float(run.train.vector_bytes(d) * arrived)
 
 
 def _privacy(batch: Batch, crowd: Callable[[Batch], Crowd]) -> list[str]:

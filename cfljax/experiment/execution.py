@@ -50,6 +50,8 @@ class Choice(NamedTuple):
     """i64[S], descending: the steps of a typical round's participants on one device."""
     kept: int
     """Bytes of the Gram matrices that are made once, before the first round; 0: each is made in its client's turn."""
+    buffer: int = 0
+    """How many of the participants' updates the server waits for (`train.asynchronous`); 0: for all."""
 
 
 def choose(run: Run, model: Model, federation: Federation, machine: Machine) -> Choice:
@@ -60,8 +62,8 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine) -> 
     work = Work(None if epochs is None else epochs + head, run.train.steps, batch, head=head)
     devices = machine.shape(wanted=forced.devices).clients
     participants = run.train.places(int(np.asarray(federation.trains).sum()), federation.clients)
-    stream = 0  # a robust rule needs all updates at once
-    if run.train.transit.robust is None:
+    stream = 0  # a robust rule needs all updates at once, and those under way are kept
+    if run.train.transit.robust is None and run.train.buffered is None:
         stream = block_of(participants, model.size) if forced.stream is None else forced.stream
     plain = run.train.optimizer == "sgd" and not run.options.own_steps and not head
     layer = predict.layer_of(model, _parts(run, model)) if plain else None
@@ -73,6 +75,7 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine) -> 
     short = first_layer(model) is not None and run.train.rounds * predict.seconds_of_steps(model, work, counts, steps) < SHORT
     plan = plan._replace(quick=plan.on_cpu and (short if forced.quick is None else forced.quick))
     choice = Choice(plan, participants, work, (), devices, None, None, 4 * participants * model.size, steps, 0)
+    choice = choice._replace(buffer=0 if run.train.buffered is None else run.train.buffered.buffer)
     if layer is None:
         return choice
     often = run.train.rounds * participants >= OFTEN * np.count_nonzero(counts)
@@ -139,6 +142,10 @@ def explain(label: str, choice: Choice) -> str:
     if choice.kept:
         lines.append(f"  Gram matrices made once, before the first round: {choice.kept / 1e6:.3g} MB on each device")
     size = f"{choice.updates / 1e6:.3g} MB of updates"
+    if choice.buffer:
+        waits = f"{choice.participants} clients under way, the server waits for {choice.buffer}"
+        lines.append(f"  {waits}; {size}, kept from step to step")
+        return "\n".join(lines)
     lines.append(f"  {size}, {f'summed in blocks of {plan.stream} participants' if plan.stream else 'held at once'}")
     return "\n".join(lines)
 

@@ -78,7 +78,7 @@ def needs(run: Run, federation: Federation, model: Model, machine: Machine) -> N
     trained = sides * places * model.size + lanes * _of_client(choice, federation, model, habits)
     looked = _of_look(run, federation, model, habits)
     kept = isinstance(run.options, PersonalConfig) or stay_home(run.options, run.train)
-    if kept or keeps_dropped(run.options, run.train.transit):
+    if kept or run.train.buffered is not None or keeps_dropped(run.options, run.train.transit):
         return Needs(nbytes(federation), 4 * (server + apart + max(trained, looked)))
     return Needs(nbytes(federation), 4 * (server + max(trained, looked, apart)))  # such as the updates of a round: trained has them
 

@@ -9,22 +9,46 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.federation.gather import insertion_points
-from cfljax.types import Cohort, Federation, Hyper
+from cfljax.types import Cohort, Federation, Flight, Hyper
 
 
 def draw(key: jax.Array, federation: Federation, participants: int, round: jax.Array, hyper: Hyper) -> Cohort:
     """`participants` of the clients that have arrived and hold training data, uniformly without replacement; some of them
     drop out (`dropout`: probability) or manage only a part of their local steps (`stragglers`: probability, `straggler_work`).
-    Who is away by a trace is not drawn; who would be late for the deadline is drawn and left out (`Federation.devices`)."""
+    Who is away by a trace is not drawn; who would be late for the deadline is drawn and left out (`Federation.devices`). Who is
+    under way is not drawn (`Federation.flight`)."""
     eligible = present(federation, round)
     if federation.devices is not None and federation.devices.there is not None:
         eligible = eligible & federation.devices.there
+    if federation.flight is not None:
+        return _boarding(key, federation, federation.flight, eligible, round, hyper)
     if participants >= federation.clients:
         ids = jnp.arange(federation.clients, dtype=jnp.int32)
     else:
-        score = keys.scores(key, "cohort", federation.uid) >> 1
-        ids = highest(jnp.where(eligible, score.astype(jnp.int32), -1), participants)
+        ids = _lucky(key, federation, eligible, participants)
     return gather(key, federation, ids, eligible[ids], round, hyper)
+
+
+def _lucky(key: jax.Array, federation: Federation, eligible: jax.Array, number: int) -> jax.Array:
+    """i32[number]: clients that are drawn, of those that are eligible bool[C] as far as there are enough."""
+    score = keys.scores(key, "cohort", federation.uid) >> 1
+    return highest(jnp.where(eligible, score.astype(jnp.int32), -1), number)
+
+
+def _boarding(
+    key: jax.Array, federation: Federation, flight: Flight, eligible: jax.Array, round: jax.Array, hyper: Hyper
+) -> Cohort:
+    """As `draw`, where clients are under way: these keep their places, masked, and others are drawn for the free ones, in the order
+    of places. If there are as many places as clients, each client has its own."""
+    places, clients = flight.ids.shape[0], federation.clients
+    there = jnp.where(flight.busy, flight.ids, clients)
+    eligible = eligible & ~jnp.zeros(clients, bool).at[there].set(True, mode="drop")
+    if places >= clients:
+        ids = jnp.arange(clients, dtype=jnp.int32)
+    else:
+        rank = jnp.maximum(jnp.cumsum(~flight.busy) - 1, 0)
+        ids = jnp.where(flight.busy, flight.ids, _lucky(key, federation, eligible, places)[rank])
+    return gather(key, federation, ids, eligible[ids] & ~flight.busy, round, hyper)
 
 
 def highest(scores: jax.Array, number: int) -> jax.Array:

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.kernels.mix import normalised, weights_by
+from cfljax.local.flight import arriving
 from cfljax.local.schedule import train_steps
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Cohort, Federation, Hyper, Jobs, LocalStep, Traffic
@@ -27,13 +28,16 @@ AVERAGES = ("samples", "uniform", "nova")
 def averages(
     solver: Solver, federation: Federation, cohort: Cohort, which: Array, clusters: int, average: str, hyper: Hyper
 ) -> Array:
-    """f32[K, S]: how the updates of participants in the clusters `which` i32[S] are averaged, if `solver` trains them."""
-    size = federation.train.count[cohort.ids].astype(jnp.float32)
-    mix = weights_by(which, cohort.mask, size, clusters, "uniform" if average == "uniform" else "samples")
-    if average != "nova":
-        return mix
-    jobs = Jobs(cohort.ids, cohort.mask, cohort.work, jnp.zeros((1, 0)), which)
-    return normalised(mix, lengths(train_steps(federation, jobs, solver.work), solver.step_of(hyper)))
+    """f32[K, S]: how the updates of participants in the clusters `which` i32[S] are averaged, if `solver` trains them. Where
+    clients are under way (`train.asynchronous`), those are averaged that arrive in this round."""
+    heard = arriving(federation, cohort, which)
+    size = jnp.ones(heard.mask.shape) if average == "uniform" else federation.train.count[heard.ids].astype(jnp.float32)
+    size = size if heard.inside is None else size * heard.inside
+    mix = weights_by(heard.which, heard.mask, size, clusters)
+    if average == "nova":
+        jobs = Jobs(heard.ids, heard.mask, heard.work, jnp.zeros((1, 0)), heard.which)
+        mix = normalised(mix, lengths(train_steps(federation, jobs, solver.work), solver.step_of(hyper)))
+    return mix if heard.outside is None else mix * heard.outside
 
 
 def with_lengths(sent: Traffic, cohort: Cohort, average: str) -> Traffic:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from cfljax.kernels.mix import Mixed, usable
 from cfljax.kernels.sketch import sketch
+from cfljax.local.flight import heard, present
 from cfljax.local.rounds import Kept, Trained, sizes
 from cfljax.local.send import left_over
 from cfljax.types import Array, Cohort, Federation, Info, Traffic, Updates
@@ -37,11 +38,13 @@ def report_trained(
     traffic: Traffic,
     **diag: Array,
 ) -> Info:
-    """Like `report`, from the result of `train_and_mix`. `which` i32[S]: the cluster of each participant. `moved` f32[K, d]: the
-    clusters' models at the end of the round minus those at its start."""
+    """Like `report`, from the result of `train_and_mix`, on those whose updates were mixed. `which` i32[S]: the cluster of each
+    participant. `moved` f32[K, d]: the clusters' models at the end of the round minus those at its start."""
     kept, size = trained.kept, trained.kept.moves.shape[1]
+    which = which if trained.flight is None else trained.flight.which
     distance = _distances(trained, which, moved if size == moved.shape[1] else sketch(moved, size))
-    return _info(federation, cohort, kept, distance, trained.mixed.nonfinite, traffic, diag)
+    info = _info(federation, cohort, kept, distance, trained.mixed.nonfinite, traffic, diag)
+    return info if trained.flight is None else info._replace(flight=trained.flight)
 
 
 def _info(
@@ -54,11 +57,12 @@ def _info(
     diag: dict[str, Array],
 ) -> Info:
     """The report on a round. `distance` f32[S]: that of each trained model from its cluster's model after the round."""
+    residual, there = left_over(federation, cohort, kept.residual), present(federation, cohort)
+    lost = jnp.any(there) & ~jnp.any(there & kept.finite)
+    cohort = heard(federation, cohort)
     counted = cohort.mask & kept.finite
     discrepancy, drift = mean_over(cohort, counted, distance), mean_over(cohort, counted, kept.norm)
-    lost = jnp.any(cohort.mask) & ~jnp.any(counted)
     loss = mean_loss(federation, cohort, kept.loss)
-    residual = left_over(federation, cohort, kept.residual)
     return Info(traffic, loss, discrepancy, drift, nonfinite, lost, diag, kept.finite, kept.home, residual)
 
 

@@ -13,10 +13,11 @@ import jax.numpy as jnp
 from cfljax.devices.spread import AXIS, Dealt, alone, deal_out, in_own_blocks
 from cfljax.kernels.mix import Mixed, Rule, move_by, replace_by, sum_by, with_noise
 from cfljax.kernels.sketch import sketch
+from cfljax.local.flight import joined, under_way
 from cfljax.local.meter import counted
 from cfljax.local.schedule import owners_of
 from cfljax.local.solver import Solver
-from cfljax.types import Array, Cohort, Federation, Hyper, Jobs, Plan, Updates
+from cfljax.types import Array, Cohort, Federation, Flight, Hyper, Jobs, Plan, Updates
 
 SHORT = 256
 """When participants train in blocks, a sketch of this number of values is kept of each update. The discrepancy computed from it is
@@ -70,6 +71,8 @@ class Trained(NamedTuple):
     """Which device trained which participants; each device keeps the `kept.moves` of its own. None: one device trained all."""
     plan: Plan
     """The execution plan by which the participants were trained."""
+    flight: Flight | None = None
+    """The clients under way, with the new updates; None: all updates have been mixed in their round."""
 
 
 Sums = tuple[Array, Array | None]
@@ -112,6 +115,10 @@ def train_and_mix(
     of them (for methods that compare updates), or sketches of SHORT numbers if participants train in blocks. `rule`: the server's
     for these updates, with noise of its own, in a round that trains twice with one key; None: that of the round."""
     rule, stream = rule or solver.rule(key, hyper), solver.plan.stream
+    if under_way(federation) is not None:
+        assert jobs.which is not None and mixing.members is None
+        updates = solver.fit(key, federation, jobs, hyper)
+        return _arrived(solver, rule, federation, jobs, updates, jobs.which, mixing, short)
     if rule.statistic and stream:
         raise ValueError("a robust rule needs all updates at once: no Plan.stream")
     costs = solver.costs(federation, jobs)
@@ -184,6 +191,11 @@ def choose_and_train(
     """Like `train_and_mix`, for participants that choose the model that they start from (see `Solver.chooses`). Also returns their
     choices i32[S]. `mix_of` maps the choices to the mixing matrix f32[K, S]; `models` f32[K, d] are the clusters' models."""
     rule = solver.rule(key, hyper)
+    if under_way(federation) is not None:
+        updates = solver.fit(key, federation, jobs, hyper)
+        assert updates.which is not None
+        mixing = Mixing(mix_of(updates.which), models)
+        return _arrived(solver, rule, federation, jobs, updates, updates.which, mixing, None), updates.which
     dealt = deal_out(solver.costs(federation, jobs), solver.plan)
     here = jnp.arange(jobs.client.shape[0]) if dealt is None else dealt.jobs
     with counted(federation, jobs, solver.work), alone():
@@ -194,6 +206,24 @@ def choose_and_train(
     sums, kept = _part(rule, updates, mixing.take(here), None)
     sums, kept = _of_all(dealt, sums, kept)
     return Trained(*_moved(rule, None, mixing, sums, kept.finite), kept, dealt, solver.plan), which
+
+
+def _arrived(
+    solver: Solver,
+    rule: Rule,
+    federation: Federation,
+    jobs: Jobs,
+    updates: Updates,
+    which: Array,
+    mixing: Mixing,
+    size: int | None,
+) -> Trained:
+    """The result of a round in which the updates that arrive are mixed, some of them of earlier rounds (`local.flight`). `which`
+    i32[M]: the clusters that the jobs were for. What is kept is of all places, only the residuals are of the jobs."""
+    assert federation.flight is not None
+    every, flight = joined(federation.flight, jobs, which, updates)
+    sums, kept = _part(rule, every, mixing, size)
+    return Trained(*_moved(rule, None, mixing, sums, kept.finite), kept, None, solver.plan, flight)
 
 
 def _in_blocks(part: Part, jobs: Jobs, mixing: Mixing, block: int) -> tuple[Sums, Kept]:

@@ -28,6 +28,7 @@ class Config(MethodConfig):
     """Options of FedAvg."""
 
     averaged = ("models",)
+    waits = ""
 
     average: str = option("samples", "weights of the participants", choices=AVERAGES)
 

@@ -38,6 +38,7 @@ class Config(fedavg.Config):
 
     parts = (("head", "frozen"),)
     averaged = ("models",)
+    waits = ""
     finetune_steps = 50
 
     def check_run(self, where: str, train: TrainOptions, data: Value, model: Value) -> None:

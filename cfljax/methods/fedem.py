@@ -53,6 +53,7 @@ class Config(MethodConfig):
     """Options of FedEM."""
 
     served = "models"
+    waits = "each participant sends updates of several models"
 
     clusters: int = option(3, "number of models", low=1)
     average: str = option("samples", "weights of the participants", choices=AVERAGES)

@@ -75,6 +75,7 @@ class Config(CountedConfig):
     """Options of FedGroup."""
 
     averaged = ("models",)
+    waits = ""
 
     clusters: int | str = option(3, 'number of groups, or "auto": found before the first round', low=1, choices=("auto",))
     cold_start: str = option("edc", "group by decomposed cosines, by MADC, or by random clients as centres", choices=COLD_STARTS)

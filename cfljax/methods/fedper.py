@@ -31,6 +31,7 @@ class Config(fedavg.Config):
 
     parts = (("head", "client"),)
     averaged = ("models",)
+    waits = ""
     own = True
 
 

@@ -26,6 +26,7 @@ class Config(fedavg.Config):
     """Options of FedProx."""
 
     averaged = ("models",)
+    waits = ""
 
     mu: float = option(1.0, "strength of the pull to the global model", low=0.0, traced=True)
 

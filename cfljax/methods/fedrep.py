@@ -35,6 +35,7 @@ class Config(MethodConfig):
 
     parts = (("head", "client"),)
     averaged = ("models",)
+    waits = ""
     own = True
 
     head_epochs: int = option(10, "epochs of the head, before those of the body", low=1)

@@ -73,6 +73,7 @@ class Config(CountedConfig):
     """Options of IFCA."""
 
     averaged = ("models",)
+    waits = ""
     chooses_by_loss = True
 
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
@@ -102,6 +103,9 @@ class Config(CountedConfig):
             raise SpecError(f'{where}.aggregate = "gradient": gradients are averaged; train.optimizer must be "sgd"')
         if train.divided_by and self.aggregate == "gradient" and self.divisor != "members":
             raise SpecError(f'{train.divided_by}: models are averaged over members; set {where}.divisor = "members"')
+        if train.buffered and self.aggregate == "gradient" and self.divisor != "members":
+            told = "those of a round arrive in several; set it to members"
+            raise SpecError(f'train.asynchronous with {where}.divisor = "{self.divisor}": {told}')
         if train.divided_by and self.redraw:
             raise SpecError(f"{train.divided_by} with {where}.redraw = {self.redraw}: whole models are drawn again; leave out one")
         if train.transit.choice is not None and self.redraw:

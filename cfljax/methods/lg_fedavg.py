@@ -32,6 +32,7 @@ class Config(fedavg.Config):
 
     parts = (("body", "client"),)
     averaged = ("models",)
+    waits = ""
     own = True
 
 

@@ -24,6 +24,7 @@ class Config(PersonalConfig):
     """Local training takes no options."""
 
     sends = False
+    waits = "nothing is sent, so nobody waits"
 
     def releases(self, rounds: int) -> tuple[int, int]:
         """Noised sums: none."""

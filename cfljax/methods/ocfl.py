@@ -74,6 +74,8 @@ PAPER = "Lu et al. 2022, “Federated learning based on OPTICS clustering optimi
 class Config(CountedConfig):
     """Options of OCFL."""
 
+    waits = "it draws the participants of each cluster itself"
+
     pretrain_epochs: int = option(1, "local epochs before the clustering", low=1)
     min_samples: int = option(2, "OPTICS: neighbours of a core point", low=2)
     xi: float = option(0.2, "OPTICS: steepness that bounds a cluster", low=0.0, high=1.0)

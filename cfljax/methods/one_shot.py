@@ -50,6 +50,7 @@ class Config(CountedConfig):
     """Options of one-shot K-means."""
 
     averaged = ("models",)
+    waits = ""
 
     clusters: int | str = option(3, 'number of clusters, or "auto": found before the first round', low=1, choices=("auto",))
     pretrain_epochs: int = option(10, "local epochs before the clustering", low=1)

@@ -66,6 +66,7 @@ class Config(fedavg.Config):
     """Options of PACFL."""
 
     served = "found.models"
+    waits = ""
 
     p: int = option(3, "singular vectors that a client sends", low=1)
     how: str = option("smallest", "distance from the angles between what two clients send", choices=HOW)

@@ -47,6 +47,7 @@ class Config(PersonalConfig):
     """Options of Per-FedAvg."""
 
     served = "w"
+    waits = ""
 
     own_steps = True
 

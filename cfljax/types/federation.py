@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax.types.arrays import Array
+from cfljax.types.flight import Flight
 
 NEVER = 2**31 - 1
 """The round in which newcomers arrive: they are placed and scored when all rounds are over."""
@@ -200,6 +201,8 @@ class Federation:
     (`at`), which has none."""
     devices: Devices | None = None
     """The clients' devices; None: there is no simulated clock."""
+    flight: Flight | None = None
+    """The clients that are under way (`train.asynchronous`), during a round; None: everybody's update arrives in its round."""
     classes: int = dataclasses.field(default=0, metadata={"static": True})
     """The number of classes."""
     groups: int = dataclasses.field(default=0, metadata={"static": True})
@@ -251,7 +254,7 @@ class Federation:
 
     def take(self, clients: Array) -> Federation:
         """The federation of these clients alone, i32[n] positions, in this order. They keep their identities, rows and groups, and
-        have no devices."""
+        have no devices; none is under way."""
         view, owner = self.view, self.owner
         return dataclasses.replace(
             self,
@@ -267,6 +270,7 @@ class Federation:
             residual=None if self.residual is None else self.residual[clients],
             drift=None if self.drift is None else self.drift.take(clients),
             devices=None,
+            flight=None,
         )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from cfljax.types.arrays import Array, Hyper, Tree
 from cfljax.types.federation import Cohort, Federation
+from cfljax.types.flight import Flight
 
 if TYPE_CHECKING:  # so that `Method` alone is `Method[Any]`: Python 3.11 to 3.12 know no default
     import typing_extensions
@@ -51,6 +52,9 @@ class Info(NamedTuple):
     """f32[S, n]: each participant's update of what stays with it (`Updates.home`); None: nothing does."""
     residual: Array | None = None
     """f32[C, d]: `Federation.residual` after the round; None: nothing is kept of what compression drops."""
+    flight: Flight | None = None
+    """`Federation.flight` with the updates of those who began in this round; None: all updates arrive in their round. The other
+    fields are of the updates that arrive in the round."""
 
 
 class Init(Protocol[State_co]):

@@ -274,7 +274,14 @@ def test_who_clusters_anew_finds_the_groups_of_the_round(name, options):
     assert anew.history["accuracy"][-1] > once.history["accuracy"][-1] + 0.1
 
 
-@pytest.mark.parametrize("train", [{"server": {"name": "adam", "lr": 0.01}}, {"parts": {"dense_0/bias": "client"}}])
+BESIDE = [
+    {"server": {"name": "adam", "lr": 0.01}},
+    {"parts": {"dense_0/bias": "client"}},
+    {"clock": {"step_ms": 1}, "asynchronous": {"buffer": 2}},
+]
+
+
+@pytest.mark.parametrize("train", BESIDE)
 def test_new_clusters_are_refused_where_something_belongs_to_the_old_ones(train):
     with pytest.raises(SpecError, match="new clusters have other models"):
         runs("fedgroup", train=train, every=4)

@@ -1,6 +1,7 @@
 """Run by test_mesh.py in a process of its own: every method on a mesh of eight devices against one device. `sharded:NAME`: with
 the samples dealt to the devices; `served:NAME`: with an optimiser at the server; `kept:NAME`: with error feedback,
-and a private choice where the method chooses by loss. `pool`: how they are dealt."""
+and a private choice where the method chooses by loss; `buffered:NAME`: with a server that waits for two of five clients. `pool`:
+how samples are dealt."""
 
 import sys
 
@@ -38,7 +39,8 @@ def batch(name, pool=None, server=None):
         "train": {"rounds": 2, "participation": 1.0 if name in EVERYBODY else 5, "lr": 0.1, "batch": 5, "eval_every": 2}
         | {"finetune_steps": 2}
         | ({"clock": {"deadline_s": 0.05}} if name in CHANGING else {})
-        | (kept(name) if pool == "kept" else {} if pool is None else {"plan": {"pool": pool}})
+        | (kept(name) if pool == "kept" else {} if pool in (None, "buffered") else {"plan": {"pool": pool}})
+        | ({"clock": {}, "asynchronous": {"buffer": 2}, "rounds": 4} if pool == "buffered" else {})
         | ({} if server is None else {"server": server}),
         "seeds": [0, 1, 2],
         "method": [method],
@@ -66,13 +68,14 @@ def check(name, pool, server=None):
     """11 clients, 5 participants and 3 runs: nothing is a multiple of anything. FedAvg's is scored in products, all others' client
     by client."""
     scoring._cheaper_all_at_once = lambda *_: name == "fedavg"
-    alone = pool if pool == "kept" else None
+    alone = pool if pool in ("kept", "buffered") else None
     one, eight = (outputs(batch(name, p, server), shape) for p, shape in ((alone, ONE), (pool, EIGHT)))
     assert len(one) == len(eight) == 3
     for a, b in zip(one, eight, strict=True):
         np.testing.assert_array_equal(a.labels, b.labels)
         np.testing.assert_allclose(a.models, b.models, atol=1e-5)
-        assert name not in CHANGING or 0 < a.history["late"][-1] < 10
+        assert name not in CHANGING or "late" not in a.history or 0 < a.history["late"][-1] < 10
+        assert pool != "buffered" or a.history["staleness"][-1] > 0 and a.diag["applied"][-1].sum() == 8
         for quantity, values in a.history.items():
             np.testing.assert_allclose(values, b.history[quantity], atol=1e-4, err_msg=quantity)
         assert list(a.newcomers) == ["accuracy_new_0", "accuracy_new_2", "ari_new"]
@@ -108,5 +111,5 @@ if __name__ == "__main__":
     for word in sys.argv[1:] or METHODS:
         how, _, method = word.rpartition(":")
         served = {"name": "adam", "lr": 0.05, "eps": 1e-3} if how == "served" else None
-        check_pool() if word == "pool" else check(method, how if how == "sharded" else None, served)
+        check_pool() if word == "pool" else check(method, how if how in ("sharded", "kept", "buffered") else None, served)
         print(word, flush=True)

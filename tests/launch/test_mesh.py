@@ -40,6 +40,10 @@ def test_what_clients_keep_and_choose_by_chance_is_the_same_on_eight_devices():
     every(["kept:ifca"])
 
 
+def test_who_is_under_way_is_the_same_on_eight_devices():
+    every(["buffered:ifca"])
+
+
 @pytest.mark.long
 def test_eight_devices_agree_with_one_in_all_methods():
     every([name for name in METHODS if name not in FEW])

@@ -67,8 +67,11 @@ def check_anew(config: Options, where: str) -> None:
 
 def check_run_anew(config: Options, where: str, train: TrainOptions) -> None:
     """Raises SpecError if the table `train` does not go together with `every`."""
-    if config.every is not None and (beside := train.divided_by or "train.server" * (train.server is not None)):
-        raise SpecError(f"{where}.every = {config.every} with {beside}: new clusters have other models; leave one of them out")
+    if config.every is None:
+        return
+    beside = [f"train.{name}" for name in ("server", "asynchronous") if getattr(train, name) is not None]
+    if beside := [train.divided_by] * bool(train.divided_by) + beside:
+        raise SpecError(f"{where}.every = {config.every} with {beside[0]}: new clusters have other models; leave one of them out")
 
 
 def with_anew(config: Options, method: Method) -> Method:

@@ -26,6 +26,7 @@ class TrainOptions(Protocol):
     freeze: str | tuple[str, ...] | None
     schedule: str | None
     server: Any
+    asynchronous: Any
 
     @property
     def optimizer_pair(self) -> tuple[str, dict[str, Value]]:
@@ -38,6 +39,10 @@ class TrainOptions(Protocol):
     @property
     def clocked(self) -> Any:
         """The options of the table `clock`; None: there is no simulated clock."""
+
+    @property
+    def buffered(self) -> Any:
+        """The options of the table `asynchronous`; None: the server waits for all participants."""
 
     @property
     def transit(self) -> Any:
@@ -77,6 +82,9 @@ class MethodConfig:
     """Whether each participant of a round chooses its cluster by losses, so that `train.privacy.choice` can make that private."""
     sends = True
     """Whether participants send updates; False: nothing leaves them."""
+    waits = "its round needs the updates of all participants at once"
+    """Why the server must wait for all participants of a round, so that `train.asynchronous` is refused; "": it need not, as the
+    round mixes updates by `averages` and `train_and_mix`, and nothing else in it looks at them. A reason is inherited, "" not."""
     similarity = ""
     """How updates are compared: "exact" or "sketch", for methods with an option of this name; "": they are not."""
 
@@ -84,6 +92,8 @@ class MethodConfig:
         for name, nothing in (("averaged", ()), ("served", "")):
             if name not in vars(cls):
                 setattr(cls, name, nothing)
+        if "waits" not in vars(cls):
+            cls.waits = next(reason for base in cls.__mro__[1:] if (reason := vars(base).get("waits")))
 
     @property
     def serves(self) -> str:
@@ -148,6 +158,7 @@ class PersonalConfig(MethodConfig):
     """The base class of the options of methods that keep a model for each client."""
 
     own = True
+    waits = "what its clients keep for themselves would be ahead of the clock"
 
     @property
     def streams(self) -> bool:

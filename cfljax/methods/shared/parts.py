@@ -26,8 +26,8 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.kernels.mix import usable
+from cfljax.local.flight import Arriving, arriving
 from cfljax.local.parts import ModelParts, parts_of
-from cfljax.local.rounds import sizes
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.config import MakeMethod, MethodConfig
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
@@ -70,8 +70,9 @@ def in_parts(method: Method, config: MethodConfig, parts: ModelParts) -> Method:
     def round(key: Array, state: Shared, federation: Federation, cohort: Cohort, hyper: Hyper) -> tuple[Shared, Info]:
         inner, info = method.round(key, state.inner, _seen(federation, state), cohort, hyper)
         assert info.finite is not None
-        arrived = cohort.mask & info.finite
-        mass = _mass(method, inner, federation, cohort, arrived, weights)
+        came = arriving(federation, cohort, method.models(inner)[1][cohort.ids])
+        arrived = came.mask & info.finite
+        mass = _mass(method, inner, federation, came, arrived, weights)
         new = {name: _mixed(parts, mass, getattr(state.inner, name), getattr(inner, name)) for name in fields}
         state = state._replace(inner=inner._replace(**new))
         if state.own is not None and info.home is not None:
@@ -147,12 +148,11 @@ def _begun(parts: ModelParts, each: Array) -> Array:
     return each.at[:, alike].set(each[0, alike])
 
 
-def _mass(method: Method, inner: Tree, federation: Federation, cohort: Cohort, arrived: Array, weights: str) -> Array:
-    """f32[K]: the summed weights of the participants whose updates arrived bool[S] in each cluster."""
-    clusters, labels = method.models(inner)
-    which = labels[cohort.ids]
-    each = jnp.where(arrived & (which >= 0), 1.0 if weights == "uniform" else sizes(federation, cohort), 0.0)
-    return jax.ops.segment_sum(each, jnp.maximum(which, 0), clusters.shape[0])
+def _mass(method: Method, inner: Tree, federation: Federation, came: Arriving, arrived: Array, weights: str) -> Array:
+    """f32[K]: the summed weights of the clients whose updates arrived bool[S] in each cluster."""
+    which, each = came.which, jnp.float32(1) if weights == "uniform" else federation.train.count[came.ids].astype(jnp.float32)
+    each = jnp.where(arrived & (which >= 0), each if came.inside is None else each * came.inside, 0.0)
+    return jax.ops.segment_sum(each, jnp.maximum(which, 0), method.models(inner)[0].shape[0])
 
 
 def _mixed(parts: ModelParts, mass: Array, old: Array, new: Array) -> Array:

@@ -1,0 +1,46 @@
+"""Clients on their way between the models that they got and the arrival of their updates (`train.asynchronous`)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cfljax.types.arrays import Array
+
+
+class Flight(NamedTuple):
+    """M places for clients that are under way. Each has an update that is made already and has not arrived yet, or is free. The
+    cohort of a server step has the same M places: it trains the clients that take free ones, and masks the others."""
+
+    ids: Array
+    """i32[M]: positions of the clients on the client axis."""
+    busy: Array
+    """bool[M]: whether the place is taken, by a client that began in an earlier step."""
+    left: Array
+    """f32[M]: simulated seconds until the update arrives."""
+    begun: Array
+    """i32[M]: the server step at whose start the last client of this place got its models; −1: it has had none."""
+    work: Array
+    """f32[M]: the share of its local steps that the client does (`Jobs.work`)."""
+    up: Array
+    """i32[M, 2]: the vectors and floats that arrive with the update."""
+    which: Array
+    """i32[M]: the cluster of the update: the one that the client trained for."""
+    delta: Array
+    """f32[M, d]: the updates, as they will arrive."""
+    loss: Array
+    """f32[M]: their training losses."""
+    home: Array | None
+    """f32[M, n]: the updates of what stays with the clients (`Updates.home`); None: nothing does."""
+    staleness: Array
+    """i32[]: the staleness of all updates that have arrived since the start of the run, added up."""
+    arrived: Array
+    """i32[]: how many these are."""
+    applied: Array
+    """i32[K]: how many updates of each cluster's members have arrived since the start of the run."""
+    arrives: Array | None = None
+    """bool[M]: whether the update arrives in this step; None: it is not known yet, as before a step and while it is timed. Then
+    methods train and mix as if there were no flight."""
+    inside: Array | None = None
+    """f32[M]: what an update's weight in the mean of its cluster is multiplied by; None as `arrives`."""
+    outside: Array | None = None
+    """f32[M]: what its part of the mean is multiplied by afterwards; None as `arrives`."""
