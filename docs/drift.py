@@ -16,9 +16,11 @@ def markdown(folder):
     """The table."""
     groups = {}
     for run in cfljax.load(folder):
-        groups.setdefault(run.label, {}).setdefault(run.config["data"]["drift"]["kind"], []).append(run.summary)
-    rows = [[f"`{label}`", *(_cell(of_kind[kind]) for kind in KINDS)] for label, of_kind in groups.items()]
-    table = [["method", *KINDS], ["---"] * (1 + len(KINDS)), *rows]
+        if run.status == "done":
+            groups.setdefault(run.label, {}).setdefault(run.config["data"]["drift"]["kind"], []).append(run.summary)
+    kinds = [kind for kind in KINDS if any(kind in of_kind for of_kind in groups.values())]
+    rows = [[f"`{label}`", *(_cell(of_kind[kind]) for kind in kinds)] for label, of_kind in groups.items()]
+    table = [["method", *kinds], ["---"] * (1 + len(kinds)), *rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in table)
 
 
