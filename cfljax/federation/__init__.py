@@ -21,6 +21,7 @@ PARTITIONS: Registry[Partition] = Registry(
         "label_swap": "cfljax.federation.groups:LABEL_SWAP",
         "label_permutation": "cfljax.federation.groups:LABEL_PERMUTATION",
         "feature_shift": "cfljax.federation.groups:FEATURE_SHIFT",
+        "corrupted": "cfljax.federation.corrupted:CORRUPTED",
         "fedprox": "cfljax.federation.recipes:FEDPROX",
         "femnist_fedgroup": "cfljax.federation.recipes:FEMNIST_FEDGROUP",
         "overlap": "cfljax.federation.papers:OVERLAP",

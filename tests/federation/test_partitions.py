@@ -30,6 +30,8 @@ CASES = [
     ("label_swap", {"clients": 20}),
     ("label_permutation", {"clients": 20, "groups": 3, "copies": False}),
     ("feature_shift", {"clients": 20}),
+    ("corrupted", {"clients": 20}),
+    ("corrupted", {"clients": 20, "groups": 2, "kinds": ["none", "jpeg"], "copies": False, "test": "global"}),
     ("fedprox", {"clients": 50}),
     ("femnist_fedgroup", {"clients": 20, "leak": True}),
     ("femnist_fedgroup", {"clients": 20}),
@@ -132,6 +134,11 @@ def test_the_own_test_part_has_the_class_mix_of_the_training_part(name, options)
 @each_case
 def test_a_global_test_set_is_one_array(name, options):
     made = parts(name, source_for(name), **{**options, "test": "global"})
+    if name == "corrupted":  # whose groups have copies of it
+        for group in np.unique(made.group):
+            tests = [rows for rows, mine in zip(made.test, made.group, strict=True) if mine == group]
+            assert all(np.array_equal(rows, tests[0]) for rows in tests) and len(np.unique(tests[0])) == len(tests[0]) == 600
+        return
     assert isinstance(made.test, np.ndarray)
     assert len(np.unique(made.test)) == len(made.test) > 0
 
