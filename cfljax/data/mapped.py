@@ -23,7 +23,7 @@ from cfljax.types import Source
 MANIFEST = "cfljax.json"
 FORMAT = "cfljax data 1"
 NEEDED = ("x_train", "y_train", "x_test", "y_test")
-NAMES = (*NEEDED, "user_train", "user_test", "population_train", "population_test", "table")
+NAMES = (*NEEDED, "user_train", "user_test", "population_train", "population_test", "table", "coarse")
 _MOST = 16 << 20
 _AGAIN = "; import the data again"
 
@@ -103,7 +103,7 @@ def write(source: Source, folder: Path, class_names: list[str], origin: str, rep
 
 
 def _arrays(source: Source) -> dict[str, np.ndarray]:
-    found = {key: getattr(source, key) for key in (*NEEDED, "user_train", "user_test", "table")}
+    found = {key: getattr(source, key) for key in (*NEEDED, "user_train", "user_test", "table", "coarse")}
     if source.population is not None:
         for side in ("train", "test"):
             users = found[f"user_{side}"]

@@ -17,6 +17,7 @@ PARTITIONS: Registry[Partition] = Registry(
         "shards": "cfljax.federation.labels:SHARDS",
         "classes": "cfljax.federation.labels:CLASSES",
         "dirichlet": "cfljax.federation.labels:DIRICHLET",
+        "pachinko": "cfljax.federation.pachinko:PACHINKO",
         "rotated": "cfljax.federation.groups:ROTATED",
         "label_swap": "cfljax.federation.groups:LABEL_SWAP",
         "label_permutation": "cfljax.federation.groups:LABEL_PERMUTATION",

@@ -37,6 +37,8 @@ class Source(NamedTuple):
     """i32[users]: the true population of each user; None: the data set does not say."""
     table: np.ndarray | None = None
     """f32[vocabulary, width]: the vector of each token, which training does not change; None: x holds no token ids."""
+    coarse: np.ndarray | None = None
+    """i32[classes]: the coarse label of each class, −1 for a class without samples; None: the data set does not say."""
 
 
 @dataclasses.dataclass(frozen=True)

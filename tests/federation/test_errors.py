@@ -31,6 +31,7 @@ WRONG = [
     ("label_swap", {"clients": 80, "groups": 47}, "data.groups = 47", "at most 46"),
     ("label_swap", {"clients": 700, "groups": 632, "pairs": 2}, "data.groups = 632", "at most 631"),
     ("feature_shift", {"clients": 8, "groups": 3}, "data.groups = 3", "at most 2"),
+    ("pachinko", {}, 'data.partition = "pachinko"', "y_coarse_train"),
     ("corrupted", {"clients": 8, "kinds": ["blur", "none", "none", "none"]}, 'data.kinds: "blur"', "gaussian_blur"),
     ("corrupted", {"clients": 8, "kinds": ["none"]}, 'data.kinds = ["none"]', "give 4"),
     ("corrupted", {"clients": 20, "groups": 9}, "data.groups = 9", "at most 8"),

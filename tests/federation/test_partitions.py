@@ -24,6 +24,8 @@ CASES = [
     ("classes", {"clients": 30, "groups": 4}),
     ("dirichlet", {"clients": 10}),
     ("dirichlet", {"clients": 10, "alpha": 1.0, "rotate": 2, "samples_per_client": 80}),
+    ("pachinko", {"clients": 20}),
+    ("pachinko", {"clients": 20, "samples_per_client": 50, "alpha": 1.0, "beta": 0.5}),
     ("rotated", {"clients": 20}),
     ("rotated", {"clients": 20, "samples_per_client": 60, "test_clients": 4, "copies": True}),
     ("rotated", {"clients": 21, "groups": 2, "copies": False}),
@@ -48,7 +50,8 @@ each_case = pytest.mark.parametrize(("name", "options"), CASES, ids=NAMES)
 def source_for(name):
     if name == "femnist_fedgroup":
         return fake(9000, 1000, classes=62, shape=(2, 2))
-    return with_users(fake(2400, 600, seed=3))
+    source = with_users(fake(2400, 600, seed=3))
+    return source._replace(coarse=np.arange(10, dtype=np.int32) % 3) if name == "pachinko" else source
 
 
 def rows_total(source):
