@@ -15,6 +15,7 @@ EXAMPLES = """  python -m cfljax.data list
   python -m cfljax.data prepare mnist                     into $CFLJAX_DATA, else the cache
   python -m cfljax.data prepare emnist/balanced --dir ~/tfds
   python -m cfljax.data import photos/ --shape 32x32                  a folder per class
+  python -m cfljax.data import office/ --by-domain --shape 32x32      a folder per domain, in it a folder per class
   python -m cfljax.data import visits.csv --label sick --user hospital --name visits
   python -m cfljax.data import saved_dataset/ --user speaker_id       what save_to_disk of Hugging Face's datasets wrote
   python -m cfljax.data describe digits --set data.partition=rotated --set data.groups=4 --set data.clients=20
@@ -59,6 +60,7 @@ def _add_import_flags(parser: argparse.ArgumentParser) -> None:
     add("--shape", type=_shape, metavar="32x32", default="", help=shape)
     add("--grey", action="store_true", help="one channel for all images")
     add("--by-user", action="store_true", help="images: folders are USER/CLASS/image.png")
+    add("--by-domain", action="store_true", help="images: folders are DOMAIN/CLASS/image.png, or DOMAIN/train/CLASS/image.png")
     add("--test", metavar="PLACE", help="where the test samples are (default: a test folder or split, else a share of each owner)")
     add("--test-fraction", type=float, default=0.2, metavar="SHARE", help="without test samples, this share is set apart (0.2)")
     add("--dir", help="where to keep it (default: $CFLJAX_DATA, else the cache)")
@@ -108,10 +110,12 @@ def _import(arguments: argparse.Namespace) -> None:
     wanted = Wanted(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(Wanted)})
     place = import_data(arguments.source, arguments.name, arguments.kind, wanted, arguments.dir, arguments.replace)
     source = read(place.name, place)
-    owners = "" if source.user_train is None else f", {len(set(source.user_train.tolist()))} owners"
+    what = "domains" if wanted.by_domain else "owners"
+    owners = "" if source.user_train is None else f", {len(set(source.user_train.tolist()))} {what}"
     print(f"{place.name}: {len(source.y_train)} training and {len(source.y_test)} test samples of shape "
           f"{list(source.x_train.shape[1:])} ({source.x_train.dtype}), {source.classes} classes{owners}, in {place}")  # fmt: skip
-    table = f'name = "{place.name}"' + (', partition = "user"' if owners else ', partition = "dirichlet", clients = 20')
+    by_owner = ', partition = "domains"' if wanted.by_domain else ', partition = "user"'
+    table = f'name = "{place.name}"' + (by_owner if owners else ', partition = "dirichlet", clients = 20')
     print(f"use it with: data = {{ {table}{f', path = {chr(34)}{place}{chr(34)}' if arguments.dir else ''} }}")
 
 

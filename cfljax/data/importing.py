@@ -46,7 +46,7 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
 
 _COLUMNS = ("label", "user", "x", "drop", "one_hot", "shape", "test")
 _USED = {
-    "images": ("shape", "grey", "by_user", "test"),
+    "images": ("shape", "grey", "by_user", "by_domain", "test"),
     "csv": _COLUMNS,
     "parquet": (*_COLUMNS, "grey"),
     "datasets": (*_COLUMNS, "grey"),

@@ -26,6 +26,8 @@ class Wanted:
     grey: bool = False
     by_user: bool = False
     """Images: the first folder level is the owner, the second the class."""
+    by_domain: bool = False
+    """Images: the first folder level is the domain, which owns its images; the second the class, or train and test."""
     test: str | None = None
     """Another file or folder with the test samples."""
     test_fraction: float = 0.2

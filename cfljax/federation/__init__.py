@@ -27,6 +27,7 @@ PARTITIONS: Registry[Partition] = Registry(
         "femnist_fedgroup": "cfljax.federation.recipes:FEMNIST_FEDGROUP",
         "overlap": "cfljax.federation.papers:OVERLAP",
         "imbalance": "cfljax.federation.papers:IMBALANCE",
+        "domains": "cfljax.federation.domains:DOMAINS",
         "user": "cfljax.federation.ungrouped:USER",
     },
     "cfljax.partitions",

@@ -43,6 +43,7 @@ WRONG = [
     ("overlap", {"samples_per_client": 20}, "data.samples_per_client = 20", "at most 1"),
     ("imbalance", {"classes_per_client": 11}, "data.classes_per_client = 11", "at most 10"),
     ("imbalance", {"clients": 100}, "data.clients = 100", "fit"),
+    ("domains", {}, 'data.partition = "domains"', "choose another"),
     ("user", {}, 'data.partition = "user"', "choose another"),
     ("iid", {"test": "owm"}, 'data.test = "owm"', '"own"'),
     ("iid", {"clients": 0}, "data.clients = 0", "at least 1"),

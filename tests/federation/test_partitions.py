@@ -40,6 +40,8 @@ CASES = [
     ("overlap", {"clients": 40}),
     ("imbalance", {"clients": 20, "most": 20}),
     ("imbalance", {"clients": 20, "most": 20, "classes_per_client": 2, "test": "own"}),
+    ("domains", {}),
+    ("domains", {"clients": 11, "samples_per_client": 40}),
     ("user", {}),
     ("user", {"clients": 10, "test_only": "keep", "samples_per_client": 20}),
 ]
