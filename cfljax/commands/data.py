@@ -16,10 +16,13 @@ EXAMPLES = """  python -m cfljax.data list
   python -m cfljax.data prepare emnist/balanced --dir ~/tfds
   python -m cfljax.data import photos/ --shape 32x32                  a folder per class
   python -m cfljax.data import office/ --by-domain --shape 32x32      a folder per domain, in it a folder per class
+  python -m cfljax.data import shakespeare/data --tokens characters   LEAF's texts: next characters, a client per role
+  python -m cfljax.data import reviews.parquet --text review --tokens pairs --user author
   python -m cfljax.data import visits.csv --label sick --user hospital --name visits
   python -m cfljax.data import saved_dataset/ --user speaker_id       what save_to_disk of Hugging Face's datasets wrote
   python -m cfljax.data describe digits --set data.partition=rotated --set data.groups=4 --set data.clients=20
   python -m cfljax.data describe mnist --set data.partition=dirichlet --png who-holds-what.png
+  python -m cfljax.data describe digits --set data.partition=corrupted --set data.clients=8 --draw samples.png
 
 Data sets are looked for in $CFLJAX_DATA (NAME.npz, or a folder NAME/: imported, or IDX, CIFAR or LEAF files), in $CFLJAX_CACHE, and
 among the data sets that tensorflow-datasets has prepared."""
@@ -43,6 +46,7 @@ def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
     describe.add_argument("--set", action="append", default=[], metavar="data.KEY=VALUE", help="as in a sweep")
     describe.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own sources and partitions")
     describe.add_argument("--png", metavar="FILE", help="draw who holds which classes")
+    describe.add_argument("--draw", metavar="FILE", help="draw samples of each true group, as its clients see them")
     return whole
 
 
@@ -61,6 +65,12 @@ def _add_import_flags(parser: argparse.ArgumentParser) -> None:
     add("--grey", action="store_true", help="one channel for all images")
     add("--by-user", action="store_true", help="images: folders are USER/CLASS/image.png")
     add("--by-domain", action="store_true", help="images: folders are DOMAIN/CLASS/image.png, or DOMAIN/train/CLASS/image.png")
+    add("--text", metavar="COLUMN", help="column of texts: they become tokens, and without labels the label is the next token")
+    add("--tokens", choices=("characters", "words", "pairs"), default="", help="of texts; pairs: byte pairs of the training texts")
+    add("--length", type=int, metavar="N", help="tokens of a sample (80)")
+    add("--vocabulary", type=int, metavar="N", help="the most tokens that are learned (1000; 10000 words)")
+    add("--vectors", type=int, default=0, metavar="N", help="give each token a random vector of N numbers, as the model lstm needs")
+    add("--next-token", action="store_true", help="the next token is the label, whatever labels there are")
     add("--test", metavar="PLACE", help="where the test samples are (default: a test folder or split, else a share of each owner)")
     add("--test-fraction", type=float, default=0.2, metavar="SHARE", help="without test samples, this share is set apart (0.2)")
     add("--dir", help="where to keep it (default: $CFLJAX_DATA, else the cache)")
@@ -137,7 +147,7 @@ def _describe(arguments: argparse.Namespace) -> None:
     from cfljax.config.plugins import load
 
     load(arguments.plugin)
-    print(describe(arguments.name, arguments.set, arguments.png))
+    print(describe(arguments.name, arguments.set, arguments.png, arguments.draw))
 
 
 _ACTIONS = {"list": _list, "prepare": _prepare, "import": _import, "describe": _describe}

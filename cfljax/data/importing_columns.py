@@ -43,18 +43,18 @@ def parts_of(tables: list[Columns], wanted: Wanted) -> list[Part]:
         (x,) = shaped(train.where, [x], wanted.shape)
     parts = []
     for table, rows in zip(tables, np.split(x, [train.rows]), strict=False):
-        owners = None if user is None else _names(table, "user", user)
-        parts.append(Part(rows, _names(table, "label", label), owners, table.class_names.get(label)))
+        owners = None if user is None else names_of(table, "user", user)
+        parts.append(Part(rows, names_of(table, "label", label), owners, table.class_names.get(label)))
     return parts
 
 
 def _roles(train: Columns, wanted: Wanted) -> tuple[str, str | None, list[str]]:
     """The columns of labels, of owners and of samples."""
     left = [c for c in train.names if c not in wanted.drop]
-    label = _column(train, left, wanted.label, [*train.class_names, *LABELS], "--label")
+    label = column_of(train, left, wanted.label, [*train.class_names, *LABELS], "--label")
     if label is None:
         raise DataError(f"{train.where}: which column is the label? give --label COLUMN; the columns are {', '.join(train.names)}")
-    user = _column(train, left, wanted.user, list(USERS), "--user")
+    user = column_of(train, left, wanted.user, list(USERS), "--user")
     said = {label, user, *wanted.one_hot}
     features = wanted.x or [c for c in left if c in said or not _is_index(train, c)]
     features = [c for c in features if c not in (label, user, *wanted.drop)]
@@ -63,7 +63,8 @@ def _roles(train: Columns, wanted: Wanted) -> tuple[str, str | None, list[str]]:
     return label, user, features
 
 
-def _column(table: Columns, left: list[str], name: str | None, otherwise: list[str], flag: str) -> str | None:
+def column_of(table: Columns, left: list[str], name: str | None, otherwise: list[str], flag: str) -> str | None:
+    """The column that the flag names, else the first of `otherwise` that is among those left."""
     if name is None:
         return next((c for c in otherwise if c in left), None)
     return _known(table.where, name, table.names, flag)
@@ -117,7 +118,7 @@ def _kind(values: np.ndarray) -> str:
 def _feature(tables: list[Columns], name: str, one_hot: bool) -> np.ndarray:
     """A column of all tables, one table after the other, as [n, …]."""
     if one_hot:
-        kinds, at = np.unique(np.concatenate([_names(t, "value", name) for t in tables]).astype(str), return_inverse=True)
+        kinds, at = np.unique(np.concatenate([names_of(t, "value", name) for t in tables]).astype(str), return_inverse=True)
         return np.eye(len(kinds), dtype=np.float32)[at]
     found = [_numbers(table, name) for table in tables]
     forms = list(dict.fromkeys(f"{f.dtype}{list(f.shape[1:])}" for f in found))
@@ -154,7 +155,7 @@ def _is_number(cell: object) -> bool:
         return False
 
 
-def _names(table: Columns, what: str, name: str) -> np.ndarray:
+def names_of(table: Columns, what: str, name: str) -> np.ndarray:
     """A column of names; a DataError if one is missing. NA is a name, unless all other cells are numbers."""
     values = table.column(name)
     cells = values.tolist()

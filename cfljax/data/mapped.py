@@ -78,8 +78,27 @@ def _array(folder: Path, key: str, entry: Value, checksums: bool) -> np.ndarray:
     return found
 
 
-def write(source: Source, folder: Path, class_names: list[str], origin: str, replace: bool = False) -> None:
-    """Write a data set to a folder. The folder appears when it is complete."""
+def names_of_classes(folder: Path) -> list[str] | None:
+    """The names of the classes of imported data; None where the folder is not imported, or does not say them."""
+    if not (folder / MANIFEST).is_file():
+        return None
+    names = _manifest(folder / MANIFEST).get("class_names")
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+
+
+def tokens_of(folder: Path) -> Table | None:
+    """What the tokens of imported texts are (`cfljax.data.tokens`); None where the samples are none, or nothing was imported."""
+    if not (folder / MANIFEST).is_file():
+        return None
+    found = _manifest(folder / MANIFEST).get("tokens")
+    names = found.get("names") if isinstance(found, dict) else None
+    return found if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+
+
+def write(
+    source: Source, folder: Path, class_names: list[str], origin: str, replace: bool = False, tokens: Table | None = None
+) -> None:
+    """Write a data set to a folder, and what its tokens are if it is made of texts. The folder appears when it is complete."""
     if folder.exists() and not replace:
         raise DataError(f"{folder}: exists already; choose another --name, or give --replace")
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
@@ -88,7 +107,7 @@ def write(source: Source, folder: Path, class_names: list[str], origin: str, rep
         entries = {key: _write_array(part, key, value) for key, value in _arrays(source).items()}
         manifest = {
             "format": FORMAT, "classes": source.classes, "class_names": class_names, "origin": origin, "arrays": entries
-        }  # fmt: skip
+        } | ({} if tokens is None else {"tokens": tokens})  # fmt: skip
         with written_whole(part / MANIFEST) as file:
             file.write_text(json.dumps(manifest, indent=1), "utf-8")
         old = folder.with_name(f".{folder.name}.{os.getpid()}.old")

@@ -28,6 +28,18 @@ class Wanted:
     """Images: the first folder level is the owner, the second the class."""
     by_domain: bool = False
     """Images: the first folder level is the domain, which owns its images; the second the class, or train and test."""
+    text: str | None = None
+    """Column of texts, which become tokens."""
+    tokens: str = ""
+    """What a token is, of `tokens.KINDS`; "": words where texts have classes, else characters."""
+    length: int | None = None
+    """Tokens of a sample."""
+    vocabulary: int | None = None
+    """The most tokens that are learned."""
+    vectors: int = 0
+    """Numbers of a token's random vector, for models that need one; 0: samples are the tokens' numbers."""
+    next_token: bool = False
+    """Whether the next token is the label, whatever labels there are."""
     test: str | None = None
     """Another file or folder with the test samples."""
     test_fraction: float = 0.2
