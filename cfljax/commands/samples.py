@@ -82,7 +82,7 @@ def chosen(source: Source, parts: Parts) -> list[tuple[str, int, np.ndarray]]:
     for name, client in firsts:
         if client is not None:
             rows = held[client]
-            by_label = rows[np.argsort(labels[rows], kind="stable")]
+            by_label = rows if labels.ndim == 2 else rows[np.argsort(labels[rows], kind="stable")]
             lines.append((name, client, by_label[np.unique(np.linspace(0, len(rows) - 1, COLUMNS).astype(int))]))
     return lines
 
@@ -103,7 +103,7 @@ def draw_samples(file: Path, title: str, source: Source, parts: Parts, names: Na
             place.set_frame_on(False)
             if at < len(rows):
                 _draw(place, x[at], names.tokens, texts)
-                place.set_title(_label(int(y[at]), names), fontsize=7)
+                place.set_title(_label(y[at], names), fontsize=7)
         axes[0].set_ylabel(name, fontsize=8)
     figure.suptitle(title, fontsize=9)
     try:
@@ -113,8 +113,12 @@ def draw_samples(file: Path, title: str, source: Source, parts: Parts, names: Na
         raise StoreError(f"--draw {file}: cannot be written ({e.strerror or e})") from e
 
 
-def _label(y: int, names: Names) -> str:
-    name = str(y) if names.classes is None or y >= len(names.classes) else names.classes[y]
+def _label(y: np.ndarray, names: Names) -> str:
+    """The name of a label; of several the numbers."""
+    if np.ndim(y):
+        return " ".join(map(str, np.flatnonzero(y)))[:16]
+    number = int(y)
+    name = str(number) if names.classes is None or number >= len(names.classes) else names.classes[number]
     shown = repr(name) if names.tokens is not None and len(name) == 1 else name
     return shown[:16].replace("$", r"\$")
 

@@ -28,7 +28,11 @@ def source(name: str, where: str, named: Mapping[str, np.ndarray], classes: int 
         raise DataError(f"{where}: x_train has no samples")
     if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
         raise DataError(f"{where}: samples are {_form(x_train)} in x_train but {_form(x_test)} in x_test")
-    classes = classes or int(max(y_train.max(), y_test.max(initial=0))) + 1
+    if y_train.shape[1:] != y_test.shape[1:]:
+        raise DataError(
+            f"{where}: y_train has shape {list(y_train.shape)} and y_test {list(y_test.shape)}: must have the same labels"
+        )
+    classes = classes or (y_train.shape[1] if y_train.ndim == 2 else int(max(y_train.max(), y_test.max(initial=0))) + 1)
     user_train, user_test, population = _people(where, named, {"train": len(y_train), "test": len(y_test)})
     coarse = _coarse(where, named, (y_train, y_test), classes)
     return Source(name, x_train, y_train, x_test, y_test, classes, user_train, user_test, population, table, coarse)
@@ -84,11 +88,13 @@ def _first(bad: np.ndarray) -> int:
 
 
 def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
-    """i32[n] in 0 … classes − 1, or a DataError."""
+    """i32[n] in 0 … classes − 1; i32[n, classes] of 0 and 1 where a sample may have several labels; or a DataError."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
+    if y.ndim == 2 and y.shape[1]:
+        return _several(y, where, classes)
     if y.ndim != 1:
-        raise DataError(f"{where} has shape {list(y.shape)}: must be [samples]")
+        raise DataError(f"{where} has shape {list(y.shape)}: must be [samples], or [samples, labels] of 0 and 1")
     if not np.issubdtype(y.dtype, np.integer):
         raise DataError(f"{where} is {y.dtype}: labels are integers 0, 1, …")
     most = classes or MOST_CLASSES
@@ -98,8 +104,18 @@ def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
     return y.astype(np.int32, copy=False)
 
 
+def _several(y: np.ndarray, where: str, classes: int | None) -> np.ndarray:
+    if not (np.issubdtype(y.dtype, np.integer) or y.dtype == bool) or ((y != 0) & (y != 1)).any():
+        raise DataError(f"{where} has shape {list(y.shape)}: must be 0 or 1 for each label of a sample, as integers")
+    if classes not in (None, y.shape[1]):
+        raise DataError(f"{where} has {y.shape[1]} labels, and data.classes says {classes}")
+    return y.astype(np.int32, copy=False)
+
+
 def _coarse(where: str, named: Mapping[str, np.ndarray], y: tuple[np.ndarray, np.ndarray], classes: int) -> np.ndarray | None:
     """i32[classes]: the coarse label of each class, −1 for a class without samples; None where nothing says it."""
+    if y[0].ndim == 2 and ("coarse" in named or "y_coarse_train" in named):
+        raise DataError(f"{where}: samples have several labels, and these no coarse label; leave out y_coarse_train and coarse")
     if "coarse" in named:
         found = named["coarse"]
         if found.shape != (classes,) or not np.issubdtype(found.dtype, np.integer) or found.min() < -1:
@@ -114,7 +130,7 @@ def _coarse(where: str, named: Mapping[str, np.ndarray], y: tuple[np.ndarray, np
         return None
     if "y_coarse_train" not in named:
         raise DataError(f"{where}: y_coarse_test without y_coarse_train; give both")
-    of_samples = np.concatenate([labels(given, f"{where}: y_coarse", None) for given, _ in held])
+    of_samples = np.concatenate([labels(given, f"{where}: y_coarse") for given, _ in held])
     fine = np.concatenate([of for _, of in held])
     if len(of_samples) != len(fine):
         raise DataError(f"{where}: has {len(of_samples)} coarse labels for {len(fine)} samples")

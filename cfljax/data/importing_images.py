@@ -82,8 +82,9 @@ def _domains(folder: Path, wanted: Wanted) -> list[Pictures]:
 
 
 def _together(parts: list[Pictures]) -> Pictures:
-    files, labels, users = ([each for part in parts for each in part[at] or []] for at in (1, 2, 3))
-    return Pictures(parts[0].where, files, labels, users)
+    files = [file for part in parts for file in part.files]
+    labels = [label for part in parts for label in part.labels]
+    return Pictures(parts[0].where, files, labels, [user for part in parts for user in part.users or []])
 
 
 def _check_classes(folder: Path, held: dict[str, set[str]]) -> None:

@@ -25,7 +25,7 @@ def owners(where: str, train: np.ndarray | None, test: np.ndarray | None) -> dic
 
 def split(part: Part, share: float) -> tuple[Part, Part]:
     """(Training part, test part): the latter is `share` of the samples of every owner (without owners: class), but not all."""
-    by = part.y if part.user is None else part.user
+    by = part.user if part.user is not None else part.y if part.y.ndim == 1 else np.zeros(len(part.y), int)
     rng, test = np.random.default_rng(_SEED), np.zeros(len(part.y), bool)
     _, group = np.unique(by.astype(str), return_inverse=True)
     order = np.argsort(group, kind="stable")
@@ -42,6 +42,8 @@ def numbered(where: str, train: Part, test: Part) -> tuple[list[str], tuple[np.n
         if train.class_names != test.class_names:
             raise DataError(f"{where}: the classes of the training and the test part differ")
         return train.class_names, (train.y, test.y)
+    if train.y.ndim == 2 and train.y.shape[1] > 1:  # several labels of each sample, which `arrays.source` checks
+        return [str(n) for n in range(train.y.shape[1])], (train.y, test.y)
     both = np.concatenate([train.y, test.y])
     if both.dtype.kind == "f" and not (np.isfinite(both) & (both == np.round(both))).all():
         raise DataError(f"{where}: labels are classes, and must be integers or names; some are fractions or missing")

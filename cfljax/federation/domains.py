@@ -49,6 +49,7 @@ def domains(options: Domains, source: Source, rng: Rng) -> Parts:
 
 def _rows(source: Source) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """(The training rows of each domain, its test rows), without domains that have no training samples."""
+    assert source.user_train is not None
     users = [source.user_train, np.zeros(0, np.int64) if source.user_test is None else source.user_test]
     by = users if source.population is None else [source.population[each] for each in users]
     numbers = np.unique(by[0])

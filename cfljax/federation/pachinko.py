@@ -34,6 +34,7 @@ class Pachinko(Sized):
 
 def pachinko(options: Pachinko, source: Source, rng: Rng) -> Parts:
     """Each client draws coarse labels from Dir(alpha), and classes within them from Dir(beta), as in federated CIFAR-100."""
+    common.check_single(source)
     if source.coarse is None:
         why = f"{source.name} has no coarse labels; bring them as y_coarse_train (an integer per sample), or take dirichlet"
         raise common.wrong("partition", "pachinko", why)
