@@ -57,6 +57,7 @@ def _add_import_flags(parser: argparse.ArgumentParser) -> None:
     add("--kind", choices=("images", "csv", "parquet", "leaf", "numpy", "datasets"), help="where the source leaves it open")
     add("--label", metavar="COLUMN", help="column of the labels (default: label, class, target or y)")
     add("--user", metavar="COLUMN", help="column that says who owns a sample: one client each (default: user or client)")
+    add("--coarse", metavar="COLUMN", help="column of labels above the labels (default: coarse_label or y_coarse)")
     add("--x", type=_words, metavar="COLUMNS", default="", help="columns of the samples, with commas (default: all others)")
     add("--drop", type=_words, metavar="COLUMNS", default="", help="columns to leave out")
     add("--one-hot", type=_words, metavar="COLUMNS", default="", help="columns whose values are kinds, such as cities")

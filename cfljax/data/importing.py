@@ -11,7 +11,7 @@ from typing import Any
 
 from cfljax.data import SOURCES, arrays, leaf, mapped, npz
 from cfljax.data.files import check_free, folders
-from cfljax.data.importing_parts import OWNERS, numbered, owners, split
+from cfljax.data.importing_parts import OWNERS, coarse_labels, numbered, owners, split
 from cfljax.data.importing_text import Imported, of_leaf, of_tables
 from cfljax.data.importing_text import assembled as texts_assembled
 from cfljax.data.importing_text import check as check_numbers
@@ -53,7 +53,7 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
 
 
 _OF_TOKENS = ("tokens", "length", "vocabulary", "vectors", "next_token")
-_COLUMNS = ("label", "user", "x", "drop", "one_hot", "shape", "test", "text", *_OF_TOKENS)
+_COLUMNS = ("label", "user", "coarse", "x", "drop", "one_hot", "shape", "test", "text", *_OF_TOKENS)
 _USED = {
     "images": ("shape", "grey", "by_user", "by_domain", "test"),
     "csv": _COLUMNS,
@@ -105,7 +105,7 @@ def texts(name: str, where: Path, kind: str, wanted: Wanted) -> Imported | None:
     elif wanted.text is not None:
         from cfljax.data.importing_tables import KIND
 
-        for field in ("x", "drop", "one_hot", "shape", "grey"):
+        for field in ("coarse", "x", "drop", "one_hot", "shape", "grey"):
             if getattr(wanted, field):
                 raise SpecError(f"--{field.replace('_', '-')}: has no effect with --text; leave it out")
         found = with_test(KIND[kind][0], where, wanted)
@@ -163,5 +163,5 @@ def assembled(name: str, where: str, parts: list[Part], share: float) -> tuple[S
         line = f"{where}: no test samples, as each {each} has few samples; give a larger --test-fraction, or --test"
         warnings.warn(line, DataWarning, stacklevel=2)
     named = {"x_train": train.x, "y_train": y_train, "x_test": test.x, "y_test": y_test}
-    named |= owners(where, train.user, test.user)
+    named |= owners(where, train.user, test.user) | coarse_labels(train, test)
     return arrays.source(name, where, named, len(names)), names

@@ -23,6 +23,16 @@ def owners(where: str, train: np.ndarray | None, test: np.ndarray | None) -> dic
     return {}
 
 
+def coarse_labels(train: Part, test: Part) -> dict[str, np.ndarray]:
+    """The coarse labels of training and test samples as numbers, by the names of arrays; nothing where none are known."""
+    held = {name: part.coarse for name, part in (("y_coarse_train", train), ("y_coarse_test", test)) if part.coarse is not None}
+    if not held:
+        return {}
+    whole = np.concatenate(list(held.values()))
+    numbers = np.unique(whole if whole.dtype.kind in "iub" else whole.astype(str), return_inverse=True)[1]
+    return dict(zip(held, np.split(numbers, np.cumsum([len(each) for each in held.values()])[:-1]), strict=True))
+
+
 def split(part: Part, share: float) -> tuple[Part, Part]:
     """(Training part, test part): the latter is `share` of the samples of every owner (without owners: class), but not all."""
     by = part.user if part.user is not None else part.y if part.y.ndim == 1 else np.zeros(len(part.y), int)
@@ -32,7 +42,13 @@ def split(part: Part, share: float) -> tuple[Part, Part]:
     for rows in np.split(order, np.cumsum(np.bincount(group))[:-1]):
         test[rng.permutation(rows)[: min(len(rows) - 1, round(share * len(rows)))]] = True
     return tuple(  # type: ignore[return-value]
-        Part(part.x[keep], part.y[keep], None if part.user is None else part.user[keep], part.class_names) for keep in (~test, test)
+        part._replace(
+            x=part.x[keep],
+            y=part.y[keep],
+            user=None if part.user is None else part.user[keep],
+            coarse=None if part.coarse is None else part.coarse[keep],
+        )
+        for keep in (~test, test)
     )
 
 

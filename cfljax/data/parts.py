@@ -17,6 +17,8 @@ class Wanted:
     """Column of the labels."""
     user: str | None = None
     """Column of the owners of samples."""
+    coarse: str | None = None
+    """Column of coarse labels."""
     x: tuple[str, ...] = ()
     """Columns of the samples; empty: all columns but label, owner and `drop`."""
     drop: tuple[str, ...] = ()
@@ -53,6 +55,8 @@ class Part(NamedTuple):
     user: np.ndarray | None = None
     class_names: list[str] | None = None
     """The names of the classes, if the file has them; then y holds positions in this list."""
+    coarse: np.ndarray | None = None
+    """The coarse label of each sample, a name as well."""
 
 
 class Columns(NamedTuple):

@@ -25,11 +25,12 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_round_is_that_of_plain_gradients(folder):
-    """Two clients, one full-batch step each from zero; then their mean."""
+@pytest.mark.parametrize("plan", [{"gram": 64}, {"gram": 0, "lanes": 1}, {"gram": 0, "lanes": 0}], ids=["gram", "one", "all"])
+def test_a_round_is_that_of_plain_gradients(folder, plan):
+    """Four clients, one full-batch step each from zero; then their mean."""
     source = data.load("tags")
     options = {"name": "tags", "partition": "user", "clients": 0, "test": "global"}
-    train = {"rounds": 1, "steps": 1, "batch": 40, "lr": 0.5}
+    train = {"rounds": 1, "steps": 1, "batch": 40, "lr": 0.5, "plan": plan}
     result = cfljax.run("fedavg", options, {"name": "mclr", "init": "zeros"}, train=train)
     x, y, lr = source.x_train.astype(np.float64), source.y_train, 0.5
     moved = []

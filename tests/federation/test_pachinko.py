@@ -8,7 +8,14 @@ from cfljax.data import arrays, mapped
 from cfljax.data.cifar import COARSE
 from cfljax.errors import DataError
 from tests.federation.helpers import fake, parts
+from tests.importing.helpers import imported, refused
 from tests.reference.pachinko import allocate
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("CFLJAX_DATA", str(tmp_path / "home"))
+    return tmp_path
 
 
 def with_coarse(n=1200, classes=12, coarse=4, seed=0):
@@ -98,3 +105,22 @@ def test_a_coarse_label_is_needed_for_every_class_that_has_samples():
     named = {"x_train": np.zeros((4, 2, 2), np.uint8), "y_train": y, "x_test": np.zeros((4, 2, 2), np.uint8), "y_test": y}
     with pytest.raises(DataError, match="give it a coarse label"):
         arrays.source("mine", "mine", named | {"coarse": np.array([0, 1, -1, 0])})
+
+
+def test_tables_and_arrays_bring_coarse_labels_to_an_import(home, capsys):
+    lines = ["a,fine_label,coarse_label", *(f"{i}.5,{'abcd'[i % 4]},{'XY'[i % 4 // 2]}" for i in range(40))]
+    (home / "t.csv").write_text("\n".join(lines))
+    imported(home / "t.csv")
+    source = data.load("t")
+    assert source.x_train.shape[1:] == (1,) and source.coarse.tolist() == [0, 0, 1, 1]
+    (home / "u.csv").write_text("\n".join(lines).replace("coarse_label", "above"))
+    imported(home / "u.csv", "--coarse", "above")
+    assert data.load("u").coarse.tolist() == [0, 0, 1, 1]
+    (home / "v.csv").write_text("\n".join(lines).replace("0.5,a,X", "0.5,a,Y", 1))
+    assert "class 0 has the coarse labels" in refused(capsys, home / "v.csv")
+    (home / "arrays").mkdir()
+    y = np.arange(40) % 4
+    for name, value in {"x": np.zeros((40, 3)), "y": y, "y_coarse": y // 2}.items():
+        np.save(home / "arrays" / f"{name}.npy", value)
+    imported(home / "arrays")
+    assert data.load("arrays").coarse.tolist() == [0, 0, 1, 1]
