@@ -52,7 +52,8 @@ def read_numpy(place: Path, _: Wanted) -> list[Part]:
             values = [found.get(name) for name in wanted]
         else:
             values = [_npy(place / f"{name}.npy", name not in wanted[:2]) for name in wanted]
-        return Part(*values[:3], coarse=values[3])  # type: ignore[arg-type]
+        x, y, user, coarse = values
+        return Part(x, y, user, coarse=coarse)  # type: ignore[arg-type]
 
     sides = [side for side in ("_train", "_test") if f"x{side}" in held] if "x_train" in held else [""]
     if f"x{sides[0]}" not in held:

@@ -17,6 +17,8 @@ from cfljax.registry.options import Table, Value
 from cfljax.types import Source
 
 LENGTH = 80
+_FREE, _RATIO = 16 << 20, 50
+"""Numbers that samples may take in any case, and how many times their tokens, filled up with zeros."""
 
 
 class Imported(NamedTuple):
@@ -148,6 +150,13 @@ def _next_tokens(part: Part, learned: tokens.Tokens, length: int) -> tuple[np.nd
 
 
 def _padded(pieces: list[list[int]], length: int, front: bool) -> np.ndarray:
+    """i32[n, length]: pieces of at most this length, filled up."""
+    size = len(pieces) * length
+    if size > max(_FREE, _RATIO * sum(map(len, pieces))):
+        raise SpecError(
+            f"--length {length}: {len(pieces)} samples of so many tokens would be filled up with {size // 10**6} million zeros; "
+            "give a smaller one"
+        )
     x = np.full((len(pieces), length), tokens.PADDING, np.int32)
     for row, piece in zip(x, pieces, strict=True):
         if piece:

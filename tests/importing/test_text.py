@@ -189,6 +189,12 @@ def test_mistakes_are_said_in_a_line(home, capsys):
     assert "must be a text, or words" in refused(capsys, folder)
 
 
+def test_short_texts_are_not_filled_up_without_end(home, capsys):
+    (home / "t.csv").write_text("said\n" + "\n".join(["ab"] * 3000))
+    assert "give a smaller one" in (said := refused(capsys, home / "t.csv", "--text", "said", "--length", "9000"))
+    assert "--length 9000" in said
+
+
 def test_halves_of_characters_are_replaced(home):
     folder = leaf(home / "t", {"a": (["ab\ud800cd"], ["e"])}, {})
     imported(folder, "--tokens", "pairs", "--test-fraction", "0.5")
