@@ -41,7 +41,20 @@ def read_images(folder: Path, wanted: Wanted) -> list[Pictures]:
     """[Training images, test images], or [training images] if no folder is named for test images."""
     if wanted.by_domain:
         return _domains(folder, wanted)
-    return [_found(place, wanted) for place in _sides(folder)]
+    sides = _sides(folder)
+    if not wanted.by_user:
+        _check_depth(sides[0])
+    return [_found(place, wanted) for place in sides]
+
+
+def _check_depth(folder: Path) -> None:
+    """A warning where the folders, which count as classes, have the same folders inside, as domains and users have."""
+    inside = {kind.name: {item.name for item in _folders(kind)} for kind in _folders(folder)}
+    alike = len(inside) > 1 and len({frozenset(names) for names in inside.values()}) == 1
+    if alike and len(names := min(inside.values())) > 1:
+        a, b = list(inside)[:2]
+        line = f"{folder}: {a} and {b} count as classes and have the same folders inside ({', '.join(sorted(names)[:3])}, …)"
+        warnings.warn(f"{line}: if these are the classes, give --by-domain or --by-user", DataWarning, stacklevel=2)
 
 
 def _sides(folder: Path) -> list[Path]:
@@ -64,14 +77,17 @@ def _domains(folder: Path, wanted: Wanted) -> list[Pictures]:
     if wanted.by_user:
         raise SpecError("--by-domain: has the folders by domain, --by-user by user; leave one of the two out")
     sides: list[list[Pictures]] = []
-    for domain in _folders(folder):
+    while len(inner := _folders(folder)) == 1 and all(map(_folders, _folders(inner[0]))):  # as in PACS: kfold/sketch/dog/1.png
+        folder = inner[0]
+    domains = _folders(folder)
+    if len(domains) < 2:
+        raise DataError(f"{folder}: has {len(domains)} folders; with --by-domain each domain is a folder (DOMAIN/CLASS/image.png)")
+    for domain in domains:
         place = domain
         while len(inner := _folders(place)) == 1 and _folders(inner[0]):  # as in Office-31: amazon/images/mug/1.jpg
             place = inner[0]
         found = [_found(side, wanted) for side in _sides(place)]
         sides.append([each._replace(where=folder, users=[domain.name] * len(each.files)) for each in found])
-    if len(sides) < 2:
-        raise DataError(f"{folder}: has {len(sides)} folders; with --by-domain each domain is a folder (DOMAIN/CLASS/image.png)")
     names = [side[0].users[0] for side in sides if side[0].users]
     with_test = [name for name, side in zip(names, sides, strict=True) if len(side) > 1]
     if with_test and len(with_test) < len(sides):
@@ -112,7 +128,8 @@ def _found(folder: Path, wanted: Wanted) -> Pictures:
             labels += [kind.name] * len(found)
             users += [owner.name] * len(found)
     if not files:
-        raise DataError(f"{folder}: has no images in folders by class ({'USER/CLASS' if wanted.by_user else 'CLASS'}/image.png)")
+        form = "USER/CLASS" if wanted.by_user else "DOMAIN/CLASS" if wanted.by_domain else "CLASS"
+        raise DataError(f"{folder}: has no images in folders by class ({form}/image.png)")
     return Pictures(folder, files, labels, users if wanted.by_user else None)
 
 

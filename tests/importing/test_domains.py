@@ -53,6 +53,8 @@ def test_a_run_on_domains(home):
 def test_what_is_not_in_domains_is_said_in_a_line(home, capsys):
     pictures(home / "one" / "a")
     assert "has 1 folders; with --by-domain" in refused(capsys, home / "one", "--by-domain")
+    (home / "two" / "photos" / "cat").mkdir(parents=True)
+    assert "has 1 folders; with --by-domain" in refused(capsys, home / "two", "--by-domain")
     pictures(home / "none" / "a", kinds=["x", "y"])
     pictures(home / "none" / "b", kinds=["z", "w"])
     assert "no class in common" in refused(capsys, home / "none", "--by-domain")
@@ -63,6 +65,23 @@ def test_what_is_not_in_domains_is_said_in_a_line(home, capsys):
     said = refused(capsys, office(home / "office"), "--by-domain")
     assert "--shape 32x32" in said and "amazon" in said or "dslr" in said
     assert "leave one of the two out" in refused(capsys, home / "office", "--by-domain", "--by-user")
+
+
+def test_a_folder_around_the_domains_is_passed(home):
+    office(home / "PACS" / "kfold")
+    imported(home / "PACS", "--by-domain", "--shape", "4x4")
+    assert len(np.unique(data.load("PACS").user_train)) == 3
+
+
+def test_folders_that_look_like_domains_are_told(home, capsys):
+    pictures(home / "p" / "art")
+    pictures(home / "p" / "photo")
+    imported(home / "p")
+    assert "art and photo count as classes" in (said := capsys.readouterr().err) and "--by-domain" in said
+    imported(home / "p", "--by-domain", "--replace")
+    pictures(home / "q")
+    imported(home / "q")
+    assert "count as classes" not in capsys.readouterr().err
 
 
 def test_a_class_that_a_domain_lacks_is_said(home, capsys):

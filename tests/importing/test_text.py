@@ -83,6 +83,14 @@ def test_shorter_samples_cut_a_text_and_longer_ones_are_filled_up(home):
     assert source.x_train[0, :2].tolist() == [0, 0] and shown(home, "t", source.x_train[0]) == "abcdefg"
 
 
+def test_pieces_belong_to_who_said_the_text(home):
+    folder = leaf(home / "t", {"a": (["abcdefg"], ["h"]), "b": (["xyxyxyxyxyx", "xxx"], ["y", "y"])}, {"b": (["xyx"], ["y"])})
+    imported(folder, "--length", "3")
+    source = data.load("t")
+    of_b = np.array([set(shown(home, "t", x)) <= {"x", "y"} for x in source.x_train])
+    assert np.array_equal(source.user_train == 1, of_b) and (~of_b).sum() == 3 and of_b.sum() == 4 + 1
+
+
 def reddit(folder):
     said = [["<BOS>", "hello", "you"], ["there", "<PAD>", "<PAD>"]]
     sample = {"target_tokens": [["hello", "you", "there"], ["<EOS>", "<PAD>", "<PAD>"]], "count_tokens": 4}
