@@ -39,6 +39,8 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
     place_for = Path(folder).expanduser() if folder else folders(None)[0]
     check_free(name, [place_for], "what is imported; or choose another --name")
     target = place_for / name
+    if target.resolve() in (where.resolve(), *where.resolve().parents):
+        raise DataError(f"{place}: lies where its import would go; choose another --name, or --dir")
     if target.exists() and not replace:
         raise DataError(f"{target}: exists already; choose another --name, or give --replace")
     kind = kind or kind_of(where)

@@ -179,6 +179,17 @@ def test_a_folder_of_leafs_texts_says_how_to_import_it(home):
         data.load("plays")
 
 
+def test_an_import_never_replaces_what_it_reads(home, capsys):
+    folder, _, _ = shakespeare(home / "home" / "plays")
+    assert "choose another --name" in refused(capsys, folder, "--replace")
+    assert "choose another --name" in refused(
+        capsys, folder / "train" / "all.json", "--kind", "leaf", "--name", "plays", "--replace"
+    )
+    assert (folder / "train" / "all.json").exists()
+    imported(folder, "--name", "spoken", "--length", "20")
+    assert data.load("spoken").classes > 10
+
+
 def test_mistakes_are_said_in_a_line(home, capsys):
     file = parquet(home / "films.parquet")
     assert "--text reviev" in (said := refused(capsys, file, "--text", "reviev")) and "review" in said
