@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cfljax.data.files import folders
-from cfljax.data.mapped import names_of_classes, tokens_of
+from cfljax.data.mapped import names_in, tokens_of
 from cfljax.data.tokens import text_of
 from cfljax.errors import StoreError
 from cfljax.files import written_whole
@@ -32,15 +32,17 @@ class Names(NamedTuple):
 
     classes: list[str] | None
     tokens: Table | None
+    owners: list[str] | None
+    """The domains, which are the owners of the samples."""
 
 
 def names_of(name: str, path: str | None) -> Names:
     """The names of classes and tokens, if the data set was imported."""
     for folder in folders(path):
         for place in (folder / name, folder):
-            if place.is_dir() and (classes := names_of_classes(place)) is not None:
-                return Names(classes, tokens_of(place))
-    return Names(None, None)
+            if place.is_dir() and (classes := names_in(place)) is not None:
+                return Names(classes, tokens_of(place), names_in(place, "owners"))
+    return Names(None, None, None)
 
 
 def as_seen(source: Source, parts: Parts, client: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -104,13 +106,22 @@ def draw_samples(file: Path, title: str, source: Source, parts: Parts, names: Na
             if at < len(rows):
                 _draw(place, x[at], names.tokens, texts)
                 place.set_title(_label(y[at], names), fontsize=7)
-        axes[0].set_ylabel(name, fontsize=8)
+        axes[0].set_ylabel(_domain(source, parts, client, rows, names) or name, fontsize=8)
     figure.suptitle(title, fontsize=9)
     try:
         with written_whole(file) as part:
             figure.savefig(part, format="png", dpi=120, metadata={"Software": None})
     except OSError as e:
         raise StoreError(f"--draw {file}: cannot be written ({e.strerror or e})") from e
+
+
+def _domain(source: Source, parts: Parts, client: int, rows: np.ndarray, names: Names) -> str | None:
+    """The domain of a client's samples, where the data have domains and these are the groups."""
+    if names.owners is None or source.user_train is None or parts.source is not None or parts.group[client] < 0:
+        return None
+    of = source.user_train if source.user_test is None else np.concatenate([source.user_train, source.user_test])
+    owners = np.unique(of[rows])
+    return names.owners[owners[0]] if len(owners) == 1 and owners[0] < len(names.owners) else None
 
 
 def _label(y: np.ndarray, names: Names) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from cfljax.data import SOURCES, arrays, leaf, mapped, npz
 from cfljax.data.files import check_free, folders
+from cfljax.data.importing_images import domains_of
 from cfljax.data.importing_parts import OWNERS, coarse_labels, numbered, owners, split
 from cfljax.data.importing_text import Imported, of_leaf, of_tables
 from cfljax.data.importing_text import assembled as texts_assembled
@@ -50,7 +51,8 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
         mapped.write(made.source, target, made.class_names, where.name, replace, made.tokens)
         return target
     source, class_names = read(name, where, kind, wanted)
-    mapped.write(source, target, class_names, where.name, replace)
+    owners_names = sorted(folder.name for folder in domains_of(where)) if wanted.by_domain else None
+    mapped.write(source, target, class_names, where.name, replace, owners=owners_names)
     return target
 
 

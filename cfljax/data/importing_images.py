@@ -77,12 +77,7 @@ def _domains(folder: Path, wanted: Wanted) -> list[Pictures]:
     if wanted.by_user:
         raise SpecError("--by-domain: has the folders by domain, --by-user by user; leave one of the two out")
     sides: list[list[Pictures]] = []
-    while len(inner := _folders(folder)) == 1 and all(map(_folders, _folders(inner[0]))):  # as in PACS: kfold/sketch/dog/1.png
-        folder = inner[0]
-    domains = _folders(folder)
-    if len(domains) < 2:
-        raise DataError(f"{folder}: has {len(domains)} folders; with --by-domain each domain is a folder (DOMAIN/CLASS/image.png)")
-    for domain in domains:
+    for domain in domains_of(folder):
         place = domain
         while len(inner := _folders(place)) == 1 and _folders(inner[0]):  # as in Office-31: amazon/images/mug/1.jpg
             place = inner[0]
@@ -95,6 +90,15 @@ def _domains(folder: Path, wanted: Wanted) -> list[Pictures]:
         raise DataError(f"{folder}: {with_test[0]} has a folder of test images and {without} has none; all domains must, or none")
     _check_classes(folder, {name: set(side[0].labels) for name, side in zip(names, sides, strict=True)})
     return [_together(list(side)) for side in zip(*sides, strict=True)]
+
+
+def domains_of(folder: Path) -> list[Path]:
+    """The folders of the domains, by name."""
+    while len(inner := _folders(folder)) == 1 and all(map(_folders, _folders(inner[0]))):  # as in PACS: kfold/sketch/dog/1.png
+        folder = inner[0]
+    if len(inner) < 2:
+        raise DataError(f"{folder}: has {len(inner)} folders; with --by-domain each domain is a folder (DOMAIN/CLASS/image.png)")
+    return inner
 
 
 def _together(parts: list[Pictures]) -> Pictures:

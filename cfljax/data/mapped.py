@@ -78,11 +78,11 @@ def _array(folder: Path, key: str, entry: Value, checksums: bool) -> np.ndarray:
     return found
 
 
-def names_of_classes(folder: Path) -> list[str] | None:
-    """The names of the classes of imported data; None where the folder is not imported, or does not say them."""
+def names_in(folder: Path, what: str = "class_names") -> list[str] | None:
+    """The names of the classes of imported data, or of its `owners`; None where nothing was imported, or it does not say them."""
     if not (folder / MANIFEST).is_file():
         return None
-    names = _manifest(folder / MANIFEST).get("class_names")
+    names = _manifest(folder / MANIFEST).get(what)
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 
 
@@ -96,9 +96,16 @@ def tokens_of(folder: Path) -> Table | None:
 
 
 def write(
-    source: Source, folder: Path, class_names: list[str], origin: str, replace: bool = False, tokens: Table | None = None
+    source: Source,
+    folder: Path,
+    class_names: list[str],
+    origin: str,
+    replace: bool = False,
+    tokens: Table | None = None,
+    owners: list[str] | None = None,
 ) -> None:
-    """Write a data set to a folder, and what its tokens are if it is made of texts. The folder appears when it is complete."""
+    """Write a data set to a folder, with what its tokens are if it is made of texts, and the names of its owners where they are
+    domains. The folder appears when it is complete."""
     if folder.exists() and not replace:
         raise DataError(f"{folder}: exists already; choose another --name, or give --replace")
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
@@ -107,7 +114,8 @@ def write(
         entries = {key: _write_array(part, key, value) for key, value in _arrays(source).items()}
         manifest = {
             "format": FORMAT, "classes": source.classes, "class_names": class_names, "origin": origin, "arrays": entries
-        } | ({} if tokens is None else {"tokens": tokens})  # fmt: skip
+        }  # fmt: skip
+        manifest |= {key: value for key, value in (("tokens", tokens), ("owners", owners)) if value is not None}
         with written_whole(part / MANIFEST) as file:
             file.write_text(json.dumps(manifest, indent=1), "utf-8")
         old = folder.with_name(f".{folder.name}.{os.getpid()}.old")

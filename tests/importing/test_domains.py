@@ -6,7 +6,8 @@ from PIL import Image
 
 import cfljax
 from cfljax import data
-from tests.importing.helpers import imported, pictures, refused
+from cfljax.commands import samples
+from tests.importing.helpers import imported, main, pictures, refused
 
 
 def office(folder, size=(6, 5)):
@@ -42,6 +43,17 @@ def test_a_picture_has_the_class_and_the_domain_of_its_folders(home):
         x, y, user = (getattr(source, f"{what}_{side}") for what in ("x", "y", "user"))
         found = {(int(u), int(k)): int(v) - more for u, k, v in zip(user, y, x[:, 0, 0, 0], strict=True)}
         assert found == {(0, 0): 10, (0, 1): 60, (1, 0): 110, (1, 1): 160}
+
+
+def test_a_picture_of_samples_names_the_domains(home, monkeypatch):
+    imported(office(home / "office"), "--by-domain", "--shape", "4x4")
+    said = []
+    monkeypatch.setattr(samples, "_domain", lambda *args, real=samples._domain: said.append(real(*args)) or said[-1])
+    out = home / "s.png"
+    assert main(["describe", "office", "--set", "data.partition=domains", "--set", "data.clients=6", "--draw", str(out)]) == 0
+    assert said == ["amazon", "dslr", "webcam"] and out.exists()
+    assert main(["describe", "office", "--set", "data.partition=rotated", "--set", "data.clients=4", "--draw", str(out)]) == 0
+    assert said[3:] == [None] * 4
 
 
 def test_a_run_on_domains(home):
