@@ -100,13 +100,12 @@ def kind_of(where: Path) -> str:
 
 
 def texts(name: str, where: Path, kind: str, wanted: Wanted) -> Imported | None:
-    """The data set of texts, if LEAF's files hold texts or `--text` names a column of them."""
-    if kind == "leaf":
-        samples = leaf.parts(where)
-        if samples[0].x and leaf.is_text(samples[0].x[0]):
-            parts, following = of_leaf(where, samples)
-            return texts_assembled(name, str(where), parts, following or wanted.next_token, wanted)
-    elif wanted.text is not None:
+    """The data set of texts, if `--text` names a column of them, and that of LEAF's files, which may hold texts."""
+    samples = leaf.parts(where) if kind == "leaf" else None
+    if samples is not None and samples[0].x and leaf.is_text(samples[0].x[0]):
+        parts, following = of_leaf(where, samples)
+        return texts_assembled(name, str(where), parts, following or wanted.next_token, wanted)
+    if wanted.text is not None:
         from cfljax.data.importing_tables import KIND
 
         for field in ("coarse", "x", "drop", "one_hot", "shape", "grey"):
@@ -120,7 +119,10 @@ def texts(name: str, where: Path, kind: str, wanted: Wanted) -> Imported | None:
         raise SpecError(
             f"--{flags[0].replace('_', '-')}: is for texts, and {where} is read as numbers; give --text COLUMN, or leave it out"
         )
-    return None
+    if samples is None:
+        return None
+    source = leaf.of_parts(name, where, FileOptions(), samples)
+    return Imported(source, list(map(str, range(source.classes))), None)
 
 
 def with_test(reader: Callable[[Path, Wanted], list[Any]], where: Path, wanted: Wanted) -> list[Any]:
@@ -139,9 +141,6 @@ def with_test(reader: Callable[[Path, Wanted], list[Any]], where: Path, wanted: 
 def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, list[str]]:
     """(The data set, the names of its classes.)"""
     check_flags(kind, wanted)
-    if kind == "leaf":
-        source = leaf.read(name, where, FileOptions())
-        return source, list(map(str, range(source.classes)))
     if kind == "numpy" and where.is_file() and "x_test" in npz.names(where):
         source = npz.read(name, where)
         if source.user_train is not None and source.user_test is None:

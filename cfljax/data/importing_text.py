@@ -22,11 +22,12 @@ _FREE, _RATIO = 16 << 20, 50
 
 
 class Imported(NamedTuple):
-    """A data set of texts."""
+    """A data set, with what is kept beside its arrays."""
 
     source: Source
     class_names: list[str]
-    tokens: Table
+    tokens: Table | None
+    """What the tokens of texts are; None: there are none."""
 
 
 def of_tables(tables: list[Columns], wanted: Wanted) -> tuple[list[Part], bool]:

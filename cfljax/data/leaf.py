@@ -44,7 +44,12 @@ def _found(folder: Path) -> list[Path]:
 
 def read(name: str, folder: Path, options: FileOptions) -> Source:
     """Numbers with their users: FEMNIST's 784 values in [0, 1] become bytes 28 × 28 × 1, other numbers stay float32."""
-    train, test = parts(folder)
+    return of_parts(name, folder, options, parts(folder))
+
+
+def of_parts(name: str, folder: Path, options: FileOptions, held: tuple[UserSamples, UserSamples]) -> Source:
+    """The data set of numbers that `parts` has read."""
+    train, test = held
     if train.x and is_text(train.x[0]):
         raise DataError(
             f"{folder}: holds text; import it with `python -m cfljax.data import {folder}`, or load tweets as "
