@@ -18,10 +18,14 @@ EXAMPLES = """  python -m cfljax.data list
   python -m cfljax.data prepare mnist                     into $CFLJAX_DATA, else the cache
   python -m cfljax.data prepare emnist/balanced --dir ~/tfds
   python -m cfljax.data import photos/ --shape 32x32                  a folder per class
+  python -m cfljax.data import office/ --by-domain --shape 32x32      a folder per domain, in it a folder per class
+  python -m cfljax.data import shakespeare/data --tokens characters   LEAF's texts: next characters, a client per role
+  python -m cfljax.data import reviews.parquet --text review --tokens pairs --user author
   python -m cfljax.data import visits.csv --label sick --user hospital --name visits
   python -m cfljax.data import saved_dataset/ --user speaker_id       what save_to_disk of Hugging Face's datasets wrote
   python -m cfljax.data describe digits --set data.partition=rotated --set data.groups=4 --set data.clients=20
   python -m cfljax.data describe mnist --set data.partition=dirichlet --png who-holds-what.png
+  python -m cfljax.data describe digits --set data.partition=corrupted --set data.clients=8 --draw samples.png
   python -m cfljax.data trace nights --clients 40 --day 600 --out nights.csv
 
 Data sets are looked for in $CFLJAX_DATA (NAME.npz, or a folder NAME/: imported, or IDX, CIFAR or LEAF files), in $CFLJAX_CACHE, and
@@ -46,6 +50,7 @@ def parser(prog: str = "python -m cfljax.data") -> argparse.ArgumentParser:
     describe.add_argument("--set", action="append", default=[], metavar="data.KEY=VALUE", help="as in a sweep")
     describe.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="load your own sources and partitions")
     describe.add_argument("--png", metavar="FILE", help="draw who holds which classes")
+    describe.add_argument("--draw", metavar="FILE", help="draw samples of each true group, as its clients see them")
     _add_trace_flags(action("trace", "make a trace of devices for train.clock.trace, or read one of real phones"))
     return whole
 
@@ -67,6 +72,7 @@ def _add_import_flags(parser: argparse.ArgumentParser) -> None:
     add("--kind", choices=("images", "csv", "parquet", "leaf", "numpy", "datasets"), help="where the source leaves it open")
     add("--label", metavar="COLUMN", help="column of the labels (default: label, class, target or y)")
     add("--user", metavar="COLUMN", help="column that says who owns a sample: one client each (default: user or client)")
+    add("--coarse", metavar="COLUMN", help="column of labels above the labels (default: coarse_label or y_coarse)")
     add("--x", type=_words, metavar="COLUMNS", default="", help="columns of the samples, with commas (default: all others)")
     add("--drop", type=_words, metavar="COLUMNS", default="", help="columns to leave out")
     add("--one-hot", type=_words, metavar="COLUMNS", default="", help="columns whose values are kinds, such as cities")
@@ -74,6 +80,13 @@ def _add_import_flags(parser: argparse.ArgumentParser) -> None:
     add("--shape", type=_shape, metavar="32x32", default="", help=shape)
     add("--grey", action="store_true", help="one channel for all images")
     add("--by-user", action="store_true", help="images: folders are USER/CLASS/image.png")
+    add("--by-domain", action="store_true", help="images: folders are DOMAIN/CLASS/image.png, or DOMAIN/train/CLASS/image.png")
+    add("--text", metavar="COLUMN", help="column of texts: they become tokens, and without labels the label is the next token")
+    add("--tokens", choices=("characters", "words", "pairs"), default="", help="of texts; pairs: byte pairs of the training texts")
+    add("--length", type=int, metavar="N", help="tokens of a sample (80)")
+    add("--vocabulary", type=int, metavar="N", help="the most tokens that are learned (1000; 10000 words)")
+    add("--vectors", type=int, default=0, metavar="N", help="give each token a random vector of N numbers, as the model lstm needs")
+    add("--next-token", action="store_true", help="the next token is the label, whatever labels there are")
     add("--test", metavar="PLACE", help="where the test samples are (default: a test folder or split, else a share of each owner)")
     add("--test-fraction", type=float, default=0.2, metavar="SHARE", help="without test samples, this share is set apart (0.2)")
     add("--dir", help="where to keep it (default: $CFLJAX_DATA, else the cache)")
@@ -123,10 +136,12 @@ def _import(arguments: argparse.Namespace) -> None:
     wanted = Wanted(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(Wanted)})
     place = import_data(arguments.source, arguments.name, arguments.kind, wanted, arguments.dir, arguments.replace)
     source = read(place.name, place)
-    owners = "" if source.user_train is None else f", {len(set(source.user_train.tolist()))} owners"
+    what = "domains" if wanted.by_domain else "owners"
+    owners = "" if source.user_train is None else f", {len(set(source.user_train.tolist()))} {what}"
     print(f"{place.name}: {len(source.y_train)} training and {len(source.y_test)} test samples of shape "
           f"{list(source.x_train.shape[1:])} ({source.x_train.dtype}), {source.classes} classes{owners}, in {place}")  # fmt: skip
-    table = f'name = "{place.name}"' + (', partition = "user"' if owners else ', partition = "dirichlet", clients = 20')
+    by_owner = ', partition = "domains"' if wanted.by_domain else ', partition = "user"'
+    table = f'name = "{place.name}"' + (by_owner if owners else ', partition = "dirichlet", clients = 20')
     print(f"use it with: data = {{ {table}{f', path = {chr(34)}{place}{chr(34)}' if arguments.dir else ''} }}")
 
 
@@ -164,7 +179,7 @@ def _describe(arguments: argparse.Namespace) -> None:
     from cfljax.config.plugins import load
 
     load(arguments.plugin)
-    print(describe(arguments.name, arguments.set, arguments.png))
+    print(describe(arguments.name, arguments.set, arguments.png, arguments.draw))
 
 
 _ACTIONS = {"list": _list, "prepare": _prepare, "import": _import, "describe": _describe, "trace": _trace}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cfljax.commands.samples import draw_samples, names_of
 from cfljax.data import SOURCES, load
 from cfljax.errors import SpecError, StoreError
 from cfljax.federation import PARTITIONS
@@ -21,8 +22,9 @@ _MOST = 150
 """The most clients that are drawn; of more, evenly spaced ones are drawn."""
 
 
-def describe(name: str, sets: list[str] | None = None, png: str | None = None) -> str:
-    """A table about the data set and its partition, with `--set` flags as in a sweep; `png`: a file to draw it into."""
+def describe(name: str, sets: list[str] | None = None, png: str | None = None, samples: str | None = None) -> str:
+    """A table about the data set and its partition, with `--set` flags as in a sweep; `png`: a file to draw it into; `samples`: a
+    file to draw samples into."""
     config = _config(name, sets or [])
     seed = 0 if config.seed == "run" else int(config.seed)
     source = load(name, config.source, config.path, seed=seed if name in SOURCES else 0)
@@ -33,6 +35,9 @@ def describe(name: str, sets: list[str] | None = None, png: str | None = None) -
     if png:
         draw(Path(png), f"{name}, {config.partition}", counts, parts.group)
         lines.append(("picture", png))
+    if samples:
+        draw_samples(Path(samples), f"{name}, {config.partition}", source, parts, names_of(name, config.path))
+        lines.append(("samples in", samples))
     return "\n".join(f"{what:<20} {value}" for what, value in lines)
 
 

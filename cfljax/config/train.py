@@ -55,7 +55,7 @@ class Train:
     )
     eval_clients: int | None = option(None, "score only this many clients, drawn at random", low=1)
     precision: str = option("highest", "of matrix products on accelerators", choices=("highest", "high", "default"))
-    metrics: tuple[str, ...] | None = option(None, "metrics of your own to record at each evaluation")
+    metrics: tuple[str, ...] | None = option(None, "metrics to record at each evaluation: macro_f1, average_precision, or your own")
     discrepancy: str = option("after", "from the model after or at the start of the round", choices=("after", "start"))
     privacy: str | Table | None = option(None, "clip updates and add noise: { clip = 1.0, noise = 0.8 }", later=True)
     compress: str | Table | None = option(None, 'send less: "sign", "int8", or { name = "topk", keep = 0.01 }', later=True)

@@ -16,7 +16,8 @@ _PARTS = ("train", "test")
 
 def source(name: str, where: str, named: Mapping[str, np.ndarray], classes: int | None = None) -> Source:
     """A checked Source of arrays by their names: x_train, y_train, x_test, y_test, and where they are given user_train, user_test,
-    population_train, population_test (any numbers, one per sample) and table. `where` names the file in errors."""
+    population_train, population_test (any numbers, one per sample), y_coarse_train, y_coarse_test (coarse labels of the samples) or
+    coarse (of the classes), and table. `where` names the file in errors."""
     table = named.get("table")
     x_train, x_test = (samples(named[f"x_{part}"], f"{where}: x_{part}", table) for part in _PARTS)
     y_train, y_test = (labels(named[f"y_{part}"], f"{where}: y_{part}", classes) for part in _PARTS)
@@ -27,9 +28,14 @@ def source(name: str, where: str, named: Mapping[str, np.ndarray], classes: int 
         raise DataError(f"{where}: x_train has no samples")
     if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
         raise DataError(f"{where}: samples are {_form(x_train)} in x_train but {_form(x_test)} in x_test")
-    classes = classes or int(max(y_train.max(), y_test.max(initial=0))) + 1
+    if y_train.shape[1:] != y_test.shape[1:]:
+        raise DataError(
+            f"{where}: y_train has shape {list(y_train.shape)} and y_test {list(y_test.shape)}: must have the same labels"
+        )
+    classes = classes or (y_train.shape[1] if y_train.ndim == 2 else int(max(y_train.max(), y_test.max(initial=0))) + 1)
     user_train, user_test, population = _people(where, named, {"train": len(y_train), "test": len(y_test)})
-    return Source(name, x_train, y_train, x_test, y_test, classes, user_train, user_test, population, table)
+    coarse = _coarse(where, named, (y_train, y_test), classes)
+    return Source(name, x_train, y_train, x_test, y_test, classes, user_train, user_test, population, table, coarse)
 
 
 def parted(test: np.ndarray, **named: np.ndarray) -> dict[str, np.ndarray]:
@@ -82,11 +88,13 @@ def _first(bad: np.ndarray) -> int:
 
 
 def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
-    """i32[n] in 0 … classes − 1, or a DataError."""
+    """i32[n] in 0 … classes − 1; i32[n, classes] of 0 and 1 where a sample may have several labels; or a DataError."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
+    if y.ndim == 2 and y.shape[1]:
+        return _several(y, where, classes)
     if y.ndim != 1:
-        raise DataError(f"{where} has shape {list(y.shape)}: must be [samples]")
+        raise DataError(f"{where} has shape {list(y.shape)}: must be [samples], or [samples, labels] of 0 and 1")
     if not np.issubdtype(y.dtype, np.integer):
         raise DataError(f"{where} is {y.dtype}: labels are integers 0, 1, …")
     most = classes or MOST_CLASSES
@@ -94,6 +102,46 @@ def labels(y: np.ndarray, where: str, classes: int | None = None) -> np.ndarray:
     if bad.any():
         raise DataError(f"{where} has the label {y[_first(bad)]} in sample {_first(bad)}: labels are 0 … {most - 1}")
     return y.astype(np.int32, copy=False)
+
+
+def _several(y: np.ndarray, where: str, classes: int | None) -> np.ndarray:
+    if not (np.issubdtype(y.dtype, np.integer) or y.dtype == bool) or ((y != 0) & (y != 1)).any():
+        raise DataError(f"{where} has shape {list(y.shape)}: must be 0 or 1 for each label of a sample, as integers")
+    if classes not in (None, y.shape[1]):
+        raise DataError(f"{where} has {y.shape[1]} labels, and data.classes says {classes}")
+    return y.astype(np.int32, copy=False)
+
+
+def _coarse(where: str, named: Mapping[str, np.ndarray], y: tuple[np.ndarray, np.ndarray], classes: int) -> np.ndarray | None:
+    """i32[classes]: the coarse label of each class, −1 for a class without samples; None where nothing says it."""
+    if y[0].ndim == 2 and ("coarse" in named or "y_coarse_train" in named):
+        raise DataError(f"{where}: samples have several labels, and these no coarse label; leave out y_coarse_train and coarse")
+    if "coarse" in named:
+        found = named["coarse"]
+        if found.shape != (classes,) or not np.issubdtype(found.dtype, np.integer) or found.min() < -1:
+            raise DataError(
+                f"{where}: coarse is {found.dtype}{list(found.shape)}: must be an integer for each of {classes} classes"
+            )
+        if (found[np.concatenate(y)] < 0).any():
+            raise DataError(f"{where}: coarse is -1 for a class that has samples; give it a coarse label")
+        return found.astype(np.int32)
+    held = [(named[key], of) for part, of in zip(_PARTS, y, strict=True) if (key := f"y_coarse_{part}") in named]
+    if not held:
+        return None
+    if "y_coarse_train" not in named:
+        raise DataError(f"{where}: y_coarse_test without y_coarse_train; give both")
+    of_samples = np.concatenate([labels(given, f"{where}: y_coarse") for given, _ in held])
+    fine = np.concatenate([of for _, of in held])
+    if len(of_samples) != len(fine):
+        raise DataError(f"{where}: has {len(of_samples)} coarse labels for {len(fine)} samples")
+    coarse = np.full(classes, -1, np.int32)
+    coarse[fine] = of_samples
+    wrong = coarse[fine] != of_samples
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        two = f"{of_samples[at]} and {coarse[fine[at]]}"
+        raise DataError(f"{where}: class {fine[at]} has the coarse labels {two}; all samples of a class must have the same")
+    return coarse
 
 
 def _people(

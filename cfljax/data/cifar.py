@@ -23,7 +23,7 @@ class _Form(NamedTuple):
     train: tuple[str, ...]
     test: str
     labels: int
-    """Label bytes before the pixels; the last one counts (CIFAR-100's first is the coarse label)."""
+    """Label bytes before the pixels; the last one is the label (CIFAR-100's first is the coarse one)."""
     classes: int
 
 
@@ -33,6 +33,52 @@ FORMS = (
     _Form("cifar-100-binary.tar.gz", "cifar-100-binary", ("train.bin",), "test.bin", 2, 100),
 )
 _PIXELS = 3 * 32 * 32
+COARSE = np.array(
+    [
+        4,
+        1,
+        14,
+        8,
+        0,
+        6,
+        7,
+        7,
+        18,
+        3,
+        3,
+        14,
+        9,
+        18,
+        7,
+        11,
+        3,
+        9,
+        7,
+        11,
+        6,
+        11,
+        5,
+        10,
+        7,
+        6,
+        13,
+        15,
+        3,
+        15,
+        0,
+        11,
+        1,
+        10,
+        12,
+        14,
+        16,
+        9,
+    ]
+    + [11, 5, 5, 19, 8, 8, 15, 13, 14, 17, 18, 10, 16, 4, 17, 4, 2, 0, 17, 4, 18, 17, 10, 3, 2, 12, 12, 16, 12, 1, 9, 19, 2, 10, 0]
+    + [1, 16, 12, 9, 13, 15, 13, 16, 19, 2, 4, 6, 19, 5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14, 13],
+    np.int32,
+)
+"""The coarse label of each of CIFAR-100's classes, for copies of the data set that come without."""
 
 
 def detect(name: str, folder: Path) -> Reader | None:
@@ -84,18 +130,23 @@ def _from_archive(name: str, file: Path, form: _Form, options: FileOptions) -> S
     return _source(name, str(file), parts, form, options)
 
 
-def _records(f: IO[bytes], size: int, form: _Form, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """(u8[n, 32, 32, 3], u8[n]) from records of label bytes and three planes of pixels."""
+_Records = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def _records(f: IO[bytes], size: int, form: _Form, where: str) -> _Records:
+    """(u8[n, 32, 32, 3], i32[n] labels, u8[n] coarse labels) from records of label bytes and three planes of pixels."""
     record = form.labels + _PIXELS
     if size == 0 or size % record:
         raise DataError(f"{where}: has {size} bytes, which is not a whole number of records of {record}: download it again")
     rows = np.frombuffer(read_exactly(f, size, where), np.uint8).reshape(-1, record)
     x = rows[:, form.labels :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    return x, arrays.labels(rows[:, form.labels - 1], where, form.classes)
+    return x, arrays.labels(rows[:, form.labels - 1], where, form.classes), rows[:, 0]
 
 
-def _source(name: str, where: str, parts: dict[str, tuple[np.ndarray, np.ndarray]], form: _Form, options: FileOptions) -> Source:
-    x, y = (np.concatenate([parts[n][side] for n in form.train]) for side in (0, 1))
-    x_test, y_test = parts[form.test]
+def _source(name: str, where: str, parts: dict[str, _Records], form: _Form, options: FileOptions) -> Source:
+    x, y, coarse = (np.concatenate([parts[n][side] for n in form.train]) for side in (0, 1, 2))
+    x_test, y_test, coarse_test = parts[form.test]
     named = {"x_train": np.ascontiguousarray(x), "y_train": y, "x_test": np.ascontiguousarray(x_test), "y_test": y_test}
+    if form.labels == 2:
+        named |= {"y_coarse_train": coarse, "y_coarse_test": coarse_test}
     return arrays.source(name, where, named, options.classes or form.classes)

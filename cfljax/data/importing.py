@@ -5,12 +5,17 @@ from __future__ import annotations
 import dataclasses
 import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from cfljax.data import SOURCES, arrays, leaf, mapped, npz
 from cfljax.data.files import check_free, folders
+from cfljax.data.importing_images import domains_of
+from cfljax.data.importing_parts import OWNERS, coarse_labels, numbered, owners, split
+from cfljax.data.importing_text import Imported, of_leaf, of_tables
+from cfljax.data.importing_text import assembled as texts_assembled
+from cfljax.data.importing_text import check as check_numbers
 from cfljax.data.parts import Part, Wanted
 from cfljax.data.sources import FileOptions
 from cfljax.errors import DataError, DataWarning, SpecError
@@ -18,8 +23,6 @@ from cfljax.types import Source
 
 KINDS = ("images", "csv", "parquet", "leaf", "numpy", "datasets")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
-_SEED = 0
-_OWNERS = "the {} samples have owners and the {} samples have none; give an owner for each sample or for none"
 
 
 def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, folder: str | None, replace: bool) -> Path:
@@ -37,21 +40,31 @@ def import_data(place: str, name: str | None, kind: str | None, wanted: Wanted, 
     place_for = Path(folder).expanduser() if folder else folders(None)[0]
     check_free(name, [place_for], "what is imported; or choose another --name")
     target = place_for / name
+    if target.resolve() in (where.resolve(), *where.resolve().parents):
+        raise DataError(f"{place}: lies where its import would go; choose another --name, or --dir")
     if target.exists() and not replace:
         raise DataError(f"{target}: exists already; choose another --name, or give --replace")
-    source, class_names = read(name, where, kind or kind_of(where), wanted)
-    mapped.write(source, target, class_names, where.name, replace)
+    kind = kind or kind_of(where)
+    check_flags(kind, wanted)
+    made = texts(name, where, kind, wanted)
+    if made is not None:
+        mapped.write(made.source, target, made.class_names, where.name, replace, made.tokens)
+        return target
+    source, class_names = read(name, where, kind, wanted)
+    owners_names = sorted(folder.name for folder in domains_of(where)) if wanted.by_domain else None
+    mapped.write(source, target, class_names, where.name, replace, owners=owners_names)
     return target
 
 
-_COLUMNS = ("label", "user", "x", "drop", "one_hot", "shape", "test")
+_OF_TOKENS = ("tokens", "length", "vocabulary", "vectors", "next_token")
+_COLUMNS = ("label", "user", "coarse", "x", "drop", "one_hot", "shape", "test", "text", *_OF_TOKENS)
 _USED = {
-    "images": ("shape", "grey", "by_user", "test"),
+    "images": ("shape", "grey", "by_user", "by_domain", "test"),
     "csv": _COLUMNS,
     "parquet": (*_COLUMNS, "grey"),
     "datasets": (*_COLUMNS, "grey"),
     "numpy": ("shape", "test"),
-    "leaf": (),
+    "leaf": _OF_TOKENS,
 }
 """The flags that each kind uses."""
 _MARKS = (
@@ -70,6 +83,7 @@ def check_flags(kind: str, wanted: Wanted) -> None:
     for field in dataclasses.fields(Wanted):
         if field.name not in (*_USED[kind], "test_fraction") and getattr(wanted, field.name) != field.default:
             raise SpecError(f"--{field.name.replace('_', '-')}: has no effect on an import of {kind}; leave it out")
+    check_numbers(wanted)
 
 
 def kind_of(where: Path) -> str:
@@ -85,16 +99,52 @@ def kind_of(where: Path) -> str:
     raise DataError(f"{where}: nothing in it can be imported; give --kind {'|'.join(KINDS)}")
 
 
+def texts(name: str, where: Path, kind: str, wanted: Wanted) -> Imported | None:
+    """The data set of texts, if `--text` names a column of them, and that of LEAF's files, which may hold texts."""
+    samples = leaf.parts(where) if kind == "leaf" else None
+    if samples is not None and samples[0].x and leaf.is_text(samples[0].x[0]):
+        parts, following = of_leaf(where, samples)
+        return texts_assembled(name, str(where), parts, following or wanted.next_token, wanted)
+    if wanted.text is not None:
+        from cfljax.data.importing_tables import KIND
+
+        for field in ("coarse", "x", "drop", "one_hot", "shape", "grey"):
+            if getattr(wanted, field):
+                raise SpecError(f"--{field.replace('_', '-')}: has no effect with --text; leave it out")
+        found = with_test(KIND[kind][0], where, wanted)
+        parts, following = of_tables(found, wanted)
+        return texts_assembled(name, str(where), parts, following, wanted)
+    flags = [field for field in _OF_TOKENS if getattr(wanted, field)]
+    if flags:
+        raise SpecError(
+            f"--{flags[0].replace('_', '-')}: is for texts, and {where} is read as numbers; give --text COLUMN, or leave it out"
+        )
+    if samples is None:
+        return None
+    source = leaf.of_parts(name, where, FileOptions(), samples)
+    return Imported(source, list(map(str, range(source.classes))), None)
+
+
+def with_test(reader: Callable[[Path, Wanted], list[Any]], where: Path, wanted: Wanted) -> list[Any]:
+    """What the reader finds in a place: the training part, and the test part if there is one, or if `--test` says where it is."""
+    found = reader(where, wanted)
+    if wanted.test is None:
+        return found
+    if len(found) > 1:
+        raise SpecError(f"--test {wanted.test}: {where} has a test part already; leave one of the two out")
+    other = Path(wanted.test).expanduser()
+    if not other.exists():
+        raise DataError(f"--test {wanted.test}: there is no such file or folder")
+    return [*found, reader(other, wanted)[0]]
+
+
 def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, list[str]]:
     """(The data set, the names of its classes.)"""
     check_flags(kind, wanted)
-    if kind == "leaf":
-        source = leaf.read(name, where, FileOptions())
-        return source, list(map(str, range(source.classes)))
     if kind == "numpy" and where.is_file() and "x_test" in npz.names(where):
         source = npz.read(name, where)
         if source.user_train is not None and source.user_test is None:
-            raise DataError(f"{where}: {_OWNERS.format('training', 'test')}")
+            raise DataError(f"{where}: {OWNERS.format('training', 'test')}")
         if wanted.shape or wanted.test:
             flag = "--shape" if wanted.shape else "--test"
             raise SpecError(f"{flag}: the training and test samples of {where} are used as they are; leave it out")
@@ -102,14 +152,7 @@ def read(name: str, where: Path, kind: str, wanted: Wanted) -> tuple[Source, lis
     from cfljax.data.importing_tables import KIND
 
     reader, together = KIND[kind]
-    found = reader(where, wanted)
-    if wanted.test is not None:
-        if len(found) > 1:
-            raise SpecError(f"--test {wanted.test}: {where} has a test part already; leave one of the two out")
-        other = Path(wanted.test).expanduser()
-        if not other.exists():
-            raise DataError(f"--test {wanted.test}: there is no such file or folder")
-        found = [*found, reader(other, wanted)[0]]
+    found = with_test(reader, where, wanted)
     return assembled(name, str(where), together(found, wanted), wanted.test_fraction)
 
 
@@ -123,40 +166,5 @@ def assembled(name: str, where: str, parts: list[Part], share: float) -> tuple[S
         line = f"{where}: no test samples, as each {each} has few samples; give a larger --test-fraction, or --test"
         warnings.warn(line, DataWarning, stacklevel=2)
     named = {"x_train": train.x, "y_train": y_train, "x_test": test.x, "y_test": y_test}
-    if train.user is not None and test.user is not None:
-        _, every = np.unique(np.concatenate([train.user, test.user]).astype(str), return_inverse=True)  # 1 and 1.0 are one owner
-        named |= {"user_train": every[: len(y_train)], "user_test": every[len(y_train) :]}
-    elif train.user is not None or test.user is not None:
-        sides = ("training", "test") if test.user is None else ("test", "training")
-        raise DataError(f"{where}: {_OWNERS.format(*sides)}")
+    named |= owners(where, train.user, test.user) | coarse_labels(train, test)
     return arrays.source(name, where, named, len(names)), names
-
-
-def split(part: Part, share: float) -> tuple[Part, Part]:
-    """(Training part, test part): the latter is `share` of the samples of every owner (without owners: class), but not all."""
-    by = part.y if part.user is None else part.user
-    rng, test = np.random.default_rng(_SEED), np.zeros(len(part.y), bool)
-    _, group = np.unique(by.astype(str), return_inverse=True)
-    order = np.argsort(group, kind="stable")
-    for rows in np.split(order, np.cumsum(np.bincount(group))[:-1]):
-        test[rng.permutation(rows)[: min(len(rows) - 1, round(share * len(rows)))]] = True
-    return tuple(  # type: ignore[return-value]
-        Part(part.x[keep], part.y[keep], None if part.user is None else part.user[keep], part.class_names) for keep in (~test, test)
-    )
-
-
-def numbered(where: str, train: Part, test: Part) -> tuple[list[str], tuple[np.ndarray, np.ndarray]]:
-    """(Names of the classes, (labels of the training part, of the test part)); labels are 0 … classes − 1."""
-    if train.class_names is not None and test.class_names is not None:
-        if train.class_names != test.class_names:
-            raise DataError(f"{where}: the classes of the training and the test part differ")
-        return train.class_names, (train.y, test.y)
-    both = np.concatenate([train.y, test.y])
-    if both.dtype.kind == "f" and not (np.isfinite(both) & (both == np.round(both))).all():
-        raise DataError(f"{where}: labels are classes, and must be integers or names; some are fractions or missing")
-    if both.dtype.kind == "f":
-        both = both.astype(np.int64)
-    names, labels = np.unique(both if both.dtype.kind in "iub" else both.astype(str), return_inverse=True)
-    if len(names) > arrays.MOST_CLASSES or (len(names) > 100 and len(names) > len(both) / 2):
-        raise DataError(f"{where}: has {len(names)} different labels in {len(both)} samples; labels must be classes")
-    return [str(n) for n in names], (labels[: len(train.y)], labels[len(train.y) :])

@@ -12,6 +12,7 @@ from cfljax.data.parts import Columns, Part, Wanted
 from cfljax.errors import DataError, DataWarning, suggest
 
 LABELS = ("label", "labels", "class", "target", "y", "fine_label")
+COARSE = ("coarse_label", "y_coarse")
 USERS = ("user", "user_id", "client", "client_id")
 _GAPS = {"NA", "N/A", "nan", "NaN", "null", "NULL", "None"}
 """Words that mean a missing value in a column of numbers; in a column of names they are names."""
@@ -30,9 +31,9 @@ def parts_of(tables: list[Columns], wanted: Wanted) -> list[Part]:
     for flag, columns in (("--drop", wanted.drop), ("--one-hot", wanted.one_hot), ("--x", wanted.x)):
         for column in columns:
             _known(train.where, column, known, flag)
-    label, user, features = _roles(train, wanted)
+    label, user, coarse, features = _roles(train, wanted)
     for test in tables[1:]:
-        _check_test(train, test, label, user, features, wanted)
+        _check_test(train, test, label, user, features, wanted, coarse)
     columns_x = [_feature(tables, c, c in wanted.one_hot) for c in features]
     if len({values.shape[:-1] for values in columns_x}) > 1:
         raise DataError(
@@ -43,27 +44,30 @@ def parts_of(tables: list[Columns], wanted: Wanted) -> list[Part]:
         (x,) = shaped(train.where, [x], wanted.shape)
     parts = []
     for table, rows in zip(tables, np.split(x, [train.rows]), strict=False):
-        owners = None if user is None else _names(table, "user", user)
-        parts.append(Part(rows, _names(table, "label", label), owners, table.class_names.get(label)))
+        owners = None if user is None else names_of(table, "user", user)
+        above = None if coarse is None else names_of(table, "coarse label", coarse)
+        parts.append(Part(rows, names_of(table, "label", label), owners, table.class_names.get(label), above))
     return parts
 
 
-def _roles(train: Columns, wanted: Wanted) -> tuple[str, str | None, list[str]]:
-    """The columns of labels, of owners and of samples."""
+def _roles(train: Columns, wanted: Wanted) -> tuple[str, str | None, str | None, list[str]]:
+    """The columns of labels, of owners, of coarse labels and of samples."""
     left = [c for c in train.names if c not in wanted.drop]
-    label = _column(train, left, wanted.label, [*train.class_names, *LABELS], "--label")
+    label = column_of(train, left, wanted.label, [*train.class_names, *LABELS], "--label")
     if label is None:
         raise DataError(f"{train.where}: which column is the label? give --label COLUMN; the columns are {', '.join(train.names)}")
-    user = _column(train, left, wanted.user, list(USERS), "--user")
-    said = {label, user, *wanted.one_hot}
+    user = column_of(train, left, wanted.user, list(USERS), "--user")
+    coarse = column_of(train, [c for c in left if c not in wanted.x], wanted.coarse, list(COARSE), "--coarse")
+    said = {label, user, coarse, *wanted.one_hot}
     features = wanted.x or [c for c in left if c in said or not _is_index(train, c)]
-    features = [c for c in features if c not in (label, user, *wanted.drop)]
+    features = [c for c in features if c not in (label, user, coarse, *wanted.drop)]
     if not features:
         raise DataError(f"{train.where}: no column is left for the samples beside {label} and {user}")
-    return label, user, features
+    return label, user, coarse, features
 
 
-def _column(table: Columns, left: list[str], name: str | None, otherwise: list[str], flag: str) -> str | None:
+def column_of(table: Columns, left: list[str], name: str | None, otherwise: list[str], flag: str) -> str | None:
+    """The column that the flag names, else the first of `otherwise` that is among those left."""
     if name is None:
         return next((c for c in otherwise if c in left), None)
     return _known(table.where, name, table.names, flag)
@@ -87,9 +91,11 @@ def _is_index(table: Columns, name: str) -> bool:
     return True
 
 
-def _check_test(train: Columns, test: Columns, label: str, user: str | None, x: list[str], wanted: Wanted) -> None:
+def _check_test(
+    train: Columns, test: Columns, label: str, user: str | None, x: list[str], wanted: Wanted, coarse: str | None
+) -> None:
     """A DataError unless the test table has the columns of the training table, in any order."""
-    for column in (label, *x):
+    for column in (label, *([] if coarse is None else [coarse]), *x):
         if column not in test.names:
             raise DataError(f"{test.where}: has no column {column}, which {train.where} has{suggest(column, test.names)}")
     if user is not None and user not in test.names:
@@ -104,7 +110,7 @@ def _check_test(train: Columns, test: Columns, label: str, user: str | None, x: 
                 f"{test.where}: column {column} holds {kinds[0]}, in {train.where} {kinds[1]}: write both in the same "
                 "form, so that one name does not become two"
             )
-    more = [c for c in test.names if c not in (label, user, *x, *wanted.drop) and not _INDEX.fullmatch(c)]
+    more = [c for c in test.names if c not in (label, user, coarse, *x, *wanted.drop) and not _INDEX.fullmatch(c)]
     if more and not wanted.x:
         raise DataError(f"{test.where}: has a column {more[0]}, which {train.where} does not have: --drop {more[0]}")
 
@@ -117,7 +123,7 @@ def _kind(values: np.ndarray) -> str:
 def _feature(tables: list[Columns], name: str, one_hot: bool) -> np.ndarray:
     """A column of all tables, one table after the other, as [n, …]."""
     if one_hot:
-        kinds, at = np.unique(np.concatenate([_names(t, "value", name) for t in tables]).astype(str), return_inverse=True)
+        kinds, at = np.unique(np.concatenate([names_of(t, "value", name) for t in tables]).astype(str), return_inverse=True)
         return np.eye(len(kinds), dtype=np.float32)[at]
     found = [_numbers(table, name) for table in tables]
     forms = list(dict.fromkeys(f"{f.dtype}{list(f.shape[1:])}" for f in found))
@@ -154,7 +160,7 @@ def _is_number(cell: object) -> bool:
         return False
 
 
-def _names(table: Columns, what: str, name: str) -> np.ndarray:
+def names_of(table: Columns, what: str, name: str) -> np.ndarray:
     """A column of names; a DataError if one is missing. NA is a name, unless all other cells are numbers."""
     values = table.column(name)
     cells = values.tolist()

@@ -1,4 +1,5 @@
-"""From images in folders to samples: CLASS/image.png, or train/CLASS/… beside test/CLASS/…, or with --by-user USER/CLASS/…"""
+"""From images in folders to samples: CLASS/image.png, or train/CLASS/… beside test/CLASS/…, or with --by-user USER/CLASS/…, or with
+--by-domain DOMAIN/CLASS/… (also DOMAIN/train/CLASS/… beside DOMAIN/test/CLASS/…, and DOMAIN/images/CLASS/…)"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from cfljax.data.bounded import readable
 from cfljax.data.parts import Part, Wanted
-from cfljax.errors import DataError, DataWarning
+from cfljax.errors import DataError, DataWarning, SpecError
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Opened
@@ -38,17 +39,88 @@ class Pictures(NamedTuple):
 
 def read_images(folder: Path, wanted: Wanted) -> list[Pictures]:
     """[Training images, test images], or [training images] if no folder is named for test images."""
+    if wanted.by_domain:
+        return _domains(folder, wanted)
+    sides = _sides(folder)
+    if not wanted.by_user:
+        _check_depth(sides[0])
+    return [_found(place, wanted) for place in sides]
+
+
+def _check_depth(folder: Path) -> None:
+    """A warning where the folders, which count as classes, have the same folders inside, as domains and users have."""
+    inside = {kind.name: {item.name for item in _folders(kind)} for kind in _folders(folder)}
+    alike = len(inside) > 1 and len({frozenset(names) for names in inside.values()}) == 1
+    if alike and len(names := min(inside.values())) > 1:
+        a, b = list(inside)[:2]
+        line = f"{folder}: {a} and {b} count as classes and have the same folders inside ({', '.join(sorted(names)[:3])}, …)"
+        warnings.warn(f"{line}: if these are the classes, give --by-domain or --by-user", DataWarning, stacklevel=2)
+
+
+def _sides(folder: Path) -> list[Path]:
+    """[The folder of the training images, that of the test images], or [the folder itself] if none inside it is named for them."""
     inside = {item.name.lower(): item for item in _folders(folder)}
     train = next((inside[name] for name in _TRAIN if name in inside), None)
     tests = [inside[name] for name in _TEST if name in inside]
     if train is None:
         if tests and len(tests) == len(inside):
             raise DataError(f"{folder}: has {tests[0].name} and no folder train beside it")
-        return [_found(folder, wanted)]
+        return [folder]
     left = [item.name for item in inside.values() if item not in (train, *tests[:1])]
     if left:
         warnings.warn(f"{folder}: left out: {', '.join(left)}", DataWarning, stacklevel=2)
-    return [_found(place, wanted) for place in (train, *tests[:1])]
+    return [train, *tests[:1]]
+
+
+def _domains(folder: Path, wanted: Wanted) -> list[Pictures]:
+    """The same of folders by domain: every image belongs to its domain."""
+    if wanted.by_user:
+        raise SpecError("--by-domain: has the folders by domain, --by-user by user; leave one of the two out")
+    sides: list[list[Pictures]] = []
+    for domain in domains_of(folder):
+        place = domain
+        while len(inner := _folders(place)) == 1 and _folders(inner[0]):  # as in Office-31: amazon/images/mug/1.jpg
+            place = inner[0]
+        found = [_found(side, wanted) for side in _sides(place)]
+        sides.append([each._replace(where=folder, users=[domain.name] * len(each.files)) for each in found])
+    names = [side[0].users[0] for side in sides if side[0].users]
+    with_test = [name for name, side in zip(names, sides, strict=True) if len(side) > 1]
+    if with_test and len(with_test) < len(sides):
+        without = next(name for name in names if name not in with_test)
+        raise DataError(f"{folder}: {with_test[0]} has a folder of test images and {without} has none; all domains must, or none")
+    _check_classes(folder, {name: set(side[0].labels) for name, side in zip(names, sides, strict=True)})
+    return [_together(list(side)) for side in zip(*sides, strict=True)]
+
+
+def domains_of(folder: Path) -> list[Path]:
+    """The folders of the domains, by name."""
+    while len(inner := _folders(folder)) == 1 and all(map(_folders, _folders(inner[0]))):  # as in PACS: kfold/sketch/dog/1.png
+        folder = inner[0]
+    if len(inner) < 2:
+        raise DataError(f"{folder}: has {len(inner)} folders; with --by-domain each domain is a folder (DOMAIN/CLASS/image.png)")
+    return inner
+
+
+def _together(parts: list[Pictures]) -> Pictures:
+    files = [file for part in parts for file in part.files]
+    labels = [label for part in parts for label in part.labels]
+    return Pictures(parts[0].where, files, labels, [user for part in parts for user in part.users or []])
+
+
+def _check_classes(folder: Path, held: dict[str, set[str]]) -> None:
+    """A DataError if domains have no class in common, and a warning if one lacks a class."""
+    every, common = set.union(*held.values()), set.intersection(*held.values())
+    if not common:
+        a, b = list(held)[:2]
+        raise DataError(
+            f"{folder}: the domains have no class in common ({a} has {min(held[a])}, {b} has {min(held[b])}); "
+            "with --by-domain folders are DOMAIN/CLASS/image.png"
+        )
+    for name, classes in held.items():
+        if classes < every:
+            less = sorted(every - classes)
+            more = f", … ({len(less)} classes)" if len(less) > 3 else ""
+            warnings.warn(f"{folder}: {name} has no images of {', '.join(less[:3])}{more}", DataWarning, stacklevel=2)
 
 
 def _found(folder: Path, wanted: Wanted) -> Pictures:
@@ -60,7 +132,8 @@ def _found(folder: Path, wanted: Wanted) -> Pictures:
             labels += [kind.name] * len(found)
             users += [owner.name] * len(found)
     if not files:
-        raise DataError(f"{folder}: has no images in folders by class ({'USER/CLASS' if wanted.by_user else 'CLASS'}/image.png)")
+        form = "USER/CLASS" if wanted.by_user else "DOMAIN/CLASS" if wanted.by_domain else "CLASS"
+        raise DataError(f"{folder}: has no images in folders by class ({form}/image.png)")
     return Pictures(folder, files, labels, users if wanted.by_user else None)
 
 

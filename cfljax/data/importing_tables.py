@@ -41,15 +41,19 @@ def read_csv(file: Path, _: Wanted) -> list[Columns]:
 
 def read_numpy(place: Path, _: Wanted) -> list[Part]:
     """[Training part, test part], or [training part], of a folder with x_train.npy, y_train.npy, … or x.npy and y.npy, and with
-    user_train.npy or user.npy if samples have owners; or of an .npz file with arrays of these names."""
+    user_train.npy or user.npy if samples have owners, y_coarse_train.npy or y_coarse.npy if they have coarse labels; or of an .npz
+    file with arrays of these names."""
     held = npz.names(place) if place.is_file() else {file.stem for file in place.glob("*.npy")}
 
     def part(side: str) -> Part:
-        wanted = [f"{key}{side}" for key in ("x", "y", "user")]
+        wanted = [f"{key}{side}" for key in ("x", "y", "user", "y_coarse")]
         if place.is_file():
             found = npz.load_arrays(place, tuple(wanted[:2]), tuple(wanted[2:]))
-            return Part(*map(found.get, wanted))  # type: ignore[arg-type]
-        return Part(*(_npy(place / f"{name}.npy", name.startswith("user")) for name in wanted))  # type: ignore[arg-type]
+            values = [found.get(name) for name in wanted]
+        else:
+            values = [_npy(place / f"{name}.npy", name not in wanted[:2]) for name in wanted]
+        x, y, user, coarse = values
+        return Part(x, y, user, coarse=coarse)  # type: ignore[arg-type]
 
     sides = [side for side in ("_train", "_test") if f"x{side}" in held] if "x_train" in held else [""]
     if f"x{sides[0]}" not in held:

@@ -44,9 +44,17 @@ def _found(folder: Path) -> list[Path]:
 
 def read(name: str, folder: Path, options: FileOptions) -> Source:
     """Numbers with their users: FEMNIST's 784 values in [0, 1] become bytes 28 × 28 × 1, other numbers stay float32."""
-    train, test = parts(folder)
-    if train.x and _is_text(train.x[0]):
-        raise DataError(f'{folder}: holds text; load it as data.name = "sent140" with data.path = "{folder}"')
+    return of_parts(name, folder, options, parts(folder))
+
+
+def of_parts(name: str, folder: Path, options: FileOptions, held: tuple[UserSamples, UserSamples]) -> Source:
+    """The data set of numbers that `parts` has read."""
+    train, test = held
+    if train.x and is_text(train.x[0]):
+        raise DataError(
+            f"{folder}: holds text; import it with `python -m cfljax.data import {folder}`, or load tweets as "
+            f'data.name = "sent140" with data.path = "{folder}"'
+        )
     x_train, x_test = (_numbers(p.x, folder / n) for n, p in (("train", train), ("test", test)))
     if len(x_test) == 0:
         x_test = np.zeros((0, *x_train.shape[1:]), x_train.dtype)
@@ -112,8 +120,9 @@ def _table(pairs: list[tuple[str, Value]], file: Path) -> Table:
     return table
 
 
-def _is_text(value: Value) -> bool:
-    return isinstance(value, str) or (isinstance(value, list) and any(isinstance(v, str) for v in value))
+def is_text(value: Value) -> bool:
+    """Whether a sample is a text, or lists of words."""
+    return isinstance(value, str) or (isinstance(value, list) and any(is_text(v) for v in value))
 
 
 def _numbers(x: list[Value], where: Path) -> np.ndarray:

@@ -23,7 +23,7 @@ from cfljax.types import Source
 MANIFEST = "cfljax.json"
 FORMAT = "cfljax data 1"
 NEEDED = ("x_train", "y_train", "x_test", "y_test")
-NAMES = (*NEEDED, "user_train", "user_test", "population_train", "population_test", "table")
+NAMES = (*NEEDED, "user_train", "user_test", "population_train", "population_test", "table", "coarse")
 _MOST = 16 << 20
 _AGAIN = "; import the data again"
 
@@ -78,8 +78,34 @@ def _array(folder: Path, key: str, entry: Value, checksums: bool) -> np.ndarray:
     return found
 
 
-def write(source: Source, folder: Path, class_names: list[str], origin: str, replace: bool = False) -> None:
-    """Write a data set to a folder. The folder appears when it is complete."""
+def names_in(folder: Path, what: str = "class_names") -> list[str] | None:
+    """The names of the classes of imported data, or of its `owners`; None where nothing was imported, or it does not say them."""
+    if not (folder / MANIFEST).is_file():
+        return None
+    names = _manifest(folder / MANIFEST).get(what)
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+
+
+def tokens_of(folder: Path) -> Table | None:
+    """What the tokens of imported texts are (`cfljax.data.tokens`); None where the samples are none, or nothing was imported."""
+    if not (folder / MANIFEST).is_file():
+        return None
+    found = _manifest(folder / MANIFEST).get("tokens")
+    names = found.get("names") if isinstance(found, dict) else None
+    return found if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+
+
+def write(
+    source: Source,
+    folder: Path,
+    class_names: list[str],
+    origin: str,
+    replace: bool = False,
+    tokens: Table | None = None,
+    owners: list[str] | None = None,
+) -> None:
+    """Write a data set to a folder, with what its tokens are if it is made of texts, and the names of its owners where they are
+    domains. The folder appears when it is complete."""
     if folder.exists() and not replace:
         raise DataError(f"{folder}: exists already; choose another --name, or give --replace")
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
@@ -89,6 +115,7 @@ def write(source: Source, folder: Path, class_names: list[str], origin: str, rep
         manifest = {
             "format": FORMAT, "classes": source.classes, "class_names": class_names, "origin": origin, "arrays": entries
         }  # fmt: skip
+        manifest |= {key: value for key, value in (("tokens", tokens), ("owners", owners)) if value is not None}
         with written_whole(part / MANIFEST) as file:
             file.write_text(json.dumps(manifest, indent=1), "utf-8")
         old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
@@ -103,7 +130,7 @@ def write(source: Source, folder: Path, class_names: list[str], origin: str, rep
 
 
 def _arrays(source: Source) -> dict[str, np.ndarray]:
-    found = {key: getattr(source, key) for key in (*NEEDED, "user_train", "user_test", "table")}
+    found = {key: getattr(source, key) for key in (*NEEDED, "user_train", "user_test", "table", "coarse")}
     if source.population is not None:
         for side in ("train", "test"):
             users = found[f"user_{side}"]

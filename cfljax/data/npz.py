@@ -13,12 +13,22 @@ from cfljax.errors import DataError
 from cfljax.files.npy import Damaged, read_member
 from cfljax.types import Source
 
-_OPTIONAL = ("user_train", "user_test", "population_train", "population_test", "classes", "table")
+_OPTIONAL = (
+    "user_train",
+    "user_test",
+    "population_train",
+    "population_test",
+    "classes",
+    "table",
+    "y_coarse_train",
+    "y_coarse_test",
+)
 
 
 def read(name: str, file: Path, classes: int | None = None) -> Source:
     """The data set in a file with `x_train, y_train, x_test, y_test`, and optionally `user_train, user_test,
-    population_train, population_test` (one number per sample), `classes` (one integer), `table` (an embedding)."""
+    population_train, population_test` and coarse labels `y_coarse_train, y_coarse_test` (one number per sample), `classes` (one
+    integer), `table` (an embedding)."""
     z = load_arrays(file, ("x_train", "y_train", "x_test", "y_test"), _OPTIONAL)
     if "user_train" not in z and not {"user_test", "population_train", "population_test"}.isdisjoint(z):
         raise DataError(f"{file}: user_test or populations without user_train")

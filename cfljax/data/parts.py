@@ -17,6 +17,8 @@ class Wanted:
     """Column of the labels."""
     user: str | None = None
     """Column of the owners of samples."""
+    coarse: str | None = None
+    """Column of coarse labels."""
     x: tuple[str, ...] = ()
     """Columns of the samples; empty: all columns but label, owner and `drop`."""
     drop: tuple[str, ...] = ()
@@ -26,6 +28,20 @@ class Wanted:
     grey: bool = False
     by_user: bool = False
     """Images: the first folder level is the owner, the second the class."""
+    by_domain: bool = False
+    """Images: the first folder level is the domain, which owns its images; the second the class, or train and test."""
+    text: str | None = None
+    """Column of texts, which become tokens."""
+    tokens: str = ""
+    """What a token is, of `tokens.KINDS`; "": words where texts have classes, else characters."""
+    length: int | None = None
+    """Tokens of a sample."""
+    vocabulary: int | None = None
+    """The most tokens that are learned."""
+    vectors: int = 0
+    """Numbers of a token's random vector, for models that need one; 0: samples are the tokens' numbers."""
+    next_token: bool = False
+    """Whether the next token is the label, whatever labels there are."""
     test: str | None = None
     """Another file or folder with the test samples."""
     test_fraction: float = 0.2
@@ -39,6 +55,8 @@ class Part(NamedTuple):
     user: np.ndarray | None = None
     class_names: list[str] | None = None
     """The names of the classes, if the file has them; then y holds positions in this list."""
+    coarse: np.ndarray | None = None
+    """The coarse label of each sample, a name as well."""
 
 
 class Columns(NamedTuple):

@@ -13,6 +13,7 @@ import numpy as np
 
 from cfljax.data import arrays
 from cfljax.data.bounded import check_size, read_json, readable
+from cfljax.data.cifar import COARSE
 from cfljax.data.idx import emnist, letters
 from cfljax.data.npz import load_arrays
 from cfljax.data.sources import FileOptions, Reader
@@ -85,6 +86,8 @@ def read(name: str, folder: Path, cache: Path, options: FileOptions) -> Source:
     z = decoded(folder, cache, splits["train"] + splits[test], decode)
     for part in ("train", "test"):
         z[f"x_{part}"], z[f"y_{part}"] = emnist(name, z[f"x_{part}"], z[f"y_{part}"])
+    if folder.parent.name == "cifar100" and classes == len(COARSE):
+        z["coarse"] = COARSE
     return arrays.source(name, str(folder), z, options.classes or (26 if letters(name) else classes))
 
 

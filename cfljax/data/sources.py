@@ -16,7 +16,7 @@ from cfljax.types import Source
 
 SourceArrays = Source | Mapping[str, np.ndarray]
 """A Source, or its arrays by name: `x_train, y_train, x_test, y_test`, and optionally `user_train, user_test, population_train,
-population_test, table`."""
+population_test, y_coarse_train, y_coarse_test, table`."""
 
 
 class DrawSource(Protocol):

@@ -16,8 +16,15 @@ from cfljax.errors import SpecError
 from cfljax.registry import Registry
 from cfljax.types import Federation, Model, Split
 
-METRICS: Registry[Callable[[Seen], jax.Array]] = Registry("metric", {}, "cfljax.metrics")
-"""Users' own, computed beside the engine's at each evaluation: `metric(seen) -> f32[]`."""
+METRICS: Registry[Callable[[Seen], jax.Array]] = Registry(
+    "metric",
+    {
+        "macro_f1": "cfljax.engine.label_metrics:MACRO_F1",
+        "average_precision": "cfljax.engine.label_metrics:AVERAGE_PRECISION",
+    },
+    "cfljax.metrics",
+)
+"""Those of the package and users' own, computed beside the engine's at each evaluation: `metric(seen) -> f32[]`."""
 
 TAKEN = frozenset(
     (

@@ -22,6 +22,7 @@ from cfljax.engine.outputs import vector_bytes
 from cfljax.engine.settings import Assembled, Asynchronous, Settings, Stop, Tuned
 from cfljax.errors import SpecError
 from cfljax.experiment.execution import choose
+from cfljax.experiment.several import check_labels, check_mixture
 from cfljax.federation.devices import devices_of
 from cfljax.federation.drift import drifting
 from cfljax.federation.newcomers import arriving, draw_newcomers, with_shots
@@ -58,12 +59,14 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
         federation = dataclasses.replace(federation, train=train)
     parts = pairs_of(run.options, run.train)
     d = len(parts_of(model, parts).away) if parts else model.size
+    check_labels(run, federation)
     settings = _settings(run, federation.clients, d, choice.participants, machine.sequential)
     mesh = devices_for(machine, shape)
     optimizer, arguments = run.train.optimizer_pair
     solver = Solver(model, choice.work, optimizer, tuple(arguments.items()), choice.plan, settings.sending)
     options = static(run.options)
     method = _method(run.method, options, canonical(options), solver, mesh, parts, _server(run))
+    check_mixture(run, method, federation)
     if run.train.clocked is not None:
         federation = with_devices(run, federation)
         settings = settings._replace(clock=vector_bytes(method.travels, model.size, settings.vector_up))
@@ -134,7 +137,7 @@ def checksum(run: Run) -> str:
 def model_of(run: Run, federation: Federation) -> Model:
     """The run's model, for the samples of this federation."""
     options = run.model.options
-    return _model(run.model.name, options, canonical(options), sample_shape(federation), federation.classes)
+    return _model(run.model.name, options, canonical(options), sample_shape(federation), federation.classes, federation.several)
 
 
 def sample_shape(federation: Federation) -> tuple[int, ...]:
@@ -243,10 +246,11 @@ def _model(
     meaning: str,  # noqa: ARG001 (files that the options name may have changed)
     shape: tuple[int, ...],
     classes: int,
+    several: bool,
 ) -> Model:
     if classes < 1:
         raise SpecError(f'model "{name}": the data set has no classes')
-    return models.build(name, options, shape, classes)
+    return models.build(name, options, shape, classes, several)
 
 
 @functools.lru_cache(maxsize=1)

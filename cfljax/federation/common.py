@@ -65,8 +65,18 @@ def test_rows(source: Source) -> np.ndarray:
     return len(source.y_train) + np.arange(len(source.y_test))
 
 
+def check_single(source: Source) -> None:
+    """A SpecError where samples may have several labels, for partitions that divide or change them."""
+    if source.y_train.ndim == 2:
+        raise SpecError(
+            f"data.partition: goes by the label of a sample, and those of {source.name} have several; take iid, quantity, user, "
+            "domains, rotated, feature_shift or corrupted"
+        )
+
+
 def label_of(source: Source, rows: np.ndarray) -> np.ndarray:
-    """The labels of these rows."""
+    """The labels of these rows; each has one."""
+    check_single(source)
     return np.concatenate([source.y_train, source.y_test])[rows]
 
 
@@ -95,6 +105,10 @@ def group_blocks(clients: int, groups: int) -> np.ndarray:
 def class_counts(rows: list[np.ndarray], source: Source, seen: np.ndarray | None = None) -> np.ndarray:
     """i64[C, classes]: samples of each class that every client holds; with `seen` i32[C, classes], as the client sees labels."""
     owner = np.repeat(np.arange(len(rows)), [len(r) for r in rows])
+    if source.y_train.ndim == 2:
+        counts = np.zeros((len(rows), source.classes), np.int64)
+        np.add.at(counts, owner, np.concatenate([source.y_train, source.y_test])[np.concatenate(rows)] if rows else 0)
+        return counts
     labels = label_of(source, np.concatenate(rows)) if rows else np.zeros(0, np.int64)
     return count_labels(owner, labels if seen is None else seen[owner, labels], len(rows), source.classes)
 
@@ -149,6 +163,9 @@ def own_or_global(options: Common, train: list[np.ndarray], source: Source, rng:
     """The test part of a partition without views: test samples in each client's class mix, or the whole test set for all."""
     if options.test == "global":
         return test_rows(source)
+    if source.y_train.ndim == 2:  # in proportion to the training samples
+        sizes = np.array([len(rows) for rows in train])
+        return cut(rng.permutation(test_rows(source)), proportional(len(source.y_test), sizes))
     return mirror(class_counts(train, source), test_rows(source), source, rng)
 
 

@@ -56,6 +56,8 @@ class Options(Protocol):
 
 def drifting(options: Options, parts: Parts, source: Source, seed: int) -> tuple[Parts, Drift]:
     """The parts with the views and groups that clients may change to, and who is in which from which round on."""
+    if options.what == "labels" and (parts.source or source).y_train.ndim == 2:
+        raise SpecError(f'data.drift.what = "labels": samples of {source.name} have several labels; take "group" or "rotation"')
     parts, views = _with_views(options.what, parts, source)
     first, groups = np.asarray(parts.group), views.groups
     if options.file is None:

@@ -24,7 +24,8 @@ def insertion_points(line: jax.Array, values: jax.Array, side: str = "left") -> 
 
 
 def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> tuple[jax.Array, jax.Array]:
-    """(x f32[B, ...], y i32[B]) of pool rows i32[B] as clients i32[B] see them; exactly 0 where `mask` bool[B] is False."""
+    """(x f32[B, ...], y i32[B] or i32[B, classes]) of pool rows i32[B] as clients i32[B] see them; exactly 0 where the mask is
+    False."""
     pool, view = federation.pool, federation.view
     of = jnp.zeros_like(client) if view is None else _at(view.of, client)
     y = _at(pool.y, rows)
@@ -32,7 +33,7 @@ def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> 
         y = jnp.asarray(view.labels)[of, y]
     x = _shifted(_values(pool, view, of, rows, federation.sample_shape), view, of)
     seen = jnp.where(_wide(jnp.asarray(mask), x.ndim), x, 0.0)
-    return seen.reshape(-1, *federation.sample_shape, *x.shape[2:]), jnp.where(mask, y, 0)
+    return seen.reshape(-1, *federation.sample_shape, *x.shape[2:]), jnp.where(_wide(jnp.asarray(mask), y.ndim), y, 0)
 
 
 def _at(values: Array, index: Array) -> jax.Array:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cfljax.errors import SpecError
-from cfljax.federation.common import Partition, Rng, Sized, check_most, cut, evenly, group_blocks, test_rows, wrong
+from cfljax.federation.common import Partition, Rng, Sized, check_most, check_single, cut, evenly, group_blocks, test_rows, wrong
 from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Parts, Source
@@ -131,6 +131,7 @@ class LabelSwap(Grouped):
 
 def label_swap(options: LabelSwap, source: Source, rng: Rng) -> Parts:
     """Groups that swap pairs of labels, each group different pairs; the first group swaps none."""
+    check_single(source)
     classes, plain = source.classes, np.arange(source.classes)
     check_most("pairs", options.pairs, classes // 2, f"{source.name} has {classes} classes")
 
@@ -146,6 +147,7 @@ def label_swap(options: LabelSwap, source: Source, rng: Rng) -> Parts:
 
 def label_permutation(options: Grouped, source: Source, rng: Rng) -> Parts:
     """Groups that permute all labels, each group in its own way; the first group's labels are as they are."""
+    check_single(source)
     classes = source.classes
     ways = math.factorial(min(classes, 20))
     labels = _distinct(options.groups, np.arange(classes), lambda: rng.permutation(classes), ways, "ways to permute")

@@ -75,6 +75,7 @@ def classes(options: Classes, source: Source, rng: Rng) -> Parts:
     k, clients = options.classes_per_client, options.clients
     common.check_most("classes_per_client", k, source.classes, f"{source.name} has {source.classes} classes")
     common.check_most("groups", options.groups or 0, clients, f"there are {clients} clients")
+    common.check_single(source)
     rows = rng.permutation(len(source.y_train))
     have = np.bincount(source.y_train, minlength=source.classes)
     wanted = _wanted_sizes(options, len(common.training_rows(options, source, rng)), rng)

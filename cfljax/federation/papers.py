@@ -29,6 +29,7 @@ class Overlap(Sized):
 
 def overlap(options: Overlap, source: Source, rng: Rng) -> Parts:
     """Groups that each lack a few classes and share the others; EMNIST's 62 classes are merged to 47 first."""
+    common.check_single(source)
     source = merged(source)
     common.check_most("groups", options.groups, options.clients, f"there are {options.clients} clients")
     holds = ~_lacked(options, source.classes)
@@ -91,6 +92,7 @@ def imbalance(options: Imbalance, source: Source, rng: Rng) -> Parts:
     """
     number, clients, b = source.classes, options.clients, options.classes_per_client
     common.check_most("classes_per_client", b, number, f"{source.name} has {number} classes")
+    common.check_single(source)
     have = np.bincount(source.y_train, minlength=number)
     for _ in range(200):  # at B = 10 one draw in eight wants more of some digit than MNIST has: such a draw is repeated
         majority, counts = _device_counts(options, number, rng)

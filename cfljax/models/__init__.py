@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cfljax.errors import SpecError
 from cfljax.models.flat import FirstDense, MakeModel, Net, as_model, from_module
 from cfljax.registry import Registry
 from cfljax.types import Model
@@ -21,9 +22,17 @@ MODELS: Registry[MakeModel] = Registry(
 )
 
 
-def build(name: str, options: object, sample_shape: tuple[int, ...], classes: int) -> Model:
-    """The model of this name for samples of this shape. `options` is an instance of its Options class, a table to check, or None
-    for the defaults. No parameters are allocated before `init` is called."""
+def build(name: str, options: object, sample_shape: tuple[int, ...], classes: int, several: bool = False) -> Model:
+    """The model of this name for samples of this shape, which may have `several` labels. `options` is an instance of its Options
+    class, a table to check, or None for the defaults. No parameters are allocated before `init` is called."""
     if options is None or isinstance(options, dict):
         options = MODELS.check(name, options or {}, "model")
-    return as_model(name, MODELS.entry(name).make(options, sample_shape, classes), sample_shape, classes)
+    made = MODELS.entry(name).make(options, sample_shape, classes)
+    if several:
+        net = made if isinstance(made, Net) else Net(made)
+        if net.loss == "sigmoid":
+            raise SpecError(
+                f'model "{name}": has one output for two classes, and samples may have several labels; take another model'
+            )
+        made = net._replace(loss="several")
+    return as_model(name, made, sample_shape, classes)

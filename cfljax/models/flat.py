@@ -38,7 +38,8 @@ class Net(NamedTuple):
     start: Callable[[Array, Tree], Tree] | None = None
     """(key, tree of shapes) -> initial params; None: the network's initialisers draw them."""
     loss: str = "softmax"
-    """"softmax": one logit per class; "sigmoid": one logit, two classes."""
+    """"softmax": one logit per class; "sigmoid": one logit, two classes; "several": one logit per class, of which a sample may have
+    several."""
     training: Callable[[Array, Array], Array] | None = None
     """(key, x f32[B, ...]) -> x as the network sees it in training (crops, flips)."""
     evaluation: Callable[[Array], Array] | None = None
@@ -81,8 +82,8 @@ def from_module(module: Network, sample_shape: tuple[int, ...], classes: int, *,
 def as_model(name: str, network: Network | Net, sample_shape: tuple[int, ...], classes: int) -> Model:
     """The network (or Net) as functions of flat vectors. Only shapes are evaluated: no parameters are allocated."""
     net = network if isinstance(network, Net) else Net(network)
-    if net.loss not in ("softmax", "sigmoid"):
-        raise SpecError(f'model "{name}": loss = "{net.loss}": must be "softmax" or "sigmoid"')
+    if net.loss not in _LOSSES:
+        raise SpecError(f'model "{name}": loss = "{net.loss}": must be "softmax", "sigmoid" or "several"')
     sample = jax.ShapeDtypeStruct((1, *sample_shape), jnp.float32)
     if net.evaluation is not None:
         sample = jax.eval_shape(net.evaluation, sample)
@@ -94,7 +95,7 @@ def as_model(name: str, network: Network | Net, sample_shape: tuple[int, ...], c
     size, ravel, unravel = flattening(name, shapes)
     start = net.start
     draw = init if start is None else lambda key: start(key, shapes)
-    loss, correct = _softmax() if net.loss == "softmax" else _sigmoid()
+    loss, correct = _LOSSES[net.loss]()
     begin = jax.jit(lambda key: ravel(draw(key)))
     return Model(name, size, begin, unravel, ravel, NetForward(apply, net), loss, correct, net.penalty)
 
@@ -169,6 +170,20 @@ def _sigmoid() -> tuple[OfLogits, OfLogits]:
         return optax.sigmoid_binary_cross_entropy(logit, y.astype(logit.dtype))
 
     return loss, lambda logits, y: (logits[..., 0] > 0) == (y > 0)
+
+
+def _several() -> tuple[OfLogits, OfLogits]:
+    """(loss, correct) for one logit per class and y of 0 and 1 for each: the mean loss of a sample's labels; correct if all are."""
+    import optax
+
+    def loss(logits: Array, y: Array) -> Array:
+        logits = logits.astype(_real(logits))
+        return jnp.mean(optax.sigmoid_binary_cross_entropy(logits, y.astype(logits.dtype)), axis=-1)
+
+    return loss, lambda logits, y: jnp.all((logits > 0) == (y > 0), axis=-1)
+
+
+_LOSSES: dict[str, Callable[[], tuple[OfLogits, OfLogits]]] = {"softmax": _softmax, "sigmoid": _sigmoid, "several": _several}
 
 
 def _real(logits: Array) -> jnp.dtype:

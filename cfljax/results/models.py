@@ -73,17 +73,24 @@ class KeptModels:
     ) -> np.ndarray:
         """i32[n]: the classes that a client's model gives to samples x, or with `probabilities` f32[n, classes].
 
+        Where samples may have several labels, each is there or not: i32[n, classes], with probabilities of their own.
+
         x [n, ...] is in the shape and the scale of the data set, as the client itself would hold it (its own view is not applied
         again), and is normalised as in training; with `prepared` it is so already, as `samples` returns it. `cluster`: take this
         model in place of the one that the client was scored with. Needs a run that has kept its models."""
         place = predict.check_client(self._scene, client)
         flat = self._model_for(place, cluster)
         seen = np.asarray(x, np.float32) if prepared else predict.prepared(self._scene.federation, np.asarray(x))
-        each = predict.probabilities(self._scene.model, flat, seen)
-        return each if probabilities else each.argmax(axis=1).astype(np.int32)
+        several = self._scene.federation.several
+        each = predict.probabilities(self._scene.model, flat, seen, several)
+        if probabilities:
+            return each
+        return (each > 0.5).astype(np.int32) if several else each.argmax(axis=1).astype(np.int32)
 
     def confusion(self, client: int, cluster: int | None = None) -> np.ndarray:
         """i64[classes, classes]: how many test samples of a client with each label (rows) got each class (columns)."""
+        if self._scene.federation.several:
+            raise SpecError("confusion: is of samples with one label, and here they have several; compare predict with samples")
         x, y = self.samples(client)
         classes = self._scene.federation.classes
         found = self.predict(client, x, cluster, prepared=True) if len(y) else np.zeros(0, np.int32)

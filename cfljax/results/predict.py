@@ -138,8 +138,9 @@ def prepared(federation: Federation, x: np.ndarray) -> np.ndarray:
     return (x.astype(np.float32) - np.asarray(pool.mean)) * np.asarray(pool.scale)
 
 
-def probabilities(model: Model, flat: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """f32[n, classes]: the probabilities that the model f32[d] gives to the classes of prepared samples."""
+def probabilities(model: Model, flat: np.ndarray, x: np.ndarray, several: bool = False) -> np.ndarray:
+    """f32[n, classes]: the probabilities that the model f32[d] gives to the classes of prepared samples; with `several` labels of a
+    sample, to each of them by itself."""
     import jax
     import jax.numpy as jnp
 
@@ -149,6 +150,8 @@ def probabilities(model: Model, flat: np.ndarray, x: np.ndarray) -> np.ndarray:
     if not logits:
         raise SpecError("x: has no samples")
     whole = np.concatenate(logits).astype(np.float64)
+    if several:
+        return (1 / (1 + np.exp(-whole))).astype(np.float32)
     whole = np.concatenate([np.zeros_like(whole), whole], 1) if whole.shape[1] == 1 else whole  # the second of two classes
     whole = np.exp(whole - whole.max(axis=1, keepdims=True))
     return (whole / whole.sum(axis=1, keepdims=True)).astype(np.float32)

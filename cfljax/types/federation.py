@@ -24,11 +24,11 @@ class Source(NamedTuple):
     x_train: np.ndarray
     """u8, f32 or i32 (token ids) [n_train, ...]."""
     y_train: np.ndarray
-    """i32[n_train], 0 … classes − 1."""
+    """i32[n_train], 0 … classes − 1; or i32[n_train, classes] of 0 and 1, where a sample may have several labels."""
     x_test: np.ndarray
     """[n_test, ...], of the type of `x_train`."""
     y_test: np.ndarray
-    """i32[n_test]."""
+    """i32[n_test], or i32[n_test, classes]."""
     classes: int
     """The number of classes."""
     user_train: np.ndarray | None = None
@@ -39,6 +39,8 @@ class Source(NamedTuple):
     """i32[users]: the true population of each user; None: the data set does not say."""
     table: np.ndarray | None = None
     """f32[vocabulary, width]: the vector of each token, which training does not change; None: x holds no token ids."""
+    coarse: np.ndarray | None = None
+    """i32[classes]: the coarse label of each class, −1 for a class without samples; None: the data set does not say."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Pool(NamedTuple):
     x: Array
     """u8, f32 or i32 [P, ...]."""
     y: Array
-    """i32[P]."""
+    """i32[P]; i32[P, classes] of 0 and 1, where a sample may have several labels."""
     mean: Array
     """f32[], or f32[...] with the shape of one sample: what is subtracted from a sample."""
     scale: Array
@@ -209,6 +211,11 @@ class Federation:
     """The number of true groups; 0: unknown."""
     form: tuple[int, ...] | None = dataclasses.field(default=None, metadata={"static": True})
     """The shape of a sample where the pool has it as a line, as on an accelerator; None: that of `pool.x`."""
+
+    @property
+    def several(self) -> bool:
+        """Whether a sample may have several labels."""
+        return self.pool.y.ndim == 2
 
     @property
     def sample_shape(self) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ class OfLogits(Protocol):
     """Computes a number for each sample from the outputs of the network and its label."""
 
     def __call__(self, logits: Array, y: Array, /) -> Array:
-        """f32[B] or bool[B] of logits f32[B, outputs] and labels y i32[B]."""
+        """f32[B] or bool[B] of logits f32[B, outputs] and labels y i32[B], or i32[B, classes] where a sample may have several."""
 
 
 class Model(NamedTuple):

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from cfljax.commands import describe as told
+from cfljax.commands import samples
 from cfljax.data import load
 from cfljax.errors import DataError
+from cfljax.federation import gather
+from cfljax.federation.pack import pack
 from cfljax.types import Parts
 from tests.importing.helpers import main
 
@@ -54,6 +57,67 @@ def test_describe_draws_a_picture_whole_or_not_at_all(folder, capsys):
     assert picture.read_bytes().startswith(b"\x89PNG") and picture.read_bytes().endswith(b"IEND\xaeB`\x82")
     assert main(["describe", "toy", "--set", "data.clients=4", "--png", str(folder / "gone" / "who.png")]) == 3
     assert sorted(p.name for p in folder.iterdir()) == ["toy.npz", "who.png"]
+
+
+def test_describe_draws_samples_as_each_group_sees_them(folder, capsys):
+    picture = folder / "samples.png"
+    flags = ["--set", "data.partition=rotated", "--set", "data.groups=2", "--set", "data.clients=4"]
+    assert main(["describe", "toy", *flags, "--draw", str(picture)]) == 0
+    assert str(picture) in capsys.readouterr().out
+    assert picture.read_bytes().startswith(b"\x89PNG") and picture.read_bytes().endswith(b"IEND\xaeB`\x82")
+    assert main(["describe", "toy", *flags, "--draw", str(folder / "gone" / "samples.png")]) == 3
+    assert sorted(p.name for p in folder.iterdir()) == ["samples.png", "toy.npz"]
+
+
+def test_a_line_of_samples_is_of_one_client_and_of_many_labels():
+    source = load("digits")
+    parts = told.PARTITIONS.entry("rotated").make(
+        told.PARTITIONS.check("rotated", {"clients": 8, "groups": 4, "angles": [0.0, 90.0, 180.0, 45.0]}, "data"),
+        source,
+        np.random.default_rng(0),
+    )
+    lines = samples.chosen(source, parts)
+    assert [name for name, _, _ in lines] == ["group 0", "group 1", "group 2", "group 3"]
+    for name, client, rows in lines:
+        x, y = samples.as_seen(source, parts, client, rows)
+        assert set(rows) <= set(parts.train[client]) and len(set(y)) >= 7
+        images = source.x_train[rows] / 255
+        turns = int(name[-1])
+        if turns < 3:
+            assert np.array_equal(x, np.rot90(images, turns, axes=(1, 2)))
+        else:
+            assert not x[:, 0, 0].any()  # from outside the image
+
+
+def test_what_is_drawn_is_what_a_model_gets(monkeypatch):
+    """Against the device's own gathering, for views of every kind."""
+    source = load("digits")
+    for name, options in (
+        ("label_swap", {}),
+        ("feature_shift", {}),
+        ("feature_shift", {"kind": "offset"}),
+        ("corrupted", {"groups": 2, "clients": 4}),
+    ):
+        checked = told.PARTITIONS.check(name, {"clients": 4, "groups": 2} | options, "data")
+        parts = told.PARTITIONS.entry(name).make(checked, source, np.random.default_rng(0))
+        federation = pack(parts, source)
+        for client in (0, 3):
+            count = int(federation.train.count[client])
+            start = int(federation.train.start[client])
+            rows = np.asarray(federation.train.rows)[start : start + count]
+            wanted = gather.samples(federation, np.full(count, client), rows, np.ones(count, bool))
+            x, y = samples.as_seen(parts.source or source, parts, client, parts.train[client])
+            np.testing.assert_allclose(x, wanted[0], atol=1e-6)
+            np.testing.assert_array_equal(y, wanted[1])
+
+
+def test_texts_are_drawn_with_what_follows(folder, monkeypatch, capsys):
+    drawn = []
+    monkeypatch.setattr(samples, "_draw", lambda place, x, tokens, texts: drawn.append(samples.text_of(tokens, x.astype(int))))
+    (folder / "said.csv").write_text("said,user\n" + "\n".join(f"abcdefg{i},u{i % 2}" for i in range(20)))
+    assert main(["import", str(folder / "said.csv"), "--text", "said", "--length", "7"]) == 0
+    assert main(["describe", "said", "--set", "data.partition=user", "--draw", str(folder / "s.png")]) == 0
+    assert set(drawn) == {"abcdefg", "bcdefg1"} and (folder / "s.png").exists()
 
 
 def test_classes_are_counted_as_the_client_sees_them():

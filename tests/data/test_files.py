@@ -143,6 +143,7 @@ def test_cifar100_has_its_fine_labels(tmp_path):
     s = data.load("cifar100", path=str(tmp_path))
     assert s.classes == 100
     np.testing.assert_array_equal(s.y_train, [90, 91, 92, 93])
+    assert set(np.flatnonzero(s.coarse == 3)) == {0, 1, 2, 3, 90, 91, 92, 93} and set(s.coarse) == {3, -1}
 
 
 def test_bad_cifar_files(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 from cfljax import data
 from cfljax.data import bounded, prepare, prepared
+from cfljax.data.cifar import COARSE
 from cfljax.errors import DataError, SpecError
 
 PREPARE = """
@@ -57,12 +58,18 @@ class ToyDeep(Toy, tfds.core.GeneratorBasedBuilder):
         for i in range(n):
             yield i, {"image": PIL.Image.fromarray(np.full((4, 6), 300, np.uint16)), "label": i % 3}
 
+class HundredToy(Toy, tfds.core.GeneratorBasedBuilder):
+    classes = 100
+    def _generate_examples(self, n):
+        for i in range(n):
+            yield i, {"image": PIL.Image.fromarray(np.full((4, 6), i, np.uint8)), "label": i}
+
 class EmnistToy(Toy, tfds.core.GeneratorBasedBuilder):
     classes = 27
     BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=c, version="1.2.0") for c in ("letters", "digits")]
 
 from cfljax.commands.cli import main
-names = ("toy_shapes", "emnist_toy/letters", "toy_shapes", "toy_arrays", "toy_deep")
+names = ("toy_shapes", "emnist_toy/letters", "toy_shapes", "toy_arrays", "toy_deep", "hundred_toy")
 codes = [main(["data", "prepare", name, "--dir", sys.argv[1]]) for name in names]
 from cfljax import data
 assert data.load("toy_shapes", path=sys.argv[1]).classes == 3
@@ -81,7 +88,7 @@ def made(tmp_path_factory):
 
 def test_prepare_and_load_work_without_tensorflow(made):
     folder, done = made
-    assert done.stdout.strip().endswith("[0, 0, 0, 4, 0]")
+    assert done.stdout.strip().endswith("[0, 0, 0, 4, 0, 0]")
     s = data.load("toy_shapes", path=str(folder))
     assert s.x_train.shape == (10, 4, 6, 1) and s.x_train.dtype == np.uint8 and s.classes == 3 and len(s.y_test) == 5
     number = s.x_train[:, 1, 1, 0].astype(int) - 1
@@ -119,6 +126,12 @@ def test_emnist_is_turned_upright_and_its_letters_begin_at_zero(made, tmp_path):
     s = data.load("emnist/letters:1.2.0", path=str(tmp_path))
     assert s.x_train.shape == (10, 6, 4, 1) and (s.x_train[:, 1, 0] == 100).all()
     assert s.classes == 26
+
+
+def test_cifar100_has_its_coarse_labels(made, tmp_path):
+    shutil.copytree(made[0] / "hundred_toy", tmp_path / "cifar100")
+    assert data.load("cifar100", path=str(tmp_path)).coarse.tolist() == COARSE.tolist()
+    assert data.load("hundred_toy", path=str(made[0])).coarse is None
 
 
 def test_a_set_with_parts_wants_one_named(made):

@@ -24,18 +24,24 @@ CASES = [
     ("classes", {"clients": 30, "groups": 4}),
     ("dirichlet", {"clients": 10}),
     ("dirichlet", {"clients": 10, "alpha": 1.0, "rotate": 2, "samples_per_client": 80}),
+    ("pachinko", {"clients": 20}),
+    ("pachinko", {"clients": 20, "samples_per_client": 50, "alpha": 1.0, "beta": 0.5}),
     ("rotated", {"clients": 20}),
     ("rotated", {"clients": 20, "samples_per_client": 60, "test_clients": 4, "copies": True}),
     ("rotated", {"clients": 21, "groups": 2, "copies": False}),
     ("label_swap", {"clients": 20}),
     ("label_permutation", {"clients": 20, "groups": 3, "copies": False}),
     ("feature_shift", {"clients": 20}),
+    ("corrupted", {"clients": 20}),
+    ("corrupted", {"clients": 20, "groups": 2, "kinds": ["none", "jpeg"], "copies": False, "test": "global"}),
     ("fedprox", {"clients": 50}),
     ("femnist_fedgroup", {"clients": 20, "leak": True}),
     ("femnist_fedgroup", {"clients": 20}),
     ("overlap", {"clients": 40}),
     ("imbalance", {"clients": 20, "most": 20}),
     ("imbalance", {"clients": 20, "most": 20, "classes_per_client": 2, "test": "own"}),
+    ("domains", {}),
+    ("domains", {"clients": 11, "samples_per_client": 40}),
     ("user", {}),
     ("user", {"clients": 10, "test_only": "keep", "samples_per_client": 20}),
 ]
@@ -46,7 +52,8 @@ each_case = pytest.mark.parametrize(("name", "options"), CASES, ids=NAMES)
 def source_for(name):
     if name == "femnist_fedgroup":
         return fake(9000, 1000, classes=62, shape=(2, 2))
-    return with_users(fake(2400, 600, seed=3))
+    source = with_users(fake(2400, 600, seed=3))
+    return source._replace(coarse=np.arange(10, dtype=np.int32) % 3) if name == "pachinko" else source
 
 
 def rows_total(source):
@@ -132,6 +139,11 @@ def test_the_own_test_part_has_the_class_mix_of_the_training_part(name, options)
 @each_case
 def test_a_global_test_set_is_one_array(name, options):
     made = parts(name, source_for(name), **{**options, "test": "global"})
+    if name == "corrupted":  # whose groups have copies of it
+        for group in np.unique(made.group):
+            tests = [rows for rows, mine in zip(made.test, made.group, strict=True) if mine == group]
+            assert all(np.array_equal(rows, tests[0]) for rows in tests) and len(np.unique(tests[0])) == len(tests[0]) == 600
+        return
     assert isinstance(made.test, np.ndarray)
     assert len(np.unique(made.test)) == len(made.test) > 0
 

@@ -1,0 +1,175 @@
+"""From texts to samples: tokens that are followed by the next one (the label), or texts with classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from cfljax.data import arrays, leaf, tokens
+from cfljax.data.importing_columns import LABELS, USERS, column_of, names_of
+from cfljax.data.importing_parts import numbered, owners, split
+from cfljax.data.parts import Columns, Part, Wanted
+from cfljax.data.tweets import hashed
+from cfljax.errors import DataError, SpecError, suggest
+from cfljax.registry.options import Table, Value
+from cfljax.types import Source
+
+LENGTH = 80
+_FREE, _RATIO = 16 << 20, 50
+"""Numbers that samples may take in any case, and how many times their tokens, filled up with zeros."""
+
+
+class Imported(NamedTuple):
+    """A data set, with what is kept beside its arrays."""
+
+    source: Source
+    class_names: list[str]
+    tokens: Table | None
+    """What the tokens of texts are; None: there are none."""
+
+
+def of_tables(tables: list[Columns], wanted: Wanted) -> tuple[list[Part], bool]:
+    """(The parts (training, test) of tables with a column of texts, whether their labels are next tokens). They are if no column
+    has labels, or `--next-token` says so."""
+    train, text = tables[0], str(wanted.text)
+    left = [name for name in train.names if name != text]
+    if wanted.next_token and wanted.label is not None:
+        raise SpecError(f"--next-token: the next token is the label, and --label {wanted.label} another; leave one of the two out")
+    label = None if wanted.next_token else column_of(train, left, wanted.label, [*train.class_names, *LABELS], "--label")
+    user = column_of(train, left, wanted.user, list(USERS), "--user")
+    parts = []
+    for table in tables:
+        for flag, name in (("--text", text), ("--label", label), ("--user", user)):
+            if name is not None and name not in table.names:
+                raise DataError(f"{flag} {name}: {table.where} has no such column{suggest(name, table.names)}")
+        texts = table.column(text)
+        bad = [not isinstance(each, str) for each in texts.tolist()]
+        if any(bad):
+            raise DataError(f"{table.where}: column {text} has no text in row {bad.index(True) + 1}; fill it, or leave the row out")
+        y = np.zeros(len(texts), np.int64) if label is None else names_of(table, "label", label)
+        owner = None if user is None else names_of(table, "user", user)
+        parts.append(Part(texts, y, owner, table.class_names.get(label or "")))
+    return parts, label is None
+
+
+def of_leaf(folder: Path, samples: tuple[leaf.UserSamples, leaf.UserSamples]) -> tuple[list[Part], bool]:
+    """(The parts (training, test) of LEAF's texts, whether their labels are next tokens). Shakespeare has texts and the character
+    after each, Reddit words and the same one further; where labels are numbers, they are classes."""
+    first = samples[0].y[0]
+    following = not _is_number(first)
+    parts = []
+    for side, part in zip(("train", "test"), samples, strict=True):
+        where = str(folder / side)
+        texts = np.empty(len(part.x), object)
+        for at, (x, y) in enumerate(zip(part.x, part.y, strict=True)):
+            texts[at] = _continued(x, y if following else None, where)
+        labels = np.zeros(len(part.y), np.int64) if following else leaf.integers(part.y, folder / side)
+        parts.append(Part(texts, labels, part.user))
+    return [part for part in parts if len(part.y)], following
+
+
+def _is_number(y: Value) -> bool:
+    """Whether a label is a class: 3, 3.0 or "3". (Of a text whose next character is a digit, other labels are not.)"""
+    return isinstance(y, (int, float)) or (isinstance(y, str) and len(y) > 1 and y.isdigit())
+
+
+def _continued(x: Value, y: Value, where: str) -> tokens.Text:
+    """A sample's text, or its words, with what comes next."""
+    if isinstance(x, str) and (y is None or isinstance(y, str)):
+        return _clean(x if y is None else x + y)
+    if y is None and isinstance(x, list) and all(isinstance(field, str) for field in x) and len(x) > 4:
+        return _clean(x[4])  # LEAF's columns of a tweet
+    words = _words(x)
+    following = _words(y["target_tokens"] if isinstance(y, dict) and "target_tokens" in y else y)
+    if words is None or (following is None and y is not None):
+        raise DataError(
+            f"{where}: a sample is {str(x)[:40]!r} with the label {str(y)[:40]!r}: must be a text, or words, and what follows"
+        )
+    return words + (following or [])[-1:]
+
+
+def _clean(text: str) -> str:
+    """The text without halves of characters, which JSON may have and no file can hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _words(value: Value) -> list[str] | None:
+    """The words in lists of any depth, without Reddit's padding; None if there is anything else."""
+    if isinstance(value, str):
+        return [] if value == "<PAD>" else [_clean(value)]
+    if not isinstance(value, list):
+        return None
+    found = [_words(each) for each in value]
+    return None if None in found else [word for each in found for word in each or []]
+
+
+def assembled(name: str, where: str, parts: list[Part], following: bool, wanted: Wanted) -> Imported:
+    """The data set of texts. The tokens are learned from the training texts; if there is no test part, a share of each owner's
+    texts (or of all, or of each class) becomes it first."""
+    train, test = parts if len(parts) > 1 else split(parts[0], wanted.test_fraction)
+    listed = len(train.x) and not isinstance(train.x[0], str)
+    kind = wanted.tokens or ("words" if listed or not following else "characters")
+    learned = tokens.learn(kind, train.x.tolist(), wanted.vocabulary)
+    length = wanted.length or LENGTH
+    width = wanted.vectors
+    if following:
+        sides = [_next_tokens(side, learned, length) for side in (train, test)]
+        names = learned.names
+    else:
+        names, labels = numbered(where, train, test)
+        sides = [
+            (_padded([learned.encode(text)[:length] for text in side.x], length, False), y, side.user)
+            for side, y in zip((train, test), labels, strict=True)
+        ]
+    if not len(sides[0][1]):
+        raise DataError(f"{where}: no training text has two {kind}; a sample is some, and the one after them")
+    users = owners(where, sides[0][2], sides[1][2])
+    named = {"x_train": sides[0][0], "y_train": sides[0][1], "x_test": sides[1][0], "y_test": sides[1][1]} | users
+    if width:
+        table = np.stack([np.zeros(width, np.float32), *(hashed(token, width) for token in learned.names[1:])])
+        named["table"] = table
+    else:  # models that embed tokens themselves get their numbers
+        named |= {key: named[key].astype(np.float32) for key in ("x_train", "x_test")}
+    return Imported(arrays.source(name, where, named, len(names)), names, learned.table())
+
+
+def _next_tokens(part: Part, learned: tokens.Tokens, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """(x i32[n, length], y i64[n], owners): each text in pieces of `length` tokens and the one after, which is the first of the
+    next piece. The last piece is the end of the text; what is short is filled up at the front."""
+    pieces, y, of = [], [], []
+    for at, text in enumerate(part.x):
+        numbers = learned.encode(text)
+        ends = [*range(length, len(numbers) - 1, length), len(numbers) - 1] if len(numbers) > 1 else []
+        for end in ends:
+            pieces.append(numbers[max(0, end - length) : end])
+            y.append(numbers[end])
+            of.append(at)
+    user = None if part.user is None else part.user[np.array(of, np.int64)]
+    return _padded(pieces, length, True), np.array(y, np.int64), user
+
+
+def _padded(pieces: list[list[int]], length: int, front: bool) -> np.ndarray:
+    """i32[n, length]: pieces of at most this length, filled up."""
+    size = len(pieces) * length
+    if size > max(_FREE, _RATIO * sum(map(len, pieces))):
+        raise SpecError(
+            f"--length {length}: {len(pieces)} samples of so many tokens would be filled up with {size // 10**6} million zeros; "
+            "give a smaller one"
+        )
+    x = np.full((len(pieces), length), tokens.PADDING, np.int32)
+    for row, piece in zip(x, pieces, strict=True):
+        if piece:
+            row[(length - len(piece) if front else 0) :][: len(piece)] = piece
+    return x
+
+
+def check(wanted: Wanted) -> None:
+    """A SpecError for numbers that make no tokens."""
+    if wanted.length is not None and not 1 <= wanted.length <= 10_000:
+        raise SpecError(f"--length {wanted.length}: must be from 1 to 10000 tokens")
+    if wanted.vocabulary is not None and not 3 <= wanted.vocabulary <= arrays.MOST_CLASSES:
+        raise SpecError(f"--vocabulary {wanted.vocabulary}: must be from 3 to {arrays.MOST_CLASSES} tokens")
+    if not 0 <= wanted.vectors <= 4096:
+        raise SpecError(f"--vectors {wanted.vectors}: must be from 1 to 4096 numbers")

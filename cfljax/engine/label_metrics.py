@@ -1,0 +1,130 @@
+"""Metrics over labels, for `train.metrics`: macro-F1 and average precision, each the mean over labels, so that rare ones count as
+much as common ones. Samples have one label, or several.
+
+All samples of all scored clients count together, each with its client's model (not with a mixture of models). With one test set for
+everybody (`data.test = "global"`), the average precision is the mean over clients of that of each, as a sample then has as many
+scores as there are clients. Labels that no sample has, and nobody predicts, are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.devices.spread import of_this_device, share
+from cfljax.engine.metrics import Seen
+from cfljax.engine.scoring import TILE
+from cfljax.errors import SpecError
+from cfljax.local.data import take
+from cfljax.registry import Entry
+from cfljax.registry.options import NoOptions
+from cfljax.types import Array
+
+
+def macro_f1(seen: Seen) -> jax.Array:
+    """The mean over labels of 2 TP / (2 TP + FP + FN), pooled over all scored clients."""
+
+    def tally(scores: Array, truth: Array) -> Array:
+        """f32[B, 2, M]: true positives, and predicted plus true ones."""
+        found = _predicted(scores, seen.federation.several)
+        return jnp.stack([found * truth, found + truth], axis=1)
+
+    both = _over_clients(seen, tally, jnp.zeros((2, seen.federation.classes)))
+    there = both[1] > 0
+    return jnp.sum(jnp.where(there, 2 * both[0] / jnp.where(there, both[1], 1), 0)) / jnp.sum(there)
+
+
+def average_precision(seen: Seen) -> jax.Array:
+    """The mean over labels of the area under the curve of precision by recall, as scikit-learn's `average_precision_score`."""
+    federation, split = seen.federation, seen.test
+    if federation.owner is not None:
+        raise SpecError('train.metrics = "average_precision": needs all samples on each device; set train.plan.pool = "copied"')
+    length = -(-split.longest // TILE) * TILE if split.shared else split.rows.shape[0] + TILE
+    blank = (jnp.zeros((length, federation.classes)), jnp.zeros((length, federation.classes)), jnp.zeros(length, bool))
+
+    def add(client: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        params = seen.model.unravel(seen.models[seen.scoring[client]])
+        begin = jnp.int32(0) if split.shared else split.start[client]
+
+        def visit(i: Array, held: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            at = i * TILE + jnp.arange(TILE)
+            valid = at < split.count[client]
+            scores, truth = _scored(seen, params, client, at, valid)
+            place = jnp.where(valid, begin + at, length)
+            values = (scores, truth, valid)
+            return tuple(old.at[place].set(new, mode="drop") for old, new in zip(held, values, strict=True))  # type: ignore[return-value]
+
+        number = jnp.where(seen.who[client], -(-split.count[client] // TILE), 0)
+        return jax.lax.fori_loop(0, number, visit, carry)
+
+    clients = jnp.arange(federation.clients)
+    if not split.shared:
+        return mean_precision(*jax.lax.fori_loop(0, federation.clients, add, blank))
+    scored = seen.who & (split.count > 0)
+    each = jax.lax.map(lambda c: mean_precision(*add(c, blank)), clients)
+    return jnp.sum(jnp.where(scored, each, 0)) / jnp.sum(scored)
+
+
+def mean_precision(scores: Array, truth: Array, valid: Array) -> jax.Array:
+    """f32[]: the mean average precision over the labels that some sample has. scores, truth f32[n, M]; valid bool[n]: samples that
+    count."""
+
+    valid = jnp.asarray(valid)
+
+    def of_label(score: Array, true: Array) -> tuple[jax.Array, jax.Array]:
+        order = jnp.argsort(-jnp.where(valid, score, -jnp.inf))
+        ranked, hits = score[order], jnp.cumsum(jnp.where(valid, true, 0)[order])
+        last = jnp.searchsorted(-jnp.where(valid[order], ranked, -jnp.inf), -ranked, side="right") - 1  # of those with equal scores
+        precision = hits[last] / (last + 1)
+        positives = jnp.where(valid, true, 0)
+        total = jnp.sum(positives)
+        return jnp.sum(jnp.where(positives[order] > 0, precision, 0)) / jnp.maximum(total, 1), total > 0
+
+    each, there = jax.vmap(of_label, in_axes=1)(scores, truth)
+    return jnp.sum(jnp.where(there, each, 0)) / jnp.sum(there)
+
+
+def _over_clients(seen: Seen, tally: Callable[[Array, Array], Array], zero: Array) -> jax.Array:
+    """The sum of `tally(scores f32[B, M], truth f32[B, M])` over the test samples of the clients that are scored."""
+    split, clients = seen.test, jnp.arange(seen.federation.clients)
+
+    def of_client(client: Array, total: Array, count: Array) -> Array:
+        params = seen.model.unravel(seen.models[seen.scoring[client]])
+
+        def visit(i: Array, carry: Array) -> Array:
+            at = i * TILE + jnp.arange(TILE)
+            valid = at < count
+            each = tally(*_scored(seen, params, client, at, valid))
+            return carry + jnp.sum(jnp.where(valid[:, None, None], each, 0), axis=0)
+
+        return jax.lax.fori_loop(0, -(-count // TILE), visit, total)
+
+    def part(device: Array, width: int) -> Array:
+        owner = None if split.shared else seen.federation.owner
+        here = clients % width == device if owner is None else of_this_device(owner, seen.who)
+        count = jnp.where(here & seen.who, split.count, 0)
+        return jax.lax.fori_loop(0, clients.shape[0], lambda c, total: of_client(c, total, count[c]), zero)
+
+    return share(part)
+
+
+def _scored(seen: Seen, params: object, client: Array, at: Array, valid: Array) -> tuple[jax.Array, jax.Array]:
+    """(f32[B, M] log-probabilities of the labels, or logits where there may be several; f32[B, M] which are true)."""
+    x, y = take(seen.federation, seen.test, client, at, valid)
+    logits = seen.model.forward(params, x).astype(jnp.float32)
+    if seen.federation.several:
+        return logits, y.astype(jnp.float32)
+    if logits.shape[-1] == 1:  # the log-odds of the second of two classes
+        logits = jnp.concatenate([jnp.zeros_like(logits), logits], axis=-1)
+    logits = logits[..., : seen.federation.classes]
+    return jax.nn.log_softmax(logits), jax.nn.one_hot(y, seen.federation.classes)
+
+
+def _predicted(scores: Array, several: bool) -> jax.Array:
+    """f32[B, M]: 1 where a label is predicted."""
+    return (scores > 0).astype(jnp.float32) if several else jax.nn.one_hot(jnp.argmax(scores, axis=-1), scores.shape[-1])
+
+
+MACRO_F1 = Entry(NoOptions, macro_f1)
+AVERAGE_PRECISION = Entry(NoOptions, average_precision)

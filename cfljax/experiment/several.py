@@ -1,0 +1,30 @@
+"""What cannot be with samples that have several labels: one line each, before anything is compiled."""
+
+from __future__ import annotations
+
+from cfljax.config import Run
+from cfljax.errors import SpecError
+from cfljax.types import Federation, Method
+
+
+def check_labels(run: Run, federation: Federation) -> None:
+    """A SpecError for options that take a sample to have one label."""
+    if not federation.several:
+        return
+    _, _, attack, _ = run.train.transit
+    if attack is not None and attack.name == "label_flip":
+        raise SpecError('train.attack.name = "label_flip": samples have several labels, which have no order; take another attack')
+    if run.method == "ccs_rfedavg":
+        raise SpecError(
+            'method.name = "ccs_rfedavg": counts samples by their label, and here they have several; take another method'
+        )
+    if run.method == "pacfl" and getattr(run.options, "per_label", False):
+        raise SpecError("method.per_label = true: samples have several labels; set per_label = false")
+
+
+def check_mixture(run: Run, method: Method, federation: Federation) -> None:
+    """A SpecError for methods that mix the probabilities of classes, of which a sample has one."""
+    if federation.several and method.mixture is not None:
+        raise SpecError(
+            f'method.name = "{run.method}": mixes the probabilities of classes, and here samples have several; take another method'
+        )

@@ -1,0 +1,96 @@
+"""The partition whose groups see the images corrupted: blurred, noisy, with little contrast, out of a JPEG file. Unlike the views
+of the other partitions with groups, a corruption mixes pixels or draws noise, so that each group has its own copy of the samples
+that its clients hold. It is made when the partition is."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from cfljax.errors import SpecError, suggest
+from cfljax.federation.common import Partition, Rng, check_most, wrong
+from cfljax.federation.corruptions import KINDS, corrupted
+from cfljax.federation.groups import Grouped, grouped, image_shape
+from cfljax.registry import Entry
+from cfljax.registry.options import option
+from cfljax.types import Parts, Source
+
+
+@dataclasses.dataclass(frozen=True)
+class Corrupted(Grouped):
+    """Options of `corrupted`."""
+
+    kinds: tuple[str, ...] = option((), f"what each group sees, of {', '.join(KINDS)}; left out: the first of these")
+    severity: int = option(3, "how strong, as in CIFAR-10-C", low=1, high=5)
+
+    def check(self, where: str) -> None:
+        """Raise a SpecError for a kind that there is not."""
+        for kind in self.kinds:
+            if kind not in KINDS:
+                raise SpecError(f'{where}.kinds: "{kind}": unknown' + suggest(kind, KINDS))
+
+
+def corrupt(options: Corrupted, source: Source, rng: Rng) -> Parts:
+    """Groups see the images blurred, noisy, of low contrast, … as in CIFAR-10-C; the first group sees them as they are."""
+    kinds = options.kinds or KINDS[: options.groups]
+    if len(kinds) != options.groups:
+        if options.kinds:
+            raise wrong("kinds", list(kinds), f"{len(kinds)} kinds for {options.groups} groups; give {options.groups}")
+        check_most("groups", options.groups, len(KINDS), "there are as many kinds; more with data.kinds, which may say one twice")
+    _check_images(source)
+    parts, edge = grouped(options, source, rng), len(source.y_train)
+    tests = [parts.test] * len(parts.train) if isinstance(parts.test, np.ndarray) else parts.test
+    seen = _Seen(parts.group, kinds, options.severity, int(rng.integers(2**63)))
+    x, y, train = _copied(source.x_train, source.y_train, parts.train, seen, 0)
+    x_test, y_test, test = _copied(source.x_test, source.y_test, [rows - edge for rows in tests], seen, 1)
+    several = source._replace(x_train=x, y_train=y, x_test=x_test, y_test=y_test, user_train=None, user_test=None, population=None)
+    return Parts(train, [rows + len(y) for rows in test], parts.group, source=several)
+
+
+class _Seen(NamedTuple):
+    """Who sees what."""
+
+    group: np.ndarray
+    kinds: tuple[str, ...]
+    severity: int
+    key: int
+
+
+def _copied(
+    x: np.ndarray, y: np.ndarray, held: list[np.ndarray], seen: _Seen, side: int
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """(Samples and labels as groups see them, the rows of each client in these), from the rows that clients hold of x and y.
+    Clients of a group share what they both hold."""
+    members = [np.flatnonzero(seen.group == g) for g in range(len(seen.kinds))]
+    used = [np.unique(np.concatenate([held[c] for c in each])) for each in members]
+    begin = np.cumsum([0, *map(len, used)])
+    out = np.empty((begin[-1], *x.shape[1:]), x.dtype)
+    shape = image_shape(x.shape[1:])
+    for g, kind in enumerate(seen.kinds):
+        part = out[begin[g] : begin[g + 1]]
+        if kind == "none":
+            part[:] = x[used[g]]
+        else:
+            images = corrupted(x.reshape(-1, *shape), kind, seen.severity, (seen.key, side, g), used[g])
+            part[:] = images.reshape(part.shape)
+    rows = [begin[g] + np.searchsorted(used[g], mine) for g, mine in zip(seen.group, held, strict=True)]
+    return out, y[np.concatenate(used)], rows
+
+
+def _check_images(source: Source) -> None:
+    """A SpecError unless the samples are images of bytes, or of numbers from 0 to 1."""
+    x, within = source.x_train, True
+    if x.dtype != np.uint8:
+        within = all(part.min(initial=0) >= 0 and part.max(initial=1) <= 1 for part in (x, source.x_test))
+    try:
+        image_shape(x.shape[1:])
+    except SpecError:
+        within = False
+    if source.table is not None or not within:
+        why = f"{source.name} has no images of bytes, or of numbers from 0 to 1; choose another partition, or other data"
+        raise wrong("partition", "corrupted", why)
+
+
+CORRUPTED = Entry[Partition](Corrupted, corrupt)

@@ -1,0 +1,153 @@
+"""HOST. Corruptions of images as in CIFAR-10-C (Hendrycks and Dietterich 2019), in plain numpy: blur, noise, contrast, brightness,
+and the loss of a JPEG file. A corruption is a function of images f64[n, height, width, channels] in [0, 1], its strength, and a
+random generator for each image; it returns images in [0, 1].
+
+Readings. Paper: the strengths of the benchmark's program for 32 × 32 pixels (STRENGTHS). Here: the same, for images of any size.
+Paper: bytes are cut off. Here: they are rounded. Paper: Pillow's JPEG halves the resolution of colours. Here: it does not, and what
+is lost is computed without a file: transform of 8 × 8 blocks, division by the standard's tables, rounding, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+Corrupt = Callable[[np.ndarray, float, Sequence[np.random.Generator]], np.ndarray]
+
+STRENGTHS = {
+    "gaussian_blur": (0.4, 0.6, 0.7, 0.8, 1.0),
+    "gaussian_noise": (0.04, 0.06, 0.08, 0.09, 0.10),
+    "contrast": (0.75, 0.5, 0.4, 0.3, 0.15),
+    "jpeg": (80, 65, 58, 50, 40),
+    "impulse_noise": (0.01, 0.02, 0.03, 0.05, 0.07),
+    "brightness": (0.05, 0.1, 0.15, 0.2, 0.3),
+    "shot_noise": (500, 250, 100, 75, 50),
+}
+"""For each corruption its strength at severity 1 to 5: the blur's deviation in pixels, the noise's deviation, the factor of
+contrast, JPEG's quality, the share of pixels, what is added, and the photons of a white pixel."""
+_CHUNK = 1024
+
+_LUMINANCE = np.array(
+    [
+        [16, 11, 10, 16, 24, 40, 51, 61],
+        [12, 12, 14, 19, 26, 58, 60, 55],
+        [14, 13, 16, 24, 40, 57, 69, 56],
+        [14, 17, 22, 29, 51, 87, 80, 62],
+        [18, 22, 37, 56, 68, 109, 103, 77],
+        [24, 35, 55, 64, 81, 104, 113, 92],
+        [49, 64, 78, 87, 103, 121, 120, 101],
+        [72, 92, 95, 98, 112, 100, 103, 99],
+    ]
+)
+_CHROMINANCE = np.full((8, 8), 99)
+_CHROMINANCE[:4, :4] = [[17, 18, 24, 47], [18, 21, 26, 66], [24, 26, 56, 99], [47, 66, 99, 99]]
+"""The tables of the JPEG standard (ITU T.81, annex K)."""
+
+
+def corrupted(x: np.ndarray, kind: str, severity: int, key: Sequence[int], rows: np.ndarray) -> np.ndarray:
+    """The images x[rows], corrupted: u8[n, height, width, channels], or f32 in [0, 1]. The noise of an image depends on `key` and
+    its row alone, and not on which others are corrupted with it."""
+    out = np.empty((len(rows), *x.shape[1:]), x.dtype)
+    act, strength = _KINDS[kind], STRENGTHS[kind][severity - 1]
+    noisy = kind.endswith("_noise")
+    for at in range(0, len(rows), _CHUNK):
+        some = rows[at : at + _CHUNK]
+        rngs = [np.random.default_rng([*key, int(row)]) for row in some] if noisy else []
+        made = act(x[some] / 255.0 if x.dtype == np.uint8 else x[some].astype(np.float64), strength, rngs)
+        out[at : at + len(some)] = np.rint(255 * made) if x.dtype == np.uint8 else made
+    return out
+
+
+def gaussian_blur(x: np.ndarray, deviation: float, _: Sequence[np.random.Generator]) -> np.ndarray:
+    """A Gaussian filter along rows and columns, cut off at four deviations; edges go on as they end."""
+    reach = int(4 * deviation + 0.5)
+    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / deviation) ** 2)
+    weights /= weights.sum()
+    for axis in (1, 2):
+        wide = np.pad(x, [(reach, reach) if a == axis else (0, 0) for a in range(4)], mode="edge")
+        size = x.shape[axis]
+        x = sum(w * np.take(wide, range(i, i + size), axis=axis) for i, w in enumerate(weights))
+    return np.clip(x, 0, 1)
+
+
+def gaussian_noise(x: np.ndarray, deviation: float, rngs: Sequence[np.random.Generator]) -> np.ndarray:
+    """Normal noise on every value."""
+    return np.clip(x + deviation * np.stack([rng.standard_normal(x.shape[1:]) for rng in rngs]), 0, 1)
+
+
+def shot_noise(x: np.ndarray, photons: float, rngs: Sequence[np.random.Generator]) -> np.ndarray:
+    """Every value is a count of photons, Poisson distributed."""
+    return np.clip(np.stack([rng.poisson(image * photons) for rng, image in zip(rngs, x, strict=True)]) / photons, 0, 1)
+
+
+def impulse_noise(x: np.ndarray, share: float, rngs: Sequence[np.random.Generator]) -> np.ndarray:
+    """This share of the values becomes 0 or 1, either as likely."""
+    drawn = np.stack([rng.random(x.shape[1:]) for rng in rngs])
+    return np.where(drawn < share / 2, 0.0, np.where(drawn < share, 1.0, x))
+
+
+def contrast(x: np.ndarray, factor: float, _: Sequence[np.random.Generator]) -> np.ndarray:
+    """Values move towards the mean of their channel."""
+    mean = x.mean((1, 2), keepdims=True)
+    return np.clip((x - mean) * factor + mean, 0, 1)
+
+
+def brightness(x: np.ndarray, more: float, _: Sequence[np.random.Generator]) -> np.ndarray:
+    """The largest channel of each pixel grows by this much, up to 1; hue and saturation stay."""
+    value = x.max(-1, keepdims=True)
+    wanted = np.minimum(value + more, 1.0)
+    return np.where(value > 0, x * wanted / np.where(value > 0, value, 1.0), wanted)
+
+
+def jpeg(x: np.ndarray, quality: float, _: Sequence[np.random.Generator]) -> np.ndarray:
+    """What is left of an image in a JPEG file of this quality. One channel or three (colours); others are brightness each."""
+    height, width, channels = x.shape[1:]
+    x = np.pad(np.rint(255 * x), [(0, 0), (0, -height % 8), (0, -width % 8), (0, 0)], mode="edge")
+    colours = channels == 3
+    if colours:
+        x = x @ _TO_YCC.T + (0, 128, 128)
+    tables = np.stack([_scaled(_CHROMINANCE if colours and c else _LUMINANCE, quality) for c in range(channels)], -1)
+    n, h, w, _c = x.shape
+    blocks = np.rint(x).reshape(n, h // 8, 8, w // 8, 8, channels) - 128
+    steps = _both(blocks, _DCT) / tables[None, None, :, None]
+    rounded = (
+        np.sign(steps) * np.floor(np.abs(steps) + 0.5 + 1e-9) * tables[None, None, :, None]
+    )  # halves go outwards, as libjpeg's
+    x = np.clip(np.rint(_both(rounded, _DCT.T) + 128), 0, 255).reshape(n, h, w, channels)
+    if colours:
+        x = (x - (0, 128, 128)) @ np.linalg.inv(_TO_YCC).T
+    return np.clip(np.rint(x) / 255, 0, 1)[:, :height, :width]
+
+
+def _scaled(table: np.ndarray, quality: float) -> np.ndarray:
+    """The table at a quality from 1 to 100, as libjpeg scales it."""
+    scale = 5000 // quality if quality < 50 else 200 - 2 * quality
+    return np.clip((table * scale + 50) // 100, 1, 255)
+
+
+def _both(blocks: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """matrix · block · matrixᵀ for each block [n, rows of blocks, 8, columns of blocks, 8, channels]."""
+    n, rows, _, columns, _, channels = blocks.shape
+    lines = blocks.transpose(0, 1, 3, 5, 2, 4).reshape(-1, 64) @ np.kron(matrix, matrix).T  # one large product: four times as fast
+    return lines.reshape(n, rows, columns, channels, 8, 8).transpose(0, 1, 4, 2, 5, 3)
+
+
+def _cosines() -> np.ndarray:
+    """f64[8, 8]: the orthonormal cosine transform (DCT-II)."""
+    u, x = np.mgrid[0:8, 0:8]
+    return np.where(u == 0, np.sqrt(1 / 8), 0.5 * np.cos((2 * x + 1) * u * np.pi / 16))
+
+
+_DCT = _cosines()
+_TO_YCC = np.array([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]])
+_KINDS: dict[str, Corrupt] = {
+    "gaussian_blur": gaussian_blur,
+    "gaussian_noise": gaussian_noise,
+    "contrast": contrast,
+    "jpeg": jpeg,
+    "impulse_noise": impulse_noise,
+    "brightness": brightness,
+    "shot_noise": shot_noise,
+}
+KINDS = ("none", *_KINDS)
+"""What a group may see; the first of them are the groups of the partition `corrupted`, unless its `kinds` says otherwise."""

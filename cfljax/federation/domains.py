@@ -1,0 +1,71 @@
+"""The partition whose groups are the domains of the data: photographs, sketches and paintings of the same things, digits of several
+sources. Each domain is dealt to several clients."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from cfljax.federation import common
+from cfljax.federation.common import Common, Partition, Rng
+from cfljax.registry import Entry
+from cfljax.registry.options import option
+from cfljax.types import Parts, Source
+
+
+@dataclasses.dataclass(frozen=True)
+class Domains(Common):
+    """Options of `domains`."""
+
+    clients: int = option(0, "number of clients, as many for each domain; 0: one for each", low=0)
+    samples_per_client: int | None = option(None, "training samples per client; left out: all are divided", low=1)
+    test_fraction: float = option(0.2, "test share of the training samples of a domain without test samples", low=0, high=0.9)
+
+
+def domains(options: Domains, source: Source, rng: Rng) -> Parts:
+    """Each domain of the data is divided among its clients; the true group is the domain."""
+    if source.user_train is None:
+        why = (
+            f"{source.name} does not say which domain a sample is from; import it with --by-domain, or choose another, such as iid"
+        )
+        raise common.wrong("partition", "domains", why)
+    held, tested = _rows(source)
+    number = len(held)
+    clients = options.clients or number
+    if clients < number:
+        raise common.wrong("clients", clients, f"{source.name} has {number} domains; at least {number}")
+    group = common.group_blocks(clients, number)
+    train, test = [], []
+    for domain, (rows, test_rows) in enumerate(zip(held, tested, strict=True)):
+        rows = rng.permutation(rows)
+        if options.test == "own" and not len(test_rows):
+            edge = max(1, len(rows) - int(round(options.test_fraction * len(rows))))
+            rows, test_rows = rows[:edge], rows[edge:]
+        train += _dealt(options, rows, int((group == domain).sum()), domain)
+        test += common.cut(rng.permutation(test_rows), common.evenly(len(test_rows), int((group == domain).sum())))
+    return Parts(train, common.test_rows(source) if options.test == "global" else test, group)
+
+
+def _rows(source: Source) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """(The training rows of each domain, its test rows), without domains that have no training samples."""
+    assert source.user_train is not None
+    users = [source.user_train, np.zeros(0, np.int64) if source.user_test is None else source.user_test]
+    by = users if source.population is None else [source.population[each] for each in users]
+    numbers = np.unique(by[0])
+    edge = len(source.y_train)
+    return [np.flatnonzero(by[0] == d) for d in numbers], [edge + np.flatnonzero(by[1] == d) for d in numbers]
+
+
+def _dealt(options: Domains, rows: np.ndarray, clients: int, domain: int) -> list[np.ndarray]:
+    """The rows of each of the clients of a domain."""
+    why = f"{clients} clients share the {len(rows)} training samples of domain {domain}"
+    if clients > len(rows):
+        raise common.wrong("clients", options.clients, why)
+    if options.samples_per_client is None:
+        return common.cut(rows, common.evenly(len(rows), clients))
+    common.check_most("samples_per_client", options.samples_per_client, len(rows) // clients, why)
+    return common.cut(rows, np.full(clients, options.samples_per_client))
+
+
+DOMAINS = Entry[Partition](Domains, domains)
