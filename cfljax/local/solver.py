@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,9 @@ from cfljax.local.stream import client_losses
 from cfljax.local.train import train
 from cfljax.local.turned import turned
 from cfljax.types import Array, Federation, Grams, Hyper, Jobs, LocalStep, Model, Plan, Tree, Updates
+
+if TYPE_CHECKING:
+    from cfljax.local.chip import Form
 
 
 class TrainClient(Protocol):
@@ -223,10 +226,35 @@ class Solver:
         """The optimiser with the numbers of this run."""
         return sgd(numbers) if self._plain_sgd else from_optax(self.optimizer, dict(self.arguments), numbers.lr)
 
+    def _on_chip(self, federation: Federation, numbers: LocalStep, models: int) -> Form | None:
+        """The kernel that trains a client, in place of all ways of XLA; None: there is none for this solver."""
+        turns, kernel = turns_of(self.parts, self.work.head), self.plan.kernel
+        if kernel is None or self.steps_of is not None or not self._plain_sgd or turns is not None:
+            return None
+        from cfljax.local.fitting import form_of
+
+        longest, has = federation.train.longest, lambda number: number is not None
+        form = form_of(
+            kernel.dialect, self.model, self.work, longest, longest <= self.plan.gram,
+            models=models, momentum=has(numbers.momentum), mu=has(numbers.mu), decay=has(numbers.weight_decay),
+        )  # fmt: skip
+        return None if isinstance(form, str) else form
+
+    def _way_on_chip(self, form: Form, federation: Federation, numbers: LocalStep, choice: Among | None) -> Way:
+        from cfljax.local.fitting import epochs_of
+        from cfljax.local.on_chip import OnChip, train_on_chip
+
+        assert self.plan.kernel is not None
+        how = OnChip(form, epochs_of(self.work), self.plan.kernel.interpret, choice)
+        return Way(federation.train.longest, (), lambda *of: train_on_chip(self.model, federation, *of, numbers, how))
+
     def _ways(self, federation: Federation, hyper: Hyper, choice: Among | None) -> list[Way]:
         """The ways of training, ordered by the size of the clients that they are for. `choice`: the models among which participants
         choose their start; None: they do not choose."""
         numbers, sizes, longest = self.step_of(hyper), self._gram_sizes(federation), federation.train.longest
+        form = self._on_chip(federation, numbers, 1 if choice is None else choice.models.shape[0])
+        if form is not None:
+            return [self._way_on_chip(form, federation, numbers, choice)]
         by_steps = turned(self.model) if self.sequential and self._on_gram else self.model
         grams, summed, turns = self._grams(federation), self.work.summed, turns_of(self.parts, self.work.head)
         block_of = lambda most: together(self.work, most) if self.plan.asks_host else 0  # noqa: E731

@@ -6,10 +6,10 @@ d parameters, R runs, P rows of the pool, T rows of a split, V views. HOST marks
 from cfljax.types.arrays import Array, Hyper, Tree, on_host
 from cfljax.types.federation import Cohort, Devices, Drift, Federation, Grams, Parts, Pool, Source, Split, View
 from cfljax.types.method import Info, Init, Method, Mixture, Models, Regroup, Round, Score, Setup, Traffic
-from cfljax.types.training import Forward, Jobs, LocalStep, Model, OfLogits, Plan, Updates
+from cfljax.types.training import Forward, Jobs, Kernel, LocalStep, Model, OfLogits, Plan, Updates
 
 __all__ = [
-    "Array", "Cohort", "Devices", "Drift", "Federation", "Forward", "Grams", "Hyper", "Info", "Init", "Jobs", "LocalStep", "Method",
-    "Mixture", "Model", "Models", "OfLogits", "Parts", "Plan", "Pool", "Regroup", "Round", "Score", "Setup", "Source", "Split",
+    "Array", "Cohort", "Devices", "Drift", "Federation", "Forward", "Grams", "Hyper", "Info", "Init", "Jobs", "Kernel", "LocalStep",
+    "Method", "Mixture", "Model", "Models", "OfLogits", "Parts", "Plan", "Pool", "Regroup", "Round", "Score", "Setup", "Source", "Split",
     "Traffic", "Tree", "Updates", "View", "on_host",
 ]  # fmt: skip

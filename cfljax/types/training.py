@@ -45,6 +45,15 @@ class Model(NamedTuple):
     """params -> f32[]: a term that is added to the training loss (weight decay on some layers); None: no such term."""
 
 
+class Kernel(NamedTuple):
+    """How a client's whole local training is one kernel of an accelerator (`cfljax.local.chip`). Static."""
+
+    dialect: str
+    """"tpu" (Mosaic) or "gpu" (Triton)."""
+    interpret: bool = False
+    """Whether JAX computes what the kernel would do: slow, on any device."""
+
+
 class Plan(NamedTuple):
     """An execution plan: how a machine carries out local training. Static. It changes the speed, not the results (beyond
     rounding)."""
@@ -63,6 +72,9 @@ class Plan(NamedTuple):
     asks_host: bool = False
     """Whether the host is asked after each turn of a loop whether there is another, as by a GPU. Then steps are done several at a
     time."""
+
+    kernel: Kernel | None = None
+    """Local training as one kernel, where the solver's model and steps have one (`local.fitting`); None: by XLA's kernels."""
 
     @property
     def sequential(self) -> bool:

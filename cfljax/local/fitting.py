@@ -1,0 +1,102 @@
+"""Whether local training can be one kernel of an accelerator (`local.chip`), and in which form."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from cfljax.local.chip import VECTORS, Form
+from cfljax.local.gram import first_layer, inner
+from cfljax.local.schedule import SHUFFLED, Work
+from cfljax.types import Model
+
+SCALARS = 1 << 18
+"""Bytes of a TPU's memory for numbers that are read one by one, for the orders of a client's epochs."""
+SHARED, CARRIED = 200 << 10, 64 << 10
+"""Bytes of a GPU's memory that the threads of a program share, for a product; and of what they carry from step to step."""
+
+
+def form_of(
+    dialect: str,
+    model: Model,
+    work: Work,
+    longest: int,
+    gram: bool,
+    *,
+    models: int = 1,
+    momentum: bool = False,
+    mu: bool = False,
+    decay: bool = False,
+) -> Form | str:
+    """The kernel for clients of at most `longest` samples, as if with anchors and buffers to start with; or why there is none.
+    `gram`: whether in Gram form, if that fits; by steps otherwise."""
+    first = first_layer(model)
+    if first is None or first.chain is None:
+        return f"it is for mclr and mlp, not for {model.name}"
+    batch = None if work.batch is None else min(work.batch, longest)
+    if batch is not None and (orders := epochs_of(work) * (longest + batch)) > SHUFFLED:
+        return f"{orders} positions of samples are too many to be drawn at once"
+    shapes = jax.eval_shape(lambda flat: model.unravel(flat), jax.ShapeDtypeStruct((model.size,), jnp.float32))
+    inputs, width = inner(shapes, first.kernel).shape
+    widths = (width, *(shapes[name]["bias"].shape[0] for name in first.chain))
+    filled = lambda length: _filled(dialect, length)  # noqa: E731
+    rows = filled(longest if batch is None else -(-longest // batch) * batch)
+    seen = rows if batch is None else -(-batch // 8) * 8 if dialect == "tpu" else filled(batch)
+    form = Form(
+        dialect, batch, seen, rows, rows, tuple(map(filled, widths)), widths[-1], models, True, momentum, mu, decay, momentum, mu,
+        work.summed,
+    )  # fmt: skip
+    by_steps = form._replace(gram=False, across=filled(inputs))
+    reasons = [_lacks(each, epochs_of(work) * (longest + (batch or 0))) for each in ((form, by_steps) if gram else (by_steps,))]
+    fitting = [each for each, reason in zip((form, by_steps) if gram else (by_steps,), reasons, strict=True) if reason is None]
+    return fitting[0] if fitting else str(reasons[-1])
+
+
+def epochs_of(work: Work) -> int:
+    """The most epochs of a client; one of a single batch begins an epoch at each step."""
+    return work.steps or work.epochs or 1
+
+
+def _filled(dialect: str, length: int) -> int:
+    return -(-length // 128) * 128 if dialect == "tpu" else max(16, 1 << (length - 1).bit_length())
+
+
+def _lacks(form: Form, orders: int) -> str | None:
+    """Why the form does not fit on the chip; None: it does."""
+    if form.dialect == "tpu":
+        if form.batch is not None and 8 * orders > SCALARS:
+            return f"the orders of its epochs take {8 * orders >> 10} KiB of the scalar unit's memory, of {SCALARS >> 10}"
+        needs, room = vectors(form), VECTORS
+    else:
+        needs, room = _shared(form), SHARED
+        if (carried := 4 * _state(form)) > CARRIED:
+            return f"a client's state takes {carried >> 10} KiB of registers, of {CARRIED >> 10}"
+    return None if needs <= room else f"a client takes {needs / 2**20:.3g} MiB on the chip, of {room / 2**20:.3g}"
+
+
+def _state(form: Form) -> int:
+    """Numbers that steps change."""
+    return (form.across * form.widths[0] + _others(form)) * (1 + form.momentum)
+
+
+def _others(form: Form) -> int:
+    """Numbers of a model besides its first kernel, as a TPU keeps them: a bias fills eight rows."""
+    kernels = sum(a * b for a, b in zip(form.widths, form.widths[1:], strict=False))
+    return kernels + (8 if form.dialect == "tpu" else 1) * sum(form.widths)
+
+
+def vectors(form: Form) -> int:
+    """Bytes of a TPU's memory for vectors. What goes in and out is there twice, while the next client's is on its way."""
+    given = form.rows * form.columns + form.models * form.rows * form.widths[0]
+    given += _others(form) * (form.models + form.anchored + form.begun)
+    step = form.seen * (form.columns + form.across + 4 * sum(form.widths)) + 2 * form.across * form.widths[0] + _others(form)
+    return 4 * (2 * (given + _state(form) + 8 * form.lanes) + step)
+
+
+def _shared(form: Form) -> int:
+    """Bytes of the operands of the largest product."""
+    widths = [*form.widths]
+    pairs = [form.across * (form.seen + widths[0]), *(a * (form.seen + b) for a, b in zip(widths, widths[1:], strict=False))]
+    return 4 * max(pairs)
