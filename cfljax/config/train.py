@@ -24,6 +24,9 @@ class Forced:
     lanes: int | None = option(None, "clients side by side at a time (1: one after another, 0: all at once)", low=0)
     stream: int | None = option(None, "participants that methods which need only sums take at a time (0: all at once)", low=0)
     devices: int | None = option(None, "devices that share a round's participants", low=1)
+    kernel: str | None = option(
+        None, "local training as one kernel of an accelerator where it fits (auto), or never", choices=("auto", "pallas", "xla")
+    )
     pool: str | None = option(None, "every device holds all samples, or only those of its clients", choices=("copied", "sharded"))
 
 

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
+from cfljax.local.fitting import Form
 from cfljax.types import Array
 
 LOW = -1e30
@@ -32,58 +33,10 @@ LR, MOMENTUM, MU, DECAY = range(4)
 """What stands in the numbers of a step."""
 COUNT, TOTAL, PER_EPOCH, WIDTH = range(4)
 """What stands in the counts of a client; WIDTH: the length of an epoch's order."""
-VECTORS = 100 << 20
-"""Bytes of a TPU's memory for vectors that the kernel may take, of 128 MiB."""
 UNROLLED = 16
 """Up to this number of rows are copied without a loop."""
 LOSS, MOVED, SPEED, WHICH = 0, 1, 3, 5
 """What stands in the tally: the sum of losses, two factors each, the model that it started from."""
-
-
-class Form(NamedTuple):
-    """What a kernel is compiled for. Static."""
-
-    dialect: str
-    """"tpu" (Mosaic) or "gpu" (Triton)."""
-    batch: int | None
-    """Samples of a step; None: all."""
-    seen: int
-    """Rows that a step computes with: the batch, or all samples, filled up."""
-    rows: int
-    """n: samples of a client, filled up."""
-    across: int
-    """m: the numbers of a row f, filled up."""
-    widths: tuple[int, ...]
-    """Outputs of each layer, filled up."""
-    classes: int
-    """Outputs of the last layer."""
-    models: int
-    """K: the models among which the client chooses its start; 1: it has one."""
-    gram: bool
-    momentum: bool
-    mu: bool
-    decay: bool
-    begun: bool
-    """Whether there is a momentum buffer to start with."""
-    anchored: bool
-    """Whether the proximal term pulls to other models than that of the start."""
-    summed: bool
-    """Whether a step follows the summed loss."""
-
-    @property
-    def lanes(self) -> int:
-        """Columns of the narrowest arrays."""
-        return 128 if self.dialect == "tpu" else 16
-
-    @property
-    def along(self) -> tuple[bool, bool]:
-        """Whether samples have a row of X · anchor, and one of X V (the momentum buffer to start with)."""
-        return self.mu and self.anchored, self.begun
-
-    @property
-    def columns(self) -> int:
-        """Numbers of a sample: f, its rows of X · anchor and X V, and its facts."""
-        return self.across + sum(self.along) * self.widths[0] + self.lanes
 
 
 class Refs(NamedTuple):
@@ -299,9 +252,7 @@ def _move(
     return (d + numbers.lr * u, u), tuple(m + numbers.lr * s for m, s in zip(moved, speed, strict=True)), speed
 
 
-def _moved(
-    form: Form, numbers: Numbers, w: Array, u: Array | None, anchor: Array, grad: Array
-) -> tuple[Array, Array | None]:
+def _moved(form: Form, numbers: Numbers, w: Array, u: Array | None, anchor: Array, grad: Array) -> tuple[Array, Array | None]:
     """(parameters, their momentum buffer) after a step."""
     if form.mu:
         grad = grad + numbers.mu * (w - anchor)

@@ -2,20 +2,67 @@
 
 from __future__ import annotations
 
-import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from cfljax.local.chip import VECTORS, Form
 from cfljax.local.gram import first_layer, inner
 from cfljax.local.schedule import SHUFFLED, Work
 from cfljax.types import Model
 
+VECTORS = 100 << 20
+"""Bytes of a TPU's memory for vectors that the kernel may take, of 128 MiB."""
 SCALARS = 1 << 18
 """Bytes of a TPU's memory for numbers that are read one by one, for the orders of a client's epochs."""
 SHARED, CARRIED = 200 << 10, 64 << 10
 """Bytes of a GPU's memory that the threads of a program share, for a product; and of what they carry from step to step."""
+
+
+class Form(NamedTuple):
+    """What a kernel is compiled for. Static."""
+
+    dialect: str
+    """"tpu" (Mosaic) or "gpu" (Triton)."""
+    batch: int | None
+    """Samples of a step; None: all."""
+    seen: int
+    """Rows that a step computes with: the batch, or all samples, filled up."""
+    rows: int
+    """n: samples of a client, filled up."""
+    across: int
+    """m: the numbers of a row f, filled up."""
+    widths: tuple[int, ...]
+    """Outputs of each layer, filled up."""
+    classes: int
+    """Outputs of the last layer."""
+    models: int
+    """K: the models among which the client chooses its start; 1: it has one."""
+    gram: bool
+    momentum: bool
+    mu: bool
+    decay: bool
+    begun: bool
+    """Whether there is a momentum buffer to start with."""
+    anchored: bool
+    """Whether the proximal term pulls to other models than that of the start."""
+    summed: bool
+    """Whether a step follows the summed loss."""
+
+    @property
+    def lanes(self) -> int:
+        """Columns of the narrowest arrays."""
+        return 128 if self.dialect == "tpu" else 16
+
+    @property
+    def along(self) -> tuple[bool, bool]:
+        """Whether samples have a row of X · anchor, and one of X V (the momentum buffer to start with)."""
+        return self.mu and self.anchored, self.begun
+
+    @property
+    def columns(self) -> int:
+        """Numbers of a sample: f, its rows of X · anchor and X V, and its facts."""
+        return self.across + sum(self.along) * self.widths[0] + self.lanes
 
 
 def form_of(

@@ -1,5 +1,5 @@
-"""Trains a client by the kernel of `chip`: fills its arrays up, calls the kernel, and reads the update out. Under `vmap` the clients
-of a round, and the runs of a batch, become axes of the kernel's grid."""
+"""Trains a client by the kernel of `chip`: fills its arrays up, calls the kernel, and reads the update out. Under `vmap` the
+clients of a round, and the runs of a batch, become axes of the kernel's grid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from cfljax.local import chip
-from cfljax.local.chip import Form, Refs
+from cfljax.local.chip import Refs
+from cfljax.local.fitting import VECTORS, Form
 from cfljax.local.gram import Among, apart, first_layer, inner, padded, pull_of, replaced, weighted
 from cfljax.local.products import all_samples
 from cfljax.local.schedule import Course, Orders, Task
@@ -167,7 +168,7 @@ def _of_tpu(number: int, scratch: list[tuple[int, int]]) -> dict[str, Any]:
     return {
         "in_specs": [scalars] * 3 + [vectors] * (number - 3),
         "scratch_shapes": [tpu.VMEM(shape, jnp.float32) for shape in scratch],
-        "compiler_params": tpu.CompilerParams(vmem_limit_bytes=chip.VECTORS),
+        "compiler_params": tpu.CompilerParams(vmem_limit_bytes=VECTORS),
     }
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ from cfljax import keys
 from cfljax.devices.spread import devices, spread
 from cfljax.kernels.mix import Rule
 from cfljax.local.data import RUNGS, shuffle
+from cfljax.local.fitting import Form, epochs_of, form_of
 from cfljax.local.gradients import batch_gradient, batch_of_client, full_gradient, whole_batch
 from cfljax.local.gram import Among, GramPlan, among, first_layer, train_on_gram
 from cfljax.local.meter import counted
@@ -39,9 +40,6 @@ from cfljax.local.stream import client_losses
 from cfljax.local.train import train
 from cfljax.local.turned import turned
 from cfljax.types import Array, Federation, Grams, Hyper, Jobs, LocalStep, Model, Plan, Tree, Updates
-
-if TYPE_CHECKING:
-    from cfljax.local.chip import Form
 
 
 class TrainClient(Protocol):
@@ -194,12 +192,17 @@ class Solver:
         how = making_of(True, self._grams(federation) is not None)
         return expected(layer, self.work, samples, steps, self._gram_sizes(federation), how)
 
-    def chooses(self, federation: Federation) -> bool:
-        """Whether participants should choose their start within `fit` (`Jobs.which` None), which is faster than a call of `losses`
-        before it. This is so if all clients train on Gram matrices, one after another, and all updates of a round are held."""
-        sizes, plain = self._gram_sizes(federation), federation.owner is None and not self.sending.robust
-        plain = plain and federation.own is None
-        return self.sequential and plain and not self.plan.stream and bool(sizes) and sizes[-1] >= federation.train.longest
+    def chooses(self, federation: Federation, models: int = 1) -> bool:
+        """Whether participants should choose their start among that many models within `fit` (`Jobs.which` None), which is faster
+        than a call of `losses` before it. This is so if all clients train on Gram matrices, one after another, or by one kernel
+        each, and all updates of a round are held."""
+        if federation.owner is not None or self.sending.robust or federation.own is not None or self.plan.stream:
+            return False
+        if self.plan.kernel is not None:
+            some = jnp.float32(0)
+            return self._on_chip(federation, LocalStep(some, some, some, some), models) is not None
+        sizes = self._gram_sizes(federation)
+        return self.sequential and bool(sizes) and sizes[-1] >= federation.train.longest
 
     @property
     def _plain_sgd(self) -> bool:
@@ -231,8 +234,6 @@ class Solver:
         turns, kernel = turns_of(self.parts, self.work.head), self.plan.kernel
         if kernel is None or self.steps_of is not None or not self._plain_sgd or turns is not None:
             return None
-        from cfljax.local.fitting import form_of
-
         longest, has = federation.train.longest, lambda number: number is not None
         form = form_of(
             kernel.dialect, self.model, self.work, longest, longest <= self.plan.gram,
@@ -241,7 +242,6 @@ class Solver:
         return None if isinstance(form, str) else form
 
     def _way_on_chip(self, form: Form, federation: Federation, numbers: LocalStep, choice: Among | None) -> Way:
-        from cfljax.local.fitting import epochs_of
         from cfljax.local.on_chip import OnChip, train_on_chip
 
         assert self.plan.kernel is not None

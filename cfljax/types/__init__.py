@@ -10,6 +10,6 @@ from cfljax.types.training import Forward, Jobs, Kernel, LocalStep, Model, OfLog
 
 __all__ = [
     "Array", "Cohort", "Devices", "Drift", "Federation", "Forward", "Grams", "Hyper", "Info", "Init", "Jobs", "Kernel", "LocalStep",
-    "Method", "Mixture", "Model", "Models", "OfLogits", "Parts", "Plan", "Pool", "Regroup", "Round", "Score", "Setup", "Source", "Split",
-    "Traffic", "Tree", "Updates", "View", "on_host",
+    "Method", "Mixture", "Model", "Models", "OfLogits", "Parts", "Plan", "Pool", "Regroup", "Round", "Score", "Setup", "Source",
+    "Split", "Traffic", "Tree", "Updates", "View", "on_host",
 ]  # fmt: skip
