@@ -9,6 +9,7 @@ import numpy as np
 from cfljax.config import Run
 from cfljax.config.parts import pairs_of
 from cfljax.config.train import Forced
+from cfljax.devices.chips import near
 from cfljax.devices.machine import Machine, speed_file
 from cfljax.local import lanes, predict
 from cfljax.local.fitting import Form, form_of
@@ -97,16 +98,16 @@ def _wants_kernel(forced: Forced, machine: Machine) -> bool:
 def _with_kernel(choice: Choice, run: Run, model: Model, longest: int, machine: Machine) -> Choice:
     """The choice with local training as one kernel, or with the reason why not. Each program of a kernel does its own number of
     steps, so that all participants go side by side."""
-    dialect = "gpu" if machine.backend == "gpu" else "tpu"
+    kernel = Kernel("gpu" if machine.backend == "gpu" else "tpu", near(machine), machine.sequential)
     frozen = turns_of(_parts(run, model), 0) is not None
     form = "some parts of the model do not train" if frozen else form_of(
-        dialect, model, choice.work, longest, longest <= choice.plan.gram,
+        kernel, model, choice.work, longest, longest <= choice.plan.gram,
         momentum=run.train.momentum > 0, mu=hasattr(run.options, "mu"), decay=run.train.weight_decay > 0,
     )  # fmt: skip
     if isinstance(form, str):
         return choice._replace(form=form)
     lanes = 0 if run.train.forced.lanes is None and not machine.sequential else choice.plan.lanes
-    plan = choice.plan._replace(kernel=Kernel(dialect, machine.sequential), lanes=lanes)
+    plan = choice.plan._replace(kernel=kernel, lanes=lanes)
     return choice._replace(plan=plan, kept=0, form=form)
 
 

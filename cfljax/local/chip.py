@@ -27,6 +27,8 @@ from cfljax.types import Array
 
 LOW = -1e30
 """The logit of a class that there is not."""
+FACTS, F, ALONG = range(3)
+"""The order of `Refs.rows`."""
 LABEL, PLACE, WEIGHT = range(3)
 """What stands in the columns of a sample's facts."""
 LR, MOMENTUM, MU, DECAY = range(4)
@@ -48,10 +50,10 @@ class Refs(NamedTuple):
     """i32[1, 4]."""
     order: Any
     """i32[1, T]: the orders of all epochs, one after another."""
-    rows: Any
-    """f32[n, columns]."""
     z: Any
     """f32[K · n, h]: the outputs of the first layer at the start, of each model, without the bias."""
+    rows: Sequence[Any]
+    """What a step reads of its samples: facts f32[n, lanes], f f32[n, m], and where needed X · anchor and X V f32[n, h]."""
     start: Sequence[Any]
     """All parameters but the first kernel, [K · r, c] each: bias, kernel, bias, …"""
     anchor: Sequence[Any]
@@ -61,12 +63,12 @@ class Refs(NamedTuple):
     tally: Any
     """f32[8, lanes]: in its first row the numbers after training."""
     scratch: Sequence[Any]
-    """On a TPU: a step's rows [B, columns] and [B, h]."""
+    """On a TPU: a step's rows, and its z."""
 
 
 Tally = tuple[Array, ...]
-Piece = Callable[[int, int], Array]
-"""(first column, number of columns) -> these numbers of the samples that a step sees, f32[B, columns]."""
+Piece = Callable[[int], Array]
+"""(index in `Refs.rows`) -> these rows of the samples that a step sees."""
 
 
 def kernel(form: Form, refs: Refs) -> None:
@@ -117,7 +119,7 @@ def _of_model(ref: Any, which: Array, models: int) -> Array:
 
 def _choose(form: Form, refs: Refs) -> Array:
     """i32[]: the model with the least loss on all samples of the client, as `kernels.choose.least_loss` has it."""
-    facts = refs.rows[:, pl.ds(form.columns - form.lanes, form.lanes)]
+    facts = refs.rows[FACTS][...]
     here = _numbers(form.rows) < refs.counts[0, COUNT]
     best, which = jnp.float32(jnp.nan), jnp.int32(0)
     for k in range(form.models):
@@ -138,7 +140,7 @@ def _step(
     params, half = states[1 : 1 + len(refs.start)], 1 + len(refs.start)
     piece, z, left = _look(form, refs, which, number)
     numbers = Numbers(*(refs.numbers[0, place] for place in range(4)))
-    facts, f = piece(form.columns - form.lanes, form.lanes), piece(0, form.across)
+    facts, f = piece(FACTS), piece(F)
     z = _now(form, numbers, piece, z, moved) - _dot(f, states[0]) + params[0]
     outputs = _forward(params, z)
     losses, dz = _losses(form, outputs[-1], _column(facts, LABEL))
@@ -163,21 +165,22 @@ class Numbers(NamedTuple):
 
 
 def _look(form: Form, refs: Refs, which: Array, number: Array) -> tuple[Piece, Array, Array]:
-    """What a step sees: its samples' rows piece by piece, their z f32[B, h], and the number i32[] of its samples."""
+    """What a step sees: its samples' rows, their z f32[B, h], and the number i32[] of its samples."""
     count = refs.counts[0, COUNT]
     if form.batch is None:
-        return (lambda first, width: refs.rows[:, pl.ds(first, width)]), _of_model(refs.z, which, form.models), count
+        return (lambda of: refs.rows[of][...]), _of_model(refs.z, which, form.models), count
     epoch = jax.lax.div(number, refs.counts[0, PER_EPOCH])
     done = (number - epoch * refs.counts[0, PER_EPOCH]) * form.batch
     begin, left = epoch * refs.counts[0, WIDTH] + done, jnp.minimum(count - done, form.batch)
     if form.dialect == "gpu":
         where = refs.order[0, pl.ds(begin, form.seen)]
-        return (lambda first, width: refs.rows[where, pl.ds(first, width)]), refs.z[which * form.rows + where, :], left
-    rows, z = refs.scratch
+        return (lambda of: refs.rows[of][where, :]), refs.z[which * form.rows + where, :], left
+    *rows, z = refs.scratch
 
     def copy(j: Any, _: Any) -> None:
         place = refs.order[0, begin + j]
-        rows[pl.ds(j, 1), :] = refs.rows[pl.ds(place, 1), :]
+        for to, whole in zip(rows, refs.rows, strict=True):
+            to[pl.ds(j, 1), :] = whole[pl.ds(place, 1), :]
         z[pl.ds(j, 1), :] = refs.z[pl.ds(which * form.rows + place, 1), :]
 
     if form.seen <= UNROLLED:
@@ -185,7 +188,7 @@ def _look(form: Form, refs: Refs, which: Array, number: Array) -> tuple[Piece, A
             copy(j, None)
     else:
         jax.lax.fori_loop(0, form.seen, copy, None)
-    return (lambda first, width: rows[:, pl.ds(first, width)]), z[...], left
+    return (lambda of: rows[of][...]), z[...], left
 
 
 def _now(form: Form, numbers: Numbers, piece: Piece, z: Array, moved: Tally) -> Array:
@@ -196,9 +199,9 @@ def _now(form: Form, numbers: Numbers, piece: Piece, z: Array, moved: Tally) -> 
     if form.decay:
         z = z - moved[0] * numbers.decay * at
     if anchored:
-        z = z - moved[0] * numbers.mu * (at - piece(form.across, form.widths[0]))
+        z = z - moved[0] * numbers.mu * (at - piece(ALONG))
     if begun:
-        z = z - moved[1] * piece(form.across + anchored * form.widths[0], form.widths[0])
+        z = z - moved[1] * piece(ALONG + anchored)
     return z
 
 

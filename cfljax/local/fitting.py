@@ -9,14 +9,12 @@ import jax.numpy as jnp
 
 from cfljax.local.gram import first_layer, inner
 from cfljax.local.schedule import SHUFFLED, Work
-from cfljax.types import Model
+from cfljax.types import Kernel, Model
 
-VECTORS = 100 << 20
-"""Bytes of a TPU's memory for vectors that the kernel may take, of 128 MiB."""
 SCALARS = 1 << 18
 """Bytes of a TPU's memory for numbers that are read one by one, for the orders of a client's epochs."""
-SHARED, CARRIED = 200 << 10, 64 << 10
-"""Bytes of a GPU's memory that the threads of a program share, for a product; and of what they carry from step to step."""
+CARRIED = 140 << 10
+"""Bytes that the threads of a GPU's program carry from step to step, in registers."""
 
 
 class Form(NamedTuple):
@@ -60,13 +58,13 @@ class Form(NamedTuple):
         return self.mu and self.anchored, self.begun
 
     @property
-    def columns(self) -> int:
-        """Numbers of a sample: f, its rows of X · anchor and X V, and its facts."""
-        return self.across + sum(self.along) * self.widths[0] + self.lanes
+    def columns(self) -> tuple[int, ...]:
+        """The numbers of a sample in each array of `chip.Refs.rows`."""
+        return (self.lanes, self.across, *(self.widths[0] for there in self.along if there))
 
 
 def form_of(
-    dialect: str,
+    kernel: Kernel,
     model: Model,
     work: Work,
     longest: int,
@@ -79,7 +77,7 @@ def form_of(
 ) -> Form | str:
     """The kernel for clients of at most `longest` samples, as if with anchors and buffers to start with; or why there is none.
     `gram`: whether in Gram form, if that fits; by steps otherwise."""
-    first = first_layer(model)
+    first, dialect = first_layer(model), kernel.dialect
     if first is None or first.chain is None:
         return f"it is for mclr and mlp, not for {model.name}"
     batch = None if work.batch is None else min(work.batch, longest)
@@ -95,10 +93,10 @@ def form_of(
         dialect, batch, seen, rows, rows, tuple(map(filled, widths)), widths[-1], models, True, momentum, mu, decay, momentum, mu,
         work.summed,
     )  # fmt: skip
-    by_steps = form._replace(gram=False, across=filled(inputs))
-    reasons = [_lacks(each, epochs_of(work) * (longest + (batch or 0))) for each in ((form, by_steps) if gram else (by_steps,))]
-    fitting = [each for each, reason in zip((form, by_steps) if gram else (by_steps,), reasons, strict=True) if reason is None]
-    return fitting[0] if fitting else str(reasons[-1])
+    forms = (form,) if gram else ()
+    forms = (*forms, form._replace(gram=False, across=filled(inputs)))
+    reasons = [_lacks(each, epochs_of(work) * (longest + (batch or 0)), kernel.near) for each in forms]
+    return next((each for each, reason in zip(forms, reasons, strict=True) if reason is None), str(reasons[-1]))
 
 
 def epochs_of(work: Work) -> int:
@@ -110,17 +108,17 @@ def _filled(dialect: str, length: int) -> int:
     return -(-length // 128) * 128 if dialect == "tpu" else max(16, 1 << (length - 1).bit_length())
 
 
-def _lacks(form: Form, orders: int) -> str | None:
+def _lacks(form: Form, orders: int, room: int) -> str | None:
     """Why the form does not fit on the chip; None: it does."""
     if form.dialect == "tpu":
         if form.batch is not None and 8 * orders > SCALARS:
             return f"the orders of its epochs take {8 * orders >> 10} KiB of the scalar unit's memory, of {SCALARS >> 10}"
-        needs, room = vectors(form), VECTORS
+        needs = vectors(form)
     else:
-        needs, room = _shared(form), SHARED
+        needs = _shared(form)
         if (carried := 4 * _state(form)) > CARRIED:
             return f"a client's state takes {carried >> 10} KiB of registers, of {CARRIED >> 10}"
-    return None if needs <= room else f"a client takes {needs / 2**20:.3g} MiB on the chip, of {room / 2**20:.3g}"
+    return None if needs <= room else f"a client takes {needs >> 10} KiB on the chip, of {room >> 10}"
 
 
 def _state(form: Form) -> int:
@@ -136,9 +134,9 @@ def _others(form: Form) -> int:
 
 def vectors(form: Form) -> int:
     """Bytes of a TPU's memory for vectors. What goes in and out is there twice, while the next client's is on its way."""
-    given = form.rows * form.columns + form.models * form.rows * form.widths[0]
+    given = form.rows * sum(form.columns) + form.models * form.rows * form.widths[0]
     given += _others(form) * (form.models + form.anchored + form.begun)
-    step = form.seen * (form.columns + form.across + 4 * sum(form.widths)) + 2 * form.across * form.widths[0] + _others(form)
+    step = form.seen * (sum(form.columns) + form.across + 4 * sum(form.widths)) + 2 * form.across * form.widths[0] + _others(form)
     return 4 * (2 * (given + _state(form) + 8 * form.lanes) + step)
 
 

@@ -11,12 +11,12 @@ from jax.experimental import pallas as pl
 
 from cfljax.local import chip
 from cfljax.local.chip import Refs
-from cfljax.local.fitting import VECTORS, Form
+from cfljax.local.fitting import Form
 from cfljax.local.gram import Among, apart, first_layer, inner, padded, pull_of, replaced, weighted
 from cfljax.local.products import all_samples
 from cfljax.local.schedule import Course, Orders, Task
 from cfljax.models.flat import FirstDense
-from cfljax.types import Array, Federation, LocalStep, Model, Tree, Updates
+from cfljax.types import Array, Federation, Kernel, LocalStep, Model, Tree, Updates
 
 
 class OnChip(NamedTuple):
@@ -25,8 +25,7 @@ class OnChip(NamedTuple):
     form: Form
     epochs: int
     """The most epochs of a client, each of which has an order."""
-    interpret: bool = False
-    """Whether JAX computes what the kernel does, on any device."""
+    kernel: Kernel
     choice: Among | None = None
     """Models among which each client chooses its start; None: it starts from the model of its task."""
 
@@ -49,9 +48,11 @@ def train_on_chip(
     how = how._replace(form=form)
     order, width = _orders(how, orders)
     counts = jnp.stack([course.samples, course.total, course.per_epoch, jnp.int32(width)])[None]
-    z = jnp.moveaxis((x @ kernel).reshape(form.rows, form.models, -1), 1, 0)
-    rows = _rows(form, x, y, task.weights, anchor, velocity)
-    inputs = [_numbers(numbers), counts, order, rows, _filled(z, form.rows, form.widths[0]), *starts, *anchors, *velocities]
+    z = _outputs(form, x, jnp.split(kernel, form.models, 1))
+    along = [_outputs(form, x, [of]) for there, of in zip(form.along, (anchor, velocity), strict=True) if there and of is not None]
+    f = _filled((x @ x.T if form.gram else x)[None], form.rows, form.across)
+    facts = _facts(form, y, task.weights)
+    inputs = [_numbers(numbers), counts, order, z, facts, f, *along, *starts, *anchors, *velocities]
     tally, state = _call(how, inputs)
     which = None if choice is None else tally[chip.WHICH].astype(jnp.int32)
     start = model.unravel(task.start if choice is None else choice.models[which])
@@ -124,43 +125,49 @@ def _orders(how: OnChip, orders: Orders | None) -> tuple[Array, int]:
     return jnp.pad(all_of.reshape(1, -1), ((0, 0), (0, room - length))), all_of.shape[1]
 
 
-def _rows(form: Form, x: Array, y: Array, weights: Array | None, anchor: Array | None, velocity: Array | None) -> Array:
-    """f32[n, columns]: what the kernel reads of each sample."""
+def _outputs(form: Form, x: Array, kernels: list[Array]) -> Array:
+    """f32[K · n, h]: the outputs of the first layer with each of the kernels f32[inputs, h] for all samples."""
+    wide = [jnp.pad(kernel, ((0, 0), (0, form.widths[0] - kernel.shape[1]))) for kernel in kernels]
+    return jnp.concatenate([x @ kernel for kernel in wide])
+
+
+def _facts(form: Form, y: Array, weights: Array | None) -> Array:
+    """f32[n, lanes]: label, place and weight of each sample."""
     place = jnp.arange(form.rows, dtype=jnp.float32)
     facts = jnp.stack([y.astype(jnp.float32), place, jnp.ones(form.rows) if weights is None else padded(weights, form.rows)], 1)
-    along = [x @ matrix for there, matrix in zip(form.along, (anchor, velocity), strict=True) if there and matrix is not None]
-    pieces = [(x @ x.T if form.gram else x, form.across), *((each, form.widths[0]) for each in along), (facts, form.lanes)]
-    return jnp.concatenate([_filled(piece[None], form.rows, columns) for piece, columns in pieces], 1)
+    return _filled(facts[None], form.rows, form.lanes)
 
 
 def _call(how: OnChip, inputs: list[Array]) -> tuple[Array, list[Array]]:
     """(f32[lanes] the tally, the states) after training."""
     form, number = how.form, len(inputs)
-    others = (number - 5) // (1 + form.anchored + form.begun)
-    starts = inputs[5 : 5 + others]
+    first = 4 + len(form.columns)
+    others = (number - first) // (1 + form.anchored + form.begun)
+    starts = inputs[first : first + others]
     shapes = [(form.across, form.widths[0]), *((each.shape[0] // form.models, each.shape[1]) for each in starts)]
     results = [*shapes * (1 + form.momentum), (8, form.lanes)]
     tpu = form.dialect == "tpu"
-    scratch = [(form.seen, form.columns), (form.seen, form.widths[0])] if tpu and form.batch is not None else []
+    wide = (*form.columns, form.widths[0]) if tpu and form.batch is not None else ()
+    scratch = [(form.seen, columns) for columns in wide]
 
     def body(*refs: Any) -> None:
         given, made, spare = refs[:number], refs[number : number + len(results)], refs[number + len(results) :]
-        start, rest = given[5 : 5 + others], given[5 + others :]
+        rows, start, rest = given[4:first], given[first : first + others], given[first + others :]
         anchor, velocity = (rest[:others], rest[others:]) if form.anchored else ((), rest)
-        chip.kernel(form, Refs(*given[:5], start, anchor, velocity, made[:-1], made[-1], spare))
+        chip.kernel(form, Refs(*given[:4], rows, start, anchor, velocity, made[:-1], made[-1], spare))
 
     call = pl.pallas_call(
         body,
         [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in results],
-        interpret=how.interpret,
+        interpret=how.kernel.interpret,
         name="client_training",
-        **(_of_tpu(number, scratch) if tpu else _of_gpu()),
+        **(_of_tpu(number, scratch, how.kernel.near) if tpu else _of_gpu()),
     )
     *states, tally = call(*inputs)
     return tally[0], states
 
 
-def _of_tpu(number: int, scratch: list[tuple[int, int]]) -> dict[str, Any]:
+def _of_tpu(number: int, scratch: list[tuple[int, int]], near: int) -> dict[str, Any]:
     """What Mosaic is told: what is read one by one lies in the memory of the scalar unit."""
     from jax.experimental.pallas import tpu
 
@@ -168,7 +175,7 @@ def _of_tpu(number: int, scratch: list[tuple[int, int]]) -> dict[str, Any]:
     return {
         "in_specs": [scalars] * 3 + [vectors] * (number - 3),
         "scratch_shapes": [tpu.VMEM(shape, jnp.float32) for shape in scratch],
-        "compiler_params": tpu.CompilerParams(vmem_limit_bytes=VECTORS),
+        "compiler_params": tpu.CompilerParams(vmem_limit_bytes=near),
     }
 
 

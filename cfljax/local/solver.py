@@ -236,7 +236,7 @@ class Solver:
             return None
         longest, has = federation.train.longest, lambda number: number is not None
         form = form_of(
-            kernel.dialect, self.model, self.work, longest, longest <= self.plan.gram,
+            kernel, self.model, self.work, longest, longest <= self.plan.gram,
             models=models, momentum=has(numbers.momentum), mu=has(numbers.mu), decay=has(numbers.weight_decay),
         )  # fmt: skip
         return None if isinstance(form, str) else form
@@ -245,7 +245,7 @@ class Solver:
         from cfljax.local.on_chip import OnChip, train_on_chip
 
         assert self.plan.kernel is not None
-        how = OnChip(form, epochs_of(self.work), self.plan.kernel.interpret, choice)
+        how = OnChip(form, epochs_of(self.work), self.plan.kernel, choice)
         return Way(federation.train.longest, (), lambda *of: train_on_chip(self.model, federation, *of, numbers, how))
 
     def _ways(self, federation: Federation, hyper: Hyper, choice: Among | None) -> list[Way]:

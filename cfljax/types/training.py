@@ -50,6 +50,8 @@ class Kernel(NamedTuple):
 
     dialect: str
     """"tpu" (Mosaic) or "gpu" (Triton)."""
+    near: int
+    """Bytes on the chip that it may ask for."""
     interpret: bool = False
     """Whether JAX computes what the kernel would do: slow, on any device."""
 
