@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -13,6 +14,8 @@ from cfljax.types import Kernel, Model
 
 SCALARS = 1 << 18
 """Bytes of a TPU's memory for numbers that are read one by one, for the orders of a client's epochs."""
+MATRIX = 1 << 19
+"""Numbers of the largest matrix that a TPU's step computes with: the compiler writes out what is done with each 8 × 128 of them."""
 CARRIED = 140 << 10
 """Bytes that the threads of a GPU's program carry from step to step, in registers."""
 
@@ -113,6 +116,9 @@ def _lacks(form: Form, orders: int, room: int) -> str | None:
     if form.dialect == "tpu":
         if form.batch is not None and 8 * orders > SCALARS:
             return f"the orders of its epochs take {8 * orders >> 10} KiB of the scalar unit's memory, of {SCALARS >> 10}"
+        largest = max(form.across * form.widths[0], form.seen * max(form.widths), *(a * b for a, b in pairs_of(form)))
+        if largest > MATRIX:
+            return f"a matrix of {largest} numbers makes too long a program, of at most {MATRIX}"
         needs = vectors(form)
     else:
         needs = _shared(form)
@@ -126,10 +132,14 @@ def _state(form: Form) -> int:
     return (form.across * form.widths[0] + _others(form)) * (1 + form.momentum)
 
 
+def pairs_of(form: Form) -> list[tuple[int, int]]:
+    """The forms of the kernels of all layers but the first."""
+    return list(itertools.pairwise(form.widths))
+
+
 def _others(form: Form) -> int:
     """Numbers of a model besides its first kernel, as a TPU keeps them: a bias fills eight rows."""
-    kernels = sum(a * b for a, b in zip(form.widths, form.widths[1:], strict=False))
-    return kernels + (8 if form.dialect == "tpu" else 1) * sum(form.widths)
+    return sum(a * b for a, b in pairs_of(form)) + (8 if form.dialect == "tpu" else 1) * sum(form.widths)
 
 
 def vectors(form: Form) -> int:
@@ -142,6 +152,4 @@ def vectors(form: Form) -> int:
 
 def _shared(form: Form) -> int:
     """Bytes of the operands of the largest product."""
-    widths = [*form.widths]
-    pairs = [form.across * (form.seen + widths[0]), *(a * (form.seen + b) for a, b in zip(widths, widths[1:], strict=False))]
-    return 4 * max(pairs)
+    return 4 * max(a * (form.seen + b) for a, b in ((form.across, form.widths[0]), *pairs_of(form)))

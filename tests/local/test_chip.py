@@ -7,7 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import cfljax
 from cfljax import data, keys, models
+from cfljax.config import read_spec
+from cfljax.devices.chips import machine_of
+from cfljax.errors import SpecError
+from cfljax.experiment import assemble
+from cfljax.experiment.execution import choose, explain
 from cfljax.federation.pack import pack
 from cfljax.local.fitting import form_of
 from cfljax.local.schedule import Work, train_steps
@@ -141,6 +147,33 @@ def test_runs_are_one_more_axis_of_the_kernel_s_grid():
     assert np.allclose(jax.jit(jax.vmap(fit))(rates), jnp.stack([jax.jit(fit)(rate) for rate in rates]), atol=1e-6)
 
 
+def explained(**options):
+    """What is said of the kernel for a TPU v5e."""
+    table = {"data": {"name": "digits", "clients": 5}, "model": "mclr", "train": {"rounds": 2, "lr": 0.1}, "method": "fedavg"}
+    for name, value in options.items():
+        table[name] = table[name] | value if name == "train" else value
+    (run,) = read_spec(table).runs()
+    machine, there = machine_of("v5e"), assemble.host_federation(run)
+    text = explain("run", choose(run, assemble.model_of(run, there), there, machine))
+    return next((line.strip() for line in text.splitlines() if "kernel" in line), None)
+
+
+def test_explain_says_in_one_line_whether_there_is_a_kernel():
+    assert explained() == "local training is one kernel, a program per client (Mosaic), by steps"
+    assert "plain SGD" in explained(train={"optimizer": "adam"}) and "plain SGD" in explained(model="cnn")
+    assert "too long a program" in explained(model={"name": "mlp", "hidden": [6000]})
+    assert explained(train={"plan": {"kernel": "xla"}}) is None
+    with pytest.raises(SpecError, match="kernel"):
+        explained(train={"plan": {"kernel": "palas"}})
+
+
+def test_a_run_by_the_kernel_is_the_run_by_xla():
+    options = {"data": {"name": "digits", "clients": 5}, "model": "mclr", "rounds": 2, "lr": 0.1}
+    by_xla, by_kernel = (cfljax.run("ifca", **options, plan={"kernel": kernel}) for kernel in ("xla", "pallas"))
+    assert np.allclose(by_xla.params(0)["dense_0"]["kernel"], by_kernel.params(0)["dense_0"]["kernel"], atol=1e-5)
+    assert '"pallas"' in by_kernel.record["plan"] and "pallas" not in by_xla.record["plan"]
+
+
 def test_what_does_not_fit_goes_by_xla_and_says_why():
     mlp, wide = (models.build("mlp", {"hidden": [width]}, (28, 28), 10) for width in (200, 3000))
     work = Work(20, None, 10)
@@ -148,7 +181,8 @@ def test_what_does_not_fit_goes_by_xla_and_says_why():
     assert not form_of(TPU, mlp, Work(1, None, 10), 6000, True).gram  # the samples themselves are fewer numbers
     for kernel, model, some, longest, why in (
         (GPU, mlp, work, 900, "registers"),
-        (TPU, wide, work, 900, "KiB on the chip"),
+        (TPU, wide, work, 900, "too long a program"),
+        (TPU, mlp, Work(1, None, 10), 30000, "KiB on the chip"),
         (TPU, mlp, Work(20, None, 10), 5000, "unit's memory"),
         (TPU, mlp, Work(200, None, 10), 5000, "drawn at once"),
         (TPU, models.build("cnn", None, (28, 28), 10), work, 900, "not for cnn"),
