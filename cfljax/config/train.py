@@ -55,7 +55,11 @@ class Train:
         choices=("holdout", "test_loss"),
     )
     eval_clients: int | None = option(None, "score only this many clients, drawn at random", low=1)
-    precision: str = option("highest", "of matrix products on accelerators", choices=("highest", "high", "default"))
+    precision: str = option(
+        "highest",
+        "of matrix products on accelerators; bfloat16: networks compute in it, everywhere",
+        choices=("highest", "high", "default", "bfloat16"),
+    )
     metrics: tuple[str, ...] | None = option(None, "metrics of your own to record at each evaluation")
     discrepancy: str = option("after", "from the model after or at the start of the round", choices=("after", "start"))
     privacy: str | Table | None = option(None, "clip updates and add noise: { clip = 1.0, noise = 0.8 }", later=True)
