@@ -152,7 +152,7 @@ def _step(
     buffers = states[half:] if form.momentum else [None] * half
     d, moved, speed = _move(form, numbers, states[0], buffers[0], back, moved, speed)
     after = [d, *(_moved(form, numbers, *each) for each in zip(params, buffers[1:], anchor, grads, strict=True))]
-    return [each[0] for each in after] + [each[1] for each in after if form.momentum], (loss, *moved, *speed)
+    return [w for w, _ in after] + [u for _, u in after if u is not None], (loss, *moved, *speed)
 
 
 class Numbers(NamedTuple):

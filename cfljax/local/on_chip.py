@@ -38,7 +38,7 @@ def train_on_chip(
     assert first is not None
     form = form._replace(anchored=task.anchor is not None, begun=form.momentum and task.velocity is not None)
     x, y = all_samples(federation, task.client, form.rows)
-    none = (None, [])
+    none: tuple[None, list[Array]] = (None, [])
     anchor, anchors = none if task.anchor is None else _apart(form, first, model, task.anchor)
     velocity, velocities = none if task.velocity is None else _apart(form, first, model, task.velocity)
     if choice is None:
@@ -134,8 +134,9 @@ def _outputs(form: Form, x: Array, kernels: list[Array]) -> Array:
 def _facts(form: Form, y: Array, weights: Array | None) -> Array:
     """f32[n, lanes]: label, place and weight of each sample."""
     place = jnp.arange(form.rows, dtype=jnp.float32)
-    facts = jnp.stack([y.astype(jnp.float32), place, jnp.ones(form.rows) if weights is None else padded(weights, form.rows)], 1)
-    return _filled(facts[None], form.rows, form.lanes)
+    factors = padded(jnp.ones(form.rows) if weights is None else weights, form.rows)
+    assert factors is not None
+    return _filled(jnp.stack([y.astype(jnp.float32), place, factors], 1)[None], form.rows, form.lanes)
 
 
 def _call(how: OnChip, inputs: list[Array]) -> tuple[Array, list[Array]]:
@@ -152,9 +153,10 @@ def _call(how: OnChip, inputs: list[Array]) -> tuple[Array, list[Array]]:
 
     def body(*refs: Any) -> None:
         given, made, spare = refs[:number], refs[number : number + len(results)], refs[number + len(results) :]
-        rows, start, rest = given[4:first], given[first : first + others], given[first + others :]
+        (scalars, counts, order, z), rows = given[:4], given[4:first]
+        start, rest = given[first : first + others], given[first + others :]
         anchor, velocity = (rest[:others], rest[others:]) if form.anchored else ((), rest)
-        chip.kernel(form, Refs(*given[:4], rows, start, anchor, velocity, made[:-1], made[-1], spare))
+        chip.kernel(form, Refs(scalars, counts, order, z, rows, start, anchor, velocity, made[:-1], made[-1], spare))
 
     call = pl.pallas_call(
         body,

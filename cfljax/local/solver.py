@@ -246,7 +246,11 @@ class Solver:
 
         assert self.plan.kernel is not None
         how = OnChip(form, epochs_of(self.work), self.plan.kernel, choice)
-        return Way(federation.train.longest, (), lambda *of: train_on_chip(self.model, federation, *of, numbers, how))
+
+        def train_client(task: Task, course: Course, orders: Orders | None) -> Updates:
+            return train_on_chip(self.model, federation, task, course, orders, numbers, how)
+
+        return Way(federation.train.longest, (), train_client)
 
     def _ways(self, federation: Federation, hyper: Hyper, choice: Among | None) -> list[Way]:
         """The ways of training, ordered by the size of the clients that they are for. `choice`: the models among which participants
