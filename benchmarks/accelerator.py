@@ -4,6 +4,10 @@ measured peaks, in one JSON with the device's name.
     python -m benchmarks.accelerator --json benchmarks/results/DEVICE.json
     python -m benchmarks.accelerator --tiny        # the same on small sizes, anywhere
 
+First it looks whether one kernel per client (`train.plan.kernel`) trains as XLA's kernels do; then each workload is measured both
+ways. The file is written after each piece, and the same command again goes on with the pieces that the file has not from this
+device. `--only` takes a piece; none of them should take ten minutes.
+
 To hold: W4 at 30 % of the measured float32 matrix peak (TF32 off), 256 runs in under 20 times the time of one.
 """
 
@@ -11,6 +15,8 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
+import json
 import subprocess
 import sys
 import tempfile
@@ -68,8 +74,6 @@ def peaks(size: Size) -> dict[str, Any]:
 
 def operations_of(workload: Workload, place: Path | None, rounds: int) -> list[float]:
     """Real operations of each round."""
-    import json
-
     from cfljax.config import read_spec
     from cfljax.experiment import assemble
 
@@ -85,20 +89,47 @@ def operations_of(workload: Workload, place: Path | None, rounds: int) -> list[f
     return [one["operations"] for one in work(arrays, workload.method["name"] == "ifca")]
 
 
-def measure(name: str, size: Size, peak: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
-    """A workload's row and its floor."""
+def agreement(peak: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """How far apart models are after two rounds by one kernel per client and by XLA's kernels, as a share of the largest number; a
+    small workload. On a CPU the kernel is interpreted."""
+    from cfljax.config import read_spec
+
+    workload, outputs = WORKLOADS["toy"], []
+    for kernel in ("xla", "pallas"):
+        table = workload.spec(2, data_folder(workload, folder)[0])
+        table["train"]["plan"] = {"kernel": kernel}
+        parts, (output,) = carry_out(read_spec(table).runs())
+        outputs.append(output.models)
+    error = float(np.abs(outputs[0] - outputs[1]).max() / np.abs(outputs[0]).max())
+    about = {"machine": peak, "one_kernel": parts.plan.kernel is not None, "error": error, "bar": 1e-4, "holds": error < 1e-4}
+    return row("agreement", "cfljax", about)
+
+
+def measure(name: str, size: Size, peak: dict[str, Any], folder: Path, kernel: str = "auto") -> list[dict[str, Any]]:
+    """A workload's row and its floor. `kernel`: `train.plan.kernel`."""
     workload = WORKLOADS[name]
     place, words = data_folder(workload, folder)
-    found = time_rounds(workload.spec(size.rounds + 2, place))
+    table = workload.spec(size.rounds + 2, place)
+    table["train"]["plan"] = {"kernel": kernel}
+    found = time_rounds(table)
     real = operations_of(workload, place, size.rounds + 2)[1:-1]
     used = float(np.median([o / s for o, s in zip(real, found.seconds, strict=True)])) / peak["flops"]
-    about = {"data": words, "machine": peak, "share_of_peak": used}
+    about = {"data": words, "machine": peak, "share_of_peak": used, "kernel": kernel}
     figures = {
         "compile_s": found.output.seconds.compile, "peak_rss_mib": peak_rss_mib(),
         "accuracy": float(found.output.history["accuracy"][-1]),
     }  # fmt: skip
     floor = timed(name, "floor", [o / peak["flops"] for o in real], {"machine": peak})
-    return [timed(name, "cfljax", found.seconds, about | _memory(), **figures), floor]
+    system = "cfljax" if kernel == "auto" else f"cfljax-{kernel}"
+    return [timed(name, system, found.seconds, about | _memory(), **figures), floor]
+
+
+def kept(file: Path | None, kind: str) -> list[dict[str, Any]]:
+    """The rows that the file has of this kind of device."""
+    if file is None or not file.is_file():
+        return []
+    rows = json.loads(file.read_text(encoding="utf-8"))
+    return [each for each in rows if each["about"].get("machine", {}).get("kind") == kind]
 
 
 def _memory() -> dict[str, Any]:
@@ -109,7 +140,7 @@ def _memory() -> dict[str, Any]:
     return {"device_peak_mib": stats["peak_bytes_in_use"] / 2**20} if "peak_bytes_in_use" in stats else {}
 
 
-def sweep(size: Size, folder: Path) -> dict[str, Any]:
+def sweep(size: Size, peak: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Seeds x learning rates side by side against one run alone: seconds per round of all of them."""
     workload = WORKLOADS[size.sweep]
     place, words = data_folder(workload, folder)
@@ -119,7 +150,16 @@ def sweep(size: Size, folder: Path) -> dict[str, Any]:
     alone, _, _ = _batches(table, first_only=True)
     seconds, width, compiled = _batches(table)
     ratio, runs = seconds / alone, size.seeds * size.rates
-    about = {"data": words, "runs": runs, "side_by_side": width, "one_run_s": alone, "ratio": ratio, "bar": 20, "holds": ratio < 20}
+    about = {
+        "machine": peak,
+        "data": words,
+        "runs": runs,
+        "side_by_side": width,
+        "one_run_s": alone,
+        "ratio": ratio,
+        "bar": 20,
+        "holds": ratio < 20,
+    }
     name = f"{workload.method['name']}-{size.seeds}-seeds-{size.rates}-rates"
     return row(name, "cfljax", about | _memory(), median_s=seconds, min_s=seconds, max_s=seconds, compile_s=compiled)
 
@@ -156,18 +196,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tiny", action="store_true", help="small sizes, without kernels: does it run?")
     parser.add_argument("--only", default="", help="W1, …, sweep or kernels")
     given = parser.parse_args(arguments)
-    size, rows = TINY if given.tiny else FULL, []
+    size = TINY if given.tiny else FULL
     peak, begin = peaks(size), time.perf_counter()
+    rows = kept(given.json, peak["kind"])
+    done = {(each["workload"], each["system"]) for each in rows}
+    ways = {"cfljax": "auto"} | ({} if peak["kind"] == "cpu" else {"cfljax-xla": "xla"})
     print(f"{peak['kind']}: {peak['flops'] / 1e12:.3g} TFLOP/s float32, {peak['copy_bytes_per_s'] / 1e9:.3g} GB/s", flush=True)
     with tempfile.TemporaryDirectory(prefix="cfljax-accelerator-") as folder:
-        for name in size.workloads:
-            if given.only in ("", name):
-                rows += measure(name, size, peak, Path(folder))
+        if given.only in ("", "agreement") and ("agreement", "cfljax") not in done:
+            rows.append(agreement(peak, Path(folder)))
+            print(f"one kernel per client: error {rows[-1]['about']['error']:.2g} beside XLA's kernels", flush=True)
+            write_rows(rows, given.json)
+        for name, (system, kernel) in itertools.product(size.workloads, ways.items()):
+            if given.only in ("", name) and (name, system) not in done:
+                rows += measure(name, size, peak, Path(folder), kernel)
                 used, median = rows[-2]["about"]["share_of_peak"], rows[-2]["median_s"]
-                print(f"{name}: {1000 * median:.3g} ms per round, {100 * used:.2g} % of the matrix peak", flush=True)
+                print(f"{name}, {system}: {1000 * median:.3g} ms per round, {100 * used:.2g} % of the matrix peak", flush=True)
                 write_rows(rows, given.json)
-        if given.only in ("", "sweep"):
-            rows.append(sweep(size, Path(folder)))
+        if given.only in ("", "sweep") and not any("-seeds-" in workload for workload, _ in done):
+            rows.append(sweep(size, peak, Path(folder)))
             about = rows[-1]["about"]
             width = about["side_by_side"]
             print(f"{about['runs']} runs in {about['ratio']:.3g} times the time of one, {width} side by side", flush=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib.metadata
+import itertools
 import json
 import os
 import sys
@@ -44,7 +45,7 @@ def methods() -> list[str]:
 
 
 def key(row: dict[str, Any]) -> tuple[str, ...]:
-    return row["workload"], row["method"], row["target"]
+    return row["workload"], row["method"], row["target"], row.get("plan", "xla")
 
 
 def write(file: Path | None, rows: list[dict[str, Any]]) -> None:
@@ -67,6 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--targets", default="h200,v5e", help="a100, h100, h200, v5e, v5p, or TPUs with a grid such as v5e:2x4")
     parser.add_argument("--workloads", default=",".join(ALL), help=", ".join(ALL))
     parser.add_argument("--methods", default="", help="of the quickstart; left out: all")
+    parser.add_argument("--kernels", default="auto", help="auto (local training is one kernel where that fits), xla, or auto,xla")
     parser.add_argument("--json", type=Path, help="rows are added to this file, in place of those of the same name")
     parser.add_argument("--show", type=Path, help="print the table of this file; nothing is compiled")
     given = parser.parse_args(arguments)
@@ -96,8 +98,9 @@ def compile_all(given: argparse.Namespace) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="cfljax-aot-") as folder:
         for target in map(target_of, given.targets.split(",")):
             for workload in given.workloads.split(","):
-                for method in chosen if workload == "quickstart" else [None]:
-                    rows.append(measure(workload, method, target, Path(folder)))
+                methods_of = chosen if workload == "quickstart" else [None]
+                for method, kernel in itertools.product(methods_of, given.kernels.split(",")):
+                    rows.append(measure(workload, method, target, Path(folder), kernel))
                     line = rows[-1].get("error") or f"{rows[-1]['compile_s']} s"
                     print(f"{' '.join(key(rows[-1]))}: {line}", file=sys.stderr, flush=True)
                     write(given.json, rows)

@@ -18,32 +18,34 @@ SEEDS, RATES = 32, (0.02, 0.028, 0.039, 0.054, 0.074, 0.104, 0.144, 0.2)
 Row = dict[str, Any]
 
 
-def runs_of(workload: str, method: str | None, target: Target, folder: Path) -> list[Any]:
-    """The runs of a batch: one, or one for each group of devices of a mesh. `method`: of the quickstart."""
+def runs_of(workload: str, method: str | None, target: Target, folder: Path, kernel: str = "auto") -> list[Any]:
+    """The runs of a batch: one, or one for each group of devices of a mesh. `method`: of the quickstart. `kernel`: its
+    `train.plan.kernel`."""
     from cfljax.api import QUICKSTART
     from cfljax.config import read_spec
 
     groups = 1 if target.machine.mesh is None else target.machine.mesh.runs
     if workload == "quickstart":
-        return read_spec(QUICKSTART, [f"method={method}", f"seeds=0:{groups}"]).runs()
+        return read_spec(QUICKSTART, [f"method={method}", f"seeds=0:{groups}", f"train.plan.kernel={kernel}"]).runs()
     of = WORKLOADS["W4" if workload == SWEEP else workload]
     table = of.spec(20, data_folder(of, folder)[0]) | {"seeds": list(range(groups))}
+    table["train"]["plan"] = {"kernel": kernel}
     if workload == SWEEP:
         table["train"]["lr"], table["seeds"] = list(RATES), list(range(SEEDS))
     return read_spec(table).runs()
 
 
-def measure(workload: str, method: str | None, target: Target, folder: Path) -> Row:
+def measure(workload: str, method: str | None, target: Target, folder: Path, kernel: str = "auto") -> Row:
     """The row. An error of the compiler stands in it under `error`."""
     from cfljax.experiment.batching import batches
     from cfljax.launch.plan_file import batch_limit
 
-    runs = runs_of(workload, method, target, folder)
+    runs = runs_of(workload, method, target, folder, kernel)
     batch, parts = runs, 1
     if workload == SWEEP:
         made = batches(runs, lambda run: batch_limit(run, target.machine))
         batch, parts = list(made[0].runs), len(made)
-    row: Row = {"workload": workload, "method": runs[0].method, "target": target.name, "runs": len(batch)}
+    row: Row = {"workload": workload, "method": runs[0].method, "target": target.name, "runs": len(batch), "plan": kernel}
     try:
         prepared = prepare(batch, target)
         found = {name: compile_for(prepared, name) for name in NAMES}
@@ -58,11 +60,12 @@ def _figures(prepared: Prepared, found: dict[str, Compiled], target: Target, par
     rounds, evaluate = (_figures_of(found[name], programs[name]) for name in NAMES)
     steps = [loop for loop, _ in loops.all_loops(programs["rounds"].body) if loop.name == "local_steps"]
     turns = prepared.turns
-    rounds["predicted_s"] = parts * predict.seconds(programs["rounds"], turns["rounds"], target.speed)
+    rounds["predicted_s"] = parts * (predict.seconds(programs["rounds"], turns["rounds"], target.speed) + prepared.in_kernel)
     evaluate["predicted_s"] = parts * predict.seconds(programs["evaluate"], turns["evaluate"], target.speed)
     return {
         "compile_s": rounds.pop("compile_s"),
         "launches_per_step": max((loops.launches_of(loop.body) for loop in steps), default=0),
+        "one_kernel": prepared.in_kernel > 0,
         "steps_in_a_row": turns["rounds"].steps,
         "loops": [_loop(name, *each) for name in NAMES for each in loops.all_loops(programs[name].body)],
         **rounds,

@@ -4,16 +4,32 @@ A pass through a computation takes
 
     kernels × launch + operations / flops + bytes / bandwidth + conditions read by the host × host
 
-and a loop as often that as it turns. Constants: `targets.SPEEDS`.
+and a loop as often that as it turns. What goes on inside of a kernel that trains clients is not in the program's text: see
+`in_kernel`. Constants: `targets.SPEEDS`.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from benchmarks.aot.loops import Body, Loop, Program
-from benchmarks.aot.targets import Speed
+from benchmarks.aot.targets import CORES, Speed
+from cfljax.local.fitting import Form
+
+
+def in_kernel(form: Form, steps: Sequence[int], chip: str, speed: Speed) -> float:
+    """Seconds that a round's clients with these numbers of steps take in the kernel that trains them: one after another on a
+    TPU, each on a core of its own on a GPU. A step takes as long as its products, with at least the 128 rows for which a TPU loads
+    its units, as its samples' rows from a GPU's memory, and `launch` for all that is small."""
+    pairs = [(form.across, form.widths[0]), *itertools.pairwise(form.widths)]
+    tpu, cores = form.dialect == "tpu", CORES.get(chip, 1)
+    operations = 3 * 2 * (max(128, form.seen) if tpu else form.seen) * sum(a * b for a, b in pairs)
+    fetched = 0 if tpu else 4 * 2 * form.seen * sum(form.columns)
+    each = speed.launch + (operations / speed.flops + fetched / speed.bytes) * (1 if tpu else cores)
+    return each * (sum(steps) if tpu else max(max(steps, default=0), sum(steps) / cores))
 
 
 class Turns(NamedTuple):

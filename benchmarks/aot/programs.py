@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from benchmarks.aot import predict
 from benchmarks.aot.predict import Turns
 from benchmarks.aot.targets import Target
 from cfljax.config import Run
@@ -19,6 +20,7 @@ from cfljax.engine.groups import Group, part, sources_of, width
 from cfljax.engine.settings import Assembled
 from cfljax.experiment import assemble, batching, needs
 from cfljax.experiment.execution import choose
+from cfljax.local.fitting import Form
 from cfljax.local.lanes import packed
 from cfljax.local.stream import block_size
 from cfljax.types import Split
@@ -48,6 +50,8 @@ class Prepared(NamedTuple):
     """What `--dry-run` says that the batch takes on a device."""
     turns: dict[str, Turns]
     """How often the loops of each program turn that the data decide."""
+    in_kernel: float
+    """Predicted seconds of a round inside of the kernel that trains clients; 0: there is none."""
 
 
 def prepare(runs: list[Run], target: Target) -> Prepared:
@@ -67,8 +71,10 @@ def prepare(runs: list[Run], target: Target) -> Prepared:
             "rounds": Turns(steps, _blocks(parts, parts.federation.train, kept, trained)),
             "evaluate": Turns(0, _blocks(parts, parts.federation.test, made.models, 1.0)),
         }
+        steps, form = choice.steps.tolist() * batch.width, choice.form
+        in_kernel = predict.in_kernel(form, steps, target.chip, target.speed) if isinstance(form, Form) else 0.0
     predicted = needs.bytes_of(batch, parts.federation, parts.model, target.machine)
-    return Prepared({name: getattr(made, name) for name in NAMES}, target.devices[0], predicted, turns)
+    return Prepared({name: getattr(made, name) for name in NAMES}, target.devices[0], predicted, turns, in_kernel)
 
 
 def _blocks(parts: Assembled, split: Split, models: int, share: float) -> int:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 HEAD = (
-    "workload", "method", "target", "compile, s", "launches a step", "steps in a row", "loops by the host", "exchanges",
+    "workload", "method", "target", "training", "compile, s", "launches a step", "steps in a row", "loops by the host", "exchanges",
     "needs, MB", "foreseen, MB", "round, ms", "evaluation, ms",
 )  # fmt: skip
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """One line per row; what could not be compiled has its error."""
-    lines = ["| " + " | ".join(HEAD) + " |", "|" + " --- |" * 3 + " ---: |" * (len(HEAD) - 3)]
+    lines = ["| " + " | ".join(HEAD) + " |", "|" + " --- |" * 4 + " ---: |" * (len(HEAD) - 4)]
     return "\n".join(lines + [_line(row) for row in rows])
 
 
 def _line(row: dict[str, Any]) -> str:
-    words = [row["workload"], row["method"], row["target"]]
+    words = [row["workload"], row["method"], row["target"], "one kernel" if row.get("one_kernel") else "XLA"]
     if "error" in row:
-        return "| " + " | ".join([*words, row["error"].replace("|", "/"), *[""] * (len(HEAD) - 4)]) + " |"
+        return "| " + " | ".join([*words, row["error"].replace("|", "/"), *[""] * (len(HEAD) - 5)]) + " |"
     hosts = sum(loop["on_host"] + loop["branches_on_host"] for loop in row["loops"])
     figures = (
         f"{row['compile_s']:.3g}", row["launches_per_step"], f"{row['steps_in_a_row']:g}", hosts, sum(row["collectives"].values()),

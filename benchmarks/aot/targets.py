@@ -33,6 +33,8 @@ SPEEDS = {
     "v5p": Speed(459e12 / 6, 2.77e12, 0.5e-6, 0.0),
 }
 """By the chip's name."""
+CORES = {"a100": 108, "h100": 132, "h200": 132}
+"""Of a GPU."""
 FOLDER = Path(__file__).parent / "gpus"
 """A text `NAME.txt` for each GPU: a GpuTargetConfigProto."""
 

@@ -26,6 +26,9 @@ class Forced:
     stream: int | None = option(None, "participants that methods which need only sums take at a time (0: all at once)", low=0)
     devices: int | None = option(None, "devices that share a round's participants", low=1)
     quick: bool | None = option(None, "compile in half the time, to code that may take half as long again (only on a CPU)")
+    kernel: str | None = option(
+        None, "local training as one kernel of an accelerator where it fits (auto), or never", choices=("auto", "pallas", "xla")
+    )
     pool: str | None = option(None, "every device holds all samples, or only those of its clients", choices=("copied", "sharded"))
 
 
@@ -54,7 +57,11 @@ class Train:
         choices=("holdout", "test_loss"),
     )
     eval_clients: int | None = option(None, "score only this many clients, drawn at random", low=1)
-    precision: str = option("highest", "of matrix products on accelerators", choices=("highest", "high", "default"))
+    precision: str = option(
+        "highest",
+        "of matrix products on accelerators; bfloat16: networks compute in it, everywhere",
+        choices=("highest", "high", "default", "bfloat16"),
+    )
     metrics: tuple[str, ...] | None = option(None, "metrics to record at each evaluation: macro_f1, average_precision, or your own")
     discrepancy: str = option("after", "from the model after or at the start of the round", choices=("after", "start"))
     privacy: str | Table | None = option(None, "clip updates and add noise: { clip = 1.0, noise = 0.8 }", later=True)

@@ -11,7 +11,9 @@ from cfljax.devices.machine import Machine
 from cfljax.devices.mesh import Shape
 from cfljax.errors import SpecError
 
-GIB = 1 << 30
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+UNKNOWN = {"gpu": 48 * KIB, "tpu": 12 * MIB}
+"""`Chip.near` of one that is not in the table."""
 
 
 class Chip(NamedTuple):
@@ -23,18 +25,20 @@ class Chip(NamedTuple):
     """JAX's name of the device."""
     memory: int
     """Bytes of its memory."""
+    near: int
+    """Bytes on the chip itself that a kernel may ask for: a TPU's memory for vectors, or what a block of a GPU's threads shares."""
 
 
 CHIPS = {
-    "t4": Chip("gpu", "Tesla T4", 15 * GIB),
-    "l4": Chip("gpu", "NVIDIA L4", 22 * GIB),
-    "a100": Chip("gpu", "NVIDIA A100-SXM4-80GB", 79 * GIB),
-    "h100": Chip("gpu", "NVIDIA H100 80GB HBM3", 79 * GIB),
-    "h200": Chip("gpu", "NVIDIA H200", 140 * GIB),
-    "v4": Chip("tpu", "TPU v4", 32 * GIB),
-    "v5e": Chip("tpu", "TPU v5 lite", 16 * GIB),
-    "v5p": Chip("tpu", "TPU v5", 95 * GIB),
-    "v6e": Chip("tpu", "TPU v6 lite", 32 * GIB),
+    "t4": Chip("gpu", "Tesla T4", 15 * GIB, 64 * KIB),
+    "l4": Chip("gpu", "NVIDIA L4", 22 * GIB, 99 * KIB),
+    "a100": Chip("gpu", "NVIDIA A100-SXM4-80GB", 79 * GIB, 163 * KIB),
+    "h100": Chip("gpu", "NVIDIA H100 80GB HBM3", 79 * GIB, 227 * KIB),
+    "h200": Chip("gpu", "NVIDIA H200", 140 * GIB, 227 * KIB),
+    "v4": Chip("tpu", "TPU v4", 32 * GIB, 14 * MIB),
+    "v5e": Chip("tpu", "TPU v5 lite", 16 * GIB, 100 * MIB),
+    "v5p": Chip("tpu", "TPU v5", 95 * GIB, 50 * MIB),
+    "v6e": Chip("tpu", "TPU v6 lite", 32 * GIB, 100 * MIB),
 }
 """By the names that their makers and clouds use."""
 
@@ -48,6 +52,12 @@ def machine_of(name: str, mesh: Shape | None = None) -> Machine:
         raise SpecError(f'--target {name[:30]}: no such chip; the nearest is "{near}", and there are {", ".join(CHIPS)}')
     devices = 1 if found[2] is None else math.prod(int(side) for side in found[2].split("x"))
     return Machine(chip.backend, chip.kind, devices, chip.memory, 1, mesh=mesh)
+
+
+def near(machine: Machine) -> int:
+    """Bytes on the machine's chip that a kernel may ask for."""
+    found = [chip.near for chip in CHIPS.values() if chip.kind == machine.kind]
+    return found[0] if found else UNKNOWN.get(machine.backend, CHIPS["v5e"].near)
 
 
 def explain(name: str, machine: Machine) -> str:

@@ -36,6 +36,7 @@ from cfljax.methods import METHODS
 from cfljax.methods.shared.feedback import with_feedback
 from cfljax.methods.shared.parts import make_in_parts
 from cfljax.methods.shared.server import ServerOptimiser, with_server
+from cfljax.models.half import in_bfloat16
 from cfljax.registry import when_replaced
 from cfljax.registry.options import Value, static
 from cfljax.types import Federation, Grams, Method, Model
@@ -137,7 +138,8 @@ def checksum(run: Run) -> str:
 def model_of(run: Run, federation: Federation) -> Model:
     """The run's model, for the samples of this federation."""
     options = run.model.options
-    return _model(run.model.name, options, canonical(options), sample_shape(federation), federation.classes, federation.several)
+    half, shape, classes = run.train.precision == "bfloat16", sample_shape(federation), federation.classes
+    return _model(run.model.name, options, canonical(options), shape, classes, federation.several, half)
 
 
 def sample_shape(federation: Federation) -> tuple[int, ...]:
@@ -247,10 +249,12 @@ def _model(
     shape: tuple[int, ...],
     classes: int,
     several: bool,
+    half: bool,
 ) -> Model:
     if classes < 1:
         raise SpecError(f'model "{name}": the data set has no classes')
-    return models.build(name, options, shape, classes, several)
+    model = models.build(name, options, shape, classes, several)
+    return in_bfloat16(model) if half else model
 
 
 @functools.lru_cache(maxsize=1)

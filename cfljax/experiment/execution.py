@@ -9,14 +9,16 @@ import numpy as np
 from cfljax.config import Run
 from cfljax.config.parts import pairs_of
 from cfljax.config.train import Forced
+from cfljax.devices.chips import near
 from cfljax.devices.machine import Machine, speed_file
 from cfljax.local import lanes, predict
+from cfljax.local.fitting import Form, form_of
 from cfljax.local.gram import first_layer
-from cfljax.local.parts import ModelParts, parts_of
+from cfljax.local.parts import ModelParts, parts_of, turns_of
 from cfljax.local.products import memory
 from cfljax.local.schedule import Work
 from cfljax.local.sizes import block_of, gram_sizes
-from cfljax.types import Federation, Model, Plan
+from cfljax.types import Federation, Kernel, Model, Plan
 
 OFTEN = 2
 """Gram matrices are made beforehand where a client takes part this often or more, on average: then their cost pays off."""
@@ -52,6 +54,8 @@ class Choice(NamedTuple):
     """Bytes of the Gram matrices that are made once, before the first round; 0: each is made in its client's turn."""
     buffer: int = 0
     """How many of the participants' updates the server waits for (`train.asynchronous`); 0: for all."""
+    form: Form | str = ""
+    """The kernel that trains a client, or why there is none; empty: none was wanted."""
 
 
 def choose(run: Run, model: Model, federation: Federation, machine: Machine) -> Choice:
@@ -77,7 +81,8 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine) -> 
     choice = Choice(plan, participants, work, (), devices, None, None, 4 * participants * model.size, steps, 0)
     choice = choice._replace(buffer=0 if run.train.buffered is None else run.train.buffered.buffer)
     if layer is None:
-        return choice
+        why = "it is for plain SGD that trains a whole model of dense layers"
+        return choice._replace(form=why if _wants_kernel(forced, machine) else "")
     often = run.train.rounds * participants >= OFTEN * np.count_nonzero(counts)
     wanted = plan.sequential and forced.pool != "sharded" and (often if forced.keep is None else forced.keep)
     wanted = wanted and federation.drift is None  # they are of the samples as a client sees them in round 0
@@ -89,8 +94,29 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine) -> 
         if forced.keep or kept * (devices + 1) <= ROOM:  # what is made, and a copy on each device
             break
     by_steps, by_gram = (share * participants / devices for share in _predicted(sizes, layer, work, counts, machine, making))
-    plan = plan._replace(gram=limit)
-    return choice._replace(plan=plan, gram_sizes=sizes, by_steps=by_steps, by_gram=by_gram, kept=kept)
+    choice = choice._replace(plan=plan._replace(gram=limit), gram_sizes=sizes, by_steps=by_steps, by_gram=by_gram, kept=kept)
+    return _with_kernel(choice, run, model, longest, machine) if _wants_kernel(forced, machine) else choice
+
+
+def _wants_kernel(forced: Forced, machine: Machine) -> bool:
+    """Whether a client's local training should be one kernel, if there is one."""
+    return forced.kernel == "pallas" or (forced.kernel != "xla" and not machine.sequential)
+
+
+def _with_kernel(choice: Choice, run: Run, model: Model, longest: int, machine: Machine) -> Choice:
+    """The choice with local training as one kernel, or with the reason why not. Each program of a kernel does its own number of
+    steps, so that all participants go side by side."""
+    kernel = Kernel("gpu" if machine.backend == "gpu" else "tpu", near(machine), machine.sequential)
+    frozen = turns_of(_parts(run, model), 0) is not None
+    form = "some parts of the model do not train" if frozen else form_of(
+        kernel, model, choice.work, longest, longest <= choice.plan.gram,
+        momentum=run.train.momentum > 0, mu=hasattr(run.options, "mu"), decay=run.train.weight_decay > 0,
+    )  # fmt: skip
+    if isinstance(form, str):
+        return choice._replace(form=form)
+    lanes = 0 if run.train.forced.lanes is None and not machine.sequential else choice.plan.lanes
+    plan = choice.plan._replace(kernel=kernel, lanes=lanes)
+    return choice._replace(plan=plan, kept=0, form=form)
 
 
 def _parts(run: Run, model: Model) -> ModelParts | None:
@@ -139,6 +165,8 @@ def explain(label: str, choice: Choice) -> str:
         lines.append(f"  first layer {which}; predicted per round for that layer: {times}")
     if plan.quick:
         lines.append("  compiled in half the time, to code that may take half as long again: the run is short")
+    if choice.form:
+        lines.append(f"  {_of_kernel(choice)}")
     if choice.kept:
         lines.append(f"  Gram matrices made once, before the first round: {choice.kept / 1e6:.3g} MB on each device")
     size = f"{choice.updates / 1e6:.3g} MB of updates"
@@ -148,6 +176,15 @@ def explain(label: str, choice: Choice) -> str:
         return "\n".join(lines)
     lines.append(f"  {size}, {f'summed in blocks of {plan.stream} participants' if plan.stream else 'held at once'}")
     return "\n".join(lines)
+
+
+def _of_kernel(choice: Choice) -> str:
+    """Whether local training is one kernel."""
+    if isinstance(choice.form, str):
+        return f"not one kernel per client, but XLA's kernels: {choice.form}"
+    assert choice.plan.kernel is not None
+    name = {"tpu": "Mosaic", "gpu": "Triton"}[choice.form.dialect] + (", interpreted" if choice.plan.kernel.interpret else "")
+    return f"local training is one kernel, a program per client ({name}), {'in Gram form' if choice.form.gram else 'by steps'}"
 
 
 def _predicted_rounds(choice: Choice, widths: list[int]) -> str:

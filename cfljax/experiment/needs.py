@@ -21,6 +21,7 @@ from cfljax.experiment.batching import Batch, held, of_server
 from cfljax.experiment.execution import Choice, choose
 from cfljax.experiment.model_size import size_of_run
 from cfljax.federation.pack import nbytes
+from cfljax.local.fitting import Form
 from cfljax.local.stream import block_size, numbers_per_sample
 from cfljax.methods.shared.config import PersonalConfig
 from cfljax.types import Federation, Model
@@ -45,9 +46,11 @@ class Habits(NamedTuple):
     some methods choose among the models on all that they train on."""
     alone: int
     """Copies of a client's model where clients are scored one by one."""
+    copies: float
+    """Of a client's samples, besides what its kernel reads, where local training is one kernel."""
 
 
-GPU, TPU = Habits(1, 3, 2, 0, 2.6, 6), Habits(128, None, 8, 4, 0, 2)
+GPU, TPU = Habits(1, 3, 2, 0, 2.6, 6, 0.5), Habits(128, None, 8, 4, 0, 2, 3)
 
 
 class Needs(NamedTuple):
@@ -107,6 +110,9 @@ def _of_client(choice: Choice, federation: Federation, model: Model, habits: Hab
     """Numbers that a client in training has besides models: the samples of a step with their activations, and the orders of its
     epochs, which are sorted by random numbers. In the Gram form it has all of its samples, and their inner products."""
     longest, work = federation.train.longest, choice.work
+    if isinstance(form := choice.form, Form):
+        read = sum(form.columns) + form.widths[0] + form.gram * form.across  # made, and filled up
+        return int(form.rows * (habits.copies * _of_sample(federation, model, habits) + read))
     length = max(choice.gram_sizes, default=0)
     at_once = length or min(work.batch or longest, longest)
     of_step = at_once * (_of_sample(federation, model, habits) + habits.activations * numbers_per_sample(model, federation)[1])

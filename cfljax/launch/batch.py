@@ -116,6 +116,8 @@ def plan_of(parts: Assembled, width: int, machine: Machine) -> str:
     forced: Table = {"lanes": plan.lanes, "gram": plan.gram, "keep": kept, "stream": plan.stream}
     forced |= {"devices": grid.get(CLIENTS, 1), "pool": "sharded" if parts.sharded else "copied"}
     forced |= {"quick": True} if plan.quick else {}
+    if plan.kernel is not None or not machine.sequential:
+        forced["kernel"] = "xla" if plan.kernel is None else "pallas"
     groups = f" on {grid[RUNS]} groups of devices" if grid.get(RUNS, 1) > 1 else ""
     computing = f", {machine.threads} thread{'s' if machine.threads > 1 else ''}" if machine.sequential else ""
     return f"{show(forced)}, {width} run{'s' if width > 1 else ''} at a time{groups}{computing}"

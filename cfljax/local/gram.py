@@ -82,7 +82,7 @@ def among(model: Model, models: Array) -> Among:
     """The models f32[K, d] in the form that `train_on_gram` needs to choose among them."""
     first = first_layer(model)
     assert first is not None
-    kernels, others = jax.vmap(lambda flat: _apart(first, model, flat))(models)
+    kernels, others = jax.vmap(lambda flat: apart(first, model, flat))(models)
     return Among(models, jnp.concatenate(list(kernels), axis=1), others)
 
 
@@ -126,13 +126,13 @@ def train_on_gram(
     if choice is not None:
         which, outputs = _pick(model, first, choice, x, y, mask)
         task = task._replace(start=choice.models[which])
-    kernel, others = _apart(first, model, task.start)
-    anchor, anchor_of_others = (None, others) if task.anchor is None else _apart(first, model, task.anchor)
-    velocity, velocity_of_others = (None, None) if task.velocity is None else _apart(first, model, task.velocity)
-    pull = _pull(numbers, kernel, anchor)
+    kernel, others = apart(first, model, task.start)
+    anchor, anchor_of_others = (None, others) if task.anchor is None else apart(first, model, task.anchor)
+    velocity, velocity_of_others = (None, None) if task.velocity is None else apart(first, model, task.velocity)
+    pull = pull_of(numbers, kernel, anchor)
     along = (None if pull is None else x @ pull, None if velocity is None else x @ velocity)
     gram = made(x, count, sequential) if grams is None else kept(grams, task.client, count, length, orders is None)
-    fixed = Fixed(gram, x @ kernel if outputs is None else outputs, along, y, _padded(task.weights, length))
+    fixed = Fixed(gram, x @ kernel if outputs is None else outputs, along, y, padded(task.weights, length))
     turn = turns(others) if sequential else lambda tree: tree
     step = stepper(rule, numbers, turn(anchor_of_others))
     trains = None if turns_of_parts is None else turn(_without(turns_of_parts.masks(model.unravel)[0], first.kernel))
@@ -150,12 +150,12 @@ def train_on_gram(
         return step(position, Gradient(loss * mean, samples, grads), trains), _move(fixed.gram, layer, numbers, where, dz)
 
     end, layer = follow(course, orders, visit, (start_of(rule, turn(others), turn(velocity_of_others)), begin), block)
-    moved = -_across(layer.a, x) - _sum(layer.moved, pull, velocity)
+    moved = -_across(layer.a, x) - weighted(layer.moved, pull, velocity)
     step_of_others = jax.tree.map(jnp.subtract, turn(end.params), others)
     delta = jnp.where(course.total > 0, model.ravel(replaced(step_of_others, first.kernel, moved)), 0.0)
     buffers = None
     if velocity is not None and layer.u is not None:
-        buffer = _across(layer.u, x) + _sum(layer.speed, pull, velocity)
+        buffer = _across(layer.u, x) + weighted(layer.speed, pull, velocity)
         buffers = model.ravel(replaced(turn(end.optimiser), first.kernel, buffer))
     return Updates(delta, end.loss / course.visited, course.total, buffers, which)
 
@@ -168,7 +168,7 @@ def _first(width: int, length: int, sequential: bool, orders: Orders | None, num
     return FirstLayer(zero, None if numbers.momentum is None else zero, *aside)
 
 
-def _padded(weights: Array | None, length: int) -> Array | None:
+def padded(weights: Array | None, length: int) -> Array | None:
     """f32[length]: the weights of a client's samples, cut or filled up with zeros; None for None."""
     return None if weights is None else jnp.pad(weights[:length], (0, max(length - weights.shape[0], 0)))
 
@@ -186,7 +186,7 @@ def _pick(model: Model, first: FirstDense, choice: Among, x: Array, y: Array, ma
     return which, of(which)
 
 
-def _apart(first: FirstDense, model: Model, flat: Array) -> tuple[Array, Tree]:
+def apart(first: FirstDense, model: Model, flat: Array) -> tuple[Array, Tree]:
     """(the first kernel f32[inputs, h], the tree of all other parameters) of the flat parameters f32[d]."""
     params = model.unravel(flat)
     return inner(params, first.kernel), _without(params, first.kernel)
@@ -213,7 +213,7 @@ def replaced(tree: Tree, path: tuple[str, ...], leaf: Array) -> Tree:
     return {**tree, head: replaced(tree[head], tuple(rest), leaf) if rest else leaf}
 
 
-def _pull(numbers: LocalStep, kernel: Array, anchor: Array | None) -> Array | None:
+def pull_of(numbers: LocalStep, kernel: Array, anchor: Array | None) -> Array | None:
     """Q f32[inputs, h]: what the proximal term and weight decay add to the gradient at the start; None: neither is in use."""
     parts = []
     if numbers.mu is not None and anchor is not None:
@@ -223,7 +223,7 @@ def _pull(numbers: LocalStep, kernel: Array, anchor: Array | None) -> Array | No
     return functools.reduce(jnp.add, parts) if parts else None
 
 
-def _sum(amounts: Array | None, *matrices: Array | None) -> Array:
+def weighted(amounts: Array | None, *matrices: Array | None) -> Array:
     """The sum of amounts[i] · matrices[i] over the matrices that are not None; 0 if `amounts` is None."""
     if amounts is None:
         return jnp.float32(0)

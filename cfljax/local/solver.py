@@ -25,6 +25,7 @@ from cfljax import keys
 from cfljax.devices.spread import devices, spread
 from cfljax.kernels.mix import Rule
 from cfljax.local.data import RUNGS, shuffle
+from cfljax.local.fitting import Form, epochs_of, form_of
 from cfljax.local.gradients import batch_gradient, batch_of_client, full_gradient, whole_batch
 from cfljax.local.gram import Among, GramPlan, among, first_layer, train_on_gram
 from cfljax.local.meter import counted
@@ -191,12 +192,17 @@ class Solver:
         how = making_of(True, self._grams(federation) is not None)
         return expected(layer, self.work, samples, steps, self._gram_sizes(federation), how)
 
-    def chooses(self, federation: Federation) -> bool:
-        """Whether participants should choose their start within `fit` (`Jobs.which` None), which is faster than a call of `losses`
-        before it. This is so if all clients train on Gram matrices, one after another, and all updates of a round are held."""
-        sizes, plain = self._gram_sizes(federation), federation.owner is None and not self.sending.robust
-        plain = plain and federation.own is None
-        return self.sequential and plain and not self.plan.stream and bool(sizes) and sizes[-1] >= federation.train.longest
+    def chooses(self, federation: Federation, models: int = 1) -> bool:
+        """Whether participants should choose their start among that many models within `fit` (`Jobs.which` None), which is faster
+        than a call of `losses` before it. This is so if all clients train on Gram matrices, one after another, or by one kernel
+        each, and all updates of a round are held."""
+        if federation.owner is not None or self.sending.robust or federation.own is not None or self.plan.stream:
+            return False
+        if self.plan.kernel is not None:
+            some = jnp.float32(0)
+            return self._on_chip(federation, LocalStep(some, some, some, some), models) is not None
+        sizes = self._gram_sizes(federation)
+        return self.sequential and bool(sizes) and sizes[-1] >= federation.train.longest
 
     @property
     def _plain_sgd(self) -> bool:
@@ -223,10 +229,36 @@ class Solver:
         """The optimiser with the numbers of this run."""
         return sgd(numbers) if self._plain_sgd else from_optax(self.optimizer, dict(self.arguments), numbers.lr)
 
+    def _on_chip(self, federation: Federation, numbers: LocalStep, models: int) -> Form | None:
+        """The kernel that trains a client, in place of all ways of XLA; None: there is none for this solver."""
+        turns, kernel = turns_of(self.parts, self.work.head), self.plan.kernel
+        if kernel is None or self.steps_of is not None or not self._plain_sgd or turns is not None:
+            return None
+        longest, has = federation.train.longest, lambda number: number is not None
+        form = form_of(
+            kernel, self.model, self.work, longest, longest <= self.plan.gram,
+            models=models, momentum=has(numbers.momentum), mu=has(numbers.mu), decay=has(numbers.weight_decay),
+        )  # fmt: skip
+        return None if isinstance(form, str) else form
+
+    def _way_on_chip(self, form: Form, federation: Federation, numbers: LocalStep, choice: Among | None) -> Way:
+        from cfljax.local.on_chip import OnChip, train_on_chip
+
+        assert self.plan.kernel is not None
+        how = OnChip(form, epochs_of(self.work), self.plan.kernel, choice)
+
+        def train_client(task: Task, course: Course, orders: Orders | None) -> Updates:
+            return train_on_chip(self.model, federation, task, course, orders, numbers, how)
+
+        return Way(federation.train.longest, (), train_client)
+
     def _ways(self, federation: Federation, hyper: Hyper, choice: Among | None) -> list[Way]:
         """The ways of training, ordered by the size of the clients that they are for. `choice`: the models among which participants
         choose their start; None: they do not choose."""
         numbers, sizes, longest = self.step_of(hyper), self._gram_sizes(federation), federation.train.longest
+        form = self._on_chip(federation, numbers, 1 if choice is None else choice.models.shape[0])
+        if form is not None:
+            return [self._way_on_chip(form, federation, numbers, choice)]
         by_steps = turned(self.model) if self.sequential and self._on_gram else self.model
         grams, summed, turns = self._grams(federation), self.work.summed, turns_of(self.parts, self.work.head)
         block_of = lambda most: together(self.work, most) if self.plan.asks_host else 0  # noqa: E731

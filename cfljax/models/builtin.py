@@ -97,7 +97,8 @@ def _net(hidden: tuple[int, ...], init: str, classes: int) -> Net:
             z = jax.nn.relu(z) @ layer["kernel"] + layer["bias"]
         return z
 
-    first = FirstDense(("dense_0", "kernel"), ("dense_0", "bias"), rest)
+    chain = tuple(f"dense_{number}" for number in range(1, len(hidden) + 1))
+    first = FirstDense(("dense_0", "kernel"), ("dense_0", "bias"), rest, chain)
     return Net(Dense(hidden, classes), start=start(init), first=first)
 
 

@@ -45,6 +45,17 @@ class Model(NamedTuple):
     """params -> f32[]: a term that is added to the training loss (weight decay on some layers); None: no such term."""
 
 
+class Kernel(NamedTuple):
+    """How a client's whole local training is one kernel of an accelerator (`cfljax.local.chip`). Static."""
+
+    dialect: str
+    """"tpu" (Mosaic) or "gpu" (Triton)."""
+    near: int
+    """Bytes on the chip that it may ask for."""
+    interpret: bool = False
+    """Whether JAX computes what the kernel would do: slow, on any device."""
+
+
 class Plan(NamedTuple):
     """An execution plan: how a machine carries out local training. Static. It changes the speed, not the results (beyond
     rounding)."""
@@ -66,6 +77,9 @@ class Plan(NamedTuple):
     quick: bool = False
     """Whether programs are compiled in about half the time, to code that may take half as long again. For runs that train for less
     than a second."""
+
+    kernel: Kernel | None = None
+    """Local training as one kernel, where the solver's model and steps have one (`local.fitting`); None: by XLA's kernels."""
 
     @property
     def sequential(self) -> bool:

@@ -10,6 +10,7 @@ from benchmarks.aot import hlo, loops, predict, work
 from benchmarks.aot.__main__ import ALL, methods
 from benchmarks.aot.table import table
 from benchmarks.aot.targets import SPEEDS, Speed
+from cfljax.local.fitting import Form
 
 ROOT = Path(__file__).parents[2]
 GPU = """
@@ -165,6 +166,16 @@ def test_seconds_are_those_of_kernels_products_bytes_and_the_host():
     assert predict.seconds(program, turns, only(launch=1.0)) == close(3 + 7 * (1 + 1 + 5))
     assert predict.seconds(program, turns, only(host=1.0)) == close(7)
     assert predict.seconds(program, turns, only(flops=1.0)) == close(7 * 2 * 64 * 64 * 32)
+
+
+def test_clients_in_one_kernel_go_one_after_another_on_a_tpu_and_side_by_side_on_a_gpu():
+    form = Form("tpu", 10, 16, 128, 128, (128,), 10, 1, True, *(False,) * 6)
+    speed, product = Speed(flops=1.0, bytes=1.0, launch=0.0, host=0.0), 3 * 2 * 128**3
+    assert predict.in_kernel(form, [3, 1], "v5e", speed) == 4 * product
+    form = form._replace(dialect="gpu", rows=32, across=32, widths=(16,))
+    a_step = 132 * (3 * 2 * 16 * 32 * 16 + 4 * 2 * 16 * (16 + 32))
+    assert predict.in_kernel(form, [3, 1], "h200", speed) == 3 * a_step
+    assert predict.in_kernel(form, [3] * 264, "h200", speed) == 6 * a_step
 
 
 def test_a_text_without_a_program_is_refused():

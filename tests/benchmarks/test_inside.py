@@ -43,9 +43,12 @@ def test_the_accelerator_benchmark_runs_small_anywhere(tmp_path):
     file = tmp_path / "device.json"
     assert accelerator.main(["--tiny", "--json", str(file)]) == 0
     rows = json.loads(file.read_text())
-    assert [r["workload"] for r in rows] == ["toy", "toy", "fedavg-2-seeds-2-rates"]
-    assert rows[0]["about"]["machine"]["kind"] and 0 < rows[0]["about"]["share_of_peak"] < 1
-    assert rows[2]["about"]["runs"] == 4 and rows[2]["about"]["ratio"] > 0
+    assert [r["workload"] for r in rows] == ["agreement", "toy", "toy", "fedavg-2-seeds-2-rates"]
+    assert rows[0]["about"]["one_kernel"] and rows[0]["about"]["error"] < 1e-4
+    assert rows[1]["about"]["machine"]["kind"] and 0 < rows[1]["about"]["share_of_peak"] < 1
+    assert rows[3]["about"]["runs"] == 4 and rows[3]["about"]["ratio"] > 0
+    assert accelerator.main(["--tiny", "--json", str(file)]) == 0  # nothing is left to do
+    assert json.loads(file.read_text()) == rows
 
 
 def test_peers_are_pinned_and_named():
