@@ -1,4 +1,4 @@
-"""Where files cannot be locked, as on Windows: a sweep is refused before anything is trained, in the line that docs/systems.md has."""
+"""Where files cannot be locked, as on Windows, a sweep is refused before anything is trained, by the line in docs/systems.md."""
 
 from pathlib import Path
 
