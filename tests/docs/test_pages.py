@@ -27,6 +27,7 @@ SLOW = {
     "clock.md",
     "index.md",
     "own.md",
+    "soft.md",
     "results.md",
     "tools.md",
     "touches.md",
@@ -69,6 +70,11 @@ def test_examples_are_short_and_complete(title):
     text = next(b.text for b in blocks.blocks(DOCS / "own.md") if b.title == title)
     assert len(text.splitlines()) < 40 and "import cfljax" in text
     compile(text, title, "exec")
+
+
+def test_the_soft_method_of_the_page_is_the_plugin_that_is_tested():
+    page = {block.title: block.text for block in blocks.blocks(DOCS / "soft.md")}
+    assert page["soft.py"] == (ROOT / "tests" / "plugins" / "soft.py").read_text()
 
 
 def test_every_block_is_run_or_says_why_not():
