@@ -76,7 +76,7 @@ def add(
     step_s=0,
     **shape,
 ):
-    """Write one unit; with `step_s` each of its rounds lasts `step_s` simulated seconds."""
+    """Write one unit; with `step_s` its rounds last so many simulated seconds."""
     prefixed = {f"{method}/{k}": v for k, v in (own or {}).items()}
     arrays = {} if status == "failed" else arrays_of(seed, level, own=prefixed, **shape)
     if step_s:
