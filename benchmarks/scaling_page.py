@@ -51,7 +51,7 @@ WHY = """## What is not flat, and why
 """
 ELSEWHERE = """## Extrapolated, not measured
 
-No such machine was at hand: what follows is the model above with other prices, and only as good as these assumptions. Local
+No such machine was available: what follows is the model above with other prices, and only as good as these assumptions. Local
 training and the choice of a cluster run at {share} of a chip's float32 peak and are shared out evenly; the parts of participants,
 updates, models and clients go by the bandwidth of the chips' memories, the first two shared out, the others not; the sums of the
 clusters' models are exchanged once a round in a ring; a round's own price stays. From the makers' data sheets:

@@ -16,7 +16,7 @@ def markdown(folder):
     for name in ("attack", "robust", "compress", "privacy"):
         frame[name] = [results.records[run]["config"]["train"].get(name) for run in frame["run"]]
     lied = frame[frame["attack"].notna()].copy()
-    lied["lie"] = [f"{a['name']}, {a['share']:.0%}" if a["share"] else "nobody lies" for a in lied["attack"]]
+    lied["lie"] = [f"{a['name']}, {a['share']:.0%}" if a["share"] else "nobody attacks" for a in lied["attack"]]
     lied["rule"] = [r["name"] if isinstance(r, dict) else "mean" for r in lied["robust"]]
     rest = frame[frame["attack"].isna()]
     sent = rest[rest["privacy"].isna()].copy()

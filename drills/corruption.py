@@ -21,7 +21,7 @@ FIGURE = Figure(
     1000,
 )
 EVERY = 100
-"""After so many looks, one start of the command on a folder with two damaged files."""
+"""After this number of looks, one start of the command on a folder with two damaged files."""
 
 
 def drill(tally: Tally, count: int, seed: int) -> None:

@@ -23,7 +23,7 @@ FIGURE = Figure(
     300,
 )
 EVERY = 10
-"""One in so many is a process of its own from the start; the others are forked off this one, which has imported all."""
+"""Of this number of calls, one is a process of its own from the start; the others are forks of this one, which has imported all."""
 ABSENT = "a_data_set_that_is_nowhere"
 """Were it looked for, the exit code would be 4."""
 OTHER_TYPES: tuple[Any, ...] = ("a word", 3.25, True, {"x": 1}, ["a", "b"], -7)

@@ -17,7 +17,7 @@ FIGURE = Figure(
     "soak", "20", "retraces; 500 runs in one process", "one compile per shape; memory growth under 1 %, no file left open", 500
 )
 WARM = 0.4
-"""The share of the runs after which memory is looked at for the first time: caches fill at first."""
+"""The share of the runs after which memory is measured for the first time: caches fill at first."""
 GROWTH = 0.01
 PROGRAMS = 7
 """Programs of the two methods: start, rounds and evaluation of each, and IFCA's choice for clients without a cluster."""

@@ -1,5 +1,4 @@
-"""The tables of docs/reliability.md and README.md, from the JSON files that the drills have written:
-`python -m drills.table`."""
+"""The table of docs/reliability.md, from the JSON files that the drills have written: `python -m drills.table`."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from typing import Any
 
 from drills.common import RESULTS, ROOT
 
-PAGE, README = ROOT / "docs" / "reliability.md", ROOT / "README.md"
+PAGE = ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- measured: python -m drills.table -->", "<!-- end -->"
 
 
@@ -43,15 +42,6 @@ def table(found: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def brief(found: list[dict[str, Any]]) -> str:
-    """Markdown: what was tried, how often, and with which program."""
-    lines = ["| # | what is tried | tried | failed | command |", "| --- | --- | --- | --- | --- |"]
-    for r in found:
-        program = r["command"].split(" --")[0]
-        lines.append(f"| {r['figure']} | {r['what']} | {r['tried']:,} | {r['failed']} | `{program}` |")
-    return "\n".join(lines)
-
-
 def failures(found: list[dict[str, Any]]) -> list[str]:
     """What failed, in words."""
     bad = [row for row in found if row["failed"]]
@@ -69,12 +59,11 @@ def machines(found: list[dict[str, Any]]) -> list[str]:
 
 
 def main() -> int:
-    """Write the tables into the pages, between their two marks."""
-    for page, text in ((PAGE, table(rows())), (README, brief(rows()))):
-        head, _, rest = page.read_text().partition(BEGIN)
-        _, _, tail = rest.partition(END)
-        page.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}")
-        print(f"{len(rows())} figures in {page.relative_to(ROOT)}")
+    """Write the table into the page, between its two marks."""
+    head, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    PAGE.write_text(f"{head}{BEGIN}\n{table(rows())}\n{END}{tail}")
+    print(f"{len(rows())} figures in {PAGE.relative_to(ROOT)}")
     return 0
 
 

@@ -155,12 +155,6 @@ def test_nothing_unsafe_in_the_package():
     assert hits == []
 
 
-def test_the_readme_has_the_method_table_of_the_registry():
-    from cfljax.commands.methods import markdown
-
-    assert markdown() in (ROOT / "README.md").read_text(), "run `python -m cfljax.methods --markdown` and put it into README.md"
-
-
 def test_modules_are_found_by_the_names_that_earlier_documents_have():
     code = """
 from cfljax.methods.common import Clusters, first_model, jobs_from, report, traffic

@@ -1,4 +1,4 @@
-"""cfljax itself as one of the systems: `simulate`, looked at after every turn."""
+"""cfljax itself as one of the systems: `simulate`, measured after every repetition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The methods command: the list of all methods, the description of one, or the table of the README, from the docstrings."""
+"""The methods command: the list of all methods, or the description of one, from the docstrings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ def parser(prog: str = "python -m cfljax.methods") -> argparse.ArgumentParser:
     flags = command_parser(prog, ABOUT, EXAMPLES)
     flags.add_argument("name", nargs="?", help="a method")
     flags.add_argument("--plugin", action="append", default=[], metavar="FILE.py", help="list what this file registers, too")
-    flags.add_argument("--markdown", action="store_true", help="the table of the README")
     return flags
 
 
@@ -36,7 +35,7 @@ def run(flags: argparse.Namespace) -> int:
     if flags.name:
         print(details(flags.name))
     else:
-        print(markdown() if flags.markdown else lines())
+        print(lines())
     return 0
 
 
@@ -87,17 +86,6 @@ def details(name: str) -> str:
         words = f" ({', '.join(map(show, accepted))})" if accepted else ""
         text.append(f"  {field.name} = {_default(field)}{words}  {field.metadata['help']}")
     return "\n".join(text)
-
-
-def markdown() -> str:
-    """The README's table of methods, in Markdown."""
-    rows = ["| method | what it is | published | options (default) | communication |", "| --- | --- | --- | --- | --- |"]
-    for name in METHODS:
-        about = describe(name)
-        options = ", ".join(f"`{f.name}` ({_default(f)})" for f in about.options)
-        cells = (f"`{name}`", about.summary, about.paper, options, about.communication)
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(rows)
 
 
 def _default(field: dataclasses.Field[Value]) -> str:

@@ -6,8 +6,13 @@ import argparse
 import shutil
 import sys
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from cfljax.commands import accuracy, command_parser
+from cfljax.errors import suggest
+
+if TYPE_CHECKING:
+    from cfljax.report.report_data import ReportData
 
 ABOUT = """Show what a sweep found: a comparison table (terminal, Markdown, LaTeX, CSV), one self-contained HTML page, and
 figures for papers (PNG and SVG). Several folders are compared with each other. With --against: one Markdown page of ours
@@ -16,6 +21,7 @@ EXAMPLES = """  python -m cfljax.report results/quickstart
   python -m cfljax.report results/a results/b --out both
   python -m cfljax.report results/quickstart --target 0.9
   python -m cfljax.report results/quickstart --no-figures
+  python -m cfljax.report results/quickstart --figures accuracy,assignment --dpi 300 --out paper
   python -m cfljax.report experiments/records/* --against experiments/published --out experiments/README.md"""
 
 
@@ -24,14 +30,30 @@ def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
     flags = command_parser(prog, ABOUT, EXAMPLES)
     flags.add_argument("folders", nargs="+", metavar="DIR", help="results folders, as a sweep wrote them")
     where = "where to write (default: DIR/report; of several folders: report); with --against: the file"
+    only = "draw only these figures and nothing else, for example accuracy,assignment; a wrong name lists all"
     flags.add_argument("--out", metavar="DIR", help=where)
     flags.add_argument("--target", type=accuracy, metavar="ACCURACY", help="count rounds and bytes to this accuracy (a fraction)")
     flags.add_argument(
         "--max", action="store_true", help="with the highest test accuracy of each run, which is chosen on test data"
     )
     flags.add_argument("--against", nargs="+", metavar="FILE", help="files of published numbers (TOML), or folders of them")
-    flags.add_argument("--no-figures", action="store_true", help="tables and page only, no PNG and SVG files")
+    which = flags.add_mutually_exclusive_group()
+    which.add_argument("--no-figures", action="store_true", help="tables and page only, no PNG and SVG files")
+    which.add_argument("--figures", type=_names, default=[], metavar="NAME,…", help=only)
+    flags.add_argument(
+        "--dpi", type=int, choices=range(50, 1201), default=200, metavar="N", help="dots per inch of PNG files (200)"
+    )
     return flags
+
+
+def _names(text: str) -> list[str]:
+    from cfljax.report.figures import FIGURES
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in FIGURES:
+            raise argparse.ArgumentTypeError(f"{name}: there is no such figure{suggest(name, FIGURES)}")
+    return names
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -47,12 +69,26 @@ def run(flags: argparse.Namespace) -> int:
         print(f"cfljax: {problem}", file=sys.stderr)
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else None
+    if flags.figures:
+        return _figures(data, flags)
     print(tables.terminal(data.table, width, bold=terminal))
     ended = Counter(unit.status for unit in data.collected.units)
     if bad := ", ".join(f"{ended[status]} {status}" for status in ("diverged", "failed") if ended[status]):
         print(f"\n{bad} of {ended.total()} runs; the page lists them")
-    page = write(data, flags.out or default_folder(flags.folders), figures=not flags.no_figures)
+    page = write(data, flags.out or default_folder(flags.folders), not flags.no_figures, flags.dpi)
     print(f"\nreport: {page}")
+    return 0
+
+
+def _figures(data: ReportData, flags: argparse.Namespace) -> int:
+    """Draw the figures that were asked for, and say where they are."""
+    from cfljax.report.write import default_folder, write_figures
+
+    drawn = write_figures(data, flags.figures, flags.out or default_folder(flags.folders) / "figures", flags.dpi)
+    for path in drawn:
+        print(f"figure: {path}")
+    for name in set(flags.figures) - {path.stem for path in drawn}:
+        print(f"cfljax: {name}: these runs have nothing to draw for it", file=sys.stderr)
     return 0
 
 

@@ -177,7 +177,7 @@ CHANGES: tuple[Change, ...] = (
     Change(
         "CFL-MGD's one vector",
         _changes_one_gradient_in_transit,
-        "of option I two vectors were compressed, clipped or lied about where one is sent; now the step follows from the buffer",
+        "of option I two vectors were compressed, clipped or falsified where one is sent; now the step follows from the buffer",
     ),
     Change(
         "pixels of training samples",

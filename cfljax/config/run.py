@@ -120,7 +120,7 @@ def with_varies(runs: list[Run]) -> list[Run]:
     values: dict[tuple[str, str], set[str]] = {}
     views: dict[int, list[tuple[tuple[str, str], Value]]] = {}
     apart = {f"{data.name}/{data.partition} {name}" for data in {id(r.data): r.data for r in runs}.values() for name in data.apart}
-    for run in runs:  # runs share their parts: each is looked at once
+    for run in runs:  # runs share their parts: each part is read once
         for part in (run.data, run.model, run.train, run.options):
             if id(part) not in views:
                 views[id(part)] = view = _view(run, part, apart)

@@ -104,7 +104,7 @@ class Robust(Named):
     trim: float | None = option(
         None, "trimmed_mean: the share of members cut off at either end of each number (0.1)", low=0, traced=True
     )
-    liars: float | None = option(None, "krum: the share of members that it guards against (0.2)", low=0, traced=True)
+    liars: float | None = option(None, "krum: the share of a cluster's members that may attack (0.2)", low=0, traced=True)
 
     def check(self, where: str) -> None:
         """Raise a SpecError for a share that leaves no member."""

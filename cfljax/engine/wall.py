@@ -99,7 +99,7 @@ def of_round(devices: Devices, hyper: Hyper, now: Array, t: Array) -> Devices:
 
 
 def seconds_of(steps: Array, speed: Array, sent: Traffic, number: Array, vector: tuple[float, float], hyper: Hyper) -> Array:
-    """The seconds of clients that do these steps, and of whom so many share this traffic."""
+    """The seconds of clients that do these steps, of whom `number` share this traffic."""
     of_each = [each.astype(jnp.float32) / jnp.maximum(number, 1) for each in sent]
     down, up = vector[0] * of_each[0] + 4 * of_each[2], vector[1] * of_each[1] + 4 * of_each[3]
     sending = 8e-6 * (down / hyper["clock.down_mbps"] + up / hyper["clock.up_mbps"])

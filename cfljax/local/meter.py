@@ -62,8 +62,8 @@ def counted(federation: Federation, jobs: Jobs, work: Work) -> Iterator[None]:
 
 
 def count_beside(clients: Array, vectors: int = 1, floats_up: Array | int = 0) -> None:
-    """In this round's traffic, so many clients send something beside the participants: each `vectors` down and up; all of them
-    together `floats_up`."""
+    """Adds to this round's traffic a number of `clients` that send something beside the participants: each of them `vectors` down
+    and up, all of them together `floats_up`."""
     if (meter := _open.get()) is not None:
         more = (vectors * clients, vectors * clients, 0, floats_up)
         meter.beside = Traffic(*(old + jnp.asarray(new, jnp.int32) for old, new in zip(meter.beside, more, strict=True)))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Panel = TypeVar("Panel", Confusion, Matrix, Assignment, GroupsOverRounds, Mixture, Scatter)
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c4629b", "#dd9500", "#3fa7e0", "#882255", "#6f7787")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c4629b", "#dd9500", "#3fa7e0", "#882255", "#555c6b")
 NONE = "#c9ced8"
 MARKS = "os^Dvx"
 ACROSS = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +42,6 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 7,
     "lines.linewidth": 1.3,
-    "savefig.dpi": 200,
     "svg.fonttype": "path",
     "svg.hashsalt": "cfljax",
     "image.interpolation": "nearest",
@@ -51,20 +50,21 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def render(data: ReportData) -> Iterator[tuple[str, bytes]]:
-    """(file name, bytes) of every figure, one after the other. Figures without any numbers to draw are left out."""
+def render(data: ReportData, names: Sequence[str] = (), dpi: int = 200) -> Iterator[tuple[str, bytes]]:
+    """(file name, bytes) of the figures of these names, else of all, one after the other. Figures without any numbers to draw are
+    left out. `dpi`: dots per inch of PNG files."""
     import matplotlib
 
     plain = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith("backend")}  # not those of a matplotlibrc
     with matplotlib.rc_context(plain | STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)  # characters that the font lacks are drawn as boxes
         for name, draw in FIGURES.items():
-            figure = draw(data)
+            figure = draw(data) if not names or name in names else None
             if figure is None:
                 continue
             for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
                 out = io.BytesIO()
-                figure.savefig(out, format=kind, metadata=metadata)
+                figure.savefig(out, format=kind, metadata=metadata, dpi=dpi)
                 yield f"{name}.{kind}", out.getvalue()
                 figure.set_layout_engine("none")  # keeps the layout for the second file
 

@@ -28,7 +28,7 @@ def default_folder(folders: Sequence[str | os.PathLike[str]]) -> Path:
     return Path(folders[0]) / "report" if len(folders) == 1 else Path("report")
 
 
-def write(data: ReportData, out: str | os.PathLike[str], figures: bool = True) -> Path:
+def write(data: ReportData, out: str | os.PathLike[str], figures: bool = True, dpi: int = 200) -> Path:
     """Write the tables, the page and, if asked, the figures; return the path of the page. Figures of an earlier report
     that have no numbers now are removed."""
     folder = Path(out)
@@ -38,17 +38,17 @@ def write(data: ReportData, out: str | os.PathLike[str], figures: bool = True) -
         write_bytes(folder / name, form(data.table).encode())
     write_bytes(folder / PAGE, page(data).encode())
     if figures:
-        _write_figures(data, folder / "figures")
+        _write_figures(data, folder / "figures", dpi)
     return folder / PAGE
 
 
-def _write_figures(data: ReportData, folder: Path) -> None:
+def _write_figures(data: ReportData, folder: Path, dpi: int) -> None:
     from cfljax.report.figures import FIGURES, render
 
     with storing(folder):
         folder.mkdir(exist_ok=True)
     stale = {f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg")}
-    for name, image in render(data):
+    for name, image in render(data, dpi=dpi):
         write_bytes(folder / name, image)
         stale.discard(name)
     for name in stale:
@@ -61,3 +61,15 @@ def report(results: str | os.PathLike[str] | Results, figures: bool = False) -> 
     the page. `figures`: with figures for papers."""
     folder, target = (results.store.folder, results.target) if isinstance(results, Results) else (results, None)
     return write(read([results], target), default_folder([folder]), figures)
+
+
+def write_figures(data: ReportData, names: Sequence[str], out: str | os.PathLike[str], dpi: int) -> list[Path]:
+    """Write the figures of these names into the folder; the paths of the PNG files. Names without numbers to draw are left out."""
+    from cfljax.report.figures import render
+
+    folder = Path(out)
+    with storing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, image in (drawn := dict(render(data, names, dpi))).items():
+        write_bytes(folder / name, image)
+    return [folder / name for name in drawn if name.endswith(".png")]

@@ -1,19 +1,41 @@
 """The documentation is true: its code runs, its examples are short, its numbers are those of their scripts."""
 
+import dataclasses
+import importlib
 import re
 import runpy
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from cfljax.config.data import DataOptions
+from cfljax.config.read import read_spec
+from cfljax.config.train import Train
+from cfljax.engine.metrics import TAKEN
+from cfljax.results.frames import CURVES, SOMETIMES
+from cfljax.store import QUANTITIES, SECONDS
 from tests.docs import blocks
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 RUN = [page for page in PAGES if any(b.lang and not blocks.skipped(b) for b in blocks.blocks(page))]
-SLOW = {"clock.md", "index.md", "own.md", "results.md", "tools.md", "touches.md", "tutorial.md", "which.md"}
+hooks, pages = (SimpleNamespace(**runpy.run_path(str(DOCS / name))) for name in ("hooks.py", "pages.py"))
+SLOW = {
+    "clock.md",
+    "index.md",
+    "own.md",
+    "soft.md",
+    "results.md",
+    "tools.md",
+    "touches.md",
+    "tutorial.md",
+    "papers.md",
+    "parts.md",
+    "which.md",
+}
 """Pages that take more than some seconds; `pytest -m long tests/docs`."""
 
 
@@ -50,6 +72,11 @@ def test_examples_are_short_and_complete(title):
     compile(text, title, "exec")
 
 
+def test_the_soft_method_of_the_page_is_the_plugin_that_is_tested():
+    page = {block.title: block.text for block in blocks.blocks(DOCS / "soft.md")}
+    assert page["soft.py"] == (ROOT / "tests" / "plugins" / "soft.py").read_text()
+
+
 def test_every_block_is_run_or_says_why_not():
     for page in PAGES:
         for block in blocks.blocks(page):
@@ -61,10 +88,57 @@ def test_the_numbers_of_the_theory_page_are_those_of_its_script():
 
 
 def test_the_navigation_and_every_link_lead_somewhere():
-    assert {p.name for p in PAGES} >= set(re.findall(r"(\w+\.md)", (ROOT / "mkdocs.yml").read_text()))
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            assert (DOCS / target).exists(), f"{page.name}: {target}"
+    inside = {*hooks.PAGES, *hooks.PICTURES}
+    named = set(re.findall(r"(\w+\.md)", (ROOT / "mkdocs.yml").read_text()))
+    assert named == {p.name for p in PAGES} | set(hooks.PAGES)
+    texts = {p.name: p.read_text() for p in PAGES} | {name: hooks.text(name) for name in hooks.PAGES}
+    for name, text in texts.items():
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            assert target in inside or (DOCS / target).exists(), f"{name}: {target}"
+
+
+def test_the_reference_pages_are_those_that_the_code_writes():
+    for name, page in pages.PAGES.items():
+        assert (DOCS / name).read_text() == page().rstrip() + "\n", f"run `python docs/pages.py` ({name})"
+
+
+def test_every_table_of_a_spec_has_its_keys_on_the_page():
+    """A table that the package reads and the page leaves out would be found here: every class of options in `config`."""
+    classes = set()
+    for path in (ROOT / "cfljax" / "config").glob("*.py"):
+        module = importlib.import_module(f"cfljax.config.{path.stem}")
+        found = [each for each in vars(module).values() if isinstance(each, type) and dataclasses.is_dataclass(each)]
+        classes |= {each for each in found if any("later" in field.metadata for field in dataclasses.fields(each))}
+    written = {*pages.TABLES.values(), DataOptions, Train}
+    assert {each.__name__ for each in classes - written} == {"_Late"}
+
+
+def test_every_quantity_of_the_frames_has_a_line_on_the_page():
+    page = (DOCS / "metrics.md").read_text()
+    summary, history = page.split("## History")
+    known = [*QUANTITIES, *SECONDS, *(name for name in SOMETIMES if name != "ari_new")]
+    assert [name for name in known if f"`{name}`" not in summary] == []
+    inside = {"traffic", "labels", "diag", "valid", "run"}  # of files, not columns
+    assert [name for name in (*CURVES, *sorted(TAKEN - inside)) if f"`{name}`" not in history] == []
+
+
+def test_the_readme_is_short_and_its_code_runs(capsys):
+    text = (ROOT / "README.md").read_text()
+    assert len(text.encode()) <= 6000
+    blocks_of = {block.lang: block.text for block in blocks.blocks(ROOT / "README.md")}
+    exec(compile(blocks_of["python"], "README.md", "exec"), {"__name__": "__readme__"})
+    assert len(read_spec(tomllib.loads(blocks_of["toml"])).runs()) == 5 * 2 * (1 + 1 + 2)
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (ROOT / target).exists(), target
+
+
+def test_the_gallery_has_a_command_under_each_small_picture():
+    text = (DOCS / "gallery.md").read_text()
+    shown = re.findall(r"\]\((gallery/\w+\.png)\)", text)
+    assert len(shown) == 8 == text.count("`cfljax report results/")
+    assert [name for name in shown if (DOCS / name).stat().st_size > 60_000] == []
+    for spec in re.findall(r"docs/gallery/\w+\.toml", text):
+        assert read_spec(ROOT / spec).runs()
 
 
 def test_nothing_is_asked_of_foreign_hosts():

@@ -31,8 +31,8 @@ def test_every_flag_of_a_command_is_run(name):
     assert promises.unrun_flags(name, promises.flags(f"cfljax.{name}"), promises.runs()) == []
 
 
-def test_every_exit_code_of_the_readme_is_run():
-    said = re.search(r"Exit codes: (.*?)\.\n", (ROOT / "README.md").read_text(), re.S)[1]
+def test_every_exit_code_of_the_pages_is_run():
+    said = re.search(r"Exit codes: (.*?)\.\n", (ROOT / "docs" / "commands.md").read_text(), re.S)[1]
     codes = re.findall(r"\b\d+\b", said)
     assert len(codes) == 7
     texts = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]

@@ -63,7 +63,7 @@ def speeds():
 
 
 def expected(down=1, up=1, often=1, clients=range(8), size=None, **work):
-    """Client → seconds in a round, of a method that sends these numbers of vectors and trains so many times."""
+    """Client → seconds in a round, of a method that sends these numbers of vectors and trains this number of times."""
     size = size or toy.model().size
     took = lambda c: reference.seconds_of(  # noqa: E731
         often * reference.steps_of(sizes()[c], **work), speeds()[c], 4 * size * down, 4 * size * up, NUMBERS

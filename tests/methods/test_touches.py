@@ -28,7 +28,7 @@ IN_TURNS = {"fedrep"}
 QUICK = {"fedbcd"}
 """The one that adds up by itself; the others are `long`."""
 MORE = {"one_shot": {"warm_start": True}, "cfl_sattler": {"min_rounds": 9}, "fl_hc": {"warmup_rounds": 9}, "fesem": {"clusters": 1}}
-"""Start from pre-trained means, do not regroup, and keep in one cluster what liars could scatter."""
+"""Start from pre-trained means, do not regroup, and keep in one cluster what attackers could scatter."""
 
 
 @pytest.mark.parametrize("path", METHOD_FILES, ids=lambda p: p.stem)

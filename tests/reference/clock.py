@@ -5,7 +5,7 @@ import math
 
 
 def steps_of(samples, epochs=1, steps=None, batch=5, work=1.0):
-    """The local steps of a client with so many samples."""
+    """The local steps of a client with `samples` samples."""
     full = steps if steps is not None else epochs * math.ceil(samples / batch)
     return max(1, math.ceil(work * full))
 

@@ -77,8 +77,8 @@ select.dispatchEvent(new Event("change"));
 const plot = document.querySelector("#fig-curves svg rect:last-of-type"), place = plot.getBoundingClientRect();
 plot.dispatchEvent(new PointerEvent("pointermove", { clientX: place.right - 1, clientY: place.top + 5 }));
 const heads = document.querySelectorAll("#comparison thead button");
-heads[4].click();
-const order = [...document.querySelectorAll("#comparison tbody th")].map(cell => cell.textContent).join(",");
+heads[3].click();
+const order = [...document.querySelector("#comparison table").querySelectorAll("tbody th")].map(cell => cell.textContent).join(",");
 document.title = JSON.stringify([before, hidden, count(), document.getElementById("tip").textContent, order]);
 </script>
 """
@@ -94,3 +94,33 @@ def test_the_legend_filters_heads_sort_and_the_pointer_tells(tmp_path):
     assert (before, hidden, after, said) == (3, 2, 3, [])
     assert tip.startswith("round 5worst1.") and tip.count(" ± ") == 3  # the highest loss first
     assert order == "best,middle,worst"
+
+
+KEYS = """
+<script>
+const chart = document.querySelector("#fig-curves svg"), tip2 = document.getElementById("tip"), heard = [];
+const press = (node, key) => {
+  node.dispatchEvent(new KeyboardEvent("keydown", { key }));
+  heard.push(tip2.hidden ? "" : tip2.firstChild.textContent);
+};
+for (const key of ["ArrowLeft", "ArrowLeft", "Home", "ArrowRight", "Escape"]) press(chart, key);
+document.querySelector("#comparison thead button").click();
+press(document.querySelector("#legend [data-config='1']"), "o");
+const pressed = [...document.querySelectorAll("#legend [data-config]")].map(button => button.getAttribute("aria-pressed"));
+const sorted = document.querySelector("#comparison thead th").getAttribute("aria-sort");
+const told = ["tabindex", "aria-label"].map(name => chart.getAttribute(name));
+document.title = JSON.stringify([heard.slice(0, 5), ...told, pressed, sorted, tip2.getAttribute("role")]);
+</script>
+"""
+
+
+def test_the_keyboard_reads_curves_and_a_screen_reader_hears_them(tmp_path):
+    synthetic.sweep(tmp_path / "a", methods=(("worst", 0.3), ("best", 0.9)))
+    page = write.report(tmp_path / "a")
+    text = re.sub(r"<meta http-equiv=.*?>", "", page.read_text())
+    page.write_text(text.replace("</body>", KEYS + "</body>"))
+    dom, said = opened(page, tmp_path / "profile")
+    heard, tab, label, pressed, sort, role = json.loads(re.search(r"<title>(.*?)</title>", dom)[1])
+    assert said == [] and heard == ["round 5", "round 4", "round 0", "round 1", ""]
+    assert tab == "0" and label.startswith("accuracy, at the end: worst ") and "; best 88.3 %." in label
+    assert pressed == ["false", "true"] and sort == "descending" and role == "status"

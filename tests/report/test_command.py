@@ -30,6 +30,17 @@ def test_several_folders_go_to_a_folder_here(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "report" / "table.csv").is_file() and not (tmp_path / "a" / "report").exists()
 
 
+def test_only_the_figures_that_are_asked_for_are_drawn(tmp_path, capsys):
+    from PIL import Image
+
+    synthetic.sweep(tmp_path / "a")
+    assert call(tmp_path / "a", "--figures", "accuracy,mixture", "--dpi", "50", "--out", tmp_path / "p") == 0
+    said = capsys.readouterr()
+    assert sorted(path.name for path in (tmp_path / "p").iterdir()) == ["accuracy.png", "accuracy.svg"]
+    assert said.out == f"figure: {tmp_path / 'p' / 'accuracy.png'}\n" and said.err.startswith("cfljax: mixture: ")
+    assert Image.open(tmp_path / "p" / "accuracy.png").width == 275  # 5.5 inches
+
+
 def test_a_target_makes_columns(tmp_path, capsys):
     synthetic.sweep(tmp_path)
     call(tmp_path, "--no-figures", "--target", "0.5")
@@ -37,7 +48,15 @@ def test_a_target_makes_columns(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["x", "--target", "50"], ["x", "--target", "nan"], ["x", "--target", "high"], ["x", "--wrong"]]
+    "words",
+    [
+        [],
+        ["x", "--target", "50"],
+        ["x", "--target", "nan"],
+        ["x", "--target", "high"],
+        ["x", "--wrong"],
+        ["x", "--figures", "nice"],
+    ],
 )
 def test_wrong_flags_are_code_2_and_one_line(words, capsys):
     with pytest.raises(SystemExit) as ended:

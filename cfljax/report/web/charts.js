@@ -53,32 +53,57 @@ function lineChart(series, options) {
       layer.append(svg("circle", { cx, cy, r: 3.6, fill: "var(--card)", stroke: s.shade, "stroke-width": 2 }));
     }
   }
+  chart.root.setAttribute("aria-label", said(series, options));
   follow(chart, series, options);
   return chart.root;
+}
+
+// What a screen reader says of a chart: each curve's last value. The arrow keys read the others.
+function said(series, options) {
+  const show = TIPS[options.ykind || "plain"];
+  const ends = series.map(s => `${s.name} ${show(s.m.filter(known).at(-1) ?? null)}`);
+  return `${options.label || ""}, at the end: ${ends.join("; ")}. Arrow keys move along the curves.`;
 }
 
 // A vertical line under the pointer, and what the curves are there.
 function follow(chart, series, options) {
   const { root, x, box } = chart;
   const cursor = svg("line", { class: "cursor", y1: box.top, y2: box.bottom, visibility: "hidden" });
+  const points = [...new Set(series.flatMap(s => s.x.filter((v, i) => known(v) && known(s.m[i]))))].sort((a, b) => a - b);
+  let place = points.length;
+  root.setAttribute("tabindex", "0");
+  root.addEventListener("keydown", event => {
+    const step = { ArrowRight: 1, ArrowLeft: -1, PageDown: 10, PageUp: -10, Home: -points.length, End: points.length }[event.key];
+    if (event.key === "Escape") leave();
+    if (!step || !points.length) return;
+    event.preventDefault();
+    place = Math.max(0, Math.min(points.length - 1, place + step));
+    const seen = root.getBoundingClientRect(), ratio = seen.width / root.viewBox.baseVal.width;
+    show(x(points[place]), { clientX: seen.left + x(points[place]) * ratio, clientY: seen.top + 20 });
+  });
+  root.addEventListener("blur", () => leave());
+  const leave = () => { hideTip(); cursor.setAttribute("visibility", "hidden"); };
+  const show = (at, event) => {
+    const value = x.back(at);
+    const rows = series.map(s => {
+      let best = -1;
+      s.x.forEach((v, i) => { if (known(s.m[i]) && (best < 0 || Math.abs(v - value) < Math.abs(s.x[best] - value))) best = i; });
+      return best < 0 ? null : { s, at: s.x[best], m: s.m[best], d: s.s[best] };
+    }).filter(r => r).sort((a, b) => b.m - a.m);
+    if (!rows.length) return;
+    cursor.setAttribute("x1", at); cursor.setAttribute("x2", at); cursor.setAttribute("visibility", "visible");
+    const tell = TIPS[options.ykind || "plain"], nearest = options.exact ? rows.reduce((a, b) => Math.abs(b.at - value) < Math.abs(a.at - value) ? b : a).at : value;
+    const title = options.worst ? `${Math.round(100 * value)} % of the clients` : `${options.xname || options.xlabel} ${TIPS[options.xkind || "plain"](nearest)}`;
+    const lines = rows.slice(0, 14).map(r => [r.s.shade, r.s.name, tell(r.m) + (known(r.d) ? " ± " + tell(r.d) : "")]);
+    showTip(event, title, rows.length > 14 ? [...lines, [null, `and ${rows.length - 14} more`, ""]] : lines);
+  };
   root.append(cursor, svg("rect", {
     x: box.left, y: box.top, width: Math.max(0, box.right - box.left), height: Math.max(0, box.bottom - box.top), fill: "transparent",
     onpointermove: event => {
-      const place = root.getBoundingClientRect(), at = (event.clientX - place.left) * root.viewBox.baseVal.width / place.width;
-      const value = x.back(at);
-      const rows = series.map(s => {
-        let best = -1;
-        s.x.forEach((v, i) => { if (known(s.m[i]) && (best < 0 || Math.abs(v - value) < Math.abs(s.x[best] - value))) best = i; });
-        return best < 0 ? null : { s, at: s.x[best], m: s.m[best], d: s.s[best] };
-      }).filter(r => r).sort((a, b) => b.m - a.m);
-      if (!rows.length) return;
-      cursor.setAttribute("x1", at); cursor.setAttribute("x2", at); cursor.setAttribute("visibility", "visible");
-      const show = TIPS[options.ykind || "plain"], nearest = options.exact ? rows.reduce((a, b) => Math.abs(b.at - value) < Math.abs(a.at - value) ? b : a).at : value;
-      const title = options.worst ? `${Math.round(100 * value)} % of the clients` : `${options.xname || options.xlabel} ${TIPS[options.xkind || "plain"](nearest)}`;
-      const lines = rows.slice(0, 14).map(r => [r.s.shade, r.s.name, show(r.m) + (known(r.d) ? " ± " + show(r.d) : "")]);
-      showTip(event, title, rows.length > 14 ? [...lines, [null, `and ${rows.length - 14} more`, ""]] : lines);
+      const seen = root.getBoundingClientRect();
+      show((event.clientX - seen.left) * root.viewBox.baseVal.width / seen.width, event);
     },
-    onpointerleave: () => { hideTip(); cursor.setAttribute("visibility", "hidden"); },
+    onpointerleave: leave,
   }));
 }
 

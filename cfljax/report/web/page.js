@@ -131,9 +131,10 @@ function legend() {
   if (!data.configs.length) { nav.remove(); return; }
   const everything = () => { state.on = new Set(data.configs.map((_, i) => i)); draw(); };
   data.configs.forEach((config, i) => nav.append(tag("button", {
-    type: "button", "data-config": i, "aria-pressed": "true", title: "Click: show or hide. Double click: only this one.",
+    type: "button", "data-config": i, "aria-pressed": "true", title: "Click: show or hide. Double click, or the key o: only this one.",
     onclick: () => { if (state.on.has(i)) state.on.delete(i); else state.on.add(i); draw(); },
     ondblclick: () => { state.on = new Set([i]); draw(); },
+    onkeydown: event => { if (event.key === "o") { state.on = new Set([i]); draw(); } },
   }, svg("svg", { width: 18, height: 8 }, svg("line", { x1: 0, x2: 18, y1: 4, y2: 4, stroke: shadeOf(i), "stroke-width": 3, "stroke-dasharray": dashOf(i) })), tag("span", {}, config.name))));
   nav.append(tag("button", { type: "button", class: "plain", onclick: everything }, "all"), tag("button", { type: "button", class: "plain", onclick: () => { state.on = new Set(); draw(); } }, "none"));
 }
@@ -143,6 +144,8 @@ function sortable(table) {
   [...table.querySelectorAll("thead button")].forEach((button, column) => button.addEventListener("click", () => {
     const down = button.dataset.down !== "yes";
     button.dataset.down = down ? "yes" : "no";
+    for (const head of table.querySelectorAll("thead th")) head.removeAttribute("aria-sort");
+    button.closest("th").setAttribute("aria-sort", down ? "descending" : "ascending");
     for (const body of table.tBodies) {
       const rows = [...body.rows].filter(row => !row.querySelector(".block"));
       const key = row => { const v = row.cells[column].dataset.value; return v === undefined ? row.cells[column].textContent : v === "" ? -Infinity : Number(v); };

@@ -1,0 +1,36 @@
+"""The picture of the README, from a results folder: python docs/gallery/picture.py results/groups docs/gallery/picture.png"""
+
+import sys
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from cfljax.report import figure_panels, figures
+from cfljax.report.page_data import styles
+from cfljax.report.report_data import read
+
+
+def draw(folder, out):
+    """Accuracy over rounds, and which client is in which cluster."""
+    data = read([folder])
+    with matplotlib.rc_context(figures.STYLE):
+        figure = Figure(figsize=(8.4, 2.6))
+        curves, *panels = figure.subplots(1, 4, width_ratios=(2.1, 1, 1, 1))
+        for configuration, each, (shade, _) in zip(data.drawn, data.curves, styles(data), strict=True):
+            band, colour = each.history["accuracy"], figure_panels.COLOURS[shade]
+            curves.plot(band.round, 100 * band.mean, color=colour, label=configuration.name)
+            low, high = 100 * (band.mean - np.nan_to_num(band.std)), 100 * (band.mean + np.nan_to_num(band.std))
+            curves.fill_between(band.round, low, high, color=colour, alpha=0.14, linewidth=0)
+        curves.set(xlabel="round", title="accuracy, %")
+        curves.legend(loc="lower right")
+        shown = [(c.name, p.assignment) for c, p in zip(data.drawn, data.pictures, strict=True) if p and p.assignment]
+        for axes, (name, picture) in zip(panels, [each for each in shown if each[0] != "fedgroup"], strict=False):
+            axes.set_title(f"{name}: clients in clusters")
+            axes.grid(False)
+            figure_panels._assignment(axes, picture)
+        figure.savefig(out, dpi=130, metadata={"Software": None})
+
+
+if __name__ == "__main__":
+    draw(*sys.argv[1:])
