@@ -11,12 +11,13 @@ from cfljax.commands import accuracy, command_parser
 
 ABOUT = """Show what a sweep found: a comparison table (terminal, Markdown, LaTeX, CSV), one self-contained HTML page, and
 figures for papers (PNG and SVG). Several folders are compared with each other. With --against: one Markdown page of ours
-beside published numbers, with a verdict on each claim."""
+beside published numbers, with a verdict on each claim; with --pages a page of claims, and one for each paper beside it."""
 EXAMPLES = """  python -m cfljax.report results/quickstart
   python -m cfljax.report results/a results/b --out both
   python -m cfljax.report results/quickstart --target 0.9
   python -m cfljax.report results/quickstart --no-figures
-  python -m cfljax.report experiments/records/* --against experiments/published --out experiments/README.md"""
+  python -m cfljax.report experiments/records/* --against experiments/published --out experiments/README.md \\
+    --pages docs/evidence"""
 
 
 def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
@@ -30,6 +31,7 @@ def parser(prog: str = "python -m cfljax.report") -> argparse.ArgumentParser:
         "--max", action="store_true", help="with the highest test accuracy of each run, which is chosen on test data"
     )
     flags.add_argument("--against", nargs="+", metavar="FILE", help="files of published numbers (TOML), or folders of them")
+    flags.add_argument("--pages", metavar="DIR", help="with --against and --out: a page for each paper, and its figures, go there")
     flags.add_argument("--no-figures", action="store_true", help="tables and page only, no PNG and SVG files")
     return flags
 
@@ -57,17 +59,25 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def _against(flags: argparse.Namespace) -> int:
-    """Print or write the page that compares our numbers with published ones."""
+    """Print or write the pages that compare our numbers with published ones."""
+    import os
     import warnings
     from pathlib import Path
 
-    from cfljax.report.replication.page import replication_page
+    from cfljax.errors import SpecError
+    from cfljax.report.replication.pages import ALL, replication_page, replication_pages
     from cfljax.store import OlderWarning
-    from cfljax.store.atomic import write_bytes
+    from cfljax.store.atomic import storing, write_bytes
 
+    if flags.pages and not flags.out:
+        raise SpecError("--pages: needs --out, the file of the page that links to them")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", OlderWarning)
-        page = replication_page(flags.folders, flags.against)
+        if flags.pages:
+            to = os.path.relpath(flags.pages, Path(flags.out).parent)
+            pages = replication_pages(flags.folders, flags.against, f"{Path(to).as_posix()}/")
+        else:
+            pages = {ALL: replication_page(flags.folders, flags.against)}
     older = [str(w.message) for w in caught if issubclass(w.category, OlderWarning)]
     for other in (w for w in caught if not issubclass(w.category, OlderWarning)):
         warnings.showwarning(other.message, other.category, other.filename, other.lineno)
@@ -75,8 +85,12 @@ def _against(flags: argparse.Namespace) -> int:
         more = f"; so have {len(older) - 1} more of the folders" if len(older) > 1 else ""
         print(f"cfljax: {older[0]}{more}", file=sys.stderr)
     if flags.out is None:
-        print(page, end="")
+        print(pages[ALL], end="")
         return 0
-    write_bytes(Path(flags.out), page.encode())
-    print(f"page: {flags.out}")
+    if flags.pages:
+        with storing(Path(flags.pages)):
+            Path(flags.pages).mkdir(parents=True, exist_ok=True)
+    for name, text in pages.items():
+        write_bytes(Path(flags.pages or "", name) if name != ALL else Path(flags.out), text.encode())
+    print(f"page: {flags.out}" + (f", and {len(pages) - 1} files in {flags.pages}" if flags.pages else ""))
     return 0
