@@ -367,6 +367,14 @@ CASES = [
     ("reduction", "ab", 0.9, {"a": [math.inf, 3, 9], "b": [4, 4, 4]}, "not decided"),
     ("reduction", "ab", 0.9, {"a": [math.inf] * 3, "b": [math.inf] * 3}, "does not reproduce"),
     ("reduction", "ab", 0.9, {"a": [2], "b": [20]}, "not decided"),  # one seed
+    ("reduction", "ab", 0.9, {"a": [3, 3, 3, 3, 3], "b": [4, 4, 4, 4, 4.1]}, "less than half of the effect"),
+    (
+        "reduction",
+        "ab",
+        0.9,
+        {"a": [3, 3, 3, math.inf, math.inf], "b": [4, 4, 4, math.inf, math.inf]},
+        "not decided",
+    ),  # two say nothing
     ("difference", "ab", None, {"a": [10, 11, 10], "b": [5, 6.5, 5]}, "reproduces"),
     ("difference", "ab", None, {"a": [10, 1, 5], "b": [5, 6, 5]}, "not decided"),
     ("reduction", "ab", None, {"a": [2, 2, 2], "b": [4, 4, 5]}, "reproduces"),

@@ -9,8 +9,8 @@
   decides nothing. A published 0 says that the two are equal: the whole interval is within `tolerance`. Without a published number
   only the sign is claimed.
 - `reduction = [a, b]`: a needs less than b by this fraction, 1 − a/b, decided as a difference is, by the mean of log(a/b) and its
-  interval. What is never reached counts with the rounds that were run: where that is b, the reduction is a lower bound, which is
-  never too small. Where neither gets there nothing was reduced.
+  interval. What is never reached counts with the rounds that were run: where that is b, the reduction may be larger, and is never
+  too small. Where neither gets there in any run nothing was reduced.
 - `order`: the cells from best to worst, what never gets there with the rounds that were run: the 95 % interval of each difference
   of neighbours is above 0; in direction where that of the first and the last is. An interval of these two that has 0 in it decides
   nothing.
@@ -212,7 +212,7 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
     better = sum(a < b for a, b in pairs)
     numbers = f"{bound if mean > 0 else ''}{_fewer(mean, word)}{_between((low, high), lambda share: _fewer(share, word))}"
     numbers += f" ({better} of {len(pairs)} seeds {word})"
-    more = any(b_never) and not any(a_never)
+    more = any(b_never)
     close = claim.published is None or abs(mean - claim.published) <= claim.tolerance or (more and mean > claim.published)
     return Verdict(decide(Effect(mean, low, high, more), claim.published or 0.0, close), numbers, published)
 
