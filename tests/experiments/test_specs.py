@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from cfljax.config import read_spec
+from cfljax.methods import METHODS
+from cfljax.report.board_page import board
 from cfljax.report.replication.measured import fits
 from cfljax.report.replication.pages import replication_pages
 from cfljax.report.replication.published import read_published
@@ -76,6 +78,22 @@ def test_every_link_to_the_pages_leads_somewhere(pages):
     for name, text in pages.items():
         for file, anchor in re.findall(r"\]\((?:\.\./docs/evidence/)?([\w.-]*)#([^)]+)\)", text):
             assert anchor in headings[file or name], f"{name}: {file}#{anchor}"
+
+
+@pytest.mark.parametrize("sets", [[], ["size=small"]], ids=["full", "small"])
+def test_the_board_has_every_method_tuned_alike_on_the_same_settings(sets):
+    runs = read_spec(EXPERIMENTS / "board.toml", sets).runs()
+    of = {name: {(str(run.resolved()["data"]), run.train.lr, run.seed) for run in runs if run.method == name} for name in METHODS}
+    assert all(of.values())  # a new method belongs into experiments/board.toml
+    rest = [settings for name, settings in of.items() if name != "oracle"]
+    assert all(settings == rest[0] for settings in rest) and of["oracle"] < rest[0]
+    assert all(run.resolved()["data"]["validation"] > 0 for run in runs)
+
+
+def test_the_committed_board_is_that_of_the_committed_rows():
+    folder = ROOT / "docs" / "board"
+    for name, text in board(folder).items():
+        assert (folder / name).read_text() == text
 
 
 def slug(heading):

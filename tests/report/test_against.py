@@ -452,6 +452,13 @@ def test_what_no_run_could_contradict_is_no_test():
     assert (found.word, found.why) == ("no test", "One class.") and found.ours.startswith("+5 [")
 
 
+def test_only_seeds_that_both_have_count():
+    of = Published("f", "p", "t", "s", "", "%", False, "", tuple(Cell(n, {}, Quantity(summary="accuracy_max")) for n in "ab"), ())
+    measured = {"a": Measured({0: 9.0, 1: 9.1, 2: 9.0}), "b": Measured({1: 4.0, 2: 4.0, 3: 4.0, 4: 4.0})}
+    found = verdict(Claim("c", "difference", ("a", "b"), 5.0), of, measured)
+    assert (found.word, found.why) == ("not decided", "two seeds")
+
+
 @pytest.mark.parametrize("kind", ["difference", "reduction", "order", "within", "at_least"])
 def test_fewer_than_three_seeds_decide_nothing(kind):
     for seeds, decided_now in ((1, False), (2, False), (3, True)):

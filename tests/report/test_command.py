@@ -36,9 +36,7 @@ def test_a_target_makes_columns(tmp_path, capsys):
     assert "rounds to target" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "words", [[], ["x", "--target", "50"], ["x", "--target", "nan"], ["x", "--target", "high"], ["x", "--wrong"]]
-)
+@pytest.mark.parametrize("words", [["x", "--target", "50"], ["x", "--target", "nan"], ["x", "--target", "high"], ["x", "--wrong"]])
 def test_wrong_flags_are_code_2_and_one_line(words, capsys):
     with pytest.raises(SystemExit) as ended:
         call(*words)

@@ -36,6 +36,8 @@ REPRODUCES, DIRECTION, PART = "reproduces", "reproduces in direction", "less tha
 UNDECIDED, FAILS, AT_SIZE, NOT_RUN = "not decided", "does not reproduce", "not run at size", "not run"
 AGAIN, NO_TEST = "to be run again", "no test"
 WORDS = (REPRODUCES, DIRECTION, PART, FAILS, UNDECIDED, AT_SIZE, AGAIN, NO_TEST, NOT_RUN)
+PAIRED = ("difference", "reduction", "order")
+"""Kinds of claims that compare runs of the same seeds."""
 ALIKE = 0.8
 """The rank correlation from which on two orders count as much the same."""
 LEVEL = 0.95
@@ -101,14 +103,15 @@ class Effect(NamedTuple):
 def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured], small: bool = False, older: bool = False) -> Verdict:
     """What the measured cells say about the claim. `small`: the runs are smaller than the paper's; `older`: an older version has
     computed some of them, in another way."""
-    if claim.kind in ("difference", "reduction", "order"):
+    if claim.kind in PAIRED:
         missing = [name for name in claim.cells if not measured[name].values]
         if missing:
             return Verdict(NOT_RUN, "", why=f"not run: {', '.join(missing)}")
     elif not any(measured[name].values for name in claim.cells):
         return Verdict(NOT_RUN, "")
     found = DECIDERS[claim.kind](claim, of, measured)
-    seeds = min(len(measured[name].values) for name in claim.cells if measured[name].values)
+    draws = [set(measured[name].values) for name in claim.cells if measured[name].values]
+    seeds = len(set.intersection(*draws)) if claim.kind in PAIRED else min(map(len, draws))
     if found.word == NOT_RUN:
         return found
     if seeds < FEWEST:
@@ -161,7 +164,7 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
     if not apart:
         return Verdict(NOT_RUN, "no seed in common")
     published = claim.published
-    said = "" if published is None else _signed(published) if published else "0"
+    said = "" if published is None else _signed(published) if published else "level"
     if never := sum(not math.isfinite(value) for value in apart):
         return Verdict(UNDECIDED, f"not reached in {never} of {len(apart)} seeds", said)
     mean, (low, high) = float(np.mean(apart)), interval(apart)
