@@ -3,7 +3,7 @@
     python experiments/independent.py {ocfl_table2, femnist, rfedavg} --data FOLDER [--seeds 2] [--rounds 100]
 
 One line per cell and seed: the best of all rounds and the mean of the last ten evaluations, in per cent. FOLDER has `mnist.npz` and
-`emnist.npz`. What it finds is quoted in `experiments/README.md`; it is here so that anybody can find it again.
+`emnist.npz`. What it finds is quoted on the pages in `docs/evidence`; it is here so that anybody can find it again.
 """
 
 from __future__ import annotations

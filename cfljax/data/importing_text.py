@@ -155,7 +155,7 @@ def _padded(pieces: list[list[int]], length: int, front: bool) -> np.ndarray:
     size = len(pieces) * length
     if size > max(_FREE, _RATIO * sum(map(len, pieces))):
         raise SpecError(
-            f"--length {length}: {len(pieces)} samples of so many tokens would be filled up with {size // 10**6} million zeros; "
+            f"--length {length}: {len(pieces)} samples of that length would be filled up with {size // 10**6} million zeros; "
             "give a smaller one"
         )
     x = np.full((len(pieces), length), tokens.PADDING, np.int32)

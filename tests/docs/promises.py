@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 OURS = ROOT / "tests" / "docs"
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "experiments/README.md", "benchmarks/README.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 SPAN = re.compile(r"(?<!`)(?:`([^`\n]+)`|``([^\n]+?)``)(?!`)")
 _PYTHON = r"python -m (?P<module>[\w.]+)|python (?P<file>\S+\.py)"

@@ -89,12 +89,12 @@ def test_the_numbers_of_the_theory_page_are_those_of_its_script():
 
 def test_the_navigation_and_every_link_lead_somewhere():
     inside = {*hooks.PAGES, *hooks.PICTURES}
-    named = set(re.findall(r"(\w+\.md)", (ROOT / "mkdocs.yml").read_text()))
-    assert named == {p.name for p in PAGES} | set(hooks.PAGES)
-    texts = {p.name: p.read_text() for p in PAGES} | {name: hooks.text(name) for name in hooks.PAGES}
-    for name, text in texts.items():
+    named = set(re.findall(r": ([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M))
+    written = {path.relative_to(DOCS).as_posix(): path.read_text() for path in DOCS.rglob("*.md")}
+    assert named == {*written, *hooks.PAGES}
+    for name, text in (written | {name: hooks.text(name) for name in hooks.PAGES}).items():
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
-            assert target in inside or (DOCS / target).exists(), f"{name}: {target}"
+            assert target in inside or (DOCS / name).parent.joinpath(target).exists(), f"{name}: {target}"
 
 
 def test_the_reference_pages_are_those_that_the_code_writes():

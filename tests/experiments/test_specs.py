@@ -1,16 +1,22 @@
 """Every published number has runs that answer it, in a spec that is there in two sizes; and the page is that of the records."""
 
+import re
+import warnings
 from pathlib import Path
 
 import pytest
 
 from cfljax.config import read_spec
+from cfljax.methods import METHODS
+from cfljax.report.board_page import board
 from cfljax.report.replication.measured import fits
-from cfljax.report.replication.page import replication_page
+from cfljax.report.replication.pages import replication_pages
 from cfljax.report.replication.published import read_published
+from cfljax.store import OlderWarning
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-PUBLISHED = read_published([EXPERIMENTS / "published"])[1]
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS, EVIDENCE = ROOT / "experiments", ROOT / "docs" / "evidence"
+PAGE, PUBLISHED = read_published([EXPERIMENTS / "published"])
 SPECS = sorted({EXPERIMENTS / published.spec for published in PUBLISHED if published.spec.endswith(".toml")})
 
 
@@ -37,6 +43,59 @@ def test_each_cell_selects_one_configuration_of_its_spec(published):
         assert cell.labels_of is None or any(fits(run, cell.labels_of) for runs in sized for run in runs)
 
 
-def test_the_committed_page_is_that_of_the_committed_records():
+@pytest.fixture(scope="module")
+def pages():
     records = sorted(path for path in (EXPERIMENTS / "records").iterdir() if path.is_dir())
-    assert (EXPERIMENTS / "README.md").read_text() == replication_page(records, [EXPERIMENTS / "published"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OlderWarning)
+        return replication_pages(records, [EXPERIMENTS / "published"], "../docs/evidence/")
+
+
+def test_the_committed_pages_are_those_of_the_committed_records(pages):
+    assert (EXPERIMENTS / "README.md").read_text() == pages[""]
+    written = {path.name: path.read_text() for path in EVIDENCE.iterdir()}
+    assert written == {name: text for name, text in pages.items() if name}
+
+
+def test_the_page_of_claims_is_read_in_ten_minutes(pages):
+    assert len(pages[""].encode()) <= 35_000
+    screen = pages[""].split("\n\n")[1].splitlines()  # after the title: a line for each paper, each with what holds
+    assert len(screen) - 2 == sum(bool(paper.says) for paper in PAGE.papers) and all(paper.says for paper in PAGE.papers)
+
+
+def test_findings_are_sentences_of_one_breath():
+    for paper in PAGE.papers:
+        for sentence in [*re.split(r"(?<=[.:])\s+|\n- ", paper.findings), paper.says]:
+            assert len(sentence.split()) <= 40, sentence
+
+
+def test_every_link_to_the_pages_leads_somewhere(pages):
+    ids = set(re.findall(r'<a id="([^"]+)">', pages[""]))
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for anchor in re.findall(r"experiments/README\.md#([\w-]+)", page.read_text()):
+            assert anchor in ids, f"{page.name}: {anchor}"
+    headings = {name: {slug(line.lstrip("# ")) for line in text.splitlines() if line[:1] == "#"} for name, text in pages.items()}
+    for name, text in pages.items():
+        for file, anchor in re.findall(r"\]\((?:\.\./docs/evidence/)?([\w.-]*)#([^)]+)\)", text):
+            assert anchor in headings[file or name], f"{name}: {file}#{anchor}"
+
+
+@pytest.mark.parametrize("sets", [[], ["size=small"]], ids=["full", "small"])
+def test_the_board_has_every_method_tuned_alike_on_the_same_settings(sets):
+    runs = read_spec(EXPERIMENTS / "board.toml", sets).runs()
+    of = {name: {(str(run.resolved()["data"]), run.train.lr, run.seed) for run in runs if run.method == name} for name in METHODS}
+    assert all(of.values())  # a new method belongs into experiments/board.toml
+    rest = [settings for name, settings in of.items() if name != "oracle"]
+    assert all(settings == rest[0] for settings in rest) and of["oracle"] < rest[0]
+    assert all(run.resolved()["data"]["validation"] > 0 for run in runs)
+
+
+def test_the_committed_board_is_that_of_the_committed_rows():
+    folder = ROOT / "docs" / "board"
+    for name, text in board(folder).items():
+        assert (folder / name).read_text() == text
+
+
+def slug(heading):
+    """The anchor that the documentation gives a heading (Python-Markdown's `slugify`)."""
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())

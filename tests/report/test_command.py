@@ -50,7 +50,6 @@ def test_a_target_makes_columns(tmp_path, capsys):
 @pytest.mark.parametrize(
     "words",
     [
-        [],
         ["x", "--target", "50"],
         ["x", "--target", "nan"],
         ["x", "--target", "high"],

@@ -2,84 +2,138 @@
 
 - `within`: every cell is within `tolerance` of its published number; in direction where at least half of them are and their order
   is much the same (Spearman's rank correlation of at least 0.8 over three cells or more).
-- `difference = [a, b]`: a − b is within `tolerance` of `published`, and within half of it; in direction where it is at least half
-  of it; "less than half of the effect" from a tenth of it on. Each needs a 95 % interval of the mean (Student's t, over the
-  differences of paired seeds) on that side of 0. An interval with 0 in it decides nothing unless all of it is below a tenth of
-  the effect; one seed has none. A published 0 says that the two are equal: the whole interval is within `tolerance`. Without a
-  published number only the sign is claimed.
-- `reduction = [a, b]`: a needs less than b by this fraction (1 − a/b, the median over seeds), and less for every seed; in
-  direction where the median is at least half of it, "less than half of the effect" from a tenth of it on. Where b never gets there
-  it counts with the rounds that were run: the reduction is then a lower bound. Where neither gets there nothing was reduced.
+- `difference = [a, b]`: a − b, with the 95 % interval of its mean (Student's t, over pairs of runs of one seed), which must be on
+  the claimed side of 0. It reproduces where a − b is within `tolerance` of `published`, and within half of it; in direction where
+  it is at least half of it. It is "less than half of the effect" where it is less, or where the whole interval is, and does not
+  reproduce where the whole interval is below a tenth, or below half and the mean below a tenth. Any other interval with 0 in it
+  decides nothing. A published 0 says that the two are equal: the whole interval is within `tolerance`. Without a published number
+  only the sign is claimed.
+- `reduction = [a, b]`: a needs less than b by this fraction, 1 − a/b, decided as a difference is, by the mean of log(a/b) and its
+  interval. What is never reached counts with the rounds that were run: where that is b, the reduction may be larger, and is never
+  too small. Where neither gets there in any run nothing was reduced.
 - `order`: the cells from best to worst, what never gets there with the rounds that were run: the 95 % interval of each difference
   of neighbours is above 0; in direction where that of the first and the last is. An interval of these two that has 0 in it decides
   nothing.
 - `at_least`: every cell is `published` or more, less `tolerance`; in direction where at least half of them are.
 
 Of `within` and `at_least` half of the cells must have been run. A difference of rounds decides nothing where one is never reached.
-
-Runs of a small size decide what they confirm; what else they would say is "not run at size".
+Whatever the kind, these come first: a claim that no run could contradict is no test of it; runs of an older version are to be run
+again; runs of a small size are not run at size; and fewer than three seeds decide nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from cfljax.report.replication.published import Claim, Published
+from cfljax.results.statistics import FEWEST
 
 REPRODUCES, DIRECTION, PART = "reproduces", "reproduces in direction", "less than half of the effect"
 UNDECIDED, FAILS, AT_SIZE, NOT_RUN = "not decided", "does not reproduce", "not run at size", "not run"
-WORDS = (REPRODUCES, DIRECTION, PART, UNDECIDED, FAILS, AT_SIZE, NOT_RUN)
+AGAIN, NO_TEST = "to be run again", "no test"
+WORDS = (REPRODUCES, DIRECTION, PART, FAILS, UNDECIDED, AT_SIZE, AGAIN, NO_TEST, NOT_RUN)
+PAIRED = ("difference", "reduction", "order")
+"""Kinds of claims that compare runs of the same seeds."""
 ALIKE = 0.8
 """The rank correlation from which on two orders count as much the same."""
 LEVEL = 0.95
 """The level of the confidence intervals."""
 LEAST = 0.1
 """Below this share of the published effect there is no effect."""
+TINY = 1e-12
+"""In place of 0 in a quotient."""
 
 
 class Verdict(NamedTuple):
-    """One of WORDS, and the numbers that it rests on."""
+    """What became of a claim."""
 
     word: str
-    numbers: str
+    """One of WORDS."""
+    ours: str
+    """What was measured, with its interval."""
+    published: str = ""
+    """What was published, in the same words."""
+    why: str = ""
+    """What the verdict rests on, where the numbers do not say it."""
+    cells: str = ""
+    """The cells of an order, which stand before their numbers."""
+
+    @property
+    def numbers(self) -> str:
+        """All that it rests on, in one line."""
+        parts = (self.ours, f"published {self.published}" if self.published else "", self.why)
+        return (f"{self.cells}: " if self.cells else "") + "; ".join(part for part in parts if part)
 
 
 class Measured(NamedTuple):
     """The numbers of a cell."""
 
-    values: dict[int, float]
-    """Seed → number, in the published unit; inf: never reached."""
-    rounds: dict[int, int] = {}
-    """Seed → the number of rounds that were run, if the quantity is a round."""
+    values: dict[Hashable, float]
+    """Draw (the seed, and that of the data) → number, in the published unit; inf: never reached."""
+    rounds: dict[Hashable, int] = {}
+    """Draw → the number of rounds that were run, if the quantity is a round."""
 
     @property
     def mean(self) -> float:
-        """The mean over seeds; NaN without any."""
+        """The mean over draws; NaN without any."""
         return float(np.mean(list(self.values.values()))) if self.values else math.nan
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of a sample; NaN for fewer than two seeds."""
+        """The standard deviation of a sample; NaN for fewer than two draws."""
         known = list(self.values.values())
         return float(np.std(known, ddof=1)) if len(known) > 1 and np.isfinite(known).all() else math.nan
 
 
-def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured], small: bool = False) -> Verdict:
-    """What the measured cells say about the claim. `small`: the runs are smaller than the paper's."""
-    if claim.kind in ("difference", "reduction", "order"):
+class Effect(NamedTuple):
+    """How large an effect is, turned so that it is claimed to be above 0."""
+
+    mean: float
+    low: float
+    high: float
+    """The interval of the mean."""
+    at_least: bool = False
+    """True for a lower bound: the effect may be larger."""
+
+
+def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured], small: bool = False, older: bool = False) -> Verdict:
+    """What the measured cells say about the claim. `small`: the runs are smaller than the paper's; `older`: an older version has
+    computed some of them, in another way."""
+    if claim.kind in PAIRED:
         missing = [name for name in claim.cells if not measured[name].values]
         if missing:
-            return Verdict(NOT_RUN, f"not run: {', '.join(missing)}")
+            return Verdict(NOT_RUN, "", why=f"not run: {', '.join(missing)}")
     elif not any(measured[name].values for name in claim.cells):
         return Verdict(NOT_RUN, "")
-    decided = DECIDERS[claim.kind](claim, of, measured)
-    seeds = min(len(measured[name].values) for name in claim.cells if measured[name].values)
-    word = AT_SIZE if small and decided.word in (PART, UNDECIDED, FAILS) else decided.word
-    return Verdict(word, decided.numbers + (" (one seed)" if seeds == 1 else ""))
+    found = DECIDERS[claim.kind](claim, of, measured)
+    draws = [set(measured[name].values) for name in claim.cells if measured[name].values]
+    seeds = len(set.intersection(*draws)) if claim.kind in PAIRED else min(map(len, draws))
+    if found.word == NOT_RUN:
+        return found
+    if seeds < FEWEST:
+        found = found._replace(word=UNDECIDED, why="one seed" if seeds == 1 else "two seeds")
+    if claim.void:
+        return found._replace(word=NO_TEST, why=claim.void)
+    if older or claim.again:
+        return found._replace(word=AGAIN, why=claim.again or f"an older version: {found.word}")
+    return found._replace(word=AT_SIZE, why=f"small: {found.word}") if small else found
+
+
+def decide(effect: Effect, wanted: float, close: bool) -> str:
+    """The word for an effect. `wanted`: the published one, 0 where only the sign is claimed; `close`: it is near that."""
+    if not effect.at_least and effect.high <= LEAST * wanted:
+        return FAILS
+    if not effect.at_least and effect.high < wanted / 2:
+        return PART if effect.mean >= LEAST * wanted else FAILS
+    if effect.low <= 0:
+        return UNDECIDED
+    if close or 2 * effect.mean >= wanted:
+        return REPRODUCES if close else DIRECTION
+    return UNDECIDED if effect.at_least else PART
 
 
 def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
@@ -93,10 +147,13 @@ def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ve
     good = np.abs(off) <= claim.tolerance + 1e-9
     worst = int(np.argmax(np.abs(off)))
     if len(known) == 1:
-        return Verdict(REPRODUCES if good.all() else FAILS, f"{_plain(ours[0])}; published {_plain(theirs[0])}")
+        found = f"{_plain(ours[0])}{_between(_interval(measured[run[0]]), _plain)}"
+        return Verdict(REPRODUCES if good.all() else FAILS, found, _plain(theirs[0]))
+    ends = tuple(end - theirs[worst] for end in _interval(measured[run[worst]]))
     numbers = f"{good.sum()} of {len(run)} within {_plain(claim.tolerance)}; farthest: {run[worst]} {_signed(off[worst])}"
+    numbers += _between(ends, _signed)
     alike = _rank_correlation(ours, theirs) if len(run) >= 3 else math.nan
-    numbers += f"; rank correlation {alike:.2f}" if math.isfinite(alike) else ""
+    numbers += f"; rank correlation {alike:.2f}".replace("-", "−") if math.isfinite(alike) else ""
     numbers += f"; {len(known) - len(run)} not run" if len(run) < len(known) else ""
     word = REPRODUCES if good.all() else DIRECTION if alike >= ALIKE and 2 * good.sum() >= len(run) else FAILS
     return Verdict(word, numbers)
@@ -106,25 +163,23 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
     apart = _differences(claim, measured)
     if not apart:
         return Verdict(NOT_RUN, "no seed in common")
+    published = claim.published
+    said = "" if published is None else _signed(published) if published else "level"
     if never := sum(not math.isfinite(value) for value in apart):
-        return Verdict(UNDECIDED, f"not reached in {never} of {len(apart)} seeds")
-    mean, (low, high), published = float(np.mean(apart)), interval(apart), claim.published
-    numbers = _signed(mean) + (f" ({100 * LEVEL:.0f} % interval {_signed(low)} to {_signed(high)})" if len(apart) > 1 else "")
-    if published is not None:
-        numbers += f"; published {_signed(published) if published else '0'}"
+        return Verdict(UNDECIDED, f"not reached in {never} of {len(apart)} seeds", said)
+    mean, (low, high) = float(np.mean(apart)), interval(apart)
+    numbers = _signed(mean) + _between((low, high), _signed)
     if published == 0:
         near = -claim.tolerance <= low and high <= claim.tolerance
         away = low > claim.tolerance or high < -claim.tolerance
-        return Verdict(REPRODUCES if near else FAILS if away else UNDECIDED, numbers)
-    if published is not None and published < 0:
-        low, high = -high, -low
-    effect, wanted = (mean, 0.0) if published is None else (math.copysign(mean, mean * published), abs(published))
-    if high <= LEAST * wanted or (low > 0 and effect < LEAST * wanted):
-        return Verdict(FAILS, numbers)
-    if low <= 0:
-        return Verdict(UNDECIDED, numbers)
+        return Verdict(REPRODUCES if near else FAILS if away else UNDECIDED, numbers, said)
+    turned = Effect(-mean, -high, -low) if published is not None and published < 0 else Effect(mean, low, high)
     close = published is None or abs(mean - published) <= min(claim.tolerance, abs(published) / 2)
-    return Verdict(REPRODUCES if close else DIRECTION if 2 * effect >= wanted else PART, numbers)
+    return Verdict(decide(turned, abs(published or 0.0), close), numbers, said)
+
+
+def _interval(cell: Measured) -> tuple[float, float]:
+    return interval(list(cell.values.values())) if math.isfinite(cell.mean) else (-math.inf, math.inf)
 
 
 def interval(values: list[float]) -> tuple[float, float]:
@@ -145,55 +200,56 @@ def signed_difference(claim: Claim, measured: Mapping[str, Measured]) -> str:
 
 def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
     fast, slow = (measured[name] for name in claim.cells)
-    pairs = [(a, slow.values[seed], slow.rounds.get(seed, math.inf)) for seed, a in fast.values.items() if seed in slow.values]
-    if not pairs:
+    common = [draw for draw in fast.values if draw in slow.values]
+    if not common:
         return Verdict(NOT_RUN, "no seed in common")
-    less = [_share_less(a, b, ran) for a, b, ran in pairs]
     word = "fewer" if of.cell(claim.cells[0]).take.lower_is_better else "less"
-    published = "" if claim.published is None else f"; published {_fewer(claim.published, word)}"
-    if all(math.isinf(a) and math.isinf(b) for a, b, _ in pairs):
-        return Verdict(FAILS, f"neither gets there{published}")
-    middle = float(np.median(less))
-    better = sum(value > 0 for value in less)
-    bound = 0 < middle < math.inf and any(math.isinf(b) for _, b, _ in pairs)
-    numbers = (
-        f"{'at least ' if bound else ''}{_fewer(middle, word)} in the median ({better} of {len(less)} seeds {word}){published}"
-    )
-    whole = better == len(less)
-    if claim.published is not None:
-        whole &= abs(middle - claim.published) <= claim.tolerance or (bound and middle > claim.published)
-    wanted = claim.published or 0.0
-    if middle <= LEAST * wanted:
-        return Verdict(FAILS, numbers)
-    return Verdict(REPRODUCES if whole else DIRECTION if 2 * middle >= wanted else PART, numbers)
+    published = "" if claim.published is None else _fewer(claim.published, word)
+    a_never, b_never = ([math.isinf(cell.values[draw]) for draw in common] for cell in (fast, slow))
+    if all(a_never) and all(b_never):
+        return Verdict(FAILS, "neither gets there", published)
+    pairs = [(_counted(fast, draw), _counted(slow, draw)) for draw in common]
+    logs = [math.log(a / b) for a, b in pairs]
+    mean, low, high = (-math.expm1(log) for log in (float(np.mean(logs)), *reversed(interval(logs))))
+    bound = "at least " if any(b_never) and not any(a_never) else "at most " if any(a_never) and not any(b_never) else ""
+    better = sum(a < b for a, b in pairs)
+    numbers = f"{bound if mean > 0 else ''}{_fewer(mean, word)}{_between((low, high), lambda share: _fewer(share, word))}"
+    numbers += f" ({better} of {len(pairs)} seeds {word})"
+    more = any(b_never)
+    close = claim.published is None or abs(mean - claim.published) <= claim.tolerance or (more and mean > claim.published)
+    return Verdict(decide(Effect(mean, low, high, more), claim.published or 0.0, close), numbers, published)
 
 
-def _share_less(a: float, b: float, ran: float) -> float:
-    """1 − a/b; if b is never reached, b is the number of rounds that were run."""
-    if not math.isfinite(a) or b == 0:
-        return 0.0 if a == b else -math.inf
-    return 1 - a / min(b, ran)
+def _counted(cell: Measured, draw: Hashable) -> float:
+    """The number of a draw; if it is never reached, the number of rounds that were run."""
+    return max(min(cell.values[draw], cell.rounds.get(draw, math.inf)), TINY)
 
 
 def _fewer(share: float, word: str) -> str:
-    return "not reached" if math.isinf(share) else f"{abs(100 * share):.0f} % {word if share >= 0 else 'more'}"
+    if not -10 < share < math.inf:
+        return "far more"
+    near = f"{abs(100 * share):.1f}" if 0.95 < share < 0.9995 else f"{abs(100 * share):.0f}"
+    return f"{near} % {word if share >= 0 else 'more'}"
 
 
 def _order(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
     sign = -1 if of.cell(claim.cells[0]).take.lower_is_better else 1
     cells = [measured[name] for name in claim.cells]
-    numbers = (" < " if sign < 0 else " > ").join(claim.cells) + ": " + ", ".join(_plain(cell.mean) for cell in cells)
-    common = [seed for seed in cells[0].values if all(seed in cell.values for cell in cells)]
+    names, numbers = (" < " if sign < 0 else " > ").join(claim.cells), ", ".join(_plain(cell.mean) for cell in cells)
+    common = [draw for draw in cells[0].values if all(draw in cell.values for cell in cells)]
     if not common:
         return Verdict(NOT_RUN, "no seed in common")
-    lines = [[sign * min(cell.values[seed], cell.rounds.get(seed, math.inf)) for cell in cells] for seed in common]
+    lines = [[sign * min(cell.values[draw], cell.rounds.get(draw, math.inf)) for cell in cells] for draw in common]
     kept = sum(all(a > b for a, b in zip(line, line[1:], strict=False)) for line in lines)
-    numbers += f" ({kept} of {len(lines)} seeds)"
+    apart = [line[0] - line[-1] for line in lines]
+    low, high = interval(apart)
+    numbers += (
+        f" ({kept} of {len(lines)} seeds); first before last {_signed(float(np.mean(apart)))}{_between((low, high), _signed)}"
+    )
     steps = [interval([line[i] - line[i + 1] for line in lines]) for i in range(len(cells) - 1)]
-    low, high = interval([line[0] - line[-1] for line in lines])
     if all(least > 0 for least, _ in steps):
-        return Verdict(REPRODUCES, numbers)
-    return Verdict(DIRECTION if low > 0 else FAILS if high <= 0 else UNDECIDED, numbers)
+        return Verdict(REPRODUCES, numbers, cells=names)
+    return Verdict(DIRECTION if low > 0 else FAILS if high <= 0 else UNDECIDED, numbers, cells=names)
 
 
 def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001
@@ -204,16 +260,18 @@ def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> 
     enough = sum(mean >= float(claim.published or 0.0) - claim.tolerance for mean in means.values())
     word = REPRODUCES if enough == len(means) else DIRECTION if 2 * enough >= len(means) else FAILS
     left = f"; {len(claim.cells) - len(means)} not run" if len(means) < len(claim.cells) else ""
-    return Verdict(word, f"{enough} of {len(means)}; least: {least} {_plain(means[least])}{left}")
+    low = _between(_interval(measured[least]), _plain)
+    found = f"{enough} of {len(means)}; least: {least} {_plain(means[least])}{low}{left}"
+    return Verdict(word, found, f"{_plain(claim.published or 0.0)} or more")
 
 
 DECIDERS = {"within": _within, "difference": _difference, "reduction": _reduction, "order": _order, "at_least": _at_least}
 
 
 def _differences(claim: Claim, measured: Mapping[str, Measured]) -> list[float]:
-    """a − b of the two cells, for every seed that both have."""
+    """a − b of the two cells, for every draw that both have."""
     one, other = (measured[name].values for name in claim.cells)
-    return [one[seed] - other[seed] for seed in one if seed in other]
+    return [one[draw] - other[draw] for draw in one if draw in other]
 
 
 def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
@@ -222,6 +280,12 @@ def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
     if len(set(one)) == 1 or len(set(other)) == 1:
         return math.nan
     return float(spearmanr(one, other).statistic)
+
+
+def _between(ends: tuple[float, ...], written: Callable[[float], str]) -> str:
+    """An interval in brackets; "" where it has no ends."""
+    low, high = ends
+    return "" if math.isnan(low) or math.isinf(low) else f" [{written(low)}, {written(high)}]"
 
 
 def _plain(value: float) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import tomllib
 from collections import Counter
+from collections.abc import Hashable, Sequence
 
+from cfljax.config.changes import missing
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, show
 from cfljax.report.configurations import Unit, option_of
@@ -27,6 +30,8 @@ class Section:
     """The folders that have runs of the table, and those that have no runs at all."""
     units: list[Unit]
     """The runs that measure its cells."""
+    drawn_runs: list[list[list[Unit]]]
+    """By figure and curve: the runs of the curve."""
     measured: dict[str, Measured]
     """By the name of the cell."""
     last_ten: dict[str, Measured]
@@ -35,31 +40,73 @@ class Section:
     """By the name of the cell: the number of its runs that diverged or failed, which no mean includes."""
     verdicts: list[Verdict]
     """On the claims of the table, in their order."""
+    older: dict[str, list[str]]
+    """By the name of the cell, where an older version has computed its runs: the changes since then."""
+    outdated: list[Unit]
+    """The runs among `units` that an older version has computed."""
+    drawn: dict[str, bool]
+    """By the name of the cell: whether each of its runs has a draw of the data of its own."""
+    small: dict[str, bool]
+    """By the name of the cell: whether its runs are smaller than the paper's."""
 
     def seeds(self, name: str) -> str:
         """The number of seeds of a cell: `3`, or `2 (1 diverged or failed)`."""
         seeds, lost = len(self.measured[name].values), self.lost[name]
-        return (str(seeds) if seeds else "") + (f" ({lost} diverged or failed)" if lost else "")
+        draws = ", a draw each" if self.drawn[name] else ""
+        return (f"{seeds}{draws}" if seeds else "") + (f" ({lost} diverged or failed)" if lost else "")
 
 
-def section(published: Published, folders: list[Results]) -> Section:
-    """Measure every cell of the table and decide every claim."""
+def section(published: Published, folders: list[Results], unaffected: Sequence[str] = ()) -> Section:
+    """Measure every cell of the table and decide every claim. `unaffected`: changes of later versions that leave the runs as the
+    spec has them."""
     rows = [(row, results) for results in folders for row in results.rows]  # a run that two rows share has the label of each
     units = [Unit(row["id"], results.records[row["id"]] | {"label": row["label"]}, results.store) for row, results in rows]
-    measured, last_ten, lost = {}, {}, {}
+    shrunk = {results.store.folder for results in folders if results.records and below_size(results)}
+    found = Section(published, [], [], [], {}, {}, {}, [], {}, [], {}, {})
     used: dict[str, Unit] = {}
     for cell in published.cells:
-        fitting = _fitting(units, cell.where)
+        fitting = _newest(_fitting(units, cell.where), unaffected)
         chosen = _finished(published, cell.name, fitting)
-        lost[cell.name] = len(fitting) - len(chosen)
+        found.lost[cell.name] = len(fitting) - len(chosen)
         used |= {unit.id: unit for unit in chosen}
-        measured[cell.name] = _measured(cell, cell.take, chosen, units, published)
+        found.measured[cell.name] = _measured(cell, cell.take, chosen, units, published)
         if cell.take.summary == "accuracy_max":
-            last_ten[cell.name] = _measured(cell, LAST_TEN, chosen, units, published)
-    asked = [results for results in folders if not results.records or used.keys() & results.records.keys()]
-    small = any(below_size(results) for results in asked if results.records)
-    verdicts = [_with_last_ten(verdict(claim, published, measured, small), claim, last_ten) for claim in published.claims]
-    return Section(published, asked, list(used.values()), measured, last_ten, lost, verdicts)
+            found.last_ten[cell.name] = _measured(cell, LAST_TEN, chosen, units, published)
+        if changes := dict.fromkeys(change for unit in chosen for change in _outdated(unit, unaffected)):
+            found.older[cell.name] = list(changes)
+        found.drawn[cell.name] = bool(chosen) and len({draw[1] for draw in map(_draw, chosen)}) == len(chosen) > 1
+        found.small[cell.name] = any(unit.store.folder in shrunk for unit in chosen)
+    found.units.extend(used.values())
+    found.outdated.extend(unit for unit in used.values() if _outdated(unit, unaffected))
+    found.folders.extend(results for results in folders if not results.records or used.keys() & results.records.keys())
+    for figure in published.figures:
+        runs = [_newest(_fitting(units, where), unaffected) for where in figure.curves.values()]
+        found.drawn_runs.append([_finished(published, figure.title, each) for each in runs])
+    found.verdicts.extend(_decided(claim, found) for claim in published.claims)
+    return found
+
+
+def _decided(claim: Claim, of: Section) -> Verdict:
+    small, older = (any(marked.get(name) for name in claim.cells) for marked in (of.small, of.older))
+    return _with_last_ten(verdict(claim, of.published, of.measured, small, older), claim, of.last_ten)
+
+
+def _outdated(unit: Unit, unaffected: Sequence[str]) -> list[str]:
+    """What is computed in another way since this run was made."""
+    changes = missing(unit.record["config"], unit.record.get("changes") or ())
+    return [change.name for change in changes if change.name not in unaffected]
+
+
+def _newest(units: list[Unit], unaffected: Sequence[str]) -> list[Unit]:
+    """The runs of one configuration without those of an older version that today's version has made again."""
+    again = {_draw(unit) for unit in units if not _outdated(unit, unaffected)}
+    return [unit for unit in units if _draw(unit) not in again or not _outdated(unit, unaffected)]
+
+
+def _draw(unit: Unit) -> tuple[int, str]:
+    """What a run draws: its seed, and that of its data, which is the seed of the run where the spec says so."""
+    data = (unit.record["config"].get("data") or {}).get("seed", 0)
+    return unit.seed, str(unit.seed if data == "run" else data)
 
 
 def _fitting(units: list[Unit], where: Table) -> list[Unit]:
@@ -73,21 +120,34 @@ def flags_of(results: Results) -> list[str]:
 
 
 def below_size(results: Results) -> bool:
-    """Whether flags make the runs smaller than the spec, which is as large as the paper's: by another size or fewer rounds."""
-    return any(re.match(r"size=(?!full$)|train\.(rounds|epochs|steps)=", flag) for flag in flags_of(results))
+    """Whether flags make the runs smaller than the spec, which is as large as the paper's: by another size, or by fewer rounds,
+    epochs or steps."""
+    return any(re.match(r"size=(?!full$)", flag) or _fewer(flag, results) for flag in flags_of(results))
+
+
+def _fewer(flag: str, results: Results) -> bool:
+    """Whether a flag sets fewer rounds, epochs or steps than the spec has."""
+    match = re.fullmatch(r"train\.(rounds|epochs|steps)=(\d+)", flag)
+    if match is None:
+        return False
+    try:
+        most = tomllib.loads(results.store.read_spec() or "").get("train", {}).get(match[1])
+    except tomllib.TOMLDecodeError:
+        most = None
+    return not isinstance(most, int) or int(match[2]) < most
 
 
 def _with_last_ten(decided: Verdict, claim: Claim, last_ten: dict[str, Measured]) -> Verdict:
     """Add to the verdict on a difference of two maxima what the difference is over the last ten evaluations."""
     if claim.kind != "difference" or not all(name in last_ten and last_ten[name].values for name in claim.cells):
         return decided
-    return decided._replace(numbers=f"{decided.numbers}; last ten {signed_difference(claim, last_ten)}")
+    return decided._replace(ours=f"{decided.ours}; last ten {signed_difference(claim, last_ten)}") if decided.ours else decided
 
 
 def _finished(published: Published, name: str, fitting: list[Unit]) -> list[Unit]:
     """The runs that are done; SpecError if several have the same seed."""
     chosen = [unit for unit in fitting if unit.status == "done"]
-    for seed, often in Counter(unit.seed for unit in chosen).items():
+    for (seed, _), often in Counter(map(_draw, chosen)).items():
         if often > 1:
             raise SpecError(f"{published.file}: cell {show(name)}: selects {often} runs of seed {seed}; narrow `where`")
     return chosen
@@ -101,15 +161,17 @@ def fits(record: Table, where: Table) -> bool:
 
 def _measured(cell: Cell, take: Quantity, chosen: list[Unit], units: list[Unit], published: Published) -> Measured:
     scale = published.scale if take.reaches is None else 1.0
-    values: dict[int, float] = {}
-    rounds = {unit.seed: unit.record["config"]["train"]["rounds"] for unit in chosen} if take.reaches is not None else {}
-    for unit in sorted(chosen, key=lambda u: u.seed):
+    values: dict[Hashable, float] = {}
+    rounds: dict[Hashable, int] = {}
+    if take.reaches is not None:
+        rounds |= {_draw(unit): unit.record["config"]["train"]["rounds"] for unit in chosen}
+    for unit in sorted(chosen, key=_draw):
         if take.summary:  # the record has it, so that no arrays are read
             value = take.of(Result(unit.record, {}))
         else:
             value = take.of(Result(*unit.store.read(unit.id)), _clusters_of(cell, unit, units, published))
         if not math.isnan(value):
-            values[unit.seed] = scale * value
+            values[_draw(unit)] = scale * value
     return Measured(values, rounds)
 
 

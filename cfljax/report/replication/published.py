@@ -17,14 +17,27 @@
     tolerance = 2.0
     why = "Written by hand, where it does not reproduce."
     ours = false                               # true: a claim that no paper makes, which the overview does not count
+    search = "FedGroup's gain"                 # of claims with one name, tried in several settings, the overview counts the first
+    void = ""                                  # why no run could contradict it
+    again = ""                                 # why its runs are to be made again
 
-A folder of them may hold `page.toml`: `title`, `text`, and `files`, the order in which they are shown.
+    [[figure]]
+    title = "Accuracy over rounds"
+    history = "accuracy"
+    curves = { "FedAvg" = { label = "fedavg" } }     # name -> what selects its runs
+    points = { "FedAvg" = [[10, 78.5]] }             # published points (round, number) of these curves
+    levels = { "FedAvg" = 89.8 }                     # published numbers without a round
+
+A folder of them may hold `page.toml`: `title`, `text`, `files` (the order in which they are shown), `unaffected` (changes of later
+versions that leave these records as the specs have them), and for each paper a `[[papers]]` with `name`, `file` (its page's name),
+`says` (what holds, in a sentence) and `findings`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -75,6 +88,12 @@ class Claim:
     why: str = ""
     ours: bool = False
     """True for a claim that no paper makes."""
+    search: str = ""
+    """The name that it shares with other settings in which the same claim was tried."""
+    void: str = ""
+    """Why no run could contradict it."""
+    again: str = ""
+    """Why its runs are to be made again."""
 
     def check(self, where: str) -> None:
         """SpecError for a claim that nothing could decide; `where` is its key in the file."""
@@ -87,6 +106,30 @@ class Claim:
             raise SpecError(f"{where}.published = {self.published:g}: a reduction is a fraction above 0")
         if self.kind == "at_least" and self.published is None:
             raise SpecError(f"{where}.published: missing")
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """Curves of ours over rounds, and what was published of them."""
+
+    title: str
+    history: str
+    curves: Table
+    """Name of a curve -> what selects its runs."""
+    points: Table | None = None
+    """Name of a curve -> its published points, pairs of a round and a number."""
+    levels: Table | None = None
+    """Name of a curve -> a published number that belongs to no round."""
+
+    def check(self, where: str) -> None:
+        """SpecError for a curve without runs, or points of none; `where` is the figure's key in the file."""
+        _not_blank(f"{where}.title", self.title)
+        if not self.curves:
+            raise SpecError(f"{where}.curves: must name curves and what selects their runs")
+        for key in ("points", "levels"):
+            for name in getattr(self, key) or {}:
+                if name not in self.curves:
+                    raise SpecError(f"{where}.{key}: {show(name)} is no curve" + suggest(name, list(self.curves)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +147,7 @@ class Published:
     notes: str = ""
     cells: tuple[Cell, ...] = ()
     claims: tuple[Claim, ...] = ()
+    figures: tuple[Figure, ...] = ()
 
     @property
     def scale(self) -> float:
@@ -116,12 +160,33 @@ class Published:
 
 
 @dataclasses.dataclass(frozen=True)
+class Paper:
+    """What is said of a paper by hand."""
+
+    name: str
+    """As `paper` of its files has it."""
+    file: str
+    """The name of its page, without `.md`."""
+    says: str = ""
+    """What holds, in a sentence."""
+    findings: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class Page:
-    """The title and the text above the tables, and the order of the files in a folder of them."""
+    """The title and the text of the page, the order of the files in a folder of them, and the papers."""
 
     title: str
     text: str
     files: tuple[str, ...] = ()
+    unaffected: tuple[str, ...] = ()
+    """Names of changes of later versions (`cfljax.config.changes`) that leave the records as the specs have them."""
+    papers: tuple[Paper, ...] = ()
+
+    def paper(self, name: str) -> Paper:
+        """The paper of that name; one without words if nothing is said of it."""
+        plain = re.sub(r"\W+", "_", name.split(" (")[0].lower()).strip("_")
+        return next((paper for paper in self.papers if paper.name == name), Paper(name, plain))
 
 
 def read_published(paths: Sequence[str | os.PathLike[str]]) -> tuple[Page, list[Published]]:
@@ -150,7 +215,8 @@ def _checked(path: Path, read: Callable[[Table], T]) -> T:
 
 
 def _page(table: Table, names: list[str]) -> Page:
-    page = check(Page, {"files": names} | table, "")
+    papers = tuple(check(Paper, paper, f"papers[{i}]") for i, paper in enumerate(_tables(table, "papers")))
+    page = dataclasses.replace(check(Page, {"files": names} | table, ""), papers=papers)
     _not_blank("title", page.title)
     _not_blank("text", page.text)
     for name in page.files:
@@ -162,7 +228,7 @@ def _page(table: Table, names: list[str]) -> Page:
 
 
 def _published(table: Table, file: str) -> Published:
-    _known(table, ("paper", "title", "sweep", "spec", "take", "unit", "grid", "notes", "cells", "claim"))
+    _known(table, ("paper", "title", "sweep", "spec", "take", "unit", "grid", "notes", "cells", "claim", "figure"))
     take = read_quantity(table.pop("take", "accuracy_max"), "take")
     cells = tuple(_cell(c, f"cells[{i}]", take) for i, c in enumerate(_tables(table, "cells")))
     names = [cell.name for cell in cells]
@@ -174,10 +240,11 @@ def _published(table: Table, file: str) -> Published:
     for i, claim in enumerate(claims):
         if claim.kind == "within" and without.issuperset(claim.cells):
             raise SpecError(f"claim[{i}].within: none of its cells has a published number")
+    figures = tuple(check(Figure, f, f"figure[{i}]") for i, f in enumerate(_tables(table, "figure")))
     published = check(Published, table | {"file": file}, "")
     for key in ("paper", "title", "sweep"):
         _not_blank(key, getattr(published, key))
-    return dataclasses.replace(published, cells=cells, claims=claims)
+    return dataclasses.replace(published, cells=cells, claims=claims, figures=figures)
 
 
 def _cell(table: Table, where: str, take: Quantity) -> Cell:
@@ -186,7 +253,7 @@ def _cell(table: Table, where: str, take: Quantity) -> Cell:
 
 
 def _claim(table: Table, where: str, names: list[str]) -> Claim:
-    _known(table, ("text", "published", "tolerance", "why", "ours", *KINDS), f"{where}.")
+    _known(table, ("text", "published", "tolerance", "why", "ours", "search", "void", "again", *KINDS), f"{where}.")
     kinds = [kind for kind in KINDS if kind in table]
     if len(kinds) != 1:
         raise SpecError(f"{where}: give one of {', '.join(KINDS)}")

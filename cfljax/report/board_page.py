@@ -1,0 +1,145 @@
+"""Enters: the rows of the board. Leaves: its page in Markdown, and the picture of critical differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cfljax.errors import DataError
+from cfljax.report.board import Row, from_csv
+from cfljax.report.critical_difference import svg
+from cfljax.report.replication.tables import table
+from cfljax.report.tested import about_ranks
+from cfljax.results.frames import NEW
+from cfljax.results.statistics import Ranks, mean_and_deviation, ranks
+
+PAGE, PICTURE = "index.md", "ranks.svg"
+FEWEST = 3
+"""The fewest methods and settings for ranks."""
+MORE = {"ari": "groups found (ARI)", "megabytes": "MB sent", "clock_s": "simulated time, s"}
+"""Numbers beside accuracy -> their heading."""
+SUBMIT = """## How to submit a row
+
+1. Write your method as a file of its own (see "Add your own"), with options that you did not choose on test data.
+2. Run all settings and seeds of the spec, and its step sizes, of which the board takes the best by validation:
+   `CFLJAX_DATA=DATA python -m cfljax.sweep experiments/board.toml --plugin my_method.py --set method=my_method --out results/mine`.
+3. `python -m cfljax.report results/mine --board docs/board --name mine` writes `docs/board/mine.csv`, a line per run with its
+   id, version and commit, and makes this page again.
+4. Send the file, and the method's file with it. A method that lacks a setting is listed without a rank. Whoever checks it
+   runs the same command, and finds the same ids."""
+
+
+def board(folder: Path) -> dict[str, str]:
+    """Name of a file -> its text: the page of a folder of row files, and its picture if there are ranks."""
+    files = sorted(folder.glob("*.csv"))
+    if not files:
+        raise DataError(f"{folder}: holds no file of rows (*.csv); give results folders and --name")
+    return page([row for file in files for row in from_csv(file)])
+
+
+def page(rows: Sequence[Row]) -> dict[str, str]:
+    """The same for rows."""
+    names, settings = _named(rows), list(dict.fromkeys(row.setting for row in rows))
+    scores = {(name, setting): _mean(names[name], setting, "accuracy") for name in names for setting in settings}
+    whole = [name for name in names if all(scores[name, setting] is not None for setting in settings)]
+    over = None
+    if len(whole) >= FEWEST and len(settings) >= FEWEST:
+        over = ranks(whole, np.array([[scores[name, setting] for name in whole] for setting in settings]))
+    order = [*(over.names if over else []), *(name for name in names if over is None or name not in over.names)]
+    parts = ["# The board", _about(rows, settings), *_ranked(over)]
+    parts += [_overall(names, order, over), "## Accuracy, setting by setting", _by_setting(names, order, settings), SUBMIT]
+    found = {PAGE: "\n\n".join(parts) + "\n"}
+    if over is not None:
+        found[PICTURE] = _picture(over)
+    return found
+
+
+def _picture(over: Ranks) -> str:
+    """The picture of critical differences as a file of its own, black on white."""
+    head, inside = svg(over).split(">", 1)
+    named = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" color="#000" ', 1)
+    return f'{named}><rect width="100%" height="100%" fill="#fff"/>{inside}\n'
+
+
+def _named(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Name of a method -> its rows. A name that several files have says which file it is of."""
+    files: dict[str, set[str]] = {}
+    rows = list(rows)
+    for row in rows:
+        files.setdefault(row.method, set()).add(row.by)
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.method if len(files[row.method]) == 1 else f"{row.method} ({row.by})", []).append(row)
+    return found
+
+
+def _about(rows: Sequence[Row], settings: list[str]) -> str:
+    seeds = sorted({sum(r.method == row.method and r.setting == row.setting and r.by == row.by for r in rows) for row in rows})
+    runs = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
+    files = ", ".join(f"`{name}.csv`" for name in dict.fromkeys(row.by for row in rows) if name)
+    made = ", ".join(sorted({f"cfljax {row.cfljax} at {row.commit or 'no commit'}" for row in rows}))
+    return (
+        f"{len({row.method for row in rows})} methods on {len(settings)} data sets and partitions, {runs} seeds each"
+        f"{f', from {files}' if files else ''}. Accuracy is that of the test samples in the round with the best validation "
+        "accuracy; numbers such as the learning rate are those with the best validation accuracy, of as many for every method. "
+        f"Made with {made}."
+    )
+
+
+def _ranked(over: Ranks | None) -> list[str]:
+    if over is None:
+        return ["There are no ranks yet: they need three methods that have run on all of three settings or more."]
+    said = about_ranks(over)
+    level = over.names[: next((last for first, last in over.level_groups if first == 0), 0) + 1]
+    best = f"{over.names[0]} has the best mean rank; not told apart from it: {', '.join(level[1:]) or 'none'}."
+    caution = "Settings that share a data set are taken to be independent, which they are not quite."
+    return [f"**{best}**", f"![Critical differences]({PICTURE})", f"{said}. {caution}"]
+
+
+def _overall(names: dict[str, list[Row]], order: list[str], over: Ranks | None) -> str:
+    """A row for each method: its rank, and the means over all of its runs."""
+    known = {name for rows in names.values() for row in rows for name in row.numbers}
+    new = sorted((name for name in known if name.startswith(NEW)), key=lambda name: int(name.removeprefix(NEW)))
+    heads = [f"new clients, {name.removeprefix(NEW)} steps" for name in new]
+    more = [name for name in MORE if name in known]
+    lines = []
+    for name in order:
+        rank = f"{over.means[over.names.index(name)]:.2f}" if over is not None and name in over.names else "–"
+        cells = [_number(_mean(names[name], None, quantity), quantity) for quantity in ("accuracy", *new, *more)]
+        lines.append([name, rank, *cells])
+    return table(["method", "mean rank", "accuracy (%)", *heads, *(MORE[name] for name in more)], lines)
+
+
+def _by_setting(names: dict[str, list[Row]], order: list[str], settings: list[str]) -> str:
+    """A table for each data set, with a column for each of its partitions."""
+    parts = []
+    for data in dict.fromkeys(setting.split(" ")[0] for setting in settings):
+        own = [setting for setting in settings if setting.split(" ")[0] == data]
+        lines = [[name, *(_cell(names[name], setting) for setting in own)] for name in order]
+        kept = [line for line in lines if any(cell != "–" for cell in line[1:])]
+        parts.append(f"### {data}\n\n" + table(["method", *(setting.removeprefix(f"{data} ") for setting in own)], kept))
+    return "\n\n".join(parts)
+
+
+def _cell(rows: Iterable[Row], setting: str) -> str:
+    mean, deviation = mean_and_deviation([100 * row.numbers["accuracy"] for row in rows if row.setting == setting])
+    return "–" if mean != mean else f"{mean:.1f}" + (f" ± {deviation:.1f}" if deviation is not None else "")
+
+
+def _mean(rows: Iterable[Row], setting: str | None, quantity: str) -> float | None:
+    """The mean over runs in a setting; over the settings' means where none is given. None without any."""
+    of: dict[str, list[float]] = {}
+    for row in rows:
+        if quantity in row.numbers and setting in (None, row.setting):
+            of.setdefault(row.setting, []).append(row.numbers[quantity])
+    return float(np.mean([np.mean(values) for values in of.values()])) if of else None
+
+
+def _number(value: float | None, quantity: str) -> str:
+    if value is None:
+        return "–"
+    if quantity.startswith("accuracy"):
+        return f"{100 * value:.1f}"
+    return f"{value:.2f}" if quantity == "ari" else f"{value:.3g}" if value < 1000 else f"{value:,.0f}"

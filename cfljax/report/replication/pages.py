@@ -1,0 +1,74 @@
+"""Enters: results folders and files of published numbers. Leaves: Markdown pages with our numbers beside the published ones: all on
+one page, or a page of claims and a page for each paper, with its figures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from cfljax.report.replication import overview
+from cfljax.report.replication.measured import Section, section
+from cfljax.report.replication.paper_figures import picture
+from cfljax.report.replication.published import Page, read_published
+from cfljax.report.replication.tables import section_text
+from cfljax.results.result import Results
+
+Paths = Sequence[str | os.PathLike[str]]
+CLAIMS = "claims.md"
+"""The name of the page of claims beside the papers' pages."""
+ALL = ""
+"""Its name where one page has everything, or where it stands elsewhere."""
+SPREAD = (
+    "± is the standard deviation over seeds, [a, b] a 95 % interval of the mean. They leave out what all seeds share: the draw of "
+    'who holds which data, unless "a draw each" stands beside the number of seeds, and the choice of numbers such as the step size.'
+)
+
+
+def read_sections(folders: Paths, published: Paths) -> tuple[Page, list[Section]]:
+    """What is said by hand, and each table measured."""
+    page, files = read_published(published)
+    by_sweep: dict[str, list[Results]] = {}
+    for folder in folders:
+        results = Results(folder)
+        name = results.sweep.get("name") or results.store.folder.absolute().name
+        by_sweep.setdefault(str(name), []).append(results)
+    return page, [section(file, by_sweep.get(file.sweep, []), page.unaffected) for file in files]
+
+
+def replication_page(folders: Paths, published: Paths) -> str:
+    """One page with everything but figures."""
+    page, sections = read_sections(folders, published)
+    to = "#{anchor}"
+    parts = [f"# {page.title}", page.text.strip(), overview.at_a_glance(page, sections, to), SPREAD]
+    for name, own in overview.papers(sections).items():
+        parts += [f"## {name}", page.paper(name).findings.strip(), *(section_text(each) for each in own)]
+    return _joined(parts)
+
+
+def replication_pages(folders: Paths, published: Paths, to: str = "") -> dict[str, str]:
+    """Name of a file -> its text: the page of claims (`ALL`, with links to pages at `to`, a folder relative to it), the same beside
+    the papers' pages, a page for each paper, and its figures as SVG."""
+    page, sections = read_sections(folders, published)
+    found = {name: _claims(page, sections, f"{at}{{file}}.md#{{anchor}}") for name, at in ((ALL, to), (CLAIMS, ""))}
+    for name, own in overview.papers(sections).items():
+        paper = page.paper(name)
+        parts = [f"# {name}", paper.says, paper.findings.strip()]
+        if said := overview.claims(page, own, "#{anchor}", heading=""):
+            parts += ["## Its claims", f"{said}\n\n{SPREAD}"]
+        for at, each in enumerate(own, 1):
+            images = {f"{paper.file}-{at}-{i}.svg": number for i, number in enumerate(range(len(each.published.figures)), 1)}
+            found |= {image: picture(each, number) for image, number in images.items()}
+            shown = [f"![{each.published.figures[number].title}]({image})" for image, number in images.items()]
+            parts.append(section_text(each, "##", "\n".join(shown)))
+        found[f"{paper.file}.md"] = _joined(parts)
+    return found
+
+
+def _claims(page: Page, sections: list[Section], to: str) -> str:
+    papers = to.replace("#{anchor}", "")
+    parts = [f"# {page.title}", overview.at_a_glance(page, sections, papers), page.text.strip(), SPREAD]
+    return _joined([*parts, overview.claims(page, sections, to, anchors=True)])
+
+
+def _joined(parts: list[str]) -> str:
+    return "\n\n".join(part for part in parts if part) + "\n"
