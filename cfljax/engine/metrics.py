@@ -16,8 +16,10 @@ from cfljax.errors import SpecError
 from cfljax.registry import Registry
 from cfljax.types import Federation, Model, Split
 
-METRICS: Registry[Callable[[Seen], jax.Array]] = Registry("metric", {}, "cfljax.metrics")
-"""Users' own, computed beside the engine's at each evaluation: `metric(seen) -> f32[]`."""
+METRICS: Registry[Callable[[Seen], jax.Array]] = Registry(
+    "metric", {"perplexity": "cfljax.engine.perplexity:PERPLEXITY"}, "cfljax.metrics"
+)
+"""By name: those of the package, and users' own, computed beside the engine's at each evaluation: `metric(seen) -> f32[]`."""
 
 TAKEN = frozenset(
     (

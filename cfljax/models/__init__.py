@@ -16,6 +16,12 @@ MODELS: Registry[MakeModel] = Registry(
         "cnn": "cfljax.models.builtin:CNN",
         "cnn_cifar": "cfljax.models.builtin:CNN_CIFAR",
         "lstm": "cfljax.models.builtin:LSTM",
+        "resnet20": "cfljax.models.images:RESNET20",
+        "resnet18": "cfljax.models.images:RESNET18",
+        "mobilenet_v2": "cfljax.models.images:MOBILENET",
+        "vit_tiny": "cfljax.models.images:VISION",
+        "char_lstm": "cfljax.models.tokens:CHARACTERS",
+        "transformer": "cfljax.models.tokens:TRANSFORMER",
     },
     "cfljax.models",
 )

@@ -103,7 +103,7 @@ def _net(hidden: tuple[int, ...], init: str, classes: int) -> Net:
 
 def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
     """Convolutions with 2×2 pooling, then dense layers (two and two by default)."""
-    height, width, _ = _image("cnn", sample_shape)
+    height, width, _ = image_of("cnn", sample_shape)
     if min(height, width) >> len(options.channels) < 1:
         most = min(height, width).bit_length() - 1
         raise SpecError(f"model.channels has {len(options.channels)} layers: {height}×{width} images can be halved {most} times")
@@ -115,7 +115,7 @@ def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -
 
 def make_cifar(options: CifarOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
     """IFCA's CNN for CIFAR-10: 24×24 crops and flips in training, two convolutions, dense 384 and 192, weight decay on these."""
-    height, width, _ = _image("cnn_cifar", sample_shape)
+    height, width, _ = image_of("cnn_cifar", sample_shape)
     if options.crop > min(height, width):
         raise SpecError(f"model.crop = {options.crop}: the images are {height}×{width}; take less, or 0 for the whole image")
     from cfljax.models.nets import Cifar
@@ -136,7 +136,7 @@ def make_cifar(options: CifarOptions, sample_shape: tuple[int, ...], classes: in
     )
 
 
-def _image(name: str, sample_shape: tuple[int, ...]) -> tuple[int, int, int]:
+def image_of(name: str, sample_shape: tuple[int, ...]) -> tuple[int, int, int]:
     """(height, width, channels) of a sample."""
     if len(sample_shape) == 2:
         sample_shape = (*sample_shape, 1)

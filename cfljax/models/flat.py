@@ -46,6 +46,9 @@ class Net(NamedTuple):
     penalty: Callable[[Tree], Array] | None = None
     """params -> f32[]: regularisation that is added to the loss."""
     first: FirstDense | None = None
+    own: tuple[OfLogits, OfLogits] | None = None
+    """(loss, whether a sample is classified correctly) in place of those of `loss`. In training the network may return more columns
+    than the logits, which such a loss reads."""
 
 
 class MakeModel(Protocol):
@@ -94,7 +97,7 @@ def as_model(name: str, network: Network | Net, sample_shape: tuple[int, ...], c
     size, ravel, unravel = flattening(name, shapes)
     start = net.start
     draw = init if start is None else lambda key: start(key, shapes)
-    loss, correct = _softmax() if net.loss == "softmax" else _sigmoid()
+    loss, correct = net.own or (_softmax() if net.loss == "softmax" else _sigmoid())
     begin = jax.jit(lambda key: ravel(draw(key)))
     return Model(name, size, begin, unravel, ravel, NetForward(apply, net), loss, correct, net.penalty)
 

@@ -99,8 +99,8 @@ class KeptModels:
     def state_dict(self, cluster: int = 0) -> dict[str, np.ndarray]:
         """The parameters as PyTorch's modules hold them, as numpy arrays:
         `module.load_state_dict({name: torch.from_numpy(a) for name, a in result.state_dict(0).items()})`."""
-        forget_bias = self.record["config"]["model"].get("forget_bias", 0.0)
-        return export.state_dict(self.params(cluster), float(forget_bias))
+        options = self.record["config"]["model"]
+        return export.state_dict(self.params(cluster), float(options.get("forget_bias", 0.0)), options["name"] not in export.MEANS)
 
     def export(self, path: str | os.PathLike[str], cluster: int = 0, layout: str = "jax") -> Path:
         """Write the model of a cluster to a `.safetensors` file. `layout`: "jax" as in `params`, "torch" as in `state_dict`."""
