@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cfljax.models.flat import FirstDense, MakeModel, Net, as_model, from_module
+from cfljax.models.options import ModelOptions
 from cfljax.registry import Registry
 from cfljax.types import Model
 
@@ -24,6 +25,7 @@ MODELS: Registry[MakeModel] = Registry(
         "transformer": "cfljax.models.tokens:TRANSFORMER",
     },
     "cfljax.models",
+    ModelOptions,
 )
 
 

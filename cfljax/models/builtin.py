@@ -11,6 +11,7 @@ from cfljax.errors import SpecError
 from cfljax.models import augment
 from cfljax.models.flat import FirstDense, Net
 from cfljax.models.layers import CONVOLUTIONS
+from cfljax.models.options import ModelOptions
 from cfljax.models.starts import HELP, STARTS, start
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -20,14 +21,14 @@ FORM = "how convolutions are computed: patches (a matrix product), native (XLA's
 
 
 @dataclasses.dataclass(frozen=True)
-class MCLROptions:
+class MCLROptions(ModelOptions):
     """Options of `mclr`."""
 
     init: str = option("lecun", HELP + "; or zeros", choices=(*STARTS, "zeros"))
 
 
 @dataclasses.dataclass(frozen=True)
-class MLPOptions:
+class MLPOptions(ModelOptions):
     """Options of `mlp`."""
 
     hidden: tuple[int, ...] = option((200,), "widths of the hidden layers", low=1)
@@ -35,7 +36,7 @@ class MLPOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class CNNOptions:
+class CNNOptions(ModelOptions):
     """Options of `cnn`."""
 
     channels: tuple[int, ...] = option((32, 64), "channels of the convolutions, each followed by 2×2 pooling", low=1)
@@ -46,7 +47,7 @@ class CNNOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class CifarOptions:
+class CifarOptions(ModelOptions):
     """Options of `cnn_cifar`."""
 
     size: str = option("ifca", "ifca: dense 384, 192, outputs (its code); paper: dense 384, outputs", choices=("ifca", "paper"))
@@ -68,7 +69,7 @@ class CifarOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class LSTMOptions:
+class LSTMOptions(ModelOptions):
     """Options of `lstm`."""
 
     width: int = option(100, "width of the LSTM layers", low=1)

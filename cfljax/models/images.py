@@ -11,6 +11,7 @@ from cfljax.errors import SpecError
 from cfljax.models.builtin import FORM, image_of
 from cfljax.models.flat import Net
 from cfljax.models.layers import CONVOLUTIONS
+from cfljax.models.options import ModelOptions
 from cfljax.models.starts import HELP, STARTS, normal, start, truncated
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -22,7 +23,7 @@ GROUPS = "groups of channels that are normalised together"
 
 
 @dataclasses.dataclass(frozen=True)
-class ResNet20Options:
+class ResNet20Options(ModelOptions):
     """Options of `resnet20`."""
 
     blocks: int = option(3, "blocks in each of the three stages: 6 · blocks + 2 layers", low=1, high=200)
@@ -33,7 +34,7 @@ class ResNet20Options:
 
 
 @dataclasses.dataclass(frozen=True)
-class ResNet18Options:
+class ResNet18Options(ModelOptions):
     """Options of `resnet18`."""
 
     blocks: tuple[int, ...] = option((2, 2, 2, 2), "blocks in each stage", low=1, high=200)
@@ -45,7 +46,7 @@ class ResNet18Options:
 
 
 @dataclasses.dataclass(frozen=True)
-class MobileOptions:
+class MobileOptions(ModelOptions):
     """Options of `mobilenet_v2`."""
 
     width: float = option(1.0, "factor of all channels", above=0, high=8)
@@ -58,7 +59,7 @@ class MobileOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class VisionOptions:
+class VisionOptions(ModelOptions):
     """Options of `vit_tiny`."""
 
     patch: int = option(4, "side of the squares that an image is cut into", low=1)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from cfljax.errors import SpecError
 from cfljax.models.flat import Net
 from cfljax.models.images import PUBLISHED, WORDS, check_heads
+from cfljax.models.options import ModelOptions
 from cfljax.models.starts import normal, start
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -22,7 +23,7 @@ VOCABULARY = "number of tokens; 0: as many as labels, where these are the next t
 
 
 @dataclasses.dataclass(frozen=True)
-class CharactersOptions:
+class CharactersOptions(ModelOptions):
     """Options of `char_lstm`."""
 
     vocabulary: int = option(0, VOCABULARY, low=0)
@@ -36,7 +37,7 @@ class CharactersOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class TransformerOptions:
+class TransformerOptions(ModelOptions):
     """Options of `transformer`."""
 
     task: str = option(

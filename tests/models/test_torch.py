@@ -4,8 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-from cfljax.models import build
-from cfljax.results.export import MEANS, state_dict
+from cfljax.models import MODELS, build
+from cfljax.models.started import MEANS, started
+from cfljax.results.export import safetensors, state_dict
 
 torch = pytest.importorskip("torch")
 from benchmarks import torch_models as theirs  # noqa: E402
@@ -68,3 +69,18 @@ def test_outputs_and_gradients_are_those_of_pytorch_with_the_same_weights(case):
 def test_there_are_as_many_parameters_as_in_pytorch(name, shape, make):
     with torch.device("meta"):
         assert build(name, {}, shape, 10).size == sum(p.numel() for p in make().parameters())
+
+
+@pytest.mark.parametrize("case", ["resnet20", "mobilenet_v2", "char_lstm"])
+def test_a_start_from_pytorch_has_its_outputs(case, tmp_path):
+    options, shape, classes, make = CASES[case]
+    module = make()
+    arrays = {name: value.numpy() for name, value in module.state_dict().items()}
+    file = tmp_path / "theirs.safetensors"
+    file.write_bytes(safetensors(arrays, {}))
+    model = started(build(case, options, shape, classes), MODELS.check(case, options | {"weights": str(file)}, "model"), None)
+    rng = np.random.default_rng(0)
+    x = rng.integers(5, size=(3, *shape)) if case == "char_lstm" else rng.normal(size=(3, *shape)).astype(np.float32)
+    theirs_of = module(torch.from_numpy(x if case == "char_lstm" else np.ascontiguousarray(x.transpose(0, 3, 1, 2))))
+    ours = model.forward(model.unravel(model.init(jax.random.key(0))), x.astype(np.float32))
+    np.testing.assert_allclose(ours, theirs_of.detach().numpy(), atol=1e-5)
