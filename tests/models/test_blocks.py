@@ -22,14 +22,17 @@ def test_each_group_has_mean_zero_and_variance_one_before_it_is_stretched():
         np.testing.assert_allclose(blocks.group_norm(x, scale, bias, 3), normalised.reshape(x.shape) * scale + bias, atol=1e-10)
 
 
+KINDS = {"depthwise": (1, 4), "narrower": (4, 3), "wider": (4, 5)}
+"""Kind of a convolution of four channels → (inputs, outputs) of its kernel."""
+
+
 @pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize("kind", ["depthwise", "whole"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_both_forms_agree_in_values_and_gradients_at_every_stride(kind, stride):
     rng = np.random.default_rng(stride)
     of = blocks.depthwise if kind == "depthwise" else convolve
-    shape = (3, 3, 1, 4) if kind == "depthwise" else (3, 3, 4, 5)
-    x, kernel = (rng.normal(size=s).astype(np.float32) for s in [(3, 9, 8, 4), shape])
-    pull = rng.normal(size=(3, -(-9 // stride), -(-8 // stride), shape[-1])).astype(np.float32)
+    x, kernel = (rng.normal(size=s).astype(np.float32) for s in [(3, 9, 8, 4), (3, 3, *KINDS[kind])])
+    pull = rng.normal(size=(3, -(-9 // stride), -(-8 // stride), KINDS[kind][1])).astype(np.float32)
 
     def both(form):
         value, back = jax.vjp(lambda x, kernel: of(x, kernel, form, stride=stride), x, kernel)

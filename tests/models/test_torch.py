@@ -9,7 +9,7 @@ from cfljax.models.started import MEANS, started
 from cfljax.results.export import safetensors, state_dict
 
 torch = pytest.importorskip("torch")
-from benchmarks import torch_models as theirs  # noqa: E402
+from benchmarks.peers import torch_models as theirs  # noqa: E402
 
 STAGES = ((1, 8, 1, 1), (6, 8, 1, 1), (6, 8, 1, 2), (6, 8, 1, 2), (6, 8, 1, 1), (6, 8, 1, 2), (6, 16, 1, 1))
 """Those of mobilenet_v2 at width = 0.05 and depth = 0.1, with the first two halvings left out."""
