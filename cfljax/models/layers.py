@@ -43,11 +43,11 @@ def _by_patches(x: jax.Array, kernel: jax.Array, pooled: bool, stride: int) -> j
 
 def _convolved(x: jax.Array, kernel: jax.Array, pooled: bool, stride: int) -> tuple[jax.Array, _Kept]:
     """(the convolution, what its gradient needs). The gradient computes the patches again, which is faster than to keep them."""
-    outputs = kernel.shape[-1]
+    rows, columns, _, outputs = kernel.shape
 
     def tile(images: jax.Array) -> tuple[jax.Array, jax.Array | None]:
         size = (-(-length // stride) for length in images.shape[1:3])
-        convolved = (_patches(images, *kernel.shape[:2], stride) @ kernel.reshape(-1, outputs)).reshape(len(images), *size, outputs)
+        convolved = (_patches(images, rows, columns, stride) @ kernel.reshape(-1, outputs)).reshape(len(images), *size, outputs)
         return _largest(convolved) if pooled else (convolved, None)
 
     convolved, which = jax.lax.map(tile, _tiles(x, x, kernel, stride))
