@@ -55,6 +55,7 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     if not machine.sequential:
         federation = in_lines(federation)
     model = model_of(run, federation)
+    _check_tokens(run)
     _warn_of_equal_starts(run, model)
     if told_of(run.model.options).frozen:
         model, federation = _on_features(run, model)
@@ -76,6 +77,22 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
         settings = settings._replace(clock=vector_bytes(method.travels, model.size, settings.vector_up))
     newcomers, finetuned = _newcomers(run, federation, solver), _finetuned(run, federation, solver)
     return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, newcomers=newcomers, finetuned=finetuned)
+
+
+def _check_tokens(run: Run) -> None:
+    """SpecError where a model of tokens would get numbers that are none."""
+    told, federation = getattr(run.model.options, "vocabulary", None), host_federation(run)
+    if told is None or not models.MODELS.ours(run.model.name) or len(sample_shape(federation)) != 1:
+        return
+    pool, vocabulary = federation.pool, told or federation.classes
+    if np.any(np.asarray(pool.scale) != 1) or np.any(np.asarray(pool.mean) != 0):
+        raise SpecError(f'data.normalise = "{run.data.normalise}": changes the numbers of tokens; give "none"')
+    x = np.asarray(pool.x)
+    least, most = x.min(initial=0), x.max(initial=0)
+    if least < 0 or np.any(x != np.floor(x)):
+        raise SpecError(f'model.name = "{run.model.name}": needs numbers of tokens, and the samples hold other numbers')
+    if most >= vocabulary:
+        raise SpecError(f"model.vocabulary: there is the token {int(most)}, and {vocabulary} tokens; give {int(most) + 1} or more")
 
 
 def _warn_of_equal_starts(run: Run, model: Model) -> None:

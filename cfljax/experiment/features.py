@@ -12,7 +12,7 @@ import numpy as np
 from cfljax.errors import SpecError
 from cfljax.federation.gather import samples
 from cfljax.models.started import features_of
-from cfljax.types import Array, Federation, Model, Pool, Split, Tree, View
+from cfljax.types import Array, Federation, Model, Pool, Split, Tree, View, on_host
 
 BLOCK = 256
 """Samples that pass through the body at a time."""
@@ -50,7 +50,7 @@ def seen_by(federation: Federation) -> Seen:
     distinct, number = np.unique(np.concatenate(found), return_inverse=True)
     edges = np.cumsum([len(each) for each in found])[:-1]
     for (name, split), rows in zip(splits.items(), np.split(number, edges), strict=True):
-        splits[name] = dataclasses.replace(split, rows=rows.astype(np.int32), grams=None)
+        splits[name] = dataclasses.replace(split, rows=on_host(rows.astype(np.int32)), grams=None)
     return Seen((distinct // views).astype(np.int32), whose[distinct % views], splits)
 
 
@@ -60,7 +60,7 @@ def _apart(split: Split) -> Split:
     begin = int(np.asarray(split.start)[0])
     rows = np.tile(np.asarray(split.rows)[begin : begin + each], clients)
     start = np.arange(clients, dtype=np.int32) * each
-    return dataclasses.replace(split, rows=rows if each else split.rows, start=start, shared=False)
+    return dataclasses.replace(split, rows=on_host(rows) if each else split.rows, start=on_host(start), shared=False)
 
 
 def featured(model: Model, whole: Tree, federation: Federation) -> Federation:

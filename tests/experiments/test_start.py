@@ -1,5 +1,7 @@
 """Runs that start from the model of another run: whole, with a frozen body, with adapters."""
 
+import dataclasses
+import hashlib
 import warnings
 
 import flax.linen as nn
@@ -34,22 +36,15 @@ def test_a_run_goes_on_where_the_exported_one_ended(begun):
 
 
 def test_a_run_is_known_by_the_contents_of_its_file_wherever_it_lies(begun, tmp_path):
-    def id_of(**model):
-        spec = {"data": DATA, "model": MODEL | model, "train": TRAIN, "method": "fedavg"}
-        return read_spec(spec).runs()[0].id
+    def run_of(**model):
+        return read_spec({"data": DATA, "model": MODEL | model, "train": TRAIN, "method": "fedavg"}).runs()[0]
 
     moved = tmp_path / "elsewhere.safetensors"
     moved.write_bytes(begun[1].read_bytes())
-    assert id_of(weights=str(begun[1])) == id_of(weights=str(moved)) != id_of(weights=str(begun[2]))
-    assert id_of() not in (id_of(weights=str(moved)), id_of(weights=str(moved), jitter=0.1))
-    assert (
-        read_spec({"data": DATA, "model": MODEL | {"weights": str(moved)}, "train": TRAIN, "method": "fedavg"})
-        .runs()[0]
-        .contents["model.weights"]
-    )
-
-
-VIEWS = {"partition": "rotated", "groups": 2, "clients": 4}
+    here, there, other = (run_of(weights=str(file)) for file in (begun[1], moved, begun[2]))
+    assert here.id == there.id != other.id
+    assert len({run_of().id, here.id, run_of(weights=str(moved), jitter=0.1).id, run_of(weights=str(moved), frozen="body").id}) == 4
+    assert here.contents["model.weights"] == hashlib.sha256(moved.read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("method", ["fedavg", {"name": "ifca", "clusters": 2}, {"name": "fedprox", "mu": 0.1}])
@@ -180,3 +175,34 @@ def test_a_model_of_ones_own_may_have_a_frozen_body_if_its_head_is_its_last_step
             cfljax.run("fedavg", data=DATA, model=frozen, **TRAIN)
         return
     assert cfljax.run("fedavg", data=DATA, model=frozen, **TRAIN).models.shape == (1, 24)
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "words"),
+    [
+        ({"vocabulary": 5}, {}, "model.vocabulary: there is the token 9, and 5 tokens; give 10 or more"),
+        ({}, {}, "give 10 or more"),
+        ({"vocabulary": 10}, {"normalise": "pixel"}, "changes the numbers of tokens"),
+        ({"vocabulary": 10}, {"shift": 0.5}, "needs numbers of tokens"),
+    ],
+)
+def test_numbers_that_are_no_tokens_are_refused(model, data, words):
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        shift: float = cfljax.option(0.0, "added to all")
+
+    @cfljax.register_data("texts", Options)
+    def texts(options, rng):
+        x = np.arange(80).reshape(20, 4) % 10 + options.shift
+        return {
+            "x_train": x.astype(np.float32),
+            "y_train": np.arange(20) % 3,
+            "x_test": x[:3].astype(np.float32),
+            "y_test": [0, 1, 2],
+        }
+
+    given = {"name": "texts", "partition": "iid", "clients": 2, "normalise": "none"} | data
+    small = {"name": "transformer", "task": "next", "width": 4, "depth": 1, "heads": 2} | model
+    with pytest.raises(SpecError) as raised:
+        cfljax.run("fedavg", data=given, model=small, rounds=1)
+    assert words in str(raised.value) and "\n" not in str(raised.value)

@@ -1,12 +1,14 @@
 """The models against definitions of PyTorch with the same weights. Skipped where torch is not installed."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
 
 from cfljax.models import MODELS, build
 from cfljax.models.started import MEANS, started
-from cfljax.results.export import safetensors, state_dict
+from cfljax.results.export import named, safetensors, state_dict
 
 torch = pytest.importorskip("torch")
 from benchmarks.peers import torch_models as theirs  # noqa: E402
@@ -84,3 +86,21 @@ def test_a_start_from_pytorch_has_its_outputs(case, tmp_path):
     theirs_of = module(torch.from_numpy(x if case == "char_lstm" else np.ascontiguousarray(x.transpose(0, 3, 1, 2))))
     ours = model.forward(model.unravel(model.init(jax.random.key(0))), x.astype(np.float32))
     np.testing.assert_allclose(ours, theirs_of.detach().numpy(), atol=1e-5)
+
+
+def test_the_peer_of_the_benchmark_gets_the_weights_of_a_resnet_and_gives_them_back(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(theirs.__file__).parent))
+    import networks
+
+    model = build("resnet20", {"blocks": 1, "width": 4}, (8, 8, 3), 5)
+    params = model.unravel(np.random.default_rng(0).normal(size=model.size).astype(np.float32))
+    init = {name.replace(".", "/"): array[None] for name, array in named(params).items()}
+    net, x = networks.build(init), np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype(np.float32)
+    weights = networks.to_torch(init, (8, 8, 3), 0)
+    with torch.no_grad():
+        for own, given in zip(net.parameters(), weights, strict=True):
+            own.copy_(given)
+    out = net(networks.as_tensors(x, np.zeros(2))[0]).detach().numpy()
+    np.testing.assert_allclose(out, model.forward(params, x), atol=1e-4 * np.abs(out).max())
+    for name, back in networks.from_torch([weights], init, (8, 8, 3)).items():
+        np.testing.assert_array_equal(back, init[name])
