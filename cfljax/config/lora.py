@@ -54,6 +54,8 @@ def check_start(label: str, options: MethodConfig, model: Options, train: SaysLo
         raise SpecError(f'model.frozen = "{frozen}": train.lora freezes all but its adapters; leave out one')
     if frozen and data.drift is not None:
         raise SpecError(f'model.frozen = "{frozen}": data.drift changes what its features are made of; take train.freeze')
+    if frozen and getattr(model, "predict", "last") == "every":
+        raise SpecError(f'model.frozen = "{frozen}": its features are of the last token; take model.predict = "last"')
     if frozen and (train.divided_by or options.parts):
         what = train.divided_by or f"method.{label}"
         raise SpecError(f'model.frozen = "{frozen}": {what} divides the model into parts, and only its head is left; leave out one')

@@ -130,6 +130,12 @@ def test_a_dry_run_says_what_the_features_take(begun):
         ({"frozen": "body"}, {}, {}, "give model.weights, or take train.freeze"),
         ({"frozen": "head", "weights": "FILE"}, {}, {}, "model.frozen"),
         ({"jitter": 0.1}, {}, {}, "give model.weights"),
+        (
+            {"name": "transformer", "predict": "every", "weights": "FILE", "frozen": "body"},
+            {},
+            {},
+            "its features are of the last token",
+        ),
         ({}, {"lora": {"rank": 2}}, {}, "train.lora: adapts"),
         ({"weights": "FILE"}, {"lora": {"rank": 0}}, {}, "train.lora.rank = 0"),
         ({"weights": "FILE"}, {"lora": {"wher": "all"}}, {}, 'did you mean "where"'),
@@ -147,7 +153,8 @@ def test_a_dry_run_says_what_the_features_take(begun):
 def test_what_does_not_go_together_is_refused_before_any_data_are_read(model, train, data, words, begun):
     model = {name: str(begun[1]) if value == "FILE" else value for name, value in model.items()}
     with pytest.raises(SpecError) as raised:
-        read_spec({"data": DATA | data, "model": MODEL | model, "train": TRAIN | train, "method": "fedavg"}).runs()
+        whole = model if "name" in model else MODEL | model
+        read_spec({"data": DATA | data, "model": whole, "train": TRAIN | train, "method": "fedavg"}).runs()
     assert words in str(raised.value) and "\n" not in str(raised.value)
 
 

@@ -10,10 +10,10 @@ import pytest
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.models import MODELS, build
 from cfljax.models.options import ModelOptions
-from cfljax.models.started import MEANS, Adapters, started, told_of
+from cfljax.models.started import MEANS, Adapters, features_of, on_features, started, told_of
 from cfljax.models.weights import read, start_of
 from cfljax.results.export import named, safetensors, state_dict
-from tests.models.test_models import SMALL, small, weights
+from tests.models.test_models import SMALL, batch, small, weights
 
 
 def write(path, arrays):
@@ -172,3 +172,22 @@ def test_an_own_option_called_weights_is_the_users():
     made = MODELS.check("mine", {"rate": 0.5, "weights": "w", "frozen": "body"}, "model")
     assert (made.rate, made.weights, made.frozen) == (0.5, "w", "body")
     assert told_of(made) == ModelOptions(frozen="body")
+
+
+EVERY = ("mclr", "mlp", "cnn", "cnn_cifar", "lstm", "resnet20", "resnet18", "mobilenet_v2", "vit_tiny", "char_lstm", "transformer")
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_model_has_a_head_that_makes_its_outputs_of_the_features_of_a_frozen_body(name, tmp_path):
+    network, shape, classes = small(name)
+    flat = weights(network)
+    file = write(tmp_path / "a.safetensors", named(network.unravel(flat)))
+    divided = started(network, ModelOptions(weights=file, frozen="body", jitter=0.1), None)
+    params = divided.unravel(divided.init(jax.random.key(0)))
+    both, width = features_of(network)
+    x, _ = batch(shape, classes)
+    features, _ = jax.jit(both)(network.unravel(flat), x)
+    alone = on_features(network, divided, classes, width)
+    assert alone.size == divided.size == width * (1 if classes == 2 else classes) + (1 if classes == 2 else classes)
+    np.testing.assert_allclose(alone.forward(params, features), jax.jit(divided.forward)(params, x), rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(alone.init(jax.random.key(1)), divided.init(jax.random.key(1)))
