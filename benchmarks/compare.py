@@ -123,7 +123,7 @@ def say(text: str) -> None:
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workloads", type=lambda text: text.split(","), default=["W1", "W2"], help="comma-separated; W1 to W4")
+    parser.add_argument("--workloads", type=lambda text: text.split(","), default=["W1", "W2"], help="comma-separated; W1 to W5")
     parser.add_argument("--peers", type=peers_of, default=["torch", "fedjax"], help=f"of {', '.join(PEERS)}; installed if need be")
     parser.add_argument("--rounds", type=int, default=12, help="turns that are timed (%(default)s)")
     parser.add_argument("--turn", type=int, help="rounds in a turn; default: 8 of W1 and W2, whose rounds are short, else 1")

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.machine import peaks
 from benchmarks.shared import contents, data_folder, flat_models, run_of
-from benchmarks.workloads import WORKLOADS, operations
+from benchmarks.workloads import WORKLOADS, layers, layers_of_resnet, operations_of
 
 
 def accuracies(name: str, files: dict[str, Path], place: Path | None) -> dict[str, float]:
@@ -45,8 +45,10 @@ def accuracies(name: str, files: dict[str, Path], place: Path | None) -> dict[st
 def work(arrays: dict[str, Any], choose: bool) -> list[dict[str, float]]:
     """Per round: steps, samples visited, operations."""
     settings = json.loads(str(arrays["settings"]))
-    layers = sorted({n[5:].rsplit("/", 1)[0] for n in arrays if n.startswith("init/")}, key=lambda n: ("dense" in n, n))
-    kernels = [arrays[f"init/{layer}/kernel"].shape[1:] for layer in layers]
+    names = sorted({n[5:].rsplit("/", 1)[0] for n in arrays if n.endswith("/kernel")}, key=_place)
+    kernels = {name: arrays[f"init/{name}/kernel"].shape[1:] for name in names}
+    image, of_resnet = tuple(settings["image"]), any(name.startswith("block_") for name in names)
+    forward = layers_of_resnet(kernels, image) if of_resnet else layers(list(kernels.values()), image)
     rows = []
     for ids in arrays["schedule"]:
         counts = arrays["count"][ids].astype(int)
@@ -54,10 +56,15 @@ def work(arrays: dict[str, Any], choose: bool) -> list[dict[str, float]]:
         passes = settings["steps"] if full else settings["epochs"]
         steps = passes * (len(ids) if full else int(np.sum(-(-counts // settings["batch"]))))
         samples = passes * int(counts.sum())
-        losses = int(counts.sum()) * (len(arrays["init/" + layers[0] + "/kernel"]) if choose else 0)
-        flops = operations(kernels, tuple(settings["image"]), samples, losses)
+        losses = int(counts.sum()) * (len(arrays[f"init/{names[0]}/kernel"]) if choose else 0)
+        flops = operations_of(forward, samples, losses)
         rows.append({"steps": steps, "samples": samples, "operations": flops})
     return rows
+
+
+def _place(name: str) -> tuple[bool, bool, str]:
+    """Where a layer stands: a ResNet's first convolution before its blocks, dense layers behind."""
+    return "dense" in name or name == "head", name.startswith("block_"), name
 
 
 def prepare(name: str, rounds: int, turn: int, folder: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The workloads W1 to W4 as specs, a toy one for tests, and how many floating-point operations a round of each needs."""
+"""The workloads W1 to W5 as specs, a toy one for tests, and how many floating-point operations a round of each needs."""
 
 from __future__ import annotations
 
@@ -53,6 +53,12 @@ WORKLOADS = {
         {"name": "mlp", "hidden": [200]},
         {"name": "ifca", "clusters": 4}, {"participation": 120, "steps": 10, "batch": "full", "lr": 0.1}, 0.02,
     ),
+    "W5": Workload(
+        "FedAvg, ResNet-20 with group normalisation on CIFAR-10, upright and upside down: 200 clients of 500, 20 per round, "
+        "1 epoch, batch 50",
+        {"name": "cifar10", "partition": "rotated", "groups": 2, "clients": 200, "samples_per_client": 500},
+        {"name": "resnet20"}, {"name": "fedavg"}, {"participation": 20, "epochs": 1, "batch": 50, "lr": 0.05}, 0.05,
+    ),
     "toy": Workload(
         "FedAvg, logistic regression on blobs: for the tests of the benchmark itself",
         {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "quantity", "clients": 8, "normalise": "none"},
@@ -71,8 +77,23 @@ def layers(kernels: list[tuple[int, ...]], image: tuple[int, ...]) -> list[float
     return cost
 
 
-def operations(kernels: list[tuple[int, ...]], image: tuple[int, ...], samples: int, losses: int = 0) -> float:
+def layers_of_resnet(kernels: dict[str, tuple[int, ...]], image: tuple[int, ...]) -> list[float]:
+    """The same for a ResNet, by the names of its kernels: each stage "block_STAGE_NUMBER" but the first halves the image, and the
+    head sees the mean."""
+    cost = []
+    for name, shape in kernels.items():
+        stage = int(name.split("_")[1]) if name.startswith("block_") else 0
+        places = -(-image[0] // 2**stage) * -(-image[1] // 2**stage)
+        cost.append(2.0 * np.prod(shape) * (places if len(shape) == 4 else 1))
+    return cost
+
+
+def operations_of(forward: list[float], samples: int, losses: int = 0) -> float:
     """Real operations: a trained sample costs a forward pass, the weight gradients, and input gradients for all layers but
     the first; choosing a cluster costs `losses` forward passes more. Counts no padding and no masking."""
-    forward = layers(kernels, image)
     return samples * (3 * sum(forward) - forward[0]) + losses * sum(forward)
+
+
+def operations(kernels: list[tuple[int, ...]], image: tuple[int, ...], samples: int, losses: int = 0) -> float:
+    """`operations_of` a chain of layers."""
+    return operations_of(layers(kernels, image), samples, losses)

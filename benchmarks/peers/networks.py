@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import nn
+from torch_models import ResNet
 
 
-def build(init: dict[str, np.ndarray]) -> nn.Sequential:
-    """A network with the layers of the shared first models: "conv_i" with pooling and ReLU, then dense layers."""
+def build(init: dict[str, np.ndarray]) -> nn.Module:
+    """A network with the layers of the shared first models: "conv_i" with pooling and ReLU, then dense layers; or a ResNet."""
+    if _is_resnet(init):
+        return _resnet(init)
     convolutions = sorted({name.split("/")[0] for name in init if name.startswith("conv")})
     dense = sorted({name.rsplit("/", 1)[0] for name in init if "dense" in name})
     layers: list[nn.Module] = []
@@ -22,8 +25,28 @@ def build(init: dict[str, np.ndarray]) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
+GROUPS = 2
+"""Of a ResNet's normalisation: the default of cfljax."""
+
+
+def _is_resnet(init: dict[str, np.ndarray]) -> bool:
+    return any(name.startswith("block_") for name in init)
+
+
+def _resnet(init: dict[str, np.ndarray]) -> nn.Module:
+    blocks = {tuple(map(int, name.split("/")[0].split("_")[1:])) for name in init if name.startswith("block_")}
+    depths = tuple(sum(stage == of for stage, _ in blocks) for of in range(1 + max(stage for stage, _ in blocks)))
+    inputs, width = init["conv/kernel"].shape[3:]
+    projected = any("/around/" in name for name in init)
+    return ResNet(depths, width, GROUPS, init["head/bias"].shape[1], inputs, projected, large=False)
+
+
 def _names(init: dict[str, np.ndarray]) -> list[str]:
-    """Kernel and bias of each layer in the order of the network's parameters."""
+    """The parameters in the order of those of the network."""
+    if _is_resnet(init):
+        pieces = [name.split(".") for name, _ in _resnet(init).named_parameters()]
+        weight = lambda owner: "scale" if owner.startswith("norm") else "kernel"  # noqa: E731
+        return ["/".join([*owner, weight(owner[-1]) if last == "weight" else last]) for *owner, last in pieces]
     layers = sorted({name.rsplit("/", 1)[0] for name in init}, key=lambda name: ("dense" in name, name))
     return [f"{layer}/{part}" for layer in layers for part in ("kernel", "bias")]
 
@@ -36,7 +59,7 @@ def to_torch(init: dict[str, np.ndarray], image: tuple[int, ...], k: int) -> lis
         if value.ndim == 4:
             last_channels, value = value.shape[-1], value.transpose(3, 2, 0, 1)
         elif value.ndim == 2:
-            if last_channels:  # rows are (height, width, channel) there and (channel, height, width) here
+            if last_channels and not _is_resnet(init):  # rows are (height, width, channel) there and (channel, height, width) here
                 value = value.reshape(*_after_pooling(init, image), last_channels, -1).transpose(2, 0, 1, 3).reshape(value.shape)
                 last_channels = 0
             value = value.T
@@ -55,7 +78,7 @@ def from_torch(models: list[list[torch.Tensor]], init: dict[str, np.ndarray], im
                 last_channels, value = value.shape[0], value.transpose(2, 3, 1, 0)
             elif value.ndim == 2:
                 value = value.T
-                if last_channels:
+                if last_channels and not _is_resnet(init):
                     rows, columns = _after_pooling(init, image)
                     value = value.reshape(last_channels, rows, columns, -1).transpose(1, 2, 0, 3).reshape(value.shape)
                     last_channels = 0

@@ -30,7 +30,8 @@ _COMPUTED = ("digits", "synthetic", "blobs")
 """Data sets that are decided by name, options and seed alone."""
 _GROUPS = ("rotated", "label_swap", "label_permutation", "feature_shift")
 """Partitions whose groups see the data differently."""
-_MODELS = ("mclr", "mlp", "cnn", "cnn_cifar", "lstm")
+_LATER = ("resnet20", "resnet18", "mobilenet_v2", "vit_tiny", "char_lstm", "transformer")
+_MODELS = ("mclr", "mlp", "cnn", "cnn_cifar", "lstm", *_LATER)
 """The models of the package. Their registry is not imported here, as it needs JAX, which a report does without."""
 
 

@@ -12,6 +12,7 @@ from cfljax.config.asynchronous import check_buffer, check_waits
 from cfljax.config.data import Data
 from cfljax.config.drift import DriftOptions
 from cfljax.config.layers import EITHER, SIBLINGS, need_table, options_over
+from cfljax.config.lora import check_start
 from cfljax.config.parts import check_parts
 from cfljax.config.rules import Combination, Rule
 from cfljax.config.run import Run, with_varies
@@ -208,6 +209,7 @@ def _make_run(c: Combination, checked: set[tuple[int, ...]]) -> Run:
         check_stop(train.stops, data.validation)
         check_tries(c.label, method.options, data, train)
         check_parts(c.label, method.options, train)
+        check_start(c.label, method.options, model.options, train, data)
         check_server(c.label, method.options, train.server_table)
         check_average(c.label, method.options, train)
         check_waits(c.label, method.options, train.buffered)

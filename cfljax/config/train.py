@@ -9,6 +9,7 @@ from cfljax.config import parts, transit
 from cfljax.config.asynchronous import Asynchronous, check_asynchronous, read_asynchronous
 from cfljax.config.clock import Clock, read_clock
 from cfljax.config.frozen import FrozenTable
+from cfljax.config.lora import Lora, read_lora
 from cfljax.config.optimisers import check_optimiser
 from cfljax.config.server import Server, read_server
 from cfljax.config.stop import Stop, read_stop
@@ -87,6 +88,9 @@ class Train:
     finetune_steps: int | None = option(
         None, "local steps of the whole model before a last score, in columns of its own (0: none)", low=0, high=10**9, later=True
     )
+    lora: str | Table | Lora | None = option(
+        None, 'only adapters train: { rank = 8, alpha = 16, where = "attention" }', choices=("none",), later=True
+    )
     clock: str | Table | None = option(
         None, "a simulated clock: { step_ms = 5, down_mbps = 20, up_mbps = 5, deadline_s = 60 }", choices=("none",), later=True
     )
@@ -106,6 +110,7 @@ class Train:
         object.__setattr__(self, "server", read_server(self.server))
         object.__setattr__(self, "clock", read_clock(self.clock))
         object.__setattr__(self, "asynchronous", read_asynchronous(self.asynchronous))
+        object.__setattr__(self, "lora", read_lora(self.lora))
         object.__setattr__(self, "parts", parts.read(self.parts))
         object.__setattr__(self, "freeze", parts.frozen(self.freeze))
         for name in transit.KINDS:

@@ -19,6 +19,7 @@ from cfljax.types import Federation, Model, Split
 METRICS: Registry[Callable[[Seen], jax.Array]] = Registry(
     "metric",
     {
+        "perplexity": "cfljax.engine.perplexity:PERPLEXITY",
         "macro_f1": "cfljax.engine.label_metrics:MACRO_F1",
         "average_precision": "cfljax.engine.label_metrics:AVERAGE_PRECISION",
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import warnings
 import zlib
 from typing import NamedTuple
 
@@ -14,14 +15,16 @@ from cfljax import data, models
 from cfljax.config import Data, Run, arrivals
 from cfljax.config.asynchronous import check_buffer
 from cfljax.config.frozen import canonical
+from cfljax.config.lora import read_lora
 from cfljax.config.parts import Pairs, pairs_of
 from cfljax.config.transit import keeps_dropped
 from cfljax.devices.machine import Machine, devices_for
 from cfljax.engine import compiled
 from cfljax.engine.outputs import vector_bytes
 from cfljax.engine.settings import Assembled, Asynchronous, Settings, Stop, Tuned
-from cfljax.errors import SpecError
+from cfljax.errors import SpecError, SpecWarning
 from cfljax.experiment.execution import choose
+from cfljax.experiment.features import featured
 from cfljax.experiment.several import check_labels, check_mixture
 from cfljax.federation.devices import devices_of
 from cfljax.federation.drift import drifting
@@ -37,6 +40,7 @@ from cfljax.methods.shared.feedback import with_feedback
 from cfljax.methods.shared.parts import make_in_parts
 from cfljax.methods.shared.server import ServerOptimiser, with_server
 from cfljax.models.half import in_bfloat16
+from cfljax.models.started import Adapters, on_features, started, told_of
 from cfljax.registry import when_replaced
 from cfljax.registry.options import Value, static
 from cfljax.types import Federation, Grams, Method, Model
@@ -54,9 +58,14 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     if not machine.sequential:
         federation = in_lines(federation)
     model = model_of(run, federation)
+    _check_tokens(run)
+    _warn_of_equal_starts(run, model)
+    if told_of(run.model.options).frozen:
+        model, federation = _on_features(run, model)
+        federation = jax.device_get(federation) if sharded else federation
     choice = choose(run, model, federation, machine)
     if choice.kept and not sharded:
-        train = dataclasses.replace(federation.train, grams=_grams(_key(run), choice.gram_sizes))
+        train = dataclasses.replace(federation.train, grams=_grams(_key(run), choice.gram_sizes, _frozen(run)))
         federation = dataclasses.replace(federation, train=train)
     parts = pairs_of(run.options, run.train)
     d = len(parts_of(model, parts).away) if parts else model.size
@@ -74,6 +83,34 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
         settings = settings._replace(asynchronous=_asynchronous(run, model, parts, int(federation.trains.sum())))
     newcomers, finetuned = _newcomers(run, federation, solver), _finetuned(run, federation, solver)
     return Assembled(method, model, federation, settings, choice.plan, mesh, sharded, newcomers=newcomers, finetuned=finetuned)
+
+
+def _check_tokens(run: Run) -> None:
+    """SpecError where a model of tokens would get numbers that are none."""
+    told, federation = getattr(run.model.options, "vocabulary", None), host_federation(run)
+    if told is None or not models.MODELS.ours(run.model.name) or len(sample_shape(federation)) != 1:
+        return
+    pool, vocabulary = federation.pool, told or federation.classes
+    if np.any(np.asarray(pool.scale) != 1) or np.any(np.asarray(pool.mean) != 0):
+        raise SpecError(f'data.normalise = "{run.data.normalise}": changes the numbers of tokens; give "none"')
+    x = np.asarray(pool.x)
+    least, most = x.min(initial=0), x.max(initial=0)
+    if least < 0 or np.any(x != np.floor(x)):
+        raise SpecError(f'model.name = "{run.model.name}": needs numbers of tokens, and the samples hold other numbers')
+    if most >= vocabulary:
+        raise SpecError(f"model.vocabulary: there is the token {int(most)}, and {vocabulary} tokens; give {int(most) + 1} or more")
+
+
+def _warn_of_equal_starts(run: Run, model: Model) -> None:
+    """Warn where all clusters begin with one and the same network, so that a choice by loss puts all clients into the first."""
+    told = told_of(run.model.options)
+    if told.weights is None or told.jitter or not run.options.chooses_by_loss or getattr(run.options, "clusters", 1) == 1:
+        return
+    whole = model.whole or (lambda params: params)
+    one, other = (jax.tree.leaves(whole(model.unravel(model.init(jax.random.key(seed))))) for seed in (0, 1))
+    if all(np.array_equal(a, b) for a, b in zip(one, other, strict=True)):
+        why = "all its clusters begin equal, and clients choose by loss; give model.jitter, as 0.1"
+        warnings.warn(f"model.weights with method.{run.label}: {why}", SpecWarning, stacklevel=2)
 
 
 def with_devices(run: Run, federation: Federation) -> Federation:
@@ -139,7 +176,24 @@ def model_of(run: Run, federation: Federation) -> Model:
     """The run's model, for the samples of this federation."""
     options = run.model.options
     half, shape, classes = run.train.precision == "bfloat16", sample_shape(federation), federation.classes
-    return _model(run.model.name, options, canonical(options), shape, classes, federation.several, half)
+    lora = None if (told := read_lora(run.train.lora)) is None else Adapters(told.rank, told.alpha, told.where, told.head)
+    return _model(run.model.name, options, canonical(options), shape, classes, federation.several, half, lora)
+
+
+def _frozen(run: Run) -> tuple[str, Value, str] | None:
+    """(name, options, their meaning) of a model whose body is frozen; None: all of it trains."""
+    options = run.model.options
+    return (run.model.name, options, canonical(options)) if told_of(options).frozen else None
+
+
+def _on_features(run: Run, model: Model) -> tuple[Model, Federation]:
+    """The head of the run's model, and the federation of the features that it gets."""
+    federation, frozen = federation_of(run), _frozen(run)
+    assert frozen is not None
+    featured = _featured(_key(run), *frozen)
+    network = models.build(run.model.name, run.model.options, sample_shape(federation), federation.classes, federation.several)
+    head = on_features(network, model, federation.classes, featured.sample_shape[0])
+    return in_bfloat16(head) if run.train.precision == "bfloat16" else head, featured
 
 
 def sample_shape(federation: Federation) -> tuple[int, ...]:
@@ -248,19 +302,32 @@ def _model(
     meaning: str,  # noqa: ARG001 (files that the options name may have changed)
     shape: tuple[int, ...],
     classes: int,
-    several: bool,
-    half: bool,
+    several: bool = False,
+    half: bool = False,
+    lora: Adapters | None = None,
 ) -> Model:
     if classes < 1:
         raise SpecError(f'model "{name}": the data set has no classes')
     model = models.build(name, options, shape, classes, several)
-    return in_bfloat16(model) if half else model
+    return started(in_bfloat16(model) if half else model, options, lora)
+
+
+@functools.lru_cache(maxsize=2)
+def _featured(key: _FederationKey, name: str, options: Value, meaning: str) -> Federation:
+    """The federation of the features of a frozen body."""
+    federation = _device_federation(key)
+    divided = _model(name, options, meaning, sample_shape(federation), federation.classes, federation.several)
+    assert divided.whole is not None
+    network = models.build(name, options, sample_shape(federation), federation.classes, federation.several)
+    whole = divided.whole(divided.unravel(divided.init(jax.random.key(0))))
+    return featured(network, whole, federation)
 
 
 @functools.lru_cache(maxsize=1)
-def _grams(key: _FederationKey, sizes: tuple[int, ...]) -> Grams:
+def _grams(key: _FederationKey, sizes: tuple[int, ...], frozen: tuple[str, Value, str] | None = None) -> Grams:
     """Gram matrices of these sizes, made before the first round."""
-    return jax.device_put(grams_of(_device_federation(key), sizes))
+    federation = _device_federation(key) if frozen is None else _featured(key, *frozen)
+    return jax.device_put(grams_of(federation, sizes))
 
 
 @functools.lru_cache(maxsize=16)
@@ -285,6 +352,6 @@ def _method(
 @when_replaced
 def _forget() -> None:
     """Drop what was made by name: the name of a plug-in means something else now."""
-    for kept in (data.loaded, _host_federation, _checksum, _device_federation, _grams, _model, _method):
+    for kept in (data.loaded, _host_federation, _checksum, _device_federation, _featured, _grams, _model, _method):
         kept.cache_clear()
     compiled.forget()

@@ -42,6 +42,8 @@ class Size(NamedTuple):
     classes: int = 0
     home: int = 0
     """Of the parameters, those that stay with each client."""
+    features: int = 0
+    """Numbers of the features of a frozen body, which are computed once and kept."""
 
 
 def size_of(federation: Federation, parameters: int) -> Size:

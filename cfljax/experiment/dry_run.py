@@ -31,6 +31,8 @@ def dry_run(
         groups.setdefault((batch.first.data.name, batch.first.label), []).append((batch, of_batch))
         for what, numbers in held(batch.first, of_batch).items():
             notes[f"  {batch.first.label} holds {what}: {amount(4 * numbers)}"] = None
+        if of_batch.features:
+            notes[f"  features of the frozen body, computed once: {amount(4 * of_batch.features)}"] = None
         notes |= {} if crowd is None else dict.fromkeys(_privacy(batch, crowd))
     lines += [_line("data", "method", "runs", "batches", "programs", "memory", "down", "up")]
     largest, all_down, all_up = 0, 0.0, 0.0

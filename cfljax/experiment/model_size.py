@@ -15,8 +15,10 @@ from cfljax.config.frozen import canonical
 from cfljax.config.parts import pairs_of, stay_home
 from cfljax.experiment.assemble import model_of, sample_shape
 from cfljax.experiment.batching import Size, size_of
+from cfljax.experiment.features import seen_by
 from cfljax.files import cache_folder, written_whole
 from cfljax.local.parts import parts_of
+from cfljax.models.started import features_of, told_of
 from cfljax.types import Federation, Model
 
 MOST = 1000
@@ -40,15 +42,33 @@ def model_size(run: Run, federation: Federation) -> int:
 def size_of_run(run: Run, federation: Federation, model: Model | None = None) -> Size:
     """The sizes that the run's memory depends on. `model`: that of the run, if it has been made."""
     size = size_of(federation, model_size(run, federation) if model is None else model.size)
+    if told_of(run.model.options).frozen:
+        size = _with_features(size, run, federation, made=model is not None)
     if not stay_home(run.options, run.train):
         return size
     parts = parts_of(model_of(run, federation) if model is None else model, pairs_of(run.options, run.train))
     return size._replace(home=len(parts.home))
 
 
+def _with_features(size: Size, run: Run, federation: Federation, made: bool) -> Size:
+    """The sizes with the features of a frozen body, which lie beside the samples or (`made`) in place of them."""
+    if made:
+        return size._replace(features=federation.pool.x.size)
+    network = models.build(run.model.name, run.model.options, sample_shape(federation), federation.classes)
+    numbers = len(seen_by(federation).row) * features_of(network)[1]
+    return size._replace(pool_bytes=size.pool_bytes + 4 * numbers, features=numbers)
+
+
 def _key(run: Run, federation: Federation) -> str:
     """A sum of all that the count depends on: the model's options, its samples, and the code that makes it."""
-    words = [run.model.name, canonical(run.model.options), str(sample_shape(federation)), str(federation.classes), _code()]
+    words = [
+        run.model.name,
+        canonical(run.model.options),
+        canonical(run.train.lora),
+        str(sample_shape(federation)),
+        str(federation.classes),
+        _code(),
+    ]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()[:32]
 
 

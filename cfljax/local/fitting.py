@@ -85,8 +85,9 @@ def form_of(
     if first is None or first.chain is None:
         return f"it is for mclr and mlp, not for {model.name}"
     assert isinstance(model.forward, NetForward)  # or it had no first layer
-    if (loss := model.forward.net.loss) != "softmax":
-        return f'it is for one label of several classes (loss "softmax"), not for loss "{loss}"'
+    net = model.forward.net
+    if net.loss != "softmax" or net.own is not None:
+        return f'it is for one label of several classes (loss "softmax"), not for loss "{net.loss if net.own is None else "own"}"'
     batch = None if work.batch is None else min(work.batch, longest)
     if batch is not None and (orders := epochs_of(work) * (longest + batch)) > SHUFFLED:
         return f"{orders} positions of samples are too many to be drawn at once"

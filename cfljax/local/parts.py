@@ -4,7 +4,6 @@ train (`train.freeze`)."""
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
@@ -13,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
-from cfljax.errors import SpecError, suggest
+from cfljax.errors import SpecError
 from cfljax.kernels.mix import usable
 from cfljax.local import send
 from cfljax.local.schedule import Task
 from cfljax.local.send import Sending
 from cfljax.local.train import Turns
-from cfljax.models.flat import part_of
+from cfljax.models.flat import head_of, part_of
 from cfljax.types import Array, Federation, Hyper, Jobs, Model, Updates
 
 ALL, CLUSTER, CLIENT, FROZEN = "all", "cluster", "client", "frozen"
@@ -92,25 +91,6 @@ def parts_of(model: Model, table: Iterable[tuple[str, str]], head_apart: bool = 
     runs = [(int(a), int(b), str(kinds[a])) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     edges = np.flatnonzero(np.diff(np.concatenate([[0], head, [0]])))
     return ModelParts(model.size, tuple(runs), tuple((int(a), int(b)) for a, b in edges.reshape(-1, 2)))
-
-
-def head_of(model: Model) -> str:
-    """The path of the head: of the last dense layer (a kernel of two axes, and a bias or none) in the order of names and their
-    numbers. Raises SpecError if there is none."""
-    shapes = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), np.float32))
-    leaves = jax.tree_util.tree_flatten_with_path(shapes)[0]
-    paths = [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
-    layers: dict[str, set[tuple[str, int]]] = {}
-    for path, leaf in paths:
-        layer, _, name = path.rpartition("/")
-        layers.setdefault(layer, set()).add((name, leaf.ndim))
-    dense = [layer for layer, names in layers.items() if ("kernel", 2) in names and names <= {("kernel", 2), ("bias", 1)}]
-    if not dense:
-        names = sorted({path.partition("/")[0] for path, _ in paths})
-        raise SpecError(
-            f'model "{model.name}": no dense layer that could be its head: name parts by their paths' + suggest(HEAD, names)
-        )
-    return max(dense, key=_natural)
 
 
 def put_home(parts: ModelParts | None, federation: Federation, client: Array, start: Array) -> Array:
@@ -220,8 +200,3 @@ def _trains(parts: ModelParts) -> np.ndarray:
     trains = np.ones(parts.size, bool)
     trains[parts.frozen] = False
     return trains
-
-
-def _natural(path: str) -> list[tuple[bool, int, str]]:
-    """A key by which "dense_10" comes after "dense_9"."""
-    return [(piece.isdigit(), int(piece) if piece.isdigit() else 0, piece) for piece in re.split(r"(\d+)", path) if piece]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cfljax.errors import SpecError
 from cfljax.models.flat import FirstDense, MakeModel, Net, as_model, from_module
+from cfljax.models.options import ModelOptions
 from cfljax.registry import Registry
 from cfljax.types import Model
 
@@ -17,8 +18,15 @@ MODELS: Registry[MakeModel] = Registry(
         "cnn": "cfljax.models.builtin:CNN",
         "cnn_cifar": "cfljax.models.builtin:CNN_CIFAR",
         "lstm": "cfljax.models.builtin:LSTM",
+        "resnet20": "cfljax.models.images:RESNET20",
+        "resnet18": "cfljax.models.images:RESNET18",
+        "mobilenet_v2": "cfljax.models.images:MOBILENET",
+        "vit_tiny": "cfljax.models.images:VISION",
+        "char_lstm": "cfljax.models.tokens:CHARACTERS",
+        "transformer": "cfljax.models.tokens:TRANSFORMER",
     },
     "cfljax.models",
+    ModelOptions,
 )
 
 

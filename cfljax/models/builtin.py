@@ -11,6 +11,7 @@ from cfljax.errors import SpecError
 from cfljax.models import augment
 from cfljax.models.flat import FirstDense, Net
 from cfljax.models.layers import CONVOLUTIONS
+from cfljax.models.options import ModelOptions
 from cfljax.models.starts import HELP, STARTS, start
 from cfljax.registry import Entry
 from cfljax.registry.options import option
@@ -20,14 +21,14 @@ FORM = "how convolutions are computed: patches (a matrix product), native (XLA's
 
 
 @dataclasses.dataclass(frozen=True)
-class MCLROptions:
+class MCLROptions(ModelOptions):
     """Options of `mclr`."""
 
     init: str = option("lecun", HELP + "; or zeros", choices=(*STARTS, "zeros"))
 
 
 @dataclasses.dataclass(frozen=True)
-class MLPOptions:
+class MLPOptions(ModelOptions):
     """Options of `mlp`."""
 
     hidden: tuple[int, ...] = option((200,), "widths of the hidden layers", low=1)
@@ -35,7 +36,7 @@ class MLPOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class CNNOptions:
+class CNNOptions(ModelOptions):
     """Options of `cnn`."""
 
     channels: tuple[int, ...] = option((32, 64), "channels of the convolutions, each followed by 2×2 pooling", low=1)
@@ -46,7 +47,7 @@ class CNNOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class CifarOptions:
+class CifarOptions(ModelOptions):
     """Options of `cnn_cifar`."""
 
     size: str = option("ifca", "ifca: dense 384, 192, outputs (its code); paper: dense 384, outputs", choices=("ifca", "paper"))
@@ -68,7 +69,7 @@ class CifarOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class LSTMOptions:
+class LSTMOptions(ModelOptions):
     """Options of `lstm`."""
 
     width: int = option(100, "width of the LSTM layers", low=1)
@@ -104,7 +105,7 @@ def _net(hidden: tuple[int, ...], init: str, classes: int) -> Net:
 
 def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
     """Convolutions with 2×2 pooling, then dense layers (two and two by default)."""
-    height, width, _ = _image("cnn", sample_shape)
+    height, width, _ = image_of("cnn", sample_shape)
     if min(height, width) >> len(options.channels) < 1:
         most = min(height, width).bit_length() - 1
         raise SpecError(f"model.channels has {len(options.channels)} layers: {height}×{width} images can be halved {most} times")
@@ -116,7 +117,7 @@ def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -
 
 def make_cifar(options: CifarOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
     """IFCA's CNN for CIFAR-10: 24×24 crops and flips in training, two convolutions, dense 384 and 192, weight decay on these."""
-    height, width, _ = _image("cnn_cifar", sample_shape)
+    height, width, _ = image_of("cnn_cifar", sample_shape)
     if options.crop > min(height, width):
         raise SpecError(f"model.crop = {options.crop}: the images are {height}×{width}; take less, or 0 for the whole image")
     from cfljax.models.nets import Cifar
@@ -137,7 +138,7 @@ def make_cifar(options: CifarOptions, sample_shape: tuple[int, ...], classes: in
     )
 
 
-def _image(name: str, sample_shape: tuple[int, ...]) -> tuple[int, int, int]:
+def image_of(name: str, sample_shape: tuple[int, ...]) -> tuple[int, int, int]:
     """(height, width, channels) of a sample."""
     if len(sample_shape) == 2:
         sample_shape = (*sample_shape, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -49,6 +50,9 @@ class Net(NamedTuple):
     penalty: Callable[[Tree], Array] | None = None
     """params -> f32[]: regularisation that is added to the loss."""
     first: FirstDense | None = None
+    own: tuple[OfLogits, OfLogits] | None = None
+    """(loss, whether a sample is classified correctly) in place of those of `loss`. In training the network may return more columns
+    than the logits, which such a loss reads."""
 
 
 class MakeModel(Protocol):
@@ -97,22 +101,50 @@ def as_model(name: str, network: Network | Net, sample_shape: tuple[int, ...], c
     size, ravel, unravel = flattening(name, shapes)
     start = net.start
     draw = init if start is None else lambda key: start(key, shapes)
-    loss, correct = _LOSSES[net.loss]()
+    loss, correct = net.own or _LOSSES[net.loss]()
     begin = jax.jit(lambda key: ravel(draw(key)))
     return Model(name, size, begin, unravel, ravel, NetForward(apply, net), loss, correct, net.penalty)
+
+
+def paths_of(model: Model) -> list[tuple[str, jax.ShapeDtypeStruct]]:
+    """(path, shape) of each parameter, in the order of the flat vector: "head/dense_0/kernel"."""
+    shapes = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
+    leaves = jax.tree_util.tree_flatten_with_path(shapes)[0]
+    return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
 
 
 def part_of(model: Model, prefix: str) -> np.ndarray:
     """bool[d]: which numbers of the flat vector belong to the parameters whose path is `prefix` or begins with it. Such a path is
     the name of a layer, as "dense_0", or longer, as "head/dense_0/kernel"; flax's "params/" before it may be left out."""
-    shapes = jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32))
-    leaves = jax.tree_util.tree_flatten_with_path(shapes)[0]
-    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
+    leaves = paths_of(model)
+    names = [name for name, _ in leaves]
     begin = prefix.rstrip("/") + "/"
     chosen = [f"{name}/".startswith(begin) or f"params/{name}/".startswith(begin) for name in names]
     if not any(chosen):
         raise SpecError(f'model "{model.name}": has no parameters "{prefix}"' + suggest(prefix, names))
     return np.repeat(chosen, [math.prod(leaf.shape) for _, leaf in leaves])
+
+
+def head_of(model: Model) -> str:
+    """The path of the head: of the last dense layer (a kernel of two axes, and a bias or none) in the order of names and their
+    numbers. Raises SpecError if there is none."""
+    paths = paths_of(model)
+    layers: dict[str, set[tuple[str, int]]] = {}
+    for path, leaf in paths:
+        layer, _, name = path.rpartition("/")
+        layers.setdefault(layer, set()).add((name, leaf.ndim))
+    dense = [layer for layer, names in layers.items() if ("kernel", 2) in names and names <= {("kernel", 2), ("bias", 1)}]
+    if not dense:
+        names = sorted({path.partition("/")[0] for path, _ in paths})
+        raise SpecError(
+            f'model "{model.name}": no dense layer that could be its head: name parts by their paths' + suggest("head", names)
+        )
+    return max(dense, key=_natural)
+
+
+def _natural(path: str) -> list[tuple[bool, int, str]]:
+    """A key by which "dense_10" comes after "dense_9"."""
+    return [(piece.isdigit(), int(piece) if piece.isdigit() else 0, piece) for piece in re.split(r"(\d+)", path) if piece]
 
 
 def flattening(name: str, shapes: Tree) -> tuple[int, Callable[[Tree], Array], Callable[[Array], Tree]]:

@@ -25,8 +25,13 @@ _IFCA = {  # layer: spread of the kernel, and the bias
 }
 
 
-def start(word: str) -> Callable[[Array, Tree], Tree]:
-    """(key, tree of shapes {layer: {"kernel", "bias"[, "recurrent"]}}) -> parameters."""
+Published = Callable[[tuple[str, ...], Array], Array | None]
+"""(path, numbers that are uniform in [−1, 1)) -> a parameter as a model's paper or program draws it; None: as every model."""
+
+
+def start(word: str, published: Published | None = None) -> Callable[[Array, Tree], Tree]:
+    """(key, tree of shapes {layer: {"kernel", "bias"[, "recurrent"]}}) -> parameters. Layers of normalisation ("scale", "bias") and
+    embeddings ("embed_…") may be among them. `published`: what the word "published" means."""
 
     def draw(key: Array, shapes: Tree) -> Tree:
         paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
@@ -37,14 +42,33 @@ def start(word: str) -> Callable[[Array, Tree], Tree]:
         for (path, leaf), part in zip(paths, jax.lax.split(drawn, sizes), strict=True):
             *above, name = (step.key for step in path)
             layer = functools.reduce(operator.getitem, above, shapes)
-            leaves.append(_parameter(word, above[-1], name, layer, part.reshape(leaf.shape)))
+            leaves.append(_drawn(word, published, (*above, name), layer, part.reshape(leaf.shape)))
         return jax.tree.unflatten(tree, leaves)
 
     return draw
 
 
-def _parameter(word: str, place: str, name: str, layer: dict[str, jax.ShapeDtypeStruct], drawn: Array) -> Array:
+def _drawn(
+    word: str, published: Published | None, path: tuple[str, ...], layer: dict[str, jax.ShapeDtypeStruct], drawn: Array
+) -> Array:
     """One parameter from numbers that are uniform in [−1, 1)."""
+    found = published(path, drawn) if published is not None and word == "published" else None
+    if found is not None:
+        return found
+    *above, name = path
+    if name == "scale":
+        return jnp.ones_like(drawn)
+    if name == "embed_kernel":  # a dense layer on the squares of an image
+        return _parameter(word, "", "kernel", {"kernel": layer["embed_kernel"]}, drawn)
+    if name.startswith(("embed_", "class_")):
+        return jnp.zeros_like(drawn) if name == "embed_bias" else 0.02 * truncated(drawn)
+    if "kernel" not in layer:  # normalisation
+        return jnp.zeros_like(drawn)
+    return _parameter(word, above[-1], name, layer, drawn)
+
+
+def _parameter(word: str, place: str, name: str, layer: dict[str, jax.ShapeDtypeStruct], drawn: Array) -> Array:
+    """One parameter of a layer that has a kernel."""
     recurrent = layer.get("recurrent")
     *window, inputs, outputs = layer["kernel"].shape
     inputs, outputs = math.prod(window) * inputs, math.prod(window) * outputs
@@ -52,7 +76,7 @@ def _parameter(word: str, place: str, name: str, layer: dict[str, jax.ShapeDtype
         outputs //= 4  # each of the four gates counts as a layer
     if word == "ifca":
         spread, level = _IFCA[place]
-        return jnp.full_like(drawn, level) if name == "bias" else spread * _truncated(drawn)
+        return jnp.full_like(drawn, level) if name == "bias" else spread * truncated(drawn)
     if word == "torch":
         return drawn / math.sqrt(inputs if recurrent is None else outputs)
     if name == "bias" or word == "zeros":
@@ -61,10 +85,15 @@ def _parameter(word: str, place: str, name: str, layer: dict[str, jax.ShapeDtype
         return _orthogonal(drawn)
     if word == "glorot":
         return drawn * math.sqrt(6 / (inputs + outputs))
-    return _truncated(drawn) / 0.8796256610342398 * math.sqrt((2 if word == "he" else 1) / inputs)  # to variance 1 first
+    return truncated(drawn) / 0.8796256610342398 * math.sqrt((2 if word == "he" else 1) / inputs)  # to variance 1 first
 
 
-def _truncated(drawn: Array) -> Array:
+def normal(drawn: Array) -> Array:
+    """Normal numbers from those that are uniform in [−1, 1)."""
+    return math.sqrt(2) * jax.lax.erf_inv(jnp.maximum(drawn, -0.999999))
+
+
+def truncated(drawn: Array) -> Array:
     """Normal, within ±2 standard deviations."""
     return math.sqrt(2) * jax.lax.erf_inv(drawn * math.erf(math.sqrt(2)))
 

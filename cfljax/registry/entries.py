@@ -15,7 +15,7 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 from cfljax.errors import SpecError, SpecWarning, suggest
 from cfljax.registry.meaning import meaning
@@ -252,7 +252,16 @@ class Registry(Generic[Make]):
         if issubclass(entry.options, self.base) or not dataclasses.is_dataclass(entry.options):
             return entry
         names = {name: getattr(entry.options, name) for name in ("__module__", "__qualname__", "__doc__")}
-        return entry._replace(options=type(entry.options.__name__, (entry.options, self.base), names))
+        if not (dataclasses.is_dataclass(self.base) and dataclasses.fields(self.base)):
+            return entry._replace(options=type(entry.options.__name__, (entry.options, self.base), names))
+        own, hints = {field.name for field in dataclasses.fields(entry.options)}, get_type_hints(self.base)
+        more = [
+            (field.name, hints[field.name], dataclasses.field(default=field.default, metadata=field.metadata, kw_only=True))
+            for field in dataclasses.fields(self.base)
+            if field.name not in own  # an option of the user's of this name stays
+        ]
+        made = dataclasses.make_dataclass(entry.options.__name__, more, bases=(entry.options,), namespace=names, frozen=True)
+        return entry._replace(options=made)
 
 
 def _sum_of_package(point: importlib.metadata.EntryPoint, package: str) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _TYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "int32": "I32", "int64": "I64", "uint8": "U8", "bool": "BOOL"}
 """Types of numpy as safetensors call them."""
+MEANS = ("resnet20", "resnet18", "mobilenet_v2")
+"""Models whose head sees the mean of all pixels."""
 
 
 class _Layer(NamedTuple):
@@ -33,11 +35,12 @@ def named(params: Tree) -> dict[str, np.ndarray]:
     return {jax.tree_util.keystr(path, simple=True, separator="."): np.array(leaf) for path, leaf in leaves}
 
 
-def state_dict(params: Tree, forget_bias: float = 0.0) -> dict[str, np.ndarray]:
+def state_dict(params: Tree, forget_bias: float = 0.0, flattened: bool = True) -> dict[str, np.ndarray]:
     """The parameters as PyTorch's modules hold them: `weight` [outputs, inputs] of `Linear`, [outputs, inputs, rows, columns] of
     `Conv2d`, `weight_ih_l0`, … of `LSTM`. The inputs of a dense layer after a convolution are in PyTorch's order (channel, row,
     column).
-    `forget_bias`: the constant in the forget gate of LSTM layers, which PyTorch has in the bias."""
+    `forget_bias`: the constant in the forget gate of LSTM layers, which PyTorch has in the bias. `flattened`: a dense layer after a
+    convolution sees all its pixels; False: their mean."""
     layers: dict[str, dict[str, np.ndarray]] = {}
     for path, array in named(params).items():
         owner, _, name = path.rpartition(".")
@@ -47,6 +50,7 @@ def state_dict(params: Tree, forget_bias: float = 0.0) -> dict[str, np.ndarray]:
     for layer in _in_order([_Layer(name, arrays) for name, arrays in layers.items()]):
         converted, channels = _in_torch(layer.arrays, channels, forget_bias)
         begin = f"{layer.name}." if layer.name else ""
+        channels = channels if flattened else 0
         found |= {begin + name: np.array(array, order="C") for name, array in converted.items()}
     return found
 

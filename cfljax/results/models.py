@@ -100,14 +100,17 @@ class KeptModels:
         """The parameters of a cluster's model as the network's own tree: `params["dense_0"]["kernel"]` f32[inputs, outputs]."""
         import jax
 
-        flat = self._flat(cluster)
-        return jax.tree.map(np.array, predict.model_of(self.record).unravel(jax.numpy.asarray(flat)))
+        flat, model = self._flat(cluster), predict.model_of(self.record)
+        params = model.unravel(jax.numpy.asarray(flat))
+        return jax.tree.map(np.array, params if model.whole is None else model.whole(params))
 
     def state_dict(self, cluster: int = 0) -> dict[str, np.ndarray]:
         """The parameters as PyTorch's modules hold them, as numpy arrays:
         `module.load_state_dict({name: torch.from_numpy(a) for name, a in result.state_dict(0).items()})`."""
-        forget_bias = self.record["config"]["model"].get("forget_bias", 0.0)
-        return export.state_dict(self.params(cluster), float(forget_bias))
+        from cfljax.models.started import MEANS
+
+        options = self.record["config"]["model"]
+        return export.state_dict(self.params(cluster), float(options.get("forget_bias", 0.0)), options["name"] not in MEANS)
 
     def export(self, path: str | os.PathLike[str], cluster: int = 0, layout: str = "jax") -> Path:
         """Write the model of a cluster to a `.safetensors` file. `layout`: "jax" as in `params`, "torch" as in `state_dict`."""

@@ -47,12 +47,13 @@ def run_of(record: Table) -> Run:
 def scene_of(record: Table) -> Scene:
     """The model and the federation of a run, from its record."""
     from cfljax.devices.machine import this_machine
-    from cfljax.experiment.assemble import assemble, federation_of
+    from cfljax.experiment.assemble import assemble, federation_of, model_of
 
     run = run_of(record)
     parts = assemble(run, 1, this_machine())
     last = int(record["summary"].get("rounds") or run.train.rounds)
-    return Scene(run, parts.model, federation_of(run).at(last), parts.method.chooses, parts.method.mixture is not None)
+    federation = federation_of(run)
+    return Scene(run, model_of(run, federation), federation.at(last), parts.method.chooses, parts.method.mixture is not None)
 
 
 def model_of(record: Table) -> Model:

@@ -43,6 +43,8 @@ class Model(NamedTuple):
     """bool[B]: whether each sample is classified correctly."""
     penalty: Callable[[Tree], Array] | None = None
     """params -> f32[]: a term that is added to the training loss (weight decay on some layers); None: no such term."""
+    whole: Callable[[Tree], Tree] | None = None
+    """params -> the parameters of the whole network, where the vector has only those that train; None: it has all."""
 
 
 class Kernel(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import compare, judge, setup_peers
 from benchmarks.measure import KEYS, System, SystemFailed, by_turns, row, write_rows
 from benchmarks.shared import contents, run_of, stand_in
-from benchmarks.workloads import WORKLOADS, operations
+from benchmarks.workloads import WORKLOADS, layers_of_resnet, operations
 from cfljax.devices.machine import this_machine
 from cfljax.experiment import assemble
 
@@ -88,6 +88,18 @@ def test_operations_of_the_workloads():
     conv = [2 * 1024 * 27 * 32, 2 * 256 * 288 * 64]
     dense = [2 * 4096 * 128, 2 * 128 * 10]
     assert cnn == 3 * sum(conv + dense) - conv[0]
+
+
+def test_operations_of_a_resnet_are_the_published_ones():
+    from cfljax.models import build
+    from cfljax.models.flat import paths_of
+
+    leaves = paths_of(build("resnet20", {}, (32, 32, 3), 10))
+    kernels = {path.removesuffix("/kernel"): leaf.shape for path, leaf in leaves if path.endswith("/kernel")}
+    kernels = {name: kernels[name] for name in sorted(kernels, key=judge._place)}
+    forward = layers_of_resnet(kernels, (32, 32, 3))
+    assert sum(forward) == 2 * 40_551_040  # 40.55 million multiplications and additions
+    assert forward[0] == 2 * 432 * 1024 and forward[-1] == 2 * 640
 
 
 def test_work_counts_short_batches_as_steps_and_their_samples_once_per_epoch(shared):

@@ -18,7 +18,14 @@ SMALL = {
     "cnn": ({"channels": [2, 3], "kernel": 3, "dense": [5], "conv": "patches"}, (9, 8, 2), 3),
     "cnn_cifar": ({"channels": 3, "dense": [6, 5], "crop": 8, "conv": "patches"}, (11, 10, 3), 3),
     "lstm": ({"width": 4, "dense": 3}, (6, 5), 2),
+    "resnet20": ({"blocks": 1, "width": 2, "conv": "patches"}, (6, 5, 2), 3),
+    "resnet18": ({"blocks": [1, 1], "width": 2, "conv": "patches"}, (6, 5, 2), 3),
+    "mobilenet_v2": ({"width": 0.05, "depth": 0.1, "conv": "patches"}, (6, 5, 2), 3),
+    "vit_tiny": ({"patch": 2, "width": 4, "depth": 1, "heads": 2}, (4, 6, 2), 3),
+    "char_lstm": ({"embedding": 3, "width": 4, "layers": 2}, (6,), 5),
+    "transformer": ({"width": 4, "depth": 1, "heads": 2}, (6,), 5),
 }
+TOKENS = ("char_lstm", "transformer")
 
 
 def small(name, **more):
@@ -32,8 +39,10 @@ def weights(model, seed=0):
 
 
 def batch(shape, classes, size=6, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(size, *shape)).astype(np.float32), (np.arange(size) % classes).astype(np.int32)
+    rng, y = np.random.default_rng(seed), (np.arange(size) % classes).astype(np.int32)
+    if len(shape) == 1:  # tokens
+        return rng.integers(classes, size=(size, *shape)).astype(np.float32), y
+    return rng.normal(size=(size, *shape)).astype(np.float32), y
 
 
 def test_every_model_of_the_registry_is_tested_here():
@@ -53,6 +62,13 @@ def test_every_model_of_the_registry_is_tested_here():
         ("cnn", {}, (28, 28, 1), 10, 25 * 32 + 32 + 25 * 32 * 64 + 64 + 7 * 7 * 64 * 512 + 512 + 5130),
         ("cnn_cifar", {}, (32, 32, 3), 10, 75 * 64 + 64 + 25 * 64 * 64 + 64 + 36 * 64 * 384 + 384 + 384 * 192 + 192 + 1930),
         ("cnn_cifar", {"size": "paper"}, (32, 32, 3), 10, 75 * 64 + 64 + 25 * 64 * 64 + 64 + 36 * 64 * 384 + 384 + 3850),
+        ("resnet20", {}, (32, 32, 3), 10, 269_722),
+        ("resnet18", {}, (32, 32, 3), 10, 11_173_962),
+        ("resnet18", {"stem": "large"}, (224, 224, 3), 1000, 11_689_512),
+        ("mobilenet_v2", {"stem": "large"}, (224, 224, 3), 1000, 3_504_872),
+        ("vit_tiny", {"patch": 16}, (224, 224, 3), 1000, 5_717_416),
+        ("char_lstm", {}, (80,), 80, 80 * 8 + 4 * (264 * 256 + 256) + 4 * (512 * 256 + 256) + 257 * 80),
+        ("transformer", {}, (80,), 65, 65 * 128 + 80 * 128 + 2 * (12 * 128**2 + 13 * 128) + 2 * 128 + 129 * 65),
     ],
 )
 def test_parameter_counts_are_those_of_the_papers(name, options, shape, classes, size):
@@ -182,6 +198,16 @@ def test_building_allocates_nothing_and_flax_waits_until_then():
         ("mlp", {"hidden": [0]}, (60,), "model.hidden"),
         ("mlp", {"hiden": [3]}, (60,), 'did you mean "hidden"'),
         ("mpl", {}, (60,), 'did you mean "mlp"'),
+        ("resnet20", {}, (60,), "needs images"),
+        ("resnet20", {"groups": 3}, (8, 8, 1), "model.groups = 3"),
+        ("vit_tiny", {"patch": 3}, (8, 8, 1), "model.patch = 3"),
+        ("vit_tiny", {"heads": 5}, (8, 8, 1), "model.heads = 5"),
+        ("char_lstm", {}, (8, 8), 'take "lstm"'),
+        ("transformer", {"task": "class"}, (8,), "model.vocabulary"),
+        ("transformer", {"task": "class", "predict": "every"}, (8,), "model.predict"),
+        ("transformer", {"padding": 0}, (8,), "model.padding"),
+        ("transformer", {"predict": "every", "vocabulary": 11}, (8,), "labels must be tokens"),
+        ("transformer", {"vocabulary": 3}, (8, 8), "model.vocabulary"),
     ],
 )
 def test_what_cannot_be_built_says_why_in_one_line(name, options, shape, words):

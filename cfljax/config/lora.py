@@ -1,0 +1,63 @@
+"""The table `train.lora`: adapters that train in place of a model's kernels; and what goes with a start from a file."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Protocol
+
+from cfljax.config.data import Data
+from cfljax.errors import SpecError
+from cfljax.methods.shared.config import MethodConfig
+from cfljax.registry.options import Options, Value, check, option
+
+
+@dataclasses.dataclass(frozen=True)
+class Lora:
+    """The table `train.lora` (Hu et al. 2022): beside a frozen kernel W, alpha / rank · down @ up trains."""
+
+    rank: int = option(8, "columns of `down` and rows of `up`", low=1, high=4096)
+    alpha: float = option(16.0, "the product counts alpha / rank times", above=0)
+    where: str = option("attention", "layers: of attention, the other dense ones, or all", choices=("attention", "dense", "all"))
+    head: bool = option(False, "the head trains, too, as a whole")
+
+
+def read_lora(value: Value) -> Lora | None:
+    """The checked options of the table; None and "none" stand for no table."""
+    if value is None or value == "none":
+        return None
+    return value if isinstance(value, Lora) else check(Lora, dict(value), "train.lora")
+
+
+class SaysLora(Protocol):
+    """What the table `train` says of what trains."""
+
+    @property
+    def lora(self) -> Value:
+        """`train.lora`."""
+
+    @property
+    def divided_by(self) -> str:
+        """The option that divides models into parts."""
+
+
+def check_start(label: str, options: MethodConfig, model: Options, train: SaysLora, data: Data) -> None:
+    """Raise a SpecError for a start from a file that is not there, or that what does not train would need."""
+    weights, frozen = (getattr(model, name, None) for name in ("weights", "frozen"))
+    if isinstance(weights, str) and not Path(weights).expanduser().is_file():
+        raise SpecError(f'model.weights = "{weights}": there is no such file')
+    if frozen and not weights:
+        raise SpecError(f'model.frozen = "{frozen}": the body of a start from a file; give model.weights, or take train.freeze')
+    if train.lora and not weights:
+        raise SpecError("train.lora: adapts a model that was trained before; give model.weights")
+    if frozen and train.lora:
+        raise SpecError(f'model.frozen = "{frozen}": train.lora freezes all but its adapters; leave out one')
+    if frozen and data.drift is not None:
+        raise SpecError(f'model.frozen = "{frozen}": data.drift changes what its features are made of; take train.freeze')
+    if frozen and getattr(model, "predict", "last") == "every":
+        raise SpecError(f'model.frozen = "{frozen}": its features are of the last token; take model.predict = "last"')
+    if frozen and (train.divided_by or options.parts):
+        what = train.divided_by or f"method.{label}"
+        raise SpecError(f'model.frozen = "{frozen}": {what} divides the model into parts, and only its head is left; leave out one')
+    if getattr(model, "jitter", 0.0) and not weights:
+        raise SpecError(f"model.jitter = {getattr(model, 'jitter', 0.0)}: is noise on a start from a file; give model.weights")

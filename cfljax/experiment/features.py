@@ -1,0 +1,103 @@
+"""HOST. A federation whose samples are the features of a frozen body, each computed once before the first round."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax.errors import SpecError
+from cfljax.federation.gather import samples
+from cfljax.models.started import features_of
+from cfljax.types import Array, Federation, Model, Pool, Split, Tree, View, on_host
+
+BLOCK = 256
+"""Samples that pass through the body at a time."""
+
+
+class Seen(NamedTuple):
+    """The different samples that clients see."""
+
+    row: np.ndarray
+    """i32[P]: the row in the pool of each."""
+    client: np.ndarray
+    """i32[P]: a client that sees it so."""
+    splits: dict[str, Split]
+    """The federation's splits, with rows that number these samples."""
+
+
+def seen_by(federation: Federation) -> Seen:
+    """Each sample once for every way in which it is seen: views that turn or shift samples make others of them."""
+    view = federation.view
+    changes = view is not None and any(each is not None for each in (view.pixels, view.gain, view.offset))
+    of = np.asarray(view.of) if view is not None and changes else np.zeros(federation.clients, np.int32)
+    views = int(of.max(initial=0)) + 1
+    whose = np.full(views, 0, np.int32)
+    whose[of[::-1]] = np.arange(len(of), dtype=np.int32)[::-1]
+    found, splits = [], {}
+    for name, split in federation.splits.items():
+        split = _apart(split) if split.shared and views > 1 else split
+        rows, count = np.asarray(split.rows).astype(np.int64), np.asarray(split.count)
+        holder = np.zeros(len(rows), np.int64)
+        for client in np.flatnonzero(count) if not split.shared else ():
+            begin = int(np.asarray(split.start)[client])
+            holder[begin : begin + count[client]] = of[client]
+        found.append(rows * views + holder)
+        splits[name] = split
+    distinct, number = np.unique(np.concatenate(found), return_inverse=True)
+    edges = np.cumsum([len(each) for each in found])[:-1]
+    for (name, split), rows in zip(splits.items(), np.split(number, edges), strict=True):
+        splits[name] = dataclasses.replace(split, rows=on_host(rows.astype(np.int32)), grams=None)
+    return Seen((distinct // views).astype(np.int32), whose[distinct % views], splits)
+
+
+def _apart(split: Split) -> Split:
+    """A split that all clients share, as one in which each has rows of its own."""
+    clients, each = len(np.asarray(split.count)), int(np.asarray(split.count).max(initial=0))
+    begin = int(np.asarray(split.start)[0])
+    rows = np.tile(np.asarray(split.rows)[begin : begin + each], clients)
+    start = np.arange(clients, dtype=np.int32) * each
+    return dataclasses.replace(split, rows=on_host(rows) if each else split.rows, start=on_host(start), shared=False)
+
+
+def featured(model: Model, whole: Tree, federation: Federation) -> Federation:
+    """The federation with features in place of samples. `whole`: the parameters of the network."""
+    both, width = features_of(model)
+    seen = seen_by(federation)
+
+    @jax.jit
+    def block(whole: Tree, federation: Federation, client: Array, row: Array) -> tuple[Array, Array]:
+        x, _ = samples(federation, client, row, jnp.ones(row.shape, bool))
+        return both(whole, x)
+
+    out = np.zeros((len(seen.row), width), np.float32)
+    for at in range(0, len(seen.row), BLOCK):
+        part = slice(at, at + BLOCK)
+        row, client = (np.resize(each[part], BLOCK) for each in (seen.row, seen.client))
+        features, logits = block(whole, federation, client, row)
+        if not at:
+            _check(model, whole, np.asarray(features), np.asarray(logits), width)
+        out[part] = np.asarray(features)[: len(out[part])]
+    pool, view = federation.pool, federation.view
+    y = np.asarray(pool.y)[seen.row]
+    labels = None if view is None or view.labels is None else View(view.of, labels=view.labels)
+    samples_of = Pool(jnp.asarray(out), jnp.asarray(y), jnp.float32(0), jnp.float32(1))
+    splits = jax.tree.map(jnp.asarray, seen.splits)
+    return dataclasses.replace(federation.with_splits(splits), pool=samples_of, view=labels, form=None)
+
+
+def _check(model: Model, whole: Tree, features: np.ndarray, logits: np.ndarray, width: int) -> None:
+    """SpecError unless the network returns what its head makes of the features, and does nothing with it."""
+    from cfljax.models.flat import head_of
+
+    head = whole
+    for step in head_of(model).split("/"):
+        head = head[step]
+    if features.shape[1] == width:
+        made = features @ np.asarray(head["kernel"]) + np.asarray(head.get("bias", 0.0))
+        if made.shape == logits.shape and np.allclose(made, logits, atol=1e-3 * (1 + np.abs(logits).max())):
+            return
+    raise SpecError(f'model.frozen = "body": model "{model.name}" has no head that is its last step; take train.freeze = "body"')

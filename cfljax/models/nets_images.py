@@ -1,0 +1,168 @@
+"""ResNets, MobileNetV2 and the vision transformer as flax.linen modules. Imported when one is built, as this file imports flax."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from cfljax.models import blocks, layers
+from cfljax.models.nets import ZEROS
+from cfljax.models.nets_tokens import Block
+
+
+class Conv(nn.Module):
+    """A convolution without bias; `alone`: of each channel alone."""
+
+    outputs: int
+    size: int
+    form: str
+    stride: int = 1
+    alone: bool = False
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """f32[B, H, W, inputs] -> f32[B, ⌈H / stride⌉, ⌈W / stride⌉, outputs]."""
+        kernel = self.param("kernel", ZEROS, (self.size, self.size, 1 if self.alone else x.shape[-1], self.outputs))
+        if self.alone:
+            return blocks.depthwise(x, kernel, self.form, self.stride)
+        if self.size == 1:  # a product, in all forms
+            return x[:, :: self.stride, :: self.stride] @ kernel[0, 0]
+        return layers.convolve(x, kernel, self.form, stride=self.stride)
+
+
+class Norm(nn.Module):
+    """Group normalisation."""
+
+    groups: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """f32[B, H, W, c] -> the same."""
+        scale, bias = (self.param(name, ZEROS, (x.shape[-1],)) for name in ("scale", "bias"))
+        return blocks.group_norm(x, scale, bias, self.groups)
+
+
+class Residual(nn.Module):
+    """A block of two 3 × 3 convolutions and the way around them."""
+
+    outputs: int
+    stride: int
+    groups: int
+    form: str
+    projected: bool
+    """Whether the way around a block that changes the shape is a 1 × 1 convolution; else every second pixel, and zeros for the new
+    channels, half of them before the others and half behind."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """f32[B, H, W, inputs] -> f32[B, ⌈H / stride⌉, ⌈W / stride⌉, outputs]."""
+        y = nn.relu(Norm(self.groups, name="norm_0")(Conv(self.outputs, 3, self.form, self.stride, name="conv_0")(x)))
+        y = Norm(self.groups, name="norm_1")(Conv(self.outputs, 3, self.form, name="conv_1")(y))
+        if x.shape != y.shape and self.projected:
+            x = Norm(self.groups, name="norm_around")(Conv(self.outputs, 1, self.form, self.stride, name="around")(x))
+        elif x.shape != y.shape:
+            more = self.outputs - x.shape[-1]
+            x = jnp.pad(x[:, :: self.stride, :: self.stride], ((0, 0), (0, 0), (0, 0), (more // 2, more - more // 2)))
+        return nn.relu(x + y)
+
+
+class ResNet(nn.Module):
+    """Stages of residual blocks; each stage but the first halves the image and doubles the channels."""
+
+    depths: tuple[int, ...]
+    width: int
+    groups: int
+    classes: int
+    form: str
+    projected: bool
+    large: bool
+    """Begin with a 7 × 7 convolution and pooling, for large images."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """f32[B, H, W] or f32[B, H, W, c] -> f32[B, classes]."""
+        x = x[..., None] if x.ndim == 3 else x
+        first = Conv(self.width, 7, self.form, 2, name="conv") if self.large else Conv(self.width, 3, self.form, name="conv")
+        x = nn.relu(Norm(self.groups, name="norm")(first(x)))
+        x = blocks.pool_3_2(x) if self.large else x
+        for stage, depth in enumerate(self.depths):
+            for number in range(depth):
+                stride, name = 2 if stage and not number else 1, f"block_{stage}_{number}"
+                x = Residual(self.width << stage, stride, self.groups, self.form, self.projected, name=name)(x)
+        return nn.Dense(self.classes, name="head")(jnp.mean(x, (1, 2)))
+
+
+class Inverted(nn.Module):
+    """MobileNetV2's block: wider by a 1 × 1 convolution, each channel alone, narrower again."""
+
+    outputs: int
+    stride: int
+    wider: int
+    groups: int
+    form: str
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """f32[B, H, W, inputs] -> f32[B, ⌈H / stride⌉, ⌈W / stride⌉, outputs]."""
+        y, width = x, x.shape[-1] * self.wider
+        if self.wider > 1:
+            y = nn.relu6(Norm(self.groups, name="norm_0")(Conv(width, 1, self.form, name="conv_0")(y)))
+        y = nn.relu6(Norm(self.groups, name="norm_1")(Conv(width, 3, self.form, self.stride, True, name="conv_1")(y)))
+        y = Norm(self.groups, name="norm_2")(Conv(self.outputs, 1, self.form, name="conv_2")(y))
+        return x + y if x.shape == y.shape else y
+
+
+class MobileNet(nn.Module):
+    """MobileNetV2."""
+
+    stages: tuple[tuple[int, int, int, int], ...]
+    """(how much wider, channels, blocks, stride of the first) of each stage."""
+    first: int
+    last: int
+    stride: int
+    """Of the first convolution."""
+    groups: int
+    classes: int
+    dropout: float
+    form: str
+
+    @nn.compact
+    def __call__(self, x: jax.Array, deterministic: bool = True) -> jax.Array:
+        """f32[B, H, W] or f32[B, H, W, c] -> f32[B, classes]."""
+        x = x[..., None] if x.ndim == 3 else x
+        x = nn.relu6(Norm(self.groups, name="norm")(Conv(self.first, 3, self.form, self.stride, name="conv")(x)))
+        for stage, (wider, channels, depth, stride) in enumerate(self.stages):
+            for number in range(depth):
+                step, name = 1 if number else stride, f"block_{stage}_{number}"
+                x = Inverted(channels, step, wider, self.groups, self.form, name=name)(x)
+        x = nn.relu6(Norm(self.groups, name="last_norm")(Conv(self.last, 1, self.form, name="last_conv")(x)))
+        x = nn.Dropout(self.dropout, deterministic=deterministic)(jnp.mean(x, (1, 2)))
+        return nn.Dense(self.classes, name="head")(x)
+
+
+class Vision(nn.Module):
+    """A transformer over the squares of an image and a token for its class."""
+
+    patch: int
+    width: int
+    depth: int
+    heads: int
+    classes: int
+    dropout: float
+
+    @nn.compact
+    def __call__(self, x: jax.Array, deterministic: bool = True) -> jax.Array:
+        """f32[B, H, W] or f32[B, H, W, c] -> f32[B, classes]."""
+        x = x[..., None] if x.ndim == 3 else x
+        batch, height, width, channels = x.shape
+        p, rows, columns = self.patch, height // self.patch, width // self.patch
+        x = x.reshape(batch, rows, p, columns, p, channels).swapaxes(2, 3).reshape(batch, rows * columns, -1)
+        kernel = self.param("embed_kernel", ZEROS, (p, p, channels, self.width))
+        x = x @ kernel.reshape(-1, self.width) + self.param("embed_bias", ZEROS, (self.width,))
+        token = jnp.broadcast_to(self.param("class_token", ZEROS, (self.width,)), (batch, 1, self.width))
+        x = jnp.concatenate([token, x], 1) + self.param("embed_positions", ZEROS, (rows * columns + 1, self.width))
+        x = nn.Dropout(self.dropout, deterministic=deterministic)(x)
+        for number in range(self.depth):
+            x = Block(self.heads, 4 * self.width, self.dropout, 1e-6, name=f"block_{number}")(x, None, deterministic)
+        return nn.Dense(self.classes, name="head")(nn.LayerNorm(1e-6, name="last_norm")(x[:, 0]))

@@ -1,0 +1,20 @@
+"""Options that every model has: the file that it starts from, and what of it does not train."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cfljax.registry.options import option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Options of every model."""
+
+    weights: str | None = option(None, "start from this .safetensors file", later=True, file=True)
+    frozen: str | None = option(
+        None, "body: only the head trains and is sent; the body's features are computed once", choices=("body",), later=True
+    )
+    jitter: float = option(
+        0.0, "weights: normal noise on the start, in units of each layer's spread, other for each cluster", low=0, later=True
+    )

@@ -1,0 +1,254 @@
+"""A model that starts from a file: whole, with a frozen body of which only the head trains, or with LoRA's adapters beside frozen
+kernels. The flat vector has what trains and nothing else, so every method clusters on it and sends nothing else."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cfljax.errors import SpecError, SpecWarning
+from cfljax.keys import fold
+from cfljax.models.flat import FirstDense, Net, NetForward, as_model, flattening, head_of, paths_of
+from cfljax.models.options import ModelOptions
+from cfljax.models.starts import normal
+from cfljax.models.weights import Start, start_of
+from cfljax.types import Array, Model, Tree
+
+MEANS = ("resnet20", "resnet18", "mobilenet_v2")
+"""Models whose head sees the mean of all pixels."""
+ATTENTION = ("query", "key", "value", "out")
+"""The dense layers of an attention."""
+Leaf = jax.ShapeDtypeStruct
+
+
+class Adapters(NamedTuple):
+    """LoRA (Hu et al. 2022): beside a frozen kernel W, alpha / rank · down @ up trains."""
+
+    rank: int
+    alpha: float
+    where: str
+    """"attention", "dense" or "all"."""
+    head: bool
+    """Whether the head trains, as a whole."""
+
+
+def started(model: Model, options: object, lora: Adapters | None) -> Model:
+    """The model with the start and the division that its options ask for; itself if they ask for none."""
+    told = told_of(options)
+    if told.weights is None:
+        return model
+    start = start_of(model, told.weights, float(getattr(options, "forget_bias", 0.0)), model.name not in MEANS)
+    if start.misfit:
+        warnings.warn(f'model.weights = "{told.weights}": the head begins anew: {start.misfit}', SpecWarning, stacklevel=2)
+    if lora is not None:
+        return _with_lora(model, start, lora, told.jitter)
+    begin = _jittered(model, start, told.jitter)
+    return model._replace(init=jax.jit(begin)) if told.frozen is None else _head_alone(model, start, begin)
+
+
+def told_of(options: object) -> ModelOptions:
+    """The options that every model has. A user's own options of the same names mean what the user's model makes of them."""
+    fields, ours = getattr(options, "__dataclass_fields__", {}), ModelOptions.__dataclass_fields__
+    same = [name for name, field in ours.items() if name in fields and fields[name].metadata == field.metadata]
+    return ModelOptions(**{name: getattr(options, name) for name in same})
+
+
+def _jittered(model: Model, start: Start, jitter: float) -> Callable[[Array], Array]:
+    """key -> f32[d]: the start with noise of `jitter` times the spread of each parameter; what the file does not know is drawn."""
+    sizes = [math.prod(leaf.shape) for _, leaf in paths_of(model)]
+    edges = np.cumsum(sizes)[:-1]
+    spread = np.repeat([float(np.std(part)) for part in np.split(start.flat, edges)], sizes).astype(np.float32)
+
+    def begin(key: Array) -> Array:
+        flat = jnp.asarray(start.flat)
+        if jitter:
+            with jax.threefry_partitionable(True):
+                flat = flat + jitter * spread * jax.random.normal(fold(key, "jitter"), flat.shape)
+        return flat if start.known.all() else jnp.where(start.known, flat, model.init(key))
+
+    return begin
+
+
+class Division(NamedTuple):
+    """What of a network trains."""
+
+    shapes: Tree
+    """The tree of the parameters that train."""
+    whole: Callable[[Tree], Tree]
+    """params -> the parameters of the whole network."""
+    draw: Callable[[Array], Tree]
+    """key -> params."""
+
+
+def _divided(model: Model, parts: Division) -> Model:
+    """The model whose vector has what trains."""
+    size, ravel, unravel = flattening(model.name, parts.shapes)
+    whole, penalty = parts.whole, model.penalty
+
+    def forward(params: Tree, x: Array, key: Array | None = None) -> Array:
+        return model.forward(whole(params), x, key)
+
+    return model._replace(
+        size=size,
+        init=jax.jit(lambda key: ravel(parts.draw(key))),
+        ravel=ravel,
+        unravel=unravel,
+        forward=forward,
+        penalty=None if penalty is None else lambda params: penalty(whole(params)),
+        whole=whole,
+    )
+
+
+def _head_alone(model: Model, start: Start, begin: Callable[[Array], Array]) -> Model:
+    """The model of which the head alone trains."""
+    path = head_of(model).split("/")
+    _need(model, start, f"{head_of(model)}/", "frozen: the body")
+    body = model.unravel(jnp.asarray(start.flat))
+    shapes = _nested({name: leaf for name, leaf in paths_of(model) if name.startswith("/".join(path) + "/")})
+
+    def draw(key: Array) -> Tree:
+        return _with(shapes, path, _at(model.unravel(begin(key)), path))
+
+    return _divided(model, Division(shapes, lambda params: _with(body, path, _at(params, path)), draw))
+
+
+def on_features(model: Model, divided: Model, classes: int, width: int) -> Model:
+    """The head of `_head_alone`'s model as a model of the body's features f32[width]: the same vector, without the body."""
+    path = head_of(model).split("/")
+    leaf = dict(paths_of(divided))
+    bias = "/".join([*path, "bias"]) in leaf
+
+    def apply(params: Tree, x: Array) -> Array:
+        head = _at(params, path)
+        return x @ head["kernel"] + (head["bias"] if bias else 0.0)
+
+    shapes = jax.eval_shape(divided.unravel, Leaf((divided.size,), jnp.float32))
+    first = FirstDense((*path, "kernel"), (*path, "bias"), lambda params, z: z) if bias else None  # noqa: ARG005
+    assert isinstance(model.forward, NetForward)
+    net = Net((lambda key: jax.tree.map(lambda of: jnp.zeros(of.shape), shapes), apply), first=first)  # noqa: ARG005
+    net = net._replace(loss=model.forward.net.loss, own=model.forward.net.own)
+    return as_model(model.name, net, (width,), classes)._replace(init=divided.init)
+
+
+def features_of(model: Model) -> tuple[Callable[[Tree, Array], tuple[Array, Array]], int]:
+    """((params of the network, x f32[B, ...]) -> (f32[B, width] what the head gets, f32[B, outputs] the logits), width). Nothing is
+    drawn: no dropout, and crops from the centre. SpecError for networks whose head cannot be found."""
+    from flax import linen as nn
+
+    forward, path = model.forward, head_of(model).split("/")
+    if not isinstance(forward, NetForward) or not isinstance(forward.net.network, nn.Module):
+        raise SpecError(f'model.frozen = "body": model "{model.name}" is no flax.linen module; take train.freeze = "body"')
+
+    def both(params: Tree, x: Array) -> tuple[Array, Array]:
+        found = []
+
+        def look(
+            next_fun: Callable[..., Array], args: tuple[Array, ...], kwargs: dict[str, Array], context: nn.module.InterceptorContext
+        ) -> Array:
+            if context.method_name == "__call__" and list(context.module.path) == path:
+                found.append(args[0])
+            return next_fun(*args, **kwargs)
+
+        with nn.intercept_methods(look):
+            logits = forward(params, x)
+        return found[0] if len(found) == 1 and found[0].ndim == 2 else jnp.zeros((len(x), 0)), logits
+
+    return both, dict(paths_of(model))["/".join([*path, "kernel"])].shape[0]
+
+
+def _with_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Model:
+    """The model whose kernels have adapters that train."""
+    leaves = dict(paths_of(model))
+    head = _head(model)
+    kernels = [name for name in leaves if _adapted(name, leaves, lora, head)]
+    if not kernels:
+        raise SpecError(f'train.lora.where = "{lora.where}": model "{model.name}" has no such layer')
+    if lora.head and head is None:
+        raise SpecError(f'train.lora.head = true: model "{model.name}" has no dense layer that could be its head')
+    _need(model, start, f"{head}/" if lora.head else None, "train.lora: what does not train")
+    base, scale = model.unravel(jnp.asarray(start.flat)), lora.alpha / lora.rank
+    whole_head = {name: leaf for name, leaf in leaves.items() if lora.head and name.startswith(f"{head}/")}
+    shapes: dict[str, Leaf] = dict(whole_head)
+    for name in kernels:
+        inputs, outputs = leaves[name].shape
+        owner = name.rpartition("/")[0]
+        shapes[f"{owner}/down"] = Leaf((inputs, lora.rank), jnp.float32)
+        shapes[f"{owner}/up"] = Leaf((lora.rank, outputs), jnp.float32)
+    spreads = {name: float(np.std(_at(base, name.split("/")))) for name in kernels}
+
+    def whole(params: Tree) -> Tree:
+        tree = base
+        for name in kernels:
+            layer = _at(params, name.split("/")[:-1])
+            tree = _with(tree, name.split("/"), _at(base, name.split("/")) + scale * (layer["down"] @ layer["up"]))
+        for name in whole_head:
+            tree = _with(tree, name.split("/"), _at(params, name.split("/")))
+        return tree
+
+    def draw(key: Array) -> Tree:
+        begun = model.unravel(_jittered(model, start, jitter)(key)) if whole_head else {}
+        drawn = {name: _at(begun, name.split("/")) for name in whole_head}
+        for number, name in enumerate(kernels):
+            owner, (inputs, outputs) = name.rpartition("/")[0], leaves[name].shape
+            with jax.threefry_partitionable(True):
+                one = jax.random.uniform(fold(key, "lora", number), (inputs + outputs, lora.rank), jnp.float32, -1, 1)
+            drawn[f"{owner}/down"] = normal(one[:inputs]) / math.sqrt(inputs)
+            # noise on the kernel of `jitter` times its spread: scale · down @ up has variance scale² · rank / inputs · that of up
+            size = jitter * spreads[name] / (scale * math.sqrt(lora.rank / inputs))
+            drawn[f"{owner}/up"] = size * normal(one[inputs:].T)
+        return _nested(drawn)
+
+    return _divided(model, Division(_nested(shapes), whole, draw))
+
+
+def _adapted(name: str, leaves: dict[str, Leaf], lora: Adapters, head: str | None) -> bool:
+    """Whether the parameter is a kernel that gets an adapter."""
+    owner, _, last = name.rpartition("/")
+    if last != "kernel" or len(leaves[name].shape) != 2 or f"{owner}/recurrent" in leaves or owner == head:
+        return False
+    above, _, own = owner.rpartition("/")
+    attention = "attention" in above.lower() and own in ATTENTION
+    return lora.where == "all" or attention == (lora.where == "attention")
+
+
+def _head(model: Model) -> str | None:
+    try:
+        return head_of(model)
+    except SpecError:
+        return None
+
+
+def _need(model: Model, start: Start, but: str | None, what: str) -> None:
+    """Raise a SpecError if the file does not know all parameters (but those that begin with `but`)."""
+    leaves = paths_of(model)
+    trains = np.repeat(
+        [but is not None and name.startswith(but) for name, _ in leaves], [math.prod(leaf.shape) for _, leaf in leaves]
+    )
+    if not (start.known | trains).all():
+        raise SpecError(f"{what} must be in model.weights as it is: {start.misfit}; give train.lora.head = true")
+
+
+def _at(tree: Tree, path: list[str]) -> Tree:
+    for step in path:
+        tree = tree[step]
+    return tree
+
+
+def _with(tree: Tree, path: list[str], value: Tree) -> Tree:
+    """The tree of tables with this value at the path."""
+    first, *rest = path
+    return {**tree, first: _with(tree.get(first, {}), rest, value) if rest else value}
+
+
+def _nested(flat: dict[str, Tree]) -> Tree:
+    """A tree of tables from paths."""
+    tree: Tree = {}
+    for name, value in flat.items():
+        tree = _with(tree, name.split("/"), value)
+    return tree

@@ -1,0 +1,151 @@
+"""From a safetensors file to the parameters of a model: names are mapped, shapes checked."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from cfljax.errors import SpecError
+from cfljax.models.flat import head_of, paths_of
+from cfljax.types import Model
+
+MOST = 100_000_000
+"""The longest header of a file, in bytes, as in the format's own program."""
+_TYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2"}
+
+
+class Start(NamedTuple):
+    """What a file says of a model's parameters."""
+
+    flat: np.ndarray
+    """f32[d]; zeros where it says nothing."""
+    known: np.ndarray
+    """bool[d]: where it says something."""
+    misfit: str
+    """The head of another shape than the model's, in words; "" if it fits."""
+
+
+def read(path: str) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file by name, numbers as f32. SpecError where it is none."""
+    file = Path(path).expanduser()
+    where = f'model.weights = "{path}"'
+    if not file.is_file():
+        raise SpecError(f"{where}: there is no such file")
+    try:
+        with file.open("rb") as stream:
+            begin = stream.read(8)
+            length = struct.unpack("<Q", begin)[0] if len(begin) == 8 else 0
+            if not 2 <= length <= min(MOST, file.stat().st_size - 8):
+                raise ValueError("its header is cut off")
+            header = json.loads(stream.read(length))
+            content = stream.read()
+        return {name: _array(name, about, content) for name, about in header.items() if name != "__metadata__"}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise SpecError(f"{where}: is no whole safetensors file ({str(error).splitlines()[0][:100]})") from error
+
+
+def _array(name: str, about: dict[str, object], content: bytes) -> np.ndarray:
+    kind, shape, offsets = str(about["dtype"]), about["shape"], about["data_offsets"]
+    if not (isinstance(shape, list) and isinstance(offsets, list) and all(type(n) is int and n >= 0 for n in (*shape, *offsets))):
+        raise ValueError(f"{name} has no shape or place")
+    if kind not in _TYPES:  # whole numbers, such as a counter of batch normalisation
+        return np.zeros(shape if math.prod(shape) < 2 else (0,), np.float32)
+    begin, end = offsets
+    dtype = np.dtype(_TYPES[kind])
+    if end - begin != math.prod(shape) * dtype.itemsize or end > len(content):
+        raise ValueError(f"{name} has not the bytes of its shape")
+    values = np.frombuffer(content[begin:end], dtype)
+    if kind == "BF16":
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float32).reshape(shape)
+
+
+def start_of(model: Model, path: str, forget_bias: float = 0.0, flattened: bool = True) -> Start:
+    """What the file says of the model's parameters, by the names that `export` writes in either layout. A head of another shape
+    begins anew; all else must fit. Raises SpecError."""
+    arrays, leaves = read(path), paths_of(model)
+    ours = any(name.replace("/", ".") in arrays and name.rpartition("/")[2] == "kernel" for name, _ in leaves)
+    named = arrays if ours else _of_torch(arrays, leaves, forget_bias, flattened)
+    head = head_of(model) if _has_head(model) else None
+    flat, known, at, misfit, missing = np.zeros(model.size, np.float32), np.zeros(model.size, bool), 0, "", []
+    for name, leaf in leaves:
+        size, found = math.prod(leaf.shape), named.get(name.replace("/", "."))
+        if found is not None and found.shape == leaf.shape:
+            flat[at : at + size], known[at : at + size] = found.ravel(), True
+        elif head is not None and name.startswith(f"{head}/"):
+            misfit = misfit or f"{name} is {'missing' if found is None else _shape(found.shape)}, here {_shape(leaf.shape)}"
+        else:
+            missing.append(f"{name} {'is missing' if found is None else _shape(found.shape)}, here {_shape(leaf.shape)}")
+        at += size
+    where = f'model.weights = "{path}"'
+    if missing:
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        raise SpecError(f'{where}: does not fit model "{model.name}": {missing[0]}{more}')
+    if misfit:  # of a head one half alone would be of no use
+        known[_places(model, f"{head}/")] = False
+    if not np.isfinite(flat).all():
+        raise SpecError(f"{where}: holds numbers that are not finite")
+    return Start(flat, known, misfit)
+
+
+def _has_head(model: Model) -> bool:
+    try:
+        return bool(head_of(model))
+    except SpecError:
+        return False
+
+
+def _places(model: Model, prefix: str) -> np.ndarray:
+    leaves = paths_of(model)
+    return np.repeat([name.startswith(prefix) for name, _ in leaves], [math.prod(leaf.shape) for _, leaf in leaves])
+
+
+def _of_torch(
+    arrays: dict[str, np.ndarray], leaves: list[tuple[str, jax.ShapeDtypeStruct]], forget_bias: float, flattened: bool
+) -> dict[str, np.ndarray]:
+    """The arrays of PyTorch's modules by our names: the way back of `export.state_dict`."""
+    kinds = {name: leaf.shape for name, leaf in leaves}
+    found: dict[str, np.ndarray] = {}
+    channels = [shape[3] for name, shape in kinds.items() if name.endswith("/kernel") and len(shape) == 4]
+    dense = [name for name, shape in kinds.items() if name.endswith("/kernel") and len(shape) == 2]
+    for name, shape in kinds.items():
+        owner, _, last = name.replace("/", ".").rpartition(".")
+        of = lambda word, owner=owner: arrays.get(f"{owner}.{word}" if owner else word)  # noqa: E731
+        recurrent = f"{owner.replace('.', '/')}/recurrent" in kinds
+        value = _converted(last, len(shape), of, recurrent, forget_bias)
+        if value is not None and flattened and channels and name == dense[0] and value.shape[0] % channels[-1] == 0:
+            value = value.reshape(channels[-1], -1, value.shape[1]).swapaxes(0, 1).reshape(value.shape)
+        if value is not None:
+            found[f"{owner}.{last}" if owner else last] = value
+    return found
+
+
+def _converted(last: str, axes: int, of: object, recurrent: bool, forget_bias: float) -> np.ndarray | None:
+    """A parameter called `last` from the arrays `of(word)` of its layer."""
+    get = of if callable(of) else None
+    assert get is not None
+    if recurrent:
+        if last == "bias":
+            parts = [get("bias_ih_l0"), get("bias_hh_l0")]
+            if any(each is None or each.ndim != 1 or len(each) % 4 for each in parts):
+                return None
+            bias = parts[0] + parts[1]
+            width = len(bias) // 4
+            bias[width : 2 * width] -= np.float32(forget_bias)
+            return bias
+        value = get("weight_ih_l0" if last == "kernel" else "weight_hh_l0")
+        return None if value is None else value.T
+    value = get({"kernel": "weight", "scale": "weight"}.get(last, last))
+    if value is None or last != "kernel" or value.ndim != axes:
+        return value
+    return value.transpose(2, 3, 1, 0) if axes == 4 else value.T if axes == 2 else value
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "one number"

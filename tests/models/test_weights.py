@@ -1,0 +1,193 @@
+"""A start from a file: names, shapes, and what does not fit."""
+
+import json
+import struct
+
+import jax
+import numpy as np
+import pytest
+
+from cfljax.errors import SpecError, SpecWarning
+from cfljax.models import MODELS, build
+from cfljax.models.options import ModelOptions
+from cfljax.models.started import MEANS, Adapters, features_of, on_features, started, told_of
+from cfljax.models.weights import read, start_of
+from cfljax.results.export import named, safetensors, state_dict
+from tests.models.test_models import SMALL, batch, small, weights
+
+
+def write(path, arrays):
+    path.write_bytes(safetensors(arrays, {}))
+    return str(path)
+
+
+@pytest.mark.parametrize("layout", ["jax", "torch"])
+@pytest.mark.parametrize("name", SMALL)
+def test_every_model_comes_back_from_either_layout(name, layout, tmp_path):
+    model = small(name)[0]
+    flat = weights(model)
+    params = jax.tree.map(np.asarray, model.unravel(flat))
+    arrays = named(params) if layout == "jax" else state_dict(params, 0.5, name not in MEANS)
+    start = start_of(model, write(tmp_path / "a.safetensors", arrays), 0.5 if layout == "torch" else 9.0, name not in MEANS)
+    np.testing.assert_allclose(start.flat, flat, atol=1e-6)
+    assert start.known.all() and not start.misfit
+
+
+def test_a_head_of_another_shape_begins_anew_and_nothing_else_may(tmp_path):
+    three, five = build("mlp", {"hidden": [4]}, (6,), 3), build("mlp", {"hidden": [4]}, (6,), 5)
+    flat = weights(three)
+    file = write(tmp_path / "three.safetensors", named(three.unravel(flat)))
+    with pytest.warns(SpecWarning, match="the head begins anew: dense_1/bias is 3, here 5"):
+        model = started(five, ModelOptions(weights=file), None)
+    begun, own = model.unravel(model.init(jax.random.key(3))), five.unravel(five.init(jax.random.key(3)))
+    np.testing.assert_array_equal(begun["dense_0"]["kernel"], three.unravel(flat)["dense_0"]["kernel"])
+    np.testing.assert_array_equal(begun["dense_1"]["kernel"], own["dense_1"]["kernel"])
+    wide = build("mlp", {"hidden": [7]}, (6,), 3)
+    with pytest.raises(SpecError, match=r'does not fit model "mlp": dense_0/bias 4, here 7 \(and 1 more\)'):
+        started(wide, ModelOptions(weights=file), None)
+    with pytest.raises(SpecError, match="conv_0/bias is missing"):
+        started(small("cnn")[0], ModelOptions(weights=file), None)
+
+
+def test_halves_and_doubles_and_whole_numbers_are_read(tmp_path):
+    x = np.float32([[1.5, -2.0]])
+    header = {"half": ("F16", x.astype("<f2")), "double": ("F64", x.astype("<f8")), "counter": ("I64", np.int64(7))}
+    bits = (x.view(np.uint32) >> 16).astype("<u2")
+    header["brain"] = ("BF16", bits)
+    about, content = {}, b""
+    for name, (kind, array) in header.items():
+        about[name] = {"dtype": kind, "shape": list(np.shape(array)), "data_offsets": [len(content), len(content) + array.nbytes]}
+        content += array.tobytes()
+    text = json.dumps(about).encode()
+    file = tmp_path / "kinds.safetensors"
+    file.write_bytes(struct.pack("<Q", len(text)) + text + content)
+    for name in ("half", "double", "brain"):
+        np.testing.assert_array_equal(read(str(file))[name], x)
+
+
+def broken(kind, whole):
+    if kind == "cut":
+        return whole[:-5]
+    if kind == "short":
+        return whole[:6]
+    if kind == "long header":
+        return struct.pack("<Q", 1 << 60) + whole[8:]
+    if kind == "no JSON":
+        return whole[:8] + b"x" * (len(whole) - 8)
+    return b"PK\x03\x04" + whole
+
+
+@pytest.mark.parametrize("kind", ["cut", "short", "long header", "no JSON", "zip"])
+def test_a_broken_file_says_so_in_one_line(kind, tmp_path):
+    file = tmp_path / "broken.safetensors"
+    file.write_bytes(broken(kind, safetensors({"a": np.ones((3, 2), np.float32)}, {})))
+    with pytest.raises(SpecError, match="is no whole safetensors file") as raised:
+        read(str(file))
+    assert "\n" not in str(raised.value)
+
+
+def test_jitter_differs_by_key_and_has_the_size_of_each_layer(tmp_path):
+    model = build("mlp", {"hidden": [60]}, (50,), 3)
+    params = {name: {"kernel": 0.1 * x["kernel"], "bias": x["bias"]} for name, x in model.unravel(weights(model)).items()}
+    file = write(tmp_path / "a.safetensors", named(params))
+    init = started(model, ModelOptions(weights=file, jitter=0.5), None).init
+    one, other = (model.unravel(init(jax.random.key(seed)))["dense_0"]["kernel"] for seed in (0, 1))
+    assert not np.allclose(one, other)
+    assert 0.45 < np.std(one - params["dense_0"]["kernel"]) / np.std(params["dense_0"]["kernel"]) < 0.55
+
+
+LORA = {"width": 8, "depth": 1, "heads": 2, "hidden": 12}
+
+
+@pytest.mark.parametrize(
+    ("where", "head", "size"),
+    [
+        ("attention", False, 4 * 2 * (8 + 8)),
+        ("dense", False, 2 * 2 * (8 + 12)),
+        ("all", True, 4 * 2 * (8 + 8) + 2 * 2 * (8 + 12) + 8 * 5 + 5),
+    ],
+)
+def test_adapters_begin_as_the_file_and_move_the_kernels_by_their_product(where, head, size, tmp_path):
+    full = build("transformer", LORA, (6,), 5)
+    flat = weights(full)
+    base = full.unravel(flat)
+    told = ModelOptions(weights=write(tmp_path / "a.safetensors", named(base)))
+    model = started(full, told, Adapters(2, 6.0, where, head))
+    assert model.size == size
+    params = model.unravel(model.init(jax.random.key(0)))
+    begun = model.whole(params)
+    jax.tree.map(np.testing.assert_array_equal, begun, base)
+    moved = model.unravel(model.ravel(params) + 0.1)
+    changed = model.whole(moved)
+    layer, path = ("dense_0", ("block_0", "dense_0")) if where == "dense" else ("query", ("block_0", "attention", "query"))
+    adapter, kernel, old = moved, changed, base
+    for step in path:
+        adapter, kernel, old = adapter[step], kernel[step], old[step]
+    product = np.asarray(adapter["down"]) @ np.asarray(adapter["up"])
+    np.testing.assert_allclose(kernel["kernel"], old["kernel"] + 3 * product, atol=1e-5)
+    assert np.linalg.matrix_rank(product) <= 2 and layer == path[-1]
+    np.testing.assert_array_equal(kernel["bias"], old["bias"])
+    assert np.array_equal(changed["head"]["kernel"], base["head"]["kernel"]) != head
+    x = np.array([[0, 1, 2, 3, 4, 0]], np.float32)
+    np.testing.assert_allclose(model.forward(moved, x), full.forward(changed, x), atol=1e-5)
+
+
+def test_adapters_with_jitter_move_kernels_by_their_spread(tmp_path):
+    full = build("transformer", {"width": 32, "depth": 1, "heads": 2}, (6,), 5)
+    base = full.unravel(weights(full))
+    told = ModelOptions(weights=write(tmp_path / "a.safetensors", named(base)), jitter=0.5)
+    model = started(full, told, Adapters(8, 16.0, "dense", False))
+    change = (
+        model.whole(model.unravel(model.init(jax.random.key(0))))["block_0"]["dense_0"]["kernel"]
+        - base["block_0"]["dense_0"]["kernel"]
+    )
+    assert 0.35 < np.std(change) / np.std(base["block_0"]["dense_0"]["kernel"]) < 0.65
+
+
+@pytest.mark.parametrize(
+    ("name", "lora", "words"),
+    [
+        ("mlp", Adapters(2, 4.0, "attention", False), "has no such layer"),
+        ("char_lstm", Adapters(2, 4.0, "dense", False), "no such layer"),
+    ],
+)
+def test_adapters_without_a_layer_are_refused(name, lora, words, tmp_path):
+    model = small(name)[0]
+    told = ModelOptions(weights=write(tmp_path / "a.safetensors", named(model.unravel(weights(model)))))
+    with pytest.raises(SpecError, match=words):
+        started(model, told, lora)
+
+
+def test_an_own_option_called_weights_is_the_users():
+    import dataclasses
+
+    import cfljax
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        rate: float
+        weights: str = cfljax.option("none", "of my own")
+
+    MODELS.add("mine", lambda options, sample_shape, classes: None, Options)
+    made = MODELS.check("mine", {"rate": 0.5, "weights": "w", "frozen": "body"}, "model")
+    assert (made.rate, made.weights, made.frozen) == (0.5, "w", "body")
+    assert told_of(made) == ModelOptions(frozen="body")
+
+
+EVERY = ("mclr", "mlp", "cnn", "cnn_cifar", "lstm", "resnet20", "resnet18", "mobilenet_v2", "vit_tiny", "char_lstm", "transformer")
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_model_has_a_head_that_makes_its_outputs_of_the_features_of_a_frozen_body(name, tmp_path):
+    network, shape, classes = small(name)
+    flat = weights(network)
+    file = write(tmp_path / "a.safetensors", named(network.unravel(flat)))
+    divided = started(network, ModelOptions(weights=file, frozen="body", jitter=0.1), None)
+    params = divided.unravel(divided.init(jax.random.key(0)))
+    both, width = features_of(network)
+    x, _ = batch(shape, classes)
+    features, _ = jax.jit(both)(network.unravel(flat), x)
+    alone = on_features(network, divided, classes, width)
+    assert alone.size == divided.size == width * (1 if classes == 2 else classes) + (1 if classes == 2 else classes)
+    np.testing.assert_allclose(alone.forward(params, features), jax.jit(divided.forward)(params, x), rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(alone.init(jax.random.key(1)), divided.init(jax.random.key(1)))
