@@ -112,7 +112,8 @@ def _of_client(choice: Choice, federation: Federation, model: Model, habits: Hab
     longest, work = federation.train.longest, choice.work
     if isinstance(form := choice.form, Form):
         read = sum(form.columns) + form.widths[0] + form.gram * form.across  # made, and filled up
-        return int(form.rows * (habits.copies * _of_sample(federation, model, habits) + read))
+        sample = _tiled(numbers_per_sample(model, federation)[0], habits)
+        return int(form.rows * (habits.copies * sample + read))
     length = max(choice.gram_sizes, default=0)
     at_once = length or min(work.batch or longest, longest)
     of_step = at_once * (_of_sample(federation, model, habits) + habits.activations * numbers_per_sample(model, federation)[1])

@@ -33,6 +33,7 @@ def test_two_methods_compile(package, tmp_path):
         assert "error" not in row, row
         assert row["one_kernel"] == (row["plan"] == "auto") and row["predicted_s"] > 0
         assert row["launches_per_step"] == 0 if row["one_kernel"] else 0 < row["launches_per_step"] < 100
-        assert 1 / 1.5 < row["predicted_bytes"] / row["needed_bytes"] < 1.5
+        if not row["one_kernel"]:
+            assert 1 / 1.5 < row["predicted_bytes"] / row["needed_bytes"] < 1.5
         assert bool(row["collectives"]) == (":" in row["target"]) and row["collectives_in_steps"] == 0
         assert {loop["name"] for loop in row["loops"]} >= ({"rounds"} if row["one_kernel"] else {"rounds", "local_steps"})
