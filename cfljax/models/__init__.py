@@ -38,9 +38,8 @@ def build(name: str, options: object, sample_shape: tuple[int, ...], classes: in
     made = MODELS.entry(name).make(options, sample_shape, classes)
     if several:
         net = made if isinstance(made, Net) else Net(made)
-        if net.loss == "sigmoid":
-            raise SpecError(
-                f'model "{name}": has one output for two classes, and samples may have several labels; take another model'
-            )
+        if net.loss == "sigmoid" or net.own is not None:
+            why = "has a loss of its own" if net.own is not None else "has one output for two classes"
+            raise SpecError(f'model "{name}": {why}, and samples may have several labels; take another model')
         made = net._replace(loss="several")
     return as_model(name, made, sample_shape, classes)

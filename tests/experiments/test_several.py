@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cfljax
-from cfljax import data
+from cfljax import data, models
 from cfljax.commands import describe
 from cfljax.data import arrays
 from cfljax.errors import DataError, SpecError
@@ -106,6 +106,12 @@ def test_a_model_with_one_output_is_refused(tmp_path, monkeypatch):
     np.savez(tmp_path / "two.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     with pytest.raises(SpecError, match="one output for two classes"):
         cfljax.run("fedavg", {"name": "two", "partition": "iid", "clients": 2}, "lstm", rounds=1)
+
+
+def test_a_model_with_a_loss_of_its_own_is_refused():
+    options = {"predict": "every", "width": 8, "heads": 2, "depth": 1}
+    with pytest.raises(SpecError, match="a loss of its own"):
+        models.build("transformer", options, (6,), 5, several=True)
 
 
 def test_arrays_of_several_labels_are_imported_and_checked(folder, monkeypatch):
