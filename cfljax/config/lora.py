@@ -9,6 +9,7 @@ from typing import Protocol
 from cfljax.config.data import Data
 from cfljax.errors import SpecError
 from cfljax.methods.shared.config import MethodConfig
+from cfljax.models.options import told_of
 from cfljax.registry.options import Options, Value, check, option
 
 
@@ -43,8 +44,9 @@ class SaysLora(Protocol):
 
 def check_start(label: str, options: MethodConfig, model: Options, train: SaysLora, data: Data) -> None:
     """Raise a SpecError for a start from a file that is not there, or that what does not train would need."""
-    weights, frozen = (getattr(model, name, None) for name in ("weights", "frozen"))
-    if isinstance(weights, str) and not Path(weights).expanduser().is_file():
+    told = told_of(model)
+    weights, frozen = told.weights, told.frozen
+    if weights is not None and not Path(weights).expanduser().is_file():
         raise SpecError(f'model.weights = "{weights}": there is no such file')
     if frozen and not weights:
         raise SpecError(f'model.frozen = "{frozen}": the body of a start from a file; give model.weights, or take train.freeze')
@@ -59,5 +61,5 @@ def check_start(label: str, options: MethodConfig, model: Options, train: SaysLo
     if frozen and (train.divided_by or options.parts):
         what = train.divided_by or f"method.{label}"
         raise SpecError(f'model.frozen = "{frozen}": {what} divides the model into parts, and only its head is left; leave out one')
-    if getattr(model, "jitter", 0.0) and not weights:
-        raise SpecError(f"model.jitter = {getattr(model, 'jitter', 0.0)}: is noise on a start from a file; give model.weights")
+    if told.jitter and not weights:
+        raise SpecError(f"model.jitter = {told.jitter}: is noise on a start from a file; give model.weights")

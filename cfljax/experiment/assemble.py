@@ -40,7 +40,8 @@ from cfljax.methods.shared.feedback import with_feedback
 from cfljax.methods.shared.parts import make_in_parts
 from cfljax.methods.shared.server import ServerOptimiser, with_server
 from cfljax.models.half import in_bfloat16
-from cfljax.models.started import Adapters, on_features, started, told_of
+from cfljax.models.options import told_of
+from cfljax.models.started import Adapters, on_features, started
 from cfljax.registry import when_replaced
 from cfljax.registry.options import Value, static
 from cfljax.types import Federation, Grams, Method, Model

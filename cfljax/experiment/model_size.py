@@ -18,7 +18,8 @@ from cfljax.experiment.batching import Size, size_of
 from cfljax.experiment.features import seen_by
 from cfljax.files import cache_folder, written_whole
 from cfljax.local.parts import parts_of
-from cfljax.models.started import features_of, told_of
+from cfljax.models.options import told_of
+from cfljax.models.started import features_of
 from cfljax.types import Federation, Model
 
 MOST = 1000

@@ -18,3 +18,10 @@ class ModelOptions:
     jitter: float = option(
         0.0, "weights: normal noise on the start, in units of each layer's spread, other for each cluster", low=0, later=True
     )
+
+
+def told_of(options: object) -> ModelOptions:
+    """The options that every model has. A user's own options of the same names mean what the user's model makes of them."""
+    fields, ours = getattr(options, "__dataclass_fields__", {}), ModelOptions.__dataclass_fields__
+    same = [name for name, field in ours.items() if name in fields and fields[name].metadata == field.metadata]
+    return ModelOptions(**{name: getattr(options, name) for name in same})

@@ -15,7 +15,7 @@ import numpy as np
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.keys import fold
 from cfljax.models.flat import FirstDense, Net, NetForward, as_model, flattening, head_of, paths_of
-from cfljax.models.options import ModelOptions
+from cfljax.models.options import told_of
 from cfljax.models.starts import normal
 from cfljax.models.weights import Start, start_of
 from cfljax.types import Array, Model, Tree
@@ -50,13 +50,6 @@ def started(model: Model, options: object, lora: Adapters | None) -> Model:
         return _with_lora(model, start, lora, told.jitter)
     begin = _jittered(model, start, told.jitter)
     return model._replace(init=jax.jit(begin)) if told.frozen is None else _head_alone(model, start, begin)
-
-
-def told_of(options: object) -> ModelOptions:
-    """The options that every model has. A user's own options of the same names mean what the user's model makes of them."""
-    fields, ours = getattr(options, "__dataclass_fields__", {}), ModelOptions.__dataclass_fields__
-    same = [name for name, field in ours.items() if name in fields and fields[name].metadata == field.metadata]
-    return ModelOptions(**{name: getattr(options, name) for name in same})
 
 
 def _jittered(model: Model, start: Start, jitter: float) -> Callable[[Array], Array]:

@@ -43,7 +43,8 @@ def test_an_absent_machines_devices_share_a_round(run):
     assert eight.devices == 8 and len(one.steps) == 8 * len(eight.steps)
 
 
-def test_the_limit_of_a_batch_follows_the_memory(run):
+def test_the_limit_of_a_batch_follows_the_memory():
+    run = read_spec(SPEC | {"train": {"rounds": 2, "plan": {"kernel": "xla"}}}).runs()[0]
     megabyte = 1 << 20
     limits = [batch_limit(run, machines.gpu(memory=n * megabyte)) for n in (1, 100, 200, 80 * 1024)]
     assert limits[0] == 1 < limits[1] < limits[2] < limits[3] <= 256
