@@ -9,7 +9,6 @@ from typing import Protocol
 from cfljax.config.data import Data
 from cfljax.errors import SpecError
 from cfljax.methods.shared.config import MethodConfig
-from cfljax.models.options import told_of
 from cfljax.registry.options import Options, Value, check, option
 
 
@@ -44,6 +43,8 @@ class SaysLora(Protocol):
 
 def check_start(label: str, options: MethodConfig, model: Options, train: SaysLora, data: Data) -> None:
     """Raise a SpecError for a start from a file that is not there, or that what does not train would need."""
+    from cfljax.models.options import told_of  # with JAX
+
     told = told_of(model)
     weights, frozen = told.weights, told.frozen
     if weights is not None and not Path(weights).expanduser().is_file():
