@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-import zlib
-from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from cfljax import data, models
-from cfljax.config import Data, Run, arrivals
+from cfljax.config import Run
 from cfljax.config.asynchronous import check_buffer
 from cfljax.config.frozen import canonical
 from cfljax.config.lora import read_lora
@@ -23,14 +21,21 @@ from cfljax.engine import compiled
 from cfljax.engine.outputs import vector_bytes
 from cfljax.engine.settings import Assembled, Asynchronous, Settings, Stop, Tuned
 from cfljax.errors import SpecError, SpecWarning
+from cfljax.experiment import federations
 from cfljax.experiment.execution import choose
 from cfljax.experiment.features import featured
+from cfljax.experiment.federations import (
+    FederationKey,
+    device_federation,
+    federation_of,
+    host_federation,
+    in_lines,
+    key_of,
+    sample_shape,
+)
 from cfljax.experiment.several import check_labels, check_mixture
 from cfljax.federation.devices import devices_of
-from cfljax.federation.drift import drifting
-from cfljax.federation.newcomers import arriving, draw_newcomers, with_shots
-from cfljax.federation.pack import nbytes, pack
-from cfljax.federation.validation import hold_out
+from cfljax.federation.pack import nbytes
 from cfljax.local.parts import parts_of
 from cfljax.local.products import grams_of
 from cfljax.local.send import Sending
@@ -66,7 +71,7 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
         federation = jax.device_get(federation) if sharded else federation
     choice = choose(run, model, federation, machine)
     if choice.kept and not sharded:
-        train = dataclasses.replace(federation.train, grams=_grams(_key(run), choice.gram_sizes, _frozen(run)))
+        train = dataclasses.replace(federation.train, grams=_grams(key_of(run), choice.gram_sizes, _frozen(run)))
         federation = dataclasses.replace(federation, train=train)
     parts = pairs_of(run.options, run.train)
     d = len(parts_of(model, parts).away) if parts else model.size
@@ -148,31 +153,6 @@ def _server(run: Run) -> ServerOptimiser | None:
     return ServerOptimiser(server.name, tuple((server.arguments or {}).items()))
 
 
-def host_federation(run: Run) -> Federation:
-    """The run's federation as numpy arrays."""
-    return _host_federation(_key(run))
-
-
-def federation_of(run: Run) -> Federation:
-    """The run's federation, on the device."""
-    return _device_federation(_key(run))
-
-
-def in_lines(federation: Federation) -> Federation:
-    """The federation with each sample as a line of numbers. A TPU lays images out by pixels, and would turn the whole pool round in
-    each step to gather some of them."""
-    x = federation.pool.x
-    if x.ndim < 3:
-        return federation
-    lines = x.reshape(x.shape[0], -1)
-    return dataclasses.replace(federation, pool=federation.pool._replace(x=lines), form=x.shape[1:])
-
-
-def checksum(run: Run) -> str:
-    """8 hexadecimal digits: a checksum of all arrays of the run's federation, to compare processes by."""
-    return _checksum(_key(run))
-
-
 def model_of(run: Run, federation: Federation) -> Model:
     """The run's model, for the samples of this federation."""
     options = run.model.options
@@ -191,16 +171,10 @@ def _on_features(run: Run, model: Model) -> tuple[Model, Federation]:
     """The head of the run's model, and the federation of the features that it gets."""
     federation, frozen = federation_of(run), _frozen(run)
     assert frozen is not None
-    featured = _featured(_key(run), *frozen)
+    featured = _featured(key_of(run), *frozen)
     network = models.build(run.model.name, run.model.options, sample_shape(federation), federation.classes, federation.several)
     head = on_features(network, model, federation.classes, featured.sample_shape[0])
     return in_bfloat16(head) if run.train.precision == "bfloat16" else head, featured
-
-
-def sample_shape(federation: Federation) -> tuple[int, ...]:
-    """The shape of one sample as the model sees it."""
-    pool = federation.pool
-    return federation.sample_shape + (() if pool.table is None else pool.table.shape[1:])
 
 
 def _sending(run: Run) -> Sending:
@@ -245,57 +219,6 @@ def _shards(run: Run, devices: int, machine: Machine) -> bool:
     return machine.copies * nbytes(host_federation(run)) > machine.memory // 2
 
 
-class _FederationKey(NamedTuple):
-    """The data of a run, and the seed that they are drawn with. Keys of equal data are equal, whatever their spelling."""
-
-    data: Data
-    seed: int
-
-    def __hash__(self) -> int:
-        return hash((self.data.identity, self.seed))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _FederationKey) and (self.data.identity, self.seed) == (other.data.identity, other.seed)
-
-
-def _key(run: Run) -> _FederationKey:
-    return _FederationKey(run.data.drawn_for(run.seed), run.data_seed)
-
-
-@functools.lru_cache(maxsize=2)
-def _host_federation(key: _FederationKey) -> Federation:
-    config, seed = key
-    source = config.load()
-    parts = config.divide(source)
-    parts, changes = (parts, None) if config.drift is None else drifting(config.drift, parts, source, seed)
-    train, valid, newcomers = parts.train, None, np.zeros(len(parts.train), bool)
-    if (new := config.new_clients) is not None:
-        newcomers = draw_newcomers([len(rows) for rows in train], new.share, seed)
-    trains = np.array([len(rows) > 0 for rows in train]) & ~newcomers
-    late = arriving(arrivals(config.arrive, trains, seed), newcomers)
-    if config.validation:
-        kept, held = hold_out(train, config.validation, seed)
-        train = [whole if apart else rows for whole, rows, apart in zip(train, kept, newcomers, strict=True)]
-        valid = [rows[:0] if apart else rows for rows, apart in zip(held, newcomers, strict=True)]
-    if new is not None:
-        train = with_shots(train, newcomers, new.shots, seed)
-    return pack(dataclasses.replace(parts, train=train), source, config.normalise, late, valid, changes)
-
-
-@functools.lru_cache(maxsize=2)
-def _checksum(key: _FederationKey) -> str:
-    total = 0
-    for leaf in jax.tree.leaves(_host_federation(key)):
-        array = np.ascontiguousarray(leaf)
-        total = zlib.crc32(array.view(np.uint8).reshape(-1), zlib.crc32(f"{array.dtype} {array.shape}".encode(), total))
-    return f"{total:08x}"
-
-
-@functools.lru_cache(maxsize=2)
-def _device_federation(key: _FederationKey) -> Federation:
-    return jax.device_put(_host_federation(key))
-
-
 @functools.lru_cache(maxsize=8)
 def _model(
     name: str,
@@ -314,9 +237,9 @@ def _model(
 
 
 @functools.lru_cache(maxsize=2)
-def _featured(key: _FederationKey, name: str, options: Value, meaning: str) -> Federation:
+def _featured(key: FederationKey, name: str, options: Value, meaning: str) -> Federation:
     """The federation of the features of a frozen body."""
-    federation = _device_federation(key)
+    federation = device_federation(key)
     divided = _model(name, options, meaning, sample_shape(federation), federation.classes, federation.several)
     assert divided.whole is not None
     network = models.build(name, options, sample_shape(federation), federation.classes, federation.several)
@@ -325,9 +248,9 @@ def _featured(key: _FederationKey, name: str, options: Value, meaning: str) -> F
 
 
 @functools.lru_cache(maxsize=1)
-def _grams(key: _FederationKey, sizes: tuple[int, ...], frozen: tuple[str, Value, str] | None = None) -> Grams:
+def _grams(key: FederationKey, sizes: tuple[int, ...], frozen: tuple[str, Value, str] | None = None) -> Grams:
     """Gram matrices of these sizes, made before the first round."""
-    federation = _device_federation(key) if frozen is None else _featured(key, *frozen)
+    federation = device_federation(key) if frozen is None else _featured(key, *frozen)
     return jax.device_put(grams_of(federation, sizes))
 
 
@@ -353,6 +276,7 @@ def _method(
 @when_replaced
 def _forget() -> None:
     """Drop what was made by name: the name of a plug-in means something else now."""
-    for kept in (data.loaded, _host_federation, _checksum, _device_federation, _featured, _grams, _model, _method):
+    for kept in (data.loaded, _featured, _grams, _model, _method):
         kept.cache_clear()
+    federations.forget()
     compiled.forget()

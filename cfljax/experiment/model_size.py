@@ -13,9 +13,10 @@ from cfljax import models
 from cfljax.config import Run
 from cfljax.config.frozen import canonical
 from cfljax.config.parts import pairs_of, stay_home
-from cfljax.experiment.assemble import model_of, sample_shape
+from cfljax.experiment.assemble import model_of
 from cfljax.experiment.batching import Size, size_of
 from cfljax.experiment.features import seen_by
+from cfljax.experiment.federations import sample_shape
 from cfljax.files import cache_folder, written_whole
 from cfljax.local.parts import parts_of
 from cfljax.models.options import told_of

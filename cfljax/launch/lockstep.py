@@ -12,8 +12,8 @@ from cfljax.devices.mesh import AUTO
 from cfljax.engine.resume import Checkpoint
 from cfljax.engine.settings import Assembled
 from cfljax.errors import SpecError
-from cfljax.experiment.assemble import checksum
 from cfljax.experiment.batching import Batch
+from cfljax.experiment.federations import checksum
 from cfljax.launch.checkpoints import from_arrays, to_arrays
 from cfljax.launch.plan_file import OTHERS, mark
 from cfljax.registry.options import Table

@@ -170,7 +170,7 @@ def _call(how: OnChip, inputs: list[Array]) -> tuple[Array, list[Array]]:
 
 
 def _of_tpu(number: int, scratch: list[tuple[int, int]], near: int) -> dict[str, Any]:
-    """What Mosaic is told: what is read one by one lies in the memory of the scalar unit."""
+    """What Mosaic gets: what is read one by one lies in the memory of the scalar unit."""
     from jax.experimental.pallas import tpu
 
     scalars, vectors = pl.BlockSpec(memory_space=tpu.SMEM), pl.BlockSpec(memory_space=tpu.VMEM)

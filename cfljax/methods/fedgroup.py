@@ -47,7 +47,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.devices.quick import quick_jit
 from cfljax.errors import SpecError
-from cfljax.kernels.inter_group import READINGS, inter_group, newcomer_group
+from cfljax.kernels.inter_group import READINGS, inter_group
 from cfljax.local.averages import AVERAGES, averages, with_lengths
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
@@ -57,8 +57,9 @@ from cfljax.methods.shared.auto import CountedConfig, Number, count, extras_of, 
 from cfljax.methods.shared.choice import join
 from cfljax.methods.shared.cold_start import COLD_STARTS, directions, first_groups, founders
 from cfljax.methods.shared.common import first_model, traffic, with_exchange
+from cfljax.methods.shared.compass import Compass, closest, joined, place, turned
 from cfljax.methods.shared.config import TrainOptions
-from cfljax.methods.shared.pretrain import Pretrainer, all_updates, in_chunks, pretrain, pretrainer, solver_before
+from cfljax.methods.shared.pretrain import Pretrainer, all_updates, pretrainer, solver_before
 from cfljax.methods.shared.similarity import compared_size, similarity
 from cfljax.methods.shared.tries import with_tries
 from cfljax.registry import Entry
@@ -131,17 +132,6 @@ class Config(CountedConfig):
         return {"the cold start's updates at once": min(self.alpha * self.models_kept, clients) * compared_size(d, self.similarity)}
 
 
-class Compass(NamedTuple):
-    """What the assignment of newcomers needs: the model that a newcomer pre-trains from, and what its update is compared with."""
-
-    start: Array
-    """f32[d]: w_0 or the auxiliary global model."""
-    directions: Array
-    """f32[K, d]: the direction of each group: its mean update of the cold start, its latest update, or its model minus `start`."""
-    active: Array
-    """bool[K]: groups that have members from the cold start."""
-
-
 class State(NamedTuple):
     """The groups, and what newcomers are compared with."""
 
@@ -176,7 +166,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         own, known = state.labels[cohort.ids], state.guess[cohort.ids]
         if moving:
             new = cohort.mask & (own < 0)
-            known = _closest(before, key, federation, hyper, state.compass, cohort.ids, new)
+            known = closest(before, key, federation, hyper, state.compass, cohort.ids, new)
         if not by_direction and config.rac == "always":
             drawn = _random_groups(keys.fold(key, "rac"), federation.uid[cohort.ids], state.compass.active)
             return jnp.where(state.founder[cohort.ids] & (own >= 0), own, drawn)
@@ -193,7 +183,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         after = inter_group(trained.mixed.new, hyper["eta_g"], config.inter_group, state.compass.active)
         labels = join(state.labels, cohort, which)
         moved = (mix > 0).any(axis=1) & ~trained.mixed.lost
-        compass = _turned(state, after, moved, config.newcomer) if moving else state.compass
+        compass = turned(state.compass, state.models, after, moved, config.newcomer) if moving else state.compass
         sent = with_probe(_traffic(state, cohort, new & by_direction, config.every), state.number, cohort, config.every)
         sent = with_lengths(sent, cohort, config.average)
         diag = {"newcomers": jnp.sum(new, dtype=jnp.int32), "members": _members(labels, config.models_kept)}
@@ -204,7 +194,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
         found = state.guess
         if moving:
             who = federation.trains & (state.labels < 0)
-            found = _place(before, keys.root(0), federation, hyper, state.compass, who)
+            found = place(before, keys.root(0), federation, hyper, state.compass, who)
         return jnp.where(state.labels >= 0, state.labels, found)
 
     models = lambda state: (state.models, state.labels)  # noqa: E731
@@ -238,19 +228,9 @@ def _found(
         guess[others] = np.asarray(quick_jit(_random_groups)(keys.fold(key, "rac"), uid, compass.active))[others]
     elif not config.moving:
         for part, moves in train(others):
-            guess[part] = quick_jit(_joined)(compass, moves)
+            guess[part] = quick_jit(joined)(compass, moves)
     made: dict[str, Tree] = {"labels": labels, "guess": guess, "founder": founder, "compass": compass, "snapshot": snapshot}
     return made | setup_of(number)
-
-
-def _turned(state: State, after: Array, moved: Array, newcomer: str) -> Compass:
-    """What newcomers are compared with after a round: from the auxiliary model, the groups' latest updates (those of groups
-    that moved bool[K]; the others keep theirs), or where the groups' models after f32[K, d] lie."""
-    compass = state.compass
-    start = _mean(after, jnp.asarray(compass.active))
-    latest = jnp.where(moved[:, None], after - state.models, compass.directions)
-    seen = jnp.where(compass.active[:, None], after - start, 0.0)
-    return compass._replace(start=start, directions=latest if newcomer == "latest" else seen)
 
 
 def _check_epochs(config: Config, solver: Solver) -> None:
@@ -263,21 +243,6 @@ def _first_work(config: Config, solver: Solver, work: Array, new: Array) -> Arra
     if config.newcomer_epochs == "full" or solver.work.epochs is None:
         return work
     return jnp.where(new, 1 - 1 / solver.work.epochs, 1.0) * work
-
-
-def _closest(before: Solver, key: Array, federation: Federation, hyper: Hyper, compass: Compass, ids: Array, mask: Array) -> Array:
-    """i32[n]: client cold start, the group that each of ids i32[n] joins."""
-    return _joined(compass, pretrain(before, key, federation, hyper, compass.start, ids, mask))
-
-
-def _joined(compass: Compass, delta: Array) -> Array:
-    """i32[n]: the groups that updates f32[n, d] are closest to."""
-    return newcomer_group(compass.directions, delta, compass.active)  # eq. 9
-
-
-def _place(before: Solver, key: Array, federation: Federation, hyper: Hyper, compass: Compass, who: Array) -> Array:
-    """i32[C]: the same for all clients where who bool[C], a few at a time; −1 elsewhere."""
-    return in_chunks(lambda ids, mask: _closest(before, key, federation, hyper, compass, ids, mask), who)
 
 
 def _random_groups(key: Array, uid: Array, active: Array) -> Array:
@@ -296,12 +261,6 @@ def _traffic(state: State, cohort: Cohort, pretrained: Array, every: int | None)
 def _members(labels: Array, groups: int) -> Array:
     """i32[K]: clients assigned to each group so far."""
     return jnp.zeros(groups, jnp.int32).at[jnp.where(labels >= 0, labels, groups)].add(1, mode="drop")
-
-
-def _mean(models: Array, active: Array) -> Array:
-    """f32[d]: the auxiliary global model, the unweighted mean of the groups'."""
-    usable = active & jnp.isfinite(models).all(axis=1)
-    return jnp.where(usable[:, None], models, 0.0).sum(axis=0) / jnp.maximum(usable.sum(), 1)
 
 
 fedgroup = Entry(Config, make)

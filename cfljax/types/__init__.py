@@ -4,9 +4,10 @@ d parameters, R runs, P rows of the pool, T rows of a split, V views. HOST marks
 """
 
 from cfljax.types.arrays import Array, Hyper, Tree, on_host
-from cfljax.types.federation import Cohort, Devices, Drift, Federation, Grams, Parts, Pool, Source, Split, View
+from cfljax.types.federation import Cohort, Devices, Drift, Federation, Grams, Pool, Split, View
 from cfljax.types.flight import Flight
 from cfljax.types.method import Info, Init, Method, Mixture, Models, Regroup, Round, Score, Setup, Traffic
+from cfljax.types.source import Parts, Source
 from cfljax.types.training import Forward, Jobs, Kernel, LocalStep, Model, OfLogits, Plan, Updates
 
 __all__ = [

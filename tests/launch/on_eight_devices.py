@@ -15,7 +15,7 @@ from cfljax.devices.machine import devices_for, this_machine
 from cfljax.devices.placement import sharded
 from cfljax.engine import scoring
 from cfljax.engine.simulate import simulate
-from cfljax.experiment import assemble
+from cfljax.experiment import assemble, federations
 from cfljax.experiment.batching import batches
 from cfljax.methods import METHODS
 
@@ -58,7 +58,7 @@ def _options(name):
 
 
 def outputs(batch, shape):
-    assemble._device_federation.cache_clear()
+    federations.device_federation.cache_clear()
     parts = assemble.assemble(batch.first, batch.width, this_machine(shape))
     assert (parts.mesh is None) == (shape == (1, 1))
     return simulate(parts, batch.seeds, batch.hypers, chunk_rounds=2)

@@ -1,0 +1,108 @@
+"""HOST. The federation of a run: its data, divided, as numpy arrays and on the device. Runs of equal data share it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import zlib
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from cfljax.config import Data, Run, arrivals
+from cfljax.federation.drift import drifting
+from cfljax.federation.newcomers import arriving, draw_newcomers, with_shots
+from cfljax.federation.pack import pack
+from cfljax.federation.validation import hold_out
+from cfljax.types import Federation
+
+
+def host_federation(run: Run) -> Federation:
+    """The run's federation as numpy arrays."""
+    return _host_federation(key_of(run))
+
+
+def federation_of(run: Run) -> Federation:
+    """The run's federation, on the device."""
+    return device_federation(key_of(run))
+
+
+def in_lines(federation: Federation) -> Federation:
+    """The federation with each sample as a line of numbers. A TPU lays images out by pixels, and would turn the whole pool round in
+    each step to gather some of them."""
+    x = federation.pool.x
+    if x.ndim < 3:
+        return federation
+    lines = x.reshape(x.shape[0], -1)
+    return dataclasses.replace(federation, pool=federation.pool._replace(x=lines), form=x.shape[1:])
+
+
+def checksum(run: Run) -> str:
+    """8 hexadecimal digits: a checksum of all arrays of the run's federation, to compare processes by."""
+    return _checksum(key_of(run))
+
+
+def sample_shape(federation: Federation) -> tuple[int, ...]:
+    """The shape of one sample as the model sees it."""
+    pool = federation.pool
+    return federation.sample_shape + (() if pool.table is None else pool.table.shape[1:])
+
+
+class FederationKey(NamedTuple):
+    """The data of a run, and the seed that they are drawn with. Keys of equal data are equal, whatever their spelling."""
+
+    data: Data
+    seed: int
+
+    def __hash__(self) -> int:
+        return hash((self.data.identity, self.seed))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FederationKey) and (self.data.identity, self.seed) == (other.data.identity, other.seed)
+
+
+def key_of(run: Run) -> FederationKey:
+    """The key of a run's data."""
+    return FederationKey(run.data.drawn_for(run.seed), run.data_seed)
+
+
+@functools.lru_cache(maxsize=2)
+def _host_federation(key: FederationKey) -> Federation:
+    config, seed = key
+    source = config.load()
+    parts = config.divide(source)
+    parts, changes = (parts, None) if config.drift is None else drifting(config.drift, parts, source, seed)
+    train, valid, newcomers = parts.train, None, np.zeros(len(parts.train), bool)
+    if (new := config.new_clients) is not None:
+        newcomers = draw_newcomers([len(rows) for rows in train], new.share, seed)
+    trains = np.array([len(rows) > 0 for rows in train]) & ~newcomers
+    late = arriving(arrivals(config.arrive, trains, seed), newcomers)
+    if config.validation:
+        kept, held = hold_out(train, config.validation, seed)
+        train = [whole if apart else rows for whole, rows, apart in zip(train, kept, newcomers, strict=True)]
+        valid = [rows[:0] if apart else rows for rows, apart in zip(held, newcomers, strict=True)]
+    if new is not None:
+        train = with_shots(train, newcomers, new.shots, seed)
+    return pack(dataclasses.replace(parts, train=train), source, config.normalise, late, valid, changes)
+
+
+@functools.lru_cache(maxsize=2)
+def _checksum(key: FederationKey) -> str:
+    total = 0
+    for leaf in jax.tree.leaves(_host_federation(key)):
+        array = np.ascontiguousarray(leaf)
+        total = zlib.crc32(array.view(np.uint8).reshape(-1), zlib.crc32(f"{array.dtype} {array.shape}".encode(), total))
+    return f"{total:08x}"
+
+
+@functools.lru_cache(maxsize=2)
+def device_federation(key: FederationKey) -> Federation:
+    """The federation of this key, on the device."""
+    return jax.device_put(_host_federation(key))
+
+
+def forget() -> None:
+    """Drop the federations that were made: the name of a plug-in means something else now."""
+    for kept in (_host_federation, _checksum, device_federation):
+        kept.cache_clear()
