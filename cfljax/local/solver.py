@@ -4,7 +4,7 @@
 rounding: each client does its own number of steps on its own samples, as if it were trained alone.
 Steps of a method's own are no way of training: see `Solver.with_own_steps` and `local.own_steps`.
 
-To add a way of training a client, write a function (task, course, orders) -> Updates and list it in `Solver._ways` for clients up
+To add a way of training a client, write a function (task, course, orders) -> Updates and list it in `ways.ways_of` for clients up
 to some size. For a plan to choose it: a field of `types.Plan`, its key in `config.train.Forced`, the prediction of its time in
 `local.predict`, the choice and its reasons in `experiment.execution`, and its word in records (`launch.batch.plan_of`). Which
 clients train at a time, and on which device, is decided in `devices.spread` alone. Side by side (on an accelerator) there should
@@ -14,9 +14,7 @@ be one way for all clients: a batched switch computes them all.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -24,39 +22,18 @@ import jax.numpy as jnp
 from cfljax import keys
 from cfljax.devices.spread import devices, spread
 from cfljax.kernels.mix import Rule
-from cfljax.local.data import RUNGS, shuffle
-from cfljax.local.fitting import Form, epochs_of, form_of
+from cfljax.local.data import shuffle
 from cfljax.local.gradients import batch_gradient, batch_of_client, full_gradient, whole_batch
-from cfljax.local.gram import Among, GramPlan, among, first_layer, train_on_gram
+from cfljax.local.gram import Among, among
 from cfljax.local.meter import counted
-from cfljax.local.optimiser import StepRule, from_optax, sgd
-from cfljax.local.own_steps import StepsOf, train_by
-from cfljax.local.parts import ModelParts, arrived, kernel_trains, own_losses, put_home, sent, split, travelling, turns_of
+from cfljax.local.own_steps import StepsOf
+from cfljax.local.parts import ModelParts, arrived, own_losses, put_home, sent, split, travelling
 from cfljax.local.predict import expected, layer_of, making_of
-from cfljax.local.schedule import Course, Orders, Task, Work, course_of, orders_of, owners_of, samples_of, together, train_steps
+from cfljax.local.schedule import Course, Task, Work, course_of, orders_of, owners_of, samples_of, train_steps
 from cfljax.local.send import Sending, server_rule, touched
-from cfljax.local.sizes import gram_sizes
 from cfljax.local.stream import client_losses
-from cfljax.local.train import train
-from cfljax.local.turned import turned
-from cfljax.types import Array, Federation, Grams, Hyper, Jobs, LocalStep, Model, Plan, Tree, Updates
-
-
-class TrainClient(Protocol):
-    """A function that trains one client."""
-
-    def __call__(self, task: Task, course: Course, orders: Orders | None) -> Updates:
-        """The client's update. `orders`: the shuffles of its epochs; None: each step sees all of its samples."""
-
-
-class Way(NamedTuple):
-    """A way of training, and the clients that it is for."""
-
-    size: int
-    """The most samples of a client that is trained in this way."""
-    rungs: tuple[int, ...]
-    """Lengths of shuffles besides `size` (see `data.shuffle`)."""
-    train: TrainClient
+from cfljax.local.ways import Way, exact_on_gram, kept_grams, kernel_of, sizes_of_grams, ways_of
+from cfljax.types import Array, Federation, Hyper, Jobs, LocalStep, Model, Plan, Tree, Updates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,12 +162,12 @@ class Solver:
 
     def costs(self, federation: Federation, jobs: Jobs) -> Array:
         """f32[S]: an estimate of the time of each job, in any unit, by which jobs are dealt to devices."""
-        layer = layer_of(self.model) if self._on_gram and self.sequential and devices() > 1 else None
+        layer = layer_of(self.model) if exact_on_gram(self) and self.sequential and devices() > 1 else None
         if layer is None:
             return samples_of(federation, jobs)
         samples, steps = federation.train.count[jobs.client], train_steps(federation, jobs, self.work)
-        how = making_of(True, self._grams(federation) is not None)
-        return expected(layer, self.work, samples, steps, self._gram_sizes(federation), how)
+        how = making_of(True, kept_grams(self, federation) is not None)
+        return expected(layer, self.work, samples, steps, sizes_of_grams(self, federation), how)
 
     def chooses(self, federation: Federation, models: int = 1) -> bool:
         """Whether participants should choose their start among that many models within `fit` (`Jobs.which` None), which is faster
@@ -200,95 +177,13 @@ class Solver:
             return False
         if self.plan.kernel is not None:
             some = jnp.float32(0)
-            return self._on_chip(federation, LocalStep(some, some, some, some), models) is not None
-        sizes = self._gram_sizes(federation)
+            return kernel_of(self, federation, LocalStep(some, some, some, some), models) is not None
+        sizes = sizes_of_grams(self, federation)
         return self.sequential and bool(sizes) and sizes[-1] >= federation.train.longest
-
-    @property
-    def _plain_sgd(self) -> bool:
-        """Whether the optimiser is SGD without further arguments."""
-        return self.optimizer == "sgd" and not self.arguments
-
-    @property
-    def _on_gram(self) -> bool:
-        """Whether training on Gram matrices is exact for this model and these steps."""
-        first = first_layer(self.model)
-        plain = self.steps_of is None and self._plain_sgd and not self.work.head
-        return plain and first is not None and kernel_trains(self.parts, self.model, first.kernel)
-
-    def _gram_sizes(self, federation: Federation) -> tuple[int, ...]:
-        """The sizes of the Gram matrices on which clients are trained, ascending; empty if none are."""
-        return gram_sizes(self.plan, federation.train.longest, self.work.batch) if self._on_gram else ()
-
-    def _grams(self, federation: Federation) -> Grams | None:
-        """The Gram matrices that were computed before the first round; None: there are none that fit this solver."""
-        grams = federation.train.grams if self.sequential else None
-        return grams if grams is not None and grams.sizes == self._gram_sizes(federation) else None
-
-    def _rule_of_steps(self, numbers: LocalStep) -> StepRule:
-        """The optimiser with the numbers of this run."""
-        return sgd(numbers) if self._plain_sgd else from_optax(self.optimizer, dict(self.arguments), numbers.lr)
-
-    def _on_chip(self, federation: Federation, numbers: LocalStep, models: int) -> Form | None:
-        """The kernel that trains a client, in place of all ways of XLA; None: there is none for this solver."""
-        turns, kernel = turns_of(self.parts, self.work.head), self.plan.kernel
-        if kernel is None or self.steps_of is not None or not self._plain_sgd or turns is not None:
-            return None
-        longest, has = federation.train.longest, lambda number: number is not None
-        form = form_of(
-            kernel, self.model, self.work, longest, longest <= self.plan.gram,
-            models=models, momentum=has(numbers.momentum), mu=has(numbers.mu), decay=has(numbers.weight_decay),
-        )  # fmt: skip
-        return None if isinstance(form, str) else form
-
-    def _way_on_chip(self, form: Form, federation: Federation, numbers: LocalStep, choice: Among | None) -> Way:
-        from cfljax.local.on_chip import OnChip, train_on_chip
-
-        assert self.plan.kernel is not None
-        how = OnChip(form, epochs_of(self.work), self.plan.kernel, choice)
-
-        def train_client(task: Task, course: Course, orders: Orders | None) -> Updates:
-            return train_on_chip(self.model, federation, task, course, orders, numbers, how)
-
-        return Way(federation.train.longest, (), train_client)
-
-    def _ways(self, federation: Federation, hyper: Hyper, choice: Among | None) -> list[Way]:
-        """The ways of training, ordered by the size of the clients that they are for. `choice`: the models among which participants
-        choose their start; None: they do not choose."""
-        numbers, sizes, longest = self.step_of(hyper), self._gram_sizes(federation), federation.train.longest
-        form = self._on_chip(federation, numbers, 1 if choice is None else choice.models.shape[0])
-        if form is not None:
-            return [self._way_on_chip(form, federation, numbers, choice)]
-        by_steps = turned(self.model) if self.sequential and self._on_gram else self.model
-        grams, summed, turns = self._grams(federation), self.work.summed, turns_of(self.parts, self.work.head)
-        block_of = lambda most: together(self.work, most) if self.plan.asks_host else 0  # noqa: E731
-
-        def on_gram(size: int) -> Way:
-            plan = GramPlan(size, self.sequential, summed, grams, choice, block_of(size), turns)
-
-            def train_client(task: Task, course: Course, orders: Orders | None) -> Updates:
-                return train_on_gram(self.model, federation, task, course, orders, numbers, plan)
-
-            return Way(size, (), train_client)
-
-        def step_by_step(task: Task, course: Course, orders: Orders | None) -> Updates:
-            rule, block = self._rule_of_steps(numbers), block_of(longest)
-            if self.steps_of is not None:
-                return train_by(self.steps_of(hyper, rule), by_steps, federation, task, course, orders, block)
-            return train(by_steps, federation, task, course, orders, rule, numbers, summed, block, turns)
-
-        done = (0, *sizes)[-1]
-        # two ways, so that the shuffles of small clients are not as long as those of much larger ones
-        short = (keys.SHORT,) if self.sequential and done < keys.SHORT and longest > 4 * keys.SHORT else ()
-        rungs = () if self.plan.alike else RUNGS  # all clients of one size need one length
-        limits = itertools.pairwise((done, *short, longest) if done < longest else ())
-        return [on_gram(size) for size in sizes] + [
-            Way(size, tuple(rung for rung in rungs if rung > less), step_by_step) for less, size in limits
-        ]
 
     def _train_client(self, federation: Federation, hyper: Hyper, choice: Among | None = None) -> Callable[[Task], Updates]:
         """A function that trains one client in the way for its size. A client that does no step takes no time."""
-        ways, work, sequential = self._ways(federation, hyper, choice), self.work, self.sequential
+        ways, work, sequential = ways_of(self, federation, hyper, choice), self.work, self.sequential
 
         def along(way: Way) -> Callable[[Task, Course], Updates]:
             return lambda task, course: way.train(

@@ -17,6 +17,7 @@ from cfljax.experiment.execution import choose, explain
 from cfljax.federation.pack import pack
 from cfljax.local.fitting import form_of
 from cfljax.local.schedule import Work, train_steps
+from cfljax.local.ways import kernel_of
 from cfljax.types import Jobs, Kernel, Parts
 from tests import toy
 from tests.reference import plain
@@ -70,7 +71,7 @@ def compare(there, kernel, gram, hidden, work, numbers, extras, seed=0):
     hyper = {"lr": jnp.float32(0.05)} | {name: jnp.float32(value) for name, value in numbers.items()}
     alone = toy.pulling_solver(model, gram=4096, **work)
     chip = with_kernel(toy.pulling_solver(model, gram=gram, lanes=0, **work), kernel)
-    form = chip._on_chip(there, chip.step_of(hyper), 2)
+    form = kernel_of(chip, there, chip.step_of(hyper), 2)
     assert form is not None and form.gram == (gram > 0)
     got, want = (jax.jit(solver.fit)(KEY, there, jobs, hyper) for solver in (chip, alone))
     assert np.array_equal(got.steps, want.steps)
