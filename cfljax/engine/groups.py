@@ -15,7 +15,7 @@ from cfljax.devices.spread import by_runs, everywhere
 from cfljax.engine import known
 from cfljax.engine.compiled import Source, compiled, remembered, shapes
 from cfljax.engine.evaluation import NUMBERS, Scored, as_evaluated, make_evaluation, seen_of, some_never_train
-from cfljax.engine.program import Report, make_program, over_runs
+from cfljax.engine.program import Program, Report, make_program, over_runs
 from cfljax.engine.settings import Assembled, Carry, View
 from cfljax.types import Federation, Tree
 
@@ -92,16 +92,25 @@ def scattered(parts: list[Tree], places: list[np.ndarray], runs: int) -> Tree:
     return jax.tree.map(whole, *parts)
 
 
+def of_one(form: Tree) -> Tree:
+    """Shapes whose leading axis counts runs, without it."""
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), form)
+
+
+def for_each_run(form: Tree, runs: int) -> Tree:
+    """Shapes of one run, with a leading axis of runs."""
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct((runs, *a.shape), a.dtype), form)
+
+
 def with_runs(form: Tree, runs: int) -> Tree:
     """Shapes whose leading axis counts runs, with this number of them."""
-    return jax.tree.map(lambda a: jax.ShapeDtypeStruct((runs, *a.shape[1:]), a.dtype), form)
+    return for_each_run(of_one(form), runs)
 
 
-def start_form(parts: Assembled, group: Group, runs: int) -> Carry:
-    """The shapes of what this number of runs carries before the first round. `group`: runs like these."""
-    form = jax.eval_shape(make_program(parts.method, parts.settings).start, *with_runs(tuple(group), 1), parts.federation)
-    carry: Carry = with_runs(form, runs)
-    return carry
+def start_form(program: Program, parts: Assembled, group: Group) -> Carry:
+    """The shapes of what a run like those of the group carries before the first round."""
+    with jax.default_matmul_precision(parts.settings.precision):
+        return program.start.eval_shape(*of_one(tuple(group)), parts.federation)
 
 
 class Sources(NamedTuple):
@@ -143,19 +152,21 @@ def sources_of(parts: Assembled, group: Group, federation: Federation) -> Source
     of_runs = lambda tree: forms(tree, mesh, True)  # noqa: E731
     keys, hyper, setup, numbers = (of_runs(each) for each in (*group, group.numbers))
     data, scored_on, at = on_all(federation), on_all(as_evaluated(federation)), on_all(np.int32(0))
-    runs, one = keys.shape[0], lambda tree: with_runs(tree, 1)
-    form, bounds, view = start_form(parts, group, runs), on_all(np.zeros(2, np.int32)), over_runs(program.view, settings, 2)
-    carry = of_runs(form)
-    seen = of_runs(with_runs(jax.eval_shape(view, one(form.state), one(hyper), parts.federation, at), runs))
-    picked = _picks(jax.vmap(program.view, (0, 0, None, None)), (carry.state, hyper, parts.federation, at))
+    runs, bounds = keys.shape[0], on_all(np.zeros(2, np.int32))
+    form = start_form(program, parts, group)
+    carry = of_runs(for_each_run(form, runs))
+    with jax.default_matmul_precision(settings.precision):
+        view = program.view.trace(form.state, of_one(hyper), parts.federation, at)
+    seen, picked = of_runs(for_each_run(view.out_info, runs)), _picks(view)
     name = lambda function: None if parts.program_key is None else (parts.program_key, parts.plan, settings, function)  # noqa: E731
     scored_by = seen._replace(shares=None)
     shared = name("evaluate") if parts.model_key is None else (parts.model_key, seen_of(settings), chooses)
-    view_source = Source(everywhere(view, mesh, 2), (carry.state, hyper, data, at), name("view"), mesh, quick=plan.quick)
+    over = lambda f, mapped: everywhere(over_runs(f, settings, mapped), mesh, mapped)  # noqa: E731
+    view_source = Source(over(program.view, 2), (carry.state, hyper, data, at), name("view"), mesh, quick=plan.quick)
     return Sources(
-        Source(everywhere(program.rounds, mesh, 3), (carry, keys, hyper, data, bounds), name("rounds"), mesh, (0,), plan.quick),
+        Source(over(program.rounds, 3), (carry, keys, hyper, data, bounds), name("rounds"), mesh, (0,), plan.quick),
         Source(everywhere(evaluate, mesh, 2), (scored_by, numbers, scored_on, at), shared, mesh, quick=plan.quick),
-        Source(everywhere(program.start, mesh, 3), (keys, hyper, setup, data), name("start"), mesh, quick=plan.on_cpu),
+        Source(over(program.start, 3), (keys, hyper, setup, data), name("start"), mesh, quick=plan.on_cpu),
         view_source if picked is None else None,
         picked,
         seen.models.shape[1],
@@ -176,14 +187,14 @@ def forms(tree: Tree, mesh: jax.sharding.Mesh | None, grouped: bool) -> Tree:
     return jax.tree.map(form, tree)
 
 
-def _picks(view: Callable[..., View], forms: tuple[Tree, ...]) -> Callable[..., View] | None:
+def _picks(view: jax.stages.Traced) -> Callable[..., View] | None:
     """The function itself, where it does nothing but pick some of its arguments' arrays: nothing needs to be compiled then, and no
     model is copied. None where it computes."""
-    closed, shapes = jax.make_jaxpr(view, return_shape=True)(*forms)
-    inputs = {variable: at for at, variable in enumerate(closed.jaxpr.invars)}
-    if closed.jaxpr.eqns or any(not isinstance(v, jax.extend.core.Var) or v not in inputs for v in closed.jaxpr.outvars):
+    inner = view.jaxpr.jaxpr
+    inputs = {variable: at for at, variable in enumerate(inner.invars)}
+    if inner.eqns or any(not isinstance(v, jax.extend.core.Var) or v not in inputs for v in inner.outvars):
         return None
-    where, structure = [inputs[variable] for variable in closed.jaxpr.outvars], jax.tree.structure(shapes)
+    where, structure = [inputs[variable] for variable in inner.outvars], jax.tree.structure(view.out_info)
 
     def pick(*args: Tree) -> View:
         leaves = jax.tree.leaves(args)

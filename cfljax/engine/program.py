@@ -28,20 +28,20 @@ Out = TypeVar("Out")
 
 
 class Program(NamedTuple):
-    """Pure functions, to be jitted. All arrays of the first two but the federation and the bounds have a leading axis R of runs."""
+    """Pure functions of one run (`over_runs`). They are traced once, though their shapes are asked for before they are compiled."""
 
-    start: Callable[[Array, Hyper, dict[str, Tree], Federation], Carry]
-    """start(keys, hyper, setup, federation): what the runs carry before the first round."""
+    start: jax.stages.Wrapped
+    """start(key, hyper, setup, federation): what the run carries before the first round."""
     rounds: Callable[[Carry, Array, Hyper, Federation, Array], tuple[Carry, Report]]
-    """rounds(carry, keys, hyper, federation, bounds) -> (carry, report). bounds i32[2]: the rounds done before and after."""
-    view: Callable[[Tree, Hyper, Federation, Array], View]
-    """view(state, hyper, federation, round), of one run: what an evaluation after this number of rounds sees."""
+    """rounds(carry, key, hyper, federation, bounds) -> (carry, report). bounds i32[2]: the rounds done before and after."""
+    view: jax.stages.Wrapped
+    """view(state, hyper, federation, round): what an evaluation after this number of rounds sees."""
 
 
 def make_program(method: Method, settings: Settings) -> Program:
     """The programs of a method."""
 
-    @jax.jit  # traced once, though its shapes are asked for before the loop
+    @jax.jit
     def advance(key: Array, carry: Carry, federation: Federation, hyper: Hyper, t: Array) -> tuple[Carry, Report]:
         go = lambda here: _round(method, settings, key, carry.state, here, hyper, t)  # noqa: E731
         wall, flight = None, carry.flight
@@ -60,6 +60,7 @@ def make_program(method: Method, settings: Settings) -> Program:
         carry = Carry(state, total, carry.nonfinite + info.nonfinite, lost_at, wall, flight)
         return carry, _report(settings, carry, info)
 
+    @jax.jit
     def start(key: Array, hyper: Hyper, setup: dict[str, Tree], federation: Federation) -> Carry:
         state = method.init(key, as_trained_on(settings.sending, hyper, federation), hyper, setup)
         models = method.models(state)[0]
@@ -78,6 +79,7 @@ def make_program(method: Method, settings: Settings) -> Program:
         with jax.named_scope("rounds"):  # its name in profiles
             return jax.lax.fori_loop(bounds[0], bounds[1], body, (carry, nothing))
 
+    @jax.jit
     def view(state: Tree, hyper: Hyper, federation: Federation, t: Array) -> View:
         state, federation = in_round(method, state, federation, t)
 
@@ -92,7 +94,7 @@ def make_program(method: Method, settings: Settings) -> Program:
         shares = None if _too_many(method, state, federation, hyper) else of_data(method.shares)
         return View(models, labels, guess, of_data(method.mixture), also, shares)
 
-    return Program(over_runs(start, settings, 3), over_runs(rounds, settings, 3), view)
+    return Program(start, rounds, view)
 
 
 def over_runs(f: Callable[..., Out], settings: Settings, mapped: int) -> Callable[..., Out]:

@@ -12,6 +12,7 @@ from cfljax.devices.placement import lying, placed
 from cfljax.engine import groups, history
 from cfljax.engine.clock import Clock
 from cfljax.engine.groups import Group
+from cfljax.engine.program import make_program
 from cfljax.engine.resume import Checkpoint, Rows, restore
 from cfljax.engine.settings import Assembled, Carry
 from cfljax.engine.stopping import Watch
@@ -49,7 +50,8 @@ class Simulation:
 
     def _restored(self, resume: Checkpoint) -> list[Carry]:
         """What the groups carry by a checkpoint. Runs that had ended are evaluated again, as it lacks their clients' scores."""
-        whole = restore(groups.start_form(self.parts, self.groups[0], self.runs), resume.carry)
+        form = groups.start_form(make_program(self.parts.method, self.parts.settings), self.parts, self.groups[0])
+        whole = restore(groups.for_each_run(form, self.runs), resume.carry)
         self.carries = self._dealt(whole)
         self.row = {name: each[:, -1:] for name, each in resume.rows.items()}
         ended = self.watch.see(resume.rows)
