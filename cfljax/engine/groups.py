@@ -110,7 +110,8 @@ def with_runs(form: Tree, runs: int) -> Tree:
 def start_form(program: Program, parts: Assembled, group: Group) -> Carry:
     """The shapes of what a run like those of the group carries before the first round."""
     with jax.default_matmul_precision(parts.settings.precision):
-        return program.start.eval_shape(*of_one(tuple(group)), parts.federation)
+        form: Carry = jax.eval_shape(program.start, *of_one(tuple(group)), parts.federation)
+    return form
 
 
 class Sources(NamedTuple):
