@@ -23,12 +23,12 @@ Imported = tuple[str, Path | None]
 def program(files: Iterable[Path], folder: Path | None = None) -> list[Path]:
     """The files, and the files of the user's modules that they import. `folder`: where to look first for imported modules."""
     waiting = [(file.resolve(), folder) for file in files]
-    found = dict(waiting)
+    found, elsewhere = dict(waiting), functools.cache(_elsewhere)
     while waiting:
         file, here = waiting.pop()
         for name, place in imports(file):
             inside = place or (here if here is not None and beside(here, name) else None)
-            for each in modules(inside, name) if inside else _elsewhere(name):
+            for each in modules(inside, name) if inside else elsewhere(name):
                 if each not in found:
                     found[each] = here if inside else None
                     waiting.append((each, found[each]))
@@ -110,9 +110,10 @@ def _elsewhere(name: str, every: bool = False) -> list[Path]:
     spec = None if name in sys.stdlib_module_names or name in ("cfljax", "") else _spec(name)
     if spec is None:
         return []
-    places = [Path(place) for place in spec.submodule_search_locations or ()]
-    files = [file for place in places for file in _below(place)] if places else [Path(spec.origin or "")]
-    return [file.resolve() for file in files if file.name.endswith(ENDINGS) and (every or is_users(file))]
+    places = [Path(place) for place in spec.submodule_search_locations or ()] or [Path(spec.origin or "")]
+    places = [place for place in places if every or is_users(place)]
+    files = (file for place in places for file in (_below(place) if place.is_dir() else [place]))
+    return [file.resolve() for file in files if file.name.endswith(ENDINGS)]
 
 
 def _spec(name: str) -> ModuleSpec | None:

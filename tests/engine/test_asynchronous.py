@@ -16,6 +16,7 @@ from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from cfljax.methods.shared.common import first_models
 from tests import play, toy
+from tests.often import every
 from tests.padding import pad
 from tests.reference import asynchronous as reference
 from tests.reference import clock, plain
@@ -119,7 +120,7 @@ def test_ifca_is_the_queue_of_events_in_each_cluster():
     assert (wanted[-1].applied > 3).sum() > 1
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in SOME else pytest.mark.long) for n in ABLE])
+@pytest.mark.parametrize("name", every(ABLE, often=SOME))
 def test_to_wait_for_all_is_the_same_bits_as_a_round(name):
     options = {"on": nine(), "rounds": 4, "places": 5, "hyper": {"dropout": 0.2, "stragglers": 0.3, "straggler_work": 0.5}}
     waiting, buffered = (one(name, buffer, **options, **play.options(name)) for buffer in (None, 5))
@@ -134,7 +135,7 @@ def test_so_it_is_with_every_average_and_everybody_there(average, divisor):
     assert play.unlike(waiting, buffered) == ["['diag']['applied']", "['history']['staleness']"]
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in SOME else pytest.mark.long) for n in ABLE])
+@pytest.mark.parametrize("name", every(ABLE, often=SOME))
 def test_a_run_goes_on_from_a_checkpoint_with_those_under_way(name):
     kept = []
     again = functools.partial(served, name, on=nine(), rounds=5, chunk_rounds=2, **play.options(name))

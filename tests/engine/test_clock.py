@@ -14,10 +14,10 @@ from cfljax.errors import SpecError
 from cfljax.federation import cohort
 from cfljax.federation.devices import devices_of
 from cfljax.local.meter import metering
-from cfljax.methods import METHODS
 from cfljax.methods.shared.common import traffic
 from cfljax.types import Traffic
 from tests import play, toy
+from tests.often import every
 from tests.reference import clock as reference
 
 NUMBERS = {"spread": 1.0, "step_ms": 50.0, "down_mbps": 0.01, "up_mbps": 0.004}
@@ -157,7 +157,7 @@ def test_a_batch_of_runs_side_by_side_has_a_clock_each():
     assert len({float(out.history["clock_s"][-1]) for out in alone}) == 3
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in SOME else pytest.mark.long) for n in METHODS])
+@pytest.mark.parametrize("name", every(often=SOME))
 def test_the_clock_changes_no_bit_of_any_method(name):
     plain = play.on_nine(name)[0]
     nine = dataclasses.replace(play.nine_clients(), devices=devices_of(9, 0, False, None))

@@ -10,6 +10,7 @@ from cfljax.engine.simulate import simulate
 from cfljax.experiment.assemble import assemble, host_federation
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
+from tests.often import every
 from tests.reference import parts, plain
 
 BLOBS = {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "label_permutation", "groups": 2, "clients": 12}
@@ -56,7 +57,7 @@ def scored_by(output, single):
     return labels
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", every())
 def test_it_changes_nothing_else_of_any_method(name):
     quick = {"warmup_rounds": 1} if name == "fl_hc" else {"min_rounds": 1} if name == "cfl_sattler" else {}
     method = {"name": name} | quick | ({"clusters": 2} if "clusters" in METHODS.entry(name).options.__dataclass_fields__ else {})

@@ -16,11 +16,12 @@ from cfljax.experiment.privacy import crowd_of
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
 from cfljax.types.federation import NEVER
+from tests.often import every
 
 NEW = {"share": 0.25, "shots": 8, "steps": [0, 1, 3]}
 BLOBS = {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "label_permutation", "groups": 2, "clients": 12}
 QUICK = {"fl_hc": {"threshold": 1.0, "warmup_rounds": 1}, "cfl_sattler": {"min_rounds": 1}}
-every_method = pytest.mark.parametrize("name", sorted(METHODS))
+every_method = pytest.mark.parametrize("name", every())
 
 
 def runs(name="fedavg", data=None, train=None, seeds=(0,), **options):

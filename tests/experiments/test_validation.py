@@ -12,7 +12,7 @@ from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble, host_federation
 from cfljax.federation.validation import hold_out
-from cfljax.methods import METHODS
+from tests.often import every
 
 BLOBS = {"name": "blobs", "samples": 240, "features": 6, "classes": 4, "clients": 6, "validation": 0.25}
 TRAIN = {"rounds": 3, "lr": 0.2}
@@ -100,7 +100,7 @@ def test_no_choice_sees_test_labels():
     assert before.history["accuracy"][-1] != after.history["accuracy"][-1]
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", every())
 def test_every_method_has_validation_numbers(method):
     options = {"name": method} | ({"threshold": 1.0, "warmup_rounds": 1} if method == "fl_hc" else {})
     partition = {"partition": "label_swap", "groups": 2} if method == "oracle" else {"partition": "dirichlet"}
