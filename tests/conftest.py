@@ -38,8 +38,11 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # for this process, pytest's 
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from cfljax.commands.process import COLLECT_RARELY  # noqa: E402
 from cfljax.engine import compiled  # noqa: E402
 from tests.packaging.own import forgotten  # noqa: E402
+
+gc.set_threshold(*COLLECT_RARELY)
 
 
 @pytest.fixture(autouse=True)

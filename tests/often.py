@@ -13,3 +13,8 @@ client; clusters made between rounds, on the host."""
 def every(names=tuple(METHODS), often=KINDS):
     """Parameters of a test of these methods, of which it runs `often` for those."""
     return [pytest.param(name, marks=() if name in often else pytest.mark.long) for name in sorted(names)]
+
+
+def rarely(*values):
+    """A set of parameters with which a test is a long one."""
+    return pytest.param(*values, marks=pytest.mark.long)

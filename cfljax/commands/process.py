@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import io
 import os
 import signal
@@ -30,6 +31,9 @@ class Terminated(BaseException):
 
 _warned_of_cache: list[str] = []
 """The warning about the compilation cache, once it has been printed."""
+COLLECT_RARELY = (100_000, 50, 100)
+"""Thresholds of Python's search for garbage: tracing a program makes many small objects that stay, and looking through them again
+and again is a tenth of a start's work."""
 RAISED: dict[int, type[BaseException]] = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
 
 
@@ -38,6 +42,8 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
     before = {number: signal.signal(number, _answer) for number in RAISED}  # replaces SIG_IGN, too, as in background jobs
     _end_soon_after_signals()
     unraisablehook, sys.unraisablehook = sys.unraisablehook, _raise_again
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*COLLECT_RARELY)
     showwarning, warnings.showwarning = warnings.showwarning, _warn
     replace_unknown_characters()
     try:
@@ -65,6 +71,7 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
         return _say(f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {' '.join(str(error).split())}", 2)
     finally:
         sys.unraisablehook, warnings.showwarning = unraisablehook, showwarning
+        gc.set_threshold(*thresholds)
         for number, handler in before.items():  # an exception while Python shuts down would only print a traceback
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from benchmarks import auto_clusters
 
 ROOT = Path(__file__).parents[2]
@@ -12,6 +14,7 @@ def tables(found):
     return auto_clusters.table(found["number"]), auto_clusters.accuracies(found["tried"]), auto_clusters.merging(found["merging"])
 
 
+@pytest.mark.long
 def test_it_counts_what_is_found(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(auto_clusters, "PARTITIONS", {"rotated": ({"groups": 4}, 4)})
     monkeypatch.setattr(auto_clusters, "TRIED", ("one_shot",))

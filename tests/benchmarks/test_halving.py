@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from benchmarks import halving
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_it_says_what_each_spends_and_chooses(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(halving, "PARTITIONS", {"rotated": {"groups": 4}})
     monkeypatch.setattr(halving, "METHODS", {"fedprox": {"mu": [0.1, 10.0]}})

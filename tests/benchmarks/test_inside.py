@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 
 from benchmarks import accelerator, shapes, table3
 from benchmarks.inside import time_rounds
@@ -39,6 +40,7 @@ def test_verdicts_name_the_ratio():
     assert shapes.verdicts(rows)[0] == "mclr-10: power law 1.50 times equal sizes: DOES NOT HOLD"
 
 
+@pytest.mark.long
 def test_the_accelerator_benchmark_runs_small_anywhere(tmp_path):
     file = tmp_path / "device.json"
     assert accelerator.main(["--tiny", "--json", str(file)]) == 0

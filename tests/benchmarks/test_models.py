@@ -22,6 +22,7 @@ def test_an_unknown_model_is_refused():
         models.main(["--models", "resnet21"])
 
 
+@pytest.mark.long
 def test_a_frozen_body_is_timed_by_turns_against_one_that_steps_compute(monkeypatch, capsys):
     data = {"name": "blobs", "samples": 80, "features": 4, "classes": 3, "partition": "iid", "clients": 2, "normalise": "none"}
     monkeypatch.setattr(frozen, "DATA", data)

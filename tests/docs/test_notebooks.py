@@ -19,6 +19,7 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
 
 
+@pytest.mark.long
 def test_the_tour_of_the_kernels_runs(capsys):
     """As plain code, in this process: no Jupyter needed."""
     names = {"__name__": "__main__"}

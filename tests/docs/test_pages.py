@@ -23,20 +23,8 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 RUN = [page for page in PAGES if any(b.lang and not blocks.skipped(b) for b in blocks.blocks(page))]
 hooks, pages = (SimpleNamespace(**runpy.run_path(str(DOCS / name))) for name in ("hooks.py", "pages.py"))
-SLOW = {
-    "clock.md",
-    "index.md",
-    "own.md",
-    "soft.md",
-    "results.md",
-    "tools.md",
-    "touches.md",
-    "tutorial.md",
-    "papers.md",
-    "parts.md",
-    "which.md",
-}
-"""Pages that take more than some seconds; `pytest -m long tests/docs`."""
+QUICK = {"colab.md"}
+"""Pages whose code takes a few seconds. The others: `pytest -m long tests/docs`."""
 
 
 @pytest.fixture
@@ -51,7 +39,7 @@ def reader(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "page", [pytest.param(p, marks=pytest.mark.long if p.name in SLOW else ()) for p in RUN], ids=lambda p: p.stem
+    "page", [pytest.param(p, marks=() if p.name in QUICK else pytest.mark.long) for p in RUN], ids=lambda p: p.stem
 )
 def test_every_block_of_the_page_runs(page, reader):
     assert blocks.run(page, reader) > 0

@@ -10,6 +10,7 @@ from cfljax.errors import SpecError
 from cfljax.experiment import batching, dry_run
 from cfljax.experiment.batching import Size, batches
 from cfljax.methods import METHODS
+from tests.often import rarely
 
 BLOBS = {"name": "blobs", "samples": 240, "features": 6, "classes": 4, "clients": 6, "partition": "quantity"}
 TRAIN = {"rounds": 4, "lr": 0.2, "participation": 4, "clock": {"step_ms": 20, "down_mbps": 1, "up_mbps": 0.1}}
@@ -115,14 +116,16 @@ def test_the_history_says_how_old_updates_were_and_whose():
 @pytest.mark.parametrize(
     ("method", "train", "data"),
     [
-        ("fedavg", {"server": {"name": "adam", "lr": 0.05, "eps": 1e-3}}, {}),
-        ("ifca", {"parts": {"body": "all"}}, {}),
-        ("ifca", {"parts": {"head": "client"}}, {}),
-        ("ifca", {"stop": {"patience": 1, "metric": "train_loss"}, "rounds": 9}, {}),
+        rarely("fedavg", {"server": {"name": "adam", "lr": 0.05, "eps": 1e-3}}, {}),
+        rarely("ifca", {"parts": {"body": "all"}}, {}),
+        rarely("ifca", {"parts": {"head": "client"}}, {}),
+        rarely("ifca", {"stop": {"patience": 1, "metric": "train_loss"}, "rounds": 9}, {}),
         ("oracle", {}, {"partition": "label_permutation", "groups": 2, "drift": {"at": [2], "share": 0.5}}),
         ("fedgroup", {"compress": {"name": "topk", "keep": 0.2, "feedback": True}}, {}),
-        ("one_shot", {"robust": "median", "attack": {"name": "label_flip", "share": 0.2}}, {"arrive": {"clients": 2, "round": 2}}),
-        ("fedprox", {"privacy": {"clip": 0.5}, "stragglers": 0.4, "dropout": 0.2}, {"validation": 0.2}),
+        rarely(
+            "one_shot", {"robust": "median", "attack": {"name": "label_flip", "share": 0.2}}, {"arrive": {"clients": 2, "round": 2}}
+        ),
+        rarely("fedprox", {"privacy": {"clip": 0.5}, "stragglers": 0.4, "dropout": 0.2}, {"validation": 0.2}),
     ],
     ids=str,
 )

@@ -10,7 +10,7 @@ from cfljax.engine.simulate import simulate
 from cfljax.experiment.assemble import assemble, host_federation
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
-from tests.often import every
+from tests.often import every, rarely
 from tests.reference import parts, plain
 
 BLOBS = {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "label_permutation", "groups": 2, "clients": 12}
@@ -33,7 +33,7 @@ def outputs(batch, sequential=True, wide=0, **more):
     return simulate(made, [run.seed for run in batch], [hyper_of(run) for run in batch], **more)
 
 
-@pytest.mark.parametrize("method", ["fedbabu", "fedavg", {"name": "ifca", "clusters": 2}, "fedper", "ditto"])
+@pytest.mark.parametrize("method", ["fedbabu", rarely("fedavg"), {"name": "ifca", "clusters": 2}, rarely("fedper"), "ditto"])
 def test_it_agrees_with_a_plain_program(method):
     """From the models that the run ends with, which the tests of each method look at."""
     (single,) = runs(method, train={"finetune_steps": 7, "lr_decay": 0.5})
@@ -57,7 +57,7 @@ def scored_by(output, single):
     return labels
 
 
-@pytest.mark.parametrize("name", every())
+@pytest.mark.parametrize("name", every(often=("ifca", "ditto")))
 def test_it_changes_nothing_else_of_any_method(name):
     quick = {"warmup_rounds": 1} if name == "fl_hc" else {"min_rounds": 1} if name == "cfl_sattler" else {}
     method = {"name": name} | quick | ({"clusters": 2} if "clusters" in METHODS.entry(name).options.__dataclass_fields__ else {})
@@ -85,6 +85,7 @@ def test_those_are_fine_tuned_whom_the_last_evaluation_scores():
     assert a.finetuned["accuracy_worst10_finetuned"] == pytest.approx(float(b.history["accuracy_worst10"][-1]), abs=1e-6)
 
 
+@pytest.mark.long
 def test_blocks_runs_side_by_side_and_resumed_runs_end_alike():
     batch, saved = runs("fedbabu", train={"participation": 4, "finetune_steps": 3}, seeds=(0, 1, 2)), []
     alone = outputs(batch, checkpoint=lambda make: saved.append(make()), chunk_rounds=1)

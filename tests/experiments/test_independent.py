@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.often import rarely
+
 PROGRAM = Path(__file__).parents[2] / "experiments" / "independent.py"
 
 
@@ -34,7 +36,7 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize(("table", "rounds"), [("ocfl_table2", 20), ("femnist", 2), ("rfedavg", 20)])
+@pytest.mark.parametrize(("table", "rounds"), [rarely("ocfl_table2", 20), rarely("femnist", 2), rarely("rfedavg", 20)])
 def test_every_cell_is_told_and_better_than_guessing(data, table, rounds):
     words = [sys.executable, PROGRAM, table, "--data", data, "--seeds", "1", "--rounds", str(rounds)]
     flags = os.environ["XLA_FLAGS"].replace(

@@ -21,7 +21,7 @@ from tests.often import every
 NEW = {"share": 0.25, "shots": 8, "steps": [0, 1, 3]}
 BLOBS = {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "label_permutation", "groups": 2, "clients": 12}
 QUICK = {"fl_hc": {"threshold": 1.0, "warmup_rounds": 1}, "cfl_sattler": {"min_rounds": 1}}
-every_method = pytest.mark.parametrize("name", every())
+every_method = pytest.mark.parametrize("name", every(often=("ifca", "ditto")))
 
 
 def runs(name="fedavg", data=None, train=None, seeds=(0,), **options):
@@ -230,6 +230,7 @@ def test_pacfl_places_newcomers_by_their_data_alone():
     assert a.newcomers["accuracy_new_0"] != b.newcomers["accuracy_new_0"]
 
 
+@pytest.mark.long
 def test_runs_side_by_side_and_resumed_runs_have_the_same_newcomers():
     batch, saved = runs("ifca", seeds=(0, 1, 2)), []
     alone = outputs(batch, checkpoint=lambda make: saved.append(make()), chunk_rounds=1)

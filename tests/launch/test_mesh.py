@@ -32,14 +32,17 @@ def test_eight_devices_agree_with_one():
     every([*FEW, "served:ifca"])
 
 
+@pytest.mark.long
 def test_samples_are_dealt_out_and_the_results_are_the_same():
     every(["pool", "sharded:ifca"])
 
 
+@pytest.mark.long
 def test_what_clients_keep_and_choose_by_chance_is_the_same_on_eight_devices():
     every(["kept:ifca"])
 
 
+@pytest.mark.long
 def test_who_is_under_way_is_the_same_on_eight_devices():
     every(["buffered:ifca"])
 

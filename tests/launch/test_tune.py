@@ -179,6 +179,7 @@ search = { first = 2, seeds = "100:102" }
 """
 
 
+@pytest.mark.long
 def test_the_command_compares_the_best_on_fresh_seeds(tmp_path, capsys):
     spec, out = tmp_path / "small.toml", tmp_path / "r"
     spec.write_text(SPEC)

@@ -20,6 +20,7 @@ from cfljax.local.schedule import Work, together
 from cfljax.local.sizes import LADDER, gram_sizes
 from cfljax.types import Jobs, Plan
 from tests import play, toy
+from tests.often import rarely
 
 PULLS = {
     "proximal to another model": ({"mu": 0.5}, True, False),
@@ -51,7 +52,7 @@ def kept(federation, model, most, work):
     [({"epochs": 3}, 7), ({"epochs": 3}, 30), ({"steps": 4, "batch": "full"}, 7)],
     ids=["carried along", "products", "full"],
 )
-@pytest.mark.parametrize("case", PULLS)
+@pytest.mark.parametrize("case", ["a velocity and both pulls", "summed losses", *map(rarely, list(PULLS)[:3])])
 def test_on_the_gram_matrix_as_step_by_step(case, work, hidden):
     numbers, anchored, moving = PULLS[case]
     federation, model = toy.federation(), toy.model(hidden)
@@ -251,6 +252,7 @@ print("same")
 """
 
 
+@pytest.mark.long
 def test_several_devices_give_the_results_of_one():
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=3"  # and as quick to compile as other tests
     environment = os.environ | {"XLA_FLAGS": flags}

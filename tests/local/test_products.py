@@ -75,6 +75,7 @@ def test_a_run_is_the_same_with_matrices_kept(train):
     assert np.abs(made.models).max() > 0.1
 
 
+@pytest.mark.long
 def test_matrices_made_beforehand_are_used_where_they_fit():
     federation, model = toy.federation(), toy.model()
     n = federation.clients

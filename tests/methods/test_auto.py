@@ -15,10 +15,11 @@ from cfljax.methods import METHODS
 from cfljax.methods.shared import auto
 from tests import play, toy
 from tests.methods import test_contract as contract
+from tests.often import every, rarely
 
 NAMES = [name for name in METHODS if {"clusters", "most"} <= METHODS.entry(name).options.__dataclass_fields__.keys()]
 LISTED = ("cfl_mgd", "fedgroup", "fesem", "ifca", "joint", "one_shot")
-every_method = pytest.mark.parametrize("name", NAMES)
+every_method = pytest.mark.parametrize("name", every(NAMES, often=("ifca", "fedgroup")))
 CONTRACT = [
     contract.test_history_is_complete_and_finite,
     contract.test_it_learns,
@@ -34,14 +35,15 @@ CONTRACT = [
 
 @pytest.fixture
 def counted(name, monkeypatch):
-    """The contract's runs of this method, with a number of clusters that is found."""
+    """The contract's runs of this method, with a number of clusters that is found, kept until the next method's turn."""
     monkeypatch.setitem(play.OPTIONS, name, play.options(name) | {"clusters": "auto", "most": 3})
-    caches = contract.three, contract.alone_and_padded
-    for each in caches:
-        each.cache_clear()
-    yield name
-    for each in caches:
-        each.cache_clear()
+    for each in ("three", "alone_and_padded"):
+        monkeypatch.setattr(contract, each, _of_method(name)[each])
+
+
+@functools.lru_cache(maxsize=1)
+def _of_method(name):
+    return {each.__name__: functools.cache(each.__wrapped__) for each in (contract.three, contract.alone_and_padded)}
 
 
 def test_all_methods_with_a_number_have_it():
@@ -131,7 +133,13 @@ def test_the_groups_of_rotated_digits_are_counted(how):
 
 
 @pytest.mark.parametrize(
-    "options", [{"redraw": 0.2}, {"reseed": "always"}, {"reseed": "when_empty", "most": 8}, {"estimate": "batch"}]
+    "options",
+    [
+        {"redraw": 0.2},
+        rarely({"reseed": "always"}),
+        {"reseed": "when_empty", "most": 8},
+        rarely({"estimate": "batch"}),
+    ],
 )
 def test_options_of_ifca_keep_to_the_models_that_may_be_chosen(options):
     for participants in (5, 12):

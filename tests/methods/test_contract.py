@@ -15,6 +15,7 @@ from cfljax.engine.simulate import _setups
 from cfljax.methods import METHODS
 from cfljax.registry.options import traced
 from tests import play, toy
+from tests.often import every
 from tests.padding import pad
 from tests.play import ROUNDS, on_nine, unlike
 
@@ -81,13 +82,13 @@ def test_state_types_are_constant_and_nothing_calls_the_host(name):
     key, settings = keys.root(0), Settings(3, 5, evaluations=4)
     setup = _setups(Assembled(method, model, federation, settings), key[None], [hyper])
     program = make_program(method, settings)
-    stacked = jax.tree.map(lambda a: np.asarray(a)[None], hyper)
-    carry = jax.eval_shape(program.start, key[None], stacked, setup, federation)
+    setup = jax.tree.map(lambda a: a[0], setup)
+    carry = jax.eval_shape(program.start, key, hyper, setup, federation)
     bounds = np.array([0, 3], np.int32)
-    after, _ = jax.eval_shape(program.rounds, carry, key[None], stacked, federation, bounds)
+    after, _ = jax.eval_shape(program.rounds, carry, key, hyper, federation, bounds)
     assert jax.tree.structure(after) == jax.tree.structure(carry)
     assert all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(*map(jax.tree.leaves, (carry, after)), strict=True))
-    text = str(jax.make_jaxpr(program.rounds)(carry, key[None], stacked, federation, bounds))
+    text = str(jax.make_jaxpr(program.rounds)(carry, key, hyper, federation, bounds))
     assert "callback" not in text and "infeed" not in text and "outfeed" not in text
 
 
@@ -125,7 +126,7 @@ def test_nothing_moves_without_a_learning_rate(name):
     assert np.allclose(still.history["loss"], still.history["loss"][0], atol=1e-6)
 
 
-@every_method
+@pytest.mark.parametrize("name", every(often=("ifca", "fedgroup", "ditto")))
 def test_side_by_side_is_in_sequence(name):
     for a, b in zip(three(name), on_nine(name, RUNS, work={"sequential": False}), strict=True):
         assert np.array_equal(a.labels, b.labels)

@@ -17,6 +17,7 @@ from cfljax.local.send import Sending, arrived_of_all
 from cfljax.methods import METHODS
 from cfljax.types import Jobs
 from tests import play, toy
+from tests.often import every
 from tests.reference import feedback, plain
 
 SEED, ROUNDS, PARTICIPANTS, KEEP = 5, 6, 5, 0.15
@@ -79,7 +80,7 @@ def test_clipping_cuts_what_arrives_and_is_not_fed_back():
     np.testing.assert_array_equal(rows[0][1], rows[1][1])
 
 
-@pytest.mark.parametrize("name", ["fedavg", "ifca", "fedper", "fedsoft", "fedamp"])
+@pytest.mark.parametrize("name", every(("fedavg", "ifca", "fedper", "fedsoft", "fedamp"), often=("ifca", "fedper")))
 def test_where_all_is_sent_feedback_changes_nothing(name):
     options = play.options(name)
     whole, plainly = played(name, Sending("topk", 1.0, feedback=True), **options), played(name, Sending(), **options)
@@ -176,6 +177,7 @@ def test_where_true_groups_change_clients_take_along_what_they_keep():
     np.testing.assert_array_equal(followed.residual, found.states[-1].residual)
 
 
+@pytest.mark.long
 def test_batches_resume_and_hold_residuals_for_each_run():
     work, hypers = {"batch": 5, "sending": TOP, "sequential": False}, ({}, {"lr": 0.2})
     batch = functools.partial(play.batch, "fedavg", federation(), 4, PARTICIPANTS, work=work)

@@ -16,6 +16,7 @@ from cfljax.methods.shared.common import first_models
 from cfljax.methods.shared.parts import make_in_parts
 from cfljax.registry.options import static, traced
 from tests import play, toy
+from tests.often import every, rarely
 from tests.reference import parts, plain
 
 SEED, ROUNDS, PARTICIPANTS, HIDDEN = 5, 3, 5, 7
@@ -101,7 +102,7 @@ def test_the_body_begins_with_a_new_optimiser_after_the_heads_turn(way):
     assert np.abs(out.models() - np.where(home == "client", own, wanted[0])).max() < 5e-4
 
 
-@pytest.mark.parametrize("table", [{"body": "all"}, {"head": "client"}])
+@pytest.mark.parametrize("table", [rarely({"body": "all"}), {"head": "client"}])
 def test_all_ways_of_training_give_the_same(table):
     ways = ({}, {"gram": 500}, {"sequential": False}, {"stream": 2}, {"lanes": 2})
     plainly, *others = (run("ifca", table, work, clusters=2) for work in ways)
@@ -120,7 +121,7 @@ def two_rounds(name, parts):
 METHODS_IN_PARTS = [name for name in METHODS if METHODS.entry(name).options.averaged and not METHODS.entry(name).options.parts]
 
 
-@pytest.mark.parametrize("name", METHODS_IN_PARTS)
+@pytest.mark.parametrize("name", every(METHODS_IN_PARTS))
 def test_what_everybody_shares_is_equal_in_all_clusters_and_the_rest_is_not(name):
     out = two_rounds(name, {"body": "all"})[0]
     found = out.models()
@@ -129,7 +130,7 @@ def test_what_everybody_shares_is_equal_in_all_clusters_and_the_rest_is_not(name
         assert not np.allclose(found[:, HEAD], found[0, HEAD])
 
 
-@pytest.mark.parametrize("name", METHODS_IN_PARTS)
+@pytest.mark.parametrize("name", every(METHODS_IN_PARTS))
 def test_what_stays_with_a_client_changes_with_its_own_training_only(name):
     out, fed, hyper = two_rounds(name, {"head": "client"})
     drawn = [
@@ -157,7 +158,22 @@ def test_a_broken_client_keeps_its_own_part_and_moves_nobody():
     assert np.array_equal(out.states[-1].own[drawn], out.states[0].own[drawn])
 
 
-def test_bytes_are_those_of_what_travels():
+IN_PARTS = {"name": "ifca", "clusters": 2}
+BODY_SIZE, HEAD_SIZE = 49, 32
+
+
+@pytest.mark.parametrize(
+    ("method", "train", "down", "up"),
+    [
+        ("fedper", {}, BODY_SIZE, BODY_SIZE),
+        rarely("lg_fedavg", {}, HEAD_SIZE, HEAD_SIZE),
+        (IN_PARTS, {"parts": {"body": "all"}}, 2 * HEAD_SIZE + BODY_SIZE, HEAD_SIZE + BODY_SIZE),
+        rarely(IN_PARTS, {"parts": {"dense_0": "all", "dense_1": "client"}}, BODY_SIZE, BODY_SIZE),
+        rarely("fedper", {"compress": {"name": "topk", "keep": 0.5}}, BODY_SIZE, 2 * 25),
+    ],
+    ids=str,
+)
+def test_bytes_are_those_of_what_travels(method, train, down, up):
     data = {
         "name": "blobs",
         "samples": 300,
@@ -167,17 +183,8 @@ def test_bytes_are_those_of_what_travels():
         "clients": 9,
         "groups": 2,
     }
-    train, model, body, head = {"rounds": 2, "participation": 5}, {"name": "mlp", "hidden": [7]}, 49, 32
-
-    def sent(method, **more):
-        history = cfljax.run(method, data, model, train=train | more).history
-        return float(history["bytes_down"][-1]) / 40, float(history["bytes_up"][-1]) / 40
-
-    assert sent("fedper") == (body, body) and sent("lg_fedavg") == (head, head)
-    ifca = {"name": "ifca", "clusters": 2}
-    assert sent(ifca, parts={"body": "all"}) == (2 * head + body, head + body)
-    assert sent(ifca, parts={"dense_0": "all", "dense_1": "client"}) == (body, body)
-    assert sent("fedper", compress={"name": "topk", "keep": 0.5}) == (body, 2 * 25)
+    history = cfljax.run(method, data, {"name": "mlp", "hidden": [7]}, train={"rounds": 2, "participation": 5} | train).history
+    assert (float(history["bytes_down"][-1]) / 40, float(history["bytes_up"][-1]) / 40) == (down, up)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from cfljax.methods.shared.server import ServerOptimiser, with_server
 from cfljax.registry.options import static, traced
 from cfljax.types import Method
 from tests import play, toy
+from tests.often import rarely
 from tests.reference import plain, server
 
 SEED, ROUNDS, PARTICIPANTS = 5, 4, 3
@@ -68,7 +69,7 @@ def starts(k, model=None):
 
 
 @pytest.mark.parametrize("kind", SERVERS)
-@pytest.mark.parametrize(("name", "k", "average"), [("fedavg", 1, "samples"), ("ifca", 3, "uniform")])
+@pytest.mark.parametrize(("name", "k", "average"), [rarely("fedavg", 1, "samples"), ("ifca", 3, "uniform")])
 def test_rounds_follow_the_plain_program(name, k, average, kind):
     optimiser, plainly = SERVERS[kind]
     out = run(name, optimiser, **({"clusters": k} if k > 1 else {}))
@@ -215,6 +216,7 @@ def test_rates_share_a_program_and_each_run_is_the_run_alone_to_the_bit():
     assert np.abs(together[0].models - together[-2].models).max() > 1e-3
 
 
+@pytest.mark.long
 def test_chunks_and_resuming_give_the_same_bits():
     made, kept = spec(0.1), []
     whole = outputs(made)[0]
@@ -225,6 +227,7 @@ def test_chunks_and_resuming_give_the_same_bits():
     assert not play.unlike(whole, outputs(made, resume=middle)[0])
 
 
+@pytest.mark.long
 def test_blocks_and_lanes_do_not_matter():
     plainly = outputs(spec(0.1))[0]
     for plan in ({"stream": 2}, {"lanes": 0}):
