@@ -25,6 +25,7 @@ RUN = [page for page in PAGES if any(b.lang and not blocks.skipped(b) for b in b
 hooks, pages = (SimpleNamespace(**runpy.run_path(str(DOCS / name))) for name in ("hooks.py", "pages.py"))
 SLOW = {
     "clock.md",
+    "flower.md",
     "index.md",
     "own.md",
     "soft.md",
