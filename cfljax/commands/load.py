@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from cfljax.commands import command_parser
 from cfljax.registry.options import Table
+
+if TYPE_CHECKING:
+    from cfljax.results.result import Results
 
 ABOUT = "Print the summary frame of a results folder, or its state, or write its frames to files."
 EXAMPLES = """  python -m cfljax.load results/quickstart
@@ -14,7 +18,8 @@ EXAMPLES = """  python -m cfljax.load results/quickstart
   python -m cfljax.load results/quickstart --verify
   python -m cfljax.load results/quickstart --csv runs.csv --history history.csv
   python -m cfljax.load results/quickstart --log tensorboard
-  python -m cfljax.load results/quickstart --export records/quickstart"""
+  python -m cfljax.load results/quickstart --export records/quickstart
+  python -m cfljax.load results/mine --run 0123456789abcdef --clusters for_flower --layout torch"""
 
 
 def parser(prog: str = "python -m cfljax.load") -> argparse.ArgumentParser:
@@ -27,6 +32,10 @@ def parser(prog: str = "python -m cfljax.load") -> argparse.ArgumentParser:
     flags.add_argument("--parquet", metavar="FILE", help="the same as Parquet")
     flags.add_argument("--history", metavar="FILE", help="write a row per run and evaluation, as CSV")
     flags.add_argument("--export", metavar="OUT", help="a small copy of the folder: no models, the last labels, short diagnostics")
+    flags.add_argument("--clusters", metavar="OUT", help="clusters and models of one run (--keep models) for other programs")
+    flags.add_argument("--run", metavar="ID", help="of --clusters, where the folder has several runs")
+    layout = "of --clusters: arrays as in JAX, or as in PyTorch (jax)"
+    flags.add_argument("--layout", choices=("jax", "torch"), default="jax", help=layout)
     flags.add_argument("--log", action="append", default=[], metavar="SINK", help="curves to jsonl, tensorboard, wandb or mlflow")
     return flags
 
@@ -49,6 +58,8 @@ def run(flags: argparse.Namespace) -> int:
 
         print(f"{compact(flags.folder, flags.export, results.records)} runs copied to {flags.export}")
         return 0
+    if flags.clusters:
+        return _clusters(flags, results)
     if flags.log:
         return _log(flags, results.named)
     if flags.csv:
@@ -59,6 +70,18 @@ def run(flags: argparse.Namespace) -> int:
         results.history().to_csv(flags.history, index=False)
     if not (flags.csv or flags.parquet or flags.history):
         print(results.to_pandas().to_string(index=False, float_format=lambda v: f"{v:.4f}"))
+    return 0
+
+
+def _clusters(flags: argparse.Namespace, results: Results) -> int:
+    """Write the clusters and models of one run to a folder."""
+    from cfljax.errors import SpecError
+
+    if flags.run is None and len(results) != 1:
+        which = f"choose one by --run ID, from the column run of `cfljax load {flags.folder}`"
+        raise SpecError(f"--clusters {flags.clusters}: {flags.folder} has {len(results)} runs; {which}")
+    folder = results[flags.run or next(iter(results.records))].export_clusters(flags.clusters, flags.layout)
+    print(f"{folder / 'clusters.json'}, and beside it the models of {len(list(folder.glob('*.npz')))} clusters")
     return 0
 
 

@@ -70,6 +70,10 @@ _USED = {
 _MARKS = (
     ("dataset_dict.json", "datasets"),
     ("state.json", "datasets"),
+    ("train/state.json", "datasets"),
+    ("*/dataset_dict.json", "datasets"),
+    ("*/state.json", "datasets"),
+    ("*/train/state.json", "datasets"),
     ("train/*.json", "leaf"),
     ("*.npy", "numpy"),
     ("*.parquet", "parquet"),

@@ -44,7 +44,7 @@ def parts_of(tables: list[Columns], wanted: Wanted) -> list[Part]:
         (x,) = shaped(train.where, [x], wanted.shape)
     parts = []
     for table, rows in zip(tables, np.split(x, [train.rows]), strict=False):
-        owners = None if user is None else names_of(table, "user", user)
+        owners = owners_of(table, user)
         above = None if coarse is None else names_of(table, "coarse label", coarse)
         parts.append(Part(rows, names_of(table, "label", label), owners, table.class_names.get(label), above))
     return parts
@@ -56,7 +56,7 @@ def _roles(train: Columns, wanted: Wanted) -> tuple[str, str | None, str | None,
     label = column_of(train, left, wanted.label, [*train.class_names, *LABELS], "--label")
     if label is None:
         raise DataError(f"{train.where}: which column is the label? give --label COLUMN; the columns are {', '.join(train.names)}")
-    user = column_of(train, left, wanted.user, list(USERS), "--user")
+    user = user_column(train, left, wanted)
     coarse = column_of(train, [c for c in left if c not in wanted.x], wanted.coarse, list(COARSE), "--coarse")
     said = {label, user, coarse, *wanted.one_hot}
     features = wanted.x or [c for c in left if c in said or not _is_index(train, c)]
@@ -71,6 +71,17 @@ def column_of(table: Columns, left: list[str], name: str | None, otherwise: list
     if name is None:
         return next((c for c in otherwise if c in left), None)
     return _known(table.where, name, table.names, flag)
+
+
+def user_column(table: Columns, left: list[str], wanted: Wanted) -> str | None:
+    """The column of the owners; None where no column names them."""
+    usual = [] if table.owners is not None else list(USERS)
+    return column_of(table, left, wanted.user, usual, "--user")
+
+
+def owners_of(table: Columns, column: str | None) -> np.ndarray | None:
+    """The owners of the rows: those in the column, else those that the place of the rows says."""
+    return table.owners if column is None else names_of(table, "user", column)
 
 
 def _known(where: str, name: str, names: list[str], flag: str) -> str:

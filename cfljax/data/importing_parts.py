@@ -15,7 +15,8 @@ OWNERS = "the {} samples have owners and the {} samples have none; give an owner
 def owners(where: str, train: np.ndarray | None, test: np.ndarray | None) -> dict[str, np.ndarray]:
     """The owners of the training and of the test samples as numbers, by the names of arrays; nothing where none are known."""
     if train is not None and test is not None:
-        _, every = np.unique(np.concatenate([train, test]).astype(str), return_inverse=True)  # 1 and 1.0 are one owner
+        names = np.concatenate([train, test])  # 1 and 1.0 are one owner
+        _, every = np.unique(names if names.dtype.kind in "iu" else names.astype(str), return_inverse=True)  # 2 comes before 10
         return {"user_train": every[: len(train)], "user_test": every[len(train) :]}
     if train is not None or test is not None:
         sides = ("training", "test") if test is None else ("test", "training")

@@ -1,26 +1,22 @@
-"""From CSV, NumPy, Parquet and Arrow files to samples, and the table of readers by kind. The Arrow files are those of a Hugging
-Face data set that was saved to disk."""
+"""From CSV, NumPy and Parquet files to samples, and the table of readers by kind."""
 
 from __future__ import annotations
 
-import io
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cfljax.data import npz
-from cfljax.data.bounded import read_json, readable
+from cfljax.data.bounded import readable
+from cfljax.data.importing_arrow import from_arrow
 from cfljax.data.importing_columns import parts_of, shaped
-from cfljax.data.importing_images import Picture, decoded, joined, read_images
+from cfljax.data.importing_images import joined, read_images
+from cfljax.data.importing_saved import read_datasets
 from cfljax.data.parts import Columns, Part, Wanted
 from cfljax.errors import DataError, DataWarning
-from cfljax.registry.options import Table, Value
-
-if TYPE_CHECKING:
-    import pyarrow as arrow
 
 
 def read_csv(file: Path, _: Wanted) -> list[Columns]:
@@ -103,89 +99,7 @@ def _parquet(where: Path, files: list[Path], wanted: Wanted) -> Columns:
 
     with readable(where, "as Parquet"):
         table = arrow.concat_tables([pyarrow.parquet.read_table(f) for f in files])
-    return _from_arrow(str(where if len(files) > 1 else files[0]), table, wanted, {})
-
-
-def read_datasets(folder: Path, wanted: Wanted) -> list[Columns]:
-    """The tables (training, test) that `save_to_disk` of Hugging Face's datasets wrote, read without that package."""
-    if not (folder / "dataset_dict.json").is_file():
-        return [_saved(folder, wanted)]
-    splits = _json(folder / "dataset_dict.json").get("splits")
-    splits = splits if isinstance(splits, list) else []
-    test = next((s for s in ("test", "validation", "valid") if s in splits), None)
-    if "train" not in splits:
-        raise DataError(f"{folder}: has no split train; it has {', '.join(map(str, splits)) or 'none'}")
-    return [_saved(folder / name, wanted) for name in ("train", test) if name is not None]
-
-
-def _json(file: Path) -> Table:
-    content = read_json(file)
-    return content if isinstance(content, dict) else {}
-
-
-def _saved(folder: Path, wanted: Wanted) -> Columns:
-    """The table of one saved Dataset: Arrow streams, and a JSON file about its columns."""
-    import pyarrow as arrow
-
-    state = _json(folder / "state.json")
-    if state.get("_indices_data_files"):
-        raise DataError(f"{folder}: is a selection of another data set; call flatten_indices() before save_to_disk")
-    files = [entry.get("filename") for entry in state.get("_data_files") or []]
-    if not files or not all(isinstance(f, str) and Path(f).name == f for f in files):
-        raise DataError(f"{folder / 'state.json'}: names no data files beside it")
-    with readable(folder, "as Arrow"):
-        table = arrow.concat_tables([arrow.ipc.open_stream(arrow.memory_map(str(folder / name))).read_all() for name in files])
-    features = _json(folder / "dataset_info.json").get("features") or {}
-    return _from_arrow(str(folder), table, wanted, features)
-
-
-def _from_arrow(where: str, table: arrow.Table, wanted: Wanted, features: Table) -> Columns:
-    kinds = {c: f for c, f in features.items() if isinstance(f, dict) and f.get("_type") == "ClassLabel"}
-    names = {c: list(map(str, f["names"])) for c, f in kinds.items() if f.get("names")}
-
-    def column(name: str) -> np.ndarray:
-        return _arrow_column(f"{where}: column {name}", table.column(name).combine_chunks(), wanted)
-
-    return Columns(where, list(table.column_names), len(table), column, names)
-
-
-def _arrow_column(where: str, column: arrow.Array, wanted: Wanted) -> np.ndarray:
-    """The values of a column: numbers or strings [n], lists of numbers [n, …], images u8[n, height, width, channels]."""
-    import pyarrow as arrow
-
-    kind = column.type
-    if isinstance(kind, arrow.BaseExtensionType):  # Array2D and its like: lists inside
-        column, kind = column.storage, column.type.storage_type
-    if column.null_count:
-        raise DataError(f"{where} is empty in {column.null_count} rows")
-    if arrow.types.is_struct(kind) and "bytes" in [f.name for f in kind]:
-        return _images(where, [item["bytes"] for item in column.to_pylist()], wanted)
-    if arrow.types.is_binary(kind) or arrow.types.is_large_binary(kind):
-        return _images(where, column.to_pylist(), wanted)
-    shape = []
-    while arrow.types.is_list(kind) or arrow.types.is_large_list(kind) or arrow.types.is_fixed_size_list(kind):
-        inner, n = column.flatten(), len(column)
-        width = len(inner) // max(n, 1)
-        if arrow.types.is_fixed_size_list(kind) is False and not np.all(np.diff(column.offsets.to_numpy()) == width):
-            raise DataError(f"{where} has lists of different lengths")
-        shape.append(width)
-        column, kind = inner, inner.type
-    values = column.to_numpy(zero_copy_only=False)
-    if not shape:
-        return values
-    if values.dtype.kind not in "biuf":
-        raise DataError(f"{where} holds lists of {kind}, which are not numbers: --drop it")
-    return values.reshape(-1, *shape)
-
-
-def _images(where: str, contents: list[Value], wanted: Wanted) -> np.ndarray:
-    for i, content in enumerate(contents):
-        if not isinstance(content, bytes):
-            raise DataError(
-                f"{where} row {i + 1} holds the name of an image file, not the image; embed the files before save_to_disk"
-            )
-    pictures: list[Picture] = [(f"{where}: the image in row {i + 1}", io.BytesIO(content)) for i, content in enumerate(contents)]
-    return decoded(where, pictures, wanted)
+    return from_arrow(str(where if len(files) > 1 else files[0]), table, wanted, {})
 
 
 KIND: dict[str, tuple[Callable[[Path, Wanted], list[Any]], Callable[[list[Any], Wanted], list[Part]]]] = {

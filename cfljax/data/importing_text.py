@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.data import arrays, leaf, tokens
-from cfljax.data.importing_columns import LABELS, USERS, column_of, names_of
+from cfljax.data.importing_columns import LABELS, column_of, names_of, owners_of, user_column
 from cfljax.data.importing_parts import numbered, owners, split
 from cfljax.data.parts import Columns, Part, Wanted
 from cfljax.data.tweets import hashed
@@ -38,7 +38,7 @@ def of_tables(tables: list[Columns], wanted: Wanted) -> tuple[list[Part], bool]:
     if wanted.next_token and wanted.label is not None:
         raise SpecError(f"--next-token: the next token is the label, and --label {wanted.label} another; leave one of the two out")
     label = None if wanted.next_token else column_of(train, left, wanted.label, [*train.class_names, *LABELS], "--label")
-    user = column_of(train, left, wanted.user, list(USERS), "--user")
+    user = user_column(train, left, wanted)
     parts = []
     for table in tables:
         for flag, name in (("--text", text), ("--label", label), ("--user", user)):
@@ -49,7 +49,7 @@ def of_tables(tables: list[Columns], wanted: Wanted) -> tuple[list[Part], bool]:
         if any(bad):
             raise DataError(f"{table.where}: column {text} has no text in row {bad.index(True) + 1}; fill it, or leave the row out")
         y = np.zeros(len(texts), np.int64) if label is None else names_of(table, "label", label)
-        owner = None if user is None else names_of(table, "user", user)
+        owner = owners_of(table, user)
         parts.append(Part(texts, y, owner, table.class_names.get(label or "")))
     return parts, label is None
 

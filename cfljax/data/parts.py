@@ -69,3 +69,5 @@ class Columns(NamedTuple):
     """(name) -> the values of a column, [n, …]."""
     class_names: dict[str, list[str]]
     """For each label column that holds positions: the list of names."""
+    owners: np.ndarray | None = None
+    """Who owns each row, where it is the place of the rows that says so, not a column."""

@@ -64,7 +64,8 @@ def _in_torch(layer: Mapping[str, np.ndarray], channels: int, forget_bias: float
     """(the arrays of a layer in PyTorch's layout, channels of a convolution that has just come)."""
     kernel = layer.get("kernel")
     if kernel is None:
-        return {"weight" if name == "scale" else name: array for name, array in layer.items()}, channels
+        renamed = {"weight" if name == "scale" else name: array for name, array in layer.items()}
+        return dict(sorted(renamed.items(), key=lambda item: item[0] != "weight")), channels  # PyTorch has it before the bias
     rest = {name: array for name, array in layer.items() if name != "kernel"}
     if "recurrent" in layer:
         bias, width = layer["bias"].copy(), layer["recurrent"].shape[0]

@@ -46,6 +46,19 @@ class KeptModels:
         kept = self.arrays.get("labels")
         return kept[None] if kept is not None and kept.ndim == 1 else kept
 
+    @property
+    def mixture(self) -> np.ndarray | None:
+        """f32[C, K]: the weights of each client in the models at the end, of methods whose clients mix models (`fedem`, `fedrc`,
+        `fedsoft`); of those in which they mix each other's (`fedamp`, `pfedgraph`) f32[C, C], with up to 100 clients. Rows sum to
+        one. None: the clients mix nothing."""
+        each = self.mixtures
+        return self.arrays.get(f"diag/{self.record['method']}/mixture") if each is None else each[-1]
+
+    @property
+    def mixtures(self) -> np.ndarray | None:
+        """f32[E, C, K]: the same at each evaluation (`history["round"]`), where C · K is at most 10,000; else None."""
+        return self.arrays.get(f"diag/{self.record['method']}/mixture_of_clients")
+
     @cached_property
     def _scene(self) -> predict.Scene:
         return predict.scene_of(self.record)
@@ -98,25 +111,43 @@ class KeptModels:
 
     def params(self, cluster: int = 0) -> Tree:
         """The parameters of a cluster's model as the network's own tree: `params["dense_0"]["kernel"]` f32[inputs, outputs]."""
-        import jax
-
-        flat, model = self._flat(cluster), predict.model_of(self.record)
-        params = model.unravel(jax.numpy.asarray(flat))
-        return jax.tree.map(np.array, params if model.whole is None else model.whole(params))
+        return predict.params_of(predict.model_of(self.record), self._flat(cluster))
 
     def state_dict(self, cluster: int = 0) -> dict[str, np.ndarray]:
         """The parameters as PyTorch's modules hold them, as numpy arrays:
         `module.load_state_dict({name: torch.from_numpy(a) for name, a in result.state_dict(0).items()})`."""
+        return self._named(self.params(cluster), "torch")
+
+    def _named(self, params: Tree, layout: str) -> dict[str, np.ndarray]:
+        """The arrays of a model by their names. `layout`: "jax" as in `params`, "torch" as in `state_dict`."""
         from cfljax.models.started import MEANS
 
+        if layout not in ("jax", "torch"):
+            raise SpecError(f'layout = "{layout}": must be "jax" or "torch"')
+        if layout == "jax":
+            return export.named(params)
         options = self.record["config"]["model"]
-        return export.state_dict(self.params(cluster), float(options.get("forget_bias", 0.0)), options["name"] not in MEANS)
+        return export.state_dict(params, float(options.get("forget_bias", 0.0)), options["name"] not in MEANS)
 
     def export(self, path: str | os.PathLike[str], cluster: int = 0, layout: str = "jax") -> Path:
         """Write the model of a cluster to a `.safetensors` file. `layout`: "jax" as in `params`, "torch" as in `state_dict`."""
-        if layout not in ("jax", "torch"):
-            raise SpecError(f'layout = "{layout}": must be "jax" or "torch"')
-        arrays = export.named(self.params(cluster)) if layout == "jax" else self.state_dict(cluster)
-        facts = {"run": self.run, "method": self.record["method"], "model": self.record["config"]["model"]["name"]}
-        about = {name: str(fact) for name, fact in facts.items()} | {"cluster": str(cluster), "layout": layout}
+        arrays = self._named(self.params(cluster), layout)
+        about = {name: str(fact) for name, fact in self._origin(layout).items()} | {"cluster": str(cluster)}
         return export.write_safetensors(path, arrays, about)
+
+    def export_clusters(self, folder: str | os.PathLike[str], layout: str = "jax") -> Path:
+        """Write who is in which cluster, and the models of all clusters that have clients, to a new folder for other programs:
+        `clusters.json` and a `cluster_K.npz` each. `layout` as for `export`."""
+        from cfljax.results.clusters import write_clusters
+
+        models, labels = (predict.need(kept, what, self.run) for kept, what in ((self.models, "models"), (self.labels, "labels")))
+        clients = predict.clusters_of(self._scene, models, labels)
+        about = self._origin(layout)
+        used = np.unique(clients[clients >= 0])
+        if self._scene.mixes:  # clients use all models, each by its weight
+            used, about["weights"] = np.arange(len(models)), predict.need(self.mixture, "mixtures", self.run).tolist()
+        params = {int(cluster): predict.params_of(self._scene.model, models[cluster]) for cluster in used}
+        return write_clusters(folder, {k: self._named(each, layout) for k, each in params.items()}, clients, about)
+
+    def _origin(self, layout: str) -> Table:
+        return {"run": self.run, "method": self.record["method"], "model": self.record["config"]["model"]["name"], "layout": layout}

@@ -64,6 +64,14 @@ def model_of(record: Table) -> Model:
     return assemble.model_of(run, assemble.host_federation(run))
 
 
+def params_of(model: Model, flat: np.ndarray) -> Tree:
+    """The parameters f32[d] as the tree of the whole network."""
+    import jax
+
+    params = model.unravel(jax.numpy.asarray(flat))
+    return jax.tree.map(np.array, params if model.whole is None else model.whole(params))
+
+
 def check_client(scene: Scene, client: int) -> int:
     """The position of a client; SpecError for one that the federation does not have."""
     clients = int(np.asarray(scene.federation.real).sum())
@@ -73,19 +81,28 @@ def check_client(scene: Scene, client: int) -> int:
 
 
 def cluster_of(scene: Scene, client: int, models: np.ndarray, labels: np.ndarray) -> int:
-    """The model that a client is scored with at the end. `models` f32[K, d], `labels` i32[C]. Clients that never train choose as in
-    the run; SpecError for a client whose model the record does not tell."""
+    """The model that a client is scored with at the end. `models` f32[K, d], `labels` i32[C]. SpecError for a client whose model
+    the record does not tell."""
     if scene.mixes:
         raise SpecError(
             f"{scene.run.method}: its clients mix several models, and records have no mixtures; name one by cluster = 0"
         )
-    if len(models) == 1:
-        return 0
-    if scene.chooses and not int(np.asarray(scene.federation.train.count)[client]):
-        return int(_chosen(scene, models, labels)[client])
-    if labels[client] < 0:
+    cluster = int(clusters_of(scene, models, labels)[client])
+    if cluster < 0:
         raise SpecError(f"client = {client}: belonged to no cluster at the end; name one by cluster = 0 (up to {len(models) - 1})")
-    return int(labels[client])
+    return cluster
+
+
+def clusters_of(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """i32[C]: the model of each client at the end, −1 for none; where clients mix models, the one with the largest weight. Clients
+    that never train choose as in the run. `models` f32[K, d], `labels` i32[C]."""
+    found = labels[: int(np.asarray(scene.federation.real).sum())]
+    if len(models) == 1:
+        return np.zeros_like(found)
+    untrained = np.asarray(scene.federation.train.count)[: len(found)] == 0
+    if scene.chooses and untrained.any():
+        return np.where(untrained, _chosen(scene, models, labels)[: len(found)], found)
+    return found
 
 
 def _chosen(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndarray:

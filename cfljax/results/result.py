@@ -84,19 +84,6 @@ class Result(KeptModels):
             return None
         return np.atleast_2d(groups).astype(np.int32)
 
-    @property
-    def mixture(self) -> np.ndarray | None:
-        """f32[C, K]: the weights of each client in the models at the end, of methods whose clients mix models (`fedem`, `fedrc`,
-        `fedsoft`); of those in which they mix each other's (`fedamp`, `pfedgraph`) f32[C, C], with up to 100 clients. Rows sum to
-        one. None: the clients mix nothing."""
-        each = self.mixtures
-        return self.arrays.get(f"diag/{self.method}/mixture") if each is None else each[-1]
-
-    @property
-    def mixtures(self) -> np.ndarray | None:
-        """f32[E, C, K]: the same at each evaluation (`history["round"]`), where C · K is at most 10,000; else None."""
-        return self.arrays.get(f"diag/{self.method}/mixture_of_clients")
-
     def to_pandas(self) -> pandas.DataFrame:
         """The history as a frame: a row per evaluation."""
         import pandas as pd
