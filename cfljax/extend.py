@@ -13,8 +13,10 @@ Plug-ins are registered by the decorators `cfljax.register_method`, `register_mo
   Then `report`.
 - Both in one, in blocks of participants if memory is short: `train_and_mix`, then `report_trained`; `train_clusters` is all of this
   for FedAvg inside clusters. `traffic`, `sizes` and `mean_over` count and average.
+- Data: `log_mel`, features of sounds for the models of sequences.
 """
 
+from cfljax.data.sound import log_mel
 from cfljax.engine.metrics import Seen
 from cfljax.engine.scoring import Scores, score, score_mixtures
 from cfljax.federation.gather import client_rows, samples
@@ -53,7 +55,7 @@ __all__ = [
     "Array", "Clusters", "Cohort", "Entry", "Federation", "GradientAt", "Hyper", "Info", "Jobs", "LocalStep", "Method",
     "MethodConfig", "Mixed", "Mixing", "Model", "OwnSteps", "Parts", "Rule", "Scores", "Seen", "Solver", "Source", "Split",
     "Traffic", "Trained", "Tree", "Updates", "Work", "averages", "by_loss", "chosen", "client_rows", "first_model", "first_models",
-    "jobs_from", "join", "keep_own", "least_loss", "mean_loss", "mean_over", "mix_updates", "nearest", "option", "part_of",
-    "report", "report_trained", "samples", "score", "score_mixtures", "sizes", "traffic", "train_and_mix", "train_clusters",
-    "usable", "weights_by",
+    "jobs_from", "join", "keep_own", "least_loss", "log_mel", "mean_loss", "mean_over", "mix_updates", "nearest", "option",
+    "part_of", "report", "report_trained", "samples", "score", "score_mixtures", "sizes", "traffic", "train_and_mix",
+    "train_clusters", "usable", "weights_by",
 ]  # fmt: skip

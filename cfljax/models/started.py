@@ -23,7 +23,7 @@ from cfljax.types import Array, Model, Tree
 MEANS = ("resnet20", "resnet18", "mobilenet_v2")
 """Models whose head sees the mean of all pixels."""
 ATTENTION = ("query", "key", "value", "out")
-"""The dense layers of an attention."""
+"""The layers of an attention, as here and in flax's own, whose kernels have an axis for the heads."""
 Leaf = jax.ShapeDtypeStruct
 
 
@@ -46,6 +46,8 @@ def started(model: Model, options: object, lora: Adapters | None) -> Model:
     start = start_of(model, told.weights, float(getattr(options, "forget_bias", 0.0)), model.name not in MEANS)
     if start.misfit:
         warnings.warn(f'model.weights = "{told.weights}": the head begins anew: {start.misfit}', SpecWarning, stacklevel=2)
+    for words in start.spare:
+        warnings.warn(f'model.weights = "{told.weights}": {words}', SpecWarning, stacklevel=2)
     if lora is not None:
         return _with_lora(model, start, lora, told.jitter)
     begin = _jittered(model, start, told.jitter)
@@ -159,7 +161,7 @@ def _with_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Mod
     """The model whose kernels have adapters that train."""
     leaves = dict(paths_of(model))
     head = _head(model)
-    kernels = [name for name in leaves if _adapted(name, leaves, lora, head)]
+    kernels = {name: sides for name in leaves if (sides := _sides(name, leaves, lora, head)) is not None}
     if not kernels:
         raise SpecError(f'train.lora.where = "{lora.where}": model "{model.name}" has no such layer')
     if lora.head and head is None:
@@ -168,8 +170,7 @@ def _with_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Mod
     base, scale = model.unravel(jnp.asarray(start.flat)), lora.alpha / lora.rank
     whole_head = {name: leaf for name, leaf in leaves.items() if lora.head and name.startswith(f"{head}/")}
     shapes: dict[str, Leaf] = dict(whole_head)
-    for name in kernels:
-        inputs, outputs = leaves[name].shape
+    for name, (inputs, outputs) in kernels.items():
         owner = name.rpartition("/")[0]
         shapes[f"{owner}/down"] = Leaf((inputs, lora.rank), jnp.float32)
         shapes[f"{owner}/up"] = Leaf((lora.rank, outputs), jnp.float32)
@@ -178,8 +179,8 @@ def _with_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Mod
     def whole(params: Tree) -> Tree:
         tree = base
         for name in kernels:
-            layer = _at(params, name.split("/")[:-1])
-            tree = _with(tree, name.split("/"), _at(base, name.split("/")) + scale * (layer["down"] @ layer["up"]))
+            layer, old = _at(params, name.split("/")[:-1]), _at(base, name.split("/"))
+            tree = _with(tree, name.split("/"), old + scale * (layer["down"] @ layer["up"]).reshape(old.shape))
         for name in whole_head:
             tree = _with(tree, name.split("/"), _at(params, name.split("/")))
         return tree
@@ -187,8 +188,8 @@ def _with_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Mod
     def draw(key: Array) -> Tree:
         begun = model.unravel(_jittered(model, start, jitter)(key)) if whole_head else {}
         drawn = {name: _at(begun, name.split("/")) for name in whole_head}
-        for number, name in enumerate(kernels):
-            owner, (inputs, outputs) = name.rpartition("/")[0], leaves[name].shape
+        for number, (name, (inputs, outputs)) in enumerate(kernels.items()):
+            owner = name.rpartition("/")[0]
             with jax.threefry_partitionable(True):
                 one = jax.random.uniform(fold(key, "lora", number), (inputs + outputs, lora.rank), jnp.float32, -1, 1)
             drawn[f"{owner}/down"] = normal(one[:inputs]) / math.sqrt(inputs)
@@ -200,14 +201,19 @@ def _with_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Mod
     return _divided(model, Division(_nested(shapes), whole, draw))
 
 
-def _adapted(name: str, leaves: dict[str, Leaf], lora: Adapters, head: str | None) -> bool:
-    """Whether the parameter is a kernel that gets an adapter."""
+def _sides(name: str, leaves: dict[str, Leaf], lora: Adapters, head: str | None) -> tuple[int, int] | None:
+    """(inputs, outputs) of a parameter that is a kernel and gets an adapter; None: it gets none."""
     owner, _, last = name.rpartition("/")
-    if last != "kernel" or len(leaves[name].shape) != 2 or f"{owner}/recurrent" in leaves or owner == head:
-        return False
+    if last != "kernel" or f"{owner}/recurrent" in leaves or owner == head:
+        return None
     above, _, own = owner.rpartition("/")
-    attention = "attention" in above.lower() and own in ATTENTION
-    return lora.where == "all" or attention == (lora.where == "attention")
+    all_four = all(f"{above}/{each}/kernel" in leaves for each in ATTENTION)
+    attention = own in ATTENTION and (all_four or "attention" in above.lower())
+    shape = leaves[name].shape
+    if len(shape) not in ((2, 3) if attention else (2,)) or lora.where not in ("all", "attention" if attention else "dense"):
+        return None
+    inputs = math.prod(shape[: len(shape) - 1 if own == "out" else 1])  # heads × numbers of a head are what "out" gets
+    return inputs, math.prod(shape) // inputs
 
 
 def _head(model: Model) -> str | None:

@@ -13,10 +13,13 @@ import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.models.flat import head_of, paths_of
+from cfljax.models.foreign import blocks_of, renamed
 from cfljax.types import Model
 
 MOST = 100_000_000
 """The longest header of a file, in bytes, as in the format's own program."""
+COUNTED = ("running_mean", "running_var", "num_batches_tracked")
+"""What batch normalisation keeps besides its scale and bias."""
 _TYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2"}
 
 
@@ -29,6 +32,8 @@ class Start(NamedTuple):
     """bool[d]: where it says something."""
     misfit: str
     """The head of another shape than the model's, in words; "" if it fits."""
+    spare: tuple[str, ...] = ()
+    """What of the file has no place in the model, in words."""
 
 
 def read(path: str) -> dict[str, np.ndarray]:
@@ -67,11 +72,16 @@ def _array(name: str, about: dict[str, object], content: bytes) -> np.ndarray:
 
 
 def start_of(model: Model, path: str, forget_bias: float = 0.0, flattened: bool = True) -> Start:
-    """What the file says of the model's parameters, by the names that `export` writes in either layout. A head of another shape
-    begins anew; all else must fit. Raises SpecError."""
-    arrays, leaves = read(path), paths_of(model)
-    ours = any(name.replace("/", ".") in arrays and name.rpartition("/")[2] == "kernel" for name, _ in leaves)
-    named = arrays if ours else _of_torch(arrays, leaves, forget_bias, flattened)
+    """What the file says of the model's parameters, by the names that `export` writes in either layout or those of a known family
+    (`foreign`). A head of another shape begins anew; all else must fit. Raises SpecError."""
+    arrays, leaves, where = read(path), paths_of(model), f'model.weights = "{path}"'
+    names = [name for name, _ in leaves]
+    taken = {name.replace("/", ".") for name in names}
+    if any(name.rpartition("/")[2] == "kernel" and name.replace("/", ".") in arrays for name in names):
+        named = arrays
+    else:
+        arrays = dict(renamed(arrays, blocks_of(names), where))
+        named, taken = _of_torch(arrays, leaves, forget_bias, flattened)
     head = head_of(model) if _has_head(model) else None
     flat, known, at, misfit, missing = np.zeros(model.size, np.float32), np.zeros(model.size, bool), 0, "", []
     for name, leaf in leaves:
@@ -83,7 +93,6 @@ def start_of(model: Model, path: str, forget_bias: float = 0.0, flattened: bool 
         else:
             missing.append(f"{name} {'is missing' if found is None else _shape(found.shape)}, here {_shape(leaf.shape)}")
         at += size
-    where = f'model.weights = "{path}"'
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
         raise SpecError(f'{where}: does not fit model "{model.name}": {missing[0]}{more}')
@@ -91,7 +100,23 @@ def start_of(model: Model, path: str, forget_bias: float = 0.0, flattened: bool 
         known[_places(model, f"{head}/")] = False
     if not np.isfinite(flat).all():
         raise SpecError(f"{where}: holds numbers that are not finite")
-    return Start(flat, known, misfit)
+    return Start(flat, known, misfit, _spare(arrays, taken))
+
+
+def _spare(arrays: dict[str, np.ndarray], taken: set[str]) -> tuple[str, ...]:
+    """What of the arrays has no place among those that were taken, in words."""
+    counted = sum(name.endswith(COUNTED[0]) for name in arrays)
+    rest = [name for name in arrays if name not in taken and not name.endswith(COUNTED)]
+    words = []
+    if counted:
+        words.append(
+            f"its {counted} layers of batch normalisation are of group normalisation here: they take scales and biases, but not "
+            "their means and variances, so outputs are not those of its network before the whole of it has trained"
+        )
+    if rest:
+        more = f" (and {len(rest) - 1} more)" if len(rest) > 1 else ""
+        words.append(f"the model has no place for {rest[0]}{more}")
+    return tuple(words)
 
 
 def _has_head(model: Model) -> bool:
@@ -108,22 +133,29 @@ def _places(model: Model, prefix: str) -> np.ndarray:
 
 def _of_torch(
     arrays: dict[str, np.ndarray], leaves: list[tuple[str, jax.ShapeDtypeStruct]], forget_bias: float, flattened: bool
-) -> dict[str, np.ndarray]:
-    """The arrays of PyTorch's modules by our names: the way back of `export.state_dict`."""
+) -> tuple[dict[str, np.ndarray], set[str]]:
+    """(the arrays of PyTorch's modules by our names, the names of those that were looked for): the way back of
+    `export.state_dict`."""
     kinds = {name: leaf.shape for name, leaf in leaves}
     found: dict[str, np.ndarray] = {}
+    taken: set[str] = set()
+
+    def get(name: str) -> np.ndarray | None:
+        taken.add(name)
+        return arrays.get(name)
+
     channels = [shape[3] for name, shape in kinds.items() if name.endswith("/kernel") and len(shape) == 4]
     dense = [name for name, shape in kinds.items() if name.endswith("/kernel") and len(shape) == 2]
     for name, shape in kinds.items():
         owner, _, last = name.replace("/", ".").rpartition(".")
-        of = lambda word, owner=owner: arrays.get(f"{owner}.{word}" if owner else word)  # noqa: E731
+        of = lambda word, owner=owner: get(f"{owner}.{word}" if owner else word)  # noqa: E731
         recurrent = f"{owner.replace('.', '/')}/recurrent" in kinds
         value = _converted(last, len(shape), of, recurrent, forget_bias)
         if value is not None and flattened and channels and name == dense[0] and value.shape[0] % channels[-1] == 0:
             value = value.reshape(channels[-1], -1, value.shape[1]).swapaxes(0, 1).reshape(value.shape)
         if value is not None:
             found[f"{owner}.{last}" if owner else last] = value
-    return found
+    return found, taken
 
 
 def _converted(last: str, axes: int, of: object, recurrent: bool, forget_bias: float) -> np.ndarray | None:

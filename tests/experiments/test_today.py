@@ -8,7 +8,7 @@ import pytest
 from cfljax.config import read_spec
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-GROUPS = {"corruptions": 5, "cifar100_pachinko": 5, "domains": 4, "texts": 2}
+GROUPS = {"corruptions": 5, "cifar100_pachinko": 5, "domains": 4, "texts": 2, "speech": 2}
 
 
 @pytest.mark.parametrize("name", GROUPS)

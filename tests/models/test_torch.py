@@ -73,17 +73,18 @@ def test_there_are_as_many_parameters_as_in_pytorch(name, shape, make):
         assert build(name, {}, shape, 10).size == sum(p.numel() for p in make().parameters())
 
 
-@pytest.mark.parametrize("case", ["resnet20", "mobilenet_v2", "char_lstm"])
+@pytest.mark.parametrize("case", ["resnet20", "mobilenet_v2", "vit_tiny", "char_lstm", "transformer class"])
 def test_a_start_from_pytorch_has_its_outputs(case, tmp_path):
     options, shape, classes, make = CASES[case]
     module = make()
     arrays = {name: value.numpy() for name, value in module.state_dict().items()}
     file = tmp_path / "theirs.safetensors"
     file.write_bytes(safetensors(arrays, {}))
-    model = started(build(case, options, shape, classes), MODELS.check(case, options | {"weights": str(file)}, "model"), None)
+    name, tokens = case.split()[0], len(shape) == 1
+    model = started(build(name, options, shape, classes), MODELS.check(name, options | {"weights": str(file)}, "model"), None)
     rng = np.random.default_rng(0)
-    x = rng.integers(5, size=(3, *shape)) if case == "char_lstm" else rng.normal(size=(3, *shape)).astype(np.float32)
-    theirs_of = module(torch.from_numpy(x if case == "char_lstm" else np.ascontiguousarray(x.transpose(0, 3, 1, 2))))
+    x = rng.integers(5, size=(3, *shape)) if tokens else rng.normal(size=(3, *shape)).astype(np.float32)
+    theirs_of = module(torch.from_numpy(x if tokens else np.ascontiguousarray(x.transpose(0, 3, 1, 2))))
     ours = model.forward(model.unravel(model.init(jax.random.key(0))), x.astype(np.float32))
     np.testing.assert_allclose(ours, theirs_of.detach().numpy(), atol=1e-5)
 
