@@ -12,15 +12,20 @@ from cfljax.types import Array, Federation, Pool, Split, View
 
 COMPARED = 1 << 26
 """The most pairs of numbers that an accelerator compares to find places."""
+SHORT = 64
+"""The longest line of which a CPU, too, compares all numbers: that is one kernel to compile, and as fast."""
 
 
 def insertion_points(line: jax.Array, values: jax.Array, side: str = "left") -> jax.Array:
     """i32[n]: where each of the values belongs in the sorted line, as `jnp.searchsorted`. An accelerator compares all pairs in one
-    kernel; halving the line, as a CPU does, is a loop of several kernels there."""
+    kernel; halving the line, as a CPU does unless it is short, is a loop of several kernels."""
     halving = functools.partial(jnp.searchsorted, side=side)
+    comparing = functools.partial(halving, method="compare_all")
+    if line.size <= SHORT:
+        return comparing(line, values)
     if line.size * values.size > COMPARED:
         return halving(line, values)
-    return jax.lax.platform_dependent(line, values, cpu=halving, default=functools.partial(halving, method="compare_all"))
+    return jax.lax.platform_dependent(line, values, cpu=halving, default=comparing)
 
 
 def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> tuple[jax.Array, jax.Array]:
