@@ -68,6 +68,8 @@ def run(flags: argparse.Namespace) -> int:
         results.to_parquet(flags.parquet)
     if flags.history:
         results.history().to_csv(flags.history, index=False)
+    for written in filter(None, (flags.csv, flags.parquet, flags.history)):
+        print(f"written: {written}")
     if not (flags.csv or flags.parquet or flags.history):
         print(results.to_pandas().to_string(index=False, float_format=lambda v: f"{v:.4f}"))
     return 0

@@ -48,6 +48,8 @@ PartitionT = TypeVar("PartitionT", bound="Partition")
 SourceT = TypeVar("SourceT", bound="MakeSource")
 MetricT = TypeVar("MetricT", bound="Callable[[Seen], Array | float]")
 _loaded: dict[str, str] = {}
+_files: set[str] = set()
+"""The files of all plugins that were loaded."""
 """Plugin -> the SHA-256 of its source when it was loaded."""
 _BEGAN = time.time()
 """A time before this process loaded its first plugin."""
@@ -156,7 +158,14 @@ def _once(name: str, files: list[Path], import_it: Callable[[], ModuleType], whe
     if not name.endswith(".py"):
         adopt(set(map(str, files)), origin)
     _loaded[name] = code
+    _files.update([name, *map(str, files)])
     return name
+
+
+def place_of(error: BaseException) -> str:
+    """Where in a plugin an error was raised, as in `soft.py, line 62: `; nothing for an error of elsewhere."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in _files]
+    return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}: " if frames else ""
 
 
 def _forget(files: list[Path], again: bool) -> None:

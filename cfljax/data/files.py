@@ -52,7 +52,7 @@ def find(name: str, path: str | None = None) -> Reader:
             return reader
     tried = list(dict.fromkeys(map(str, folders(path) + prepared_folders(path))))
     unset = "" if path or os.environ.get("CFLJAX_DATA") else "; CFLJAX_DATA is not set"
-    get = f"get it with `python -m cfljax.data prepare {name}`, or copy a file {name}.npz into $CFLJAX_DATA"
+    get = f"get it with `python -m cfljax.data prepare {name}`, or copy a file {name}.npz into {tried[0]}"
     if name.endswith(".npz"):
         get = f'write name = "{name.removesuffix(".npz")}", with the file in $CFLJAX_DATA or its place as data.path'
     raise DataError(f'data.name = "{name}": not found in {", ".join(tried)}{unset}; {_near(name) or get}')

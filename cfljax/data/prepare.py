@@ -60,8 +60,8 @@ def download(name: str, folder: Path) -> Path:
             place.rmdir()  # where nothing has arrived
         why = reason(getattr(e, "reason", e) if isinstance(getattr(e, "reason", None), Exception) else e)
         raise DataError(
-            f"{name}: cannot be downloaded into {place} ({why}); where there is no network, copy {name}.npz or the original files "
-            f"({', '.join(PUBLISHED_MD5[name])}) to $CFLJAX_DATA"
+            f"{name}: cannot be downloaded into {place} ({why}); where there is no network, copy {name}.npz into "
+            f"{place.parent}, or the original files ({', '.join(PUBLISHED_MD5[name])}) into {place}"
         ) from e
     return place
 
@@ -115,7 +115,7 @@ def _reachable(name: str, builder: tfds.core.DatasetBuilder, folder: Path) -> No
     if hosts:
         raise DataError(
             f"{name}: there is no network ({hosts[0]} cannot be resolved); run this where there is one and copy the folder, "
-            f"or copy a file {name}.npz into $CFLJAX_DATA"
+            f"or copy a file {name}.npz into {folders(None)[0]}"
         )
 
 

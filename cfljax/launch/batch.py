@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from cfljax.config import Run
+from cfljax.config.plugins import place_of
 from cfljax.devices import distributed
 from cfljax.devices.machine import Machine
 from cfljax.devices.mesh import CLIENTS, RUNS
@@ -77,7 +78,7 @@ def run_batch(
         raise error
     if batch.width > 1 and ("RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError)):
         raise InHalves("out of memory") from error
-    why = str(error) if isinstance(error, CfljaxError) else f"{type(error).__name__}: {error}"
+    why = str(error) if isinstance(error, CfljaxError) else f"{place_of(error)}{type(error).__name__}: {error}"
     if len(batch.runs) > 1:
         raise InHalves(" ".join(why.split())) from error
     if os.environ.get("CFLJAX_DEBUG") and not isinstance(error, CfljaxError):

@@ -91,7 +91,7 @@ def test_a_known_set_is_prepared_and_compared_with_its_checksum(server, tmp_path
     right = hashlib.md5(CONTENT).hexdigest()
     monkeypatch.setitem(prepare.PUBLISHED_MD5, "kmnist", {"a.gz": right, "b.gz": right})
     mood["stop"] = 500_000
-    with pytest.raises(DataError, match="start again to go on.*CFLJAX_DATA"):
+    with pytest.raises(DataError, match="start again to go on.*copy kmnist.npz into "):
         prepare.prepare("kmnist", str(tmp_path))
     mood["stop"] = None
     assert prepare.prepare("kmnist", str(tmp_path)) == tmp_path / "kmnist"

@@ -89,6 +89,14 @@ def test_a_plugin_that_is_wrong_says_so_in_one_line(plugin, text, words):
     assert words in str(raised.value) and "mine.py" in str(raised.value) and "\n" not in str(raised.value)
 
 
+def test_a_run_that_fails_in_a_plugin_says_in_which_line(plugin, tmp_path):
+    (tmp_path / "helper.py").write_text("def centre():\n    raise KeyError('no centre')\n")
+    plugin.write_text(METHOD.replace("    return fedavg(", "    import helper\n    helper.centre()\n    return fedavg("))
+    for method, words in (("mine", "helper.py, line 2: KeyError: 'no centre'"), ("fedavg", "")):
+        results = cfljax.sweep(SMALL | {"method": method, "plugins": [str(plugin)]}, tmp_path / method, quiet=True)
+        assert [result.record["error"] or "" for result in results] == [words]
+
+
 def test_a_plugin_that_is_not_there_suggests_its_neighbour(plugin):
     with pytest.raises(SpecError, match=r'cannot be read .*did you mean "mine.py"'):
         ids(plugin.with_name("mime.py"))
