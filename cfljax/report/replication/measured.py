@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
-import tomllib
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
@@ -16,6 +14,7 @@ from cfljax.report.configurations import Unit, option_of
 from cfljax.report.replication.claims import Measured, Verdict, signed_difference, verdict
 from cfljax.report.replication.published import Cell, Claim, Published
 from cfljax.report.replication.quantity import Quantity
+from cfljax.report.replication.size import below_size
 from cfljax.results.result import Result, Results
 
 LAST_TEN = Quantity(summary="accuracy_last10")
@@ -114,29 +113,6 @@ def _fitting(units: list[Unit], where: Table) -> list[Unit]:
     return list({(unit.store.folder, unit.id): unit for unit in units if fits(unit.record, where)}.values())
 
 
-def flags_of(results: Results) -> list[str]:
-    """The `--set` flags that the sweep of a folder was started with."""
-    return list(dict.fromkeys(re.findall(r"^# --set (.*)$", results.store.read_spec() or "", re.MULTILINE)))
-
-
-def below_size(results: Results) -> bool:
-    """Whether flags make the runs smaller than the spec, which is as large as the paper's: by another size, or by fewer rounds,
-    epochs or steps."""
-    return any(re.match(r"size=(?!full$)", flag) or _fewer(flag, results) for flag in flags_of(results))
-
-
-def _fewer(flag: str, results: Results) -> bool:
-    """Whether a flag sets fewer rounds, epochs or steps than the spec has."""
-    match = re.fullmatch(r"train\.(rounds|epochs|steps)=(\d+)", flag)
-    if match is None:
-        return False
-    try:
-        most = tomllib.loads(results.store.read_spec() or "").get("train", {}).get(match[1])
-    except tomllib.TOMLDecodeError:
-        most = None
-    return not isinstance(most, int) or int(match[2]) < most
-
-
 def _with_last_ten(decided: Verdict, claim: Claim, last_ten: dict[str, Measured]) -> Verdict:
     """Add to the verdict on a difference of two maxima what the difference is over the last ten evaluations."""
     if claim.kind != "difference" or not all(name in last_ten and last_ten[name].values for name in claim.cells):
@@ -160,7 +136,7 @@ def fits(record: Table, where: Table) -> bool:
 
 
 def _measured(cell: Cell, take: Quantity, chosen: list[Unit], units: list[Unit], published: Published) -> Measured:
-    scale = published.scale if take.reaches is None else 1.0
+    scale = published.scale if take.fraction else 1.0
     values: dict[Hashable, float] = {}
     rounds: dict[Hashable, int] = {}
     if take.reaches is not None:
