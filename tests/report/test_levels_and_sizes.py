@@ -112,6 +112,17 @@ def test_any_flag_that_makes_runs_smaller_makes_them_small(tmp_path, flag, small
     assert below_size(Results(tmp_path)) is small
 
 
+def test_the_number_of_draws_of_the_data_stands_beside_that_of_seeds(tmp_path):
+    store = synthetic.sweep(tmp_path / "runs")
+    for name, record in store.records().items():
+        data = {"name": "digits", "partition": "iid", "seed": "run" if record["seed"] == 2 else 0}
+        store.write(name, record | {"config": record["config"] | {"data": data}}, store.read(name).arrays)
+    (tmp_path / "p.toml").write_text(FILE)
+    pages = replication_pages([tmp_path / "runs"], [tmp_path / "p.toml"])
+    assert row_of(pages["a_paper.md"], "IFCA")[-1] == "3, 2 draws of the data"
+    assert row_of(pages[""], "IFCA beats FedAvg, by 30 points")[5] == "3, 2 draws of the data"
+
+
 def test_a_change_is_that_from_one_evaluation_to_the_next():
     arrays = {"history/round": np.arange(5), "history/accuracy": np.array([0.1, 0.5, 0.4, 0.7, 0.7], np.float32)}
     take = read_quantity({"history": "accuracy", "over": "change"}, "take")

@@ -43,16 +43,21 @@ class Section:
     """By the name of the cell, where an older version has computed its runs: the changes since then."""
     outdated: list[Unit]
     """The runs among `units` that an older version has computed."""
-    drawn: dict[str, bool]
-    """By the name of the cell: whether each of its runs has a draw of the data of its own."""
+    draws: dict[str, int]
+    """By the name of the cell: how many draws of the data its runs have."""
     small: dict[str, bool]
     """By the name of the cell: whether its runs are smaller than the paper's."""
 
     def seeds(self, name: str) -> str:
         """The number of seeds of a cell: `3`, or `2 (1 diverged or failed)`."""
         seeds, lost = len(self.measured[name].values), self.lost[name]
-        draws = ", a draw each" if self.drawn[name] else ""
-        return (f"{seeds}{draws}" if seeds else "") + (f" ({lost} diverged or failed)" if lost else "")
+        return (with_draws(seeds, self.draws[name]) if seeds else "") + (f" ({lost} diverged or failed)" if lost else "")
+
+
+def with_draws(seeds: int, draws: int) -> str:
+    """The number of seeds, and of draws of the data where there are several: `3`, `8, 6 draws of the data` or `3, a draw each`."""
+    each = ", a draw each" if draws == seeds else f", {draws} draws of the data"
+    return f"{seeds}{each if draws > 1 else ''}"
 
 
 def section(published: Published, folders: list[Results], unaffected: Sequence[str] = ()) -> Section:
@@ -73,7 +78,7 @@ def section(published: Published, folders: list[Results], unaffected: Sequence[s
             found.last_ten[cell.name] = _measured(cell, LAST_TEN, chosen, units, published)
         if changes := dict.fromkeys(change for unit in chosen for change in _outdated(unit, unaffected)):
             found.older[cell.name] = list(changes)
-        found.drawn[cell.name] = bool(chosen) and len({draw[1] for draw in map(_draw, chosen)}) == len(chosen) > 1
+        found.draws[cell.name] = len({data for _, data in map(_draw, chosen)})
         found.small[cell.name] = any(unit.store.folder in shrunk for unit in chosen)
     found.units.extend(used.values())
     found.outdated.extend(unit for unit in used.values() if _outdated(unit, unaffected))
