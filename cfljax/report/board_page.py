@@ -20,15 +20,24 @@ FEWEST = 3
 """The fewest methods and settings for ranks."""
 MORE = {"ari": "groups found (ARI)", "megabytes": "MB sent", "clock_s": "simulated time, s"}
 """Numbers beside accuracy -> their heading."""
+SMALL = "digits "
+"""How settings begin that need no data, and are the spec's small size."""
 SUBMIT = """## How to submit a row
 
-1. Write your method as a file of its own (see "Add your own"), with options that you did not choose on test data.
-2. Run all settings and seeds of the spec, and its step sizes, of which the board takes the best by validation:
-   `CFLJAX_DATA=DATA python -m cfljax.sweep experiments/board.toml --plugin my_method.py --set method=my_method --out results/mine`.
-3. `python -m cfljax.report results/mine --board docs/board --name mine` writes `docs/board/mine.csv`, a line per run with its
+1. Write your method as a file of its own (see "Add your own"), with options that you did not choose on test data. NAME is the name
+   that it is registered by, FILE the file.
+2. Run it on all settings and seeds of the spec, with its step sizes, of which the board takes the best by validation:
+   `{command}`
+3. `python -m cfljax.report results/mine --board docs/board --name YOURS` writes `docs/board/YOURS.csv`, a line per run with its
    id, version and commit, and makes this page again.
-4. Send the file, and the method's file with it. A method that lacks a setting is listed without a rank. Whoever checks it
-   runs the same command, and finds the same ids."""
+4. Send the file of rows and the method's file. Whoever checks them runs the same command, and finds the same ids.
+
+A method has a rank if it has run on every setting that three methods or more have run on. {other}"""
+COMMAND = "CFLJAX_DATA=DATA python -m cfljax.sweep experiments/board.toml --plugin FILE --set method=NAME --out results/mine"
+OTHER = (
+    "This board has the small size, whose images come with scikit-learn. Rows of the full size (the same command without\n"
+    "`--set size=small`) are listed, and get ranks when three methods have them."
+)
 
 
 def board(folder: Path) -> dict[str, str]:
@@ -43,17 +52,25 @@ def page(rows: Sequence[Row]) -> dict[str, str]:
     """The same for rows."""
     names, settings = _named(rows), list(dict.fromkeys(row.setting for row in rows))
     scores = {(name, setting): _mean(names[name], setting, "accuracy") for name in names for setting in settings}
-    whole = [name for name in names if all(scores[name, setting] is not None for setting in settings)]
+    ranked = [setting for setting in settings if sum(scores[name, setting] is not None for name in names) >= FEWEST]
+    whole = [name for name in names if all(scores[name, setting] is not None for setting in ranked)]
     over = None
-    if len(whole) >= FEWEST and len(settings) >= FEWEST:
-        over = ranks(whole, np.array([[scores[name, setting] for name in whole] for setting in settings]))
+    if len(whole) >= FEWEST and len(ranked) >= FEWEST:
+        over = ranks(whole, np.array([[scores[name, setting] for name in whole] for setting in ranked]))
     order = [*(over.names if over else []), *(name for name in names if over is None or name not in over.names)]
     parts = ["# The board", _about(rows, settings), *_ranked(over)]
-    parts += [_overall(names, order, over), "## Accuracy, setting by setting", _by_setting(names, order, settings), SUBMIT]
+    parts += [_overall(names, order, over), "## Accuracy, setting by setting", _by_setting(names, order, settings), _submit(ranked)]
     found = {PAGE: "\n\n".join(parts) + "\n"}
     if over is not None:
         found[PICTURE] = _picture(over)
     return found
+
+
+def _submit(ranked: list[str]) -> str:
+    """How to submit a row on the settings that have ranks."""
+    small = bool(ranked) and all(setting.startswith(SMALL) for setting in ranked)
+    command = COMMAND.replace("CFLJAX_DATA=DATA ", "").replace(" --out", " --set size=small --out") if small else COMMAND
+    return SUBMIT.format(command=command, other=OTHER if small else "").strip()
 
 
 def _picture(over: Ranks) -> str:

@@ -63,10 +63,12 @@ def test_the_page_of_claims_is_read_in_ten_minutes(pages):
     assert len(screen) - 2 == sum(bool(paper.says) for paper in PAGE.papers) and all(paper.says for paper in PAGE.papers)
 
 
-def test_findings_are_sentences_of_one_breath():
-    for paper in PAGE.papers:
-        for sentence in [*re.split(r"(?<=[.:])\s+|\n- ", paper.findings), paper.says]:
-            assert len(sentence.split()) <= 40, sentence
+def test_what_is_said_by_hand_is_said_in_sentences_of_one_breath():
+    texts = [PAGE.text, *(text for paper in PAGE.papers for text in (paper.says, paper.findings))]
+    for published in PUBLISHED:
+        texts += [published.notes, *(text for claim in published.claims for text in (claim.text, claim.why))]
+    for sentence in (sentence for text in texts for sentence in re.split(r"(?<=[.:])\s+|\n- |\n\n", text)):
+        assert len(sentence.split()) <= 30, sentence
 
 
 def test_every_link_to_the_pages_leads_somewhere(pages):

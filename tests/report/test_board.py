@@ -111,6 +111,21 @@ def test_a_method_that_lacks_a_setting_is_listed_without_a_rank(runs):
     assert "| ditto | – |" in pages["index.md"] and "ditto" not in pages["ranks.svg"]
 
 
+def test_rows_on_settings_that_nobody_else_has_take_no_ranks_away(runs):
+    rows = board.rows([runs / "runs"])
+    alone = [r._replace(method="mine", setting="emnist rotated") for r in rows if r[:2] == ("ifca", SETTINGS[0])]
+    before, after = board_page.page(rows), board_page.page([*rows, *alone])
+    assert after["ranks.svg"] == before["ranks.svg"] and "| mine | – |" in after["index.md"] and "### emnist" in after["index.md"]
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_the_page_says_the_command_that_makes_rows_on_its_settings(runs, small):
+    rows = [r._replace(setting=r.setting.replace("mnist", "digits turned")) if small else r for r in board.rows([runs / "runs"])]
+    (line,) = [line for line in board_page.page(rows)["index.md"].splitlines() if "cfljax.sweep" in line]
+    assert ("--set size=small" in line) is small and ("CFLJAX_DATA=DATA" in line) is not small
+    assert "--plugin FILE --set method=NAME" in line and line.endswith("--out results/mine`")
+
+
 def test_a_method_that_two_send_says_whose_it_is(runs):
     rows = [r._replace(by="ours") for r in board.rows([runs / "runs"])]
     theirs = [r._replace(by="theirs", numbers={"accuracy": 0.5}) for r in rows if r.method == "ifca"]

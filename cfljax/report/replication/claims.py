@@ -1,7 +1,9 @@
 """Enters: a claim and the measured cells. Leaves: a verdict on the claim. The kinds of claims are decided in these ways:
 
-- `within`: every cell is within `tolerance` of its published number; in direction where at least half of them are and their order
-  is much the same (Spearman's rank correlation of at least 0.8 over three cells or more).
+- `within`: every cell is within `tolerance` of its published number, and at least half of them with their whole interval; in
+  direction where at least half of them are and their order is much the same (Spearman's rank correlation of at least 0.8 over
+  three cells or more). Otherwise it does not reproduce where the whole interval of a cell is outside. A single cell must be
+  within with its whole interval.
 - `difference = [a, b]`: a − b, with the 95 % interval of its mean (Student's t, over pairs of runs of one seed), which must be on
   the claimed side of 0. It reproduces where a − b is within `tolerance` of `published`, and within half of it; in direction where
   it is at least half of it. It is "less than half of the effect" where it is less, or where the whole interval is, and does not
@@ -14,7 +16,8 @@
 - `order`: the cells from best to worst, what never gets there with the rounds that were run: the 95 % interval of each difference
   of neighbours is above 0; in direction where that of the first and the last is. An interval of these two that has 0 in it decides
   nothing.
-- `at_least`: every cell is `published` or more, less `tolerance`; in direction where at least half of them are.
+- `at_least`: the whole interval of every cell is `published` or more, less `tolerance`; in direction where at least half of the
+  means are. Otherwise it does not reproduce where a whole interval is below.
 
 Of `within` and `at_least` half of the cells must have been run. A difference of rounds decides nothing where one is never reached.
 Whatever the kind, these come first: a claim that no run could contradict is no test of it; runs of an older version are to be run
@@ -24,11 +27,12 @@ again; runs of a small size are not run at size; and fewer than three seeds deci
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from cfljax.report.replication.numbers import between, fewer, plain, signed
 from cfljax.report.replication.published import Claim, Published
 from cfljax.results.statistics import FEWEST
 
@@ -143,20 +147,23 @@ def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ve
         return Verdict(NOT_RUN, f"{len(run)} of {len(known)} cells were run")
     ours = np.array([measured[name].mean for name in run])
     theirs = np.array([of.cell(name).published for name in run], np.float64)
-    off = ours - theirs
-    good = np.abs(off) <= claim.tolerance + 1e-9
-    worst = int(np.argmax(np.abs(off)))
+    off, most = ours - theirs, claim.tolerance + 1e-9
+    low, high = np.array([_interval(measured[name]) for name in run]).T - theirs
+    good, surely, away = np.abs(off) <= most, (low >= -most) & (high <= most), (low > most) | (high < -most)
     if len(known) == 1:
-        found = f"{_plain(ours[0])}{_between(_interval(measured[run[0]]), _plain)}"
-        return Verdict(REPRODUCES if good.all() else FAILS, found, _plain(theirs[0]))
-    ends = tuple(end - theirs[worst] for end in _interval(measured[run[worst]]))
-    numbers = f"{good.sum()} of {len(run)} within {_plain(claim.tolerance)}; farthest: {run[worst]} {_signed(off[worst])}"
-    numbers += _between(ends, _signed)
+        found = f"{plain(ours[0])}{between(_interval(measured[run[0]]), plain)}"
+        return Verdict(REPRODUCES if surely[0] else FAILS if away[0] else UNDECIDED, found, plain(theirs[0]))
+    worst = int(np.argmax(np.abs(off)))
+    numbers = f"{good.sum()} of {len(run)} within {plain(claim.tolerance)}, {surely.sum()} with the whole interval"
+    numbers += f"; farthest: {run[worst]} {signed(off[worst])}{between((low[worst], high[worst]), signed)}"
     alike = _rank_correlation(ours, theirs) if len(run) >= 3 else math.nan
     numbers += f"; rank correlation {alike:.2f}".replace("-", "−") if math.isfinite(alike) else ""
     numbers += f"; {len(known) - len(run)} not run" if len(run) < len(known) else ""
-    word = REPRODUCES if good.all() else DIRECTION if alike >= ALIKE and 2 * good.sum() >= len(run) else FAILS
-    return Verdict(word, numbers)
+    if good.all() and 2 * surely.sum() >= len(run):
+        return Verdict(REPRODUCES, numbers)
+    if alike >= ALIKE and 2 * good.sum() >= len(run):
+        return Verdict(DIRECTION, numbers)
+    return Verdict(FAILS if away.any() else UNDECIDED, numbers)
 
 
 def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001
@@ -164,11 +171,11 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
     if not apart:
         return Verdict(NOT_RUN, "no seed in common")
     published = claim.published
-    said = "" if published is None else _signed(published) if published else "level"
+    said = "" if published is None else signed(published) if published else "level"
     if never := sum(not math.isfinite(value) for value in apart):
         return Verdict(UNDECIDED, f"not reached in {never} of {len(apart)} seeds", said)
     mean, (low, high) = float(np.mean(apart)), interval(apart)
-    numbers = _signed(mean) + _between((low, high), _signed)
+    numbers = signed(mean) + between((low, high), signed)
     if published == 0:
         near = -claim.tolerance <= low and high <= claim.tolerance
         away = low > claim.tolerance or high < -claim.tolerance
@@ -195,7 +202,7 @@ def interval(values: list[float]) -> tuple[float, float]:
 def signed_difference(claim: Claim, measured: Mapping[str, Measured]) -> str:
     """The mean over seeds of a − b as text, with its sign."""
     apart = _differences(claim, measured)
-    return _signed(float(np.mean(apart))) if apart else "unknown"
+    return signed(float(np.mean(apart))) if apart else "unknown"
 
 
 def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
@@ -204,7 +211,7 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
     if not common:
         return Verdict(NOT_RUN, "no seed in common")
     word = "fewer" if of.cell(claim.cells[0]).take.lower_is_better else "less"
-    published = "" if claim.published is None else _fewer(claim.published, word)
+    published = "" if claim.published is None else fewer(claim.published, word)
     a_never, b_never = ([math.isinf(cell.values[draw]) for draw in common] for cell in (fast, slow))
     if all(a_never) and all(b_never):
         return Verdict(FAILS, "neither gets there", published)
@@ -213,7 +220,7 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
     mean, low, high = (-math.expm1(log) for log in (float(np.mean(logs)), *reversed(interval(logs))))
     bound = "at least " if any(b_never) and not any(a_never) else "at most " if any(a_never) and not any(b_never) else ""
     better = sum(a < b for a, b in pairs)
-    numbers = f"{bound if mean > 0 else ''}{_fewer(mean, word)}{_between((low, high), lambda share: _fewer(share, word))}"
+    numbers = f"{bound if mean > 0 else ''}{fewer(mean, word)}{between((low, high), lambda share: fewer(share, word))}"
     numbers += f" ({better} of {len(pairs)} seeds {word})"
     more = any(b_never)
     close = claim.published is None or abs(mean - claim.published) <= claim.tolerance or (more and mean > claim.published)
@@ -225,17 +232,10 @@ def _counted(cell: Measured, draw: Hashable) -> float:
     return max(min(cell.values[draw], cell.rounds.get(draw, math.inf)), TINY)
 
 
-def _fewer(share: float, word: str) -> str:
-    if not -10 < share < math.inf:
-        return "far more"
-    near = f"{abs(100 * share):.1f}" if 0.95 < share < 0.9995 else f"{abs(100 * share):.0f}"
-    return f"{near} % {word if share >= 0 else 'more'}"
-
-
 def _order(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
     sign = -1 if of.cell(claim.cells[0]).take.lower_is_better else 1
     cells = [measured[name] for name in claim.cells]
-    names, numbers = (" < " if sign < 0 else " > ").join(claim.cells), ", ".join(_plain(cell.mean) for cell in cells)
+    names, numbers = (" < " if sign < 0 else " > ").join(claim.cells), ", ".join(plain(cell.mean) for cell in cells)
     common = [draw for draw in cells[0].values if all(draw in cell.values for cell in cells)]
     if not common:
         return Verdict(NOT_RUN, "no seed in common")
@@ -243,9 +243,7 @@ def _order(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ver
     kept = sum(all(a > b for a, b in zip(line, line[1:], strict=False)) for line in lines)
     apart = [line[0] - line[-1] for line in lines]
     low, high = interval(apart)
-    numbers += (
-        f" ({kept} of {len(lines)} seeds); first before last {_signed(float(np.mean(apart)))}{_between((low, high), _signed)}"
-    )
+    numbers += f" ({kept} of {len(lines)} seeds); first before last {signed(float(np.mean(apart)))}{between((low, high), signed)}"
     steps = [interval([line[i] - line[i + 1] for line in lines]) for i in range(len(cells) - 1)]
     if all(least > 0 for least, _ in steps):
         return Verdict(REPRODUCES, numbers, cells=names)
@@ -256,13 +254,19 @@ def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> 
     means = {name: measured[name].mean for name in claim.cells if measured[name].values}
     if 2 * len(means) < len(claim.cells):
         return Verdict(NOT_RUN, f"{len(means)} of {len(claim.cells)} cells were run")
+    level = float(claim.published or 0.0) - claim.tolerance
+    ends = [_interval(measured[name]) for name in means]
     least = min(means, key=lambda name: means[name])
-    enough = sum(mean >= float(claim.published or 0.0) - claim.tolerance for mean in means.values())
-    word = REPRODUCES if enough == len(means) else DIRECTION if 2 * enough >= len(means) else FAILS
+    enough = sum(mean >= level for mean in means.values())
     left = f"; {len(claim.cells) - len(means)} not run" if len(means) < len(claim.cells) else ""
-    low = _between(_interval(measured[least]), _plain)
-    found = f"{enough} of {len(means)}; least: {least} {_plain(means[least])}{low}{left}"
-    return Verdict(word, found, f"{_plain(claim.published or 0.0)} or more")
+    found = f"{enough} of {len(means)}; least: {least} {plain(means[least])}{between(_interval(measured[least]), plain)}{left}"
+    if all(low >= level for low, _ in ends):
+        word = REPRODUCES
+    elif 2 * enough >= len(means):
+        word = DIRECTION
+    else:
+        word = FAILS if any(high < level for _, high in ends) else UNDECIDED
+    return Verdict(word, found, f"{plain(claim.published or 0.0)} or more")
 
 
 DECIDERS = {"within": _within, "difference": _difference, "reduction": _reduction, "order": _order, "at_least": _at_least}
@@ -280,17 +284,3 @@ def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
     if len(set(one)) == 1 or len(set(other)) == 1:
         return math.nan
     return float(spearmanr(one, other).statistic)
-
-
-def _between(ends: tuple[float, ...], written: Callable[[float], str]) -> str:
-    """An interval in brackets; "" where it has no ends."""
-    low, high = ends
-    return "" if math.isnan(low) or math.isinf(low) else f" [{written(low)}, {written(high)}]"
-
-
-def _plain(value: float) -> str:
-    return "never" if math.isinf(value) else f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
-
-
-def _signed(value: float) -> str:
-    return ("+" if value >= 0 else "−") + _plain(abs(value))

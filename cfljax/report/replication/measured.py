@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
-import tomllib
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
@@ -16,6 +14,7 @@ from cfljax.report.configurations import Unit, option_of
 from cfljax.report.replication.claims import Measured, Verdict, signed_difference, verdict
 from cfljax.report.replication.published import Cell, Claim, Published
 from cfljax.report.replication.quantity import Quantity
+from cfljax.report.replication.size import below_size
 from cfljax.results.result import Result, Results
 
 LAST_TEN = Quantity(summary="accuracy_last10")
@@ -44,16 +43,21 @@ class Section:
     """By the name of the cell, where an older version has computed its runs: the changes since then."""
     outdated: list[Unit]
     """The runs among `units` that an older version has computed."""
-    drawn: dict[str, bool]
-    """By the name of the cell: whether each of its runs has a draw of the data of its own."""
+    draws: dict[str, int]
+    """By the name of the cell: how many draws of the data its runs have."""
     small: dict[str, bool]
     """By the name of the cell: whether its runs are smaller than the paper's."""
 
     def seeds(self, name: str) -> str:
         """The number of seeds of a cell: `3`, or `2 (1 diverged or failed)`."""
         seeds, lost = len(self.measured[name].values), self.lost[name]
-        draws = ", a draw each" if self.drawn[name] else ""
-        return (f"{seeds}{draws}" if seeds else "") + (f" ({lost} diverged or failed)" if lost else "")
+        return (with_draws(seeds, self.draws[name]) if seeds else "") + (f" ({lost} diverged or failed)" if lost else "")
+
+
+def with_draws(seeds: int, draws: int) -> str:
+    """The number of seeds, and of draws of the data where there are several: `3`, `8, 6 draws of the data` or `3, a draw each`."""
+    each = ", a draw each" if draws == seeds else f", {draws} draws of the data"
+    return f"{seeds}{each if draws > 1 else ''}"
 
 
 def section(published: Published, folders: list[Results], unaffected: Sequence[str] = ()) -> Section:
@@ -74,7 +78,7 @@ def section(published: Published, folders: list[Results], unaffected: Sequence[s
             found.last_ten[cell.name] = _measured(cell, LAST_TEN, chosen, units, published)
         if changes := dict.fromkeys(change for unit in chosen for change in _outdated(unit, unaffected)):
             found.older[cell.name] = list(changes)
-        found.drawn[cell.name] = bool(chosen) and len({draw[1] for draw in map(_draw, chosen)}) == len(chosen) > 1
+        found.draws[cell.name] = len({data for _, data in map(_draw, chosen)})
         found.small[cell.name] = any(unit.store.folder in shrunk for unit in chosen)
     found.units.extend(used.values())
     found.outdated.extend(unit for unit in used.values() if _outdated(unit, unaffected))
@@ -114,29 +118,6 @@ def _fitting(units: list[Unit], where: Table) -> list[Unit]:
     return list({(unit.store.folder, unit.id): unit for unit in units if fits(unit.record, where)}.values())
 
 
-def flags_of(results: Results) -> list[str]:
-    """The `--set` flags that the sweep of a folder was started with."""
-    return list(dict.fromkeys(re.findall(r"^# --set (.*)$", results.store.read_spec() or "", re.MULTILINE)))
-
-
-def below_size(results: Results) -> bool:
-    """Whether flags make the runs smaller than the spec, which is as large as the paper's: by another size, or by fewer rounds,
-    epochs or steps."""
-    return any(re.match(r"size=(?!full$)", flag) or _fewer(flag, results) for flag in flags_of(results))
-
-
-def _fewer(flag: str, results: Results) -> bool:
-    """Whether a flag sets fewer rounds, epochs or steps than the spec has."""
-    match = re.fullmatch(r"train\.(rounds|epochs|steps)=(\d+)", flag)
-    if match is None:
-        return False
-    try:
-        most = tomllib.loads(results.store.read_spec() or "").get("train", {}).get(match[1])
-    except tomllib.TOMLDecodeError:
-        most = None
-    return not isinstance(most, int) or int(match[2]) < most
-
-
 def _with_last_ten(decided: Verdict, claim: Claim, last_ten: dict[str, Measured]) -> Verdict:
     """Add to the verdict on a difference of two maxima what the difference is over the last ten evaluations."""
     if claim.kind != "difference" or not all(name in last_ten and last_ten[name].values for name in claim.cells):
@@ -160,7 +141,7 @@ def fits(record: Table, where: Table) -> bool:
 
 
 def _measured(cell: Cell, take: Quantity, chosen: list[Unit], units: list[Unit], published: Published) -> Measured:
-    scale = published.scale if take.reaches is None else 1.0
+    scale = published.scale if take.fraction else 1.0
     values: dict[Hashable, float] = {}
     rounds: dict[Hashable, int] = {}
     if take.reaches is not None:

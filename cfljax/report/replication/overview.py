@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from cfljax.report.replication.claims import NOT_RUN, WORDS, Verdict
-from cfljax.report.replication.measured import Section
+from cfljax.report.replication.measured import Section, with_draws
 from cfljax.report.replication.published import Claim, Page
 from cfljax.report.replication.tables import table
 
@@ -117,12 +117,12 @@ def _size(line: Line) -> str:
 
 
 def _seeds(line: Line) -> str:
-    """The fewest seeds of its cells, and whether each has a draw of the data of its own."""
+    """The fewest seeds of its cells, and how many draws of the data they have."""
     run = [name for name in line.claim.cells if line.section.measured[name].values]
     if not run:
         return ""
     fewest = min(len(line.section.measured[name].values) for name in run)
-    return f"{fewest}, a draw each" if all(line.section.drawn[name] for name in run) else str(fewest)
+    return with_draws(fewest, min(line.section.draws[name] for name in run))
 
 
 def _link(text: str, to: str, file: str, anchor: str) -> str:

@@ -20,7 +20,7 @@ ALL = ""
 """Its name where one page has everything, or where it stands elsewhere."""
 SPREAD = (
     "± is the standard deviation over seeds, [a, b] a 95 % interval of the mean. They leave out what all seeds share: the draw of "
-    'who holds which data, unless "a draw each" stands beside the number of seeds, and the choice of numbers such as the step size.'
+    "who holds which data, unless several draws stand beside the number of seeds, and the choice of numbers such as the step size."
 )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from cfljax.report.configurations import Unit
 from cfljax.report.replication.measured import Section
+from cfljax.report.replication.quantity import NO_FRACTIONS
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 300, 46, 168, 30, 34
 """Of the picture, and of its edges; names stand in the right one."""
@@ -31,12 +32,14 @@ class Curve(NamedTuple):
 
 def picture(section: Section, number: int) -> str:
     """The figure of that number as an SVG file."""
-    figure, scale = section.published.figures[number], section.published.scale
+    figure = section.published.figures[number]
+    percent = section.published.unit == "%" and figure.history not in NO_FRACTIONS
+    scale = section.published.scale if percent else 1.0
     published, levels = figure.points or {}, figure.levels or {}
     curves = [_curve(units, figure.history, scale) for units in section.drawn_runs[number]]
     ends = _ends(curves, [point for points in published.values() for point in points], list(levels.values()))
     axes = _Axes(*ends)
-    unit = " (%)" if section.published.unit == "%" else ""
+    unit = " (%)" if percent else ""
     parts = [*axes.lines(), _text(LEFT, 16, figure.title, size=13)]
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, f"rounds; ours: mean{unit}, least and most of the seeds", "middle"))
     labels = []

@@ -8,7 +8,8 @@ import tomllib
 
 from cfljax.registry.options import show
 from cfljax.report.comparison import seconds
-from cfljax.report.replication.measured import Section, flags_of
+from cfljax.report.replication.measured import Section
+from cfljax.report.replication.size import flags_of
 from cfljax.results.result import Results
 
 OLDER = " (older version)"

@@ -1,6 +1,6 @@
 """Enters: one run. Leaves: the number that a cell of a published table stands for: a summary quantity, a point of a curve, the
-round in which a curve reaches a value, a statistic over rounds, a diagnostic, the correlation of two diagnostics, or the accuracy
-of a cluster."""
+round in which a curve reaches a value, a statistic over rounds (`change`: the mean of |a round − the one before|), a diagnostic,
+the correlation of two diagnostics, or the accuracy of a cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ OVER: dict[str, Callable[[np.ndarray], np.floating]] = {
     "max": np.max,
     "min": np.min,
     "last": lambda values: values[-1],
+    "change": lambda values: np.mean(np.abs(np.diff(values))) if len(values) > 1 else np.float64("nan"),
 }
+NO_FRACTIONS = ("loss", "train_loss", "val_loss", "loss_last", "discrepancy", "clusters", "clusters_last", "rounds")
+"""Quantities that stay as they are where the published unit is per cent."""
 WHICH = {"best": np.argmax, "worst": np.argmin}
 
 
@@ -55,6 +58,11 @@ class Quantity:
     def lower_is_better(self) -> bool:
         """True for the round in which a curve reaches a value."""
         return self.reaches is not None
+
+    @property
+    def fraction(self) -> bool:
+        """Whether it is a fraction, which may be published in per cent."""
+        return self.reaches is None and (self.summary or self.history) not in NO_FRACTIONS
 
     def of(self, run: Result, clusters_of: Result | None = None) -> float:
         """The number of a run; NaN if it has none, inf if its curve never reaches the value. `clusters_of`: the run whose best or

@@ -1,0 +1,76 @@
+"""Enters: a results folder. Leaves: the flags that its sweep was started with, and whether they make its runs smaller than the
+spec, which is as large as the paper's."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from cfljax.config.flags import parse_set
+from cfljax.errors import SpecError
+from cfljax.registry.options import Table, Value
+from cfljax.results.result import Results
+
+SIZES = {
+    "train": ("rounds", "epochs", "steps", "participation"),
+    "data": ("clients", "samples_per_client", "slices"),
+    "model": ("hidden", "channels", "dense", "width", "layers"),
+}
+"""Table of a spec -> its options that say how large a run is."""
+
+
+def flags_of(results: Results) -> list[str]:
+    """The `--set` flags that the sweep of a folder was started with."""
+    return list(dict.fromkeys(re.findall(r"^# --set (.*)$", results.store.read_spec() or "", re.MULTILINE)))
+
+
+def below_size(results: Results) -> bool:
+    """Whether flags make the runs smaller than the spec: by another size, or by fewer rounds, epochs, steps, participants, clients
+    or samples, or a smaller network of the same name. Rounds of which the spec says nothing count as fewer."""
+    flags = flags_of(results)
+    if any(re.match(r"size=(?!full$)", flag) for flag in flags):
+        return True
+    try:
+        spec = tomllib.loads(results.store.read_spec() or "")
+    except tomllib.TOMLDecodeError:
+        spec = {}
+    return any(_smaller(name, given, spec) for flag in flags for name, given in _tables(flag))
+
+
+def _tables(flag: str) -> list[tuple[str, Table]]:
+    """The tables that a flag lays over those of the spec: (`train`, {rounds: 9}) of `train.rounds=9`."""
+    try:
+        path, value = parse_set(flag)
+    except SpecError:
+        return []
+    if path[0] not in SIZES or len(path) > 2:
+        return []
+    given = [{path[1]: value}] if len(path) == 2 else value if isinstance(value, list) else [value]
+    return [(path[0], table) for table in given if isinstance(table, dict)]
+
+
+def _smaller(name: str, given: Table, spec: Table) -> bool:
+    """Whether a table has less than all tables of that name in the spec."""
+    known = spec.get(name, [])
+    tables = [table for table in (known if isinstance(known, list) else [known]) if isinstance(table, dict)]
+    if name == "model":
+        tables = [table for table in tables if table.get("name") == given.get("name", table.get("name"))]
+    return any(_less(value, [table.get(key) for table in tables], key) for key, value in given.items() if key in SIZES[name])
+
+
+def _less(value: Value, known: list[Value], key: str) -> bool:
+    """Whether a size, or each of several, is less than all that the spec has."""
+    most = [size for old in known if old is not None for size in [_amount(old)] if size is not None]
+    amount = _amount(value)
+    if amount is None:
+        return False
+    alike = [size for size in most if isinstance(size, float) == isinstance(amount, float)]
+    return amount < max(alike) if alike else key in ("rounds", "epochs", "steps") and not most
+
+
+def _amount(value: Value) -> float | int | None:
+    """A number, or the sum of a list of them; None for anything else."""
+    numbers = value if isinstance(value, list) else [value]
+    if not all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in numbers):
+        return None
+    return sum(numbers) if numbers else None
