@@ -20,7 +20,7 @@ from cfljax.local.schedule import Work, together
 from cfljax.local.sizes import LADDER, gram_sizes
 from cfljax.types import Jobs, Plan
 from tests import play, toy
-from tests.often import rarely
+from tests.often import every, rarely
 
 PULLS = {
     "proximal to another model": ({"mu": 0.5}, True, False),
@@ -132,7 +132,7 @@ def test_the_gram_form_is_for_models_whose_first_layer_it_is_exact_for():
     assert gram.first_layer(models.from_module((lambda key: jnp.zeros((6, 4)), lambda w, x: x @ w), (6,), 4)) is None
 
 
-@pytest.mark.parametrize("name", ["fedprox", "ifca", "joint", "cfl_mgd", "fedgroup"])
+@pytest.mark.parametrize("name", every(("fedprox", "ifca", "joint", "cfl_mgd", "fedgroup"), often=("ifca", "fedgroup")))
 def test_participants_in_blocks_as_all_at_once(name):
     (whole,), (blocks,) = play.on_nine(name), play.on_nine(name, work={"stream": 2})
     assert np.array_equal(whole.labels, blocks.labels)
