@@ -91,7 +91,7 @@ def test_single_linkage_is_the_optimal_bipartition():
 
 
 def halves(similar, linkage, eps=(1.0, 0.0), norms=None, step=0.0, **more):
-    """i32[n] the parts into which clients with these cosines are split. `norms`: of their updates, whose mean has the norm `step`."""
+    """i32[n] the parts into which clients with these cosines are split. `norms`: of updates, whose mean has the norm `step`."""
     n = len(similar)
     found = cfl_sattler.HostClusters(np.zeros((2, 1)), np.zeros(n, np.int32), np.array([True, False]))
     nobody, norms = np.array([-1, -1]), np.ones(n) if norms is None else np.array(norms)
