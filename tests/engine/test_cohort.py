@@ -85,10 +85,10 @@ def test_a_fraction_is_one_of_the_clients_that_train():
     """Twenty clients train, and twenty are there to be tested on."""
     data = {"name": "digits", "partition": "rotated", "groups": 2, "clients": 20, "test_clients": 20}
     found = {}
-    for participation in (0.5, 1.0, 7):
+    for participation in (0.5, 0.38, 1.0, 7):
         (run,) = read_spec({"data": data, "method": ["fedavg"], "train": {"participation": participation}}).runs()
         federation = assemble.host_federation(run)
         places = execution.choose(run, assemble.model_of(run, federation), federation, machines.cpu()).participants
         drawn = cohort.draw(KEY, jax.device_put(federation), places, 0, {})
         found[participation] = places, int(drawn.mask.sum())
-    assert found == {0.5: (10, 10), 1.0: (40, 20), 7: (7, 7)}
+    assert found == {0.5: (10, 10), 0.38: (8, 8), 1.0: (40, 20), 7: (7, 7)}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cfljax import data
+from cfljax.devices import spread
 from cfljax.engine import scoring
 from cfljax.local import stream
 from tests import toy
@@ -81,6 +82,26 @@ def test_dummies_are_not_scored(case):
     found = scoring.score(model, padded, padded.test, models, jnp.pad(labels, (0, 2)), jnp.ones(11, bool))
     correct, _, _ = by_hand(federation, models, labels)
     assert np.array_equal(found.correct[:9], correct) and not np.any(found.samples[9:])
+
+
+@pytest.mark.parametrize(("owned", "together"), [(True, True), (True, False), (False, False)])
+def test_devices_score_each_client_once(case, owned, together, monkeypatch):
+    """All three have all samples here, and each must count those of its own clients alone."""
+    federation, model, models, labels = case
+    monkeypatch.setattr(scoring, "_cheaper_all_at_once", lambda *_: together)
+    lying = toy.replace(federation, owner=jnp.array([0, 0, 0, 0, 1, 2, 2, 2, 2]) if owned else None)
+
+    def traced(models):
+        token = spread._devices.set(3)
+        try:
+            return scoring.score(model, lying, lying.test, models, labels, jnp.ones(9, bool))
+        finally:
+            spread._devices.reset(token)
+
+    found = jax.jit(jax.vmap(traced, None, axis_name=spread.AXIS, axis_size=3))(models)
+    correct, loss, count = by_hand(federation, models, labels)
+    assert (np.asarray(found.correct) == correct).all() and (np.asarray(found.samples) == count).all()
+    assert np.allclose(found.loss, loss, rtol=1e-5)
 
 
 def test_a_shared_test_set_is_scored_once_per_model():

@@ -90,13 +90,21 @@ def test_single_linkage_is_the_optimal_bipartition():
     assert missed
 
 
-def halves(similar, linkage, **more):
-    """i32[n] the parts into which clients with these cosines are split."""
+def halves(similar, linkage, eps=(1.0, 0.0), norms=None, step=0.0, **more):
+    """i32[n] the parts into which clients with these cosines are split. `norms`: of updates, whose mean has the norm `step`."""
     n = len(similar)
     found = cfl_sattler.HostClusters(np.zeros((2, 1)), np.zeros(n, np.int32), np.array([True, False]))
-    nobody = np.array([-1, -1])
-    state = cfl_sattler.State(found, similar.astype(np.float32), np.ones(n), np.zeros(2), nobody, nobody.copy())
-    return cfl_sattler.split(state, np.arange(n), 1.0, 0.0, 1, 5, linkage, **more).found.labels
+    nobody, norms = np.array([-1, -1]), np.ones(n) if norms is None else np.array(norms)
+    state = cfl_sattler.State(found, similar.astype(np.float32), norms, np.full(2, step), nobody, nobody.copy())
+    return cfl_sattler.split(state, np.arange(n), *eps, 1, 5, linkage, **more).found.labels
+
+
+@pytest.mark.parametrize(
+    ("norms", "step", "parts"), [([0.1, 0.1, 0.9], 0.3, 2), ([0.1, 0.1, 0.7], 0.3, 1), ([0.9, 0.9, 0.9], 0.5, 1)]
+)
+def test_a_split_needs_a_small_mean_of_updates_of_which_one_is_large(norms, step, parts):
+    """With eps1 = 0.4 and eps2 = 0.8."""
+    assert halves(np.eye(3), "complete", (0.4, 0.8), norms, step).max() + 1 == parts
 
 
 @pytest.mark.parametrize(("across", "gamma_max", "parts"), [(0.5, 0.0, 2), (0.5, 0.49, 2), (0.5, 0.51, 1), (-1.0, 0.99, 2)])

@@ -93,6 +93,14 @@ def test_the_best_round_may_be_the_first_and_never_the_start():
     assert found["accuracy_max"] == 0.8 and found["accuracy_last10"] == pytest.approx(0.65)
 
 
+def test_the_best_evaluation_is_that_of_the_validation_samples():
+    """Test accuracy is highest elsewhere. Of equal ones the least validation loss decides, and then the first."""
+    found = {"round": [0, 2, 4, 6], "accuracy": [0.1, 0.5, 0.9, 0.6], "val_accuracy": [0.1, 0.8, 0.7, 0.8]}
+    for loss, best in ([3, 2, 0.5, 1], (0.6, 6)), ([3, 1, 0.5, 2], (0.5, 2)), ([3, 1, 0.5, 1], (0.5, 2)):
+        summary = summarise(found | {"val_loss": loss})
+        assert (summary["accuracy_at_best_val"], summary["round_of_best_val"]) == best
+
+
 def test_the_state_of_the_repository_is_text():
     from cfljax.store.provenance import git
 
