@@ -23,6 +23,7 @@ EXAMPLES = """  python -m cfljax.data list
   python -m cfljax.data import reviews.parquet --text review --tokens pairs --user author
   python -m cfljax.data import visits.csv --label sick --user hospital --name visits
   python -m cfljax.data import saved_dataset/ --user speaker_id       what save_to_disk of Hugging Face's datasets wrote
+  python -m cfljax.data import federated_dataset/                     one of them for each client, as Flower's partitioners give
   python -m cfljax.data describe digits --set data.partition=rotated --set data.groups=4 --set data.clients=20
   python -m cfljax.data describe mnist --set data.partition=dirichlet --png who-holds-what.png
   python -m cfljax.data describe digits --set data.partition=corrupted --set data.clients=8 --draw samples.png
