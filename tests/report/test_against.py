@@ -130,6 +130,10 @@ def test_a_claim_that_was_tried_in_several_settings_counts_once_as_the_first_has
     page = pages_of(place)[""]
     assert "| 1 reproduces, 1 not run |" in page and "... with other settings" not in page
     assert row_of(page, "IFCA beats FedAvg, by 30 points")[6] == "tried in 2 settings; the others: 1 does not reproduce"
+    idle = '[[claim]]\ntext = "... and others"\nsearch = "IFCA"\norder = ["FedAvg", "FeSEM"]\n'
+    with (place / "published.toml").open("a") as file:
+        file.write(f"\n{idle}")  # nobody ran it, so it was not tried
+    assert row_of(pages_of(place)[""], "IFCA beats FedAvg, by 30 points")[6].startswith("tried in 2 settings")
 
 
 def test_runs_of_an_older_version_are_marked_with_the_command_that_makes_them_again(place):

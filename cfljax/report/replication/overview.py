@@ -105,9 +105,9 @@ def _counted(words: Counter[str]) -> str:
 
 def _why(line: Line) -> str:
     """What the verdict rests on beside the numbers, in some words."""
-    more = _counted(Counter(line.others))
-    others = f"tried in {len(line.others) + 1} settings; the others: {more}" if more else ""
-    return "; ".join(part for part in (line.verdict.why, others) if part)
+    others = [word for word in line.others if word != NOT_RUN]
+    more = f"tried in {len(others) + 1} settings; the others: {_counted(Counter(others))}" if others else ""
+    return "; ".join(part for part in (line.verdict.why, more) if part)
 
 
 def _size(line: Line) -> str:
