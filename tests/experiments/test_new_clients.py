@@ -175,7 +175,7 @@ def moved(w, x, y, steps, lr):
     ids=["fedavg", "ifca", "fesem"],
 )
 def test_newcomers_agree_with_plain_numpy(name, epochs, options):
-    """Placed by the least loss on their labelled samples, which differ from their test samples. FeSEM's `score` would give all clients
+    """Placed by the least loss on their labelled samples, unlike which their test samples are. FeSEM's `score` would give all clients
     that were never drawn one centre."""
 
     def change(federation):
