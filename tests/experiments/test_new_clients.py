@@ -175,7 +175,7 @@ def moved(w, x, y, steps, lr):
     ids=["fedavg", "ifca", "fesem"],
 )
 def test_newcomers_agree_with_plain_numpy(name, epochs, options):
-    """Placed by the least loss on their labelled samples, whose labels are not those of their test samples. FeSEM's `score` would give
+    """Placed by the least loss on their labelled samples; their test samples would say another group. FeSEM's `score` would give
     all clients that were never drawn one centre."""
 
     def change(federation):
