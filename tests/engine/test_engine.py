@@ -10,6 +10,7 @@ import pytest
 from cfljax import data, keys
 from cfljax.engine import compiled
 from cfljax.engine.evaluation import _sample, _test_only
+from cfljax.engine.history import diverged_at
 from cfljax.engine.program import Settings
 from cfljax.engine.resume import CheckpointMismatch, Spent
 from cfljax.engine.scoring import score
@@ -92,6 +93,15 @@ def test_a_learning_rate_that_blows_up_is_seen(parts):
     assert fine.diverged_at == -1 and nan.diverged_at == 1 and 1 <= huge.diverged_at <= 2
     assert nan.history["nonfinite"].tolist() == [0, 3, 6, 9, 12]
     assert np.isfinite(nan.models).all()
+
+
+@pytest.mark.parametrize(
+    ("losses", "lost_at", "told"),
+    [([2, 9e5, 3], -1, -1), ([2, 2e6, 3], -1, 3), ([2, 3, np.nan], -1, 6), ([2, 2e6, 3], 2, 2), ([2, 3, 3], 4, 4)],
+)
+def test_a_run_has_diverged_with_a_mean_loss_above_a_million_or_none(losses, lost_at, told):
+    history = {"loss": np.array(losses), "scored": np.array([4, 4, 4]), "round": np.array([0, 3, 6])}
+    assert diverged_at(lost_at, history) == told
 
 
 def test_a_batch_resumes_from_a_checkpoint_with_the_same_bits(parts):

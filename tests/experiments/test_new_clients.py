@@ -175,8 +175,8 @@ def moved(w, x, y, steps, lr):
     ids=["fedavg", "ifca", "fesem"],
 )
 def test_newcomers_agree_with_plain_numpy(name, epochs, options):
-    """Placed by the least loss on their labelled samples, which differ from their test samples. FeSEM's `score` would give all
-    clients that were never drawn one centre."""
+    """Placed by the least loss on their labelled samples; their test samples would say another group. FeSEM's `score` would give
+    all clients that were never drawn one centre."""
 
     def change(federation):
         return with_samples(federation, newcomers(federation), lambda _, x, y: (x, (y + 1) % 4), only=("test",))

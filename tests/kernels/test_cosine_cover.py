@@ -90,6 +90,7 @@ def test_cover_of_zero_vectors_ends():
     assert labels.tolist() == [0, 1, 2, 3] and clusters == 4
     labels, _ = compiled(cover, np.full((3, 3), np.nan, np.float32), 0.5)
     assert labels.tolist() == [0, 1, 2]
+    assert compiled(cover, np.full((4, 4), 0.5, np.float32), 0.5)[1] == 1  # who is as similar as the threshold is a neighbour
 
 
 def test_threshold_goes_from_theta_to_a_right_angle():

@@ -230,6 +230,14 @@ def test_equal_updates_are_one_cluster():
         assert not fl_hc_module.cluster(np.ones((n, 3)), np.zeros((n, n)), config, 0.9).any()
 
 
+def test_the_threshold_of_fl_hc_is_in_median_distances():
+    """Of 0, 1 and 10 it is 9, and the largest is 10; their mean is 6.7."""
+    config, points = METHODS.check("fl_hc", {}, "method"), np.array([[0.0], [1.0], [10.0]])
+    for threshold, clusters in ((1.0, 2), (1.2, 1)):
+        labels = fl_hc_module.cluster(points, host.distance_matrix(points, "l1"), config, threshold)
+        assert labels.max() + 1 == clusters
+
+
 def test_fl_hc_follows_the_plain_program():
     def between(t, models, labels, updates):
         if t == 2:
