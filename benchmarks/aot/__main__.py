@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12")
-ALL = ("W1", "W2", "W3", "W4", "sweep", "quickstart")
+ALL = ("W1", "W2", "W3", "W4", "W5", "sweep", "quickstart")
 
 
 def versions() -> dict[str, str]:
@@ -36,12 +36,14 @@ def versions() -> dict[str, str]:
 
 
 def methods() -> list[str]:
-    """Of the quickstart, in its order."""
+    """Of the quickstart, in its order, and then all others."""
     import tomllib
 
     from cfljax.api import QUICKSTART
+    from cfljax.methods import METHODS
 
-    return [each["name"] for each in tomllib.loads(Path(QUICKSTART).read_text(encoding="utf-8"))["method"]]
+    first = [each["name"] for each in tomllib.loads(Path(QUICKSTART).read_text(encoding="utf-8"))["method"]]
+    return first + sorted(set(METHODS) - set(first))
 
 
 def key(row: dict[str, Any]) -> tuple[str, ...]:
@@ -67,8 +69,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--targets", default="h200,v5e", help="a100, h100, h200, v5e, v5p, or TPUs with a grid such as v5e:2x4")
     parser.add_argument("--workloads", default=",".join(ALL), help=", ".join(ALL))
-    parser.add_argument("--methods", default="", help="of the quickstart; left out: all")
-    parser.add_argument("--kernels", default="auto", help="auto (local training is one kernel where that fits), xla, or auto,xla")
+    parser.add_argument("--methods", default="", help="on the data of the quickstart; left out: all")
+    parser.add_argument(
+        "--kernels",
+        default="auto",
+        help="auto (local training is one kernel where that is predicted to be faster), pallas, xla, or several",
+    )
     parser.add_argument("--json", type=Path, help="rows are added to this file, in place of those of the same name")
     parser.add_argument("--show", type=Path, help="print the table of this file; nothing is compiled")
     given = parser.parse_args(arguments)

@@ -106,6 +106,11 @@ class MethodConfig:
         return True
 
     @property
+    def models_trained(self) -> int:
+        """How many models each participant trains in a round, each with an update of its own, for estimates of memory."""
+        return 1
+
+    @property
     def models_kept(self) -> int:
         """The number of models that a run keeps, for estimates of memory; 1 where the options do not tell it."""
         return self.most if self.clusters == "auto" else self.clusters if isinstance(self.clusters, int) else 1
