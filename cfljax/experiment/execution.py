@@ -133,18 +133,18 @@ def _with_kernel(choice: Choice, run: Run, model: Model, federation: Federation,
 def _form(kernel: Kernel, choice: Choice, run: Run, model: Model, federation: Federation) -> Form | str:
     """The kernel that trains a client of this run, or why there is none. Where participants choose their start by loss, they do so
     in the kernel if that fits, too."""
-    if turns_of(_parts(run, model), 0) is not None:
-        return "some parts of the model do not train"
+    if turns_of(_parts(run, model), getattr(run.options, "head_epochs", 0)) is not None:
+        return "some parts of the model do not train, or not in all epochs"
     longest = federation.train.longest
     form: Form | str = ""
     among = run.options.models_kept if run.options.chooses_by_loss and not choice.plan.stream else 1
     for models in dict.fromkeys((among, 1)):
         form = form_of(
             kernel, model, choice.work, longest, longest <= choice.plan.gram, models=models,
-            momentum=run.train.momentum > 0, mu=hasattr(run.options, "mu"), decay=run.train.weight_decay > 0,
+            momentum=run.train.momentum > 0, mu=run.options.pulled or hasattr(run.options, "mu"), decay=run.train.weight_decay > 0,
         )  # fmt: skip
         if isinstance(form, Form):
-            return form
+            return form._replace(anchored=run.options.pulled, begun=False)
     return form
 
 

@@ -164,7 +164,8 @@ def _by_kernel(run: Run, form: Form, federation: Federation, model: Model, habit
     outputs = [z, z] if form.models > 1 and form.dialect == "gpu" else [z]
     states = [clients * a * b for a, b in ((form.across, form.widths[0]), *pairs_of(form))] * (1 + form.momentum)
     before = _on_the_way(form, federation, model, habits, clients, sample, z, near)
-    at_call = _beyond([*columns, *of_gram, *outputs, *states], chips.near_xla(machine, beside_ours=True))
+    anchors = [clients * model.size] * (form.anchored + form.begun)
+    at_call = _beyond([*columns, *of_gram, *outputs, *states, *anchors], chips.near_xla(machine, beside_ours=True))
     after = _beyond([clients * model.size] * (habits.sides or run.options.sides), near)
     return max(before, at_call, after)
 

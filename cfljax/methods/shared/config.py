@@ -58,6 +58,8 @@ class MethodConfig:
     """The number K of models. Most methods have an option with this name in place of it."""
     most = 1
     """The number of models that a run keeps with `clusters = "auto"`, of methods that have it."""
+    pulled = False
+    """Whether a proximal term pulls local training to other models than those that it starts from, for estimates."""
     sides = 1
     """How many arrays of a model for each participant a round has at once on a TPU, for estimates of memory."""
     own = False
