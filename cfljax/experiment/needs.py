@@ -1,5 +1,5 @@
 """HOST. What a batch of runs takes of an accelerator's memory. `python -m benchmarks.aot` compares it with what XLA says of the
-compiled programs: on one H200, H100, A100 or v5e it is within a factor of 1.5 for every method of the quickstart and for W1 to W4;
+compiled programs: on one H200, H100, A100 or v5e it is within a factor of 1.5 for the methods and workloads in its table;
 on a v5p and on grids of chips it may be off by up to 5. The numbers in `GPU` and `TPU`, and `MethodConfig.sides`, were chosen by
 these same programs.
 
@@ -23,7 +23,7 @@ from cfljax.experiment.execution import Choice, choose
 from cfljax.experiment.model_size import size_of_run
 from cfljax.federation.pack import nbytes
 from cfljax.local.fitting import Form, pairs_of
-from cfljax.local.gradients import LAID_OUT, lays_out
+from cfljax.local.gradients import lays_out
 from cfljax.local.stream import block_size, numbers_per_sample
 from cfljax.methods.shared.config import PersonalConfig
 from cfljax.types import Federation, Model
@@ -120,17 +120,15 @@ def _by_xla(
     sides = run.options.sides if habits.sides is None else habits.sides
     sides = 1 if choice.gram_sizes else sides  # it has coefficients in place of weights
     places = _tiled(block, habits) if block * model.size < SMALL else block
-    lines = 0
-    if not choice.gram_sizes and lays_out(choice.plan, federation, choice.work.batch):
-        lines = _of_lines(choice, federation, model, habits, lanes * runs, chips.near_xla(machine)) // runs
-    return sides * places * model.size + lanes * _of_client(choice, federation, model, habits) + lines
+    in_lines = not choice.gram_sizes and lays_out(choice.plan, federation, choice.work.batch)
+    lines = _of_lines(federation, model, habits, lanes * runs, chips.near_xla(machine)) // runs if in_lines else 0
+    return sides * places * model.size + lanes * _of_client(choice, federation, model, habits, in_lines) + lines
 
 
-def _of_lines(choice: Choice, federation: Federation, model: Model, habits: Habits, clients: int, near: int) -> int:
+def _of_lines(federation: Federation, model: Model, habits: Habits, clients: int, near: int) -> int:
     """Numbers of samples that are laid out before the steps, and of where they come from."""
-    inputs, longest, epochs = numbers_per_sample(model, federation)[0], federation.train.longest, choice.work.epochs or 1
-    times = epochs if epochs * longest * inputs <= LAID_OUT else 1
-    lines = _beyond([clients * longest * times * _tiled(inputs + 2, habits)], near)
+    inputs, longest = numbers_per_sample(model, federation)[0], federation.train.longest
+    lines = _beyond([clients * longest * _tiled(inputs + 2, habits)], near)
     return lines + _of_places(federation, clients * longest * _tiled(inputs, habits), near)
 
 
@@ -141,13 +139,16 @@ def _of_places(federation: Federation, sample: int, near: int) -> int:
     return max(_beyond([2 * sample, sample, sample, sample], near), sample) if turned else 0
 
 
-def _of_client(choice: Choice, federation: Federation, model: Model, habits: Habits) -> int:
+def _of_client(choice: Choice, federation: Federation, model: Model, habits: Habits, in_lines: bool) -> int:
     """Numbers that a client in training has besides models: the samples of a step with their activations, and the orders of its
-    epochs, which are sorted by random numbers. In the Gram form it has all of its samples, and their inner products."""
+    epochs, which are sorted by random numbers. In the Gram form it has all of its samples, and their inner products. `in_lines`:
+    whether a step need not look for where each number of its samples comes from."""
     longest, work = federation.train.longest, choice.work
     length = max(choice.gram_sizes, default=0)
     at_once = length or min(work.batch or longest, longest)
-    of_step = at_once * (_of_sample(federation, model, habits) + habits.activations * numbers_per_sample(model, federation)[1])
+    inputs, largest = numbers_per_sample(model, federation)
+    sample = _tiled(inputs + 2, habits) if in_lines else _of_sample(federation, model, habits)
+    of_step = at_once * (sample + habits.activations * largest)
     return of_step + length * length + (0 if work.batch is None else 2 * (work.epochs or 1) * longest)
 
 

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.local.data import TILE, take
-from cfljax.local.schedule import Orders
 from cfljax.types import Array, Federation, Model, Plan, Tree
 
 LAID_OUT = 1 << 18
@@ -77,18 +76,13 @@ def batch_of_lines(federation: Federation, lines: Array, positions: Array, mask:
     return Samples(x, labels, mask, seen[:, -1] if weighted else None)
 
 
-def batches_of(
-    federation: Federation, client: Array, weights: Array | None, orders: Orders | None, in_lines: bool
-) -> tuple[Callable[[Array, Array], Samples], Orders | None]:
-    """(the function (positions i32[B], mask bool[B]) -> the client's samples at these positions, the shuffles that give the
-    positions). `in_lines`: all samples are laid out first, and if they are few, once for each epoch in its order."""
-    if not in_lines or orders is None:
-        return (lambda positions, mask: batch_of_client(federation, client, positions, mask, weights)), orders
+def batches_of(federation: Federation, client: Array, weights: Array | None, in_lines: bool) -> Callable[[Array, Array], Samples]:
+    """The function (positions i32[B], mask bool[B]) -> the client's samples at these positions. `in_lines`: whether all are laid
+    out first."""
+    if not in_lines:
+        return lambda positions, mask: batch_of_client(federation, client, positions, mask, weights)
     lines = laid_out(federation, client, weights)
-    if orders.all is not None and orders.all.size * lines.shape[1] <= LAID_OUT:
-        lines = jnp.take(lines, orders.all.reshape(-1), axis=0, mode="clip")
-        orders = orders._replace(in_order=True)
-    return (lambda positions, mask: batch_of_lines(federation, lines, positions, mask, weights is not None)), orders
+    return lambda positions, mask: batch_of_lines(federation, lines, positions, mask, weights is not None)
 
 
 def batch_gradient(

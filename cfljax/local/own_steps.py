@@ -50,7 +50,7 @@ def train_by(
 ) -> Updates:
     """The update of one client. `block`: as in `follow`. `in_lines`: as in `train`."""
     whole = whole_batch(federation, task.client, task.weights) if orders is None else None
-    batch_of, orders = batches_of(federation, task.client, task.weights, orders, in_lines)
+    batch_of = batches_of(federation, task.client, task.weights, in_lines and orders is not None)
 
     def visit(at: tuple[Tree, Array], seen: StepSamples | None, number: Array) -> tuple[Tree, Array]:
         key = keys.fold(task.key, "step", number)

@@ -90,13 +90,9 @@ class Orders(NamedTuple):
     sequential: bool = True
     """Whether clients train one after another. Side by side, a step reads its positions one by one: a slice that begins at another
     place for each client is a loop over the clients on a TPU."""
-    in_order: bool = False
-    """Whether the client's samples have been put into the order of `all`, so that their positions are their places in it."""
 
     def batch_at(self, line: Array, start: Array) -> Array:
-        """i32[batch]: `line` from `start` on. If samples are in order, the places themselves."""
-        if self.in_order:
-            return start + jnp.arange(self.batch, dtype=jnp.int32)
+        """i32[batch]: `line` from `start` on."""
         if self.sequential:
             return jax.lax.dynamic_slice(line, (start,), (self.batch,))
         return jnp.take(line, start + jnp.arange(self.batch, dtype=jnp.int32), mode="clip")

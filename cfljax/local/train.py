@@ -73,7 +73,7 @@ def train(
     every = stepper(rule, numbers, params if task.anchor is None else model.unravel(task.anchor))
     masks = None if turns is None else turns.masks(model.unravel)
     whole = whole_batch(federation, task.client, task.weights) if orders is None else None
-    batch_of, orders = batches_of(federation, task.client, task.weights, orders, in_lines)
+    batch_of = batches_of(federation, task.client, task.weights, in_lines and orders is not None)
 
     def step(position: Position, gradient: Gradient, number: Array) -> Position:
         if turns is None or masks is None:
