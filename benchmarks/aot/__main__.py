@@ -22,6 +22,8 @@ from typing import Any
 
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12")
 ALL = ("W1", "W2", "W3", "W4", "sweep", "quickstart")
+MORE = ("W5",)
+"""Workloads that take minutes to compile, and are so only where they are named."""
 
 
 def versions() -> dict[str, str]:
@@ -42,6 +44,15 @@ def methods() -> list[str]:
     from cfljax.api import QUICKSTART
 
     return [each["name"] for each in tomllib.loads(Path(QUICKSTART).read_text(encoding="utf-8"))["method"]]
+
+
+def chosen(named: str) -> list[str]:
+    """The methods that `--methods` names: those of the quickstart, these, or "all"."""
+    from cfljax.methods import METHODS
+
+    if named == "all":
+        return methods() + sorted(set(METHODS) - set(methods()))
+    return named.split(",") if named else methods()
 
 
 def key(row: dict[str, Any]) -> tuple[str, ...]:
@@ -66,9 +77,13 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m benchmarks.aot", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--targets", default="h200,v5e", help="a100, h100, h200, v5e, v5p, or TPUs with a grid such as v5e:2x4")
-    parser.add_argument("--workloads", default=",".join(ALL), help=", ".join(ALL))
-    parser.add_argument("--methods", default="", help="of the quickstart; left out: all")
-    parser.add_argument("--kernels", default="auto", help="auto (local training is one kernel where that fits), xla, or auto,xla")
+    parser.add_argument("--workloads", default=",".join(ALL), help=", ".join(ALL + MORE))
+    parser.add_argument("--methods", default="", help="on the data of the quickstart: some, or all; left out: its own")
+    parser.add_argument(
+        "--kernels",
+        default="auto",
+        help="auto (local training is one kernel where that is predicted to be faster), pallas, xla, or several",
+    )
     parser.add_argument("--json", type=Path, help="rows are added to this file, in place of those of the same name")
     parser.add_argument("--show", type=Path, help="print the table of this file; nothing is compiled")
     given = parser.parse_args(arguments)
@@ -77,9 +92,9 @@ def main(arguments: list[str] | None = None) -> int:
     if given.show is not None:
         print(table(json.loads(given.show.read_text(encoding="utf-8"))["rows"]))
         return 0
-    wrong = [name for name in given.workloads.split(",") if name not in ALL]
+    wrong = [name for name in given.workloads.split(",") if name not in ALL + MORE]
     if wrong:
-        parser.error(f"--workloads {wrong[0]}: there are {', '.join(ALL)}")
+        parser.error(f"--workloads {wrong[0]}: there are {', '.join(ALL + MORE)}")
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the compilers are asked for by name; nothing runs on their devices
     print(table(compile_all(given)))
     return 0
@@ -93,12 +108,11 @@ def compile_all(given: argparse.Namespace) -> list[dict[str, Any]]:
     from benchmarks.aot.measure import measure
     from benchmarks.aot.targets import target_of
 
-    chosen = given.methods.split(",") if given.methods else methods()
     rows = []
     with tempfile.TemporaryDirectory(prefix="cfljax-aot-") as folder:
         for target in map(target_of, given.targets.split(",")):
             for workload in given.workloads.split(","):
-                methods_of = chosen if workload == "quickstart" else [None]
+                methods_of = chosen(given.methods) if workload == "quickstart" else [None]
                 for method, kernel in itertools.product(methods_of, given.kernels.split(",")):
                     rows.append(measure(workload, method, target, Path(folder), kernel))
                     line = rows[-1].get("error") or f"{rows[-1]['compile_s']} s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,18 @@ Row = dict[str, Any]
 
 
 def runs_of(workload: str, method: str | None, target: Target, folder: Path, kernel: str = "auto") -> list[Any]:
-    """The runs of a batch: one, or one for each group of devices of a mesh. `method`: of the quickstart. `kernel`: its
-    `train.plan.kernel`."""
+    """The runs of a batch: one, or one for each group of devices of a mesh. `method`: on the quickstart's data, with the
+    options that it has there. `kernel`: its `train.plan.kernel`."""
     from cfljax.api import QUICKSTART
     from cfljax.config import read_spec
 
     groups = 1 if target.machine.mesh is None else target.machine.mesh.runs
     if workload == "quickstart":
-        return read_spec(QUICKSTART, [f"method={method}", f"seeds=0:{groups}", f"train.plan.kernel={kernel}"]).runs()
+        table = tomllib.loads(Path(QUICKSTART).read_text(encoding="utf-8"))
+        told = [each for each in table["method"] if each["name"] == method]
+        table |= {"method": told or [{"name": method}], "seeds": f"0:{groups}"}
+        table["train"]["plan"] = {"kernel": kernel}
+        return read_spec(table).runs()
     of = WORKLOADS["W4" if workload == SWEEP else workload]
     table = of.spec(20, data_folder(of, folder)[0]) | {"seeds": list(range(groups))}
     table["train"]["plan"] = {"kernel": kernel}
@@ -60,8 +65,8 @@ def _figures(prepared: Prepared, found: dict[str, Compiled], target: Target, par
     rounds, evaluate = (_figures_of(found[name], programs[name]) for name in NAMES)
     steps = [loop for loop, _ in loops.all_loops(programs["rounds"].body) if loop.name == "local_steps"]
     turns = prepared.turns
-    rounds["predicted_s"] = parts * (predict.seconds(programs["rounds"], turns["rounds"], target.speed) + prepared.in_kernel)
-    evaluate["predicted_s"] = parts * predict.seconds(programs["evaluate"], turns["evaluate"], target.speed)
+    rounds["predicted_s"] = parts * (predict.seconds(programs["rounds"], turns["rounds"], target.rates) + prepared.in_kernel)
+    evaluate["predicted_s"] = parts * predict.seconds(programs["evaluate"], turns["evaluate"], target.rates)
     return {
         "compile_s": rounds.pop("compile_s"),
         "launches_per_step": max((loops.launches_of(loop.body) for loop in steps), default=0),

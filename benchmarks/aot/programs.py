@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from benchmarks.aot import predict
 from benchmarks.aot.predict import Turns
 from benchmarks.aot.targets import Target
 from cfljax.config import Run
@@ -22,6 +21,7 @@ from cfljax.experiment import assemble, batching, needs
 from cfljax.experiment.execution import choose
 from cfljax.local.fitting import Form
 from cfljax.local.lanes import packed
+from cfljax.local.predict_chip import in_kernel
 from cfljax.local.stream import block_size
 from cfljax.types import Split
 
@@ -63,7 +63,8 @@ def prepare(runs: list[Run], target: Target) -> Prepared:
         group = simulate.group_of(parts, batch.seeds, batch.hypers)
         size = width(parts, group.keys.shape[0])
         made = sources_of(parts, Group(*part(tuple(group), 0, size)), parts.federation)
-        choice = choose(batch.first, parts.model, parts.federation, target.machine)
+        runs_here = math.ceil(batch.width / target.machine.shape(batch.width).runs)
+        choice = choose(batch.first, parts.model, parts.federation, target.machine, runs_here)
         trained = choice.participants / max(int(np.sum(parts.federation.trains)), 1)
         steps = packed(choice.steps, parts.plan.lanes, parts.plan.stream).in_a_row
         kept = batch.first.options.models_kept
@@ -71,10 +72,10 @@ def prepare(runs: list[Run], target: Target) -> Prepared:
             "rounds": Turns(steps, _blocks(parts, parts.federation.train, kept, trained)),
             "evaluate": Turns(0, _blocks(parts, parts.federation.test, made.models, 1.0)),
         }
-        steps, form = choice.steps.tolist() * batch.width, choice.form
-        in_kernel = predict.in_kernel(form, steps, target.chip, target.speed) if isinstance(form, Form) else 0.0
+        steps, form = choice.steps.tolist() * runs_here, choice.form
+        seconds = in_kernel(form, steps, target.rates) if isinstance(form, Form) else 0.0
     predicted = needs.bytes_of(batch, parts.federation, parts.model, target.machine)
-    return Prepared({name: getattr(made, name) for name in NAMES}, target.devices[0], predicted, turns, in_kernel)
+    return Prepared({name: getattr(made, name) for name in NAMES}, target.devices[0], predicted, turns, seconds)
 
 
 def _blocks(parts: Assembled, split: Split, models: int, share: float) -> int:

@@ -1,4 +1,4 @@
-"""The chips that programs are compiled for: what XLA is told about them, and the constants that predictions are made from."""
+"""The chips that programs are compiled for: what XLA is told about them."""
 
 from __future__ import annotations
 
@@ -6,35 +6,12 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cfljax.devices.chips import machine_of
+from cfljax.devices.chips import CHIPS, Rates, machine_of
 from cfljax.devices.machine import Machine
 from cfljax.devices.mesh import Shape
 
-
-class Speed(NamedTuple):
-    """A chip's constants. Peaks are the makers'; the two costs are typical ones, to be measured on such a chip."""
-
-    flops: float
-    """Floating-point operations per second of matrix products as cfljax asks for them: precision "highest", so float32 without
-    TF32 on a GPU, and six passes of bfloat16 on a TPU."""
-    bytes: float
-    """Bytes per second to and from the chip's memory."""
-    launch: float
-    """Seconds from the start of one kernel to the start of the next, if neither has much to do."""
-    host: float
-    """Seconds that a loop or a branch costs whose condition the host reads."""
-
-
-SPEEDS = {
-    "a100": Speed(19.5e12, 2.04e12, 2.5e-6, 10e-6),
-    "h100": Speed(66.9e12, 3.35e12, 2.5e-6, 10e-6),
-    "h200": Speed(66.9e12, 4.8e12, 2.5e-6, 10e-6),
-    "v5e": Speed(197e12 / 6, 0.82e12, 0.5e-6, 0.0),
-    "v5p": Speed(459e12 / 6, 2.77e12, 0.5e-6, 0.0),
-}
-"""By the chip's name."""
-CORES = {"a100": 108, "h100": 132, "h200": 132}
-"""Of a GPU."""
+CHOSEN = ("a100", "h100", "h200", "v5e", "v5p")
+"""The chips for which there is a compiler here."""
 FOLDER = Path(__file__).parent / "gpus"
 """A text `NAME.txt` for each GPU: a GpuTargetConfigProto."""
 
@@ -53,15 +30,15 @@ class Target(NamedTuple):
         return self.machine.backend == "gpu"
 
     @property
-    def speed(self) -> Speed:
-        return SPEEDS[self.chip]
+    def rates(self) -> Rates:
+        return CHIPS[self.chip].rates
 
 
 def target_of(name: str) -> Target:
     """The target of this name. ValueError where it is unknown, ImportError or RuntimeError where its compiler is not installed."""
     chip, _, grid = name.partition(":")
-    if chip not in SPEEDS:
-        raise ValueError(f"--targets {name}: no such chip; there are {', '.join(SPEEDS)}, and TPUs with a grid, as v5e:2x2")
+    if chip not in CHOSEN:
+        raise ValueError(f"--targets {name}: no such chip; there are {', '.join(CHOSEN)}, and TPUs with a grid, as v5e:2x2")
     machine = machine_of(name)
     if machine.backend == "gpu":
         devices = _gpu(chip)

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cfljax.config import Spec
+    from cfljax.devices.machine import Machine
+    from cfljax.experiment.batching import Batch
 
 NO_DEVICE_HAS_LESS = 1 << 30
 """Bytes of memory: what methods hold is compared with that of this machine only where it is more."""
 
 
-def dry_run(spec: Spec, target: str | None, mesh: str | None) -> int:
-    """Print what would run: on this machine, or on the chip `target`. SpecError where a method would hold more than its memory."""
+def dry_run(spec: Spec, target: str | None, mesh: str | None, explained: bool = False) -> int:
+    """Print what would run: on this machine, or on the chip `target`, and how it would train there if `explained`. SpecError where
+    a method would hold more than its memory."""
     from cfljax.experiment import assemble, batching
     from cfljax.experiment.dry_run import dry_run as would_run
     from cfljax.experiment.model_size import size_of_run
     from cfljax.experiment.privacy import Crowd, crowd_of
 
     if target is not None:
-        return _dry_run_on(spec, target, mesh)
+        return _dry_run_on(spec, target, mesh, explained)
     batches = batching.batches(spec.runs(), 1)
     sizes: dict[str, batching.Size] = {}
 
@@ -44,7 +48,7 @@ def dry_run(spec: Spec, target: str | None, mesh: str | None) -> int:
     return 0
 
 
-def _dry_run_on(spec: Spec, target: str, mesh: str | None) -> int:
+def _dry_run_on(spec: Spec, target: str, mesh: str | None, explained: bool) -> int:
     """Print what would run on the chip `target`. SpecError where a method would hold more than its memory."""
     from cfljax.devices import chips
     from cfljax.devices.mesh import parse
@@ -72,9 +76,26 @@ def _dry_run_on(spec: Spec, target: str, mesh: str | None) -> int:
         print(f"cfljax: {message}", file=sys.stderr)
     print(f"{chips.explain(target, machine)}; a batch is as wide as fills half of that")
     print(would_run(batches, size, crowd, taken))
+    if explained:
+        print(_ways(batches, machine))
     for batch in batches:
         batching.check_memory(batch, size(batch), machine.memory)
     return 0
+
+
+def _ways(batches: list[Batch], machine: Machine) -> str:
+    """How the clients of each program would be trained on a chip that is not here."""
+    from cfljax.experiment import assemble, execution
+
+    lines: dict[str, str] = {}
+    for batch in batches:
+        federation = assemble.host_federation(batch.first)
+        model = assemble.model_of(batch.first, federation)
+        runs = math.ceil(batch.width / machine.shape(batch.width).runs)
+        name = f"{batch.first.label} on {batch.first.data.name}, {model.name}, {runs} run{'s' if runs > 1 else ''} side by side"
+        choice = execution.choose(batch.first, model, federation, machine, runs)
+        lines.setdefault(batch.program_key, execution.explain(name, choice))
+    return "\n".join(lines.values())
 
 
 def explain(spec: Spec, workers: int | None) -> int:
@@ -97,7 +118,7 @@ def explain(spec: Spec, workers: int | None) -> int:
             federation = assemble.federation_of(batch.first)
             model = assemble.model_of(batch.first, federation)
             name = f"{batch.first.label} on {batch.first.data.name}, {model.name}"
-            choice = execution.choose(batch.first, model, federation, machine)
+            choice = execution.choose(batch.first, model, federation, machine, batch.width)
             then = known.seconds_then(assembled(batch, machine))
             lines[batch.program_key] = f"{execution.explain(name, choice)}\n  {_compiling(then)}"
     print("\n".join(lines.values()))

@@ -75,7 +75,7 @@ def run(flags: argparse.Namespace) -> int:
     launch, chosen = _launcher(flags)
     part = _part(flags.shard)
     if flags.dry_run:
-        return preview.dry_run(spec, flags.target if isinstance(flags.target, str) else None, flags.mesh)
+        return preview.dry_run(spec, flags.target if isinstance(flags.target, str) else None, flags.mesh, flags.explain)
     if not flags.no_cache:
         use_compilation_cache()
     if flags.explain:

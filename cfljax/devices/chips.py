@@ -16,6 +16,27 @@ UNKNOWN = {"gpu": 48 * KIB, "tpu": 12 * MIB}
 """`Chip.near` of one that is not in the table."""
 
 
+OF_XLA = 16 * MIB
+"""Bytes of a TPU's memory for vectors that XLA's own kernels compute in."""
+
+
+class Rates(NamedTuple):
+    """What seconds on an accelerator are predicted from. Peaks are the makers'; the two costs are typical ones, to be measured on
+    such a chip."""
+
+    flops: float
+    """Floating-point operations per second of matrix products as cfljax asks for them: precision "highest", so float32 without
+    TF32 on a GPU, and six passes of bfloat16 on a TPU."""
+    bytes: float
+    """Bytes per second to and from the chip's memory."""
+    launch: float
+    """Seconds from the start of one kernel to the start of the next, if neither has much to do."""
+    host: float
+    """Seconds that a loop or a branch costs whose condition the host reads."""
+    cores: int = 1
+    """How many programs of a kernel run at the same time."""
+
+
 class Chip(NamedTuple):
     """An accelerator."""
 
@@ -27,18 +48,30 @@ class Chip(NamedTuple):
     """Bytes of its memory."""
     near: int
     """Bytes on the chip itself that a kernel may ask for: a TPU's memory for vectors, or what a block of a GPU's threads shares."""
+    rates: Rates
+    spare: int = 0
+    """Bytes of a TPU's memory for vectors that such a kernel leaves to XLA, which keeps arrays there."""
+
+
+def _gpu(flops: float, bytes_: float, cores: int) -> Rates:
+    return Rates(flops, bytes_, 2.5e-6, 10e-6, cores)
+
+
+def _tpu(flops: float, bytes_: float) -> Rates:
+    """`flops`: of bfloat16."""
+    return Rates(flops / 6, bytes_, 0.5e-6, 0.0)
 
 
 CHIPS = {
-    "t4": Chip("gpu", "Tesla T4", 15 * GIB, 64 * KIB),
-    "l4": Chip("gpu", "NVIDIA L4", 22 * GIB, 99 * KIB),
-    "a100": Chip("gpu", "NVIDIA A100-SXM4-80GB", 79 * GIB, 163 * KIB),
-    "h100": Chip("gpu", "NVIDIA H100 80GB HBM3", 79 * GIB, 227 * KIB),
-    "h200": Chip("gpu", "NVIDIA H200", 140 * GIB, 227 * KIB),
-    "v4": Chip("tpu", "TPU v4", 32 * GIB, 14 * MIB),
-    "v5e": Chip("tpu", "TPU v5 lite", 16 * GIB, 100 * MIB),
-    "v5p": Chip("tpu", "TPU v5", 95 * GIB, 50 * MIB),
-    "v6e": Chip("tpu", "TPU v6 lite", 32 * GIB, 100 * MIB),
+    "t4": Chip("gpu", "Tesla T4", 15 * GIB, 64 * KIB, _gpu(8.1e12, 0.32e12, 40)),
+    "l4": Chip("gpu", "NVIDIA L4", 22 * GIB, 99 * KIB, _gpu(30.3e12, 0.3e12, 58)),
+    "a100": Chip("gpu", "NVIDIA A100-SXM4-80GB", 79 * GIB, 163 * KIB, _gpu(19.5e12, 2.04e12, 108)),
+    "h100": Chip("gpu", "NVIDIA H100 80GB HBM3", 79 * GIB, 227 * KIB, _gpu(66.9e12, 3.35e12, 132)),
+    "h200": Chip("gpu", "NVIDIA H200", 140 * GIB, 227 * KIB, _gpu(66.9e12, 4.8e12, 132)),
+    "v4": Chip("tpu", "TPU v4", 32 * GIB, 14 * MIB, _tpu(275e12, 1.23e12), 2 * MIB),
+    "v5e": Chip("tpu", "TPU v5 lite", 16 * GIB, 100 * MIB, _tpu(197e12, 0.82e12), 28 * MIB),
+    "v5p": Chip("tpu", "TPU v5", 95 * GIB, 50 * MIB, _tpu(459e12, 2.77e12), 14 * MIB),
+    "v6e": Chip("tpu", "TPU v6 lite", 32 * GIB, 100 * MIB, _tpu(918e12, 1.64e12), 28 * MIB),
 }
 """By the names that their makers and clouds use."""
 
@@ -54,10 +87,28 @@ def machine_of(name: str, mesh: Shape | None = None) -> Machine:
     return Machine(chip.backend, chip.kind, devices, chip.memory, 1, mesh=mesh)
 
 
+def _of(machine: Machine) -> Chip | None:
+    return next((chip for chip in CHIPS.values() if chip.kind == machine.kind), None)
+
+
 def near(machine: Machine) -> int:
     """Bytes on the machine's chip that a kernel may ask for."""
-    found = [chip.near for chip in CHIPS.values() if chip.kind == machine.kind]
-    return found[0] if found else UNKNOWN.get(machine.backend, CHIPS["v5e"].near)
+    chip = _of(machine)
+    return UNKNOWN.get(machine.backend, CHIPS["v5e"].near) if chip is None else chip.near
+
+
+def near_xla(machine: Machine, beside_ours: bool = False) -> int:
+    """Bytes on the machine's chip in which XLA keeps arrays from one of its kernels to the next, or (`beside_ours`) while one of
+    ours runs."""
+    chip = _of(machine)
+    if chip is None or not chip.spare:
+        return 0
+    return chip.spare if beside_ours else chip.near + chip.spare - OF_XLA
+
+
+def rates_of(machine: Machine) -> Rates:
+    """What seconds on the machine's chip are predicted from; of one that is not in the table, those of a common one."""
+    return (_of(machine) or CHIPS["l4" if machine.backend == "gpu" else "v5e"]).rates
 
 
 def explain(name: str, machine: Machine) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import warnings
 
 import jax
@@ -69,7 +70,7 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     if told_of(run.model.options).frozen:
         model, federation = _on_features(run, model)
         federation = jax.device_get(federation) if sharded else federation
-    choice = choose(run, model, federation, machine)
+    choice = choose(run, model, federation, machine, math.ceil(width / shape.runs))
     if choice.kept and not sharded:
         train = dataclasses.replace(federation.train, grams=_grams(key_of(run), choice.gram_sizes, _frozen(run)))
         federation = dataclasses.replace(federation, train=train)

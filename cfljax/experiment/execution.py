@@ -9,10 +9,11 @@ import numpy as np
 from cfljax.config import Run
 from cfljax.config.parts import pairs_of
 from cfljax.config.train import Forced
-from cfljax.devices.chips import near
+from cfljax.devices.chips import near, near_xla, rates_of
 from cfljax.devices.machine import Machine, speed_file
-from cfljax.local import lanes, predict
-from cfljax.local.fitting import Form, form_of
+from cfljax.local import lanes, predict, predict_chip
+from cfljax.local.fitting import Form, form_of, layers_of
+from cfljax.local.gradients import lays_out
 from cfljax.local.gram import first_layer
 from cfljax.local.parts import ModelParts, parts_of, turns_of
 from cfljax.local.products import memory
@@ -56,10 +57,14 @@ class Choice(NamedTuple):
     """How many of the participants' updates the server waits for (`train.asynchronous`); 0: for all."""
     form: Form | str = ""
     """The kernel that trains a client, or why there is none; empty: none was wanted."""
+    times: tuple[float, float] | None = None
+    """Predicted seconds of a round's local steps on an accelerator: (in one kernel per client, by XLA's kernels); None where there
+    is no such kernel."""
 
 
-def choose(run: Run, model: Model, federation: Federation, machine: Machine) -> Choice:
-    """The run's plan: as its `train.plan` says, else as the machine's measured speed and the shapes suggest."""
+def choose(run: Run, model: Model, federation: Federation, machine: Machine, runs: int = 1) -> Choice:
+    """The run's plan: as its `train.plan` says, else as the machine's measured speed and the shapes suggest. `runs`: how many like
+    it go side by side on a device."""
     forced = run.train.forced
     epochs, head = run.train.epochs, run.train.epochs_of_head
     batch = None if run.train.batch == "full" else int(run.train.batch)
@@ -95,7 +100,7 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine) -> 
             break
     by_steps, by_gram = (share * participants / devices for share in _predicted(sizes, layer, work, counts, machine, making))
     choice = choice._replace(plan=plan._replace(gram=limit), gram_sizes=sizes, by_steps=by_steps, by_gram=by_gram, kept=kept)
-    return _with_kernel(choice, run, model, longest, machine) if _wants_kernel(forced, machine) else choice
+    return _with_kernel(choice, run, model, federation, machine, runs) if _wants_kernel(forced, machine) else choice
 
 
 def _wants_kernel(forced: Forced, machine: Machine) -> bool:
@@ -103,20 +108,44 @@ def _wants_kernel(forced: Forced, machine: Machine) -> bool:
     return forced.kernel == "pallas" or (forced.kernel != "xla" and not machine.sequential)
 
 
-def _with_kernel(choice: Choice, run: Run, model: Model, longest: int, machine: Machine) -> Choice:
-    """The choice with local training as one kernel, or with the reason why not. Each program of a kernel does its own number of
-    steps, so that all participants go side by side."""
+def _with_kernel(choice: Choice, run: Run, model: Model, federation: Federation, machine: Machine, runs: int) -> Choice:
+    """The choice with local training as one kernel, or with the reason why not: that there is none, or, unless it is forced, that
+    XLA's kernels are predicted to be faster. Each program of a kernel does its own number of steps, so that all participants go
+    side by side."""
     kernel = Kernel("gpu" if machine.backend == "gpu" else "tpu", near(machine), machine.sequential)
-    frozen = turns_of(_parts(run, model), 0) is not None
-    form = "some parts of the model do not train" if frozen else form_of(
-        kernel, model, choice.work, longest, longest <= choice.plan.gram,
-        momentum=run.train.momentum > 0, mu=hasattr(run.options, "mu"), decay=run.train.weight_decay > 0,
-    )  # fmt: skip
+    form = _form(kernel, choice, run, model, federation)
     if isinstance(form, str):
         return choice._replace(form=form)
-    lanes = 0 if run.train.forced.lanes is None and not machine.sequential else choice.plan.lanes
-    plan = choice.plan._replace(kernel=kernel, lanes=lanes)
-    return choice._replace(plan=plan, kept=0, form=form)
+    longest, rates = federation.train.longest, rates_of(machine)
+    if not machine.sequential:
+        at_once, (inputs, widths) = lanes.packed(choice.steps, choice.plan.lanes, choice.plan.stream), layers_of(model)
+        samples, across = min(choice.work.batch or longest, longest), longest if choice.gram_sizes else inputs
+        in_lines = not choice.gram_sizes and lays_out(choice.plan, federation, choice.work.batch)
+        by_xla = predict_chip.by_xla(form, at_once, across, widths, samples, runs, rates, near_xla(machine), in_lines)
+        by_kernel = predict_chip.in_kernel(form, choice.steps.tolist() * runs, rates)
+        choice = choice._replace(times=(by_kernel, by_xla))
+        if run.train.forced.kernel != "pallas" and by_kernel > by_xla:
+            return choice._replace(form="these are predicted to be faster")
+    width = 0 if run.train.forced.lanes is None and not machine.sequential else choice.plan.lanes
+    return choice._replace(plan=choice.plan._replace(kernel=kernel, lanes=width), kept=0, form=form)
+
+
+def _form(kernel: Kernel, choice: Choice, run: Run, model: Model, federation: Federation) -> Form | str:
+    """The kernel that trains a client of this run, or why there is none. Where participants choose their start by loss, they do so
+    in the kernel if that fits, too."""
+    if turns_of(_parts(run, model), getattr(run.options, "head_epochs", 0)) is not None:
+        return "some parts of the model do not train, or not in all epochs"
+    longest = federation.train.longest
+    form: Form | str = ""
+    among = run.options.models_kept if run.options.chooses_by_loss and not choice.plan.stream else 1
+    for models in dict.fromkeys((among, 1)):
+        form = form_of(
+            kernel, model, choice.work, longest, longest <= choice.plan.gram, models=models,
+            momentum=run.train.momentum > 0, mu=run.options.pulled or hasattr(run.options, "mu"), decay=run.train.weight_decay > 0,
+        )  # fmt: skip
+        if isinstance(form, Form):
+            return form._replace(anchored=run.options.pulled, begun=False)
+    return form
 
 
 def _parts(run: Run, model: Model) -> ModelParts | None:
@@ -179,12 +208,19 @@ def explain(label: str, choice: Choice) -> str:
 
 
 def _of_kernel(choice: Choice) -> str:
-    """Whether local training is one kernel."""
+    """Whether local training is one kernel, and what both ways are predicted to take."""
+    times = ""
+    if choice.times is not None:
+        times = (
+            f"; predicted for a round's steps: {_time(choice.times[0])} in one kernel, {_time(choice.times[1])} by XLA's kernels"
+        )
     if isinstance(choice.form, str):
-        return f"not one kernel per client, but XLA's kernels: {choice.form}"
+        return f"not one kernel per client, but XLA's kernels: {choice.form}{times}"
     assert choice.plan.kernel is not None
     name = {"tpu": "Mosaic", "gpu": "Triton"}[choice.form.dialect] + (", interpreted" if choice.plan.kernel.interpret else "")
-    return f"local training is one kernel, a program per client ({name}), {'in Gram form' if choice.form.gram else 'by steps'}"
+    tiles = f", the first layer {choice.form.tile} rows at a time" if choice.form.tile else ""
+    how = f"{'in Gram form' if choice.form.gram else 'by steps'}{tiles}"
+    return f"local training is one kernel, a program per client ({name}), {how}{times}"
 
 
 def _predicted_rounds(choice: Choice, widths: list[int]) -> str:

@@ -1,5 +1,5 @@
 """HOST. What a batch of runs takes of an accelerator's memory. `python -m benchmarks.aot` compares it with what XLA says of the
-compiled programs: on one H200, H100, A100 or v5e it is within a factor of 1.5 for every method of the quickstart and for W1 to W4;
+compiled programs: on one H200, H100, A100 or v5e it is within a factor of 1.5 for the methods and workloads in its table;
 on a v5p and on grids of chips it may be off by up to 5. The numbers in `GPU` and `TPU`, and `MethodConfig.sides`, were chosen by
 these same programs.
 
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from cfljax.config import Run
 from cfljax.config.parts import stay_home
 from cfljax.config.transit import keeps_dropped
+from cfljax.devices import chips
 from cfljax.devices.machine import Machine
 from cfljax.devices.spread import RESERVE
 from cfljax.engine.scoring import MANY_MODELS, TILE
@@ -21,7 +22,8 @@ from cfljax.experiment.batching import Batch, held, of_server
 from cfljax.experiment.execution import Choice, choose
 from cfljax.experiment.model_size import size_of_run
 from cfljax.federation.pack import nbytes
-from cfljax.local.fitting import Form
+from cfljax.local.fitting import Form, pairs_of
+from cfljax.local.gradients import lays_out
 from cfljax.local.stream import block_size, numbers_per_sample
 from cfljax.methods.shared.config import PersonalConfig
 from cfljax.types import Federation, Model
@@ -46,11 +48,13 @@ class Habits(NamedTuple):
     some methods choose among the models on all that they train on."""
     alone: int
     """Copies of a client's model where clients are scored one by one."""
-    copies: float
-    """Of a client's samples, besides what its kernel reads, where local training is one kernel."""
+    copies: int
+    """Of a client's samples on their way to its kernel, where local training is one kernel: gathered, turned, as floats."""
+    singles: int
+    """Arrays with one number for each of these samples: where it is in the pool, its label, its weight."""
 
 
-GPU, TPU = Habits(1, 3, 2, 0, 2.6, 6, 0.5), Habits(128, None, 8, 4, 0, 2, 3)
+GPU, TPU = Habits(1, 3, 2, 0, 2.6, 6, 0, 0), Habits(128, None, 8, 4, 0, 2, 4, 5)
 
 
 class Needs(NamedTuple):
@@ -66,19 +70,18 @@ class Needs(NamedTuple):
         return self.shared + runs * self.each
 
 
-def needs(run: Run, federation: Federation, model: Model, machine: Machine) -> Needs:
-    """What runs like this one take on a device of the machine."""
-    choice, habits = choose(run, model, federation, machine), GPU if machine.backend == "gpu" else TPU
-    here = _places(choice)
-    block = min(choice.plan.stream or here, here)
-    lanes = min(choice.plan.lanes or block, block)
+def needs(run: Run, federation: Federation, model: Model, machine: Machine, runs: int = 1) -> Needs:
+    """What each of `runs` runs like this one takes on a device of the machine, where they go side by side."""
+    choice, habits = choose(run, model, federation, machine, runs), GPU if machine.backend == "gpu" else TPU
     size = size_of_run(run, federation, model)
     lasting = sum(of_server(run, size).values())
     server, apart = 2 * run.options.models_kept * model.size + lasting, sum(held(run, size).values()) - lasting
-    sides = run.options.sides if habits.sides is None else habits.sides
-    sides = 1 if choice.gram_sizes else sides  # it has coefficients in place of weights
-    places = _tiled(block, habits) if block * model.size < SMALL else block
-    trained = sides * places * model.size + lanes * _of_client(choice, federation, model, habits)
+    jobs = _places(choice) * run.options.models_trained
+    block = min(choice.plan.stream or jobs, jobs)
+    if isinstance(choice.form, Form):
+        trained = _by_kernel(run, choice.form, federation, model, habits, block * runs, machine) // runs
+    else:
+        trained = _by_xla(run, choice, federation, model, habits, block, machine, runs)
     looked = _of_look(run, federation, model, habits)
     kept = isinstance(run.options, PersonalConfig) or stay_home(run.options, run.train)
     if kept or run.train.buffered is not None or keeps_dropped(run.options, run.train.transit):
@@ -88,15 +91,18 @@ def needs(run: Run, federation: Federation, model: Model, machine: Machine) -> N
 
 def bytes_of(batch: Batch, federation: Federation, model: Model, machine: Machine) -> int:
     """What the batch takes on a device of the machine."""
-    groups = machine.shape(batch.width).runs
-    return needs(batch.first, federation, model, machine).of(math.ceil(batch.width / groups))
+    runs = math.ceil(batch.width / machine.shape(batch.width).runs)
+    return needs(batch.first, federation, model, machine, runs).of(runs)
 
 
 def widest(run: Run, federation: Federation, model: Model, machine: Machine) -> int:
-    """How many runs like this one go through one program together: as many as fill half of the memory, of each group of devices."""
-    found = needs(run, federation, model, machine)
-    room = (machine.memory // 2 - found.shared) // max(found.each, 1)
-    return max(1, min(256, room)) * machine.most_groups
+    """How many runs like this one go through one program together: as many as fill half of the memory, of each group of devices.
+    Runs that go side by side may train in another way than one alone; the number is such that they fit in both."""
+    width = 256
+    for runs in (1, 0):
+        found = needs(run, federation, model, machine, runs or width)
+        width = max(1, min(width, (machine.memory // 2 - found.shared) // max(found.each, 1)))
+    return width * machine.most_groups
 
 
 def _places(choice: Choice) -> int:
@@ -106,18 +112,90 @@ def _places(choice: Choice) -> int:
     return min(choice.participants, even + reserve)
 
 
-def _of_client(choice: Choice, federation: Federation, model: Model, habits: Habits) -> int:
+def _by_xla(
+    run: Run, choice: Choice, federation: Federation, model: Model, habits: Habits, block: int, machine: Machine, runs: int
+) -> int:
+    """Numbers of a round whose clients are trained by XLA's kernels. `block`: the updates that a device has at once."""
+    lanes = min(choice.plan.lanes or block, block)
+    sides = run.options.sides if habits.sides is None else habits.sides
+    sides = 1 if choice.gram_sizes else sides  # it has coefficients in place of weights
+    places = _tiled(block, habits) if block * model.size < SMALL else block
+    in_lines = not choice.gram_sizes and lays_out(choice.plan, federation, choice.work.batch)
+    lines = _of_lines(federation, model, habits, lanes * runs, chips.near_xla(machine)) // runs if in_lines else 0
+    return sides * places * model.size + lanes * _of_client(choice, federation, model, habits, in_lines) + lines
+
+
+def _of_lines(federation: Federation, model: Model, habits: Habits, clients: int, near: int) -> int:
+    """Numbers of samples that are laid out before the steps, and of where they come from."""
+    inputs, longest = numbers_per_sample(model, federation)[0], federation.train.longest
+    lines = _beyond([clients * longest * _tiled(inputs + 2, habits)], near)
+    return lines + _of_places(federation, clients * longest * _tiled(inputs, habits), near)
+
+
+def _of_places(federation: Federation, sample: int, near: int) -> int:
+    """Numbers that say where on a TPU each of `sample` numbers of turned samples comes from: its row and its pixel, apart and
+    beside one another. Of those that have room in the chip's own memory one array has been seen to be moved out."""
+    turned = federation.view is not None and federation.view.pixels is not None
+    return max(_beyond([2 * sample, sample, sample, sample], near), sample) if turned else 0
+
+
+def _of_client(choice: Choice, federation: Federation, model: Model, habits: Habits, in_lines: bool) -> int:
     """Numbers that a client in training has besides models: the samples of a step with their activations, and the orders of its
-    epochs, which are sorted by random numbers. In the Gram form it has all of its samples, and their inner products."""
+    epochs, which are sorted by random numbers. In the Gram form it has all of its samples, and their inner products. `in_lines`:
+    whether a step need not look for where each number of its samples comes from."""
     longest, work = federation.train.longest, choice.work
-    if isinstance(form := choice.form, Form):
-        read = sum(form.columns) + form.widths[0] + form.gram * form.across  # made, and filled up
-        sample = _tiled(numbers_per_sample(model, federation)[0], habits)
-        return int(form.rows * (habits.copies * sample + read))
     length = max(choice.gram_sizes, default=0)
     at_once = length or min(work.batch or longest, longest)
-    of_step = at_once * (_of_sample(federation, model, habits) + habits.activations * numbers_per_sample(model, federation)[1])
+    inputs, largest = numbers_per_sample(model, federation)
+    sample = _tiled(inputs + 2, habits) if in_lines else _of_sample(federation, model, habits)
+    of_step = at_once * (sample + habits.activations * largest)
     return of_step + length * length + (0 if work.batch is None else 2 * (work.epochs or 1) * longest)
+
+
+def _by_kernel(run: Run, form: Form, federation: Federation, model: Model, habits: Habits, clients: int, machine: Machine) -> int:
+    """Numbers of a round whose clients, of all runs, are trained by a kernel each. Three things are there one after another: the
+    samples on their way to the kernel; what it reads and writes; the updates. Of each, a TPU keeps some in its memory for vectors,
+    of which the kernel leaves a part."""
+    near = chips.near_xla(machine)
+    sample = clients * form.rows * _tiled(numbers_per_sample(model, federation)[0], habits)
+    z = clients * form.rows * form.models * form.widths[0]
+    columns = [clients * form.rows * each for each in form.columns]
+    of_gram = [sample] if form.gram else []  # besides their inner products
+    # those of several models come from one product, in whose order the kernel does not read them
+    outputs = [z, z] if form.models > 1 and form.dialect == "gpu" else [z]
+    states = [clients * a * b for a, b in ((form.across, form.widths[0]), *pairs_of(form))] * (1 + form.momentum)
+    before = _on_the_way(form, federation, model, habits, clients, sample, z, near)
+    anchors = [clients * model.size] * (form.anchored + form.begun)
+    at_call = _beyond([*columns, *of_gram, *outputs, *states, *anchors], chips.near_xla(machine, beside_ours=True))
+    after = _beyond([clients * model.size] * (habits.sides or run.options.sides), near)
+    return max(before, at_call, after)
+
+
+def _on_the_way(
+    form: Form, federation: Federation, model: Model, habits: Habits, clients: int, sample: int, z: int, near: int
+) -> int:
+    """Numbers that are there on a TPU while `sample` numbers of samples are gathered for kernels, and the outputs z of their first
+    layers computed. A GPU does that in one go."""
+    if not habits.copies:
+        return 0
+    if places := _of_places(federation, sample, near):
+        return places
+    # samples as bytes and as floats, the pool in another order, and numbers of samples each of which fills a line
+    pool = federation.pool.x.shape[0] * _tiled(numbers_per_sample(model, federation)[0], habits)
+    singles = [clients * form.rows * habits.tile] * habits.singles
+    arrays = [*[sample] * habits.copies, sample // 4, z, pool * federation.pool.x.dtype.itemsize // 4, *singles]
+    return _beyond(arrays, near)
+
+
+def _beyond(arrays: list[int], near: int) -> int:
+    """The numbers in those of the arrays that a chip's own memory of `near` bytes has no place for, the largest first."""
+    beyond = 0
+    for array in sorted(arrays, reverse=True):
+        if 4 * array <= near:
+            near -= 4 * array
+        else:
+            beyond += array
+    return beyond
 
 
 def _of_look(run: Run, federation: Federation, model: Model, habits: Habits) -> int:

@@ -10,7 +10,8 @@ One description for both compilers of Pallas, Mosaic (TPU) and Triton (GPU), whi
 
 - Sizes: a TPU has tiles of 8 × 128, Triton powers of two of at least 16. What is beyond a client's own sizes is zero.
 - Rows: a TPU copies the rows of a step one by one, since its positions are numbers of the scalar unit; Triton gathers them.
-- State: on a TPU it stays in the kernel's results, on Triton it is carried through the loop.
+- State: on a TPU it stays in the kernel's results. On Triton it is carried through the loop, in registers; a D that is too large
+  for them stays in the results, too, and is read and changed some rows at a time (`Form.tile`).
 """
 
 from __future__ import annotations
@@ -22,15 +23,13 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
+from cfljax.local import chip_step
+from cfljax.local.chip_step import LABEL, WEIGHT, Numbers, Tally, column, dot, losses_of, rows_of
 from cfljax.local.fitting import Form
 from cfljax.types import Array
 
-LOW = -1e30
-"""The logit of a class that there is not."""
 FACTS, F, ALONG = range(3)
 """The order of `Refs.rows`."""
-LABEL, PLACE, WEIGHT = range(3)
-"""What stands in the columns of a sample's facts."""
 LR, MOMENTUM, MU, DECAY = range(4)
 """What stands in the numbers of a step."""
 COUNT, TOTAL, PER_EPOCH, WIDTH = range(4)
@@ -64,11 +63,26 @@ class Refs(NamedTuple):
     """f32[8, lanes]: in its first row the numbers after training."""
     scratch: Sequence[Any]
     """On a TPU: a step's rows, and its z."""
+    settle: Callable[[], None]
+    """Lets what one thread of a GPU has written be read by all."""
 
 
-Tally = tuple[Array, ...]
-Piece = Callable[[int], Array]
-"""(index in `Refs.rows`) -> these rows of the samples that a step sees."""
+States = list[Any]
+"""D, the other parameters, and with momentum the buffers of each; None in place of a D that is not carried, and of its buffer."""
+Piece = Callable[..., Array]
+"""(index in `Refs.rows`, columns) -> these rows of the samples that a step sees, or some columns of them."""
+ALL = slice(None)
+
+
+class Seen(NamedTuple):
+    """What the first layer moves by in a step."""
+
+    piece: Piece
+    facts: Array
+    here: Array
+    """bool[B, 1]: whether the row is a sample of the step."""
+    dz: Array
+    """f32[B, h]: the gradient by the outputs of the first layer."""
 
 
 def kernel(form: Form, refs: Refs) -> None:
@@ -76,26 +90,29 @@ def kernel(form: Form, refs: Refs) -> None:
     which = _choose(form, refs) if form.models > 1 else jnp.int32(0)
     begin = [_of_model(ref, which, form.models) for ref in refs.start]
     anchor = [ref[...] for ref in refs.anchor] if form.anchored else begin
-    states = [jnp.zeros((form.across, form.widths[0]), jnp.float32), *begin]
+    first = None if form.tile else jnp.zeros((form.across, form.widths[0]), jnp.float32)
+    states = [first, *begin]
     if form.momentum:
-        states += [jnp.zeros_like(states[0]), *([ref[...] for ref in refs.velocity] or map(jnp.zeros_like, begin))]
+        states += [first, *([ref[...] for ref in refs.velocity] or map(jnp.zeros_like, begin))]
+    _clear(form, refs)
     zero, one = jnp.float32(0), jnp.float32(1)
 
-    def step(number: Array, states: Sequence[Array], tally: Tally) -> tuple[list[Array], Tally]:
+    def step(number: Array, states: States, tally: Tally) -> tuple[States, Tally]:
         return _step(form, refs, which, anchor, number, states, tally)
 
     tally = _all_steps(form, refs, step, states, (zero, zero, zero, zero, one))
-    column = jax.lax.broadcasted_iota(jnp.int32, refs.tally.shape, 1)
+    columns = jax.lax.broadcasted_iota(jnp.int32, refs.tally.shape, 1)
     told = (*tally, which.astype(jnp.float32))
-    refs.tally[...] = sum((jnp.where(column == place, value, 0.0) for place, value in enumerate(told)), start=jnp.float32(0))
+    refs.tally[...] = sum((jnp.where(columns == place, value, 0.0) for place, value in enumerate(told)), start=jnp.float32(0))
 
 
-def _all_steps(form: Form, refs: Refs, step: Callable[..., tuple[list[Array], Tally]], states: list[Array], tally: Tally) -> Tally:
+def _all_steps(form: Form, refs: Refs, step: Callable[..., tuple[States, Tally]], states: States, tally: Tally) -> Tally:
     """The tally after all steps of the client; the states are then in `refs.state`."""
 
-    def write(states: Sequence[Array]) -> None:
+    def write(states: States) -> None:
         for ref, value in zip(refs.state, states, strict=True):
-            ref[...] = value
+            if value is not None:
+                ref[...] = value
 
     def turn(number: Array, tally: Tally) -> Tally:
         states, tally = step(number, [ref[...] for ref in refs.state], tally)
@@ -120,61 +137,51 @@ def _of_model(ref: Any, which: Array, models: int) -> Array:
 def _choose(form: Form, refs: Refs) -> Array:
     """i32[]: the model with the least loss on all samples of the client, as `kernels.choose.least_loss` has it."""
     facts = refs.rows[FACTS][...]
-    here = _numbers(form.rows) < refs.counts[0, COUNT]
+    here = rows_of(form.rows) < refs.counts[0, COUNT]
     best, which = jnp.float32(jnp.nan), jnp.int32(0)
     for k in range(form.models):
         at = jnp.int32(k)
         params = [_of_model(ref, at, form.models) for ref in refs.start]
-        logits = _forward(params, _of_model(refs.z, at, form.models) + params[0])[-1]
-        loss = jnp.sum(jnp.where(here, _losses(form, logits, _column(facts, LABEL))[0], 0.0))
+        logits = chip_step.forward(params, _of_model(refs.z, at, form.models) + params[0])[-1]
+        loss = jnp.sum(jnp.where(here, losses_of(form, logits, column(facts, LABEL))[0], 0.0))
         better = (loss < best) | ((best != best) & (loss == loss))
         best, which = jnp.where(better, loss, best), jnp.where(better, at, which)
     return which
 
 
 def _step(
-    form: Form, refs: Refs, which: Array, anchor: list[Array], number: Array, states: Sequence[Array], tally: Tally
-) -> tuple[list[Array], Tally]:
+    form: Form, refs: Refs, which: Array, anchor: list[Array], number: Array, states: States, tally: Tally
+) -> tuple[States, Tally]:
     """States and tally after a step."""
     loss, moved, speed = tally[LOSS], tally[MOVED:SPEED], tally[SPEED:]
     params, half = states[1 : 1 + len(refs.start)], 1 + len(refs.start)
     piece, z, left = _look(form, refs, which, number)
     numbers = Numbers(*(refs.numbers[0, place] for place in range(4)))
-    facts, f = piece(FACTS), piece(F)
-    z = _now(form, numbers, piece, z, moved) - _dot(f, states[0]) + params[0]
-    outputs = _forward(params, z)
-    losses, dz = _losses(form, outputs[-1], _column(facts, LABEL))
-    here, weight = _numbers(form.seen) < left, _column(facts, WEIGHT)
+    facts = piece(FACTS)
+    z = _now(form, numbers, piece, z, moved) - _change(form, refs, piece, states[0]) + params[0]
+    outputs = chip_step.forward(params, z)
+    losses, dz = losses_of(form, outputs[-1], column(facts, LABEL))
+    here, weight = rows_of(form.seen) < left, column(facts, WEIGHT)
     mean = 1.0 if form.summed else 1 / jnp.maximum(left.astype(jnp.float32), 1.0)
-    dz, grads = _backward(params, outputs, jnp.where(here, weight * mean * dz, 0.0))
-    back = dz if form.gram and form.batch is None else _dot(_spread(form, facts, here) if form.gram else f, dz, turned=True)
+    dz, grads = chip_step.backward(params, outputs, jnp.where(here, weight * mean * dz, 0.0))
     loss = loss + jnp.sum(jnp.where(here, weight * losses, 0.0))
     buffers = states[half:] if form.momentum else [None] * half
-    d, moved, speed = _move(form, numbers, states[0], buffers[0], back, moved, speed)
-    after = [d, *(_moved(form, numbers, *each) for each in zip(params, buffers[1:], anchor, grads, strict=True))]
-    return [w for w, _ in after] + [u for _, u in after if u is not None], (loss, *moved, *speed)
-
-
-class Numbers(NamedTuple):
-    """f32[] each, as in `LocalStep`."""
-
-    lr: Array
-    momentum: Array
-    mu: Array
-    decay: Array
+    first, moved, speed = _move(form, refs, numbers, (states[0], buffers[0]), Seen(piece, facts, here, dz), moved, speed)
+    after = [first, *(chip_step.descended(form, numbers, *each) for each in zip(params, buffers[1:], anchor, grads, strict=True))]
+    return [w for w, _ in after] + [u for _, u in after] * form.momentum, (loss, *moved, *speed)
 
 
 def _look(form: Form, refs: Refs, which: Array, number: Array) -> tuple[Piece, Array, Array]:
     """What a step sees: its samples' rows, their z f32[B, h], and the number i32[] of its samples."""
     count = refs.counts[0, COUNT]
     if form.batch is None:
-        return (lambda of: refs.rows[of][...]), _of_model(refs.z, which, form.models), count
+        return (lambda of, columns=ALL: refs.rows[of][:, columns]), _of_model(refs.z, which, form.models), count
     epoch = jax.lax.div(number, refs.counts[0, PER_EPOCH])
     done = (number - epoch * refs.counts[0, PER_EPOCH]) * form.batch
     begin, left = epoch * refs.counts[0, WIDTH] + done, jnp.minimum(count - done, form.batch)
     if form.dialect == "gpu":
         where = refs.order[0, pl.ds(begin, form.seen)]
-        return (lambda of: refs.rows[of][where, :]), refs.z[which * form.rows + where, :], left
+        return (lambda of, columns=ALL: refs.rows[of][where, columns]), refs.z[which * form.rows + where, :], left
     *rows, z = refs.scratch
 
     def copy(j: Any, _: Any) -> None:
@@ -188,7 +195,7 @@ def _look(form: Form, refs: Refs, which: Array, number: Array) -> tuple[Piece, A
             copy(j, None)
     else:
         jax.lax.fori_loop(0, form.seen, copy, None)
-    return (lambda of: rows[of][...]), z[...], left
+    return (lambda of, columns=ALL: rows[of][:, columns]), z[...], left
 
 
 def _now(form: Form, numbers: Numbers, piece: Piece, z: Array, moved: Tally) -> Array:
@@ -205,79 +212,58 @@ def _now(form: Form, numbers: Numbers, piece: Piece, z: Array, moved: Tally) -> 
     return z
 
 
-def _forward(params: Sequence[Array], z: Array) -> list[Array]:
-    """The outputs of all layers, from those of the first f32[B, h]."""
-    outputs = [z]
-    for kernel, bias in zip(params[1::2], params[2::2], strict=True):
-        outputs.append(_dot(jnp.maximum(outputs[-1], 0.0), kernel) + bias)
-    return outputs
+def _tiles(form: Form) -> list[int]:
+    """Where the tiles of D begin."""
+    return list(range(0, form.across, form.tile)) if form.tile else []
 
 
-def _losses(form: Form, logits: Array, labels: Array) -> tuple[Array, Array]:
-    """(f32[B, 1] the losses, f32[B, c] their gradients by the logits). `labels`: f32[B, 1]."""
-    column = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1)
-    logits = jnp.where(column < form.classes, logits, LOW)
-    most = jnp.max(logits, axis=1, keepdims=True)
-    powers = jnp.exp(logits - most)
-    total = jnp.sum(powers, axis=1, keepdims=True)
-    wanted = column.astype(jnp.float32) == labels
-    losses = jnp.sum(jnp.where(wanted, most + jnp.log(total) - logits, 0.0), axis=1, keepdims=True)
-    return losses, powers / total - wanted.astype(jnp.float32)
+def _clear(form: Form, refs: Refs) -> None:
+    """D, and its momentum buffer, as they are at the start, where they are not carried."""
+    for begin in _tiles(form):
+        for at in _of_first(form, refs):
+            refs.state[at][pl.ds(begin, form.tile), :] = jnp.zeros((form.tile, form.widths[0]), jnp.float32)
+    refs.settle()
 
 
-def _backward(params: Sequence[Array], outputs: list[Array], dz: Array) -> tuple[Array, list[Array]]:
-    """(f32[B, h] the gradient by the outputs of the first layer, the gradients by `params`), from that by the last outputs."""
-    grads: list[Array] = []
-    for kernel, z in zip(params[-2:0:-2], outputs[-2::-1], strict=True):
-        grads = [_dot(jnp.maximum(z, 0.0), dz, turned=True), jnp.sum(dz, axis=0, keepdims=True), *grads]
-        dz = jnp.where(z > 0, _dot(dz, kernel, across=True), 0.0)
-    return dz, [jnp.sum(dz, axis=0, keepdims=True), *grads]
+def _of_first(form: Form, refs: Refs) -> tuple[int, ...]:
+    """The places of D, and with momentum of its buffer, among the states."""
+    return (0, 1 + len(refs.start)) if form.momentum else (0,)
 
 
-def _spread(form: Form, facts: Array, here: Array) -> Array:
-    """f32[B, m]: in each row a one at the place of its sample."""
-    column = jax.lax.broadcasted_iota(jnp.int32, (form.seen, form.across), 1).astype(jnp.float32)
-    return jnp.where(here & (column == _column(facts, PLACE)), 1.0, 0.0)
+def _change(form: Form, refs: Refs, piece: Piece, d: Array | None) -> Array:
+    """f32[B, h]: f D, what training has changed in the outputs of the first kernel."""
+    if d is not None:
+        return dot(piece(F), d)
+    tiles = [pl.ds(begin, form.tile) for begin in _tiles(form)]
+    return sum((dot(piece(F, tile), refs.state[0][tile, :]) for tile in tiles), start=jnp.float32(0))
 
 
 def _move(
-    form: Form, numbers: Numbers, d: Array, u: Array | None, back: Array, moved: Tally, speed: Tally
-) -> tuple[tuple[Array, Array | None], Tally, Tally]:
-    """((D, its momentum buffer), moved, speed) after a step: `gram._move`."""
-    shrink = numbers.mu * form.mu + numbers.decay * form.decay
-    pulls, one = form.mu or form.decay, (1.0, 0.0)
-    if u is None:
-        kept = 1 - numbers.lr * shrink
-        d = kept * d + numbers.lr * back if pulls else d + numbers.lr * back
-        return (d, None), tuple(kept * m + numbers.lr * c for m, c in zip(moved, one, strict=True)), speed
-    u = numbers.momentum * u + back - shrink * d if pulls else numbers.momentum * u + back
-    speed = tuple(numbers.momentum * s + c - shrink * m for s, c, m in zip(speed, one, moved, strict=True))
-    return (d + numbers.lr * u, u), tuple(m + numbers.lr * s for m, s in zip(moved, speed, strict=True)), speed
+    form: Form, refs: Refs, numbers: Numbers, first: tuple[Array | None, Array | None], seen: Seen, moved: Tally, speed: Tally
+) -> tuple[tuple[Array | None, Array | None], Tally, Tally]:
+    """((D, its momentum buffer), moved, speed) after a step."""
+    d, u = first
+    if d is not None:
+        whole = form.gram and form.batch is None
+        back = seen.dz if whole else dot(_factors(form, seen, 0, form.across), seen.dz, turned=True)
+        return chip_step.move(form, numbers, d, u, back, moved, speed)
+    end, refs_of_first = (moved, speed), [refs.state[at] for at in _of_first(form, refs)]
+    refs.settle()  # all have read D
+    for begin in _tiles(form):
+        rows = pl.ds(begin, form.tile)
+        d, *buffers = (ref[rows, :] for ref in refs_of_first)
+        back = dot(_factors(form, seen, begin, form.tile), seen.dz, turned=True)
+        changed, *scalars = chip_step.move(form, numbers, d, buffers[0] if buffers else None, back, moved, speed)
+        end = scalars[0], scalars[1]
+        for ref, value in zip(refs_of_first, changed, strict=False):
+            ref[rows, :] = value
+    refs.settle()
+    return (None, None), *end
 
 
-def _moved(form: Form, numbers: Numbers, w: Array, u: Array | None, anchor: Array, grad: Array) -> tuple[Array, Array | None]:
-    """(parameters, their momentum buffer) after a step."""
-    if form.mu:
-        grad = grad + numbers.mu * (w - anchor)
-    if form.decay:
-        grad = grad + numbers.decay * w
-    if u is not None:
-        u = grad = numbers.momentum * u + grad
-    return w - numbers.lr * grad, u
-
-
-def _column(facts: Array, place: int) -> Array:
-    """f32[B, 1]: a column of the facts; a slice of lanes is not to be had everywhere."""
-    column = jax.lax.broadcasted_iota(jnp.int32, facts.shape, 1)
-    return jnp.sum(jnp.where(column == place, facts, 0.0), axis=1, keepdims=True)
-
-
-def _numbers(length: int) -> Array:
-    """i32[length, 1]: 0, 1, …"""
-    return jax.lax.broadcasted_iota(jnp.int32, (length, 1), 0)
-
-
-def _dot(a: Array, b: Array, turned: bool = False, across: bool = False) -> Array:
-    """a b; aᵀ b if `turned`; a bᵀ if `across`."""
-    dims = (((0 if turned else 1,), (1 if across else 0,)), ((), ()))
-    return jax.lax.dot_general(a, b, dims, preferred_element_type=jnp.float32)
+def _factors(form: Form, seen: Seen, begin: int, width: int) -> Array:
+    """f32[B, width]: what dz is multiplied with, for the rows of D from `begin` on: numbers of f, or in Gram form a one for each
+    sample."""
+    if form.gram:
+        return chip_step.spread(form, seen.facts, seen.here, begin, width)
+    return seen.piece(F) if width == form.across else seen.piece(F, pl.ds(begin, width))

@@ -19,6 +19,8 @@ MATRIX = 1 << 19
 """Numbers of the largest matrix that a TPU's step computes with: the compiler writes out what is done with each 8 × 128 of them."""
 CARRIED = 140 << 10
 """Bytes that the threads of a GPU's program carry from step to step, in registers."""
+AT_A_TIME = 32 << 10
+"""Bytes of D and of its momentum buffer that they read, change and write at a time, where these stay in the chip's memory."""
 
 
 class Form(NamedTuple):
@@ -50,6 +52,9 @@ class Form(NamedTuple):
     """Whether the proximal term pulls to other models than that of the start."""
     summed: bool
     """Whether a step follows the summed loss."""
+    tile: int = 0
+    """On a GPU, whose registers are few: the rows of D that are in them at a time, if it stays in the chip's memory; 0: all rows
+    are, from the first step to the last."""
 
     @property
     def lanes(self) -> int:
@@ -91,9 +96,7 @@ def form_of(
     batch = None if work.batch is None else min(work.batch, longest)
     if batch is not None and (orders := epochs_of(work) * (longest + batch)) > SHUFFLED:
         return f"{orders} positions of samples are too many to be drawn at once"
-    shapes = jax.eval_shape(lambda flat: model.unravel(flat), jax.ShapeDtypeStruct((model.size,), jnp.float32))
-    inputs, width = inner(shapes, first.kernel).shape
-    widths = (width, *(shapes[name]["bias"].shape[0] for name in first.chain))
+    inputs, widths = layers_of(model)
     filled = lambda length: _filled(dialect, length)  # noqa: E731
     rows = filled(longest if batch is None else -(-longest // batch) * batch)
     seen = rows if batch is None else -(-batch // 8) * 8 if dialect == "tpu" else filled(batch)
@@ -101,10 +104,20 @@ def form_of(
         dialect, batch, seen, rows, rows, tuple(map(filled, widths)), widths[-1], models, True, momentum, mu, decay, momentum, mu,
         work.summed,
     )  # fmt: skip
-    forms = (form,) if gram else ()
-    forms = (*forms, form._replace(gram=False, across=filled(inputs)))
+    forms = [*([form] if gram else []), form._replace(gram=False, across=filled(inputs))]
+    if dialect == "gpu":
+        forms += [each._replace(tile=_tile(each)) for each in forms]
     reasons = [_lacks(each, epochs_of(work) * (longest + (batch or 0)), kernel.near) for each in forms]
     return next((each for each, reason in zip(forms, reasons, strict=True) if reason is None), str(reasons[-1]))
+
+
+def layers_of(model: Model) -> tuple[int, tuple[int, ...]]:
+    """(the inputs of the first layer, the outputs of all) of a chain of dense layers."""
+    first = first_layer(model)
+    assert first is not None and first.chain is not None
+    shapes = jax.eval_shape(lambda flat: model.unravel(flat), jax.ShapeDtypeStruct((model.size,), jnp.float32))
+    inputs, width = inner(shapes, first.kernel).shape
+    return inputs, (width, *(shapes[name]["bias"].shape[0] for name in first.chain))
 
 
 def epochs_of(work: Work) -> int:
@@ -114,6 +127,12 @@ def epochs_of(work: Work) -> int:
 
 def _filled(dialect: str, length: int) -> int:
     return -(-length // 128) * 128 if dialect == "tpu" else max(16, 1 << (length - 1).bit_length())
+
+
+def _tile(form: Form) -> int:
+    """`Form.tile`, a power of two as all lengths of Triton's are."""
+    rows = max(1, AT_A_TIME // (4 * form.widths[0] * (1 + form.momentum)))
+    return min(form.across, max(16, 1 << (rows.bit_length() - 1)))
 
 
 def _lacks(form: Form, orders: int, room: int) -> str | None:
@@ -127,14 +146,17 @@ def _lacks(form: Form, orders: int, room: int) -> str | None:
         needs = vectors(form)
     else:
         needs = _shared(form)
+        if (seen := 4 * max(form.widths) * (form.rows if form.models > 1 else form.seen)) > CARRIED:
+            what = "all samples, among whose losses it chooses," if form.models > 1 else "a step's samples"
+            return f"the outputs of {what} take {seen >> 10} KiB of registers, of {CARRIED >> 10}"
         if (carried := 4 * _state(form)) > CARRIED:
             return f"a client's state takes {carried >> 10} KiB of registers, of {CARRIED >> 10}"
     return None if needs <= room else f"a client takes {needs >> 10} KiB on the chip, of {room >> 10}"
 
 
 def _state(form: Form) -> int:
-    """Numbers that steps change."""
-    return (form.across * form.widths[0] + _others(form)) * (1 + form.momentum)
+    """Numbers that steps change, of those that stay on the chip."""
+    return ((form.tile or form.across) * form.widths[0] + _others(form)) * (1 + form.momentum)
 
 
 def pairs_of(form: Form) -> list[tuple[int, int]]:
@@ -157,4 +179,4 @@ def vectors(form: Form) -> int:
 
 def _shared(form: Form) -> int:
     """Bytes of the operands of the largest product."""
-    return 4 * max(a * (form.seen + b) for a, b in ((form.across, form.widths[0]), *pairs_of(form)))
+    return 4 * max(a * (form.seen + b) for a, b in ((form.tile or form.across, form.widths[0]), *pairs_of(form)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -9,7 +11,10 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.local.data import TILE, take
-from cfljax.types import Array, Federation, Model, Tree
+from cfljax.types import Array, Federation, Model, Plan, Tree
+
+LAID_OUT = 1 << 18
+"""The most numbers of a client whose samples are laid out before its steps."""
 
 
 class Samples(NamedTuple):
@@ -40,6 +45,44 @@ def batch_of_client(federation: Federation, client: Array, positions: Array, mas
     """The training samples of a client at the positions i32[B] of its list. `weights` f32[N]: one per sample of the list."""
     x, y = take(federation, federation.train, client, positions, mask)
     return Samples(x, y, mask, None if weights is None else weights[positions])
+
+
+def lays_out(plan: Plan, federation: Federation, batch: int | None) -> bool:
+    """Whether the samples of each client are laid out once, before its steps on mini-batches: on a TPU, where to find a batch
+    in the pool takes as many kernels as the rest of a step (a GPU has one for it), if clients have few numbers, and no table."""
+    numbers = federation.train.longest * math.prod(federation.sample_shape)
+    few = numbers <= LAID_OUT and federation.pool.table is None
+    tpu = not plan.on_cpu and not plan.asks_host
+    return tpu and few and not plan.sequential and batch is not None
+
+
+def laid_out(federation: Federation, client: Array, weights: Array | None = None) -> Array:
+    """f32[N, inputs + labels + 1]: all training samples of a client in lines, each with its label, or all of its labels, and its
+    weight, so that a step finds all of it at once."""
+    places = jnp.arange(federation.train.longest, dtype=jnp.int32)
+    x, y = take(federation, federation.train, client, places, places < federation.train.count[client])
+    factor = jnp.ones(places.shape) if weights is None else weights[: places.shape[0]]
+    parts = (x, y.astype(jnp.float32), factor)
+    return jnp.concatenate([each.reshape(places.shape[0], -1) for each in parts], axis=1)
+
+
+def batch_of_lines(federation: Federation, lines: Array, positions: Array, mask: Array, weighted: bool) -> Samples:
+    """The same as `batch_of_client`, from the client's samples as `laid_out` has them. `weighted`: whether they have weights."""
+    inputs = math.prod(federation.sample_shape)
+    seen = jnp.where(mask[:, None], jnp.take(lines, positions, axis=0, mode="clip"), 0.0)
+    y = seen[:, inputs:-1].astype(jnp.int32)
+    x = seen[:, :inputs].reshape(-1, *federation.sample_shape)
+    labels = y if federation.pool.y.ndim > 1 else y[:, 0]
+    return Samples(x, labels, mask, seen[:, -1] if weighted else None)
+
+
+def batches_of(federation: Federation, client: Array, weights: Array | None, in_lines: bool) -> Callable[[Array, Array], Samples]:
+    """The function (positions i32[B], mask bool[B]) -> the client's samples at these positions. `in_lines`: whether all are laid
+    out first."""
+    if not in_lines:
+        return lambda positions, mask: batch_of_client(federation, client, positions, mask, weights)
+    lines = laid_out(federation, client, weights)
+    return lambda positions, mask: batch_of_lines(federation, lines, positions, mask, weights is not None)
 
 
 def batch_gradient(

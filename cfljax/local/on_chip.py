@@ -151,12 +151,14 @@ def _call(how: OnChip, inputs: list[Array]) -> tuple[Array, list[Array]]:
     wide = (*form.columns, form.widths[0]) if tpu and form.batch is not None else ()
     scratch = [(form.seen, columns) for columns in wide]
 
+    settle = _barrier if form.tile and not how.kernel.interpret else lambda: None
+
     def body(*refs: Any) -> None:
         given, made, spare = refs[:number], refs[number : number + len(results)], refs[number + len(results) :]
         (scalars, counts, order, z), rows = given[:4], given[4:first]
         start, rest = given[first : first + others], given[first + others :]
         anchor, velocity = (rest[:others], rest[others:]) if form.anchored else ((), rest)
-        chip.kernel(form, Refs(scalars, counts, order, z, rows, start, anchor, velocity, made[:-1], made[-1], spare))
+        chip.kernel(form, Refs(scalars, counts, order, z, rows, start, anchor, velocity, made[:-1], made[-1], spare, settle))
 
     call = pl.pallas_call(
         body,
@@ -179,6 +181,13 @@ def _of_tpu(number: int, scratch: list[tuple[int, int]], near: int) -> dict[str,
         "scratch_shapes": [tpu.VMEM(shape, jnp.float32) for shape in scratch],
         "compiler_params": tpu.CompilerParams(vmem_limit_bytes=near),
     }
+
+
+def _barrier() -> None:
+    """All threads of a GPU's program wait here for each other."""
+    from jax.experimental.pallas import triton
+
+    triton.debug_barrier()
 
 
 def _of_gpu() -> dict[str, Any]:

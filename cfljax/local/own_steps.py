@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import jax.numpy as jnp
 
 from cfljax import keys
-from cfljax.local.gradients import Gradient, Samples, batch_gradient, batch_of_client, full_gradient, whole_batch
+from cfljax.local.gradients import Gradient, Samples, batch_gradient, batches_of, full_gradient, whole_batch
 from cfljax.local.optimiser import StepRule
 from cfljax.local.schedule import Course, Orders, StepSamples, Task, follow
 from cfljax.types import Array, Federation, Hyper, Model, Tree, Updates
@@ -46,16 +46,18 @@ def train_by(
     course: Course,
     orders: Orders | None,
     block: int = 0,
+    in_lines: bool = False,
 ) -> Updates:
-    """The update of one client. `block`: as in `follow`."""
+    """The update of one client. `block`: as in `follow`. `in_lines`: as in `train`."""
     whole = whole_batch(federation, task.client, task.weights) if orders is None else None
+    batch_of = batches_of(federation, task.client, task.weights, in_lines and orders is not None)
 
     def visit(at: tuple[Tree, Array], seen: StepSamples | None, number: Array) -> tuple[Tree, Array]:
         key = keys.fold(task.key, "step", number)
         if seen is None:
             gradient, samples = _of_all(model, federation, task, course, whole, key), course.samples
         else:
-            gradient, samples = _of_batch(model, federation, task, seen, key), seen.samples
+            gradient, samples = _of_batch(model, batch_of(seen.positions, seen.mask), seen, key), seen.samples
         carry, loss = steps.step(gradient, at[0])
         return carry, at[1] + loss * samples
 
@@ -68,9 +70,8 @@ def train_by(
     return Updates(delta, loss / course.visited, course.total, home=home)
 
 
-def _of_batch(model: Model, federation: Federation, task: Task, seen: StepSamples, key: Array) -> GradientAt:
+def _of_batch(model: Model, batch: Samples, seen: StepSamples, key: Array) -> GradientAt:
     """The gradients of a step on a mini-batch."""
-    batch = batch_of_client(federation, task.client, seen.positions, seen.mask, task.weights)
 
     def gradient(params: Tree, half: int | None = None) -> Gradient:
         if half is None:

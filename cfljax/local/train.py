@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
-from cfljax.local.gradients import Gradient, batch_gradient, batch_of_client, full_gradient, whole_batch
+from cfljax.local.gradients import Gradient, batch_gradient, batches_of, full_gradient, whole_batch
 from cfljax.local.optimiser import StepRule
 from cfljax.local.schedule import Course, Orders, StepSamples, Task, follow
 from cfljax.types import Array, Federation, LocalStep, Model, Tree, Updates
@@ -63,14 +63,17 @@ def train(
     summed: bool = False,
     block: int = 0,
     turns: Turns | None = None,
+    in_lines: bool = False,
 ) -> Updates:
     """The update of one client, trained from the model of its task. `summed`: steps follow the gradient of the summed loss.
-    `block`: as in `follow`. `turns`: which part trains when; None: all do always."""
+    `block`: as in `follow`. `turns`: which part trains when; None: all do always.
+    `in_lines`: whether the samples are laid out before the first step."""
     params = model.unravel(task.start)
     velocity = None if task.velocity is None else model.unravel(task.velocity)
     every = stepper(rule, numbers, params if task.anchor is None else model.unravel(task.anchor))
     masks = None if turns is None else turns.masks(model.unravel)
     whole = whole_batch(federation, task.client, task.weights) if orders is None else None
+    batch_of = batches_of(federation, task.client, task.weights, in_lines and orders is not None)
 
     def step(position: Position, gradient: Gradient, number: Array) -> Position:
         if turns is None or masks is None:
@@ -88,7 +91,7 @@ def train(
         key, here = keys.fold(task.key, "step", number), position.params
         if seen is None:
             return step(position, full_gradient(model, federation, task.client, here, whole, key, summed, task.weights), number)
-        batch = batch_of_client(federation, task.client, seen.positions, seen.mask, task.weights)
+        batch = batch_of(seen.positions, seen.mask)
         return step(position, batch_gradient(model, here, batch, key, seen.samples, summed), number)
 
     end = follow(course, orders, visit, start_of(rule, params, velocity), block)

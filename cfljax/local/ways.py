@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from cfljax import keys
 from cfljax.local.data import RUNGS
 from cfljax.local.fitting import Form, epochs_of, form_of
+from cfljax.local.gradients import lays_out
 from cfljax.local.gram import Among, GramPlan, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.own_steps import StepsOf, train_by
@@ -139,6 +140,7 @@ def ways_of(solver: Trained, federation: Federation, hyper: Hyper, choice: Among
         return [_way_on_chip(solver, form, federation, numbers, choice)]
     by_steps = turned(solver.model) if solver.sequential and exact_on_gram(solver) else solver.model
     grams, summed, turns = kept_grams(solver, federation), solver.work.summed, turns_of(solver.parts, solver.work.head)
+    in_lines = lays_out(solver.plan, federation, solver.work.batch)
     block_of = lambda most: together(solver.work, most) if solver.plan.asks_host else 0  # noqa: E731
 
     def on_gram(size: int) -> Way:
@@ -152,8 +154,8 @@ def ways_of(solver: Trained, federation: Federation, hyper: Hyper, choice: Among
     def step_by_step(task: Task, course: Course, orders: Orders | None) -> Updates:
         rule, block = _rule_of_steps(solver, numbers), block_of(longest)
         if solver.steps_of is not None:
-            return train_by(solver.steps_of(hyper, rule), by_steps, federation, task, course, orders, block)
-        return train(by_steps, federation, task, course, orders, rule, numbers, summed, block, turns)
+            return train_by(solver.steps_of(hyper, rule), by_steps, federation, task, course, orders, block, in_lines)
+        return train(by_steps, federation, task, course, orders, rule, numbers, summed, block, turns, in_lines)
 
     done = (0, *sizes)[-1]
     # two ways, so that the shuffles of small clients are not as long as those of much larger ones

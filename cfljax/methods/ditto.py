@@ -41,7 +41,8 @@ class Config(PersonalConfig, fedavg.Config):
 
     served = "w"
 
-    sides = 2
+    pulled = True
+    sides = 1
 
     lam: float = option(0.1, "strength of the pull of personal models to the global one", low=0.0, traced=True)
 

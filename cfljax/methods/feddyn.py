@@ -43,6 +43,7 @@ PAPER = "Acar et al. 2021"
 class Config(ControlConfig):
     """Options of FedDyn."""
 
+    pulled = True
     sides = 3
 
     alpha: float = option(0.1, "strength of the pull to the global model, and of the linear term", above=0.0, traced=True)

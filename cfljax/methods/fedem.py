@@ -60,6 +60,11 @@ class Config(MethodConfig):
     newcomer_steps: int = option(10, "E-steps that give a client its mixture if it has not been drawn", low=1)
 
     @property
+    def models_trained(self) -> int:
+        """All."""
+        return self.clusters
+
+    @property
     def no_feedback(self) -> str:
         """One update per model is sent."""
         return "it sends an update of each model in a round"

@@ -64,6 +64,7 @@ class Config(PersonalConfig):
 
     served = "centres"
 
+    pulled = True
     sides = 3
 
     clusters: int = option(2, "number of cluster models", low=1)

@@ -55,6 +55,7 @@ PAPER = "Zeng et al. 2023"
 class Config(fedavg.Config):
     """Options of StoCFL."""
 
+    pulled = True
     sides = 2
 
     max_clusters: int = option(16, "the most clusters; who finds no room joins the most similar one", low=1)

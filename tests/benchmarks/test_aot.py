@@ -9,8 +9,10 @@ import pytest
 from benchmarks.aot import hlo, loops, predict, work
 from benchmarks.aot.__main__ import ALL, methods
 from benchmarks.aot.table import table
-from benchmarks.aot.targets import SPEEDS, Speed
+from benchmarks.aot.targets import CHOSEN
+from cfljax.devices.chips import CHIPS, Rates
 from cfljax.local.fitting import Form
+from cfljax.local.predict_chip import in_kernel
 
 ROOT = Path(__file__).parents[2]
 GPU = """
@@ -160,7 +162,7 @@ ENTRY %main (a: s32[], b: f32[8]) -> f32[8] {
 
 def test_seconds_are_those_of_kernels_products_bytes_and_the_host():
     program = loops.look(hlo.parse(GPU), gpu=True)
-    only = lambda **of: Speed(**({"flops": 1e30, "bytes": 1e30, "launch": 0.0, "host": 0.0} | of))  # noqa: E731
+    only = lambda **of: Rates(**({"flops": 1e30, "bytes": 1e30, "launch": 0.0, "host": 0.0} | of))  # noqa: E731
     turns = predict.Turns(steps=7, blocks=1)
     close = lambda value: pytest.approx(value, rel=1e-6)  # noqa: E731
     assert predict.seconds(program, turns, only(launch=1.0)) == close(3 + 7 * (1 + 1 + 5))
@@ -170,12 +172,12 @@ def test_seconds_are_those_of_kernels_products_bytes_and_the_host():
 
 def test_clients_in_one_kernel_go_one_after_another_on_a_tpu_and_side_by_side_on_a_gpu():
     form = Form("tpu", 10, 16, 128, 128, (128,), 10, 1, True, *(False,) * 6)
-    speed, product = Speed(flops=1.0, bytes=1.0, launch=0.0, host=0.0), 3 * 2 * 128**3
-    assert predict.in_kernel(form, [3, 1], "v5e", speed) == 4 * product
+    rates, product = Rates(flops=1.0, bytes=1.0, launch=0.0, host=0.0), 3 * 2 * 128**3
+    assert in_kernel(form, [3, 1], rates) == 4 * product
     form = form._replace(dialect="gpu", rows=32, across=32, widths=(16,))
     a_step = 132 * (3 * 2 * 16 * 32 * 16 + 4 * 2 * 16 * (16 + 32))
-    assert predict.in_kernel(form, [3, 1], "h200", speed) == 3 * a_step
-    assert predict.in_kernel(form, [3] * 264, "h200", speed) == 6 * a_step
+    assert in_kernel(form, [3, 1], rates._replace(cores=132)) == 3 * a_step
+    assert in_kernel(form, [3] * 264, rates._replace(cores=132)) == 6 * a_step
 
 
 def test_a_text_without_a_program_is_refused():
@@ -184,9 +186,7 @@ def test_a_text_without_a_program_is_refused():
 
 
 def test_every_chip_has_its_constants():
-    from cfljax.devices.chips import CHIPS
-
-    assert set(SPEEDS) <= set(CHIPS)
+    assert set(CHOSEN) <= set(CHIPS)
 
 
 def test_the_page_has_the_table_of_the_kept_figures():

@@ -10,7 +10,7 @@ from cfljax.devices.chips import CHIPS, GIB, explain, machine_of
 from cfljax.devices.mesh import Shape
 from cfljax.errors import SpecError
 from cfljax.experiment import assemble, batching
-from cfljax.experiment.needs import bytes_of, needs, widest
+from cfljax.experiment.needs import _beyond, bytes_of, needs, widest
 from cfljax.federation.gather import insertion_points, samples
 from tests import machines
 
@@ -50,10 +50,15 @@ def test_other_names_are_refused_with_the_nearest(name):
 def test_what_a_batch_takes_grows_with_its_runs_and_not_with_devices(run):
     parts = parts_of(run)
     (batch,) = batching.batches(read_spec(IMAGES | {"seeds": list(range(6))}).runs(), 6)
-    found = needs(run, *parts, machines.tpu(1))
+    found = needs(run, *parts, machines.tpu(1), 6)
     assert bytes_of(batch, *parts, machines.tpu(1)) == found.shared + 6 * found.each
-    assert bytes_of(batch, *parts, machines.tpu(4, mesh=Shape(2, 2))) <= found.of(3) < found.of(6)
-    assert needs(run, *parts, machines.gpu(1)).each <= found.each  # a TPU fills up its tiles
+    assert bytes_of(batch, *parts, machines.tpu(4, mesh=Shape(2, 2))) < found.of(6)
+
+
+def test_a_chip_s_own_memory_takes_the_largest_arrays_that_it_has_room_for():
+    assert _beyond([100, 10, 30, 60], 0) == 200
+    assert _beyond([100, 10, 30, 60], 4 * 100) == 100
+    assert _beyond([100, 10, 30, 60], 4 * 95) == 110 and _beyond([100, 10, 30, 60], 4 * 200) == 0
 
 
 def test_a_batch_fills_at_most_half_of_the_memory(run):

@@ -1,6 +1,7 @@
 """Local training as one kernel, interpreted on the CPU, beside the Gram form of XLA and a plain float64 loop over one client."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from cfljax.errors import SpecError
 from cfljax.experiment import assemble
 from cfljax.experiment.execution import choose, explain
 from cfljax.federation.pack import pack
+from cfljax.local import fitting
 from cfljax.local.fitting import form_of
 from cfljax.local.schedule import Work, train_steps
 from cfljax.local.ways import kernel_of
@@ -40,9 +42,9 @@ CASES = {
 QUICK = ("Gram", "all of them", "Triton", "chosen by loss", "full by steps")
 
 
-def federation(counts=COUNTS, seed=0):
+def federation(counts=COUNTS, seed=0, features=6):
     """Clients with these numbers of samples."""
-    source = data.load("blobs", {"samples": int(max(sum(counts), 40)), "features": 6, "classes": 4}, seed=seed)
+    source = data.load("blobs", {"samples": int(max(sum(counts), 40)), "features": features, "classes": 4}, seed=seed)
     ends = np.cumsum(counts)
     each = [np.arange(end - count, end) % len(source.y_train) for end, count in zip(ends, counts, strict=True)]
     parts = Parts(each, [np.arange(2)] * len(counts), np.full(len(counts), -1))
@@ -55,7 +57,7 @@ def with_kernel(solver, kernel):
 
 def setting(there, hidden, extras, seed=0):
     """(model, jobs): two models to start from, one masked client, one straggler; what `extras` names besides."""
-    model = models.build("mlp" if hidden else "mclr", {"hidden": list(hidden)} if hidden else None, (6,), 4)
+    model = models.build("mlp" if hidden else "mclr", {"hidden": list(hidden)} if hidden else None, there.sample_shape, 4)
     several = lambda number, scale: scale * jax.random.normal(jax.random.key(10 * seed + number), (2, model.size))  # noqa: E731
     clients, number = jnp.arange(there.clients), there.clients
     which, part = clients % 2, jnp.where(clients == number - 1, 0.55, 1.0)
@@ -90,7 +92,7 @@ def compare(there, kernel, gram, hidden, work, numbers, extras, seed=0):
 
 def beside_numpy(there, delta, jobs, which, hidden, work, numbers):
     """The same in float64, one client after another."""
-    net, clients = plain.Net(6, 4, *hidden), plain.Clients(there)
+    net, clients = plain.Net(*there.sample_shape, 4, *hidden), plain.Clients(there)
     steps = np.asarray(train_steps(there, jobs, toy.solver(None, **work).work))
     row = lambda of, c: None if of is None else np.asarray(of, np.float64)[int(which[c])]  # noqa: E731
     for c in range(there.clients):
@@ -121,6 +123,18 @@ def test_one_kernel_trains_so_in_other_ways(case):
     compare(federation(), *CASES[case])
 
 
+@pytest.mark.parametrize(
+    ("features", "gram", "numbers", "extras"), [(600, 4096, ALL, "anchor velocity weights"), (600, 0, {"mu": 0.2}, "anchor")]
+)
+def test_a_first_layer_beyond_a_gpu_s_registers_is_changed_in_tiles(features, gram, numbers, extras, monkeypatch):
+    monkeypatch.setattr(fitting, "CARRIED", 40 << 10)
+    monkeypatch.setattr(fitting, "AT_A_TIME", 8 << 10)
+    there, work = federation(features=features), {"epochs": 1, "batch": 10}
+    form = form_of(GPU, setting(there, (7,), "")[0], Work(1, None, 10), 500, gram > 0, momentum="momentum" in numbers, mu=True)
+    assert (form.tile, form.across) == ((64, 512) if gram else (128, 1024))
+    compare(there, GPU, gram, (7,), work, numbers, extras)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(12))
 def test_random_federations_and_options(seed):
@@ -149,24 +163,40 @@ def test_runs_are_one_more_axis_of_the_kernel_s_grid():
     assert np.allclose(jax.jit(jax.vmap(fit))(rates), jnp.stack([jax.jit(fit)(rate) for rate in rates]), atol=1e-6)
 
 
-def explained(**options):
+def explained(runs=1, **options):
     """What is said of the kernel for a TPU v5e."""
     table = {"data": {"name": "digits", "clients": 5}, "model": "mclr", "train": {"rounds": 2, "lr": 0.1}, "method": "fedavg"}
     for name, value in options.items():
         table[name] = table[name] | value if name == "train" else value
     (run,) = read_spec(table).runs()
     machine, there = machine_of("v5e"), assemble.host_federation(run)
-    text = explain("run", choose(run, assemble.model_of(run, there), there, machine))
+    text = explain("run", choose(run, assemble.model_of(run, there), there, machine, runs))
     return next((line.strip() for line in text.splitlines() if "kernel" in line), None)
 
 
 def test_explain_says_in_one_line_whether_there_is_a_kernel():
-    assert explained() == "local training is one kernel, a program per client (Mosaic), by steps"
+    assert explained().startswith(
+        "local training is one kernel, a program per client (Mosaic), by steps; predicted for a round's steps: "
+    )
     assert "plain SGD" in explained(train={"optimizer": "adam"}) and "plain SGD" in explained(model="cnn")
     assert "too long a program" in explained(model={"name": "mlp", "hidden": [6000]})
     assert explained(train={"plan": {"kernel": "xla"}}) is None
     with pytest.raises(SpecError, match="kernel"):
         explained(train={"plan": {"kernel": "palas"}})
+
+
+def test_what_is_predicted_to_be_faster_is_taken_unless_one_is_forced():
+    def times(text):
+        return [float(word) for word in re.findall(r"([0-9.e-]+) ms", text)]
+
+    few = explained()
+    wide = {"data": {"name": "digits", "clients": 80, "partition": "iid"}, "model": {"name": "mlp", "hidden": [64]}}
+    many = explained(**wide)
+    assert "one kernel, a program" in few and times(few)[0] < times(few)[1]
+    assert "XLA's kernels: these are predicted to be faster" in many and times(many)[0] > times(many)[1]
+    forced = {"plan": {"kernel": "pallas"}}
+    assert "one kernel, a program" in explained(**wide, train=forced)
+    assert "one kernel, a program" in few and "these are predicted" in explained(runs=64)
 
 
 def test_a_run_by_the_kernel_is_the_run_by_xla():
@@ -182,7 +212,7 @@ def test_what_does_not_fit_goes_by_xla_and_says_why():
     assert form_of(TPU, mlp, work, 900, True).gram and not form_of(TPU, mlp, work, 900, False).gram
     assert not form_of(TPU, mlp, Work(1, None, 10), 6000, True).gram  # the samples themselves are fewer numbers
     for kernel, model, some, longest, why in (
-        (GPU, mlp, work, 900, "registers"),
+        (GPU, mlp, Work(None, 10, None), 200, "a step's samples take 256 KiB of registers"),
         (TPU, wide, work, 900, "too long a program"),
         (TPU, mlp, Work(1, None, 10), 30000, "KiB on the chip"),
         (TPU, mlp, Work(20, None, 10), 5000, "unit's memory"),

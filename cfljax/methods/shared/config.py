@@ -58,6 +58,8 @@ class MethodConfig:
     """The number K of models. Most methods have an option with this name in place of it."""
     most = 1
     """The number of models that a run keeps with `clusters = "auto"`, of methods that have it."""
+    pulled = False
+    """Whether a proximal term pulls local training to other models than those that it starts from, for estimates."""
     sides = 1
     """How many arrays of a model for each participant a round has at once on a TPU, for estimates of memory."""
     own = False
@@ -104,6 +106,11 @@ class MethodConfig:
     def streams(self) -> bool:
         """Whether updates may be summed in blocks of participants; False: the method needs all of a round at once."""
         return True
+
+    @property
+    def models_trained(self) -> int:
+        """How many models each participant trains in a round, each with an update of its own, for estimates of memory."""
+        return 1
 
     @property
     def models_kept(self) -> int:
