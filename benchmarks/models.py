@@ -24,8 +24,8 @@ BATCH, SAMPLES = 50, 250
 """Samples of a step, and of a client."""
 
 
-def register() -> None:
-    """Random images and random texts as data sources."""
+def register(clients: int = 4) -> None:
+    """Random images and random texts for this number of clients as data sources."""
     import cfljax
 
     def made(x: Any, classes: int, rng: Any) -> dict[str, Any]:
@@ -33,11 +33,11 @@ def register() -> None:
 
     @cfljax.register_data("random_images")
     def images(options: Any, rng: Any) -> dict[str, Any]:  # noqa: ARG001
-        return made(rng.normal(size=(4 * SAMPLES, 32, 32, 3)).astype("float32"), 10, rng)
+        return made(rng.normal(size=(clients * SAMPLES, 32, 32, 3)).astype("float32"), 10, rng)
 
     @cfljax.register_data("random_texts")
     def texts(options: Any, rng: Any) -> dict[str, Any]:  # noqa: ARG001
-        return made(rng.integers(80, size=(4 * SAMPLES, 80)).astype("float32"), 80, rng)
+        return made(rng.integers(80, size=(clients * SAMPLES, 80)).astype("float32"), 80, rng)
 
 
 def spec(name: str, rounds: int, clients: int, conv: str | None) -> dict[str, Any]:
@@ -114,7 +114,9 @@ def main(arguments: list[str] | None = None) -> None:
     if given.turns < 1:
         parser.error(f"--turns {given.turns}: must be at least 1")
     use_all_cores()
-    register()
+    from benchmarks.machine import cores
+
+    register(2 * cores())
     python, rows = given.python or ensure("torch", cache_folder()), []
     for name in given.models:
         rows.append(row := measure(name, given.turns, python, given.conv))

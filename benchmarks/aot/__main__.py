@@ -2,6 +2,7 @@
 the host, the exchanges between devices, memory, and seconds per round as predicted from these.
 
     python -m benchmarks.aot --targets h200,v5e,v5e:2x2 --workloads W1,quickstart --json FILE
+    python -m benchmarks.aot --workloads experiments/texts.toml         # a spec, all of its methods and seeds
     python -m benchmarks.aot --show FILE            # the table of an earlier file
 
 The compilers are packages of their own: see benchmarks/README.md.
@@ -21,8 +22,10 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12")
+MODELS = ("resnet20-native", "resnet20-patches", "mobilenet_v2-native", "mobilenet_v2-patches", "transformer")
+"""Models of today, in both forms of convolution: a round of 20 clients of 250 samples at batch 50, as in `benchmarks.models`."""
 ALL = ("W1", "W2", "W3", "W4", "sweep", "quickstart")
-MORE = ("W5",)
+MORE = ("W5", *MODELS)
 """Workloads that take minutes to compile, and are so only where they are named."""
 
 
@@ -46,13 +49,18 @@ def methods() -> list[str]:
     return [each["name"] for each in tomllib.loads(Path(QUICKSTART).read_text(encoding="utf-8"))["method"]]
 
 
-def chosen(named: str) -> list[str]:
-    """The methods that `--methods` names: those of the quickstart, these, or "all"."""
+def chosen(named: str, own: list[str]) -> list[str]:
+    """The methods that `--methods` names: these, or all; those of the workload itself where it names none."""
     from cfljax.methods import METHODS
 
     if named == "all":
-        return methods() + sorted(set(METHODS) - set(methods()))
-    return named.split(",") if named else methods()
+        return own + sorted(set(METHODS) - set(own))
+    return named.split(",") if named else own
+
+
+def is_spec(workload: str) -> bool:
+    """Whether the workload is a spec in a file."""
+    return workload.endswith(".toml") and Path(workload).is_file()
 
 
 def key(row: dict[str, Any]) -> tuple[str, ...]:
@@ -77,8 +85,10 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m benchmarks.aot", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--targets", default="h200,v5e", help="a100, h100, h200, v5e, v5p, or TPUs with a grid such as v5e:2x4")
-    parser.add_argument("--workloads", default=",".join(ALL), help=", ".join(ALL + MORE))
-    parser.add_argument("--methods", default="", help="on the data of the quickstart: some, or all; left out: its own")
+    parser.add_argument("--workloads", default=",".join(ALL), help=f"{', '.join((*ALL, *MORE))}, or specs, SPEC.toml")
+    parser.add_argument(
+        "--methods", default="", help="on the data of the quickstart or of specs: some, or all; left out: their own"
+    )
     parser.add_argument(
         "--kernels",
         default="auto",
@@ -87,16 +97,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="rows are added to this file, in place of those of the same name")
     parser.add_argument("--show", type=Path, help="print the table of this file; nothing is compiled")
     given = parser.parse_args(arguments)
-    from benchmarks.aot.table import table
+    from benchmarks.aot.table import shown
 
     if given.show is not None:
-        print(table(json.loads(given.show.read_text(encoding="utf-8"))["rows"]))
+        print(shown(json.loads(given.show.read_text(encoding="utf-8"))["rows"]))
         return 0
-    wrong = [name for name in given.workloads.split(",") if name not in ALL + MORE]
+    wrong = [name for name in given.workloads.split(",") if name not in (*ALL, *MORE) and not is_spec(name)]
     if wrong:
-        parser.error(f"--workloads {wrong[0]}: there are {', '.join(ALL + MORE)}")
+        parser.error(f"--workloads {wrong[0]}: there are {', '.join((*ALL, *MORE))}, and specs, SPEC.toml")
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the compilers are asked for by name; nothing runs on their devices
-    print(table(compile_all(given)))
+    print(shown(compile_all(given)))
     return 0
 
 
@@ -105,15 +115,16 @@ def compile_all(given: argparse.Namespace) -> list[dict[str, Any]]:
     import jax
 
     jax.config.update("jax_enable_compilation_cache", False)  # so that compiling is timed
-    from benchmarks.aot.measure import measure
+    from benchmarks.aot.measure import measure, methods_of
     from benchmarks.aot.targets import target_of
 
     rows = []
     with tempfile.TemporaryDirectory(prefix="cfljax-aot-") as folder:
         for target in map(target_of, given.targets.split(",")):
             for workload in given.workloads.split(","):
-                methods_of = chosen(given.methods) if workload == "quickstart" else [None]
-                for method, kernel in itertools.product(methods_of, given.kernels.split(",")):
+                own = methods() if workload == "quickstart" else methods_of(workload) if is_spec(workload) else None
+                every = [None] if own is None else chosen(given.methods, own)
+                for method, kernel in itertools.product(every, given.kernels.split(",")):
                     rows.append(measure(workload, method, target, Path(folder), kernel))
                     line = rows[-1].get("error") or f"{rows[-1]['compile_s']} s"
                     print(f"{' '.join(key(rows[-1]))}: {line}", file=sys.stderr, flush=True)

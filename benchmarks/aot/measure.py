@@ -7,7 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.aot import hlo, loops, predict
+from benchmarks import models
+from benchmarks.aot import hlo, loops, predict, standins
 from benchmarks.aot.programs import NAMES, Compiled, Prepared, compile_for, prepare
 from benchmarks.aot.targets import Target
 from benchmarks.shared import data_folder
@@ -15,6 +16,8 @@ from benchmarks.workloads import WORKLOADS
 
 SWEEP = "sweep"
 """32 seeds × 8 learning rates of IFCA on W4's data, in the batches that the target's memory holds."""
+CLIENTS = 20
+"""Of a round of a model of today."""
 SEEDS, RATES = 32, (0.02, 0.028, 0.039, 0.054, 0.074, 0.104, 0.144, 0.2)
 Row = dict[str, Any]
 
@@ -26,6 +29,14 @@ def runs_of(workload: str, method: str | None, target: Target, folder: Path, ker
     from cfljax.config import read_spec
 
     groups = 1 if target.machine.mesh is None else target.machine.mesh.runs
+    if workload.endswith(".toml"):
+        return _runs_of_spec(workload, method, folder, kernel)
+    name, _, conv = workload.partition("-")
+    if name in models.MODELS:
+        models.register(CLIENTS)
+        table = models.spec(name, 20, CLIENTS, conv or None) | {"seeds": list(range(groups))}
+        table["train"]["plan"] = {"kernel": kernel}
+        return read_spec(table).runs()
     if workload == "quickstart":
         table = tomllib.loads(Path(QUICKSTART).read_text(encoding="utf-8"))
         told = [each for each in table["method"] if each["name"] == method]
@@ -40,23 +51,49 @@ def runs_of(workload: str, method: str | None, target: Target, folder: Path, ker
     return read_spec(table).runs()
 
 
+def _runs_of_spec(path: str, method: str | None, folder: Path, kernel: str) -> list[Any]:
+    """All runs of one method of a spec."""
+    from cfljax.config import read_spec
+
+    place = standins.folder_of(read_spec(path).runs()[0].data.name, folder)
+    data = [] if place is None else [f"data.path={place}"]
+    return read_spec(path, [f"method={method}", f"train.plan.kernel={kernel}", *data]).runs()
+
+
+def methods_of(path: str) -> list[str]:
+    """Of a spec, in its order."""
+    from cfljax.config import read_spec
+
+    return list(dict.fromkeys(run.method for run in read_spec(path).runs()))
+
+
 def measure(workload: str, method: str | None, target: Target, folder: Path, kernel: str = "auto") -> Row:
     """The row. An error of the compiler stands in it under `error`."""
     from cfljax.experiment.batching import batches
     from cfljax.launch.plan_file import batch_limit
 
     runs = runs_of(workload, method, target, folder, kernel)
-    batch, parts = runs, 1
-    if workload == SWEEP:
+    batch, parts, spec = runs, 1, workload.endswith(".toml")
+    if spec or workload == SWEEP:
         made = batches(runs, lambda run: batch_limit(run, target.machine))
         batch, parts = list(made[0].runs), len(made)
-    row: Row = {"workload": workload, "method": runs[0].method, "target": target.name, "runs": len(batch), "plan": kernel}
+    name = Path(workload).stem if spec else workload
+    row: Row = {"workload": name, "method": runs[0].method, "target": target.name, "runs": len(batch), "plan": kernel}
     try:
         prepared = prepare(batch, target)
         found = {name: compile_for(prepared, name) for name in NAMES}
     except Exception as error:  # of many kinds: XLA's, Mosaic's, a method's
         return row | {"error": " ".join(f"{type(error).__name__}: {error}".split())[:300]}
-    return row | _figures(prepared, found, target, parts)
+    row |= _figures(prepared, found, target, parts)
+    return row | _whole(row, runs) if spec else row
+
+
+def _whole(row: Row, runs: list[Any]) -> Row:
+    """Predicted seconds of all rounds and evaluations of all runs."""
+    rounds, every = runs[0].train.rounds, runs[0].train.eval_every
+    evaluations = 1 + -(-rounds // every)
+    total = rounds * row["predicted_s"] + evaluations * row["evaluate"]["predicted_s"]
+    return {"all_runs": len(runs), "rounds": rounds, "evaluations": evaluations, "total_s": total}
 
 
 def _figures(prepared: Prepared, found: dict[str, Compiled], target: Target, parts: int) -> Row:
