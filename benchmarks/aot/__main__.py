@@ -86,13 +86,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--targets", default="h200,v5e", help="a100, h100, h200, v5e, v5p, or TPUs with a grid such as v5e:2x4")
     parser.add_argument("--workloads", default=",".join(ALL), help=f"{', '.join((*ALL, *MORE))}, or specs, SPEC.toml")
+    parser.add_argument("--methods", default="", help="of the quickstart or of specs: some, or all; left out: their own")
     parser.add_argument(
-        "--methods", default="", help="on the data of the quickstart or of specs: some, or all; left out: their own"
-    )
-    parser.add_argument(
-        "--kernels",
-        default="auto",
-        help="auto (local training is one kernel where that is predicted to be faster), pallas, xla, or several",
+        "--kernels", default="auto", help="auto (one kernel where that is predicted to be faster), pallas, xla, or several"
     )
     parser.add_argument("--json", type=Path, help="rows are added to this file, in place of those of the same name")
     parser.add_argument("--show", type=Path, help="print the table of this file; nothing is compiled")

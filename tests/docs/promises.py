@@ -76,7 +76,7 @@ def flags(module: str) -> frozenset[str] | None:
     if not path.exists():
         return None
     more = (ROOT / "drills" / "common.py").read_text() if first == "drills" else ""
-    return frozenset(re.findall(r'add_argument\("(--[a-z-]+)"', path.read_text() + more)) | {"--help"}
+    return frozenset(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', path.read_text() + more)) | {"--help"}
 
 
 @cache
