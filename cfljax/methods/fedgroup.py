@@ -75,6 +75,7 @@ NEWCOMER = ("initial", "latest", "auxiliary")
 class Config(CountedConfig):
     """Options of FedGroup."""
 
+    sides = 2
     averaged = ("models",)
     waits = ""
 

@@ -197,7 +197,7 @@ def test_the_page_has_the_table_of_the_kept_figures():
 
 def test_kept_figures_hold_what_they_are_to_hold():
     rows = json.loads((ROOT / "benchmarks" / "results" / "aot.json").read_text(encoding="utf-8"))["rows"]
-    assert {row["method"] for row in rows if row["workload"] == "quickstart" and row["target"] == "v5e"} == set(methods())
+    assert {row["method"] for row in rows if row["workload"] == "quickstart" and row["target"] == "v5e"} >= set(methods())
     assert {row["workload"] for row in rows} == set(ALL)
     for row in rows:
         assert "error" not in row and row["collectives_in_steps"] == 0
