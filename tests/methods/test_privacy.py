@@ -39,6 +39,15 @@ def _accountant():
     pytest.importorskip("dp_accounting")
 
 
+@pytest.mark.parametrize(("sums", "everybody"), [(1, 0), (2, 0), (1, 3)])
+def test_a_hidden_draw_of_everybody_costs_what_a_known_one_does(sums, everybody):
+    """To the tenth by which the bound of the accountant is above the exact ε of Gaussian mechanisms."""
+    for noise in (2.0, 8.0):
+        draws = (Draw(10, 10, 5),)
+        known, hidden = (f(noise, 1e-5, draws, sums, everybody) for f in (privacy._known, privacy._hidden))
+        assert known <= hidden < 1.1 * known
+
+
 @pytest.mark.parametrize(
     ("data", "train"),
     [
