@@ -27,7 +27,7 @@ FADES = {"exponent": 0.7, "slope": 0.6, "grace": 1.0}
 STEPS, PLACES, BUFFER, SEED = 12, 5, 2, 3
 NET = plain.Net(6, 4)
 ABLE = [name for name in METHODS if not METHODS.entry(name).options.waits]
-SOME = ("fedavg", "ifca", "fedper")
+SOME = ("ifca", "fedper")
 
 
 @functools.cache

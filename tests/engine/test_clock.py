@@ -22,7 +22,7 @@ from tests.reference import clock as reference
 
 NUMBERS = {"spread": 1.0, "step_ms": 50.0, "down_mbps": 0.01, "up_mbps": 0.004}
 ROUNDS = 3
-SOME = ("fedavg", "ifca", "local")
+SOME = ("ifca", "local")
 
 
 @functools.cache
@@ -119,9 +119,9 @@ def test_stragglers_do_fewer_steps_and_nobody_waits_for_who_drops_out():
     [
         ("ifca", {"down": 3}, {"clusters": 3}),
         ("local", {"down": 0, "up": 0}, {}),
-        ("ditto", {"often": 2}, {}),
+        rarely("ditto", {"often": 2}, {}),
         ("fedem", {"down": 2, "up": 2, "often": 2}, {"clusters": 2}),
-        ("scaffold", {"down": 2, "up": 2}, {}),
+        rarely("scaffold", {"down": 2, "up": 2}, {}),
     ],
 )
 def test_what_a_method_sends_and_trains_takes_its_time(name, sent, options):
@@ -182,8 +182,9 @@ def by_hand(late, rounds=ROUNDS, participants=8):
     return np.asarray(state.models), infos
 
 
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
-@pytest.mark.parametrize("participants", [4, 8])
+@pytest.mark.parametrize(
+    ("participants", "share"), [(4, 0.5), (8, 0.2), rarely(4, 0.2), rarely(4, 0.9), rarely(8, 0.5), rarely(8, 0.9)]
+)
 def test_a_deadline_leaves_out_exactly_those_who_need_longer(share, participants):
     rounds = [expected(clients=drawn(t, participants)) for t in range(ROUNDS)]
     deadline = float(np.quantile(list(expected().values()), share))

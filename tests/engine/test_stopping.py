@@ -35,7 +35,7 @@ def _split(rows):
     return Split(on_host(np.concatenate(rows)), on_host(start), on_host(count), int(count.max()))
 
 
-@pytest.fixture(scope="module", params=["fedavg", "ifca"])
+@pytest.fixture(scope="module", params=[rarely("fedavg"), "ifca"])
 def parts(request):
     federation, model = with_validation(toy.federation(clients=6)), toy.model()
     entry = METHODS.entry(request.param)

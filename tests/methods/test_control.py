@@ -14,6 +14,7 @@ from cfljax.federation import cohort
 from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from tests import play, toy
+from tests.often import rarely
 from tests.reference import feddyn, plain, scaffold
 
 SEED, ROUNDS, PARTICIPANTS = 5, 4, 5
@@ -25,7 +26,8 @@ WAYS = {
     "single samples": {"batch": 1, "steps": 3},
     "all samples": {"batch": "full", "epochs": 2},
 }
-ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+FIRST, *OTHERS = WAYS.values()
+ways = pytest.mark.parametrize("way", [FIRST, *map(rarely, OTHERS)], ids=WAYS)
 LONG = {"batch": "full", "steps": 20}
 DECAY = 0.1
 

@@ -90,6 +90,7 @@ def test_rounds_of_tries_are_for_tries(more):
 TOP = {"compress": {"name": "topk", "keep": 0.05, "feedback": True}}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("method", "more"), [("ifca", {}), rarely("one_shot", {}), rarely("ifca", TOP)], ids=str)
 def test_the_curve_is_the_validation_loss_of_runs_with_each_number(method, more):
     data = {"name": "digits", "partition": "label_swap", "clients": 12, "groups": 3, "validation": 0.3}
