@@ -30,7 +30,7 @@ TOGETHER = 120
 """Seconds for all processes to start."""
 APART = 120
 """Seconds that a process with an error waits for the others to report; then it ends, which ends them."""
-PARTING = 5
+PARTING = 10
 """Seconds that a process waits at its end for the others to end, too."""
 MOMENT = 0.5
 """Seconds for the others to print what they have read."""

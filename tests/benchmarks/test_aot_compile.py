@@ -16,7 +16,7 @@ def test_two_methods_compile(package, tmp_path):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     file = tmp_path / "rows.json"
-    flags = ["--targets", TARGETS[package], "--workloads", "quickstart", "--methods", "fedavg,ifca", "--kernels", "auto,xla"]
+    flags = ["--targets", TARGETS[package], "--workloads", "quickstart", "--methods", "fedavg,ifca", "--kernels", "pallas,xla"]
     flags += ["--json", str(file)]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.aot", *flags], capture_output=True, text=True, env=os.environ | {"JAX_PLATFORMS": "cpu"}
@@ -27,13 +27,14 @@ def test_two_methods_compile(package, tmp_path):
         (target, method, kernel)
         for target in TARGETS[package].split(",")
         for method in ("fedavg", "ifca")
-        for kernel in ("auto", "xla")
+        for kernel in ("pallas", "xla")
     ]
     for row in rows:
         assert "error" not in row, row
-        assert row["one_kernel"] == (row["plan"] == "auto") and row["predicted_s"] > 0
+        assert row["one_kernel"] == (row["plan"] == "pallas") and row["predicted_s"] > 0
         assert row["launches_per_step"] == 0 if row["one_kernel"] else 0 < row["launches_per_step"] < 100
         if not row["one_kernel"]:
-            assert 1 / 1.5 < row["predicted_bytes"] / row["needed_bytes"] < 1.5
+            most = 5 if ":" in row["target"] else 1.5  # as `experiment.needs` says
+            assert 1 / most < row["predicted_bytes"] / row["needed_bytes"] < most
         assert bool(row["collectives"]) == (":" in row["target"]) and row["collectives_in_steps"] == 0
         assert {loop["name"] for loop in row["loops"]} >= ({"rounds"} if row["one_kernel"] else {"rounds", "local_steps"})
