@@ -11,7 +11,7 @@ client; clusters made between rounds, on the host."""
 
 
 def every(names=tuple(METHODS), often=KINDS):
-    """Parameters of a test of these methods, of which it runs `often` for those."""
+    """Parameters of a test for these methods: with those of `often` it is an ordinary test, with the others a long one."""
     return [pytest.param(name, marks=() if name in often else pytest.mark.long) for name in sorted(names)]
 
 

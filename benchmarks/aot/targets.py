@@ -1,4 +1,4 @@
-"""The chips that programs are compiled for: what XLA is told about them."""
+"""The chips that programs are compiled for: what XLA needs to know of them."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def sources_of(parts: Assembled, group: Group, federation: Federation) -> Source
     carry = of_runs(for_each_run(form, runs))
     with jax.default_matmul_precision(settings.precision):
         view = program.view.trace(form.state, of_one(hyper), parts.federation, at)
-    seen, picked = of_runs(for_each_run(view.out_info, runs)), _picks(view)
+    seen, picked = of_runs(for_each_run(view.out_info, runs)), _picks(view, len(jax.tree.leaves((form.state, hyper))))
     name = lambda function: None if parts.program_key is None else (parts.program_key, parts.plan, settings, function)  # noqa: E731
     scored_by = seen._replace(shares=None)
     shared = name("evaluate") if parts.model_key is None else (parts.model_key, seen_of(settings), chooses)
@@ -188,11 +188,11 @@ def forms(tree: Tree, mesh: jax.sharding.Mesh | None, grouped: bool) -> Tree:
     return jax.tree.map(form, tree)
 
 
-def _picks(view: jax.stages.Traced) -> Callable[..., View] | None:
-    """The function itself, where it does nothing but pick some of its arguments' arrays: nothing needs to be compiled then, and no
-    model is copied. None where it computes."""
+def _picks(view: jax.stages.Traced, own: int) -> Callable[..., View] | None:
+    """The function itself, where it does nothing but pick arrays that each run has for itself (the first `own` of its arguments):
+    nothing needs to be compiled then, and no model is copied. None where it computes, or gives what all runs share."""
     inner = view.jaxpr.jaxpr
-    inputs = {variable: at for at, variable in enumerate(inner.invars)}
+    inputs = {variable: at for at, variable in enumerate(inner.invars[:own])}
     if inner.eqns or any(not isinstance(v, jax.extend.core.Var) or v not in inputs for v in inner.outvars):
         return None
     where, structure = [inputs[variable] for variable in inner.outvars], jax.tree.structure(view.out_info)

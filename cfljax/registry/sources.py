@@ -110,7 +110,7 @@ def _elsewhere(name: str, every: bool = False) -> list[Path]:
     spec = None if name in sys.stdlib_module_names or name in ("cfljax", "") else _spec(name)
     if spec is None:
         return []
-    places = [Path(place) for place in spec.submodule_search_locations or ()] or [Path(spec.origin or "")]
+    places = [Path(place) for place in spec.submodule_search_locations or ([spec.origin] if spec.origin else [])]
     places = [place for place in places if every or is_users(place)]
     files = (file for place in places for file in (_below(place) if place.is_dir() else [place]))
     return [file.resolve() for file in files if file.name.endswith(ENDINGS)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cfljax import data, keys
-from cfljax.engine import compiled
+from cfljax.engine import compiled, groups
 from cfljax.engine.evaluation import _sample, _test_only
 from cfljax.engine.history import diverged_at
 from cfljax.engine.program import Settings
@@ -300,3 +300,15 @@ def test_an_evaluation_costs_the_least_of_a_few_looks_and_a_dear_one_is_looked_a
         assert mine.price(f, "scores") == "scores"
         assert mine.evaluation == pytest.approx(price) and len(calls) == looks
         assert mine.split(1) == (0.0, pytest.approx(price))
+
+
+def test_an_evaluation_picks_only_what_each_run_has_for_itself():
+    """Arrays of the federation are those of all runs, and have no axis of runs: a view that gives one is compiled."""
+    views = {
+        "own": lambda state, hyper, shared: state,
+        "shared": lambda state, hyper, shared: shared,
+        "more": lambda s, h, d: s + 1,
+    }
+    found = {name: groups._picks(jax.jit(view).trace(jnp.zeros(3), {}, jnp.ones(3)), 1) for name, view in views.items()}
+    assert found["shared"] is None and found["more"] is None
+    assert found["own"](jnp.full((2, 3), 7.0), {}, jnp.ones(3)).tolist() == [[7.0] * 3] * 2

@@ -152,3 +152,14 @@ def test_an_image_that_is_not_square_can_be_turned_upside_down():
 def test_angles_divide_the_circle():
     assert [even_angles(k) for k in (1, 2, 3, 4)] == [(0,), (0, 180), (0, 90, 180), (0, 90, 180, 270)]
     assert rotations((4, 4), even_angles(8)).shape == (8, 16)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("length", [1, gather.SHORT, gather.SHORT + 1, 300])
+def test_places_in_a_line_are_those_of_numpy(length, side):
+    rng = np.random.default_rng(length)
+    line, values = np.sort(rng.integers(0, 40, length)), np.arange(-2, 43)
+    assert (
+        gather.insertion_points(jnp.asarray(line), jnp.asarray(values), side).tolist()
+        == np.searchsorted(line, values, side).tolist()
+    )

@@ -11,6 +11,7 @@ from cfljax.methods import METHODS
 from cfljax.methods.shared.common import first_models
 from cfljax.types import LocalStep
 from tests import play, toy
+from tests.often import every
 from tests.reference import plain, server
 
 SEED, ROUNDS, PARTICIPANTS = 5, 3, 5
@@ -54,7 +55,7 @@ def test_rounds_follow_the_plain_program(name, options, numbers):
     assert np.abs(out.models() - run("samples").models()).max() > 2e-3  # steps count
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "fedavg" else pytest.mark.long) for n in nova_methods()])
+@pytest.mark.parametrize("name", every(nova_methods(), often=("fedavg",)))
 def test_with_equal_steps_it_is_the_mean_by_samples(name):
     options = play.options(name)
     model, equal = options.pop("model", None), {"steps": 3, "batch": 5}

@@ -22,7 +22,7 @@ from cfljax.methods.shared.server import ServerOptimiser, with_server
 from cfljax.registry.options import static, traced
 from cfljax.types import Method
 from tests import play, toy
-from tests.often import rarely
+from tests.often import every, rarely
 from tests.reference import plain, server
 
 SEED, ROUNDS, PARTICIPANTS = 5, 4, 3
@@ -84,7 +84,7 @@ def test_rounds_follow_the_plain_program(name, k, average, kind):
     assert np.abs(out.models() - run(name, None, **({"clusters": k} if k > 1 else {})).models()).max() > 0.05
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.long) for n in SERVED])
+@pytest.mark.parametrize("name", every(SERVED, often=QUICK))
 def test_sgd_with_rate_one_is_the_method_itself(name):
     options = play.options(name)
     model, fed = options.pop("model", None), jax.device_put(play.nine_clients())

@@ -16,6 +16,7 @@ from cfljax.local.send import Sending
 from cfljax.methods import METHODS
 from cfljax.types import Jobs
 from tests import play, toy
+from tests.often import every
 
 METHOD_FILES = sorted(Path(cfljax.__file__).parent.joinpath("methods").glob("*.py"))
 SUMS = {"mix_updates": 4, "sum_by": 3, "with_noise": 3}
@@ -60,7 +61,7 @@ def apart(one, other):
     return float(np.abs(one - other).max() / max(1.0, np.abs(one).max()))
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.long) for n in METHODS])
+@pytest.mark.parametrize("name", every(often=QUICK))
 def test_each_option_does_what_it_should(name):
     honest, lied_to = played(name, LIES), played(name, LIES, attack_share=0.3)
     assert np.isfinite(honest).all() and np.isfinite(lied_to).all()
@@ -75,7 +76,7 @@ def test_each_option_does_what_it_should(name):
         assert apart(played(name, LIES, privacy_clip=1e-9), start) < 1e-5  # nobody can move anything
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.long) for n in METHODS])
+@pytest.mark.parametrize("name", every(often=QUICK))
 def test_a_trimmed_mean_that_trims_nothing_is_the_mean(name):
     if name in NEVER_SENDS:
         return

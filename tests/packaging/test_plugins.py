@@ -1,10 +1,12 @@
 """Users' own things: loaded from files, modules and installed packages, told apart by their source, wrong in one line."""
 
 import importlib
+import importlib.machinery
 import importlib.metadata
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ import cfljax
 from cfljax.config import read_spec
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
-from cfljax.registry import Entry
+from cfljax.registry import Entry, sources
 from tests.often import rarely
 
 METHOD = """
@@ -340,3 +342,14 @@ def test_a_plugin_of_a_spec_that_was_copied_is_found_in_the_current_folder(plugi
     monkeypatch.chdir(tmp_path / "r")
     with pytest.raises(SpecError, match=r'plugins = "mine\.py": cannot be read'):
         read_spec("spec.toml")
+
+
+def test_a_module_that_says_no_file_has_none(tmp_path, monkeypatch):
+    """It was made by a program: the files of the folder that this process happens to work in are not its own."""
+    made = types.ModuleType("made_up")
+    made.__spec__ = importlib.machinery.ModuleSpec("made_up", None)
+    monkeypatch.setitem(sys.modules, "made_up", made)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.py").write_text("x = 1")
+    (tmp_path / "main.py").write_text("import made_up")
+    assert sources.program([tmp_path / "main.py"]) == [(tmp_path / "main.py").resolve()]
