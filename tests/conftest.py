@@ -37,6 +37,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # for this process, pytest's 
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
+from xdist.scheduler import LoadScopeScheduling  # noqa: E402
 
 from cfljax.commands.process import COLLECT_RARELY  # noqa: E402
 from cfljax.engine import compiled  # noqa: E402
@@ -52,19 +53,27 @@ def registries():
         yield
 
 
-def group_of(item):
+def group_of(nodeid):
     """A file's tests share compiled programs, so they stay in one process; of the contract, those of a method."""
-    group = item.path.name
-    if group == "test_contract.py" and "name" in getattr(getattr(item, "callspec", None), "params", {}):
-        group += f":{item.callspec.params['name']}"
-    return group
+    path, _, test = nodeid.partition("::")
+    return f"{path}:{test.partition('[')[2]}" if path.endswith("test_contract.py") else path
+
+
+class Together(LoadScopeScheduling):
+    """Shares groups out to the processes. pytest-xdist's own groups are marks, which pytest 9.2 no longer lets it use."""
+
+    def _split_scope(self, nodeid):
+        return group_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return Together(config, log)
 
 
 def pytest_collection_modifyitems(items):
     groups = {}
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(group_of(item)))
-        groups.setdefault((item.path, group_of(item)), []).append(item)
+        groups.setdefault(group_of(item.nodeid), []).append(item)
     items[:] = [item for group in groups.values() for item in group]  # in one process, too, a group's tests follow each other
 
 
@@ -82,7 +91,7 @@ CROWDED = 15_000
 def pytest_runtest_teardown(item, nextitem):
     """Compiled programs are dropped between groups, once they are many. Every one maps some twenty pieces of memory, a process
     may map 65,530 (vm.max_map_count), and XLA ends the process without a word when it gets no more."""
-    if nextitem is not None and group_of(nextitem) != group_of(item) and _pieces_of_memory() > CROWDED:
+    if nextitem is not None and group_of(nextitem.nodeid) != group_of(item.nodeid) and _pieces_of_memory() > CROWDED:
         compiled.forget()
         jax.clear_caches()
         gc.collect()
