@@ -104,7 +104,7 @@ def agree(out, wanted, down=1):
         ("hinge", "discounted"),
         rarely("polynomial", "discounted"),
         rarely("hinge", "weights"),
-        ("none", "weights"),
+        rarely("none", "weights"),
         rarely("none", "discounted"),
     ],
 )
@@ -114,7 +114,7 @@ def test_fedavg_is_the_queue_of_events(staleness, divisor):
     assert wanted[-1].staleness > 1.2  # or the factors would hardly matter
 
 
-@pytest.mark.parametrize(("places", "buffer"), [(5, 1), rarely(3, 3), (8, 3), rarely(8, 1)])
+@pytest.mark.parametrize(("places", "buffer"), [rarely(5, 1), rarely(3, 3), (8, 3), rarely(8, 1)])
 def test_any_number_of_places_and_any_buffer(places, buffer):
     """With eight places for eight clients each has its own."""
     agree(one(places=places, buffer=buffer), expected([toy.start(SEED)], places=places, buffer=buffer))
@@ -129,7 +129,7 @@ def test_ifca_is_the_queue_of_events_in_each_cluster():
     assert (wanted[-1].applied > 3).sum() > 1
 
 
-@pytest.mark.parametrize("name", every(ABLE, often=SOME))
+@pytest.mark.parametrize("name", every(ABLE, often=("ifca",)))
 def test_to_wait_for_all_is_the_same_bits_as_a_round(name):
     options = {"on": nine(), "rounds": 4, "places": 5, "hyper": {"dropout": 0.2, "stragglers": 0.3, "straggler_work": 0.5}}
     waiting, buffered = (one(name, buffer, **options, **play.options(name)) for buffer in (None, 5))
@@ -147,7 +147,7 @@ def test_so_it_is_with_every_average_and_everybody_there(average, divisor):
     assert play.unlike(waiting, buffered) == ["['diag']['applied']", "['history']['staleness']"]
 
 
-@pytest.mark.parametrize("name", every(ABLE, often=SOME))
+@pytest.mark.parametrize("name", every(ABLE, often=("fedper",)))
 def test_a_run_goes_on_from_a_checkpoint_with_those_under_way(name):
     kept = []
     again = functools.partial(served, name, on=nine(), rounds=5, chunk_rounds=2, **play.options(name))

@@ -118,7 +118,7 @@ def test_stragglers_do_fewer_steps_and_nobody_waits_for_who_drops_out():
     ("name", "sent", "options"),
     [
         ("ifca", {"down": 3}, {"clusters": 3}),
-        ("local", {"down": 0, "up": 0}, {}),
+        rarely("local", {"down": 0, "up": 0}, {}),
         rarely("ditto", {"often": 2}, {}),
         ("fedem", {"down": 2, "up": 2, "often": 2}, {"clusters": 2}),
         rarely("scaffold", {"down": 2, "up": 2}, {}),
@@ -157,7 +157,7 @@ def test_a_batch_of_runs_side_by_side_has_a_clock_each():
     assert len({float(out.history["clock_s"][-1]) for out in alone}) == 3
 
 
-@pytest.mark.parametrize("name", every(often=SOME))
+@pytest.mark.parametrize("name", every(often=("ifca",)))
 def test_the_clock_changes_no_bit_of_any_method(name):
     plain = play.on_nine(name)[0]
     nine = dataclasses.replace(play.nine_clients(), devices=devices_of(9, 0, False, None))
@@ -329,7 +329,7 @@ def test_the_meter_counts_nothing_where_nobody_asks():
     assert float(jnp.sum(meter.steps)) == 0 and meter.beside == Traffic(0, 0, 0, 0)
 
 
-@pytest.mark.parametrize(("name", "options"), [("fesem", {"fesem_init": "own"}), ("one_shot", {})])
+@pytest.mark.parametrize(("name", "options"), [("fesem", {"fesem_init": "own"}), rarely("one_shot", {})])
 def test_what_all_clients_send_before_the_first_round_is_not_its_participants_(name, options):
     _, _, method, *_ = play.prepared(name, clusters=2, **options)
     on, numbers = federation(), {"lr": jnp.float32(0.1)}

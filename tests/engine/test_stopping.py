@@ -111,7 +111,8 @@ def test_a_batch_whose_runs_have_all_ended_does_no_further_round(parts):
 
 def test_a_run_that_stops_is_charged_for_its_own_rounds(parts):
     still, slow = run(parts, [STILL, SLOW])
-    assert slow.seconds.train / still.seconds.train == pytest.approx(len(slow.history["round"][1:]) / 4)
+    taken = [each.seconds.train + each.seconds.eval for each in (still, slow)]
+    assert taken[1] / taken[0] == pytest.approx(len(slow.history["round"][1:]) / 4)
 
 
 def test_the_validation_numbers_are_those_of_the_validation_samples(parts):

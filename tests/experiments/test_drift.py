@@ -24,7 +24,7 @@ from cfljax.methods import METHODS
 from cfljax.methods.shared.common import first_model
 from cfljax.report.tables import comparison
 from cfljax.types import Drift
-from tests.often import every
+from tests.often import every, rarely
 from tests.reference import plain
 from tests.reference.drift import Turning
 
@@ -91,7 +91,7 @@ def test_models_accuracies_and_groups_are_those_of_a_plain_program(tmp_path, nam
         assert output.history["ari"].tolist() == [1.0] * 7
 
 
-@pytest.mark.parametrize("name", every(set(METHODS) - {"oracle", "scaffold", "feddyn"}, often=("ifca", "fedgroup", "ditto")))
+@pytest.mark.parametrize("name", every(set(METHODS) - {"oracle", "scaffold", "feddyn"}, often=("fedgroup",)))
 def test_a_change_between_two_equal_groups_changes_no_bit(name):
     """Both groups see the samples as they are; methods that are told the true groups would still tell them apart."""
 
@@ -112,7 +112,7 @@ def test_a_change_between_two_equal_groups_changes_no_bit(name):
     "name",
     every(
         ("cfl_sattler", "ditto", "fedavg", "fedem", "fedgroup", "fedrep", "feddyn", "ifca", "oracle", "scaffold"),
-        often=("fedavg", "fedgroup", "ditto", "oracle"),
+        often=("fedgroup", "ditto"),
     ),
 )
 def test_rounds_after_a_change_are_those_of_a_federation_that_was_always_so(name):
@@ -270,7 +270,7 @@ def test_the_table_of_a_sweep_says_how_many_of_its_runs_have_recovered(tmp_path)
 
 
 @pytest.mark.parametrize(
-    "name, options", [("fedgroup", {"clusters": 2, "alpha": 6}), ("ocfl", {"pretrain_epochs": 5, "merge_to": 2})]
+    "name, options", [("fedgroup", {"clusters": 2, "alpha": 6}), rarely("ocfl", {"pretrain_epochs": 5, "merge_to": 2})]
 )
 def test_who_clusters_anew_finds_the_groups_of_the_round(name, options):
     drift, train = {"at": [3], "share": 0.5}, {"rounds": 8, "epochs": 3}

@@ -33,7 +33,7 @@ def outputs(batch, sequential=True, wide=0, **more):
     return simulate(made, [run.seed for run in batch], [hyper_of(run) for run in batch], **more)
 
 
-@pytest.mark.parametrize("method", ["fedbabu", rarely("fedavg"), {"name": "ifca", "clusters": 2}, rarely("fedper"), "ditto"])
+@pytest.mark.parametrize("method", [{"name": "ifca", "clusters": 2}, "ditto", *map(rarely, ("fedbabu", "fedavg", "fedper"))])
 def test_it_agrees_with_a_plain_program(method):
     """From the models that the run ends with, which the tests of each method look at."""
     (single,) = runs(method, train={"finetune_steps": 7, "lr_decay": 0.5})
@@ -57,7 +57,7 @@ def scored_by(output, single):
     return labels
 
 
-@pytest.mark.parametrize("name", every(often=("ifca", "ditto")))
+@pytest.mark.parametrize("name", every(often=("ditto",)))
 def test_it_changes_nothing_else_of_any_method(name):
     quick = {"warmup_rounds": 1} if name == "fl_hc" else {"min_rounds": 1} if name == "cfl_sattler" else {}
     method = {"name": name} | quick | ({"clusters": 2} if "clusters" in METHODS.entry(name).options.__dataclass_fields__ else {})

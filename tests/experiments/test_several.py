@@ -10,6 +10,7 @@ from cfljax.data import arrays
 from cfljax.errors import DataError, SpecError
 from tests.federation.helpers import fake, parts
 from tests.importing.helpers import imported
+from tests.often import rarely
 
 SET = {"name": "tags", "partition": "iid", "clients": 4}
 
@@ -51,7 +52,7 @@ def test_a_round_is_that_of_plain_gradients(folder, plan):
         result.confusion(0)
 
 
-@pytest.mark.parametrize("method", ["ifca", "ditto"])
+@pytest.mark.parametrize("method", ["ifca", rarely("ditto")])
 def test_methods_learn_several_labels(folder, method):
     train = {"lr": 1.0, "metrics": ["macro_f1", "average_precision"]}
     result = cfljax.run(method, SET, "mclr", rounds=8, train=train, **({"clusters": 2} if method == "ifca" else {}))

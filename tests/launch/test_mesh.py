@@ -7,7 +7,7 @@ from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from tests.launch.processes import FLAGS, finish, python
 
-FEW = ("fedavg", "ifca")
+FEW = ("ifca",)
 SPEC = """
 data = { name = "blobs", samples = 200, partition = "iid", clients = 4 }
 method = "fedavg"
@@ -29,7 +29,12 @@ def every(methods):
 
 
 def test_eight_devices_agree_with_one():
-    every(["pool", *FEW, "served:ifca"])
+    every(["pool", *FEW])
+
+
+@pytest.mark.long
+def test_an_optimiser_of_the_server_takes_the_same_steps_on_eight_devices():
+    every(["served:ifca"])
 
 
 @pytest.mark.long

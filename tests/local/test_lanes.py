@@ -36,7 +36,14 @@ def choice(*given, machine=machines.gpu(), **more):  # noqa: B008
 
 @pytest.mark.parametrize(
     ("name", "lanes", "stream"),
-    [rarely("ifca", 2, 0), ("local", 2, 0), rarely("joint", 2, 3), rarely("fedgroup", 2, 3), ("cfl_mgd", 0, 2), ("ifca", 3, 4)],
+    [
+        rarely("ifca", 2, 0),
+        rarely("local", 2, 0),
+        rarely("joint", 2, 3),
+        rarely("fedgroup", 2, 3),
+        ("cfl_mgd", 0, 2),
+        ("ifca", 3, 4),
+    ],
 )
 def test_some_at_a_time_as_one_after_another(name, lanes, stream):
     (alone,), (some,) = play.on_nine(name), play.on_nine(name, work={"lanes": lanes, "stream": stream})

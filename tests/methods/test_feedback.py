@@ -117,7 +117,7 @@ def test_parts_that_stay_at_home_are_never_fed_back():
 SENDS = [name for name in METHODS if name not in (*REFUSED, "local")]
 
 
-@pytest.mark.parametrize("name", every(SENDS, often=QUICK))
+@pytest.mark.parametrize("name", every(SENDS, often=("ifca",)))
 def test_every_method_keeps_what_was_dropped(name):
     who = None if name in play.EVERYBODY else PARTICIPANTS
     options = {"made": play.nine_clients(), "rounds": 3, "participants": who, "work": {"epochs": 1}, **play.options(name)}

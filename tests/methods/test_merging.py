@@ -48,7 +48,7 @@ def clusters_of(out, t=-1):
 @pytest.mark.parametrize(
     ("made", "united", "average", "tau", "lam", "first"),
     [
-        (federation, "larger", "samples", 0.3, 0.5, 2),
+        rarely(federation, "larger", "samples", 0.3, 0.5, 2),
         rarely(skewed, "larger", "samples", 0.75, 0.1, 1),
         (skewed, "mean", "uniform", 0.6, 0.5, 1),
     ],

@@ -18,6 +18,7 @@ from cfljax.kernels.mix import mix_updates, weights_by
 from cfljax.local.send import Sending, server_rule
 from tests import play, toy
 from tests.kernels.compiled import mix_models
+from tests.often import rarely
 
 CLIENTS, DRAWN, NOISE, DELTA = 20, 2, 2.0, 1e-3
 TRIALS = 200_000
@@ -118,9 +119,9 @@ def measured(*setting):
     ("method", "setting", "alike", "hides"),
     [
         ({"name": "ifca", "clusters": 2}, (2, "uniform", False), True, False),
-        ("oracle", (2, "samples", False), True, False),
+        rarely("oracle", (2, "samples", False), True, False),
         ("fedavg", (1, "samples", True), False, False),
-        ({"name": "fedavg", "average": "uniform"}, (1, "uniform", True), False, True),
+        rarely({"name": "fedavg", "average": "uniform"}, (1, "uniform", True), False, True),
         ("fedavg", (1, "samples", False), True, True),
     ],
 )

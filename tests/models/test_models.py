@@ -118,7 +118,7 @@ def test_images_of_any_size_give_a_logit_per_class(name, options, shape):
         assert logits.dtype == jnp.float32
 
 
-@pytest.mark.parametrize("name", every(SMALL, often=set(SMALL) - {"mobilenet_v2"}))
+@pytest.mark.parametrize("name", every(SMALL, often=set(SMALL) - {"mobilenet_v2", "resnet18"}))
 def test_gradients_agree_with_finite_differences_in_float64(name):
     model, shape, classes = small(name)
     x, y = batch(shape, classes)
@@ -229,7 +229,7 @@ def test_initial_weights_have_the_variance_of_their_name(start, low, high):
     assert (start == "torch") == bool(np.any(layer["bias"]))
 
 
-@pytest.mark.parametrize("name", every(SMALL, often=set(SMALL) - {"mobilenet_v2"}))
+@pytest.mark.parametrize("name", every(SMALL, often=set(SMALL) - {"mobilenet_v2", "resnet18"}))
 def test_every_model_takes_every_start(name):
     words = MODELS.entry(name).options.__dataclass_fields__["init"].metadata["choices"]
     models = [small(name, init=word)[0] for word in words]

@@ -197,7 +197,7 @@ def told(*words, **environment):
     return done.stdout
 
 
-@pytest.mark.parametrize("edited", [rarely("__init__.py"), rarely("methods.py"), "deep/tools.py", "deep/new.py"])
+@pytest.mark.parametrize("edited", [rarely("__init__.py"), rarely("methods.py"), rarely("deep/tools.py"), "deep/new.py"])
 def test_every_module_of_a_package_counts(tmp_path, edited):
     lab = package(tmp_path)
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
