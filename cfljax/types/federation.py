@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from cfljax.types.arrays import Array
 from cfljax.types.flight import Flight
@@ -247,8 +247,16 @@ class Cohort(NamedTuple):
         return Cohort(ids, mask, work, self.round)
 
 
-@functools.partial(jax.jit, inline=True)  # outside of jit one program, in place of one for each comparison
 def _clients(uid: Array, count: Array, arrive: Array) -> tuple[Array, Array]:
     """(bool[C] who holds training data, bool[C] who trains in some round)."""
+    on_host = isinstance(uid, np.ndarray)  # a preview looks at data and starts no device for it
+    return _holds_and_trains(uid, count, arrive) if on_host else _compiled(uid, count, arrive)
+
+
+def _holds_and_trains(uid: Array, count: Array, arrive: Array) -> tuple[Array, Array]:
     holds = (uid >= 0) & (count > 0)
     return holds, holds & (arrive < NEVER)
+
+
+_compiled = jax.jit(_holds_and_trains, inline=True)
+"""Outside of jit one program, in place of one for each comparison."""

@@ -108,8 +108,9 @@ def test_a_folder_that_cannot_be_written(spec, tmp_path):
     assert done.returncode == 3 and done.stderr.count("\n") == 1
 
 
-def test_dry_run_trains_nothing(spec, tmp_path):
-    done = sweep(spec, "--dry-run", "--out", tmp_path / "r", "--set", "train.participation=1")
+def test_dry_run_trains_nothing_and_starts_no_device(spec, tmp_path):
+    nowhere = os.environ | {"JAX_PLATFORMS": "nowhere"}
+    done = sweep(spec, "--dry-run", "--out", tmp_path / "r", "--set", "train.participation=1", env=nowhere)
     assert done.returncode == 0 and "runs 1" in done.stdout and not (tmp_path / "r").exists()
     assert "one client" in done.stderr
 
