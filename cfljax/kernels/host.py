@@ -1,4 +1,4 @@
-"""Clustering on the host with scikit-learn, in float64 and on one thread, so that a run's labels do not depend on the
+"""Clustering on the host with scikit-learn and SciPy, in float64 and on one thread, so that a run's labels do not depend on the
 machine, and the steps of OCFL after it. Labels are i32, numbered by first appearance; −1 is noise. Rows that are not
 finite are noise. Nothing here fails on one client or on duplicates."""
 
@@ -42,15 +42,15 @@ def agglomerative(
         raise ValueError("agglomerative: give either clusters or distance_threshold")
 
     def fit(rows: np.ndarray) -> np.ndarray:
-        from sklearn.cluster import AgglomerativeClustering
+        from scipy.cluster import hierarchy  # scikit-learn's class calls it, and takes a second to import
 
-        if rows.shape[0] < 2:
-            return np.zeros(rows.shape[0], int)
-        wanted = None if clusters is None else min(clusters, rows.shape[0])
-        data = rows if linkage == "ward" or metric == "precomputed" else distance_matrix(rows, metric)
-        kind = metric if linkage == "ward" else "precomputed"
-        model = AgglomerativeClustering(n_clusters=wanted, distance_threshold=distance_threshold, linkage=linkage, metric=kind)
-        return model.fit(data).labels_
+        n = len(rows)
+        if n < 2:
+            return np.zeros(n, int)
+        apart = rows if metric == "precomputed" or linkage == "ward" else distance_matrix(rows, metric)
+        merges = hierarchy.ward(rows) if linkage == "ward" else hierarchy.linkage(apart[np.triu_indices(n, 1)], linkage)
+        wanted = 1 + int((merges[:, 2] >= distance_threshold).sum()) if clusters is None else min(clusters, n)
+        return _cut(merges, wanted)
 
     if metric != "precomputed":
         return _on_finite_rows(fit, points)
@@ -134,6 +134,18 @@ def cluster_means(weights: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, 
         if rows.any():
             mean[:] = weights[rows].mean(axis=0, dtype=np.float64)
     return names, means
+
+
+def _cut(merges: np.ndarray, clusters: int) -> np.ndarray:
+    """i64[n]: the clusters of n points by the first of their merges f64[n − 1, 4], as many as leave so many clusters. Merge i unites
+    the nodes in its first two columns to node n + i."""
+    n = len(merges) + 1
+    within = np.arange(2 * n - 1)
+    for i, pair in enumerate(merges[: n - clusters, :2].astype(int)):
+        within[pair] = n + i
+    for node in reversed(range(2 * n - 1)):
+        within[node] = within[within[node]]
+    return within[:n]
 
 
 def _on_finite_rows(fit: Callable[[np.ndarray], np.ndarray], points: np.ndarray) -> np.ndarray:

@@ -43,8 +43,9 @@ def test_optics_of_few_equal_and_broken_points():
 def test_agglomerative_is_sklearns(linkage, metric):
     if linkage == "ward" and metric != "euclidean":
         return
-    points, _ = blobs()
-    for wanted in ({"n_clusters": 4}, {"n_clusters": None, "distance_threshold": 0.8}):
+    points = blobs()[0].round(1)  # many distances are equal
+    cuts = [{"n_clusters": None, "distance_threshold": apart} for apart in (0.0, 0.1, 0.8)]
+    for wanted in [{"n_clusters": number} for number in (1, 2, 4, 9, len(points))] + cuts:
         other = AgglomerativeClustering(linkage=linkage, metric=metric, **wanted).fit(points).labels_
         ours = host.agglomerative(points, wanted["n_clusters"], wanted.get("distance_threshold"), linkage, metric)
         np.testing.assert_array_equal(ours, host.by_first_appearance(other))
