@@ -26,8 +26,8 @@ class Conv(nn.Module):
         kernel = self.param("kernel", ZEROS, (self.size, self.size, 1 if self.alone else x.shape[-1], self.outputs))
         if self.alone:
             return blocks.depthwise(x, kernel, self.form, self.stride)
-        if self.size == 1:  # a product, in all forms
-            return x[:, :: self.stride, :: self.stride] @ kernel[0, 0]
+        if self.size == 1:  # in all forms
+            return layers.product(x[:, :: self.stride, :: self.stride], kernel[0, 0])
         return layers.convolve(x, kernel, self.form, stride=self.stride)
 
 
