@@ -17,7 +17,7 @@ from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Tree
 
-FORM = "how convolutions are computed: patches (a matrix product), native (XLA's), auto (patches on a CPU, else native)"
+FORM = "how convolutions are computed: native (by XLA), patches (gradients by matrix products), auto (patches on a CPU)"
 
 
 @dataclasses.dataclass(frozen=True)

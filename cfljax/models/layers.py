@@ -8,103 +8,152 @@ import jax
 import jax.numpy as jnp
 
 CONVOLUTIONS = ("auto", "patches", "native")
-PATCHES = 1 << 17
-"""Floats of the patches that are held at a time, but at least one image's: half a megabyte, which stays in the cache (measured: a
-whole batch at a time takes 1.4 to 1.6 times as long a step, four times as many patches up to a tenth longer). If the kernel has
-more numbers than that, as many as the kernel: each tile reads and writes all of the kernel's gradient."""
-WIDE = 4
-"""From this ratio of a patch's width to the outputs on, the kernel's gradient is computed faster transposed (measured)."""
+TILE = 1 << 17
+"""Floats of shifted images that are held at a time for the gradient of a kernel, but at least one image's: half a megabyte, which
+stays in the cache. If the kernel has more numbers than that, as many as the kernel: each tile reads and writes all of its
+gradient."""
+MOST, FEW = 64, 8
+"""XLA's convolution on a CPU is slow for few outputs, so neighbouring pixels are computed together: as many as have MOST / 2
+outputs, or MOST where a pixel has at most FEW numbers (measured: 0.2 to 0.6 of the time)."""
+
+_Around = tuple[tuple[int, int], tuple[int, int]]
+"""How many rows of zeros come above and below, and how many columns on the left and right."""
 
 
 def convolve(x: jax.Array, kernel: jax.Array, form: str, pooled: bool = False, stride: int = 1) -> jax.Array:
     """Convolution around every `stride`-th pixel: f32[B, H, W, inputs], f32[k, k, inputs, outputs] -> f32[B, ⌈H / stride⌉,
-    ⌈W / stride⌉, outputs], followed by `pool_2_2` if `pooled`. "patches" is a matrix product over the k · k shifted images; "auto"
-    takes it where the program is compiled for a CPU, on which the weight gradient of XLA's own convolution is some hundred times
-    slower inside a loop."""
+    ⌈W / stride⌉, outputs], followed by `pool_2_2` if `pooled`. "native" is XLA's own; "patches" computes the gradient of the
+    kernel by matrix products of shifted images; "auto" takes it where the program is compiled for a CPU, on which the gradient of
+    XLA's own convolution is some hundred times slower inside a loop."""
     if form == "auto":
         patches, native = (functools.partial(convolve, form=each, pooled=pooled, stride=stride) for each in ("patches", "native"))
         return jax.lax.platform_dependent(x, kernel, cpu=patches, default=native)
     if form == "native":
-        around = [((side - 1) // 2, side // 2) for side in kernel.shape[:2]]
-        outputs = jax.lax.conv_general_dilated(x, kernel, (stride, stride), around, dimension_numbers=("NHWC", "HWIO", "NHWC"))
-        return pool_2_2(outputs) if pooled else outputs
-    return _by_patches(x, kernel, pooled, stride)
+        outputs = _native(x, kernel, (stride, stride), _around(kernel))
+    else:
+        outputs = _convolved(x, kernel, stride)
+    return pool_2_2(outputs) if pooled else outputs
 
 
-_Kept = tuple[jax.Array, jax.Array, jax.Array | None]
-"""x, the kernel, and i32: where each maximum was, if pooled."""
+def _around(kernel: jax.Array) -> _Around:
+    rows, columns = (((side - 1) // 2, side // 2) for side in kernel.shape[:2])
+    return rows, columns
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _by_patches(x: jax.Array, kernel: jax.Array, pooled: bool, stride: int) -> jax.Array:
-    """The convolution of a few images at a time, so that their patches stay in the cache."""
-    return _convolved(x, kernel, pooled, stride)[0]
+def _native(x: jax.Array, kernel: jax.Array, strides: tuple[int, int], around: _Around) -> jax.Array:
+    return jax.lax.conv_general_dilated(x, kernel, strides, around, dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
-def _convolved(x: jax.Array, kernel: jax.Array, pooled: bool, stride: int) -> tuple[jax.Array, _Kept]:
-    """(the convolution, what its gradient needs). The gradient computes the patches again, which is faster than to keep them."""
-    rows, columns, _, outputs = kernel.shape
-
-    def tile(images: jax.Array) -> tuple[jax.Array, jax.Array | None]:
-        size = (-(-length // stride) for length in images.shape[1:3])
-        convolved = (_patches(images, rows, columns, stride) @ kernel.reshape(-1, outputs)).reshape(len(images), *size, outputs)
-        return _largest(convolved) if pooled else (convolved, None)
-
-    convolved, which = jax.lax.map(tile, _tiles(x, x, kernel, stride))
-    return convolved.reshape(-1, *convolved.shape[2:])[: x.shape[0]], (x, kernel, which)
+@jax.custom_vjp
+def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """A convolution of single pixels: f32[B, H, W, inputs] times f32[inputs, outputs]."""
+    return x @ kernel
 
 
-def _gradients(_pooled: bool, stride: int, kept: _Kept, out: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _gradients_of_product(kept: tuple[jax.Array, jax.Array], change: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, kernel = kept
+    return change @ kernel.T, _of_kernel(x, change)
+
+
+product.defvjp(lambda x, kernel: (x @ kernel, (x, kernel)), _gradients_of_product)
+
+
+def _of_kernel(x: jax.Array, change: jax.Array) -> jax.Array:
+    """f32[a, b]: the products of f32[..., a] and f32[..., b], summed over all else."""
+    # the barrier keeps XLA from turning the product, for which it would turn the images first
+    return jax.lax.optimization_barrier(x.reshape(-1, x.shape[-1]).T @ change.reshape(-1, change.shape[-1]))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _convolved(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
+    """The convolution by XLA, and its gradient by other means."""
+    return _together(x, kernel, stride, _around(kernel))
+
+
+def _together(x: jax.Array, kernel: jax.Array, stride: int, around: _Around) -> jax.Array:
+    """The convolution by XLA, of some pixels together if they have few outputs."""
+    inputs, outputs = kernel.shape[2:]
+    high, wide = (-(-side // stride) for side in x.shape[1:3])
+    most = max(1, (MOST if inputs <= FEW else MOST // 2) // outputs)
+    pixels = next(n for n in range(most, 0, -1) if wide % n == 0)
+
+    def one(x: jax.Array, kernel: jax.Array) -> jax.Array:
+        # the kernel for the first of them, for the second one to the right of it, ...
+        moved = [jnp.pad(kernel, ((0, 0), (n * stride, (pixels - 1 - n) * stride), (0, 0), (0, 0))) for n in range(pixels)]
+        return _native(x, jnp.concatenate(moved, -1), (stride, stride * pixels), around).reshape(-1, high, wide, outputs)
+
+    def many(_: int, several: list[bool], x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, bool]:
+        if not several[1]:
+            return jax.vmap(one, (0, None))(x, kernel), True
+        # of several kernels XLA would make a convolution in groups, which takes twice as long (measured)
+        return jax.lax.map(lambda own: one(own[0] if several[0] else x, own[-1]), (x, kernel) if several[0] else (kernel,)), True
+
+    each = jax.custom_batching.custom_vmap(one)
+    each.def_vmap(many)
+    return each(x, kernel)
+
+
+def _gradients(stride: int, kept: tuple[jax.Array, jax.Array], change: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The gradients of x and of the kernel, from that of the output."""
-    x, kernel, which = kept
-    rows, columns, inputs, outputs = kernel.shape
-    wide = kernel.size >= WIDE * outputs**2
-    # where patches of the change are no wider than those of the images, a convolution by the turned kernel takes less than to put
-    # the changes of patches back: a step of the layers of a ResNet takes 0.7 to 0.9 of the time (measured). The kernel's gradient
-    # from the same patches saves those of the images: 0.73 to 0.9 again of the gradients' time (measured)
-    turns = stride == 1 and rows % 2 and columns % 2 and outputs <= inputs
-    turned = jnp.swapaxes(kernel[::-1, ::-1], 2, 3).reshape(-1, inputs)
+    x, kernel = kept
+    small, back = jax.vjp(lambda kernel: _kernel_in_squares(kernel, stride), kernel)
+    (above, below), (left, right) = ((-(-first // stride), last // stride) for first, last in _around(kernel))
+    rows, columns, inputs, outputs = small.shape
+    _, high, wide, _ = change.shape
 
-    def tile(total: jax.Array, of: _Kept) -> tuple[jax.Array, jax.Array]:
-        images, change, which = of
-        image = change if which is None else _at_largest(change, which, images.shape[1:3])
-        change = image.reshape(-1, outputs)
-        if turns:  # both gradients from the patches of the change
-            patches = _patches(image, rows, columns, 1)
-            of_kernel = jax.lax.optimization_barrier(images.reshape(-1, inputs).T @ patches)
-            return total + of_kernel, (patches @ turned).reshape(images.shape)
-        patches, back = jax.vjp(lambda images: _patches(images, rows, columns, stride), images)
-        # the barrier keeps XLA from turning the product back
-        of_kernel = jax.lax.optimization_barrier(change.T @ patches).T if wide else patches.T @ change
-        return total + of_kernel, back(change @ kernel.reshape(-1, outputs).T)[0]
+    batch, together = _tiles(len(x), high * wide * (rows * inputs + columns * outputs), kernel.size)
+    filled = [jnp.pad(each, ((0, batch - len(each)), (0, 0), (0, 0), (0, 0))) for each in (x, change)]
 
-    nothing = jnp.zeros((inputs, kernel.size // inputs) if turns else (kernel.size // outputs, outputs), kernel.dtype)
-    of_kernel, of_x = jax.lax.scan(tile, nothing, (_tiles(x, x, kernel, stride), _tiles(out, x, kernel, stride), which))
-    if turns:  # it is turned, too: a place of the kernel meets the change on the other side
-        of_kernel = jnp.moveaxis(of_kernel.reshape(inputs, rows, columns, outputs)[:, ::-1, ::-1], 0, 2)
-    return of_x.reshape(-1, *x.shape[1:])[: x.shape[0]], of_kernel.reshape(kernel.shape)
+    def tile(number: jax.Array, total: jax.Array) -> jax.Array:
+        images, change = (jax.lax.dynamic_slice_in_dim(each, number * together, together) for each in filled)
+        images = jnp.pad(_in_squares(images, stride), ((0, 0), (above, below), (0, 0), (0, 0)))
+        change = jnp.pad(change, ((0, 0), (0, 0), (right, left), (0, 0)))
+        down = [images[:, i : i + high] for i in range(rows)]
+        along = [change[:, :, j : j + wide] for j in reversed(range(columns))]
+        return total + _of_kernel(jnp.concatenate(down, -1), jnp.concatenate(along, -1))
+
+    nothing = jnp.zeros((rows * inputs, columns * outputs), kernel.dtype)
+    of_small = jax.lax.fori_loop(0, batch // together, tile, nothing)
+    of_small = of_small.reshape(rows, inputs, columns, outputs).swapaxes(1, 2)
+    of_x = _together(change, jnp.swapaxes(small[::-1, ::-1], 2, 3), 1, ((below, above), (right, left)))
+    return _from_squares(of_x, stride)[:, : x.shape[1], : x.shape[2]], back(of_small)[0]
 
 
-_by_patches.defvjp(_convolved, _gradients)
+_convolved.defvjp(lambda x, kernel, stride: (_together(x, kernel, stride, _around(kernel)), (x, kernel)), _gradients)
 
 
-def _tiles(values: jax.Array, images: jax.Array, kernel: jax.Array, stride: int = 1) -> jax.Array:
-    """[tiles, m, ...] of [B, ...]: m images in each tile, whose patches fit into PATCHES; zeros fill up the last tile."""
-    batch, height, width, _ = images.shape
-    patches = -(-height // stride) * -(-width // stride) * kernel.size // kernel.shape[-1]
-    least = -(-batch // max(1, max(PATCHES, kernel.size) // patches))
-    number = min(range(least, 3 * least), key=lambda n: -(-batch // n) * n)  # the least padding
-    missing = -batch % number
-    padded = jnp.pad(values, ((0, missing), (0, 0), (0, 0), (0, 0))) if missing else values
-    return padded.reshape(number, -(-batch // number), *values.shape[1:])
+def _in_squares(x: jax.Array, stride: int) -> jax.Array:
+    """Each square of stride · stride pixels as one pixel, zeros outside: a convolution at a stride is one without for these."""
+    if stride == 1:
+        return x
+    x = jnp.pad(x, ((0, 0), *((0, -side % stride) for side in x.shape[1:3]), (0, 0)))
+    return jnp.concatenate([x[:, i::stride, j::stride] for i in range(stride) for j in range(stride)], -1)
 
 
-def _patches(x: jax.Array, rows: int, columns: int, stride: int) -> jax.Array:
-    """f32[B · ⌈H / stride⌉ · ⌈W / stride⌉, rows · columns · inputs]: the square of pixels around every `stride`-th pixel."""
-    _, height, width, inputs = x.shape
-    x = jnp.pad(x, ((0, 0), ((rows - 1) // 2, rows // 2), ((columns - 1) // 2, columns // 2), (0, 0)))
-    shifted = [x[:, i : i + height : stride, j : j + width : stride] for i in range(rows) for j in range(columns)]
-    return jnp.concatenate(shifted, axis=-1).reshape(-1, rows * columns * inputs)
+def _from_squares(x: jax.Array, stride: int) -> jax.Array:
+    batch, high, wide, _ = x.shape
+    x = x.reshape(batch, high, wide, stride, stride, -1).swapaxes(2, 3)
+    return x.reshape(batch, high * stride, wide * stride, -1)
+
+
+def _kernel_in_squares(kernel: jax.Array, stride: int) -> jax.Array:
+    """The kernel for images in squares."""
+    if stride == 1:
+        return kernel
+    gaps = [(-first % stride, stride - 1 - last % stride) for first, last in _around(kernel)]
+    kernel = jnp.pad(kernel, (*gaps, (0, 0), (0, 0)))
+    rows, columns, _, outputs = kernel.shape
+    kernel = kernel.reshape(rows // stride, stride, columns // stride, stride, -1, outputs).swapaxes(1, 2)
+    return kernel.reshape(rows // stride, columns // stride, -1, outputs)
+
+
+def _tiles(batch: int, size: int, least: int) -> tuple[int, int]:
+    """(the number of images with those that fill up the last tile, the number in a tile: as many of this size as fit into TILE or
+    `least`)."""
+    fewest = -(-batch // max(1, max(TILE, least) // size))
+    number = min(range(fewest, 3 * fewest), key=lambda n: -(-batch // n) * n)  # the least padding
+    together = -(-batch // number)
+    return number * together, together
 
 
 @jax.custom_vjp

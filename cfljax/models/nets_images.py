@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -26,8 +28,8 @@ class Conv(nn.Module):
         kernel = self.param("kernel", ZEROS, (self.size, self.size, 1 if self.alone else x.shape[-1], self.outputs))
         if self.alone:
             return blocks.depthwise(x, kernel, self.form, self.stride)
-        if self.size == 1:  # a product, in all forms
-            return x[:, :: self.stride, :: self.stride] @ kernel[0, 0]
+        if self.size == 1:  # in all forms
+            return layers.product(x[:, :: self.stride, :: self.stride], kernel[0, 0])
         return layers.convolve(x, kernel, self.form, stride=self.stride)
 
 
@@ -35,12 +37,14 @@ class Norm(nn.Module):
     """Group normalisation."""
 
     groups: int
+    most: float | None = None
+    """Cut off below 0 and above this number; None: not."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """f32[B, H, W, c] -> the same."""
         scale, bias = (self.param(name, ZEROS, (x.shape[-1],)) for name in ("scale", "bias"))
-        return blocks.group_norm(x, scale, bias, self.groups)
+        return blocks.group_norm(x, scale, bias, self.groups, self.most)
 
 
 class Residual(nn.Module):
@@ -57,7 +61,7 @@ class Residual(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """f32[B, H, W, inputs] -> f32[B, ⌈H / stride⌉, ⌈W / stride⌉, outputs]."""
-        y = nn.relu(Norm(self.groups, name="norm_0")(Conv(self.outputs, 3, self.form, self.stride, name="conv_0")(x)))
+        y = Norm(self.groups, math.inf, name="norm_0")(Conv(self.outputs, 3, self.form, self.stride, name="conv_0")(x))
         y = Norm(self.groups, name="norm_1")(Conv(self.outputs, 3, self.form, name="conv_1")(y))
         if x.shape != y.shape and self.projected:
             x = Norm(self.groups, name="norm_around")(Conv(self.outputs, 1, self.form, self.stride, name="around")(x))
@@ -84,7 +88,7 @@ class ResNet(nn.Module):
         """f32[B, H, W] or f32[B, H, W, c] -> f32[B, classes]."""
         x = x[..., None] if x.ndim == 3 else x
         first = Conv(self.width, 7, self.form, 2, name="conv") if self.large else Conv(self.width, 3, self.form, name="conv")
-        x = nn.relu(Norm(self.groups, name="norm")(first(x)))
+        x = Norm(self.groups, math.inf, name="norm")(first(x))
         x = blocks.pool_3_2(x) if self.large else x
         for stage, depth in enumerate(self.depths):
             for number in range(depth):
@@ -107,8 +111,8 @@ class Inverted(nn.Module):
         """f32[B, H, W, inputs] -> f32[B, ⌈H / stride⌉, ⌈W / stride⌉, outputs]."""
         y, width = x, x.shape[-1] * self.wider
         if self.wider > 1:
-            y = nn.relu6(Norm(self.groups, name="norm_0")(Conv(width, 1, self.form, name="conv_0")(y)))
-        y = nn.relu6(Norm(self.groups, name="norm_1")(Conv(width, 3, self.form, self.stride, True, name="conv_1")(y)))
+            y = Norm(self.groups, 6.0, name="norm_0")(Conv(width, 1, self.form, name="conv_0")(y))
+        y = Norm(self.groups, 6.0, name="norm_1")(Conv(width, 3, self.form, self.stride, True, name="conv_1")(y))
         y = Norm(self.groups, name="norm_2")(Conv(self.outputs, 1, self.form, name="conv_2")(y))
         return x + y if x.shape == y.shape else y
 
@@ -131,12 +135,12 @@ class MobileNet(nn.Module):
     def __call__(self, x: jax.Array, deterministic: bool = True) -> jax.Array:
         """f32[B, H, W] or f32[B, H, W, c] -> f32[B, classes]."""
         x = x[..., None] if x.ndim == 3 else x
-        x = nn.relu6(Norm(self.groups, name="norm")(Conv(self.first, 3, self.form, self.stride, name="conv")(x)))
+        x = Norm(self.groups, 6.0, name="norm")(Conv(self.first, 3, self.form, self.stride, name="conv")(x))
         for stage, (wider, channels, depth, stride) in enumerate(self.stages):
             for number in range(depth):
                 step, name = 1 if number else stride, f"block_{stage}_{number}"
                 x = Inverted(channels, step, wider, self.groups, self.form, name=name)(x)
-        x = nn.relu6(Norm(self.groups, name="last_norm")(Conv(self.last, 1, self.form, name="last_conv")(x)))
+        x = Norm(self.groups, 6.0, name="last_norm")(Conv(self.last, 1, self.form, name="last_conv")(x))
         x = nn.Dropout(self.dropout, deterministic=deterministic)(jnp.mean(x, (1, 2)))
         return nn.Dense(self.classes, name="head")(x)
 

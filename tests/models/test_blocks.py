@@ -23,6 +23,28 @@ def test_each_group_has_mean_zero_and_variance_one_before_it_is_stretched():
         np.testing.assert_allclose(blocks.group_norm(x, scale, bias, 3), normalised.reshape(x.shape) * scale + bias, atol=1e-10)
 
 
+@pytest.mark.parametrize("most", [None, np.inf, 1.5])
+def test_the_gradient_of_a_norm_is_that_of_its_steps(most):
+    rng = np.random.default_rng(0)
+    x, scale, bias, pull = (rng.normal(0.5, 2, size=s) for s in [(2, 4, 3, 6), (6,), (6,), (2, 4, 3, 6)])
+
+    def steps(x, scale, bias):
+        groups = x.reshape(2, 4, 3, 3, 2)
+        mean, variance = (of((1, 2, 4), keepdims=True) for of in (groups.mean, groups.var))
+        y = ((groups - mean) / jnp.sqrt(variance + 1e-5)).reshape(x.shape) * scale + bias
+        return y if most is None else jnp.clip(y, 0, most)
+
+    with jax.enable_x64(True):
+        ours, wanted = (
+            (value, *back(pull))
+            for value, back in (
+                jax.vjp(of, *map(jnp.asarray, (x, scale, bias))) for of in (lambda *of: blocks.group_norm(*of, 3, most), steps)
+            )
+        )
+        for each, plain in zip(ours, wanted, strict=True):
+            np.testing.assert_allclose(each, plain, atol=1e-10)
+
+
 KINDS = {"depthwise": (1, 4), "narrower": (4, 3), "wider": (4, 5)}
 """Kind of a convolution of four channels → (inputs, outputs) of its kernel."""
 

@@ -18,12 +18,11 @@ def weights(model):
 @pytest.mark.parametrize("together", [1, 4, 13])
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_both_forms_of_convolution_agree_in_values_and_gradients(size, together, pooled, monkeypatch):
-    monkeypatch.setattr(layers, "PATCHES", together * 9 * 8 * size * size * 2)  # of thirteen images
+    monkeypatch.setattr(layers, "TILE", together * 9 * 8 * size * (2 + 4))  # of thirteen images
     rng = np.random.default_rng(size)
     out = (13, 4, 4, 4) if pooled else (13, 9, 8, 4)
     x, kernel, pull = (rng.normal(size=s).astype(np.float32) for s in [(13, 9, 8, 2), (size, size, 2, 4), out])
-    tiles = layers._tiles(jnp.asarray(x), jnp.asarray(x), jnp.asarray(kernel)).shape[:2]
-    assert tiles == {1: (13, 1), 4: (7, 2), 13: (1, 13)}[together]  # seven tiles of two leave one place
+    assert layers._tiles(13, 9 * 8 * size * 6, 0) == {1: (13, 1), 4: (14, 2), 13: (13, 13)}[together]  # one place stays free
 
     def both(form):
         value, back = jax.vjp(lambda x, kernel: convolve(x, kernel, form, pooled), x, kernel)
@@ -33,19 +32,47 @@ def test_both_forms_of_convolution_agree_in_values_and_gradients(size, together,
         np.testing.assert_allclose(ours, theirs, atol=1e-5 * np.abs(theirs).max())
 
 
-def test_wide_and_narrow_kernels_have_the_same_gradient(monkeypatch):
+def values_and_gradients(form, x, kernel, stride=1):
+    value, back = jax.vjp(lambda x, kernel: convolve(x, kernel, form, stride=stride), x, kernel)
+    return value, *back(jnp.cos(jnp.arange(value.size, dtype=jnp.float32)).reshape(value.shape))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("pixels", [1, 2, 4])
+def test_pixels_that_are_computed_together_have_the_values_of_each_alone(pixels, stride, monkeypatch):
     rng = np.random.default_rng(0)
-    x, kernel, pull = (rng.normal(size=s).astype(np.float32) for s in [(4, 6, 6, 8), (3, 3, 8, 5), (4, 6, 6, 5)])
-    found = []
-    for ratio in (1, 1000):
-        monkeypatch.setattr(layers, "WIDE", ratio)
-        found.append(jax.jit(lambda: jax.vjp(lambda kernel: convolve(x, kernel, "patches"), kernel)[1](pull)[0])())
-    np.testing.assert_allclose(*found, atol=1e-5 * np.abs(found[0]).max())
+    x, kernel = (rng.normal(size=s).astype(np.float32) for s in [(3, 6, 16, 2), (3, 3, 2, 5)])
+    monkeypatch.setattr(layers, "MOST", 5 * pixels)
+    made = jax.make_jaxpr(lambda: convolve(x, kernel, "patches", stride=stride))()
+    assert f"window_strides=({stride}, {stride * pixels})" in str(made)
+    both = (jax.jit(lambda form=form: values_and_gradients(form, x, kernel, stride))() for form in ("patches", "native"))
+    for ours, native in zip(*both, strict=True):
+        np.testing.assert_allclose(ours, native, atol=1e-5 * np.abs(native).max())
 
 
-def test_tiles_have_as_many_patches_as_a_large_kernel_has_numbers():
-    images = np.zeros((64, 4, 4, 100), np.float32)  # of 14,400 patches each
-    assert [layers._tiles(images, images, np.zeros((3, 3, 100, outputs))).shape[:2] for outputs in (8, 400)] == [(8, 8), (4, 16)]
+@pytest.mark.parametrize("several", [(0, 0), (None, 0), (0, None)])
+def test_several_images_and_kernels_side_by_side_have_the_values_of_each_alone(several):
+    rng = np.random.default_rng(0)
+    x, kernel = (rng.normal(size=s).astype(np.float32) for s in [(3, 2, 6, 4, 2), (3, 3, 3, 2, 4)])
+    x, kernel = (of if which is not None else of[0] for of, which in zip((x, kernel), several, strict=True))
+    one = lambda x, kernel: values_and_gradients("patches", x, kernel)  # noqa: E731
+    found = jax.jit(jax.vmap(one, several))(x, kernel)
+    for number in range(3):
+        pick = (of if which is None else of[number] for of, which in zip((x, kernel), several, strict=True))
+        for ours, alone in zip(found, jax.jit(one)(*pick), strict=True):
+            np.testing.assert_allclose(ours[number], alone, atol=1e-5)
+
+
+def test_a_gradient_has_a_derivative_of_its_own():
+    rng = np.random.default_rng(0)
+    x, kernel, along = (rng.normal(size=s).astype(np.float32) for s in [(2, 6, 4, 2), (3, 3, 2, 4), (3, 3, 2, 4)])
+    bent = lambda form: jax.jvp(jax.grad(lambda k: jnp.sum(convolve(x, k, form) ** 3)), (kernel,), (along,))[1]  # noqa: E731
+    native = jax.jit(lambda: bent("native"))()
+    np.testing.assert_allclose(jax.jit(lambda: bent("patches"))(), native, atol=1e-5 * np.abs(native).max())
+
+
+def test_a_tile_has_as_many_numbers_as_a_large_kernel():
+    assert [layers._tiles(64, 14400, least) for least in (7200, 360_000)] == [(64, 8), (64, 16)]
 
 
 @pytest.mark.parametrize("name", ["cnn", "cnn_cifar"])
