@@ -119,7 +119,7 @@ def _size(line: Line) -> str:
 def _seeds(line: Line) -> str:
     """The fewest seeds of its cells, and how many draws of the data they have."""
     run = [name for name in line.claim.cells if line.section.measured[name].values]
-    if not run:
+    if not run or line.verdict.word == NOT_RUN:
         return ""
     fewest = min(len(line.section.measured[name].values) for name in run)
     return with_draws(fewest, min(line.section.draws[name] for name in run))

@@ -4,7 +4,9 @@ one page, or a page of claims and a page for each paper, with its figures."""
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from cfljax.report.replication import overview
 from cfljax.report.replication.measured import Section, section
@@ -62,6 +64,13 @@ def replication_pages(folders: Paths, published: Paths, to: str = "") -> dict[st
             parts.append(section_text(each, "##", "\n".join(shown)))
         found[f"{paper.file}.md"] = _joined(parts)
     return found
+
+
+def unused_figures(folder: Path, pages: Mapping[str, str]) -> list[Path]:
+    """The figures of these papers' pages that an earlier call has written there and none of the pages has now."""
+    papers = {name.removesuffix(".md") for name in pages if name.endswith(".md")}
+    found = [(path, re.fullmatch(r"(.+)-\d+-\d+\.svg", path.name)) for path in sorted(folder.iterdir())]
+    return [path for path, match in found if match and match[1] in papers and path.name not in pages]
 
 
 def _claims(page: Page, sections: list[Section], to: str) -> str:
