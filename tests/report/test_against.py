@@ -234,6 +234,9 @@ def test_each_folder_of_a_table_has_its_command(place):
     page = replication_page([place / "runs", place / "more"], [place / "published.toml"])
     first = "experiments/small.toml --set size=small`  \nSize small: `seeds = [0, 1]`.  \n"
     assert first + "`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/small.toml --set 'model={name=\"cnn\"}'`  \n" in page
+    store.write_spec("# --set size=small\n# --set seeds=[1]\n[size.small]\nseeds = [0, 1]\n")
+    page = replication_page([place / "runs", place / "more"], [place / "published.toml"])
+    assert page.count("Size small:") == 1 and "--set size=small --set 'seeds=[1]'`" in page  # said once for both
 
 
 def test_a_page_without_any_run_has_every_cell(place):

@@ -154,7 +154,8 @@ def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ve
         return Verdict(REPRODUCES if surely[0] else FAILS if away[0] else UNDECIDED, found, plain(theirs[0]))
     worst = int(np.argmax(np.abs(off)))
     numbers = f"{good.sum()} of {len(run)} within {plain(claim.tolerance)}, {surely.sum()} with the whole interval"
-    numbers += f"; farthest: {run[worst]} {signed(off[worst])}{between((low[worst], high[worst]), signed)}"
+    if off[worst]:
+        numbers += f"; farthest: {run[worst]} {signed(off[worst])}{between((low[worst], high[worst]), signed)}"
     alike = _rank_correlation(ours, theirs) if len(run) >= 3 else math.nan
     numbers += f"; rank correlation {alike:.2f}".replace("-", "−") if math.isfinite(alike) else ""
     numbers += f"; {len(known) - len(run)} not run" if len(run) < len(known) else ""
