@@ -122,6 +122,11 @@ def test_claims_that_no_paper_makes_are_on_its_page_and_count_nothing(place):
     pages = pages_of(place)
     assert said not in pages[""] and "| 1 not run |" in pages[""] and "IFCA beats" not in pages[""]
     assert "(ours) IFCA beats" in pages["a_paper.md"]
+    assert "## Its claims\n" in pages["a_paper.md"] and "Without a claim" not in pages["a_paper.md"]
+    (place / "published.toml").write_text(FILE.replace('text = "', 'ours = true\ntext = "'))
+    page = pages_of(place)["a_paper.md"]
+    assert "## Its tables\n\nWithout a claim that counts: [Table 1, digits](#table-1-digits)." in page
+    assert "## Its claims" not in page
 
 
 def test_a_claim_that_was_tried_in_several_settings_counts_once_as_the_first_has_it(place):

@@ -75,7 +75,7 @@ def claims(page: Page, sections: list[Section], to: str, heading: str = "##", an
         parts += [f"{heading} {name}"] if heading else []
         parts += [table(HEAD, rows)] if rows else []
         if bare := [_titled(section, page, to, anchors) for section in own if not _own(section, lines(own))]:
-            parts.append(f"{'Also' if rows else 'Here'}, without a claim that counts: {', '.join(bare)}.")
+            parts.append(f"{'Also, without' if rows else 'Without'} a claim that counts: {', '.join(bare)}.")
     return "\n\n".join(parts)
 
 

@@ -22,7 +22,8 @@ ALL = ""
 """Its name where one page has everything, or where it stands elsewhere."""
 SPREAD = (
     "± is the standard deviation over seeds, [a, b] a 95 % interval of the mean. They leave out what all seeds share: the draw of "
-    "who holds which data, unless several draws stand beside the number of seeds, and the choice of numbers such as the step size."
+    "who holds which data, unless several draws stand beside the number of seeds, and the choice of numbers such as the step size. "
+    "Where only some seeds share a draw, an interval counts draws and not seeds."
 )
 
 
@@ -56,7 +57,7 @@ def replication_pages(folders: Paths, published: Paths, to: str = "") -> dict[st
         paper = page.paper(name)
         parts = [f"# {name}", paper.says, paper.findings.strip()]
         if said := overview.claims(page, own, "#{anchor}", heading=""):
-            parts += ["## Its claims", f"{said}\n\n{SPREAD}"]
+            parts += ["## Its claims" if overview.lines(own) else "## Its tables", f"{said}\n\n{SPREAD}"]
         for at, each in enumerate(own, 1):
             images = {f"{paper.file}-{at}-{i}.svg": number for i, number in enumerate(range(len(each.published.figures)), 1)}
             found |= {image: picture(each, number) for image, number in images.items()}
