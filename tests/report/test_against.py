@@ -71,6 +71,15 @@ def test_a_cell_has_maximum_and_last_ten_over_seeds_beside_what_was_published(pl
         assert mean == pytest.approx(np.mean(values), abs=0.051) and deviation == pytest.approx(np.std(values, ddof=1), abs=0.051)
 
 
+def test_a_number_without_per_cent_has_as_many_digits_as_its_deviation(place):
+    (place / "published.toml").write_text('unit = ""\n' + FILE)
+    mean, deviation = row_of(replication_page([place / "runs"], [place / "published.toml"]), "FedAvg")[2].split(" ± ")
+    assert len(mean) == len(deviation) and len(deviation.lstrip("0.")) == 2
+    records = Store(place / "runs", read_only=True).records().values()
+    values = [r["summary"]["accuracy_max"] for r in records if r["method"] == "fedavg"]
+    assert float(mean) == pytest.approx(np.mean(values), abs=float(deviation) / 18)  # rounded where the deviation is
+
+
 def test_what_was_not_run_says_so_and_claims_about_it_have_no_verdict(place):
     page = replication_page([place / "runs"], [place / "published.toml"])
     assert row_of(page, "FeSEM")[1:4] == ["70.0", "not run", "not run"]
