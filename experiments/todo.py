@@ -94,12 +94,12 @@ def _seconds(known: list[tuple[float, int]] | None, rounds: int) -> float:
 
 
 def listed(every: list[Job], chip: dict[str, object]) -> str:
-    """The list as a table in Markdown."""
+    """The list as a table in Markdown, what is done last."""
     lines = [
         f"| job | claims | two cores | claims an hour | {chip['name']}, predicted | state |",
         "| --- | ---: | ---: | ---: | ---: | --- |",
     ]
-    for job in every:
+    for job in sorted(every, key=lambda job: job.state() == "done"):
         there = _time(job.hours / float(str(chip["cnn"]))) if job.cnn else "–"
         cells = (job.name, f"{job.value:g}", _time(job.hours), f"{job.worth:.2g}", there, job.state())
         lines.append(f"| {' | '.join(cells)} |")

@@ -108,7 +108,7 @@ def _against(flags: argparse.Namespace) -> int:
     import warnings
     from pathlib import Path
 
-    from cfljax.report.replication.pages import ALL, replication_page, replication_pages
+    from cfljax.report.replication.pages import ALL, replication_page, replication_pages, unused_figures
     from cfljax.store import OlderWarning
     from cfljax.store.atomic import storing, write_bytes
 
@@ -135,6 +135,9 @@ def _against(flags: argparse.Namespace) -> int:
             Path(flags.pages).mkdir(parents=True, exist_ok=True)
     for name, text in pages.items():
         write_bytes(Path(flags.pages or "", name) if name != ALL else Path(flags.out), text.encode())
+    for path in unused_figures(Path(flags.pages), pages) if flags.pages else ():
+        with storing(path):
+            path.unlink()
     print(f"page: {flags.out}" + (f", and {len(pages) - 1} files in {flags.pages}" if flags.pages else ""))
     return 0
 

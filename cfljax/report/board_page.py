@@ -59,7 +59,12 @@ def page(rows: Sequence[Row]) -> dict[str, str]:
         over = ranks(whole, np.array([[scores[name, setting] for name in whole] for setting in ranked]))
     order = [*(over.names if over else []), *(name for name in names if over is None or name not in over.names)]
     parts = ["# The board", _about(rows, settings), *_ranked(over)]
-    parts += [_overall(names, order, over), "## Accuracy, setting by setting", _by_setting(names, order, settings), _submit(ranked)]
+    parts += [
+        _overall(names, order, over, ranked),
+        "## Accuracy, setting by setting",
+        _by_setting(names, order, settings),
+        _submit(ranked),
+    ]
     found = {PAGE: "\n\n".join(parts) + "\n"}
     if over is not None:
         found[PICTURE] = _picture(over)
@@ -115,8 +120,8 @@ def _ranked(over: Ranks | None) -> list[str]:
     return [f"**{best}**", f"![Critical differences]({PICTURE})", f"{said}. {caution}"]
 
 
-def _overall(names: dict[str, list[Row]], order: list[str], over: Ranks | None) -> str:
-    """A row for each method: its rank, and the means over all of its runs."""
+def _overall(names: dict[str, list[Row]], order: list[str], over: Ranks | None, ranked: list[str]) -> str:
+    """A row for each method: its rank, and the means over its settings, with their number where it lacks some."""
     known = {name for rows in names.values() for row in rows for name in row.numbers}
     new = sorted((name for name in known if name.startswith(NEW)), key=lambda name: int(name.removeprefix(NEW)))
     heads = [f"new clients, {name.removeprefix(NEW)} steps" for name in new]
@@ -125,7 +130,9 @@ def _overall(names: dict[str, list[Row]], order: list[str], over: Ranks | None) 
     for name in order:
         rank = f"{over.means[over.names.index(name)]:.2f}" if over is not None and name in over.names else "–"
         cells = [_number(_mean(names[name], None, quantity), quantity) for quantity in ("accuracy", *new, *more)]
-        lines.append([name, rank, *cells])
+        ran = {row.setting for row in names[name]}.intersection(ranked)
+        part = f" ({len(ran)} of {len(ranked)} settings)" if 0 < len(ran) < len(ranked) else ""
+        lines.append([name + part, rank, *cells])
     return table(["method", "mean rank", "accuracy (%)", *heads, *(MORE[name] for name in more)], lines)
 
 

@@ -48,17 +48,27 @@ class Configuration(NamedTuple):
     block: str
     """Equal for configurations that were trained on the same data: only those are compared."""
     units: list[Unit]
+    telling: tuple[tuple[str, str], ...] = ()
+    """The options in which it differs from others of its label."""
 
     @property
     def name(self) -> str:
-        """The name in legends."""
-        folder = (f"{self.folder}:",) if self.folder else ()
-        return " ".join([*folder, self.label, *(f"{k}={v}" for k, v in self.options)])
+        """The name with all options that vary."""
+        return self._named(self.options)
+
+    @property
+    def legend(self) -> str:
+        """The name in legends, without options that follow from the label."""
+        return self._named(tuple(pair for pair in self.options if pair in self.data or pair in self.telling))
 
     @property
     def short(self) -> str:
         """The name in the rows of a block, where folder and data stand beside and above."""
-        return " ".join([self.label, *(f"{k}={v}" for k, v in self.options if (k, v) not in self.data)])
+        return " ".join([self.label, *(f"{k}={v}" for k, v in self.telling if (k, v) not in self.data)])
+
+    def _named(self, options: tuple[tuple[str, str], ...]) -> str:
+        folder = (f"{self.folder}:",) if self.folder else ()
+        return " ".join([*folder, self.label, *(f"{k}={v}" for k, v in options)])
 
     @property
     def heading(self) -> str:
@@ -112,9 +122,20 @@ def collect(sources: Iterable[str | os.PathLike[str] | Results], target: float |
         shown = _shown_names(table)
         for record in table:
             new = _configuration(folder, record, shown)
-            configurations.setdefault(new[:-1], new).units.append(Unit(record["id"], record, results.store))
+            configurations.setdefault(new[:-2], new).units.append(Unit(record["id"], record, results.store))
     left_out = sum(results.left_out for results in each)
-    return Collected(", ".join(titles), [r.store for r in each], list(configurations.values()), planned, left_out)
+    return Collected(", ".join(titles), [r.store for r in each], _told_apart(list(configurations.values())), planned, left_out)
+
+
+def _told_apart(configurations: list[Configuration]) -> list[Configuration]:
+    """The same, each with the options that are not those of every configuration of its label."""
+    alike: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for each in configurations:
+        alike.setdefault((each.folder, each.label), set(each.options)).intersection_update(each.options)
+    return [
+        each._replace(telling=tuple(pair for pair in each.options if pair not in alike[each.folder, each.label]))
+        for each in configurations
+    ]
 
 
 def _configuration(folder: str, record: Table, shown: dict[str, str]) -> Configuration:

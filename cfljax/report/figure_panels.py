@@ -55,7 +55,7 @@ def _grid(
     from matplotlib.figure import Figure
 
     chosen = [
-        (configuration.name, each)
+        (configuration.legend, each)
         for configuration, pictures in zip(data.drawn, data.pictures, strict=True)
         if pictures is not None
         for each in kind(pictures)

@@ -101,7 +101,7 @@ def _lines(
             continue
         at, band = line
         mean, std = factor * band.mean, factor * np.nan_to_num(band.std)
-        axes.plot(at, mean, color=COLOURS[shade], linestyle=DASHES[dash], label=_name(configuration.name))
+        axes.plot(at, mean, color=COLOURS[shade], linestyle=DASHES[dash], label=_name(configuration.legend))
         axes.fill_between(at, mean - std, mean + std, color=COLOURS[shade], alpha=0.14, linewidth=0)
         last = np.flatnonzero(np.isfinite(mean))[-1]
         if ends or np.isfinite(mean).sum() == 1:

@@ -110,7 +110,7 @@ def _cards(data: ReportData) -> str:
         assert (first := headline(data.table)) is not None
         accuracy = tables.number(first._replace(interval=False), best.cells[first.key])
         name = "mean of the last ten" if first.key == "accuracy_last10" else first.heading
-        cards.append((f"Best, {name}", f"{accuracy} %", best.configuration.name))
+        cards.append((f"Best, {name}", f"{accuracy} %", best.configuration.legend))
     cards.append(("Computing time", _duration(spent), "compiling included"))
     cards.append(("Device", ", ".join(_distinct(_device(unit.record.get("device")) for unit in units)) or "–", ""))
     return "".join(f"<div><dt>{_escaped(a)}</dt><dd>{_escaped(b)}<small>{_escaped(c)}</small></dd></div>" for a, b, c in cards)

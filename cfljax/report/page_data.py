@@ -64,7 +64,7 @@ def page_data(data: ReportData) -> dict[str, object]:
     drawn = data.drawn
     return {
         "configs": [
-            {"name": c.name, "colour": s[0], "dash": s[1], "stopped": list(each.stopped)}
+            {"name": c.legend, "colour": s[0], "dash": s[1], "stopped": list(each.stopped)}
             for c, s, each in zip(drawn, styles(data), data.curves, strict=True)
         ],
         "history": _bands(data.curves, lambda each: each.history, FIRST),
@@ -99,9 +99,9 @@ def page_data(data: ReportData) -> dict[str, object]:
             }
             for who, p in _pictures(data, lambda d: d.mixtures)
         ],
-        "trivial": [f"{c.name} ({d.trivial})" for c, d in zip(drawn, data.pictures, strict=True) if d is not None and d.trivial],
+        "trivial": [f"{c.legend} ({d.trivial})" for c, d in zip(drawn, data.pictures, strict=True) if d is not None and d.trivial],
         "counted": [
-            f"{c.name}, seed {d.seed}: {d.counted}" for c, d in zip(drawn, data.pictures, strict=True) if d and d.counted
+            f"{c.legend}, seed {d.seed}: {d.counted}" for c, d in zip(drawn, data.pictures, strict=True) if d and d.counted
         ],
         "confusions": [
             {"table": p.table.tolist(), "clusters": p.clusters, "groups": p.groups, "colours": p.colours.tolist(), **who}

@@ -80,6 +80,7 @@ def test_the_list_says_how_long_a_cnn_takes_on_a_chip_and_what_is_done(place, to
     text = todo.listed(*todo.jobs(place / "todo.toml", place / "records"))
     assert "| long | 2 | 40.0 h | 0.05 | 24 min | done |" in text
     assert "| known | 1 | 3 min | 20 | – |  |" in text
+    assert [line.split(" ")[1] for line in text.splitlines()[2:]] == ["known", "unknown", "long"]  # what is done stands last
 
 
 def test_the_next_job_is_the_first_that_is_not_done_and_short_enough(place, todo):

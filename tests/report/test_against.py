@@ -10,7 +10,8 @@ import pytest
 from cfljax.commands import process
 from cfljax.commands.report import parser, run
 from cfljax.errors import SpecError
-from cfljax.report.replication.claims import Measured, interval, verdict
+from cfljax.report.replication.claims import Measured, verdict
+from cfljax.report.replication.intervals import interval
 from cfljax.report.replication.pages import replication_page, replication_pages
 from cfljax.report.replication.published import Cell, Claim, Published, read_published
 from cfljax.report.replication.quantity import Quantity, read_quantity
@@ -70,6 +71,15 @@ def test_a_cell_has_maximum_and_last_ten_over_seeds_beside_what_was_published(pl
         assert mean == pytest.approx(np.mean(values), abs=0.051) and deviation == pytest.approx(np.std(values, ddof=1), abs=0.051)
 
 
+def test_a_number_without_per_cent_has_as_many_digits_as_its_deviation(place):
+    (place / "published.toml").write_text('unit = ""\n' + FILE)
+    mean, deviation = row_of(replication_page([place / "runs"], [place / "published.toml"]), "FedAvg")[2].split(" ± ")
+    assert len(mean) == len(deviation) and len(deviation.lstrip("0.")) == 2
+    records = Store(place / "runs", read_only=True).records().values()
+    values = [r["summary"]["accuracy_max"] for r in records if r["method"] == "fedavg"]
+    assert float(mean) == pytest.approx(np.mean(values), abs=float(deviation) / 18)  # rounded where the deviation is
+
+
 def test_what_was_not_run_says_so_and_claims_about_it_have_no_verdict(place):
     page = replication_page([place / "runs"], [place / "published.toml"])
     assert row_of(page, "FeSEM")[1:4] == ["70.0", "not run", "not run"]
@@ -121,6 +131,11 @@ def test_claims_that_no_paper_makes_are_on_its_page_and_count_nothing(place):
     pages = pages_of(place)
     assert said not in pages[""] and "| 1 not run |" in pages[""] and "IFCA beats" not in pages[""]
     assert "(ours) IFCA beats" in pages["a_paper.md"]
+    assert "## Its claims\n" in pages["a_paper.md"] and "Without a claim" not in pages["a_paper.md"]
+    (place / "published.toml").write_text(FILE.replace('text = "', 'ours = true\ntext = "'))
+    page = pages_of(place)["a_paper.md"]
+    assert "## Its tables\n\nWithout a claim that counts: [Table 1, digits](#table-1-digits)." in page
+    assert "## Its claims" not in page
 
 
 def test_a_claim_that_was_tried_in_several_settings_counts_once_as_the_first_has_it(place):
@@ -212,6 +227,20 @@ def test_the_command_writes_the_pages_beside_each_other(place, capsys, monkeypat
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_figures_of_an_earlier_call_go_and_all_other_files_stay(place):
+    folder = place / "e"
+    folder.mkdir()
+    others = ["another-1-1.svg", "a_paper-scheme.svg", "a_paper-1-1.png", "notes.md"]
+    for name in ["a_paper-1-1.svg", "a_paper-1-2.svg", "a_paper-12-1.svg", *others]:
+        (folder / name).write_text("")
+    figure = '[[figure]]\ntitle = "f"\nhistory = "accuracy"\ncurves = { "FedAvg" = { label = "fedavg" } }\n'
+    (place / "published.toml").write_text(f"{FILE}\n{figure}")
+    words = [place / "runs", "--against", place / "published.toml", "--out", place / "page.md", "--pages", folder]
+    assert process.main(run, parser(), list(map(str, words))) == 0
+    assert {path.name for path in folder.iterdir()} == {*others, "a_paper-1-1.svg", "a_paper.md", "claims.md"}
+    assert (folder / "a_paper-1-1.svg").read_text().startswith("<svg")
+
+
 def test_each_folder_of_a_table_has_its_command(place):
     store = Store(place / "more")
     store.write_spec('# --set model={name="cnn"}\n')
@@ -219,6 +248,9 @@ def test_each_folder_of_a_table_has_its_command(place):
     page = replication_page([place / "runs", place / "more"], [place / "published.toml"])
     first = "experiments/small.toml --set size=small`  \nSize small: `seeds = [0, 1]`.  \n"
     assert first + "`CFLJAX_DATA=DATA python -m cfljax.sweep experiments/small.toml --set 'model={name=\"cnn\"}'`  \n" in page
+    store.write_spec("# --set size=small\n# --set seeds=[1]\n[size.small]\nseeds = [0, 1]\n")
+    page = replication_page([place / "runs", place / "more"], [place / "published.toml"])
+    assert page.count("Size small:") == 1 and "--set size=small --set 'seeds=[1]'`" in page  # said once for both
 
 
 def test_a_page_without_any_run_has_every_cell(place):
@@ -417,7 +449,29 @@ def test_the_interval_is_students(n):
 
     values = np.random.default_rng(n).standard_normal(n)
     wanted = t.interval(0.95, n - 1, values.mean(), tstd(values) / math.sqrt(n))
-    assert interval(list(values)) == pytest.approx(wanted)
+    assert interval(dict(enumerate(values))) == pytest.approx(wanted)
+    assert interval({(i, "0"): value for i, value in enumerate(values)}) == pytest.approx(wanted)  # all share a draw of the data
+    assert interval({(i, str(i)): value for i, value in enumerate(values)}) == pytest.approx(wanted)  # each has its own
+
+
+def test_seeds_that_share_a_draw_of_the_data_are_no_independent_draws():
+    values = {(0, "a"): 1.0, (1, "b"): 3.0, (2, "c"): 2.5}
+    twice = values | {(seed + 3, data): value for (seed, data), value in values.items()}  # each draw again, with the same number
+    assert interval(twice) == pytest.approx(interval(values))
+    mixed = {(0, "0"): 1.0, (1, "0"): 1.1, (2, "0"): 0.9, (3, "3"): 1.5, (4, "4"): 0.5, (5, "5"): 1.0}
+    low, high = interval(mixed)
+    assert (low + high) / 2 == pytest.approx(np.mean(list(mixed.values())))
+    half = 3.1824463 * math.sqrt(4 / 3 * (0.0**2 + 0.5**2 + 0.5**2 + 0.0**2)) / 6  # three degrees of freedom
+    assert (high - low) / 2 == pytest.approx(half)
+
+
+def test_an_order_and_what_is_the_same_are_said_in_words():
+    names = {"a, b: 1 class": [3, 4, 3], "a, b: 10 classes": [5, 7, 6]}
+    found = decided("order", names, **names).ours
+    assert found.startswith("1 class: 3.33, 10 classes: 6; in this order in 3 of 3 seeds; 1 class − 10 classes: −2.67 [−")
+    assert decided("reduction", "ab", 0.5, a=[4, 5, 6], b=[4, 5, 6]).ours == "as many in 3 of 3 seeds"
+    found = decided("reduction", "ab", 0.5, a=[4, math.inf], b=[4, math.inf]).ours
+    assert found == "as many in 1 of 2 seeds, neither gets there in the other"
 
 
 def of_ab(values, claim, **given):

@@ -108,7 +108,8 @@ def test_a_method_that_lacks_a_setting_is_listed_without_a_rank(runs):
     assert "There are no ranks yet" in pages["index.md"] and "ranks.svg" not in pages
     more = [r._replace(method="fedem", numbers={"accuracy": 0.1}) for r in rows if r.method == "ifca"]
     pages = board_page.page([*rows, *more])
-    assert "| ditto | – |" in pages["index.md"] and "ditto" not in pages["ranks.svg"]
+    assert "| ditto (2 of 3 settings) | – |" in pages["index.md"] and "ditto" not in pages["ranks.svg"]
+    assert "| ifca | " in pages["index.md"]  # has all of them
 
 
 def test_rows_on_settings_that_nobody_else_has_take_no_ranks_away(runs):

@@ -94,6 +94,19 @@ def test_options_that_vary_have_their_columns(tmp_path):
     assert tables.to_csv(table(tmp_path)).startswith("folder,method,label,data,lr,mu,")
 
 
+def test_options_stand_beside_a_label_only_where_its_rows_differ_in_them(tmp_path):
+    store = Store(tmp_path)
+    for label, lr, mu, data in (("far", 0.1, 1, "digits"), ("near", 0.1, 2, "digits"), ("near", 0.2, 2, "blobs")):
+        varies = {"train.lr": lr, "method.mu": mu, "data.name": data}
+        synthetic.add(store, f"{label}-{lr}", 0, label=label, varies=varies)
+    found = {row.configuration.name: row.configuration for row in table(tmp_path)}
+    names = {each.short: each.legend for each in found.values()}
+    assert names == {"far": "far data=digits", "near lr=0.1": "near data=digits lr=0.1", "near lr=0.2": "near data=blobs lr=0.2"}
+    assert "far data=digits lr=0.1 mu=1" in found  # the whole name, in the browser's hints
+    assert "near lr=0.1 " in tables.terminal(table(tmp_path)) and "mu=" not in tables.terminal(table(tmp_path))
+    assert "| method | data | lr | mu | runs |" in tables.markdown(table(tmp_path))
+
+
 def test_several_folders_have_a_column_of_their_own(tmp_path):
     for name in ("one", "two"):
         synthetic.sweep(tmp_path / name)

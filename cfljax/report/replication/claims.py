@@ -27,11 +27,14 @@ again; runs of a small size are not run at size; and fewer than three seeds deci
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+import os
+import re
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from cfljax.report.replication.intervals import interval
 from cfljax.report.replication.numbers import between, fewer, plain, signed
 from cfljax.report.replication.published import Claim, Published
 from cfljax.results.statistics import FEWEST
@@ -44,8 +47,6 @@ PAIRED = ("difference", "reduction", "order")
 """Kinds of claims that compare runs of the same seeds."""
 ALIKE = 0.8
 """The rank correlation from which on two orders count as much the same."""
-LEVEL = 0.95
-"""The level of the confidence intervals."""
 LEAST = 0.1
 """Below this share of the published effect there is no effect."""
 TINY = 1e-12
@@ -63,14 +64,12 @@ class Verdict(NamedTuple):
     """What was published, in the same words."""
     why: str = ""
     """What the verdict rests on, where the numbers do not say it."""
-    cells: str = ""
-    """The cells of an order, which stand before their numbers."""
 
     @property
     def numbers(self) -> str:
         """All that it rests on, in one line."""
         parts = (self.ours, f"published {self.published}" if self.published else "", self.why)
-        return (f"{self.cells}: " if self.cells else "") + "; ".join(part for part in parts if part)
+        return "; ".join(part for part in parts if part)
 
 
 class Measured(NamedTuple):
@@ -148,14 +147,15 @@ def _within(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Ve
     ours = np.array([measured[name].mean for name in run])
     theirs = np.array([of.cell(name).published for name in run], np.float64)
     off, most = ours - theirs, claim.tolerance + 1e-9
-    low, high = np.array([_interval(measured[name]) for name in run]).T - theirs
+    low, high = np.array([interval(measured[name].values) for name in run]).T - theirs
     good, surely, away = np.abs(off) <= most, (low >= -most) & (high <= most), (low > most) | (high < -most)
     if len(known) == 1:
-        found = f"{plain(ours[0])}{between(_interval(measured[run[0]]), plain)}"
+        found = f"{plain(ours[0])}{between(interval(measured[run[0]].values), plain)}"
         return Verdict(REPRODUCES if surely[0] else FAILS if away[0] else UNDECIDED, found, plain(theirs[0]))
     worst = int(np.argmax(np.abs(off)))
     numbers = f"{good.sum()} of {len(run)} within {plain(claim.tolerance)}, {surely.sum()} with the whole interval"
-    numbers += f"; farthest: {run[worst]} {signed(off[worst])}{between((low[worst], high[worst]), signed)}"
+    if off[worst]:
+        numbers += f"; farthest: {run[worst]} {signed(off[worst])}{between((low[worst], high[worst]), signed)}"
     alike = _rank_correlation(ours, theirs) if len(run) >= 3 else math.nan
     numbers += f"; rank correlation {alike:.2f}".replace("-", "−") if math.isfinite(alike) else ""
     numbers += f"; {len(known) - len(run)} not run" if len(run) < len(known) else ""
@@ -172,9 +172,9 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
         return Verdict(NOT_RUN, "no seed in common")
     published = claim.published
     said = "" if published is None else signed(published) if published else "level"
-    if never := sum(not math.isfinite(value) for value in apart):
+    if never := sum(not math.isfinite(value) for value in apart.values()):
         return Verdict(UNDECIDED, f"not reached in {never} of {len(apart)} seeds", said)
-    mean, (low, high) = float(np.mean(apart)), interval(apart)
+    mean, (low, high) = float(np.mean(list(apart.values()))), interval(apart)
     numbers = signed(mean) + between((low, high), signed)
     if published == 0:
         near = -claim.tolerance <= low and high <= claim.tolerance
@@ -185,24 +185,10 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
     return Verdict(decide(turned, abs(published or 0.0), close), numbers, said)
 
 
-def _interval(cell: Measured) -> tuple[float, float]:
-    return interval(list(cell.values.values())) if math.isfinite(cell.mean) else (-math.inf, math.inf)
-
-
-def interval(values: list[float]) -> tuple[float, float]:
-    """(low, high) of Student's t interval of the mean; infinite for fewer than two values."""
-    from scipy.special import stdtrit  # scipy.stats takes half a second to import
-
-    if len(values) < 2:
-        return -math.inf, math.inf
-    half = stdtrit(len(values) - 1, (1 + LEVEL) / 2) * np.std(values, ddof=1) / math.sqrt(len(values))
-    return float(np.mean(values) - half), float(np.mean(values) + half)
-
-
 def signed_difference(claim: Claim, measured: Mapping[str, Measured]) -> str:
     """The mean over seeds of a − b as text, with its sign."""
     apart = _differences(claim, measured)
-    return signed(float(np.mean(apart))) if apart else "unknown"
+    return signed(float(np.mean(list(apart.values())))) if apart else "unknown"
 
 
 def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
@@ -215,16 +201,23 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
     a_never, b_never = ([math.isinf(cell.values[draw]) for draw in common] for cell in (fast, slow))
     if all(a_never) and all(b_never):
         return Verdict(FAILS, "neither gets there", published)
-    pairs = [(_counted(fast, draw), _counted(slow, draw)) for draw in common]
-    logs = [math.log(a / b) for a, b in pairs]
-    mean, low, high = (-math.expm1(log) for log in (float(np.mean(logs)), *reversed(interval(logs))))
+    logs = {draw: math.log(_counted(fast, draw) / _counted(slow, draw)) for draw in common}
+    mean, low, high = (-math.expm1(log) for log in (float(np.mean(list(logs.values()))), *reversed(interval(logs))))
     bound = "at least " if any(b_never) and not any(a_never) else "at most " if any(a_never) and not any(b_never) else ""
-    better = sum(a < b for a, b in pairs)
+    better = sum(log < 0 for log in logs.values())
     numbers = f"{bound if mean > 0 else ''}{fewer(mean, word)}{between((low, high), lambda share: fewer(share, word))}"
-    numbers += f" ({better} of {len(pairs)} seeds {word})"
+    numbers += f" ({better} of {len(logs)} seeds {word})"
+    if not any(logs.values()):
+        numbers = _as_many(word, len(logs), sum(a and b for a, b in zip(a_never, b_never, strict=True)))
     more = any(b_never)
     close = claim.published is None or abs(mean - claim.published) <= claim.tolerance or (more and mean > claim.published)
     return Verdict(decide(Effect(mean, low, high, more), claim.published or 0.0, close), numbers, published)
+
+
+def _as_many(word: str, seeds: int, never: int) -> str:
+    """Where a needs just what b needs. `never`: the seeds in which neither gets there."""
+    same = f"as {'many' if word == 'fewer' else 'much'} in {seeds - never} of {seeds} seeds"
+    return f"{same}, neither gets there in {'the other' if never == 1 else never}" if never else same
 
 
 def _counted(cell: Measured, draw: Hashable) -> float:
@@ -235,19 +228,29 @@ def _counted(cell: Measured, draw: Hashable) -> float:
 def _order(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:
     sign = -1 if of.cell(claim.cells[0]).take.lower_is_better else 1
     cells = [measured[name] for name in claim.cells]
-    names, numbers = (" < " if sign < 0 else " > ").join(claim.cells), ", ".join(plain(cell.mean) for cell in cells)
+    names = _told_apart(claim.cells)
+    numbers = ", ".join(f"{name}: {plain(cell.mean)}" for name, cell in zip(names, cells, strict=True))
     common = [draw for draw in cells[0].values if all(draw in cell.values for cell in cells)]
     if not common:
         return Verdict(NOT_RUN, "no seed in common")
-    lines = [[sign * min(cell.values[draw], cell.rounds.get(draw, math.inf)) for cell in cells] for draw in common]
-    kept = sum(all(a > b for a, b in zip(line, line[1:], strict=False)) for line in lines)
-    apart = [line[0] - line[-1] for line in lines]
+    lines = {draw: [sign * min(cell.values[draw], cell.rounds.get(draw, math.inf)) for cell in cells] for draw in common}
+    kept = sum(all(a > b for a, b in zip(line, line[1:], strict=False)) for line in lines.values())
+    apart = {draw: line[0] - line[-1] for draw, line in lines.items()}
     low, high = interval(apart)
-    numbers += f" ({kept} of {len(lines)} seeds); first before last {signed(float(np.mean(apart)))}{between((low, high), signed)}"
-    steps = [interval([line[i] - line[i + 1] for line in lines]) for i in range(len(cells) - 1)]
+    gap, ends = float(np.mean(list(apart.values()))), (low, high) if sign > 0 else (-high, -low)
+    numbers += f"; in this order in {kept} of {len(lines)} seeds; {names[0]} − {names[-1]}: "
+    numbers += signed(sign * gap) + between(ends, signed)
+    steps = [interval({draw: line[i] - line[i + 1] for draw, line in lines.items()}) for i in range(len(cells) - 1)]
     if all(least > 0 for least, _ in steps):
-        return Verdict(REPRODUCES, numbers, cells=names)
-    return Verdict(DIRECTION if low > 0 else FAILS if high <= 0 else UNDECIDED, numbers, cells=names)
+        return Verdict(REPRODUCES, numbers)
+    return Verdict(DIRECTION if low > 0 else FAILS if high <= 0 else UNDECIDED, numbers)
+
+
+def _told_apart(names: Sequence[str]) -> list[str]:
+    """The names without the words that all of them begin with, up to a comma or colon."""
+    alike = os.path.commonprefix(list(names))
+    cut = max(alike.rfind(mark) + len(mark) for mark in (": ", ", ") if mark in alike) if re.search("[:,] ", alike) else 0
+    return [name[cut:] for name in names]
 
 
 def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> Verdict:  # noqa: ARG001
@@ -255,11 +258,12 @@ def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> 
     if 2 * len(means) < len(claim.cells):
         return Verdict(NOT_RUN, f"{len(means)} of {len(claim.cells)} cells were run")
     level = float(claim.published or 0.0) - claim.tolerance
-    ends = [_interval(measured[name]) for name in means]
+    ends = [interval(measured[name].values) for name in means]
     least = min(means, key=lambda name: means[name])
     enough = sum(mean >= level for mean in means.values())
     left = f"; {len(claim.cells) - len(means)} not run" if len(means) < len(claim.cells) else ""
-    found = f"{enough} of {len(means)}; least: {least} {plain(means[least])}{between(_interval(measured[least]), plain)}{left}"
+    lowest = f"{plain(means[least])}{between(interval(measured[least].values), plain)}"
+    found = f"{enough} of {len(means)}; least: {least} {lowest}{left}"
     if all(low >= level for low, _ in ends):
         word = REPRODUCES
     elif 2 * enough >= len(means):
@@ -272,10 +276,10 @@ def _at_least(claim: Claim, of: Published, measured: Mapping[str, Measured]) -> 
 DECIDERS = {"within": _within, "difference": _difference, "reduction": _reduction, "order": _order, "at_least": _at_least}
 
 
-def _differences(claim: Claim, measured: Mapping[str, Measured]) -> list[float]:
-    """a − b of the two cells, for every draw that both have."""
+def _differences(claim: Claim, measured: Mapping[str, Measured]) -> dict[Hashable, float]:
+    """Draw → a − b of the two cells, for every draw that both have."""
     one, other = (measured[name].values for name in claim.cells)
-    return [one[draw] - other[draw] for draw in one if draw in other]
+    return {draw: one[draw] - other[draw] for draw in one if draw in other}
 
 
 def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:

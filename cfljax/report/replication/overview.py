@@ -75,7 +75,7 @@ def claims(page: Page, sections: list[Section], to: str, heading: str = "##", an
         parts += [f"{heading} {name}"] if heading else []
         parts += [table(HEAD, rows)] if rows else []
         if bare := [_titled(section, page, to, anchors) for section in own if not _own(section, lines(own))]:
-            parts.append(f"{'Also' if rows else 'Here'}, without a claim that counts: {', '.join(bare)}.")
+            parts.append(f"{'Also, without' if rows else 'Without'} a claim that counts: {', '.join(bare)}.")
     return "\n\n".join(parts)
 
 
@@ -119,7 +119,7 @@ def _size(line: Line) -> str:
 def _seeds(line: Line) -> str:
     """The fewest seeds of its cells, and how many draws of the data they have."""
     run = [name for name in line.claim.cells if line.section.measured[name].values]
-    if not run:
+    if not run or line.verdict.word == NOT_RUN:
         return ""
     fewest = min(len(line.section.measured[name].values) for name in run)
     return with_draws(fewest, min(line.section.draws[name] for name in run))

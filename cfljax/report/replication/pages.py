@@ -4,7 +4,9 @@ one page, or a page of claims and a page for each paper, with its figures."""
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from cfljax.report.replication import overview
 from cfljax.report.replication.measured import Section, section
@@ -20,7 +22,8 @@ ALL = ""
 """Its name where one page has everything, or where it stands elsewhere."""
 SPREAD = (
     "± is the standard deviation over seeds, [a, b] a 95 % interval of the mean. They leave out what all seeds share: the draw of "
-    "who holds which data, unless several draws stand beside the number of seeds, and the choice of numbers such as the step size."
+    "who holds which data, unless several draws stand beside the number of seeds, and the choice of numbers such as the step size. "
+    "Where only some seeds share a draw, an interval counts draws and not seeds."
 )
 
 
@@ -54,7 +57,7 @@ def replication_pages(folders: Paths, published: Paths, to: str = "") -> dict[st
         paper = page.paper(name)
         parts = [f"# {name}", paper.says, paper.findings.strip()]
         if said := overview.claims(page, own, "#{anchor}", heading=""):
-            parts += ["## Its claims", f"{said}\n\n{SPREAD}"]
+            parts += ["## Its claims" if overview.lines(own) else "## Its tables", f"{said}\n\n{SPREAD}"]
         for at, each in enumerate(own, 1):
             images = {f"{paper.file}-{at}-{i}.svg": number for i, number in enumerate(range(len(each.published.figures)), 1)}
             found |= {image: picture(each, number) for image, number in images.items()}
@@ -62,6 +65,13 @@ def replication_pages(folders: Paths, published: Paths, to: str = "") -> dict[st
             parts.append(section_text(each, "##", "\n".join(shown)))
         found[f"{paper.file}.md"] = _joined(parts)
     return found
+
+
+def unused_figures(folder: Path, pages: Mapping[str, str]) -> list[Path]:
+    """The figures of these papers' pages that an earlier call has written there and none of the pages has now."""
+    papers = {name.removesuffix(".md") for name in pages if name.endswith(".md")}
+    found = [(path, re.fullmatch(r"(.+)-\d+-\d+\.svg", path.name)) for path in sorted(folder.iterdir())]
+    return [path for path, match in found if match and match[1] in papers and path.name not in pages]
 
 
 def _claims(page: Page, sections: list[Section], to: str) -> str:

@@ -27,7 +27,7 @@ def provenance(each: Section) -> str:
     for results in each.folders:
         if spec and (command := _command(spec, flags_of(results))) not in lines:
             lines.append(command)
-        lines += _sizes(results)
+        lines += [said for said in _sizes(results) if said not in lines]
     if covered := _last_ten(each):
         lines.append(f"Last ten: {covered}.")
     spent = sum(s for unit in each.units if math.isfinite(s := seconds(unit)))

@@ -88,10 +88,11 @@ def _ours(measured: Measured, cell: Cell, published: Published) -> str:
     if cell.take.reaches is not None:
         return ", ".join(f"> {measured.rounds[seed]}" if math.isinf(v) else f"{v:.0f}" for seed, v in measured.values.items())
     mean, deviation = measured.mean, measured.deviation
-    digits = 2 if deviation < 0.1 else 1
+    exact = published.unit != "%" and deviation > 0 and abs(mean) < 1000
+    digits = min(max(1 - math.floor(math.log10(deviation)), 0), 6) if exact else 2 if deviation < 0.1 else 1
 
     def written(number: float) -> str:
-        if published.unit == "%":
+        if published.unit == "%" or exact:  # of other units as many digits as the deviation has, which has two
             return f"{number:.{digits}f}"
         return f"{number:.3g}" if abs(number) < 1000 else f"{number:,.0f}"
 
