@@ -10,6 +10,9 @@ from cfljax.models import blocks, layers
 from cfljax.models.nets import ZEROS
 from cfljax.models.nets_tokens import Block
 
+STATISTICS = ("running_mean", "running_var")
+"""What batch normalisation keeps besides its scale and bias, as PyTorch calls it."""
+
 
 class Conv(nn.Module):
     """A convolution without bias; `alone`: of each channel alone."""
@@ -32,7 +35,7 @@ class Conv(nn.Module):
 
 
 class Norm(nn.Module):
-    """Group normalisation."""
+    """Group normalisation, or (`groups` 0) batch normalisation with means and variances that do not change."""
 
     groups: int
 
@@ -40,7 +43,15 @@ class Norm(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """f32[B, H, W, c] -> the same."""
         scale, bias = (self.param(name, ZEROS, (x.shape[-1],)) for name in ("scale", "bias"))
-        return blocks.group_norm(x, scale, bias, self.groups)
+        if self.groups:
+            return blocks.group_norm(x, scale, bias, self.groups)
+        mean, variance = (self.param(name, ZEROS, (x.shape[-1],)) for name in STATISTICS)
+        return blocks.batch_norm(x, scale, bias, mean, variance)
+
+
+def with_statistics(network: object) -> ResNet | MobileNet | None:
+    """The network with batch normalisation in place of group normalisation; None if it is none of this file's."""
+    return network.clone(groups=0) if isinstance(network, ResNet | MobileNet) else None
 
 
 class Residual(nn.Module):
