@@ -87,7 +87,7 @@ def _add_import_flags(parser: argparse.ArgumentParser) -> None:
     named = "sounds: names of files have this form, * for anything, as in '{user}_nohash_*'"
     add("--user-in-name", metavar="PATTERN", help=named)
     add("--seconds", type=float, metavar="S", help="sounds: to which length they are cut or filled up (that of the longest)")
-    add("--log-mel", type=int, default=0, metavar="BANDS", help="sounds: log-mel features in so many bands, frame by frame")
+    add("--log-mel", type=int, default=0, metavar="BANDS", help="sounds: log-mel features in this number of bands, frame by frame")
     add("--text", metavar="COLUMN", help="column of texts: they become tokens, and without labels the label is the next token")
     add("--tokens", choices=("characters", "words", "pairs"), default="", help="of texts; pairs: byte pairs of the training texts")
     add("--length", type=int, metavar="N", help="tokens of a sample (80)")

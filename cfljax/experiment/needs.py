@@ -72,7 +72,7 @@ def in_tiles(shape: tuple[int, ...], each: int, convolves: bool, stacked: bool) 
     return plain(shape, each, convolves, stacked)
 
 
-GPU, TPU = Habits(1, 3, Layout(), 0, 2.6, 5.4, 0, 0), Habits(128, None, Layout(in_tiles, tiles=True), 4, 0, 2, 4, 5)
+GPU, TPU = Habits(1, 3, Layout(), 0, 2.6, 2, 0, 0), Habits(128, None, Layout(in_tiles, tiles=True), 4, 0, 2, 4, 5)
 
 
 class Needs(NamedTuple):
@@ -136,6 +136,8 @@ def _by_xla(
     """Numbers of a round whose clients are trained by XLA's kernels. `block`: the updates that a device has at once."""
     lanes = min(choice.plan.lanes or block, block)
     sides = run.options.sides if habits.sides is None else habits.sides
+    if habits.sides is not None and isinstance(run.options, PersonalConfig):
+        sides = max(sides, 2 * run.options.sides + 1)  # further models of a participant, before and after
     sides = 1 if choice.gram_sizes else sides  # it has coefficients in place of weights
     places = _tiled(block, habits) if block * model.size < SMALL else block
     in_lines = not choice.gram_sizes and lays_out(choice.plan, federation, choice.work.batch)

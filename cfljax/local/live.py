@@ -83,12 +83,12 @@ def most(function: Callable[..., Any], *forms: Any, layout: Layout = PLAIN) -> i
 
 
 def of_step(model: Model, federation: Federation, batch: int, layout: Layout = PLAIN) -> int:
-    """Bytes of a client's step on so many samples: what it has besides these, its parameters and their gradient."""
+    """Bytes of a client's step on this number of samples: what it has besides these, its parameters and their gradient."""
     return _of_pass(model, *_forms(federation, batch), True, layout)
 
 
 def of_look(model: Model, federation: Federation, batch: int, layout: Layout = PLAIN) -> int:
-    """Bytes of a forward pass of the model with so many samples, besides these."""
+    """Bytes of a forward pass of the model with this number of samples, besides these."""
     return _of_pass(model, *_forms(federation, batch), False, layout)
 
 
