@@ -4,6 +4,7 @@ the host, the exchanges between devices, memory, and seconds per round as predic
     python -m benchmarks.aot --targets h200,v5e,v5e:2x2 --workloads W1,quickstart --json FILE
     python -m benchmarks.aot --workloads experiments/texts.toml         # a spec, all of its methods and seeds
     python -m benchmarks.aot --show FILE            # the table of an earlier file
+    python -m benchmarks.aot --foresee FILE         # its column "foreseen" anew, as --dry-run says now; nothing is compiled
 
 The compilers are packages of their own: see benchmarks/README.md.
 """
@@ -92,11 +93,15 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", type=Path, help="rows are added to this file, in place of those of the same name")
     parser.add_argument("--show", type=Path, help="print the table of this file; nothing is compiled")
+    parser.add_argument("--foresee", type=Path, help="write what --dry-run foresees now into this file; nothing is compiled")
     given = parser.parse_args(arguments)
     from benchmarks.aot.table import shown
 
     if given.show is not None:
         print(shown(json.loads(given.show.read_text(encoding="utf-8"))["rows"]))
+        return 0
+    if given.foresee is not None:
+        print(shown(foresee(given.foresee)))
         return 0
     wrong = [name for name in given.workloads.split(",") if name not in (*ALL, *MORE) and not is_spec(name)]
     if wrong:
@@ -104,6 +109,19 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the compilers are asked for by name; nothing runs on their devices
     print(shown(compile_all(given)))
     return 0
+
+
+def foresee(file: Path) -> list[dict[str, Any]]:
+    """The rows of the file, with what is foreseen now."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    from benchmarks.aot.foresee import anew
+
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory(prefix="cfljax-aot-") as folder:
+        kept["rows"] = anew(kept["rows"], Path(folder))
+    file.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    rows: list[dict[str, Any]] = kept["rows"]
+    return rows
 
 
 def compile_all(given: argparse.Namespace) -> list[dict[str, Any]]:

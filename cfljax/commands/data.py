@@ -19,6 +19,7 @@ EXAMPLES = """  python -m cfljax.data list
   python -m cfljax.data prepare emnist/balanced --dir ~/tfds
   python -m cfljax.data import photos/ --shape 32x32                  a folder per class
   python -m cfljax.data import office/ --by-domain --shape 32x32      a folder per domain, in it a folder per class
+  python -m cfljax.data import speech/ --user-in-name '{user}_nohash_*' --log-mel 40   WAV files, a folder per word
   python -m cfljax.data import shakespeare/data --tokens characters   LEAF's texts: next characters, a client per role
   python -m cfljax.data import reviews.parquet --text review --tokens pairs --user author
   python -m cfljax.data import visits.csv --label sick --user hospital --name visits
@@ -68,20 +69,25 @@ def _add_trace_flags(parser: argparse.ArgumentParser) -> None:
 
 def _add_import_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("source", help="images in folders by class, CSV, Parquet, LEAF, NumPy, or a saved Hugging Face data set")
+    add("source", help="images or sounds in folders by class, CSV, Parquet, LEAF, NumPy, or a saved Hugging Face data set")
     add("--name", help="what specs call it (default: the name of the file or folder)")
-    add("--kind", choices=("images", "csv", "parquet", "leaf", "numpy", "datasets"), help="where the source leaves it open")
+    kinds = ("images", "sounds", "csv", "parquet", "leaf", "numpy", "datasets")
+    add("--kind", choices=kinds, help="where the source leaves it open")
     add("--label", metavar="COLUMN", help="column of the labels (default: label, class, target or y)")
     add("--user", metavar="COLUMN", help="column that says who owns a sample: one client each (default: user or client)")
     add("--coarse", metavar="COLUMN", help="column of labels above the labels (default: coarse_label or y_coarse)")
     add("--x", type=_words, metavar="COLUMNS", default="", help="columns of the samples, with commas (default: all others)")
-    add("--drop", type=_words, metavar="COLUMNS", default="", help="columns to leave out")
+    add("--drop", type=_words, metavar="COLUMNS", default="", help="columns, or classes of sounds, to leave out")
     add("--one-hot", type=_words, metavar="COLUMNS", default="", help="columns whose values are kinds, such as cities")
     shape = "of a sample: images are brought to this size, numbers put into this shape"
     add("--shape", type=_shape, metavar="32x32", default="", help=shape)
     add("--grey", action="store_true", help="one channel for all images")
-    add("--by-user", action="store_true", help="images: folders are USER/CLASS/image.png")
+    add("--by-user", action="store_true", help="folders are USER/CLASS/image.png or USER/CLASS/sound.wav")
     add("--by-domain", action="store_true", help="images: folders are DOMAIN/CLASS/image.png, or DOMAIN/train/CLASS/image.png")
+    named = "sounds: names of files have this form, * for anything, as in '{user}_nohash_*'"
+    add("--user-in-name", metavar="PATTERN", help=named)
+    add("--seconds", type=float, metavar="S", help="sounds: to which length they are cut or filled up (that of the longest)")
+    add("--log-mel", type=int, default=0, metavar="BANDS", help="sounds: log-mel features in this number of bands, frame by frame")
     add("--text", metavar="COLUMN", help="column of texts: they become tokens, and without labels the label is the next token")
     add("--tokens", choices=("characters", "words", "pairs"), default="", help="of texts; pairs: byte pairs of the training texts")
     add("--length", type=int, metavar="N", help="tokens of a sample (80)")

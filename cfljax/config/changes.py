@@ -209,6 +209,15 @@ CHANGES: tuple[Change, ...] = (
         "clients that never train chose their model on the samples that come first in the file, of which one that is sorted has "
         "the first classes; now on every other one",
     ),
+    Change(
+        "batch normalisation of frozen bodies",
+        lambda config: (
+            config["model"]["name"] in ("resnet18", "resnet20", "mobilenet_v2")
+            and config["model"].get("weights") is not None
+            and config["model"].get("frozen") is not None
+        ),
+        "a body from a file with batch normalisation got group normalisation; now it has the file's means and variances",
+    ),
 )
 """All changes, the oldest first."""
 

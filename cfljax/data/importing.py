@@ -1,4 +1,4 @@
-"""`python -m cfljax.data import`: from users' files (folders of images, tables, LEAF, NumPy, Hugging Face) to imported data."""
+"""`python -m cfljax.data import`: users' files (images, sounds, tables, LEAF, NumPy, Hugging Face) become imported data."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cfljax.data import SOURCES, arrays, leaf, mapped, npz
 from cfljax.data.files import check_free, folders
 from cfljax.data.importing_images import domains_of
 from cfljax.data.importing_parts import OWNERS, coarse_labels, numbered, owners, split
+from cfljax.data.importing_sounds import has_sounds
 from cfljax.data.importing_text import Imported, of_leaf, of_tables
 from cfljax.data.importing_text import assembled as texts_assembled
 from cfljax.data.importing_text import check as check_numbers
@@ -21,7 +22,7 @@ from cfljax.data.sources import FileOptions
 from cfljax.errors import DataError, DataWarning, SpecError
 from cfljax.types import Source
 
-KINDS = ("images", "csv", "parquet", "leaf", "numpy", "datasets")
+KINDS = ("images", "sounds", "csv", "parquet", "leaf", "numpy", "datasets")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
@@ -60,6 +61,7 @@ _OF_TOKENS = ("tokens", "length", "vocabulary", "vectors", "next_token")
 _COLUMNS = ("label", "user", "coarse", "x", "drop", "one_hot", "shape", "test", "text", *_OF_TOKENS)
 _USED = {
     "images": ("shape", "grey", "by_user", "by_domain", "test"),
+    "sounds": ("by_user", "user_in_name", "seconds", "log_mel", "drop", "test"),
     "csv": _COLUMNS,
     "parquet": (*_COLUMNS, "grey"),
     "datasets": (*_COLUMNS, "grey"),
@@ -99,7 +101,7 @@ def kind_of(where: Path) -> str:
         raise DataError(f"{where}: the kind of data is not clear from the name; give --kind {'|'.join(KINDS)}")
     for pattern, kind in _MARKS:
         if any(where.glob(pattern)):
-            return kind
+            return "sounds" if kind == "images" and has_sounds(where) else kind
     raise DataError(f"{where}: nothing in it can be imported; give --kind {'|'.join(KINDS)}")
 
 

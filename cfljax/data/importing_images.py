@@ -41,7 +41,7 @@ def read_images(folder: Path, wanted: Wanted) -> list[Pictures]:
     """[Training images, test images], or [training images] if no folder is named for test images."""
     if wanted.by_domain:
         return _domains(folder, wanted)
-    sides = _sides(folder)
+    sides = sides_of(folder)
     if not wanted.by_user:
         _check_depth(sides[0])
     return [_found(place, wanted) for place in sides]
@@ -49,7 +49,7 @@ def read_images(folder: Path, wanted: Wanted) -> list[Pictures]:
 
 def _check_depth(folder: Path) -> None:
     """A warning where the folders, which count as classes, have the same folders inside, as domains and users have."""
-    inside = {kind.name: {item.name for item in _folders(kind)} for kind in _folders(folder)}
+    inside = {kind.name: {item.name for item in folders_in(kind)} for kind in folders_in(folder)}
     alike = len(inside) > 1 and len({frozenset(names) for names in inside.values()}) == 1
     if alike and len(names := min(inside.values())) > 1:
         a, b = list(inside)[:2]
@@ -57,9 +57,9 @@ def _check_depth(folder: Path) -> None:
         warnings.warn(f"{line}: if these are the classes, give --by-domain or --by-user", DataWarning, stacklevel=2)
 
 
-def _sides(folder: Path) -> list[Path]:
-    """[The folder of the training images, that of the test images], or [the folder itself] if none inside it is named for them."""
-    inside = {item.name.lower(): item for item in _folders(folder)}
+def sides_of(folder: Path) -> list[Path]:
+    """[The folder of the training samples, that of the test samples], or [the folder itself] if none inside is named for them."""
+    inside = {item.name.lower(): item for item in folders_in(folder)}
     train = next((inside[name] for name in _TRAIN if name in inside), None)
     tests = [inside[name] for name in _TEST if name in inside]
     if train is None:
@@ -79,9 +79,9 @@ def _domains(folder: Path, wanted: Wanted) -> list[Pictures]:
     sides: list[list[Pictures]] = []
     for domain in domains_of(folder):
         place = domain
-        while len(inner := _folders(place)) == 1 and _folders(inner[0]):  # as in Office-31: amazon/images/mug/1.jpg
+        while len(inner := folders_in(place)) == 1 and folders_in(inner[0]):  # as in Office-31: amazon/images/mug/1.jpg
             place = inner[0]
-        found = [_found(side, wanted) for side in _sides(place)]
+        found = [_found(side, wanted) for side in sides_of(place)]
         sides.append([each._replace(where=folder, users=[domain.name] * len(each.files)) for each in found])
     names = [side[0].users[0] for side in sides if side[0].users]
     with_test = [name for name, side in zip(names, sides, strict=True) if len(side) > 1]
@@ -94,7 +94,8 @@ def _domains(folder: Path, wanted: Wanted) -> list[Pictures]:
 
 def domains_of(folder: Path) -> list[Path]:
     """The folders of the domains, by name."""
-    while len(inner := _folders(folder)) == 1 and all(map(_folders, _folders(inner[0]))):  # as in PACS: kfold/sketch/dog/1.png
+    # as in PACS: kfold/sketch/dog/1.png
+    while len(inner := folders_in(folder)) == 1 and all(map(folders_in, folders_in(inner[0]))):
         folder = inner[0]
     if len(inner) < 2:
         raise DataError(f"{folder}: has {len(inner)} folders; with --by-domain each domain is a folder (DOMAIN/CLASS/image.png)")
@@ -125,9 +126,9 @@ def _check_classes(folder: Path, held: dict[str, set[str]]) -> None:
 
 def _found(folder: Path, wanted: Wanted) -> Pictures:
     files, labels, users = [], [], []
-    for owner in _folders(folder) if wanted.by_user else [folder]:
-        for kind in _folders(owner):
-            found = sorted(f for f in kind.rglob("*") if f.suffix.lower() in ENDINGS and f.is_file() and not _hidden(f, kind))
+    for owner in folders_in(folder) if wanted.by_user else [folder]:
+        for kind in folders_in(owner):
+            found = files_of(kind, ENDINGS)
             files += found
             labels += [kind.name] * len(found)
             users += [owner.name] * len(found)
@@ -137,8 +138,14 @@ def _found(folder: Path, wanted: Wanted) -> Pictures:
     return Pictures(folder, files, labels, users if wanted.by_user else None)
 
 
-def _folders(folder: Path) -> list[Path]:
+def folders_in(folder: Path) -> list[Path]:
+    """The folders inside of a folder, by name, without hidden ones."""
     return sorted(item for item in folder.iterdir() if item.is_dir() and not item.name.startswith("."))
+
+
+def files_of(folder: Path, endings: set[str]) -> list[Path]:
+    """The files in a folder, and in those inside it, whose names have one of these endings, without hidden ones."""
+    return sorted(f for f in folder.rglob("*") if f.suffix.lower() in endings and f.is_file() and not _hidden(f, folder))
 
 
 def _hidden(file: Path, folder: Path) -> bool:

@@ -15,6 +15,7 @@ from cfljax.data.importing_arrow import from_arrow
 from cfljax.data.importing_columns import parts_of, shaped
 from cfljax.data.importing_images import joined, read_images
 from cfljax.data.importing_saved import read_datasets
+from cfljax.data.importing_sounds import in_features, read_sounds
 from cfljax.data.parts import Columns, Part, Wanted
 from cfljax.errors import DataError, DataWarning
 
@@ -104,6 +105,7 @@ def _parquet(where: Path, files: list[Path], wanted: Wanted) -> Columns:
 
 KIND: dict[str, tuple[Callable[[Path, Wanted], list[Any]], Callable[[list[Any], Wanted], list[Part]]]] = {
     "images": (read_images, joined),
+    "sounds": (read_sounds, in_features),
     "csv": (read_csv, parts_of),
     "parquet": (read_parquet, parts_of),
     "datasets": (read_datasets, parts_of),

@@ -27,9 +27,15 @@ class Wanted:
     """The shape of one sample: (height, width) for images, any shape for numbers."""
     grey: bool = False
     by_user: bool = False
-    """Images: the first folder level is the owner, the second the class."""
+    """Images and sounds: the first folder level is the owner, the second the class."""
     by_domain: bool = False
     """Images: the first folder level is the domain, which owns its images; the second the class, or train and test."""
+    user_in_name: str | None = None
+    """Sounds: a pattern of the names of files, with {user} where they name the owner."""
+    seconds: float | None = None
+    """Sounds: to which length they are cut or filled up; None: that of the longest."""
+    log_mel: int = 0
+    """Sounds: bands of the features that they become; 0: they stay numbers from −1 to 1."""
     text: str | None = None
     """Column of texts, which become tokens."""
     tokens: str = ""

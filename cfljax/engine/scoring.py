@@ -203,6 +203,9 @@ def _one_by_one(
         count = jnp.where(here, split.count, 0)
         nothing = lambda *_: (jnp.float32(0), jnp.float32(0))  # noqa: E731 (does not even copy the model)
         one = lambda client: jax.lax.cond(count[client] > 0, scored, nothing, client, count[client])  # noqa: E731
-        return jax.lax.map(one, clients, batch_size=None if sequential else 64)
+        if sequential:
+            return jax.lax.map(one, clients)
+        # side by side, both branches would be computed, and each client get a copy of all samples as an argument of them
+        return jax.lax.map(lambda client: scored(client, count[client]), clients, batch_size=64)
 
     return share(part)

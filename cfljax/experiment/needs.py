@@ -1,5 +1,5 @@
 """HOST. What a batch of runs takes of an accelerator's memory. `python -m benchmarks.aot` compares it with what XLA says of the
-compiled programs: on one H200, H100, A100 or v5e it is within a factor of 1.5 for the methods and workloads in its table;
+compiled programs: on one H200, H100, A100 or v5e it is within a factor of 1.5 for the methods, models and workloads in its tables;
 on a v5p and on grids of chips it may be off by up to 5. The numbers in `GPU` and `TPU`, and `MethodConfig.sides`, were chosen by
 these same programs.
 
@@ -22,8 +22,11 @@ from cfljax.experiment.batching import Batch, held, of_server
 from cfljax.experiment.execution import Choice, choose
 from cfljax.experiment.model_size import size_of_run
 from cfljax.federation.pack import nbytes
+from cfljax.local import live
+from cfljax.local.data import TILE as TILE_OF_ALL
 from cfljax.local.fitting import Form, pairs_of
 from cfljax.local.gradients import lays_out
+from cfljax.local.live import Layout, plain
 from cfljax.local.stream import block_size, numbers_per_sample
 from cfljax.methods.shared.config import PersonalConfig
 from cfljax.types import Federation, Model
@@ -39,14 +42,14 @@ class Habits(NamedTuple):
     """The last axis of an array is filled up to a multiple of this."""
     sides: int | None
     """Models of a participant in a round; None: `MethodConfig.sides`."""
-    activations: int
-    """Arrays of a step that are as large as its largest activation, forwards and backwards."""
+    layout: Layout
+    """Of the arrays of a pass of a model."""
     indices: int
     """Arrays that say where each value of a sample comes from, if clients see turned images."""
     looked: float
     """Arrays of an evaluation that are as large as the largest activation of all models, or rather more, since the participants of
     some methods choose among the models on all that they train on."""
-    alone: int
+    alone: float
     """Copies of a client's model where clients are scored one by one."""
     copies: int
     """Of a client's samples on their way to its kernel, where local training is one kernel: gathered, turned, as floats."""
@@ -54,7 +57,22 @@ class Habits(NamedTuple):
     """Arrays with one number for each of these samples: where it is in the pool, its label, its weight."""
 
 
-GPU, TPU = Habits(1, 3, 2, 0, 2.6, 6, 0, 0), Habits(128, None, 8, 4, 0, 2, 4, 5)
+def in_tiles(shape: tuple[int, ...], each: int, convolves: bool, stacked: bool) -> int:
+    """Bytes of an array on a TPU, which has tiles of 8 lines of 128 numbers. Of images either the channels fill whole lines and the
+    samples whole tiles, or the other way round, whichever takes less. What a loop stacks lies in its own order. Other arrays of
+    three axes or more are turned so that they need no more than they have."""
+    up = lambda length, whole: -(-length // whole) * whole  # noqa: E731
+    if stacked and len(shape) > 2:
+        shape = (*shape[:-2], up(shape[-2], 8), up(shape[-1], 128))
+    elif convolves and len(shape) > 3:
+        samples, *pixels, channels = shape
+        shape = (*pixels, min(up(samples, 8) * up(channels, 128), up(samples, 128) * up(channels, 8)))
+    elif len(shape) == 2:
+        shape = (shape[0], up(shape[1], 128))
+    return plain(shape, each, convolves, stacked)
+
+
+GPU, TPU = Habits(1, 3, Layout(), 0, 2.6, 2, 0, 0), Habits(128, None, Layout(in_tiles, tiles=True), 4, 0, 2, 4, 5)
 
 
 class Needs(NamedTuple):
@@ -118,11 +136,16 @@ def _by_xla(
     """Numbers of a round whose clients are trained by XLA's kernels. `block`: the updates that a device has at once."""
     lanes = min(choice.plan.lanes or block, block)
     sides = run.options.sides if habits.sides is None else habits.sides
+    if habits.sides is not None and isinstance(run.options, PersonalConfig):
+        sides = max(sides, 2 * run.options.sides + 1)  # further models of a participant, before and after
     sides = 1 if choice.gram_sizes else sides  # it has coefficients in place of weights
     places = _tiled(block, habits) if block * model.size < SMALL else block
     in_lines = not choice.gram_sizes and lays_out(choice.plan, federation, choice.work.batch)
     lines = _of_lines(federation, model, habits, lanes * runs, chips.near_xla(machine)) // runs if in_lines else 0
-    return sides * places * model.size + lanes * _of_client(choice, federation, model, habits, in_lines) + lines
+    kernels = 0
+    if habits.sides is None:  # a TPU turns the vector of parameters into kernels, and has their gradients beside it
+        kernels = _beyond([lanes * runs * model.size] * 2, chips.near_xla(machine)) // runs
+    return sides * places * model.size + lanes * _of_client(choice, federation, model, habits, in_lines) + lines + kernels
 
 
 def _of_lines(federation: Federation, model: Model, habits: Habits, clients: int, near: int) -> int:
@@ -145,10 +168,10 @@ def _of_client(choice: Choice, federation: Federation, model: Model, habits: Hab
     whether a step need not look for where each number of its samples comes from."""
     longest, work = federation.train.longest, choice.work
     length = max(choice.gram_sizes, default=0)
-    at_once = length or min(work.batch or longest, longest)
-    inputs, largest = numbers_per_sample(model, federation)
+    at_once = length or min(work.batch or TILE_OF_ALL, longest)
+    inputs = numbers_per_sample(model, federation)[0]
     sample = _tiled(inputs + 2, habits) if in_lines else _of_sample(federation, model, habits)
-    of_step = at_once * (sample + habits.activations * largest)
+    of_step = at_once * sample + live.of_step(model, federation, at_once, habits.layout) // 4
     return of_step + length * length + (0 if work.batch is None else 2 * (work.epochs or 1) * longest)
 
 
@@ -204,7 +227,8 @@ def _of_look(run: Run, federation: Federation, model: Model, habits: Habits) -> 
     models = federation.clients if run.options.own or stay_home(run.options, run.train) else run.options.models_kept
     sample, activations = _of_sample(federation, model, habits), numbers_per_sample(model, federation)[1]
     if models > MANY_MODELS:
-        return min(64, federation.clients) * (habits.alone * model.size + TILE * (sample + 2 * activations))
+        of_pass = TILE * sample + live.of_look(model, federation, TILE, habits.layout) // 4
+        return int(min(64, federation.clients) * (habits.alone * model.size + of_pass))
     samples = federation.test.rows.shape[0]
     block = min(samples, block_size(model, federation, models, samples, False))
     return int(block * (sample + habits.looked * models * activations))

@@ -91,7 +91,7 @@ def batch_gradient(
     """Loss and gradient on a batch. The mean is over the samples that the mask shows; `count` i32[] is their number, if the caller
     knows it. `summed`: the gradient is that of the summed loss. The model's penalty is added once in both cases."""
     count = (jnp.sum(batch.mask) if count is None else count).astype(jnp.float32)
-    loss, grads = jax.value_and_grad(_loss_sum, 1)(model, params, batch, key)
+    loss, grads = jax.value_and_grad(loss_sum, 1)(model, params, batch, key)
     return _gradient(model, params, loss, grads, count, summed)
 
 
@@ -123,7 +123,7 @@ def full_gradient(
     def tile(i: Array, total: Tree) -> Tree:
         positions = i * TILE + jnp.arange(TILE)
         batch = batch_of_client(federation, client, positions, positions < count, weights)
-        part = jax.value_and_grad(_loss_sum, 1)(model, params, batch, None if key is None else keys.fold(key, "tile", i))
+        part = jax.value_and_grad(loss_sum, 1)(model, params, batch, None if key is None else keys.fold(key, "tile", i))
         return jax.tree.map(jnp.add, total, part)
 
     zero = (jnp.float32(0), jax.tree.map(jnp.zeros_like, params))
@@ -131,7 +131,7 @@ def full_gradient(
     return _gradient(model, params, loss, grads, count.astype(jnp.float32), summed)
 
 
-def _loss_sum(model: Model, params: Tree, batch: Samples, key: Array | None) -> Array:
+def loss_sum(model: Model, params: Tree, batch: Samples, key: Array | None) -> Array:
     """f32[]: the weighted sum of the samples' losses."""
     losses = model.loss(model.forward(params, batch.x, key), batch.y)
     if batch.weight is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from cfljax.errors import SpecError
 from cfljax.models.flat import FirstDense, MakeModel, Net, as_model, from_module
-from cfljax.models.options import ModelOptions
+from cfljax.models.options import ModelOptions, told_of
+from cfljax.models.weights import counts_batches, with_its_statistics
 from cfljax.registry import Registry
 from cfljax.types import Model
 
@@ -36,6 +37,9 @@ def build(name: str, options: object, sample_shape: tuple[int, ...], classes: in
     if options is None or isinstance(options, dict):
         options = MODELS.check(name, options or {}, "model")
     made = MODELS.entry(name).make(options, sample_shape, classes)
+    told = told_of(options)
+    if told.frozen is not None and told.weights is not None and counts_batches(told.weights):
+        made = with_its_statistics(made)
     if several:
         net = made if isinstance(made, Net) else Net(made)
         if net.loss == "sigmoid" or net.own is not None:

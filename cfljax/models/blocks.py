@@ -1,4 +1,4 @@
-"""Group normalisation, depthwise convolution, attention and embedding as functions of arrays."""
+"""Group and batch normalisation, depthwise convolution, attention and embedding as functions of arrays."""
 
 from __future__ import annotations
 
@@ -65,6 +65,14 @@ def _gradients_of_norm(
 
 
 group_norm.defvjp(_normalised, _gradients_of_norm)
+
+
+def batch_norm(
+    x: jax.Array, scale: jax.Array, bias: jax.Array, mean: jax.Array, variance: jax.Array, epsilon: float = 1e-5
+) -> jax.Array:
+    """Each channel of f32[B, H, W, c] by a mean and a variance that were counted before, then stretched and moved."""
+    factor = scale * jax.lax.rsqrt(variance + epsilon)
+    return x * factor + (bias - mean * factor)
 
 
 def depthwise(x: jax.Array, kernel: jax.Array, form: str, stride: int = 1) -> jax.Array:

@@ -12,6 +12,9 @@ from cfljax.models import blocks, layers
 from cfljax.models.nets import ZEROS
 from cfljax.models.nets_tokens import Block
 
+STATISTICS = ("running_mean", "running_var")
+"""What batch normalisation keeps besides its scale and bias, as PyTorch calls it."""
+
 
 class Conv(nn.Module):
     """A convolution without bias; `alone`: of each channel alone."""
@@ -34,7 +37,7 @@ class Conv(nn.Module):
 
 
 class Norm(nn.Module):
-    """Group normalisation."""
+    """Group normalisation, or (`groups` 0) batch normalisation with means and variances that do not change."""
 
     groups: int
     most: float | None = None
@@ -44,7 +47,16 @@ class Norm(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """f32[B, H, W, c] -> the same."""
         scale, bias = (self.param(name, ZEROS, (x.shape[-1],)) for name in ("scale", "bias"))
-        return blocks.group_norm(x, scale, bias, self.groups, self.most)
+        if self.groups:
+            return blocks.group_norm(x, scale, bias, self.groups, self.most)
+        mean, variance = (self.param(name, ZEROS, (x.shape[-1],)) for name in STATISTICS)
+        y = blocks.batch_norm(x, scale, bias, mean, variance)
+        return y if self.most is None else jnp.clip(y, 0.0, self.most)
+
+
+def with_statistics(network: object) -> ResNet | MobileNet | None:
+    """The network with batch normalisation in place of group normalisation; None if it is none of this file's."""
+    return network.clone(groups=0) if isinstance(network, ResNet | MobileNet) else None
 
 
 class Residual(nn.Module):

@@ -46,6 +46,11 @@ def started(model: Model, options: object, lora: Adapters | None) -> Model:
     start = start_of(model, told.weights, float(getattr(options, "forget_bias", 0.0)), model.name not in MEANS)
     if start.misfit:
         warnings.warn(f'model.weights = "{told.weights}": the head begins anew: {start.misfit}', SpecWarning, stacklevel=2)
+    if start.batches and (lora is not None or told.frozen is not None):
+        raise SpecError(
+            f'model.weights = "{told.weights}": has batch normalisation, for whose means and variances model "{model.name}" has no '
+            f"place, and what is frozen cannot get used to that; leave {'train.lora' if lora else 'model.frozen'} out"
+        )
     for words in start.spare:
         warnings.warn(f'model.weights = "{told.weights}": {words}', SpecWarning, stacklevel=2)
     if lora is not None:

@@ -6,20 +6,25 @@ import json
 import math
 import struct
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
 
 from cfljax.errors import SpecError
-from cfljax.models.flat import head_of, paths_of
+from cfljax.models.flat import Net, head_of, paths_of
 from cfljax.models.foreign import blocks_of, renamed
 from cfljax.types import Model
+
+if TYPE_CHECKING:
+    from cfljax.models.apply import Network
 
 MOST = 100_000_000
 """The longest header of a file, in bytes, as in the format's own program."""
 COUNTED = ("running_mean", "running_var", "num_batches_tracked")
 """What batch normalisation keeps besides its scale and bias."""
+DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What damaged files provoke."""
 _TYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2"}
 
 
@@ -34,6 +39,36 @@ class Start(NamedTuple):
     """The head of another shape than the model's, in words; "" if it fits."""
     spare: tuple[str, ...] = ()
     """What of the file has no place in the model, in words."""
+    batches: int = 0
+    """How many of its layers of batch normalisation have means and variances for which the model has no place."""
+
+
+def counts_batches(path: str) -> bool:
+    """Whether a safetensors file has means and variances of batch normalisation; False if it is none."""
+    try:
+        return any(name.endswith(COUNTED[0]) for name in _header(Path(path).expanduser())[0])
+    except (OSError, *DAMAGED):
+        return False
+
+
+def with_its_statistics(made: Network | Net) -> Network | Net:
+    """The network with means and variances of batch normalisation in place of group normalisation, if it is one that can have them.
+    They do not train, so its body must be frozen."""
+    from cfljax.models.nets_images import with_statistics
+
+    net = made if isinstance(made, Net) else Net(made)
+    network = with_statistics(net.network)
+    return made if network is None else net._replace(network=network)
+
+
+def _header(file: Path) -> tuple[dict[str, dict[str, object]], int]:
+    """(name -> type, shape and place of each array, where the arrays begin) of a safetensors file. ValueError where it is none."""
+    with file.open("rb") as stream:
+        begin = stream.read(8)
+        length = struct.unpack("<Q", begin)[0] if len(begin) == 8 else 0
+        if not 2 <= length <= min(MOST, file.stat().st_size - 8):
+            raise ValueError("its header is cut off")
+        return json.loads(stream.read(length)), 8 + length
 
 
 def read(path: str) -> dict[str, np.ndarray]:
@@ -43,15 +78,10 @@ def read(path: str) -> dict[str, np.ndarray]:
     if not file.is_file():
         raise SpecError(f"{where}: there is no such file")
     try:
-        with file.open("rb") as stream:
-            begin = stream.read(8)
-            length = struct.unpack("<Q", begin)[0] if len(begin) == 8 else 0
-            if not 2 <= length <= min(MOST, file.stat().st_size - 8):
-                raise ValueError("its header is cut off")
-            header = json.loads(stream.read(length))
-            content = stream.read()
+        header, begin = _header(file)
+        content = file.read_bytes()[begin:]
         return {name: _array(name, about, content) for name, about in header.items() if name != "__metadata__"}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, *DAMAGED) as error:
         raise SpecError(f"{where}: is no whole safetensors file ({str(error).splitlines()[0][:100]})") from error
 
 
@@ -100,18 +130,19 @@ def start_of(model: Model, path: str, forget_bias: float = 0.0, flattened: bool 
         known[_places(model, f"{head}/")] = False
     if not np.isfinite(flat).all():
         raise SpecError(f"{where}: holds numbers that are not finite")
-    return Start(flat, known, misfit, _spare(arrays, taken))
+    batches = sum(name.endswith(COUNTED[0]) and name not in taken for name in arrays)
+    return Start(flat, known, misfit, _spare(arrays, taken, batches), batches)
 
 
-def _spare(arrays: dict[str, np.ndarray], taken: set[str]) -> tuple[str, ...]:
-    """What of the arrays has no place among those that were taken, in words."""
-    counted = sum(name.endswith(COUNTED[0]) for name in arrays)
+def _spare(arrays: dict[str, np.ndarray], taken: set[str], counted: int) -> tuple[str, ...]:
+    """What of the arrays has no place among those that were taken, in words; `counted` are layers of batch normalisation."""
     rest = [name for name in arrays if name not in taken and not name.endswith(COUNTED)]
     words = []
     if counted:
         words.append(
             f"its {counted} layers of batch normalisation are of group normalisation here: they take scales and biases, but not "
-            "their means and variances, so outputs are not those of its network before the whole of it has trained"
+            "their means and variances, so outputs are not those of its network before the whole of it has trained; "
+            'model.frozen = "body" takes all of them'
         )
     if rest:
         more = f" (and {len(rest) - 1} more)" if len(rest) > 1 else ""

@@ -16,7 +16,7 @@ from cfljax.config import read_spec
 
 ROOT = Path(__file__).parents[2]
 KEPT = json.loads((ROOT / "benchmarks" / "results" / "aot-specs.json").read_text(encoding="utf-8"))["rows"]
-SPECS = ("cifar100_pachinko", "texts", "domains", "corruptions")
+SPECS = ("cifar100_pachinko", "texts", "domains", "corruptions", "speech")
 
 
 def test_a_specs_methods_are_found_in_its_order():

@@ -12,7 +12,7 @@ from cfljax.errors import SpecError, SpecWarning
 from cfljax.models import build
 from cfljax.models.options import ModelOptions
 from cfljax.models.started import Adapters, started
-from cfljax.results.export import safetensors
+from cfljax.results.export import named, safetensors, state_dict
 from tests.often import rarely
 from tests.reference import pretrained
 
@@ -190,6 +190,42 @@ def test_of_batch_normalisation_scales_and_biases_are_taken_and_one_line_says_wh
     np.testing.assert_array_equal(model.init(jax.random.key(0)), plain.init(jax.random.key(0)))
 
 
+def frozen(case, arrays, tmp_path, name="theirs"):
+    """The network of the case, whose body the file has and which does not train, and the model of its head."""
+    options, shape = CASES[case][:2]
+    told = {"weights": written(tmp_path / f"{name}.safetensors", arrays), "frozen": "body"}
+    network = build(case, options | told, shape, 5)
+    return network, started(network, ModelOptions(**told), None)
+
+
+@pytest.mark.parametrize("case", ["resnet18", "mobilenet_v2"])
+def test_a_frozen_body_has_the_batch_normalisation_of_its_file(case, tmp_path):
+    _, shape, shapes, forward = CASES[case]
+    arrays = with_batches(drawn(shapes))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SpecWarning)
+        _, model = frozen(case, arrays, tmp_path)
+    x = np.random.default_rng(1).normal(size=(3, *shape)).astype(np.float32)
+    wanted = forward({name: array.astype(float) for name, array in arrays.items()}, x.transpose(0, 3, 1, 2).astype(float))
+    params = model.unravel(model.init(jax.random.key(0)))
+    ours = jax.jit(model.forward)(params, x)
+    np.testing.assert_allclose(ours, wanted, atol=1e-4 * np.abs(wanted).max())
+    plain = {name: array for name, array in arrays.items() if "running" not in name}
+    assert model.size == frozen(case, plain, tmp_path, "plain")[1].size == params["head"]["kernel"].size + 5  # the head alone
+    whole = jax.tree.map(np.asarray, model.whole(params))
+    for exported in (named(whole), state_dict(whole, 0.0, False)):  # which begins another run
+        again = frozen(case, exported, tmp_path, "again")[1]
+        jax.tree.map(np.testing.assert_array_equal, again.whole(again.unravel(again.init(jax.random.key(0)))), whole)
+
+
+def test_what_is_frozen_and_has_no_place_for_means_and_variances_is_refused(tmp_path):
+    arrays = with_batches(drawn(of_vision()))  # of layers that have none
+    for told, lora, flag in (({"frozen": "body"}, None, "model.frozen"), ({}, Adapters(1, 1.0, "all", False), "train.lora")):
+        with pytest.raises(SpecError, match=f'model "vit_tiny" has no place.*leave {flag} out') as raised:
+            begun("vit_tiny", arrays, tmp_path, lora, **told)
+        assert "\n" not in str(raised.value)
+
+
 def test_what_has_no_place_in_the_model_is_named(tmp_path):
     arrays = drawn(of_vision()) | {"dist_token": np.zeros((1, 1, 8), np.float32), "head_dist.bias": np.zeros(5, np.float32)}
     with pytest.warns(SpecWarning, match=r"no place for dist_token \(and 1 more\)"):
@@ -257,6 +293,19 @@ def test_torchvisions_own_networks_give_their_outputs(name, tmp_path):
     torch.manual_seed(0)
     module = getattr(vision.models, name)(norm_layer=lambda channels: torch.nn.GroupNorm(2, channels), num_classes=7)
     model = from_module(module, name, {"stem": "large"}, (65, 64, 3), 7, tmp_path)
+    theirs, ours = seen(module, model, (65, 64, 3))
+    np.testing.assert_allclose(ours, theirs, atol=2e-4 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
+def test_torchvisions_own_batch_normalisation_gives_its_outputs_if_it_is_frozen(name, tmp_path):
+    torch, vision = pytest.importorskip("torch"), pytest.importorskip("torchvision")
+    torch.manual_seed(0)
+    module = getattr(vision.models, name)(num_classes=7)
+    module.train()(torch.randn(16, 3, 64, 64))  # which counts means and variances
+    arrays = {name: value.numpy() for name, value in module.state_dict().items()}
+    told = {"weights": written(tmp_path / "theirs.safetensors", arrays), "frozen": "body"}
+    model = started(build(name, {"stem": "large"} | told, (65, 64, 3), 7), ModelOptions(**told), None)
     theirs, ours = seen(module, model, (65, 64, 3))
     np.testing.assert_allclose(ours, theirs, atol=2e-4 * np.abs(theirs).max())
 

@@ -1,5 +1,5 @@
 """ResNet-18, MobileNetV2 and the vision transformer as torchvision and timm define them, in plain numpy float64 on their own names
-of parameters, with group normalisation where they have batch normalisation. Images are f64[B, c, H, W]."""
+of parameters, with group or batch normalisation. Images are f64[B, c, H, W]."""
 
 import math
 
@@ -20,7 +20,12 @@ def convolution(x, kernel, stride=1, pad=None, alone=False):
 
 
 def groups(x, of, name, number=2):
-    """`torch.nn.GroupNorm` of that number of groups."""
+    """`torch.nn.GroupNorm` of that number of groups; `torch.nn.BatchNorm2d` in evaluation, if `of` has its statistics."""
+    if f"{name}.running_mean" in of:
+        mean, variance, scale, bias = (
+            of[f"{name}.{word}"][:, None, None] for word in ("running_mean", "running_var", "weight", "bias")
+        )
+        return (x - mean) / np.sqrt(variance + 1e-5) * scale + bias
     parts = x.reshape(len(x), number, -1)
     parts = (parts - parts.mean(2, keepdims=True)) / np.sqrt(parts.var(2, keepdims=True) + 1e-5)
     return parts.reshape(x.shape) * of[f"{name}.weight"][:, None, None] + of[f"{name}.bias"][:, None, None]
