@@ -59,16 +59,6 @@ def test_samples_are_what_numpy_finds_and_masked_ones_are_zero(case):
                 assert not x[b].any() and y[b] == 0
 
 
-def test_a_pool_of_more_values_than_an_index_counts_is_read_by_row_and_place(monkeypatch):
-    source = fake(shape=(5, 5))
-    name, options, normalise = CASES["rotated"]
-    federation = pack(parts(name, source, clients=6, **options), source, normalise)
-    numbers = np.arange(6), np.array([3, 1, 4, 1, 5, 9]), np.ones(6, bool)
-    x, _ = gather.samples(federation, *numbers)
-    monkeypatch.setattr(gather, "COUNTED", 0)
-    assert np.array_equal(gather.samples(federation, *numbers)[0], x) and np.abs(x).max() > 0
-
-
 def test_a_masked_nan_does_not_pass():
     source = fake(10, 10)
     source = source._replace(x_train=np.full((10, 4, 4), np.nan, np.float32), x_test=np.ones((10, 4, 4), np.float32))
