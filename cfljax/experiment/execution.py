@@ -120,7 +120,7 @@ def _with_kernel(choice: Choice, run: Run, model: Model, federation: Federation,
     if not machine.sequential:
         at_once, (inputs, widths) = lanes.packed(choice.steps, choice.plan.lanes, choice.plan.stream), layers_of(model)
         samples, across = min(choice.work.batch or longest, longest), longest if choice.gram_sizes else inputs
-        in_lines = not choice.gram_sizes and lays_out(choice.plan, federation, choice.work.batch)
+        in_lines = not choice.gram_sizes and lays_out(choice.plan, federation, choice.work)
         by_xla = predict_chip.by_xla(form, at_once, across, widths, samples, runs, rates, near_xla(machine), in_lines)
         by_kernel = predict_chip.in_kernel(form, choice.steps.tolist() * runs, rates)
         choice = choice._replace(times=(by_kernel, by_xla))

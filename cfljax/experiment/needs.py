@@ -27,6 +27,7 @@ from cfljax.local.data import TILE as TILE_OF_ALL
 from cfljax.local.fitting import Form, pairs_of
 from cfljax.local.gradients import lays_out
 from cfljax.local.live import Layout, plain
+from cfljax.local.schedule import batch_of, drawn_at_once
 from cfljax.local.stream import block_size, numbers_per_sample
 from cfljax.methods.shared.config import PersonalConfig
 from cfljax.types import Federation, Model
@@ -140,19 +141,19 @@ def _by_xla(
         sides = max(sides, 2 * run.options.sides + 1)  # further models of a participant, before and after
     sides = 1 if choice.gram_sizes else sides  # it has coefficients in place of weights
     places = _tiled(block, habits) if block * model.size < SMALL else block
-    in_lines = not choice.gram_sizes and lays_out(choice.plan, federation, choice.work.batch)
-    lines = _of_lines(federation, model, habits, lanes * runs, chips.near_xla(machine)) // runs if in_lines else 0
+    in_lines = not choice.gram_sizes and lays_out(choice.plan, federation, choice.work)
+    lines = _of_lines(choice, federation, model, habits, lanes * runs, chips.near_xla(machine)) // runs if in_lines else 0
     kernels = 0
     if habits.sides is None:  # a TPU turns the vector of parameters into kernels, and has their gradients beside it
         kernels = _beyond([lanes * runs * model.size] * 2, chips.near_xla(machine)) // runs
     return sides * places * model.size + lanes * _of_client(choice, federation, model, habits, in_lines) + lines + kernels
 
 
-def _of_lines(federation: Federation, model: Model, habits: Habits, clients: int, near: int) -> int:
-    """Numbers of samples that are laid out before the steps, and of where they come from."""
-    inputs, longest = numbers_per_sample(model, federation)[0], federation.train.longest
-    lines = _beyond([clients * longest * _tiled(inputs + 2, habits)], near)
-    return lines + _of_places(federation, clients * longest * _tiled(inputs, habits), near)
+def _of_lines(choice: Choice, federation: Federation, model: Model, habits: Habits, clients: int, near: int) -> int:
+    """Numbers of the samples of all steps, which are laid out before these, and of where they come from."""
+    samples = choice.work.most_steps(federation.train.longest) * batch_of(federation, choice.work)
+    lines = clients * samples * _tiled(numbers_per_sample(model, federation)[0], habits)
+    return _beyond([lines], near) + _of_places(federation, lines, near)
 
 
 def _of_places(federation: Federation, sample: int, near: int) -> int:
@@ -172,7 +173,7 @@ def _of_client(choice: Choice, federation: Federation, model: Model, habits: Hab
     inputs = numbers_per_sample(model, federation)[0]
     sample = _tiled(inputs + 2, habits) if in_lines else _of_sample(federation, model, habits)
     of_step = at_once * sample + live.of_step(model, federation, at_once, habits.layout) // 4
-    return of_step + length * length + (0 if work.batch is None else 2 * (work.epochs or 1) * longest)
+    return of_step + length * length + (0 if work.batch is None else 2 * drawn_at_once(work, longest) * longest)
 
 
 def _by_kernel(run: Run, form: Form, federation: Federation, model: Model, habits: Habits, clients: int, machine: Machine) -> int:

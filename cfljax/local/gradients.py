@@ -10,11 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
+from cfljax.federation.gather import client_rows, samples
 from cfljax.local.data import TILE, take
+from cfljax.local.schedule import StepSamples, Work, batch_of
+from cfljax.local.side_by_side import at_step
 from cfljax.types import Array, Federation, Model, Plan, Tree
 
-LAID_OUT = 1 << 18
-"""The most numbers of a client whose samples are laid out before its steps."""
+LAID_OUT = 1 << 19
+"""The most numbers of a client's samples, each counted as often as a step sees it, that are laid out before the steps."""
 
 
 class Samples(NamedTuple):
@@ -47,42 +50,35 @@ def batch_of_client(federation: Federation, client: Array, positions: Array, mas
     return Samples(x, y, mask, None if weights is None else weights[positions])
 
 
-def lays_out(plan: Plan, federation: Federation, batch: int | None) -> bool:
-    """Whether the samples of each client are laid out once, before its steps on mini-batches: on a TPU, where to find a batch
-    in the pool takes as many kernels as the rest of a step (a GPU has one for it), if clients have few numbers, and no table."""
-    numbers = federation.train.longest * math.prod(federation.sample_shape)
-    few = numbers <= LAID_OUT and federation.pool.table is None
-    tpu = not plan.on_cpu and not plan.asks_host
-    return tpu and few and not plan.sequential and batch is not None
+def lays_out(plan: Plan, federation: Federation, work: Work) -> bool:
+    """Whether the samples of all of a client's steps on mini-batches are laid out in their order, once: on a TPU, where to find a
+    batch in the pool takes several kernels (a GPU has one for it), if they are few numbers."""
+    if work.batch is None or plan.sequential or plan.on_cpu or plan.asks_host:
+        return False
+    samples = work.most_steps(federation.train.longest) * batch_of(federation, work)
+    return samples * math.prod(federation.sample_shape) <= LAID_OUT and federation.pool.table is None
 
 
-def laid_out(federation: Federation, client: Array, weights: Array | None = None) -> Array:
-    """f32[N, inputs + labels + 1]: all training samples of a client in lines, each with its label, or all of its labels, and its
-    weight, so that a step finds all of it at once."""
-    places = jnp.arange(federation.train.longest, dtype=jnp.int32)
-    x, y = take(federation, federation.train, client, places, places < federation.train.count[client])
-    factor = jnp.ones(places.shape) if weights is None else weights[: places.shape[0]]
-    parts = (x, y.astype(jnp.float32), factor)
-    return jnp.concatenate([each.reshape(places.shape[0], -1) for each in parts], axis=1)
+def batches_of(
+    federation: Federation, client: Array, weights: Array | None, every: StepSamples | None, in_lines: bool
+) -> Callable[[StepSamples, Array], Samples]:
+    """The function (samples of a step, its number i32[]) -> its batch. `every`: the samples of all steps; None: they are not known
+    before. `in_lines`: whether batches are then laid out at once, and not only the places where they are."""
+    if every is None:
+        return lambda seen, _: batch_of_client(federation, client, seen.positions, seen.mask, weights)
+    batch = batch_of_client(federation, client, every.positions.reshape(-1), every.mask.reshape(-1), weights)
+    batches = jax.tree.map(lambda each: each.reshape(*every.mask.shape, *each.shape[1:]), batch)
+    if in_lines:  # as lines of numbers, which are slices of one piece
+        batches = batches._replace(x=batches.x.reshape(*every.mask.shape, -1))
+        whole = lambda some: some._replace(x=some.x.reshape(-1, *batch.x.shape[1:]))  # noqa: E731
+        return lambda _, number: whole(at_step(batches, number))
+    batches = batches._replace(x=client_rows(federation.train, client, every.positions))
 
+    def found(_: StepSamples, number: Array) -> Samples:
+        some = at_step(batches, number)
+        return some._replace(x=samples(federation, jnp.broadcast_to(client, some.x.shape), some.x, some.mask)[0])
 
-def batch_of_lines(federation: Federation, lines: Array, positions: Array, mask: Array, weighted: bool) -> Samples:
-    """The same as `batch_of_client`, from the client's samples as `laid_out` has them. `weighted`: whether they have weights."""
-    inputs = math.prod(federation.sample_shape)
-    seen = jnp.where(mask[:, None], jnp.take(lines, positions, axis=0, mode="clip"), 0.0)
-    y = seen[:, inputs:-1].astype(jnp.int32)
-    x = seen[:, :inputs].reshape(-1, *federation.sample_shape)
-    labels = y if federation.pool.y.ndim > 1 else y[:, 0]
-    return Samples(x, labels, mask, seen[:, -1] if weighted else None)
-
-
-def batches_of(federation: Federation, client: Array, weights: Array | None, in_lines: bool) -> Callable[[Array, Array], Samples]:
-    """The function (positions i32[B], mask bool[B]) -> the client's samples at these positions. `in_lines`: whether all are laid
-    out first."""
-    if not in_lines:
-        return lambda positions, mask: batch_of_client(federation, client, positions, mask, weights)
-    lines = laid_out(federation, client, weights)
-    return lambda positions, mask: batch_of_lines(federation, lines, positions, mask, weights is not None)
+    return found
 
 
 def batch_gradient(

@@ -141,7 +141,7 @@ def train_on_gram(
     def visit(at: tuple[Position, FirstLayer], seen: StepSamples | None, number: Array) -> tuple[Position, FirstLayer]:
         position, layer = at
         where, here, number_of = (None, mask, count) if seen is None else seen
-        z, labels, weights = _seen(fixed, layer, where, number > 0)
+        z, labels, weights = _seen(fixed, layer, where, None if block else number > 0)
         loss_sum = lambda z, params: _loss_sum(model, z, turn(params), first, labels, here, weights)  # noqa: E731
         loss, (dz, grads) = jax.value_and_grad(loss_sum, (0, 1))(z, position.params)
         samples = number_of.astype(jnp.float32)
@@ -245,14 +245,17 @@ def _across(a: Coefficients, x: Array) -> Array:
     return (jax.lax.optimization_barrier(product) if product.shape[0] <= THIN else product).T
 
 
-def _seen(fixed: Fixed, layer: FirstLayer, where: Array | None, begun: Array) -> tuple[Array, Array, Array | None]:
+def _seen(fixed: Fixed, layer: FirstLayer, where: Array | None, begun: Array | None) -> tuple[Array, Array, Array | None]:
     """(f32[B, h] the outputs of the first kernel for the batch, i32[B] its labels, f32[B] its weights or None). `where` i32[B]: the
-    positions of the batch; None: all samples. `begun` bool[]: False in the first step, where A is still zero."""
+    positions of the batch; None: all samples. `begun` bool[]: False in the first step, where A is still zero; None: a GPU would ask
+    its host."""
 
     def rows(matrix: Array) -> Array:
         return matrix if where is None else matrix[where]
 
-    if where is None:  # skips a large product in the first step
+    if where is None and begun is None:
+        change = fixed.gram.rows @ layer.a[0]
+    elif where is None:  # skips a large product in the first step
         change = jax.lax.cond(begun, lambda: fixed.gram.rows @ layer.a[0], lambda: jnp.zeros_like(layer.a[0]))
     else:
         change = layer.a[1][:, where].T if len(layer.a) == 2 else fixed.gram.of(where) @ layer.a[0]

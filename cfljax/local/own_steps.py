@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from cfljax import keys
 from cfljax.local.gradients import Gradient, Samples, batch_gradient, batches_of, full_gradient, whole_batch
 from cfljax.local.optimiser import StepRule
-from cfljax.local.schedule import Course, Orders, StepSamples, Task, follow
+from cfljax.local.schedule import Course, Orders, StepSamples, Task, all_steps, follow
 from cfljax.types import Array, Federation, Hyper, Model, Tree, Updates
 
 
@@ -50,14 +50,15 @@ def train_by(
 ) -> Updates:
     """The update of one client. `block`: as in `follow`. `in_lines`: as in `train`."""
     whole = whole_batch(federation, task.client, task.weights) if orders is None else None
-    batch_of = batches_of(federation, task.client, task.weights, in_lines and orders is not None)
+    every = all_steps(course, orders) if orders is not None and orders.in_order else None
+    batch_of = batches_of(federation, task.client, task.weights, every, in_lines)
 
     def visit(at: tuple[Tree, Array], seen: StepSamples | None, number: Array) -> tuple[Tree, Array]:
         key = keys.fold(task.key, "step", number)
         if seen is None:
             gradient, samples = _of_all(model, federation, task, course, whole, key), course.samples
         else:
-            gradient, samples = _of_batch(model, batch_of(seen.positions, seen.mask), seen, key), seen.samples
+            gradient, samples = _of_batch(model, batch_of(seen, number), seen, key), seen.samples
         carry, loss = steps.step(gradient, at[0])
         return carry, at[1] + loss * samples
 

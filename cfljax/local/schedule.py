@@ -11,7 +11,8 @@ import jax.numpy as jnp
 
 from cfljax import keys
 from cfljax.local.data import shuffle
-from cfljax.types import Array, Federation, Jobs
+from cfljax.local.side_by_side import at_step, most_of
+from cfljax.types import Array, Federation, Jobs, Plan
 
 STEPS, BLOCKS_OF_STEPS = "local_steps", "step_blocks"
 """The names of the loops over a client's steps in compiled programs, by which profiles and `benchmarks.aot` find them."""
@@ -20,6 +21,8 @@ TOGETHER = 16
 no more steps waits for the end of these, on average for half of them."""
 SHUFFLED = 1 << 17
 """If epochs × samples is at most this, the shuffles of all epochs of a client are computed at once, before its first step."""
+SOME = 1 << 15
+"""The same for steps × samples of clients side by side whose work is given in steps, each of which may begin an epoch."""
 
 
 class Work(NamedTuple):
@@ -37,6 +40,10 @@ class Work(NamedTuple):
     """Whether a step follows the gradient of a batch's summed loss; False: of its mean loss."""
     head: int = 0
     """The first of the epochs, in which the head trains alone; in the others the body does. 0: all trains in all epochs."""
+
+    def most_steps(self, longest: int) -> int:
+        """The most steps of a client of at most `longest` samples."""
+        return self.steps or (self.epochs or 1) * (1 if self.batch is None else -(-longest // min(self.batch, longest)))
 
 
 class Task(NamedTuple):
@@ -74,7 +81,9 @@ class Course(NamedTuple):
     visited: Array
     """f32[] the number of samples that its steps see in all, counted each time; at least 1."""
     epochs: Array | None
-    """key[epochs] the random keys of the epochs' shuffles; None: the work is not given in epochs, or is without mini-batches."""
+    """key[epochs] the random keys of the epochs' shuffles; None: each is made when its epoch begins, or there are no batches."""
+    most: Array | None = None
+    """i32[] the most steps of all clients that train side by side, which count their steps together; None: one after another."""
 
 
 class Orders(NamedTuple):
@@ -88,18 +97,23 @@ class Orders(NamedTuple):
     """i32[epochs, L] the shuffles of all epochs; None: each is drawn when its epoch begins. For a small client, sorting all at once
     takes about as long as sorting one."""
     sequential: bool = True
-    """Whether clients train one after another. Side by side, a step reads its positions one by one: a slice that begins at another
-    place for each client is a loop over the clients on a TPU."""
+    """Whether clients train one after another. Side by side, positions are read one by one: a slice that begins at another place
+    for each client is a loop over the clients on a TPU."""
+    steps: int = 0
+    """The most steps of a client."""
+    in_order: bool = False
+    """Whether the samples of all steps are looked up before the first (`all_steps`). Clients side by side are then all at the same
+    place, and a step need not look for its samples: on a TPU that takes more kernels than the rest of a step, on a GPU one."""
 
     def batch_at(self, line: Array, start: Array) -> Array:
-        """i32[batch]: `line` from `start` on."""
+        """i32[..., batch]: `line` from each `start` i32[...] on."""
         if self.sequential:
             return jax.lax.dynamic_slice(line, (start,), (self.batch,))
-        return jnp.take(line, start + jnp.arange(self.batch, dtype=jnp.int32), mode="clip")
+        return jnp.take(line, start[..., None] + jnp.arange(self.batch, dtype=jnp.int32), mode="clip")
 
 
 class StepSamples(NamedTuple):
-    """The samples that a step sees."""
+    """The samples that a step sees, or those of all steps, with a leading axis."""
 
     positions: Array
     """i32[B] positions in the client's list."""
@@ -139,38 +153,50 @@ def _batches(count: Array, batch: int) -> Array:
     return jax.lax.div(count + (batch - 1), jnp.full_like(count, batch))
 
 
-def course_of(federation: Federation, task: Task, work: Work) -> Course:
-    """The numbers of samples and steps of a task."""
+def drawn_at_once(work: Work, longest: int) -> int:
+    """The epochs whose shuffles clients side by side have at once. Each step of a client with a single batch begins one."""
+    if work.epochs is not None:
+        return work.epochs
+    assert work.steps is not None
+    return work.steps if work.steps * longest <= SOME else 1
+
+
+def course_of(federation: Federation, task: Task, work: Work, sequential: bool = True) -> Course:
+    """The numbers of samples and steps of a task. `sequential`: whether clients train one after another."""
     total = train_steps(federation, task, work)
+    most = None if sequential else most_of(total)
     count = jnp.where(total > 0, federation.train.count[task.client], 0)
     if work.batch is None:
-        return Course(count, total, jnp.int32(1), _at_least_one(total * count), None)
+        return Course(count, total, jnp.int32(1), _at_least_one(total * count), None, most)
     batch = batch_of(federation, work)
     per_epoch = _batches(count, batch)
     divisor = jnp.maximum(per_epoch, 1)
     whole, rest = jax.lax.div(total, divisor), jax.lax.rem(total, divisor)
     visited = _at_least_one(whole * count + jnp.minimum(rest * batch, count))
-    epochs = None if work.epochs is None else keys.fold_in(keys.fold(task.key, "epoch"), jnp.arange(work.epochs))
-    return Course(count, total, per_epoch, visited, epochs)
+    number = 1 if work.epochs is None and sequential else drawn_at_once(work, federation.train.longest)
+    known = work.epochs is not None or number > 1
+    epochs = keys.fold_in(keys.fold(task.key, "epoch"), jnp.arange(number)) if known else None
+    return Course(count, total, per_epoch, visited, epochs, most)
 
 
 def orders_of(
-    federation: Federation, task: Task, course: Course, work: Work, sequential: bool, longest: int, rungs: tuple[int, ...]
+    federation: Federation, task: Task, course: Course, work: Work, plan: Plan, longest: int, rungs: tuple[int, ...]
 ) -> Orders | None:
     """The shuffles of a client of at most `longest` samples; None if each step sees all. `rungs`: see `data.shuffle`."""
     if work.batch is None:
         return None
-    batch = batch_of(federation, work)
+    batch, sequential = batch_of(federation, work), plan.sequential
     sort = lambda key: shuffle(key, course.samples, longest, batch, sequential, rungs)  # noqa: E731
     at_once = course.epochs is not None and course.epochs.shape[0] * longest <= SHUFFLED
     draw = lambda number: sort(keys.fold(task.key, "epoch", number))  # noqa: E731
-    return Orders(batch, draw, sort(course.epochs) if at_once else None, sequential)
+    in_order = at_once and not sequential and not plan.asks_host
+    return Orders(batch, draw, sort(course.epochs) if at_once else None, sequential, work.most_steps(longest), in_order)
 
 
 def together(work: Work, longest: int) -> int:
     """How many steps are done before a GPU asks whether there are more, for clients of at most `longest` samples: TOGETHER,
     or somewhat less, so that the most steps of a client are a whole number of times as many."""
-    most = work.steps or (work.epochs or 1) * (1 if work.batch is None else -(-longest // min(work.batch, longest)))
+    most = work.most_steps(longest)
     return -(-most // -(-most // TOGETHER))
 
 
@@ -178,50 +204,68 @@ def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Ca
     """The carry after all steps of a client, from the carry `begin` before the first. Without `orders` each step sees all samples.
     Otherwise an epoch's steps see its shuffle batch by batch, the last batch may be short, and training ends after the client's
     number of steps, also within an epoch. `block`: how many steps are done at a time, see `together`; 0: one."""
+    total, per_epoch = course.total, course.per_epoch
     if orders is None:
-        return _loop(course.total, lambda i, carry: visit(carry, None, i), begin, block)
-    batch, count, total, per_epoch = orders.batch, course.samples, course.total, course.per_epoch
+        return _loop(total, lambda i, carry: visit(carry, None, i), begin, block, course.most)
+    batch = orders.batch
 
-    def step(line: Array, start: Array, in_epoch: Array, number: Array, carry: Carry) -> Carry:
-        """The carry after the step `number`, which is step `in_epoch` of its epoch. The epoch's shuffle begins at `line[start]`."""
-        left = count - in_epoch * batch
-        positions = orders.batch_at(line, start + in_epoch * batch)
-        return visit(carry, StepSamples(positions, jnp.arange(batch) < left, jnp.minimum(left, batch)), number)
+    def step(line: Array, in_epoch: Array, number: Array, carry: Carry) -> Carry:
+        """The carry after the step `number`, which is step `in_epoch` of its epoch, whose shuffle is `line`."""
+        return visit(carry, _seen(course, orders, line, in_epoch * batch, in_epoch), number)
 
     def epoch(at: tuple[Carry, Array, Array]) -> tuple[Carry, Array, Array]:
         carry, number, done = at
         order, steps = orders.draw(number), jnp.minimum(per_epoch, total - done)
-        step_of_epoch = lambda i, carry: step(order, jnp.int32(0), i, done + i, carry)  # noqa: E731
+        step_of_epoch = lambda i, carry: step(order, i, done + i, carry)  # noqa: E731
         return _loop(steps, step_of_epoch, carry, block), number + 1, done + steps
 
     if orders.all is None:
         return jax.lax.while_loop(lambda at: at[2] < total, epoch, (begin, jnp.int32(0), jnp.int32(0)))[0]
-    width, line = orders.all.shape[1], orders.all.reshape(-1)
-
-    def step_of_all(number: Array, carry: Carry) -> Carry:
-        before = jax.lax.div(number, per_epoch)
-        return step(line, before * width, number - before * per_epoch, number, carry)
-
+    if orders.in_order:
+        every = all_steps(course, orders)
+        return _loop(total, lambda number, carry: visit(carry, at_step(every, number), number), begin, block, course.most)
     # one loop in place of two: for short epochs an outer loop would cost as much as a step
-    return _loop(total, step_of_all, begin, block)
+    return _loop(total, lambda number, carry: visit(carry, _of_step(course, orders, number), number), begin, block, course.most)
 
 
-def _loop(total: Array, step: Callable[[Array, Carry], Carry], begin: Carry, block: int) -> Carry:
-    """The carry after `step(i, carry)` for i = 0 … total − 1. `block`: as in `follow`; steps beyond the last change nothing."""
+def _of_step(course: Course, orders: Orders, number: Array) -> StepSamples:
+    """The samples of the steps number i32[...], where the shuffles of all epochs are known."""
+    assert orders.all is not None
+    before = jax.lax.div(number, jnp.broadcast_to(course.per_epoch, number.shape))
+    in_epoch = number - before * course.per_epoch
+    return _seen(course, orders, orders.all.reshape(-1), before * orders.all.shape[1] + in_epoch * orders.batch, in_epoch)
+
+
+def _seen(course: Course, orders: Orders, line: Array, start: Array, in_epoch: Array) -> StepSamples:
+    """The samples of steps i32[...] of an epoch, whose positions are in `line` from `start` i32[...] on."""
+    left = course.samples - in_epoch * orders.batch
+    places = jnp.arange(orders.batch)
+    return StepSamples(orders.batch_at(line, start), places < left[..., None], jnp.minimum(left, orders.batch))
+
+
+def all_steps(course: Course, orders: Orders) -> StepSamples:
+    """The samples of all steps that a client may have, in the order of the steps: i32[T, B], bool[T, B], i32[T]."""
+    return _of_step(course, orders, jnp.arange(orders.steps, dtype=jnp.int32))
+
+
+def _loop(total: Array, step: Callable[[Array, Carry], Carry], begin: Carry, block: int, most: Array | None = None) -> Carry:
+    """The carry after `step(i, carry)` for i = 0 … total − 1. `block`: as in `follow`; steps beyond the last change nothing.
+    `most`: as in `Course`."""
+    end = total if most is None else most
+
+    def one(number: Array, carry: Carry) -> Carry:
+        return jax.tree.map(lambda new, old: jnp.where(number < total, new, old), step(number, carry), carry)
+
     if not block:
         with jax.named_scope(STEPS):
-            return jax.lax.fori_loop(0, total, step, begin)
+            return jax.lax.fori_loop(0, end, step if most is None else one, begin)
 
     def some(at: tuple[Carry, Array]) -> tuple[Carry, Array]:
-        def one(i: Array, carry: Carry) -> Carry:
-            number = at[1] + i
-            return jax.tree.map(lambda new, old: jnp.where(number < total, new, old), step(number, carry), carry)
-
         with jax.named_scope(STEPS):
-            return jax.lax.fori_loop(0, block, one, at[0]), at[1] + block
+            return jax.lax.fori_loop(0, block, lambda i, carry: one(at[1] + i, carry), at[0]), at[1] + block
 
     with jax.named_scope(BLOCKS_OF_STEPS):
-        return jax.lax.while_loop(lambda at: at[1] < total, some, (begin, jnp.int32(0)))[0]
+        return jax.lax.while_loop(lambda at: at[1] < end, some, (begin, jnp.int32(0)))[0]
 
 
 def owners_of(federation: Federation, jobs: Jobs) -> Array | None:

@@ -187,7 +187,7 @@ class Solver:
 
         def along(way: Way) -> Callable[[Task, Course], Updates]:
             return lambda task, course: way.train(
-                task, course, orders_of(federation, task, course, work, sequential, way.size, way.rungs)
+                task, course, orders_of(federation, task, course, work, self.plan, way.size, way.rungs)
             )
 
         def nothing(task: Task, _: Course) -> Updates:
@@ -195,7 +195,7 @@ class Solver:
             return Updates(*none, task.velocity, None if choice is None else jnp.int32(0), task.home)
 
         def train_client(task: Task) -> Updates:
-            course = course_of(federation, task, work)
+            course = course_of(federation, task, work, sequential)
             if len(ways) == 1 and not sequential:
                 return along(ways[0])(task, course)
             way = 1 + sum((course.samples > smaller.size).astype(jnp.int32) for smaller in ways[:-1])

@@ -12,7 +12,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.local.gradients import Gradient, batch_gradient, batches_of, full_gradient, whole_batch
 from cfljax.local.optimiser import StepRule
-from cfljax.local.schedule import Course, Orders, StepSamples, Task, follow
+from cfljax.local.schedule import Course, Orders, StepSamples, Task, all_steps, follow
 from cfljax.types import Array, Federation, LocalStep, Model, Tree, Updates
 
 
@@ -73,7 +73,8 @@ def train(
     every = stepper(rule, numbers, params if task.anchor is None else model.unravel(task.anchor))
     masks = None if turns is None else turns.masks(model.unravel)
     whole = whole_batch(federation, task.client, task.weights) if orders is None else None
-    batch_of = batches_of(federation, task.client, task.weights, in_lines and orders is not None)
+    known = all_steps(course, orders) if orders is not None and orders.in_order else None
+    batch_of = batches_of(federation, task.client, task.weights, known, in_lines)
 
     def step(position: Position, gradient: Gradient, number: Array) -> Position:
         if turns is None or masks is None:
@@ -91,7 +92,7 @@ def train(
         key, here = keys.fold(task.key, "step", number), position.params
         if seen is None:
             return step(position, full_gradient(model, federation, task.client, here, whole, key, summed, task.weights), number)
-        batch = batch_of(seen.positions, seen.mask)
+        batch = batch_of(seen, number)
         return step(position, batch_gradient(model, here, batch, key, seen.samples, summed), number)
 
     end = follow(course, orders, visit, start_of(rule, params, velocity), block)

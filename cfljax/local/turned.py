@@ -1,5 +1,6 @@
-"""Keeps tall and thin kernels transposed while a client trains. On a CPU the products of a mini-batch with such a kernel, and those
-of its gradient, take half as long when it is transposed."""
+"""Keeps kernels transposed while a client trains. On a CPU the products of a mini-batch with a tall and thin kernel, and those of
+its gradient, take half as long when it is transposed. On a GPU every kernel's gradient comes out transposed: to turn it
+takes two launches."""
 
 from __future__ import annotations
 
@@ -15,16 +16,16 @@ NARROW = 32
 and 20 outputs, and saves nothing at 64."""
 
 
-def turns(tree: Tree) -> Callable[[Tree | None], Tree]:
-    """A function that transposes the thin kernels in trees of parameters of the same form as `tree`. Applied twice it changes
-    nothing; it returns None for None."""
-    thin = jax.tree.map(lambda leaf: leaf.ndim == 2 and leaf.shape[1] <= min(NARROW, leaf.shape[0] // 4), tree)
-    return lambda tree: None if tree is None else jax.tree.map(lambda is_thin, leaf: leaf.T if is_thin else leaf, thin, tree)
+def turns(tree: Tree, every: bool = False) -> Callable[[Tree | None], Tree]:
+    """A function that transposes thin kernels, or every one, in trees of parameters of the same form as `tree`. Applied twice it
+    changes nothing; it returns None for None."""
+    which = jax.tree.map(lambda leaf: leaf.ndim == 2 and (every or leaf.shape[1] <= min(NARROW, leaf.shape[0] // 4)), tree)
+    return lambda tree: None if tree is None else jax.tree.map(lambda turns, leaf: leaf.T if turns else leaf, which, tree)
 
 
-def turned(model: Model) -> Model:
-    """A copy of the model whose tree of parameters holds thin kernels transposed. Flat vectors of parameters do not change."""
-    turn = turns(jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32)))
+def turned(model: Model, every: bool = False) -> Model:
+    """A copy of the model whose tree of parameters holds thin kernels, or every one, transposed. Flat vectors do not change."""
+    turn = turns(jax.eval_shape(model.unravel, jax.ShapeDtypeStruct((model.size,), jnp.float32)), every)
     return model._replace(
         unravel=lambda flat: turn(model.unravel(flat)),
         ravel=lambda params: model.ravel(turn(params)),

@@ -138,9 +138,10 @@ def ways_of(solver: Trained, federation: Federation, hyper: Hyper, choice: Among
     form = kernel_of(solver, federation, numbers, 1 if choice is None else choice.models.shape[0])
     if form is not None:
         return [_way_on_chip(solver, form, federation, numbers, choice)]
-    by_steps = turned(solver.model) if solver.sequential and exact_on_gram(solver) else solver.model
+    gpu = solver.plan.asks_host
+    by_steps = turned(solver.model, gpu) if (solver.sequential or gpu) and exact_on_gram(solver) else solver.model
     grams, summed, turns = kept_grams(solver, federation), solver.work.summed, turns_of(solver.parts, solver.work.head)
-    in_lines = lays_out(solver.plan, federation, solver.work.batch)
+    in_lines = lays_out(solver.plan, federation, solver.work)
     block_of = lambda most: together(solver.work, most) if solver.plan.asks_host else 0  # noqa: E731
 
     def on_gram(size: int) -> Way:

@@ -15,7 +15,6 @@ from cfljax import data, keys, models
 from cfljax.devices.machine import TYPICAL, Speed
 from cfljax.local import gram, predict
 from cfljax.local import products as inner_products
-from cfljax.local.gradients import lays_out
 from cfljax.local.rounds import Mixing, train_and_mix
 from cfljax.local.schedule import Work, together
 from cfljax.local.sizes import LADDER, gram_sizes
@@ -282,17 +281,3 @@ def test_how_many_steps_are_done_at_a_time():
     assert together(Work(20, None, 10), 1668) == 16  # 209 times are 3,344, and no client has more than 3,340
     assert together(Work(2, None, 10), 36) == 8 and together(Work(3, None, 10), 100) == 15
     assert together(Work(None, 10, None), 200) == 10 and together(Work(3, None, None), 200) == 3
-
-
-def test_samples_laid_out_before_the_steps_are_those_of_the_pool():
-    federation, model = toy.federation(), toy.model(7)
-    weights = jax.random.uniform(jax.random.key(7), (federation.clients, federation.train.longest)) + 0.5
-    jobs = jobs_of(federation, model, False, True)._replace(weights=weights)
-    hyper = {"lr": jnp.float32(0.05), "momentum": jnp.float32(0.9)}
-    from_pool = toy.pulling_solver(model, lanes=0, epochs=2)
-    in_lines = dataclasses.replace(from_pool, plan=from_pool.plan._replace(on_cpu=False))
-    assert lays_out(in_lines.plan, federation, 5) and not lays_out(from_pool.plan, federation, 5)
-    one, other = (jax.jit(solver.fit)(keys.root(5), federation, jobs, hyper) for solver in (from_pool, in_lines))
-    assert np.array_equal(one.steps, other.steps) and one.velocity is not None
-    for a, b in ((one.delta, other.delta), (one.loss, other.loss), (one.velocity, other.velocity)):
-        assert np.abs(a - b).max() < 1e-6 * np.abs(a).max() > 0

@@ -1,12 +1,14 @@
 """What makes steps cheaper on a CPU changes no result: a narrow first kernel lying flat, all epochs shuffled at once."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from cfljax import data, keys
-from cfljax.local import gram, schedule, turned
+from cfljax.local import gram, schedule, train, turned
 from cfljax.local.train import stepper
 from tests import toy
 from tests.local.test_plans import PULLS, jobs_of
@@ -42,6 +44,24 @@ def test_only_thin_kernels_are_turned(hidden, kernels):
     assert np.array_equal(turned.turned(model).ravel(tree), w)
     x = jax.random.normal(jax.random.key(1), (5, 40))
     np.testing.assert_allclose(turned.turned(model).forward(tree, x), model.forward(model.unravel(w), x), rtol=1e-5, atol=1e-6)
+
+
+def test_where_a_gpu_is_asked_every_kernel_lies_flat(wide, monkeypatch):
+    model = toy.model(16, features=40)
+    jobs, hyper = jobs_of(wide, model, False, False), {"lr": jnp.float32(0.05)}
+    solver = toy.pulling_solver(model, lanes=0, epochs=3)
+    gpu = dataclasses.replace(solver, plan=solver.plan._replace(asks_host=True))
+    shapes = []
+
+    def noting(rule, numbers, anchor):
+        shapes.append([anchor[name]["kernel"].shape for name in ("dense_0", "dense_1")])
+        return stepper(rule, numbers, anchor)
+
+    monkeypatch.setattr(train, "stepper", noting)
+    one, other = (jax.jit(each.fit)(keys.root(5), wide, jobs, hyper) for each in (solver, gpu))
+    assert shapes == [[(40, 16), (16, 4)], [(16, 40), (4, 16)]]
+    assert np.abs(one.delta).max() > 0.01 and np.array_equal(one.steps, other.steps)
+    np.testing.assert_allclose(one.delta, other.delta, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("case", ["a velocity and both pulls", "all pulls and momentum"])

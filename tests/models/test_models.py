@@ -6,11 +6,12 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from cfljax.errors import SpecError
 from cfljax.models import MODELS, build
-from cfljax.models.flat import part_of
+from cfljax.models.flat import cross_entropy, part_of
 from tests.often import every
 
 SMALL = {
@@ -155,6 +156,17 @@ def test_loss_and_correct_agree_with_numpy(name):
         right = logits.argmax(1) == y
     np.testing.assert_allclose(model.loss(logits.astype(np.float32), y), loss, rtol=1e-5)
     np.testing.assert_array_equal(model.correct(logits.astype(np.float32), y), right)
+
+
+def test_the_gradients_of_the_cross_entropy_are_those_of_optax():
+    rng = np.random.default_rng(0)
+    logits, along = (jnp.asarray(4 * rng.normal(size=(6, 3)).astype(np.float32)) for _ in range(2))
+    y, weight = jnp.array([0, 2, 1, 3, -1, 0]), jnp.linspace(0, 2, 6)  # two of the labels are out of range
+    ours = lambda logits: jnp.sum(weight * cross_entropy(logits, y))  # noqa: E731
+    theirs = lambda logits: jnp.sum(weight * optax.softmax_cross_entropy(logits, jax.nn.one_hot(y, 3)))  # noqa: E731
+    bent = lambda f: jax.jvp(jax.grad(f), (logits,), (along,))  # noqa: E731
+    for a, b in zip((ours(logits), *bent(ours)), (theirs(logits), *bent(theirs)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_the_loss_of_a_label_out_of_range_is_finite():
