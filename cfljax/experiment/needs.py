@@ -1,6 +1,6 @@
 """HOST. What a batch of runs takes of an accelerator's memory. `python -m benchmarks.aot` compares it with what XLA says of the
-compiled programs: on one H200, H100, A100 or v5e it is within a factor of 1.5 for the methods, models and workloads in its tables;
-on a v5p and on grids of chips it may be off by up to 5. The numbers in `GPU` and `TPU`, and `MethodConfig.sides`, were chosen by
+compiled programs: on one H200, H100, A100 or v5e it is within a factor of 1.5 for the methods, models and workloads in its tables,
+but for a few that docs/accelerators.md names; on a v5p and on grids of chips it may be off by up to 5. The numbers in `GPU` and `TPU`, and `MethodConfig.sides`, were chosen by
 these same programs.
 
 On a CPU runs go one after another, and `batching.memory` is all that is asked for.
@@ -47,6 +47,9 @@ class Habits(NamedTuple):
     """Of the arrays of a pass of a model."""
     indices: int
     """Arrays that say where each value of a sample comes from, if clients see turned images."""
+    found: int
+    """Arrays with a number for each sample of all steps, in lines of a batch, where only the places of samples are found before the
+    first step: their rows, labels and masks, and what these are computed from."""
     looked: float
     """Arrays of an evaluation that are as large as the largest activation of all models, or rather more, since the participants of
     some methods choose among the models on all that they train on."""
@@ -73,7 +76,7 @@ def in_tiles(shape: tuple[int, ...], each: int, convolves: bool, stacked: bool) 
     return plain(shape, each, convolves, stacked)
 
 
-GPU, TPU = Habits(1, 3, Layout(), 0, 2.6, 2, 0, 0), Habits(128, None, Layout(in_tiles, tiles=True), 4, 0, 2, 4, 5)
+GPU, TPU = Habits(1, 3, Layout(), 0, 0, 2.6, 2, 0, 0), Habits(128, None, Layout(in_tiles, tiles=True), 4, 4, 0, 2, 4, 5)
 
 
 class Needs(NamedTuple):
@@ -143,6 +146,8 @@ def _by_xla(
     places = _tiled(block, habits) if block * model.size < SMALL else block
     in_lines = not choice.gram_sizes and lays_out(choice.plan, federation, choice.work)
     lines = _of_lines(choice, federation, model, habits, lanes * runs, chips.near_xla(machine)) // runs if in_lines else 0
+    if not (in_lines or choice.gram_sizes or choice.work.batch is None or block * runs == 1):  # of the samples only their places
+        lines = habits.found * lanes * choice.work.most_steps(federation.train.longest) * _tiled(choice.work.batch, habits)
     kernels = 0
     if habits.sides is None:  # a TPU turns the vector of parameters into kernels, and has their gradients beside it
         kernels = _beyond([lanes * runs * model.size] * 2, chips.near_xla(machine)) // runs

@@ -137,7 +137,7 @@ def cluster_means(weights: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, 
 
 
 def _cut(merges: np.ndarray, clusters: int) -> np.ndarray:
-    """i64[n]: the clusters of n points by the first of their merges f64[n − 1, 4], as many as leave so many clusters. Merge i
+    """i64[n]: the clusters of n points by the first of their merges f64[n − 1, 4], as many as leave that number. Merge i
     unites the nodes in its first two columns to node n + i."""
     n = len(merges) + 1
     within = np.arange(2 * n - 1)

@@ -34,7 +34,7 @@ class Counted(NamedTuple):
         return (self.full if full else self.batch - self.found * in_lines) + hidden * self.layer
 
 
-COUNTED = {"gpu": Counted(11, 8, 7, 0), "tpu": Counted(47, 17, 6, 10)}
+COUNTED = {"gpu": Counted(9, 7, 7, 0), "tpu": Counted(24, 10, 5, 14)}
 PASSES = 6
 """How often a step by XLA reads or writes the weights: forwards, backwards, their gradient (twice), and the update (twice)."""
 AROUND = 1e11

@@ -44,7 +44,7 @@ class Config(ControlConfig):
     """Options of FedDyn."""
 
     pulled = True
-    sides = 3
+    sides = 2
 
     alpha: float = option(0.1, "strength of the pull to the global model, and of the linear term", above=0.0, traced=True)
 

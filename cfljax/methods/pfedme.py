@@ -45,7 +45,7 @@ class Config(PersonalConfig):
 
     served = "w"
 
-    sides = 3
+    sides = 2
     own_steps = True
 
     lam: float = option(15.0, "strength of the pull of personal models to the global one", low=0.0, traced=True)
