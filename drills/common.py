@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import platform
+import resource
 import shutil
 import signal
 import subprocess
@@ -184,6 +185,12 @@ def _cpuinfo() -> list[str]:
 def _commit() -> str:
     done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return done.stdout.strip()
+
+
+def memory_limit(mib: int) -> str:
+    """libFuzzer's flag for this number of MiB. It looks at the most that the process ever had, and Linux begins to count that at
+    what the process had that started it."""
+    return f"-rss_limit_mb={mib + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}"
 
 
 def compile_less() -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import atheris
 
+from drills import common
+
 with atheris.instrument_imports(include=["cfljax.config", "cfljax.registry.options", "tomllib"]):
     from cfljax.config import grid, values
     from cfljax.errors import SpecError
@@ -59,5 +61,5 @@ def seeds(folder: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
         seeds(Path(sys.argv[1]))
-    atheris.Setup([*sys.argv, "-max_len=2000", "-timeout=120", "-rss_limit_mb=2000"], one)
+    atheris.Setup([*sys.argv, "-max_len=2000", "-timeout=120", common.memory_limit(2000)], one)
     atheris.Fuzz()

@@ -21,6 +21,7 @@ with atheris.instrument_imports(include=["cfljax.store", "cfljax.data", "zipfile
     from cfljax.data import cifar, idx, leaf, npz, tweets
     from cfljax.errors import DataError
     from cfljax.store import arrays, records
+from drills import common
 from tests.store.helpers import make_arrays, make_record
 
 FOLDER = Path(tempfile.mkdtemp(prefix="cfljax-fuzz-"))
@@ -114,5 +115,5 @@ def seeds(folder: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
         seeds(Path(sys.argv[1]))
-    atheris.Setup([*sys.argv, "-max_len=8000", "-timeout=120", "-rss_limit_mb=2000"], one)
+    atheris.Setup([*sys.argv, "-max_len=8000", "-timeout=120", common.memory_limit(2000)], one)
     atheris.Fuzz()

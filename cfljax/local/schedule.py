@@ -231,6 +231,7 @@ def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Ca
 def _of_step(course: Course, orders: Orders, number: Array) -> StepSamples:
     """The samples of the steps number i32[...], where the shuffles of all epochs are known."""
     assert orders.all is not None
+    number = jnp.asarray(number, jnp.int32)  # without compilation a loop counts with Python's numbers
     before = jax.lax.div(number, jnp.broadcast_to(course.per_epoch, number.shape))
     in_epoch = number - before * course.per_epoch
     return _seen(course, orders, orders.all.reshape(-1), before * orders.all.shape[1] + in_epoch * orders.batch, in_epoch)
