@@ -22,7 +22,7 @@ def known_to_xla(names):
     if not library.is_file():
         return []
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as code:
-        return [name for name in names if code.find(name.encode()) >= 0]
+        return [name for name in names if code.find(b"\0" + name.encode() + b"\0") >= 0]  # a flag is a whole string
 
 
 if QUICK not in os.environ.get("XLA_FLAGS", ""):  # a process of pytest-xdist has it from the one that started it
