@@ -8,7 +8,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from cfljax.local.gram import first_layer, inner
+from cfljax.local.gram import first_layer
+from cfljax.local.nested import inner
 from cfljax.local.schedule import SHUFFLED, Work
 from cfljax.models.flat import NetForward
 from cfljax.types import Kernel, Model

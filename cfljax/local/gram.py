@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 from cfljax.kernels.choose import least_loss
 from cfljax.local.gradients import Gradient
+from cfljax.local.nested import inner, replaced, without
 from cfljax.local.optimiser import sgd
 from cfljax.local.products import Gram, all_samples, kept, made
 from cfljax.local.schedule import Course, Orders, StepSamples, Task, follow
@@ -135,7 +136,7 @@ def train_on_gram(
     fixed = Fixed(gram, x @ kernel if outputs is None else outputs, along, y, padded(task.weights, length))
     turn = turns(others) if sequential else lambda tree: tree
     step = stepper(rule, numbers, turn(anchor_of_others))
-    trains = None if turns_of_parts is None else turn(_without(turns_of_parts.masks(model.unravel)[0], first.kernel))
+    trains = None if turns_of_parts is None else turn(without(turns_of_parts.masks(model.unravel)[0], first.kernel))
     begin = _first(fixed.outputs.shape[1], length, sequential, orders, numbers, pull is not None or velocity is not None)
 
     def visit(at: tuple[Position, FirstLayer], seen: StepSamples | None, number: Array) -> tuple[Position, FirstLayer]:
@@ -189,28 +190,7 @@ def _pick(model: Model, first: FirstDense, choice: Among, x: Array, y: Array, ma
 def apart(first: FirstDense, model: Model, flat: Array) -> tuple[Array, Tree]:
     """(the first kernel f32[inputs, h], the tree of all other parameters) of the flat parameters f32[d]."""
     params = model.unravel(flat)
-    return inner(params, first.kernel), _without(params, first.kernel)
-
-
-def inner(tree: Tree, path: tuple[str, ...]) -> Tree:
-    """The entry of nested dictionaries at the path of keys."""
-    for name in path:
-        tree = tree[name]
-    return tree
-
-
-def _without(tree: Tree, path: tuple[str, ...]) -> Tree:
-    """A copy of the nested dictionaries without the entry at the path of keys."""
-    head, *rest = path
-    if not rest:
-        return {name: value for name, value in tree.items() if name != head}
-    return {name: _without(value, tuple(rest)) if name == head else value for name, value in tree.items()}
-
-
-def replaced(tree: Tree, path: tuple[str, ...], leaf: Array) -> Tree:
-    """A copy of the nested dictionaries with this leaf at the path of keys."""
-    head, *rest = path
-    return {**tree, head: replaced(tree[head], tuple(rest), leaf) if rest else leaf}
+    return inner(params, first.kernel), without(params, first.kernel)
 
 
 def pull_of(numbers: LocalStep, kernel: Array, anchor: Array | None) -> Array | None:
@@ -247,16 +227,15 @@ def _across(a: Coefficients, x: Array) -> Array:
 
 def _seen(fixed: Fixed, layer: FirstLayer, where: Array | None, begun: Array | None) -> tuple[Array, Array, Array | None]:
     """(f32[B, h] the outputs of the first kernel for the batch, i32[B] its labels, f32[B] its weights or None). `where` i32[B]: the
-    positions of the batch; None: all samples. `begun` bool[]: False in the first step, where A is still zero; None: a GPU would ask
-    its host."""
+    positions of the batch; None: all samples. `begun` bool[]: False in the first step, where A is still zero; None: every step
+    computes with A, as on a GPU, whose host would have to decide."""
 
     def rows(matrix: Array) -> Array:
         return matrix if where is None else matrix[where]
 
-    if where is None and begun is None:
-        change = fixed.gram.rows @ layer.a[0]
-    elif where is None:  # skips a large product in the first step
-        change = jax.lax.cond(begun, lambda: fixed.gram.rows @ layer.a[0], lambda: jnp.zeros_like(layer.a[0]))
+    whole = lambda: fixed.gram.rows @ layer.a[0]  # noqa: E731
+    if where is None:  # skips a large product in the first step
+        change = whole() if begun is None else jax.lax.cond(begun, whole, lambda: jnp.zeros_like(layer.a[0]))
     else:
         change = layer.a[1][:, where].T if len(layer.a) == 2 else fixed.gram.of(where) @ layer.a[0]
     z = rows(fixed.outputs) - change

@@ -12,7 +12,8 @@ from jax.experimental import pallas as pl
 from cfljax.local import chip
 from cfljax.local.chip import Refs
 from cfljax.local.fitting import Form
-from cfljax.local.gram import Among, apart, first_layer, inner, padded, pull_of, replaced, weighted
+from cfljax.local.gram import Among, apart, first_layer, padded, pull_of, weighted
+from cfljax.local.nested import inner, replaced
 from cfljax.local.products import all_samples
 from cfljax.local.schedule import Course, Orders, Task
 from cfljax.models.flat import FirstDense

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax.devices.machine import TYPICAL, Speed
-from cfljax.local.gram import FEW, first_layer, inner
+from cfljax.local.gram import FEW, first_layer
+from cfljax.local.nested import inner
 from cfljax.local.parts import ModelParts, kernel_trains
 from cfljax.local.products import BLOCK, WHOLE
 from cfljax.local.schedule import Work
