@@ -27,7 +27,7 @@ from cfljax.local.data import TILE as TILE_OF_ALL
 from cfljax.local.fitting import Form, pairs_of
 from cfljax.local.gradients import lays_out
 from cfljax.local.live import Layout, plain
-from cfljax.local.schedule import batch_of, drawn_at_once
+from cfljax.local.schedule import SHUFFLED, batch_of, drawn_at_once
 from cfljax.local.stream import block_size, numbers_per_sample
 from cfljax.methods.shared.config import PersonalConfig
 from cfljax.types import Federation, Model
@@ -146,8 +146,10 @@ def _by_xla(
     places = _tiled(block, habits) if block * model.size < SMALL else block
     in_lines = not choice.gram_sizes and lays_out(choice.plan, federation, choice.work)
     lines = _of_lines(choice, federation, model, habits, lanes * runs, chips.near_xla(machine)) // runs if in_lines else 0
-    if not (in_lines or choice.gram_sizes or choice.work.batch is None or block * runs == 1):  # of the samples only their places
-        lines = habits.found * lanes * choice.work.most_steps(federation.train.longest) * _tiled(choice.work.batch, habits)
+    longest, batch = federation.train.longest, choice.work.batch
+    if not (batch is None or in_lines or choice.gram_sizes) and drawn_at_once(choice.work, longest) * longest <= SHUFFLED:
+        # of the samples only their places are found before the steps
+        lines = habits.found * lanes * choice.work.most_steps(longest) * _tiled(batch, habits)
     kernels = 0
     if habits.sides is None:  # a TPU turns the vector of parameters into kernels, and has their gradients beside it
         kernels = _beyond([lanes * runs * model.size] * 2, chips.near_xla(machine)) // runs
