@@ -53,8 +53,15 @@ def test_the_programs_that_were_not_used_for_longest_go_first(tmp_path):
     assert [note.name for note in notes.iterdir()] == ["of new"]
 
 
+A_RUN = "import cfljax; cfljax.run(data={'name': 'blobs', 'samples': 40, 'clients': 2}, model='mclr', rounds=1)"
+
+
 def test_a_run_from_python_keeps_its_programs(tmp_path):
-    code = "import cfljax; cfljax.run(data={'name': 'blobs', 'samples': 40, 'clients': 2}, model='mclr', rounds=1)"
     own = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
-    subprocess.run([sys.executable, "-c", code], env=own | {"CFLJAX_CACHE": str(tmp_path)}, check=True)
+    subprocess.run([sys.executable, "-c", A_RUN], env=own | {"CFLJAX_CACHE": str(tmp_path)}, check=True)
     assert list((tmp_path / "compiled").glob("*-cache"))
+
+
+def test_who_keeps_no_programs_finds_no_files_of_them(tmp_path):
+    subprocess.run([sys.executable, "-c", A_RUN], cwd=tmp_path, env=os.environ | {"JAX_COMPILATION_CACHE_DIR": ""}, check=True)
+    assert not list(tmp_path.iterdir())

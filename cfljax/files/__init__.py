@@ -35,17 +35,26 @@ def written_whole(file: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+def programs_folder() -> Path | None:
+    """The folder in which JAX keeps compiled programs; None where it keeps none, as with an empty JAX_COMPILATION_CACHE_DIR."""
+    import jax
+
+    folder = getattr(jax.config, "jax_compilation_cache_dir", None)
+    return Path(str(folder)) if folder else None
+
+
 @contextlib.contextmanager
 def locked_in_cache(name: str) -> Iterator[None]:
     """In this context, no other process of this machine that uses the cache of compiled programs is in one with the same name.
     Without such a cache, and where files cannot be locked, nothing is locked."""
-    import jax
-
-    folder = getattr(jax.config, "jax_compilation_cache_dir", None)
+    folder = programs_folder()
+    if folder is None:
+        yield
+        return
     try:
         import fcntl
 
-        place = Path(str(folder)) / "locks"
+        place = folder / "locks"
         place.mkdir(exist_ok=True)
         file = (place / name[:2]).open("w", encoding="utf-8")  # few files: programs with equal first letters wait for each other
     except (ImportError, OSError):
