@@ -11,8 +11,8 @@ WIDTH, MARGIN, NAMES = 560.0, 14.0, 150.0
 """Of the picture, of its edge, and of the names on either side."""
 AXIS, ROW, BAR = 46.0, 17.0, 7.0
 """Where the axis stands, and the heights of a name's row and of a bar."""
-MOST = 30
-"""The most methods of the picture: the best of them."""
+MOST = 40
+"""The most methods of the picture: the best of them. It says how many there are."""
 
 
 class Stroke(NamedTuple):
@@ -53,7 +53,7 @@ def picture(ranks: Ranks) -> Picture:
 
     shown = min(k, MOST)
     step = 1 if k <= 20 else 5
-    ticks = [rank for rank in range(1, k + 1) if (rank - 1) % step == 0 or rank == k]
+    ticks = [*(rank for rank in range(1, k, step) if k - rank > step / 2), k]  # a number beside the last would be written over it
     strokes = [Stroke(x(1), AXIS, x(k), AXIS), *(Stroke(x(r), AXIS - 4, x(r), AXIS) for r in ticks)]
     words = [Word(x(rank), AXIS - 7, str(rank)) for rank in ticks]
     length = min(ranks.distance, k - 1.0)
@@ -72,7 +72,9 @@ def picture(ranks: Ranks) -> Picture:
         strokes += [Stroke(x(ranks.means[i]), AXIS, x(ranks.means[i]), y), Stroke(x(ranks.means[i]), y, end, y)]
         name = ranks.names[i] if len(ranks.names[i]) <= 22 else ranks.names[i][:21] + "…"
         words.append(Word(end + (-4 if on_left else 4), y + 4, f"{name} {ranks.means[i]:.2f}", "end" if on_left else "start"))
-    return Picture(strokes, words, below + ROW * (half + 0.4))
+    if shown < k:
+        words.append(Word(WIDTH / 2, below + ROW * (half + 0.7), f"the best {shown} of {k}"))
+    return Picture(strokes, words, below + ROW * (half + (1.4 if shown < k else 0.4)))
 
 
 def svg(ranks: Ranks) -> str:
