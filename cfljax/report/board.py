@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
     method: str
     setting: str
-    """The data set and the partition, as in `mnist dirichlet alpha=0.1`."""
+    """The data set, the partition and the cut, as in `mnist dirichlet alpha=0.1 100x200`."""
     seed: int
     chosen: str
     """The numbers that were chosen by validation, as in `lr=0.05`."""
@@ -74,9 +74,11 @@ def rows(folders: Iterable[str | Path]) -> list[Row]:
 
 
 def _setting(data: Table) -> str:
-    """The name of a setting, whatever else the folder holds: so that rows of two folders meet."""
+    """The name of a setting, whatever else the folder holds: so that rows of two folders meet. Another cut of the data is another
+    setting: `20x100` are 20 clients of 100 samples."""
     more = [f"{name}={show(data[name])}" for name in TELLING if name in data]
-    return " ".join([str(data["name"]), str(data["partition"]), *more])
+    cut = [f"{data['clients']}x{data['samples_per_client']}"] if "samples_per_client" in data else []
+    return " ".join([str(data["name"]), str(data["partition"]), *more, *cut])
 
 
 def _validation(units: list[Unit]) -> float:

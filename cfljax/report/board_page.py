@@ -20,24 +20,28 @@ FEWEST = 3
 """The fewest methods and settings for ranks."""
 MORE = {"ari": "groups found (ARI)", "megabytes": "MB sent", "clock_s": "simulated time, s"}
 """Numbers beside accuracy -> their heading."""
-SMALL = "digits "
-"""How settings begin that need no data, and are the spec's small size."""
+SMALL, MEDIUM = "digits ", " 20x100"
+"""How settings of the spec's small size begin, which need no data, and how those of its medium size end."""
 SUBMIT = """## How to submit a row
 
 1. Write your method as a file of its own (see "Add your own"), with options that you did not choose on test data. NAME is the name
    that it is registered by, FILE the file.
 2. Run it on all settings and seeds of the spec, with its step sizes, of which the board takes the best by validation:
    `{command}`
-3. `python -m cfljax.report results/mine --board docs/board --name YOURS` writes `docs/board/YOURS.csv`, a line per run with its
-   id, version and commit, and makes this page again.
+3. `python -m cfljax.report results/mine --board {folder} --name YOURS` writes `{folder}/YOURS.csv`, a line per run with
+   its id, version and commit, and makes this page again.
 4. Send the file of rows and the method's file. Whoever checks them runs the same command, and finds the same ids.
 
 A method has a rank if it has run on every setting that three methods or more have run on. {other}"""
 COMMAND = "CFLJAX_DATA=DATA python -m cfljax.sweep experiments/board.toml --plugin FILE --set method=NAME --out results/mine"
-OTHER = (
-    "This board has the small size, whose images come with scikit-learn. Rows of the full size (the same command without\n"
-    "`--set size=small`) are listed, and get ranks when three methods have them."
-)
+OTHER = {
+    "small": "This board has the small size, whose images come with scikit-learn. Rows of other sizes (the same command with\n"
+    "`--set size=medium`, or without a size) are listed, and get ranks when three methods have them.",
+    "medium": "This board has the medium size: `20x100` are 20 clients of 100 samples. Rows of the full size (the same command\n"
+    "without `--set size=medium`) are listed, and get ranks when three methods have them.",
+    "": "",
+}
+"""A size of the spec -> what the page says of the others."""
 
 
 def board(folder: Path) -> dict[str, str]:
@@ -73,9 +77,19 @@ def page(rows: Sequence[Row]) -> dict[str, str]:
 
 def _submit(ranked: list[str]) -> str:
     """How to submit a row on the settings that have ranks."""
-    small = bool(ranked) and all(setting.startswith(SMALL) for setting in ranked)
-    command = COMMAND.replace("CFLJAX_DATA=DATA ", "").replace(" --out", " --set size=small --out") if small else COMMAND
-    return SUBMIT.format(command=command, other=OTHER if small else "").strip()
+    size = _size(ranked)
+    command = COMMAND.replace(" --out", f" --set size={size} --out") if size else COMMAND
+    folder = "docs/board/medium" if size == "medium" else "docs/board"
+    if size == "small":
+        command = command.removeprefix("CFLJAX_DATA=DATA ")
+    return SUBMIT.format(command=command, folder=folder, other=OTHER[size]).strip()
+
+
+def _size(ranked: list[str]) -> str:
+    """The size of the spec that has these settings; "" is the full one."""
+    if ranked and all(setting.startswith(SMALL) for setting in ranked):
+        return "small"
+    return "medium" if ranked and all(setting.endswith(MEDIUM) for setting in ranked) else ""
 
 
 def _picture(over: Ranks) -> str:

@@ -1,5 +1,7 @@
 """The board: rows of runs, files that others add, ranks and the page."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -20,7 +22,7 @@ def put(store, method, setting, seed, accuracy, lr=0.1, val=0.5):
     synthetic.add(store, name, seed, method=method)
     record, arrays = store.record(name), dict(store.read(name).arrays)
     options = {"name": data, "partition": partition} | {
-        key: float(value) for key, _, value in (word.partition("=") for word in more)
+        key: json.loads(value) for key, _, value in (word.partition("=") for word in more)
     }
     record["config"] |= {"data": options, "train": {"lr": lr}}
     record["varies"] = {f"data.{key}": value for key, value in options.items()} | {"train.lr": lr}
@@ -119,12 +121,22 @@ def test_rows_on_settings_that_nobody_else_has_take_no_ranks_away(runs):
     assert after["ranks.svg"] == before["ranks.svg"] and "| mine | – |" in after["index.md"] and "### emnist" in after["index.md"]
 
 
-@pytest.mark.parametrize("small", [True, False])
-def test_the_page_says_the_command_that_makes_rows_on_its_settings(runs, small):
-    rows = [r._replace(setting=r.setting.replace("mnist", "digits turned")) if small else r for r in board.rows([runs / "runs"])]
-    (line,) = [line for line in board_page.page(rows)["index.md"].splitlines() if "cfljax.sweep" in line]
-    assert ("--set size=small" in line) is small and ("CFLJAX_DATA=DATA" in line) is not small
+@pytest.mark.parametrize("size", ["small", "medium", ""])
+def test_the_page_says_the_command_that_makes_rows_on_its_settings(runs, size):
+    named = {"small": lambda name: name.replace("mnist", "digits turned"), "medium": lambda name: f"{name} 20x100", "": str}[size]
+    text = board_page.page([r._replace(setting=named(r.setting)) for r in board.rows([runs / "runs"])])["index.md"]
+    (line,) = [line for line in text.splitlines() if "cfljax.sweep" in line]
+    assert [line for line in ("small", "medium") if f"--set size={line} " in text] == [size] * bool(size)
+    assert ("CFLJAX_DATA=DATA" in line) is (size != "small") and ("docs/board/medium --name" in text) is (size == "medium")
     assert "--plugin FILE --set method=NAME" in line and line.endswith("--out results/mine`")
+
+
+def test_another_cut_of_the_data_is_another_setting(tmp_path):
+    store = Store(tmp_path)
+    for seed, samples in enumerate((100, 200)):
+        put(store, "ifca", f"mnist rotated clients=20 samples_per_client={samples}", seed, 0.5)
+    store.write_plan({"name": "the board", "units": store.ids()})
+    assert {row.setting for row in board.rows([tmp_path])} == {"mnist rotated 20x100", "mnist rotated 20x200"}
 
 
 def test_a_method_that_two_send_says_whose_it_is(runs):
