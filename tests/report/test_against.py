@@ -13,6 +13,7 @@ from cfljax.errors import SpecError
 from cfljax.report.replication.claims import Measured, verdict
 from cfljax.report.replication.intervals import interval
 from cfljax.report.replication.pages import replication_page, replication_pages
+from cfljax.report.replication.paper_figures import _GROUND, COLOURS, HEIGHT, Curve, _Axes, _drawn, _told_apart
 from cfljax.report.replication.published import Cell, Claim, Published, read_published
 from cfljax.report.replication.quantity import Quantity, read_quantity
 from cfljax.results.result import Result
@@ -85,7 +86,7 @@ def test_what_was_not_run_says_so_and_claims_about_it_have_no_verdict(place):
     assert row_of(page, "FeSEM")[1:4] == ["70.0", "not run", "not run"]
     assert row_of(page, "FeSEM is between them")[1:] == ["**not run**", "not run: FeSEM – Nobody ran it."]
     _, word, found = row_of(page, "IFCA beats FedAvg, by 30 points")
-    assert word == "**not run at size**" and "; last ten +" in found and "; published +30; small: reproduces" in found
+    assert word == "**not run at size**" and "; last ten +" in found and "; published +30, within 5; small: reproduces" in found
     assert "By hand." in page
 
 
@@ -213,6 +214,24 @@ levels = { "nobody" = 70.0 }
     assert "Over <rounds>" in texts and "FedAvg (3)" in texts and "circles and dashes: published" in texts
     assert "![Over <rounds>](a_paper-1-1.svg)" in pages["a_paper.md"] and "svg" not in pages[""]
     assert "(to/a_paper.md#table-1-digits)" in pages[""] and "(a_paper.md#table-1-digits)" in pages["claims.md"]
+
+
+def test_a_curve_that_leaves_the_picture_is_cut_off_and_not_drawn_along_its_edge():
+    axes = _Axes(10.0, 60.0, 90.0)
+    rounds, far = np.arange(1.0, 11.0), np.linspace(20.0, 90.0, 10)
+    band, line = _drawn(Curve(rounds, far, far - 5, far + 5, 3, 10), axes, "#000")
+    heights = [float(point.split(",")[1]) for point in line.split('points="')[1].split('"')[0].split()]
+    assert max(heights) > HEIGHT and len(set(heights)) == 10  # none is pressed to the edge
+    assert all('clip-path="url(#inside)"' in part for part in (band, line)) and '<clipPath id="inside">' in _GROUND
+
+
+def test_a_curve_has_one_colour_in_all_figures_of_a_paper_and_curves_of_one_figure_have_different_ones():
+    names = [f"method {i}" for i in range(12)]
+    colours = dict(zip(names, [*COLOURS, *COLOURS[:4]], strict=True))
+    assert _told_apart(names[4:6], colours) == [COLOURS[4], COLOURS[5]]
+    taken = _told_apart([names[0], names[8], names[1]], colours)  # 0 and 8 have the same colour in the paper
+    assert taken[0] == COLOURS[0] and len(set(taken)) == 3
+    assert len(_told_apart(names, colours)) == 12
 
 
 def test_the_command_writes_the_pages_beside_each_other(place, capsys, monkeypatch):
@@ -505,6 +524,18 @@ def test_runs_of_an_older_version_have_no_verdict_but_say_what_they_would_have()
     assert (by_hand.word, by_hand.why) == ("to be run again", "Another split.")
 
 
+@pytest.mark.parametrize(
+    ("values", "why"), [([15, 15.1, 15], "more than published"), ([10.6, 10.7, 10.6], "more than published"), ([9, 11, 12], "")]
+)
+def test_an_effect_that_is_wholly_beyond_the_published_one_is_said_to_be_more(values, why):
+    claim = Claim("c", "difference", ("a", "b"), 5.0, 1.0)
+    found = of_ab(values, claim)
+    assert found.why == why and found.published == "+5, within 1"
+    assert of_ab(values, claim, small=True).why == f"small: {found.word}" + (f", {why}" if why else "")
+    turned = of_ab([10.1 - value for value in values], dataclasses.replace(claim, published=-5.0))  # b - a for a - b
+    assert turned.why == why and turned.published == "−5, within 1"
+
+
 def test_what_no_run_could_contradict_is_no_test():
     found = of_ab([10, 10.1, 10], Claim("c", "difference", ("a", "b"), 5.0, 1.0, void="One class."), small=True)
     assert (found.word, found.why) == ("no test", "One class.") and found.ours.startswith("+5 [")
@@ -543,7 +574,7 @@ def test_a_number_that_is_not_of_rounds_may_be_reduced_too():
     of = Published("f", "p", "t", "s", "", "%", False, "", cells, ())
     values = {"a": Measured({0: 75.0, 1: 76.0, 2: 75.0}), "b": Measured({0: 94.0, 1: 95.0, 2: 94.0})}
     found = verdict(Claim("c", "reduction", ("a", "b"), 0.2, 0.05), of, values)
-    assert found[:3] == ("reproduces", "20 % less [20 % less, 20 % less] (3 of 3 seeds less)", "20 % less")
+    assert found[:3] == ("reproduces", "20 % less [20 % less, 20 % less] (3 of 3 seeds less)", "20 % less, within 5 points")
 
 
 def test_the_interval_of_a_reduction_is_that_of_the_quotient():

@@ -49,6 +49,8 @@ ALIKE = 0.8
 """The rank correlation from which on two orders count as much the same."""
 LEAST = 0.1
 """Below this share of the published effect there is no effect."""
+MORE = "more than published"
+"""What is said of an effect whose whole interval is beyond the published one."""
 TINY = 1e-12
 """In place of 0 in a quotient."""
 
@@ -122,8 +124,13 @@ def verdict(claim: Claim, of: Published, measured: Mapping[str, Measured], small
     if claim.void:
         return found._replace(word=NO_TEST, why=claim.void)
     if older or claim.again:
-        return found._replace(word=AGAIN, why=claim.again or f"an older version: {found.word}")
-    return found._replace(word=AT_SIZE, why=f"small: {found.word}") if small else found
+        return found._replace(word=AGAIN, why=claim.again or f"an older version: {_also(found)}")
+    return found._replace(word=AT_SIZE, why=f"small: {_also(found)}") if small else found
+
+
+def _also(found: Verdict) -> str:
+    """A word that does not count, with what is said beside it."""
+    return f"{found.word}, {found.why}" if found.why == MORE else found.word
 
 
 def decide(effect: Effect, wanted: float, close: bool) -> str:
@@ -179,10 +186,14 @@ def _difference(claim: Claim, of: Published, measured: Mapping[str, Measured]) -
     if published == 0:
         near = -claim.tolerance <= low and high <= claim.tolerance
         away = low > claim.tolerance or high < -claim.tolerance
+        said += f", within {plain(claim.tolerance)}"
         return Verdict(REPRODUCES if near else FAILS if away else UNDECIDED, numbers, said)
     turned = Effect(-mean, -high, -low) if published is not None and published < 0 else Effect(mean, low, high)
-    close = published is None or abs(mean - published) <= min(claim.tolerance, abs(published) / 2)
-    return Verdict(decide(turned, abs(published or 0.0), close), numbers, said)
+    most = claim.tolerance if published is None else min(claim.tolerance, abs(published) / 2)
+    close = published is None or abs(mean - published) <= most
+    said += "" if published is None else f", within {plain(most)}"
+    why = MORE if published is not None and turned.low > abs(published) else ""
+    return Verdict(decide(turned, abs(published or 0.0), close), numbers, said, why)
 
 
 def signed_difference(claim: Claim, measured: Mapping[str, Measured]) -> str:
@@ -211,7 +222,9 @@ def _reduction(claim: Claim, of: Published, measured: Mapping[str, Measured]) ->
         numbers = _as_many(word, len(logs), sum(a and b for a, b in zip(a_never, b_never, strict=True)))
     more = any(b_never)
     close = claim.published is None or abs(mean - claim.published) <= claim.tolerance or (more and mean > claim.published)
-    return Verdict(decide(Effect(mean, low, high, more), claim.published or 0.0, close), numbers, published)
+    published += "" if claim.published is None else f", within {100 * claim.tolerance:.0f} points"
+    why = MORE if claim.published is not None and low > claim.published else ""
+    return Verdict(decide(Effect(mean, low, high, more), claim.published or 0.0, close), numbers, published, why)
 
 
 def _as_many(word: str, seeds: int, never: int) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cfljax.report.replication import overview
 from cfljax.report.replication.measured import Section, section
-from cfljax.report.replication.paper_figures import picture
+from cfljax.report.replication.paper_figures import colours_of, picture
 from cfljax.report.replication.published import Page, read_published
 from cfljax.report.replication.tables import section_text
 from cfljax.results.result import Results
@@ -58,9 +58,10 @@ def replication_pages(folders: Paths, published: Paths, to: str = "") -> dict[st
         parts = [f"# {name}", paper.says, paper.findings.strip()]
         if said := overview.claims(page, own, "#{anchor}", heading=""):
             parts += ["## Its claims" if overview.lines(own) else "## Its tables", f"{said}\n\n{SPREAD}"]
+        colours = colours_of(own)
         for at, each in enumerate(own, 1):
             images = {f"{paper.file}-{at}-{i}.svg": number for i, number in enumerate(range(len(each.published.figures)), 1)}
-            found |= {image: picture(each, number) for image, number in images.items()}
+            found |= {image: picture(each, number, colours) for image, number in images.items()}
             shown = [f"![{each.published.figures[number].title}]({image})" for image, number in images.items()]
             parts.append(section_text(each, "##", "\n".join(shown)))
         found[f"{paper.file}.md"] = _joined(parts)

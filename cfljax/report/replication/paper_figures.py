@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +17,7 @@ from cfljax.report.replication.quantity import NO_FRACTIONS
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 300, 46, 168, 30, 34
 """Of the picture, and of its edges; names stand in the right one."""
 MOST = 120
-"""The most points of a curve that are drawn."""
+"""The most points of a curve that are drawn; the picture says so where there are more."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9", "#6a51a3", "#666666")
 """Told apart by those who confuse colours, on light and dark."""
 
@@ -28,10 +30,28 @@ class Curve(NamedTuple):
     low: np.ndarray
     high: np.ndarray
     seeds: int
+    all_rounds: int
+    """How many rounds there are, of which `rounds` are drawn."""
 
 
-def picture(section: Section, number: int) -> str:
-    """The figure of that number as an SVG file."""
+def colours_of(sections: Sequence[Section]) -> dict[str, str]:
+    """Name of a curve -> its colour in all figures of a paper."""
+    names = [name for section in sections for figure in section.published.figures for name in figure.curves]
+    return {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(dict.fromkeys(names))}
+
+
+def _told_apart(names: Iterable[str], colours: Mapping[str, str]) -> list[str]:
+    """The colours of the curves of a figure: those of the paper, and another where two curves would have the same."""
+    found: list[str] = []
+    for at, name in enumerate(names):
+        free = [colour for colour in COLOURS if colour not in found]
+        wanted = colours.get(name, COLOURS[at % len(COLOURS)])
+        found.append(wanted if wanted in free or not free else free[0])
+    return found
+
+
+def picture(section: Section, number: int, colours: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The figure of that number as an SVG file. `colours`: of curves by their names."""
     figure = section.published.figures[number]
     percent = section.published.unit == "%" and figure.history not in NO_FRACTIONS
     scale = section.published.scale if percent else 1.0
@@ -40,11 +60,13 @@ def picture(section: Section, number: int) -> str:
     ends = _ends(curves, [point for points in published.values() for point in points], list(levels.values()))
     axes = _Axes(*ends)
     unit = " (%)" if percent else ""
-    parts = [*axes.lines(), _text(LEFT, 16, figure.title, size=13)]
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, f"rounds; ours: mean{unit}, least and most of the seeds", "middle"))
+    run = {name for name, cell in section.measured.items() if cell.values}
+    old = " (an older version)" if run and run <= section.older.keys() else ""
+    parts = [*axes.lines(), _text(LEFT, 16, figure.title + old, size=13)]
+    about = f"rounds{_thinned(curves)}; ours: mean{unit}, least and most of the seeds"
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, about, "middle"))
     labels = []
-    for at, (name, curve) in enumerate(zip(figure.curves, curves, strict=True)):
-        colour = COLOURS[at % len(COLOURS)]
+    for name, curve, colour in zip(figure.curves, curves, _told_apart(figure.curves, colours), strict=True):
         if curve is not None:
             parts += _drawn(curve, axes, colour)
             labels.append((axes.y(float(curve.mean[-1])), f"{name} ({curve.seeds})", colour))
@@ -64,7 +86,17 @@ def picture(section: Section, number: int) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box} font-family="sans-serif" font-size="11">\n{_GROUND}\n{body}\n</svg>\n'
 
 
-_GROUND = f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>'
+_GROUND = (
+    f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>\n<clipPath id="inside"><rect x="{LEFT}" y="{TOP - 2}" '
+    f'width="{WIDTH - LEFT - RIGHT}" height="{HEIGHT - TOP - BOTTOM + 4}"/></clipPath>'
+)
+"""White, and the part of the picture beyond which a curve is not drawn."""
+
+
+def _thinned(curves: list[Curve | None]) -> str:
+    """What the picture says of rounds that are not drawn."""
+    most = max((curve.all_rounds / len(curve.rounds) for curve in curves if curve is not None), default=1.0)
+    return "" if most <= 1 else f" (one in {most:.1f} is drawn)"
 
 
 def _curve(units: list[Unit], history: str, scale: float) -> Curve | None:
@@ -81,7 +113,7 @@ def _curve(units: list[Unit], history: str, scale: float) -> Curve | None:
     kept = np.unique(np.linspace(0, len(common) - 1, min(len(common), MOST)).round().astype(int))
     rounds = np.array(common)[kept]
     lines = np.array([[values[at] for at in rounds.tolist()] for values in known])
-    return Curve(rounds, lines.mean(0), lines.min(0), lines.max(0), len(known))
+    return Curve(rounds, lines.mean(0), lines.min(0), lines.max(0), len(known), len(common))
 
 
 def _ends(curves: list[Curve | None], points: list[list[float]], levels: list[float]) -> tuple[float, float, float]:
@@ -106,7 +138,7 @@ class _Axes:
         return LEFT + at / self.last * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        share = (value - self.low) / (self.high - self.low)
         return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
     def lines(self) -> list[str]:
@@ -132,8 +164,9 @@ def _drawn(curve: Curve, axes: _Axes, colour: str) -> list[str]:
         points = zip(curve.rounds[order].tolist(), values[order].tolist(), strict=True)
         return " ".join(f"{axes.x(x):.0f},{axes.y(y):.1f}" for x, y in points)
 
-    band = f'<polygon points="{path(curve.high)} {path(curve.low, slice(None, None, -1))}" fill="{colour}" opacity=".15"/>'
-    line = f'<polyline points="{path(curve.mean)}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
+    both = f"{path(curve.high)} {path(curve.low, slice(None, None, -1))}"
+    band = f'<polygon clip-path="url(#inside)" points="{both}" fill="{colour}" opacity=".15"/>'
+    line = f'<polyline clip-path="url(#inside)" points="{path(curve.mean)}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
     return [band, line] if curve.seeds > 1 else [line]
 
 
