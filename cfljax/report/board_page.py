@@ -15,7 +15,8 @@ from cfljax.report.tested import about_ranks
 from cfljax.results.frames import NEW
 from cfljax.results.statistics import Ranks, mean_and_deviation, ranks
 
-PAGE, PICTURE = "index.md", "ranks.svg"
+PAGE, PICTURE, ABOUT = "index.md", "ranks.svg", "about.txt"
+"""The files of a board beside its rows; what stands in the last is written by hand, and is shown above the ranks."""
 FEWEST = 3
 """The fewest methods and settings for ranks."""
 MORE = {"ari": "groups found (ARI)", "megabytes": "MB sent", "clock_s": "simulated time, s"}
@@ -49,11 +50,13 @@ def board(folder: Path) -> dict[str, str]:
     files = sorted(folder.glob("*.csv"))
     if not files:
         raise DataError(f"{folder}: holds no file of rows (*.csv); give results folders and --name")
-    return page([row for file in files for row in from_csv(file)])
+    about = folder / ABOUT
+    text = about.read_text(encoding="utf-8").strip() if about.is_file() else ""
+    return page([row for file in files for row in from_csv(file)], text)
 
 
-def page(rows: Sequence[Row]) -> dict[str, str]:
-    """The same for rows."""
+def page(rows: Sequence[Row], about: str = "") -> dict[str, str]:
+    """The same for rows. `about`: what the settings are."""
     names, settings = _named(rows), list(dict.fromkeys(row.setting for row in rows))
     scores = {(name, setting): _mean(names[name], setting, "accuracy") for name in names for setting in settings}
     ranked = [setting for setting in settings if sum(scores[name, setting] is not None for name in names) >= FEWEST]
@@ -62,7 +65,7 @@ def page(rows: Sequence[Row]) -> dict[str, str]:
     if len(whole) >= FEWEST and len(ranked) >= FEWEST:
         over = ranks(whole, np.array([[scores[name, setting] for name in whole] for setting in ranked]))
     order = [*(over.names if over else []), *(name for name in names if over is None or name not in over.names)]
-    parts = ["# The board", _about(rows, settings), *_ranked(over)]
+    parts = ["# The board", _about(rows, settings), *([about] if about else []), *_ranked(over)]
     parts += [
         _overall(names, order, over, ranked),
         "## Accuracy, setting by setting",
@@ -116,8 +119,10 @@ def _about(rows: Sequence[Row], settings: list[str]) -> str:
     runs = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
     files = ", ".join(f"`{name}.csv`" for name in dict.fromkeys(row.by for row in rows) if name)
     made = ", ".join(sorted({f"cfljax {row.cfljax} at {row.commit or 'no commit'}" for row in rows}))
+    data = list(dict.fromkeys(setting.split(" ")[0] for setting in settings))
+    cuts = f"{len(settings)} partition{'s' if len(settings) > 1 else ''} of {_and(data)}"
     return (
-        f"{len({row.method for row in rows})} methods on {len(settings)} data sets and partitions, {runs} seeds each"
+        f"{len({row.method for row in rows})} methods on {cuts}, {runs} seeds each"
         f"{f', from {files}' if files else ''}. Accuracy is that of the test samples in the round with the best validation "
         "accuracy; numbers such as the learning rate are those with the best validation accuracy, of as many for every method. "
         f"Made with {made}."
@@ -127,11 +132,20 @@ def _about(rows: Sequence[Row], settings: list[str]) -> str:
 def _ranked(over: Ranks | None) -> list[str]:
     if over is None:
         return ["There are no ranks yet: they need three methods that have run on all of three settings or more."]
-    said = about_ranks(over)
     level = over.names[: next((last for first, last in over.level_groups if first == 0), 0) + 1]
-    best = f"{over.names[0]} has the best mean rank; not told apart from it: {', '.join(level[1:]) or 'none'}."
-    caution = "Settings that share a data set are taken to be independent, which they are not quite."
-    return [f"**{best}**", f"![Critical differences]({PICTURE})", f"{said}. {caution}"]
+    behind = [name for name in over.names if name not in level]
+    others = f"is not told apart from {len(level) - 1} of the {len(over.names) - 1} others"
+    best = f"{over.names[0]} has the best mean rank, {over.means[0]:.2f}, and {others}"
+    told = f": the ranks of {_and(behind)} are significantly worse" if behind else ""
+    caution = (
+        "The test takes settings to be independent. Those that share a data set are not, so that it finds differences too easily."
+    )
+    return [f"**{best}{told}.**", f"![Critical differences]({PICTURE})", f"{about_ranks(over)}. {caution}"]
+
+
+def _and(names: Sequence[str]) -> str:
+    """The names as words."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _overall(names: dict[str, list[Row]], order: list[str], over: Ranks | None, ranked: list[str]) -> str:

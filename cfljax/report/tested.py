@@ -150,7 +150,7 @@ def about_ranks(over: Ranks) -> str:
     listed = _joined([f"{name} {rank:.2f}" for name, rank in zip(over.names, over.means, strict=True)])
     near = f"mean ranks that differ by less than {over.distance:.2f} do not differ significantly (Nemenyi's test, α = {LEVEL:g})"
     end = f"; {near}" if over.p < LEVEL else "; no differences between mean ranks are significant"
-    return f"Over {n} data sets and partitions, {test}. The mean ranks are {listed}{end}"
+    return f"Over {n} settings (a data set and its partition), {test}. The mean ranks are {listed}{end}"
 
 
 def markdown(table: Sequence[Row]) -> str:
