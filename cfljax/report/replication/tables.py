@@ -62,7 +62,9 @@ def _grid(each: Section) -> str:
 
 
 def _ours_is(each: Section) -> str:
-    """The heading of our numbers; it names the quantity if all accuracies are the same one."""
+    """The heading of our numbers; it names the quantity if all accuracies are the same one, and no rounds are among them."""
+    if any(cell.take.reaches is not None for cell in each.published.cells):
+        return "ours"
     kinds = {cell.take.summary for cell in each.published.cells if cell.take.summary.startswith("accuracy")}
     return f"ours, {WORDED[kinds.pop()]}" if len(kinds) == 1 and kinds <= WORDED.keys() else "ours"
 
