@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import math
 import os
 import traceback
@@ -76,11 +77,12 @@ def run_batch(
         return units
     if not catch or isinstance(error, DataError | StoreError | distributed.Ended) or distributed.lost(error):
         raise error
-    if batch.width > 1 and ("RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError)):
-        raise InHalves("out of memory") from error
     why = str(error) if isinstance(error, CfljaxError) else f"{place_of(error)}{type(error).__name__}: {error}"
-    if len(batch.runs) > 1:
-        raise InHalves(" ".join(why.split())) from error
+    too_large = batch.width > 1 and ("RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError))
+    if too_large or len(batch.runs) > 1:
+        error = None  # its traceback has the arrays of this batch, which the halves need the memory of
+        gc.collect()
+        raise InHalves("out of memory" if too_large else " ".join(why.split()))
     if os.environ.get("CFLJAX_DEBUG") and not isinstance(error, CfljaxError):
         traceback.print_exception(error)
     return [failed(run, why) for run in batch.runs]

@@ -1,6 +1,7 @@
 """Sweeps in this process: what is computed, kept, skipped, split and reported."""
 
 import json
+import weakref
 
 import jax
 import numpy as np
@@ -124,18 +125,21 @@ def test_runs_side_by_side_agree_with_runs_alone(whole, tmp_path):
 
 
 def test_a_batch_that_does_not_fit_is_halved_and_the_plan_says_so(tmp_path, monkeypatch):
-    real, widths = batch_module.simulate, []
+    real, widths, held = batch_module.simulate, [], []
 
     def small(*args, **more):
         widths.append(len(args[1]))
+        assert not any(array() is not None for array in held), "the halves need the memory of the batch that was too large"
         if len(args[1]) > 2:
+            array = np.zeros(1000)
+            held.append(weakref.ref(array))
             raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 byte")
         return real(*args, **more)
 
     monkeypatch.setattr(batch_module, "simulate", small)
     one = spec("method=fedavg", "seeds=0:4")
     assert carry_out(one, Store(tmp_path), QUIET, limit=4) == (4, 0, 0, 4)
-    assert widths == [4, 2, 2]
+    assert widths == [4, 2, 2] and len(held) == 1
     assert [len(entry["runs"]) for entry in Store(tmp_path).read_plan()["batches"]] == [2, 2]
     assert carry_out(one, Store(tmp_path), QUIET, limit=4).computed == 0
 
