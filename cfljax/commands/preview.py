@@ -7,6 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cfljax.config import Spec
     from cfljax.devices.machine import Machine
     from cfljax.experiment.batching import Batch
@@ -78,9 +80,25 @@ def _dry_run_on(spec: Spec, target: str, mesh: str | None, explained: bool) -> i
     print(would_run(batches, size, crowd, taken))
     if explained:
         print(_ways(batches, machine))
+    for message in _misfits(batches, machine, taken):
+        print(f"cfljax: {message}", file=sys.stderr)
     for batch in batches:
         batching.check_memory(batch, size(batch), machine.memory)
     return 0
+
+
+def _misfits(batches: list[Batch], machine: Machine, taken: Callable[[Batch], int]) -> list[str]:
+    """What of the sweep does not suit the chip, in sentences."""
+    from cfljax.experiment.batching import amount
+
+    largest = max(batches, key=taken)
+    used, found = math.prod(machine.shape(largest.width)), []
+    if used < machine.devices:
+        found.append(f"--mesh: {used} of {machine.devices} devices compute, and the others have nothing to do")
+    if (most := taken(largest)) > machine.memory:
+        why = f"{largest.first.label} on {largest.first.data.name} would take {amount(most)} for a single run, and there are"
+        found.append(f"{why} {amount(machine.memory)}: it will hardly fit; take fewer participants, a smaller batch or model")
+    return found
 
 
 def _ways(batches: list[Batch], machine: Machine) -> str:

@@ -7,7 +7,7 @@ import math
 import re
 from typing import NamedTuple
 
-from cfljax.devices.machine import Machine
+from cfljax.devices.machine import TOO_OLD, Machine
 from cfljax.devices.mesh import Shape
 from cfljax.errors import SpecError
 
@@ -49,6 +49,8 @@ class Chip(NamedTuple):
     near: int
     """Bytes on the chip itself that a kernel may ask for: a TPU's memory for vectors, or what a block of a GPU's threads shares."""
     rates: Rates
+    no_kernels: str = ""
+    """Why no kernel of ours is compiled for it; "": it is."""
     spare: int = 0
     """Bytes of a TPU's memory for vectors that such a kernel leaves to XLA, which keeps arrays there."""
 
@@ -63,32 +65,58 @@ def _tpu(flops: float, bytes_: float) -> Rates:
 
 
 CHIPS = {
-    "t4": Chip("gpu", "Tesla T4", 15 * GIB, 64 * KIB, _gpu(8.1e12, 0.32e12, 40)),
+    "t4": Chip("gpu", "Tesla T4", 15 * GIB, 64 * KIB, _gpu(8.1e12, 0.32e12, 40), TOO_OLD),
     "l4": Chip("gpu", "NVIDIA L4", 22 * GIB, 99 * KIB, _gpu(30.3e12, 0.3e12, 58)),
     "a100": Chip("gpu", "NVIDIA A100-SXM4-80GB", 79 * GIB, 163 * KIB, _gpu(19.5e12, 2.04e12, 108)),
+    "a100-40": Chip("gpu", "NVIDIA A100-SXM4-40GB", 39 * GIB, 163 * KIB, _gpu(19.5e12, 1.56e12, 108)),
     "h100": Chip("gpu", "NVIDIA H100 80GB HBM3", 79 * GIB, 227 * KIB, _gpu(66.9e12, 3.35e12, 132)),
     "h200": Chip("gpu", "NVIDIA H200", 140 * GIB, 227 * KIB, _gpu(66.9e12, 4.8e12, 132)),
-    "v4": Chip("tpu", "TPU v4", 32 * GIB, 14 * MIB, _tpu(275e12, 1.23e12), 2 * MIB),
-    "v5e": Chip("tpu", "TPU v5 lite", 16 * GIB, 100 * MIB, _tpu(197e12, 0.82e12), 28 * MIB),
-    "v5p": Chip("tpu", "TPU v5", 95 * GIB, 50 * MIB, _tpu(459e12, 2.77e12), 14 * MIB),
-    "v6e": Chip("tpu", "TPU v6 lite", 32 * GIB, 100 * MIB, _tpu(918e12, 1.64e12), 28 * MIB),
+    "v4": Chip("tpu", "TPU v4", 32 * GIB, 14 * MIB, _tpu(275e12, 1.23e12), spare=2 * MIB),
+    "v5e": Chip("tpu", "TPU v5 lite", 16 * GIB, 100 * MIB, _tpu(197e12, 0.82e12), spare=28 * MIB),
+    "v5p": Chip("tpu", "TPU v5", 95 * GIB, 50 * MIB, _tpu(459e12, 2.77e12), spare=14 * MIB),
+    "v6e": Chip("tpu", "TPU v6 lite", 32 * GIB, 100 * MIB, _tpu(918e12, 1.64e12), spare=28 * MIB),
 }
 """By the names that their makers and clouds use."""
 
 
 def machine_of(name: str, mesh: Shape | None = None) -> Machine:
-    """A machine with the chip of this name, or with a grid of them, such as "v5e:2x4". SpecError where there is no such chip."""
-    found = re.fullmatch(r"([a-z0-9]{1,12})(?::([1-9][0-9]?(?:x[1-9][0-9]?){1,2}))?", name.lower())
-    chip = None if found is None else CHIPS.get(found[1])
-    if found is None or chip is None:
-        near = difflib.get_close_matches(name.lower().partition(":")[0], CHIPS, 1, 0.0)[0]
-        raise SpecError(f'--target {name[:30]}: no such chip; the nearest is "{near}", and there are {", ".join(CHIPS)}')
-    devices = 1 if found[2] is None else math.prod(int(side) for side in found[2].split("x"))
-    return Machine(chip.backend, chip.kind, devices, chip.memory, 1, mesh=mesh)
+    """A machine with the chip of this name, or with several: a grid of TPUs such as "v5e:2x4", or GPUs such as "h100:8". SpecError
+    of one line where there is no such thing."""
+    chip, count = _split(name)
+    grid = [int(side) for side in re.findall("[0-9]+", count)]
+    if not re.fullmatch(r"|[1-9][0-9]?(x[1-9][0-9]?){0,2}", count):
+        raise SpecError(f'--target {name[:30]}: write a grid as "v5e:2x4", and several GPUs as "h100:8"')
+    if chip.backend == "tpu" and len(grid) == 1 and grid != [1]:
+        rows = max(n for n in range(1, grid[0] + 1) if grid[0] % n == 0 and n * n <= grid[0])
+        raise SpecError(f'--target {name[:30]}: TPUs are in a grid; write "{_named(chip)}:{rows}x{grid[0] // rows}"')
+    if chip.backend == "gpu" and len(grid) > 1:
+        raise SpecError(f'--target {name[:30]}: GPUs are in no grid; write "{_named(chip)}:{math.prod(grid)}"')
+    return Machine(chip.backend, chip.kind, math.prod(grid), chip.memory, 1, mesh=mesh, no_kernels=chip.no_kernels)
+
+
+def _split(name: str) -> tuple[Chip, str]:
+    """(the chip, what stands behind it): of "v5e:2x4", and of the "v5litepod-8" and "a100-80" of clouds. SpecError where there is
+    no such chip."""
+    low = {"a100-80": "a100"}.get(name.lower(), name.lower())
+    word, mark, count = (low, "", "") if low in CHIPS else re.sub("-", ":", low, count=1).partition(":")
+    word = {"v5litepod": "v5e"}.get(word, word)
+    if (chip := CHIPS.get(word)) is None:
+        near = difflib.get_close_matches(word, CHIPS, 1)
+        hint = f'the nearest is "{near[0]}", and ' if near else ""
+        raise SpecError(f"--target {name[:30]}: no such chip; {hint}there are {', '.join(CHIPS)}")
+    return chip, count or mark
+
+
+def _named(chip: Chip) -> str:
+    return next(name for name, each in CHIPS.items() if each == chip)
 
 
 def _of(machine: Machine) -> Chip | None:
-    return next((chip for chip in CHIPS.values() if chip.kind == machine.kind), None)
+    """The chip of that kind, else one of its family: an "NVIDIA H100 PCIe" is taken for the H100 of the table."""
+    same = [chip for chip in CHIPS.values() if chip.kind == machine.kind]
+    words = re.split("[ -]", machine.kind.lower())
+    family = [chip for name, chip in CHIPS.items() if chip.backend == machine.backend == "gpu" and name in words]
+    return next(iter([*same, *family]), None)
 
 
 def near(machine: Machine) -> int:

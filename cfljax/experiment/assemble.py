@@ -71,6 +71,8 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
         model, federation = _on_features(run, model)
         federation = jax.device_get(federation) if sharded else federation
     choice = choose(run, model, federation, machine, math.ceil(width / shape.runs))
+    if run.train.forced.kernel == "pallas" and choice.plan.kernel is None:
+        warnings.warn(f'{run.label}: train.plan.kernel = "pallas" is not done: {choice.form}', SpecWarning, stacklevel=2)
     if choice.kept and not sharded:
         train = dataclasses.replace(federation.train, grams=_grams(key_of(run), choice.gram_sizes, _frozen(run)))
         federation = dataclasses.replace(federation, train=train)

@@ -86,7 +86,8 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
     choice = Choice(plan, participants, work, (), devices, None, None, 4 * participants * model.size, steps, 0)
     choice = choice._replace(buffer=0 if run.train.buffered is None else run.train.buffered.buffer)
     if layer is None:
-        why = "it is for plain SGD that trains a whole model of dense layers"
+        half = run.train.precision == "bfloat16"
+        why = "it computes in float32" if half else "it is for plain SGD that trains a whole model of dense layers"
         return choice._replace(form=why if _wants_kernel(forced, machine) else "")
     often = run.train.rounds * participants >= OFTEN * np.count_nonzero(counts)
     wanted = plan.sequential and forced.pool != "sharded" and (often if forced.keep is None else forced.keep)
@@ -112,6 +113,8 @@ def _with_kernel(choice: Choice, run: Run, model: Model, federation: Federation,
     """The choice with local training as one kernel, or with the reason why not: that there is none, or, unless it is forced, that
     XLA's kernels are predicted to be faster. Each program of a kernel does its own number of steps, so that all participants go
     side by side."""
+    if machine.no_kernels:
+        return choice._replace(form=machine.no_kernels)
     kernel = Kernel("gpu" if machine.backend == "gpu" else "tpu", near(machine), machine.sequential)
     form = _form(kernel, choice, run, model, federation)
     if isinstance(form, str):

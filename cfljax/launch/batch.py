@@ -7,6 +7,7 @@ import gc
 import math
 import os
 import traceback
+import warnings
 from collections.abc import Callable
 
 import jax
@@ -21,7 +22,7 @@ from cfljax.engine.outputs import Output
 from cfljax.engine.resume import CheckpointMismatch
 from cfljax.engine.settings import Assembled
 from cfljax.engine.simulate import simulate
-from cfljax.errors import CfljaxError, DataError, StoreError
+from cfljax.errors import CfljaxError, DataError, SpecWarning, StoreError
 from cfljax.experiment.assemble import assemble
 from cfljax.experiment.batching import Batch, check_memory
 from cfljax.experiment.model_size import size_of_run
@@ -101,9 +102,26 @@ def _units(
     check_memory(batch, size_of_run(batch.first, parts.federation, parts.model), machine.memory)
     if distributed.connected():
         lockstep.compare(batch, parts)
-    outputs = _simulate(batch, parts, progress, checkpoints, until)
+    why = ""
+    try:
+        outputs = _simulate(batch, parts, progress, checkpoints, until)
+    except Exception as error:
+        if not _may_go_by_xla(error, batch, parts):
+            raise
+        why = " ".join(str(error).split())[:300]  # no more of it: its traceback has the arrays of this attempt
+    if why:
+        parts = assembled(batch, machine._replace(no_kernels="it did not compile here"))
+        outputs = _simulate(batch, parts, progress, checkpoints, until)
+        line = f"{batch.first.label}: one kernel for a client's training does not do here, and XLA's kernels do it instead: {why}"
+        warnings.warn(line, SpecWarning, stacklevel=2)
     how = plan_of(parts, batch.width, machine)
     return [unit(run, output, keep, parts.federation, how) for run, output in zip(batch.runs, outputs, strict=False)]
+
+
+def _may_go_by_xla(error: Exception, batch: Batch, parts: Assembled) -> bool:
+    """Whether XLA's kernels may do what our kernel could not: where it was chosen and not asked for."""
+    chosen = parts.plan.kernel is not None and batch.first.train.forced.kernel != "pallas" and not distributed.connected()
+    return chosen and not (isinstance(error, CfljaxError | MemoryError) or "RESOURCE_EXHAUSTED" in str(error))
 
 
 def assembled(batch: Batch, machine: Machine) -> Assembled:

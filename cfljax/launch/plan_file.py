@@ -54,6 +54,7 @@ def settle(spec: Spec, store: Store, machine: Machine, limit: int | Callable[[Ru
     table: Table = {
         "threads": before.get("threads") or threads or machine.threads,
         "devices": before.get("devices", machine.devices),
+        "backend": before.get("backend") if before else machine.backend,
         "mesh": machine.mesh,
         "speed": machine.speed,
         **spec.shown(),
@@ -88,6 +89,9 @@ def unlike(store: Store, machine: Machine) -> list[str]:
         if before.get(name, number) != number:
             why = f"{store.folder} was begun with {before[name]} {name}, and this process has {number}"
             lines.append(f"{why}: what it computes agrees with the rest to rounding, not to the last bit")
+    if before.get("backend") not in (None, machine.backend):
+        why = f"{store.folder} was begun on a {before['backend'].upper()}, and this is a {machine.backend.upper()}"
+        lines.append(f"{why}: its batches stay as wide as they are; begin in another folder to have those that suit this machine")
     return lines
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cfljax.config import Run, Spec
 from cfljax.devices import distributed
-from cfljax.devices.machine import Machine, this_machine
+from cfljax.devices.machine import Machine, this_machine, told
 from cfljax.devices.mesh import Shape
 from cfljax.errors import SpecWarning
 from cfljax.experiment import batching
@@ -53,7 +53,7 @@ def carry_out(spec: Spec, store: Store, options: Options, limit: int | Callable[
     device's memory holds. Batches that another process is working on are left to it, and taken over if it dies."""
     todo, machine = lay_down(spec, store, options, limit)
     with Progress(sum(map(rounds_of, todo)), sum(len(batch.runs) for batch in todo), options.quiet) as progress:
-        for message in (*spec.warnings, *(unlike(store, machine) if todo else [])):
+        for message in (*spec.warnings, *([*told(machine), *unlike(store, machine)] if todo else [])):
             progress.say(f"cfljax: {message}")
         work(todo, Worker(store, options, progress, machine))
     return outcome(spec, store, todo)

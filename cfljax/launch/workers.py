@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from cfljax.config import Spec
 from cfljax.devices.cores import cores, keep_to, use_cores
-from cfljax.devices.machine import this_machine
+from cfljax.devices.machine import this_machine, told
 from cfljax.errors import CfljaxError, SpecError, StoreError
 from cfljax.experiment.batching import Batch
 from cfljax.launch.plan_file import OTHERS, mark, unlike
@@ -122,7 +122,7 @@ def be_worker(place: str, processors: str, spec: Spec, store: Store, options: Op
 
     def do(progress: Progress) -> None:
         todo, machine = lay_down(spec, store, options)
-        for message in unlike(store, machine) if number == 0 and todo else []:
+        for message in [*told(machine), *unlike(store, machine)] if number == 0 and todo else []:
             progress.say(f"cfljax: {message}")
         work(in_turn(todo, number, count), Worker(store, options, progress, machine))
 

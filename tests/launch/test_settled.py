@@ -77,6 +77,12 @@ def test_a_process_says_what_of_the_plan_it_cannot_keep_to(tmp_path):
     assert first.endswith("agrees with the rest to rounding, not to the last bit")
 
 
+def test_a_folder_that_was_begun_on_another_kind_of_machine_says_that_its_batches_stay_as_they_are(folder):
+    assert Store(folder).read_plan()["backend"] == "cpu"
+    (line,) = plan_file.unlike(Store(folder), this_machine()._replace(backend="tpu"))
+    assert "was begun on a CPU, and this is a TPU: its batches stay as wide as they are" in line
+
+
 @pytest.mark.parametrize(
     "laid_down, flag, said",
     [
