@@ -193,8 +193,8 @@ def explain(label: str, choice: Choice) -> str:
         lines.append("  step by step: the Gram form is for plain SGD on a model whose first layer is dense and trains")
     else:
         which = f"on their Gram matrix up to {plan.gram} samples" if plan.gram else "step by step"
-        times = f"step by step {_time(choice.by_steps)}, by this plan {_time(choice.by_gram)}"
-        lines.append(f"  first layer {which}; predicted per round for that layer: {times}")
+        times = f"; predicted per round for that layer: step by step {_time(choice.by_steps)}, by this plan {_time(choice.by_gram)}"
+        lines.append(f"  first layer {which}{times if plan.sequential else ''}")  # those are a CPU's
     if plan.quick:
         lines.append("  compiled in half the time, to code that may take half as long again: the run is short")
     if choice.form:
@@ -214,9 +214,7 @@ def _of_kernel(choice: Choice) -> str:
     """Whether local training is one kernel, and what both ways are predicted to take."""
     times = ""
     if choice.times is not None:
-        times = (
-            f"; predicted for a round's steps: {_time(choice.times[0])} in one kernel, {_time(choice.times[1])} by XLA's kernels"
-        )
+        times = f"; predicted for all steps of a round: {_time(choice.times[0])} in one kernel, {_time(choice.times[1])} by XLA's"
     if isinstance(choice.form, str):
         return f"not one kernel per client, but XLA's kernels: {choice.form}{times}"
     assert choice.plan.kernel is not None
@@ -231,8 +229,13 @@ def _predicted_rounds(choice: Choice, widths: list[int]) -> str:
     words, real = [], max(int(choice.steps.sum()), 1)
     for width in dict.fromkeys(widths):
         packed = lanes.packed(choice.steps, width, choice.plan.stream)
-        words.append(f"{width} at a time {packed.in_a_row} steps in a row, {packed.computed / real:.3g} times those there are")
-    return "\n  predicted per round: " + "; ".join(words)
+        idle = (
+            f" (of all that is computed {1 - real / packed.computed:.0%} is for clients that are done)"
+            if packed.computed > real
+            else ""
+        )
+        words.append(f"with {width} at a time {packed.in_a_row}{idle}")
+    return "\n  steps after one another in a round: " + "; ".join(words)
 
 
 def explain_machine(machine: Machine) -> str:

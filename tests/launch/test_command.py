@@ -119,7 +119,7 @@ def test_a_dry_run_says_what_a_chip_would_hold(spec, tmp_path):
     done = sweep(spec, "--dry-run", "--target", "v5e:2x2", "--mesh", "runs=2,clients=2", "--set", "seeds=0:4", "--explain")
     assert done.returncode == 0 and done.stdout.startswith("v5e:2x2 (TPU v5 lite): 4 devices with 16 GiB of memory each")
     assert "runs 4, batches 1" in done.stdout  # side by side; on a CPU each is a batch
-    assert "2 runs side by side" in done.stdout and "predicted for a round's steps" in done.stdout
+    assert "2 runs side by side" in done.stdout and "predicted for all steps of a round" in done.stdout
     wrong = [(["--dry-run", "--target", "v5x"], 'the nearest is "v5'), (["--target", "v5e"], "a chip is for --dry-run")]
     for flags, words in wrong:
         done = sweep(spec, *flags, "--out", tmp_path / "r")

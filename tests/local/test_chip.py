@@ -176,7 +176,7 @@ def explained(runs=1, **options):
 
 def test_explain_says_in_one_line_whether_there_is_a_kernel():
     assert explained().startswith(
-        "local training is one kernel, a program per client (Mosaic), by steps; predicted for a round's steps: "
+        "local training is one kernel, a program per client (Mosaic), by steps; predicted for all steps of a round: "
     )
     assert "plain SGD" in explained(train={"optimizer": "adam"}) and "plain SGD" in explained(model="cnn")
     assert "too long a program" in explained(model={"name": "mlp", "hidden": [6000]})
