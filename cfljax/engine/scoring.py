@@ -63,15 +63,15 @@ def score_mixtures(
     block = block_size(model, federation, models.shape[0], _most(federation, split), sequential)
     params, log_weights = jax.vmap(model.unravel)(models), jnp.log(weights).T[..., None]
 
-    def visit(carry: Pair, x: Array, y: Array, owner: Array, valid: Array) -> Pair:
+    def visit(sums: Array, x: Array, y: Array, owner: Array, valid: Array) -> Array:
         logits = jax.vmap(lambda p: model.forward(p, x))(params)
         one = logits.shape[-1] == 1  # the log-odds of the second of two classes
         logits = jnp.concatenate([jnp.zeros_like(logits), logits], -1) if one else logits
         mixed = jax.nn.logsumexp(jax.nn.log_softmax(logits) + log_weights[:, owner], axis=0)
-        return _add_scores(model, carry, owner, mixed[:, 1:] - mixed[:, :1] if one else mixed, y, valid)
+        return _add_scores(model, sums, owner, mixed[:, 1:] - mixed[:, :1] if one else mixed, y, valid)
 
-    zero = (jnp.zeros(federation.clients), jnp.zeros(federation.clients))
-    correct, loss = fold_blocks(federation, split, jnp.arange(federation.clients), who, block, visit, zero)
+    everyone, zero = jnp.arange(federation.clients), jnp.zeros((federation.clients, 2))
+    correct, loss = fold_blocks(federation, split, everyone, who, block, visit, zero).T
     return Scores(correct, loss, jnp.where(who, split.count, 0))
 
 
@@ -162,20 +162,21 @@ def _product(
     params = jax.vmap(model.unravel)(models)
     everyone = jnp.arange(federation.clients)
 
-    def visit(carry: Pair, x: Array, y: Array, owner: Array, valid: Array) -> Pair:
+    def visit(sums: Array, x: Array, y: Array, owner: Array, valid: Array) -> Array:
+        if len(models) == 1:
+            return _add_scores(model, sums, owner, model.forward(jax.tree.map(lambda a: a[0], params), x), y, valid)
         logits = jax.vmap(lambda p: model.forward(p, x))(params)
         chosen = jnp.take_along_axis(logits, labels[owner][None, :, None], 0)[0]
-        return _add_scores(model, carry, owner, chosen, y, valid)
+        return _add_scores(model, sums, owner, chosen, y, valid)
 
-    zero = (jnp.zeros(federation.clients), jnp.zeros(federation.clients))
-    return fold_blocks(federation, split, everyone, who, block, visit, zero)
+    correct, loss = fold_blocks(federation, split, everyone, who, block, visit, jnp.zeros((federation.clients, 2))).T
+    return correct, loss
 
 
-def _add_scores(model: Model, sums: Pair, owner: Array, logits: Array, y: Array, valid: Array) -> Pair:
-    """The sums of (correct, loss) of each client with those of a block of samples."""
+def _add_scores(model: Model, sums: Array, owner: Array, logits: Array, y: Array, valid: Array) -> Array:
+    """f32[C, 2]: the sums of correct answers and of losses of each client with those of a block of samples, in one scatter."""
     hits = jnp.where(valid, model.correct(logits, y), False).astype(jnp.float32)
-    losses = jnp.where(valid, model.loss(logits, y), 0.0)
-    return sums[0].at[owner].add(hits), sums[1].at[owner].add(losses)
+    return sums.at[owner].add(jnp.stack([hits, jnp.where(valid, model.loss(logits, y), 0.0)], axis=1))
 
 
 def _one_by_one(

@@ -12,6 +12,8 @@ from cfljax.types import Array, Federation, Pool, Split, View
 
 COMPARED = 1 << 26
 """The most pairs of numbers that an accelerator compares to find places."""
+SUMMED = 256
+"""The longest line of which all sums are computed from all numbers: it takes microseconds."""
 SHORT = 64
 """The longest line of which a CPU, too, compares all numbers: that is one kernel to compile, and as fast."""
 
@@ -26,6 +28,15 @@ def insertion_points(line: jax.Array, values: jax.Array, side: str = "left") -> 
     if line.size * values.size > COMPARED:
         return halving(line, values)
     return jax.lax.platform_dependent(line, values, cpu=halving, default=comparing)
+
+
+def totals(counts: jax.Array) -> jax.Array:
+    """i32[n]: the sum of the counts i32[n] up to each place, as `jnp.cumsum`, which is five kernels to compile on a CPU. Of a line
+    that is not long all sums are two."""
+    if counts.size > SUMMED:
+        return jnp.cumsum(counts)
+    place = jnp.arange(counts.size)
+    return jnp.sum(jnp.where(place <= place[:, None], counts, 0), axis=1, dtype=counts.dtype)
 
 
 def samples(federation: Federation, client: Array, rows: Array, mask: Array) -> tuple[jax.Array, jax.Array]:

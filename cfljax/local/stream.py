@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.extend.core import Literal
 
 from cfljax.devices.spread import devices, of_this_device, share
-from cfljax.federation.gather import insertion_points, samples
+from cfljax.federation.gather import insertion_points, samples, totals
 from cfljax.types import Array, Federation, Model, Split, Tree
 
 ON_CPU, ON_ACCELERATOR = 1 << 20, 1 << 22
@@ -84,16 +84,15 @@ def fold_blocks(
     Clients whose mask is False are left out of the sequence, so the time is that of the remaining clients' samples."""
     owner = None if split.shared or federation.owner is None else federation.owner[clients]
     counts = jnp.where(of_this_device(owner, mask), split.count[clients], 0)
-    ends = jnp.cumsum(counts)
-    starts = ends - counts
+    ends = totals(counts)
+    begin = split.start[clients] - (ends - counts)
 
     def body(b: Array, carry: Carry) -> Carry:
         where = b * block + jnp.arange(block)
         place = jnp.minimum(insertion_points(ends, where, "right"), clients.shape[0] - 1)
         valid = where < ends[-1]
-        client = clients[place]
-        rows = split.rows[jnp.where(valid, split.start[client] + where - starts[place], 0)]
-        x, y = samples(federation, client, rows, valid)
+        rows = split.rows[jnp.where(valid, begin[place] + where, 0)]
+        x, y = samples(federation, clients[place], rows, valid)
         return visit(carry, x, y, place, valid)
 
     blocks = -(-ends[-1] // block)
