@@ -183,17 +183,18 @@ def deal(costs: Array, devices: int, room: int) -> tuple[Array, Array]:
     """Deals jobs to devices, the most costly first, each to the device with the least work so far that has a free place. Returns
     (i32[devices, room] the jobs of each device, −1 for a free place; i32[S] the index of each job in this array, flattened).
     `room`: places per device."""
-    order = jnp.argsort(-costs)
+    order = jnp.argsort(-costs).astype(jnp.int32)
 
-    def give(carry: tuple[Array, Array], s: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        load, taken = carry
+    def give(at: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        load, taken, lists, place = carry
+        s = order[at]
         to = jnp.argmin(jnp.where(taken < room, load, jnp.inf)).astype(jnp.int32)
-        return (load.at[to].add(costs[s]), taken.at[to].add(1)), (to, taken[to])
+        lists, place = lists.at[to, taken[to]].set(s), place.at[s].set(to * room + taken[to])
+        return load.at[to].add(costs[s]), taken.at[to].add(1), lists, place
 
-    begin = (jnp.zeros(devices), jnp.zeros(devices, jnp.int32))
-    _, (device, row) = jax.lax.scan(give, begin, order)
-    lists = jnp.full((devices, room), -1, jnp.int32).at[device, row].set(order.astype(jnp.int32))
-    return lists, jnp.zeros_like(row).at[order].set(device * room + row)
+    lists, place = jnp.full((devices, room), -1, jnp.int32), jnp.zeros(costs.shape[0], jnp.int32)
+    begin = (jnp.zeros(devices), jnp.zeros(devices, jnp.int32), lists, place)
+    return jax.lax.fori_loop(0, costs.shape[0], give, begin)[2:]
 
 
 def _on_one(job: Callable[[Array], Out], numbers: Array, costs: Array, plan: Plan) -> Out:

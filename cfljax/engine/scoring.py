@@ -46,12 +46,13 @@ def score(
     if split.shared:
         kinds, number = _kinds(federation)
         wanted = jnp.zeros((models.shape[0], number), bool).at[labels, jnp.where(who, kinds, number)].set(True, mode="drop")
-        correct, loss = (sums[labels, kinds] for sums in _shared(model, federation, split, models, wanted, sequential))
+        sums = _shared(model, federation, split, models, wanted, sequential)
+        correct, loss = (jnp.where(who, each[labels, kinds], 0.0) for each in sums)
     elif _cheaper_all_at_once(model, federation, split, models.shape[0], sequential):
         correct, loss = _product(model, federation, split, models, labels, who, sequential)
     else:
         correct, loss = _one_by_one(model, federation, split, models, labels, who, sequential)
-    return Scores(jnp.where(who, correct, 0.0), jnp.where(who, loss, 0.0), jnp.where(who, split.count, 0))
+    return Scores(correct, loss, jnp.where(who, split.count, 0))
 
 
 def score_mixtures(

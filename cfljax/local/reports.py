@@ -84,6 +84,9 @@ def _distances(trained: Trained, which: Array, moved: Array) -> Array:
     """f32[S]: the Euclidean distance of each participant's update from the change of its cluster's model, `moved` f32[K, d] (or the
     distance of their sketches)."""
     dealt = trained.dealt
+    if len(moved) == 1 and (dealt is None or dealt.number is None):
+        found = jnp.linalg.norm(trained.kept.moves - moved, axis=1)
+        return found if dealt is None else dealt.collect(found)
     cluster = which if dealt is None else which[dealt.jobs]
     pairs = (trained.kept.moves, cluster)
     distance = lambda pair: jnp.linalg.norm(pair[0] - moved[pair[1]])  # noqa: E731
