@@ -36,9 +36,19 @@ def solver(model, epochs=1, steps=None, batch=5, sequential=True, gram=0, stream
     return Solver(model, work, plan=Plan(int(sequential) if lanes is None else lanes, gram, stream), **more)
 
 
+def pulled(hyper):
+    return LocalStep.of(hyper)._replace(mu=hyper.get("mu"))
+
+
 def pulling_solver(model, **more):
     """With a proximal term where the numbers of the run have "mu"."""
-    return solver(model, **more).with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper.get("mu")))
+    return solver(model, **more).with_step(pulled)
+
+
+@functools.cache
+def fit_of(solver):
+    """The solver's `fit`, which is compiled once for all equal solvers and shapes."""
+    return jax.jit(solver.fit)
 
 
 def replace(federation, **fields):
