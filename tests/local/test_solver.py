@@ -47,7 +47,7 @@ def fit(federation, model, sequential=True, hyper=None, start=None, jobs=None, *
     start = begin_of(model) if start is None else start
     jobs = everyone(federation, start) if jobs is None else jobs
     hyper = {"lr": np.float32(0.1)} | {k: np.float32(v) for k, v in (hyper or {}).items()}
-    return jax.tree.map(np.asarray, toy.fit_of(solver)(KEY, federation, jobs, hyper)), np.asarray(start, np.float64)
+    return toy.fit_of(solver)(KEY, federation, jobs, hyper), np.asarray(start, np.float64)
 
 
 PLANS = {
