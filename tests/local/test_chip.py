@@ -38,7 +38,7 @@ CASES = {
     "two layers": (GPU, 0, (6, 5), {"epochs": 1, "batch": 50}, {"momentum": 0.5}, "choice"),
     "large batches": (TPU, 0, (), {"epochs": 1, "batch": 33}, {}, ""),
 }
-QUICK = ("all of them", "Triton", "chosen by loss", "full by steps")
+QUICK = ("Gram", "all of them", "Triton", "chosen by loss", "full by steps")
 
 
 def federation(counts=COUNTS, seed=0, features=6):
