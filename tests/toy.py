@@ -36,9 +36,20 @@ def solver(model, epochs=1, steps=None, batch=5, sequential=True, gram=0, stream
     return Solver(model, work, plan=Plan(int(sequential) if lanes is None else lanes, gram, stream), **more)
 
 
+def pulled(hyper):
+    return LocalStep.of(hyper)._replace(mu=hyper.get("mu"))
+
+
 def pulling_solver(model, **more):
     """With a proximal term where the numbers of the run have "mu"."""
-    return solver(model, **more).with_step(lambda hyper: LocalStep.of(hyper)._replace(mu=hyper.get("mu")))
+    return solver(model, **more).with_step(pulled)
+
+
+@functools.cache
+def fit_of(solver):
+    """The solver's `fit`, which is compiled once for all equal solvers and shapes, and whose results are numpy arrays."""
+    fit = jax.jit(solver.fit)
+    return lambda *given: jax.tree.map(np.asarray, fit(*given))
 
 
 def replace(federation, **fields):
@@ -54,9 +65,9 @@ def broken(federation, *clients, value=np.nan):
     """The same federation, with this value in place of the training samples of these clients, and of others who share them."""
     x, split = np.array(federation.pool.x), federation.train
     for client in clients:
-        first = int(split.start[client])
-        x[np.asarray(split.rows)[first : first + int(split.count[client])]] = value
-    return replace(federation, pool=federation.pool._replace(x=jnp.asarray(x)))
+        first, count = (int(np.asarray(of)[client]) for of in (split.start, split.count))
+        x[np.asarray(split.rows)[first : first + count]] = value
+    return replace(federation, pool=federation.pool._replace(x=jax.device_put(x)))
 
 
 def identical(federation, client=0):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Callable
@@ -162,9 +163,12 @@ def flattening(name: str, shapes: Tree) -> tuple[int, Callable[[Tree], Array], C
     if sum(sizes) >= 2**31:
         raise SpecError(f'model "{name}" has {sum(sizes):,} parameters; at most 2,147,483,647')
 
+    # outside of jit each is one program, in place of one for each operation
+    @functools.partial(jax.jit, inline=True)
     def ravel(params: Tree) -> Array:
         return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(params)])
 
+    @functools.partial(jax.jit, inline=True)
     def unravel(flat: Array) -> Tree:
         parts = jax.lax.split(flat, sizes)  # its transpose is one concatenation, not a sum of padded vectors
         return jax.tree.unflatten(tree, [part.reshape(form) for part, form in zip(parts, forms, strict=True)])

@@ -167,7 +167,8 @@ def test_samples_in_lines_are_the_same_samples(run):
     lines = assemble.in_lines(federation)
     assert lines.pool.x.ndim == 2 and lines.sample_shape == federation.sample_shape
     at = (np.arange(6) % 8, np.arange(6) * 7, np.arange(6) != 2)
-    for one, other in zip(*(samples(each, *at) for each in (federation, lines)), strict=True):
+    look = jax.jit(samples)
+    for one, other in zip(*(look(each, *at) for each in (federation, lines)), strict=True):
         assert one.shape == other.shape and np.array_equal(one, other)
     assert assemble.in_lines(lines) is lines
     assert jax.tree.structure(lines) != jax.tree.structure(federation)  # programs tell them apart
@@ -180,10 +181,13 @@ def test_only_accelerators_get_lines(run):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_places_are_those_of_a_search(side):
-    line = jnp.array([0, 0, 3, 3, 3, 7, 9], jnp.int32)
-    values = jnp.arange(-1, 11, dtype=jnp.int32)
-    compared = jnp.searchsorted(line, values, side=side, method="compare_all")  # what an accelerator does
-    found = insertion_points(line, values, side)
+    line, values = np.int32([0, 0, 3, 3, 3, 7, 9]), np.arange(-1, 11, dtype=np.int32)
+
+    @jax.jit
+    def both(line, values):  # compared: what an accelerator does
+        return insertion_points(line, values, side), jnp.searchsorted(line, values, side=side, method="compare_all")
+
+    found, compared = both(line, values)
     assert np.array_equal(found, compared) and found.dtype == compared.dtype
     text = jax.jit(lambda: insertion_points(jnp.cumsum(jnp.arange(1 << 14)), jnp.arange(1 << 13), side)).lower().as_text()
     assert "while" in text  # too many pairs

@@ -1,3 +1,4 @@
+import jax
 import numpy as np
 import pytest
 
@@ -46,7 +47,7 @@ def test_statistics_are_those_of_numpy(statistic, share):
 
 def test_a_trim_that_would_leave_nobody_leaves_the_middle():
     for share in (0.5, 0.9):
-        found = robust_sum(MIX, ROWS, EVERYBODY, "trimmed_mean", share)
+        found = compiled(robust_sum, MIX, ROWS, EVERYBODY, statistic="trimmed_mean", number=np.float32(share))
         np.testing.assert_allclose(found, wanted("median", 0), atol=1e-5)
 
 
@@ -61,18 +62,19 @@ def test_order_and_padding_change_nothing():
 def test_two_members_are_equally_near_and_the_shorter_one_is_taken():
     rows = np.array([[3.0, 0.0], [1.0, 0.0]], np.float32)
     for order in ([0, 1], [1, 0]):
-        found = robust_sum(np.ones((1, 2), np.float32) / 2, rows[order], np.ones(2, bool), "krum", 0.2)
+        half = np.full((1, 2), 0.5, np.float32)
+        found = compiled(robust_sum, half, rows[order], np.ones(2, bool), statistic="krum", number=0.2)
         assert found.tolist() == [[1.0, 0.0]]
 
 
 def test_a_broken_row_counts_as_no_change():
     rows, old = ROWS.copy(), rng.normal(size=(5, 5)).astype(np.float32)
     rows[0] = np.inf
-    moved = mix_updates(MIX, rows, old, Rule("median"))
+    moved = compiled(mix_updates, MIX, rows, old, rule=Rule("median"))
     np.testing.assert_allclose(moved.new - old, wanted("median", 0, finite=LABELS * 0 + np.arange(21) > 0), atol=1e-5)
     assert moved.nonfinite == 1 and moved.new[4].tobytes() == old[4].tobytes()
     whole = MIX / np.maximum(MIX.sum(axis=1, keepdims=True), 1e-9)
-    both = mix_models(whole, rows + old[LABELS], old, Rule("median"))
+    both = compiled(mix_models, whole, rows + old[LABELS], old, rule=Rule("median"))
     middle = np.median((rows + old[LABELS])[1:11], axis=0)
     np.testing.assert_allclose(both.new[0], (1 - whole[0, 0]) * middle + whole[0, 0] * old[0], atol=1e-5)
 
@@ -80,7 +82,7 @@ def test_a_broken_row_counts_as_no_change():
 def test_noise_has_the_deviation_of_the_largest_weight():
     wide, mix = np.zeros((4, 20_000), np.float32), np.array([[0.5, 0.25, 0.25, 0], [0, 0, 0, 0]], np.float32)
     rule = Rule(noise=3.0, key=keys.root(0))
-    moved, _ = sum_by(rule, mix, wide)
+    moved = np.asarray(jax.jit(lambda: sum_by(rule, mix, wide))()[0])
     assert np.std(moved[0]) == pytest.approx(1.5, rel=0.03) and abs(np.mean(moved[0])) < 0.05
     assert not moved[1].any()
 

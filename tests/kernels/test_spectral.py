@@ -64,8 +64,8 @@ def test_padding_and_broken_rows_are_invisible():
     wide = np.concatenate([x, np.full((2, 200), np.nan, np.float32), 1e30 * np.ones((1, 200), np.float32)])
     mask = np.arange(13) != 12
     for how in ("gram", "randomised"):
-        plain = compiled(edc_embedding, x, m=3, how=how)
-        out = compiled(edc_embedding, wide, m=3, mask=mask, how=how)
+        plain = compiled(edc_embedding, x, m=4, how=how)
+        out = compiled(edc_embedding, wide, m=4, mask=mask, how=how)
         np.testing.assert_allclose(out[:10], plain, atol=1e-5)
         assert not out[10:].any()
 
@@ -74,9 +74,9 @@ def test_padding_and_broken_rows_are_invisible():
 @pytest.mark.parametrize(("n", "d"), [(10, 200), (40, 18)])
 def test_scale_does_not_matter(n, d, how):
     x = decaying(n, d)
-    plain = compiled(edc_embedding, x, m=3, how=how)
+    plain = compiled(edc_embedding, x, m=4, how=how)
     for factor in (1e30, 1e3, 1e-3, 1e-30):
-        np.testing.assert_allclose(compiled(edc_embedding, x * np.float32(factor), m=3, how=how), plain, atol=1e-5)
+        np.testing.assert_allclose(compiled(edc_embedding, x * np.float32(factor), m=4, how=how), plain, atol=1e-5)
 
 
 def test_edc_is_the_distance_of_embeddings_over_m():

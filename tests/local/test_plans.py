@@ -15,10 +15,11 @@ from cfljax import data, keys, models
 from cfljax.devices.machine import TYPICAL, Speed
 from cfljax.local import gram, predict
 from cfljax.local import products as inner_products
+from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, train_and_mix
 from cfljax.local.schedule import Work, together
 from cfljax.local.sizes import LADDER, gram_sizes
-from cfljax.types import Jobs, Plan
+from cfljax.types import Cohort, Jobs, Plan, Traffic
 from tests import play, toy
 from tests.often import every, rarely
 
@@ -33,11 +34,11 @@ PULLS = {
 
 def jobs_of(federation, model, anchored, moving):
     n, k = federation.clients, 3
-    several = lambda seed, scale: scale * jax.random.normal(jax.random.key(seed), (k, model.size))  # noqa: E731
+    several = lambda seed, scale: np.float32(scale * np.random.default_rng(seed).normal(size=(k, model.size)))  # noqa: E731
     anchor, velocity = several(2, 0.3) if anchored else None, several(3, 0.1) if moving else None
-    clients = jnp.arange(n)
-    part = jnp.where(clients == 3, 0.5, 1.0)
-    return Jobs(clients, clients != 2, part, several(1, 0.3), clients % k, anchor, None, velocity)
+    clients = np.arange(n, dtype=np.int32)
+    part = np.where(clients == 3, np.float32(0.5), np.float32(1))
+    return jax.device_put(Jobs(clients, clients != 2, part, several(1, 0.3), clients % k, anchor, None, velocity))
 
 
 def kept(federation, model, most, work):
@@ -47,30 +48,41 @@ def kept(federation, model, most, work):
     return toy.replace(federation, train=toy.replace(federation.train, grams=grams))
 
 
-@pytest.mark.parametrize(
-    ("work", "hidden"),
-    [({"epochs": 3}, 7), ({"epochs": 3}, 30), ({"steps": 4, "batch": "full"}, 7)],
-    ids=["carried along", "products", "full"],
-)
-@pytest.mark.parametrize("case", ["a velocity and both pulls", *map(rarely, ["summed losses", *list(PULLS)[:3]])])
-def test_on_the_gram_matrix_as_step_by_step(case, work, hidden):
+ALL = "a velocity and both pulls"
+WORKS = {"carried along": ({"epochs": 3}, 7), "products": ({"epochs": 3}, 30), "full": ({"steps": 4, "batch": "full"}, 7)}
+MADE = {"small ones": (64, False), "all": (4096, False), "beforehand": (64, True)}
+"""Which clients train on their Gram matrices, and whether these are there before: (most samples, before)."""
+OFTEN = {"carried along": tuple(MADE), "products": ("all",), "full": ("all", "beforehand")}
+WAYS = [
+    (case, way, made) if case == ALL and made in OFTEN[way] else rarely(case, way, made)
+    for case in PULLS
+    for way in WORKS
+    for made in MADE
+]
+
+
+def trained(case, federation, model, gram, **work):
+    """(the jobs, their updates)."""
     numbers, anchored, moving = PULLS[case]
+    jobs = jobs_of(federation, model, anchored, moving)
+    hyper = {name: np.float32(value) for name, value in ({"lr": 0.05} | numbers).items()}
+    return jobs, toy.fit_of(toy.pulling_solver(model, gram=gram, **work))(keys.root(5), federation, jobs, hyper)
+
+
+@pytest.mark.parametrize(("case", "way", "made"), WAYS)
+def test_on_the_gram_matrix_as_step_by_step(case, way, made):
+    (work, hidden), (most, before) = WORKS[way], MADE[made]
     federation, model = toy.federation(), toy.model(hidden)
     assert 64 < federation.train.longest < 256
-    jobs = jobs_of(federation, model, anchored, moving)
-    hyper = {"lr": jnp.float32(0.05)} | {name: jnp.float32(v) for name, v in numbers.items()}
     work = work | {"summed": case == "summed losses"}
-    plain, *others = [
-        jax.jit(toy.pulling_solver(model, gram=most, **work).fit)(keys.root(5), there, jobs, hyper)
-        for most, there in ((0, federation), (64, federation), (4096, federation), (64, kept(federation, model, 64, work)))
-    ]
-    for other in others:
-        assert np.array_equal(plain.steps, other.steps)
-        for a, b in ((plain.delta, other.delta), (plain.loss, other.loss)):
-            assert np.abs(a - b).max() < 1e-5 * np.abs(a).max()
-        assert (plain.velocity is None) == (other.velocity is None)
-        if plain.velocity is not None:
-            assert np.abs(plain.velocity - other.velocity).max() < 1e-5 * np.abs(plain.velocity).max()
+    there = kept(federation, model, most, work) if before else federation
+    (_, plain), (_, other) = trained(case, federation, model, 0, **work), trained(case, there, model, most, **work)
+    assert np.array_equal(plain.steps, other.steps)
+    for a, b in ((plain.delta, other.delta), (plain.loss, other.loss)):
+        assert np.abs(a - b).max() < 1e-5 * np.abs(a).max()
+    assert (plain.velocity is None) == (other.velocity is None)
+    if plain.velocity is not None:
+        assert np.abs(plain.velocity - other.velocity).max() < 1e-5 * np.abs(plain.velocity).max()
 
 
 @pytest.mark.parametrize("length", [193, 200, 256])
@@ -81,7 +93,7 @@ def test_products_are_those_of_a_client_s_samples(length):
         x[count:] = 0
         found, exact = np.asarray(products(x, count)), x.astype(np.float64) @ x.T.astype(np.float64)
         assert np.abs(found - exact).max() < 1e-5
-    garbage = np.asarray(products(jnp.ones((length, 9)), 60))
+    garbage = np.asarray(products(np.ones((length, 9), np.float32), 60))
     assert garbage[:64, :64].all() and not garbage[64:].any() and not garbage[:, 64:].any()  # no more than it needs
 
 
@@ -90,29 +102,27 @@ def test_clients_of_some_hundred_samples_on_their_gram_matrix_as_step_by_step():
     federation, model = toy.federation(source=source, clients=4), toy.model(7)
     assert (np.asarray(federation.train.count) > inner_products.WHOLE).sum() > 1
     jobs = jobs_of(federation, model, False, False)
-    hyper, fits = {"lr": jnp.float32(0.05)}, [toy.pulling_solver(model, gram=most, epochs=2).fit for most in (0, 4096)]
-    plain, other = (jax.jit(fit)(keys.root(5), federation, jobs, hyper) for fit in fits)
+    hyper, fits = {"lr": np.float32(0.05)}, [toy.fit_of(toy.pulling_solver(model, gram=most, epochs=2)) for most in (0, 4096)]
+    plain, other = (fit(keys.root(5), federation, jobs, hyper) for fit in fits)
     assert np.abs(plain.delta - other.delta).max() < 1e-5 * np.abs(plain.delta).max()
 
 
 def test_a_masked_client_costs_no_step_and_keeps_its_velocity():
-    federation, model = toy.federation(), toy.model()
-    jobs = jobs_of(federation, model, False, True)
-    hyper = {"lr": jnp.float32(0.1), "momentum": jnp.float32(0.9)}
-    updates = jax.jit(toy.pulling_solver(model, gram=4096).fit)(keys.root(0), federation, jobs, hyper)
+    jobs, updates = trained(ALL, toy.federation(), toy.model(7), 4096, epochs=3)
     assert updates.steps[2] == 0
-    assert not np.asarray(updates.delta[2]).any()
-    assert np.array_equal(updates.velocity[2], jobs.velocity[2])
+    assert not updates.delta[2].any()
+    assert np.array_equal(updates.velocity[2], np.asarray(jobs.velocity)[2])
 
 
-@pytest.mark.parametrize("work", [{"epochs": 2}, {"steps": 3, "batch": "full"}], ids=["batches", "full"])
+@pytest.mark.parametrize("way", ["carried along", "full"])
 @pytest.mark.parametrize("most", [0, 4096])
-def test_a_client_without_samples_stays_where_it_was(work, most):
-    federation, model = toy.federation(), toy.model()
-    federation = toy.replace(federation, train=toy.replace(federation.train, count=federation.train.count.at[4].set(0)))
-    jobs = jobs_of(federation, model, False, False)
-    updates = jax.jit(toy.pulling_solver(model, gram=most, **work).fit)(keys.root(0), federation, jobs, {"lr": jnp.float32(0.1)})
-    assert not np.asarray(updates.delta[4]).any() and np.asarray(updates.delta[5]).any()
+def test_a_client_without_samples_stays_where_it_was(way, most):
+    federation, (work, hidden) = toy.federation(), WORKS[way]
+    count = np.array(federation.train.count)
+    count[4] = 0
+    federation = toy.replace(federation, train=toy.replace(federation.train, count=jax.device_put(count)))
+    _, updates = trained(ALL, federation, toy.model(hidden), most, **work, summed=False)
+    assert not updates.delta[4].any() and updates.delta[5].any()
 
 
 def test_a_client_of_any_size_trains_on_the_smallest_matrix_that_holds_it():
@@ -142,23 +152,26 @@ def test_participants_in_blocks_as_all_at_once(name):
 
 
 def test_the_discrepancy_of_sketched_updates_is_near():
-    from cfljax.local.reports import report_trained
-    from cfljax.local.rounds import Mixing, train_and_mix
-    from cfljax.types import Cohort, Traffic
-
     federation, model = toy.federation(clients=40), toy.model(200)
     assert model.size > 2000
-    ids = jnp.arange(40)
-    cohort = Cohort(ids, ids >= 0, jnp.ones(40), jnp.int32(0))
-    old, mix = model.init(keys.root(1))[None], jnp.full((1, 40), 1 / 40)
-    jobs = Jobs(ids, cohort.mask, cohort.work, old, jnp.zeros(40, jnp.int32))
+    ids = np.arange(40, dtype=np.int32)
+    cohort = jax.device_put(Cohort(ids, ids >= 0, np.ones(40, np.float32), np.int32(0)))
+    old = jax.device_put(np.asarray(model.init(keys.root(1)))[None])
+    jobs = Jobs(cohort.ids, cohort.mask, cohort.work, old, jax.device_put(np.zeros(40, np.int32)))
     found = []
     for stream in (0, 7):
-        solver, hyper = toy.pulling_solver(model, stream=stream), {"lr": jnp.float32(0.1)}
-        trained = train_and_mix(solver, keys.root(2), federation, jobs, hyper, Mixing(mix, old))
-        assert trained.kept.moves.shape[1] == (256 if stream else model.size)
-        info = report_trained(federation, cohort, trained, jobs.which, trained.mixed.new - old, Traffic(*(jnp.int32(0),) * 4))
-        found.append((float(info.discrepancy), float(info.drift), np.asarray(trained.mixed.new)))
+        solver, hyper = toy.pulling_solver(model, stream=stream), {"lr": np.float32(0.1)}
+
+        @jax.jit
+        def outcome(mix, solver=solver, hyper=hyper):
+            trained = train_and_mix(solver, keys.root(2), federation, jobs, hyper, Mixing(mix, old))
+            no = Traffic(*(jnp.int32(0),) * 4)
+            info = report_trained(federation, cohort, trained, jobs.which, trained.mixed.new - old, no)
+            return trained.kept.moves, info.discrepancy, info.drift, trained.mixed.new
+
+        moves, *numbers = map(np.asarray, outcome(np.full((1, 40), 1 / 40, np.float32)))
+        assert moves.shape[1] == (256 if stream else model.size)
+        found.append(numbers)
     assert abs(found[1][0] / found[0][0] - 1) < 0.12
     assert abs(found[1][1] / found[0][1] - 1) < 1e-5
     assert np.abs(found[1][2] - found[0][2]).max() < 1e-6
@@ -207,7 +220,8 @@ def test_clients_are_dealt_by_what_their_way_of_training_costs(monkeypatch):
     federation, model = toy.federation(), toy.model(7)
     jobs, counts = jobs_of(federation, model, False, False), np.asarray(federation.train.count)
     solver, layer = toy.pulling_solver(model, gram=64, epochs=3), predict.layer_of(model)
-    found, (size,) = np.asarray(solver.costs(federation, jobs)), gram_sizes(solver.plan, federation.train.longest, 5)
+    costs = jax.jit(solver.costs)
+    found, (size,) = np.asarray(costs(federation, jobs)), gram_sizes(solver.plan, federation.train.longest, 5)
     assert found[2] == 0 and counts.min() < size < counts.max()  # the third is masked
     for c in {*range(federation.clients)} - {2, 3}:
         there = (TYPICAL, layer, solver.work, int(counts[c]))
@@ -215,26 +229,34 @@ def test_clients_are_dealt_by_what_their_way_of_training_costs(monkeypatch):
         assert np.isclose(found[c], expected, rtol=1e-5) == bool(counts[c])
     whole = counts > size
     whole[[2, 3]] = False
-    less = np.asarray(solver.costs(federation, jobs._replace(work=jnp.full(federation.clients, 0.5))))
+    less = np.asarray(costs(federation, jobs._replace(work=np.full(federation.clients, 0.5, np.float32))))
     assert whole.any() and np.allclose(less[whole], found[whole] / 2, rtol=0.05)  # a straggler's steps are half as many
     given = []
     monkeypatch.setattr("cfljax.local.rounds.deal_out", lambda costs, *_: given.append(costs))
-    hyper, nothing = {"lr": jnp.float32(0.05)}, jnp.zeros((3, model.size))
-    train_and_mix(solver, keys.root(2), federation, jobs, hyper, Mixing(jnp.zeros((3, federation.clients)), nothing))
-    assert np.array_equal(given[0], found)
+    hyper, mixing = {"lr": np.float32(0.05)}, Mixing(np.zeros((3, federation.clients)), np.zeros((3, model.size)))
+
+    @jax.jit
+    def dealt(jobs):
+        train_and_mix(solver, keys.root(2), federation, jobs, hyper, jax.tree.map(jnp.float32, mixing))
+        return given[0]
+
+    assert np.array_equal(dealt(jobs), found)
     side_by_side = toy.pulling_solver(model, gram=64, epochs=3, sequential=False)
-    assert np.allclose(side_by_side.costs(federation, jobs), np.where(jobs.mask, counts * jobs.work, 0))
+    assert np.allclose(jax.jit(side_by_side.costs)(federation, jobs), np.where(jobs.mask, counts * np.asarray(jobs.work), 0))
 
 
 def test_nothing_is_kept_of_a_run_whose_plan_was_chosen():
     model = toy.model(5)
-    for _ in range(2):
-        gc.collect()
+    assert predict.layer_of(model) == predict.Layer(6, 5)
+    gc.freeze()  # what is there already need not be looked at
+    try:
         before = len(gc.get_objects())
         for _ in range(20):
             assert predict.layer_of(model) == predict.Layer(6, 5)
-    gc.collect()
-    assert len(gc.get_objects()) < before + 20
+        gc.collect()
+        assert len(gc.get_objects()) < before + 20
+    finally:
+        gc.unfreeze()
 
 
 DEVICES = """
@@ -267,10 +289,10 @@ def test_steps_in_blocks_as_one_by_one(work, gram):
     """What a GPU does, on this CPU: steps beyond a client's last change nothing."""
     federation, model = toy.federation(), toy.model(7)
     jobs = jobs_of(federation, model, True, False)
-    hyper = {"lr": jnp.float32(0.05), "momentum": jnp.float32(0.5), "mu": jnp.float32(0.2)}
+    hyper = {"lr": np.float32(0.05), "momentum": np.float32(0.5), "mu": np.float32(0.2)}
     solver = toy.pulling_solver(model, sequential=False, gram=gram, **work)
     blocks = dataclasses.replace(solver, plan=solver.plan._replace(asks_host=True))
-    one, other = (jax.jit(each.fit)(keys.root(5), federation, jobs, hyper) for each in (solver, blocks))
+    one, other = (toy.fit_of(each)(keys.root(5), federation, jobs, hyper) for each in (solver, blocks))
     assert np.array_equal(one.steps, other.steps) and int(one.steps.max()) > (16 if work == {"epochs": 40} else 3)
     for a, b in ((one.delta, other.delta), (one.loss, other.loss)):
         assert np.abs(a - b).max() <= 1e-6 * np.abs(a).max()

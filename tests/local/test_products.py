@@ -10,12 +10,12 @@ from cfljax.config import read_spec
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.experiment import assemble, execution
-from cfljax.federation.gather import client_rows, samples
 from cfljax.local import products
 from cfljax.local.sizes import gram_sizes
 from cfljax.types import Jobs, Plan
 from tests import machines, toy
 from tests.often import rarely
+from tests.reference import plain
 
 BLOBS = {"name": "blobs", "samples": 600, "features": 6, "classes": 4, "partition": "quantity", "clients": 12, "normalise": "none"}
 TURNED = {"name": "digits", "partition": "rotated", "groups": 4, "clients": 8, "samples_per_client": 30}
@@ -27,22 +27,15 @@ def run_of(plan, data=BLOBS, **train):
     return read_spec({"data": data, "model": {"name": "mclr"}, "method": [{"name": "fedavg"}], "train": train}).runs()[0]
 
 
-def exact(federation, client):
-    """f64[n, n] of a client's own samples, as it sees them."""
-    count = int(federation.train.count[client])
-    who = jnp.full(count, client)
-    x, _ = samples(federation, who, client_rows(federation.train, who, jnp.arange(count)), jnp.ones(count, bool))
-    x = np.asarray(x, np.float64).reshape(count, -1)
-    return x @ x.T
-
-
 @pytest.mark.parametrize("tile", [7, 2048])
 @pytest.mark.parametrize("data", [BLOBS, TURNED], ids=["unequal", "turned"])
 def test_each_client_finds_its_own_products(monkeypatch, data, tile):
     monkeypatch.setattr(products, "TILE", tile)
     federation = assemble.federation_of(run_of({}, data))
-    federation = toy.replace(federation, train=toy.replace(federation.train, count=federation.train.count.at[4].set(0)))
-    counts, sizes = np.asarray(federation.train.count), (20, 40)
+    counts, sizes = np.array(federation.train.count), (20, 40)
+    counts[4] = 0
+    federation = toy.replace(federation, train=toy.replace(federation.train, count=jax.device_put(counts)))
+    exact = [x @ x.T for x, _ in plain.Clients(federation).train]
     grams = products.grams_of(federation, sizes)
     assert grams.sizes == sizes and products.memory(counts, sizes) == sum(each.nbytes for each in grams.rows)
     with_one = 0
@@ -50,7 +43,7 @@ def test_each_client_finds_its_own_products(monkeypatch, data, tile):
         which = int(np.searchsorted(sizes, count))
         if count and which < len(sizes):
             begin, rows = grams.start[client], grams.rows[which]
-            assert np.allclose(rows[begin : begin + count, :count], exact(federation, client), rtol=1e-5, atol=1e-5)
+            assert np.allclose(rows[begin : begin + count, :count], exact[client], rtol=1e-5, atol=1e-5)
             assert not rows[begin : begin + count, count:].any()
             assert begin + sizes[which] <= len(rows)  # a whole matrix can be read there
             with_one += 1
@@ -106,14 +99,12 @@ def test_a_broken_client_breaks_no_neighbour(batch):
     counts = np.asarray(federation.train.count)
     which = np.searchsorted(sizes, counts)
     bad = next(c for c in range(1, len(counts)) if which[c] == which[c - 1] and counts[c - 1] % 5)
-    own = slice(int(federation.train.start[bad]), int(federation.train.start[bad] + counts[bad]))
-    broken = federation.pool.x.at[federation.train.rows[own]].set(jnp.nan)
-    federation = toy.replace(federation, pool=federation.pool._replace(x=broken))
+    federation = toy.broken(federation, bad)
     grams = products.grams_of(federation, sizes)
     federation = toy.replace(federation, train=toy.replace(federation.train, grams=jax.device_put(grams)))
-    n = len(counts)
-    jobs = Jobs(jnp.arange(n), jnp.ones(n, bool), jnp.ones(n), model.init(keys.root(1))[None], jnp.zeros(n, jnp.int32))
-    delta = np.asarray(solver.fit(keys.root(2), federation, jobs, {"lr": jnp.float32(0.1)}).delta)
+    clients, start = np.arange(len(counts), dtype=np.int32), np.asarray(model.init(keys.root(1)))[None]
+    jobs = Jobs(clients, clients >= 0, np.ones(len(counts), np.float32), start, 0 * clients)
+    delta = toy.fit_of(solver)(keys.root(2), federation, jobs, {"lr": np.float32(0.1)}).delta
     assert np.isnan(delta[bad]).any() and np.isfinite(np.delete(delta, bad, 0)).all()
 
 

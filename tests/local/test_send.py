@@ -1,5 +1,6 @@
 """What arrives of an update, against numpy."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -43,7 +44,8 @@ def test_eight_bits():
     step = np.abs(ROW).max() / 127
     nearest = np.asarray(compressed(Sending("int8", nearest=True), KEY, ROW))
     np.testing.assert_allclose(nearest, np.round(ROW / step) * step, atol=1e-6)
-    each = np.stack([compressed(Sending("int8"), keys.fold(KEY, "a", n), ROW) for n in range(64)])
+    drawn = jax.jit(jax.vmap(lambda n: compressed(Sending("int8"), keys.fold(KEY, "a", n), ROW)))
+    each = np.asarray(drawn(np.arange(64)))
     assert np.abs(each - ROW).max() < step * 1.001
     assert np.abs(each.mean(axis=0) - ROW).max() < step * 0.35  # unbiased: the mean error is step · 0.5 / 8 at most
     assert not np.asarray(compressed(Sending("int8"), KEY, jnp.zeros(3))).any()
@@ -81,18 +83,20 @@ def test_an_exact_share_lies_and_dummies_do_not_count():
     order = np.random.default_rng(0).permutation(10)
     numbers = exact_share(sending, {"attack.share": 0.3}, federation)
     who = np.asarray(attackers(sending, numbers, federation))
-    turned = toy.replace(federation, uid=federation.uid[order])
+    uid = np.asarray(federation.uid)
+    turned = toy.replace(federation, uid=jax.device_put(uid[order]))
     assert (np.asarray(attackers(sending, numbers, turned)) == who[order]).all()
-    padded = toy.replace(federation, uid=federation.uid.at[3].set(-1))
-    assert not attackers(sending, exact_share(sending, {"attack.share": 1.0}, padded), padded)[3]
+    padded = toy.replace(federation, uid=jax.device_put(np.where(uid == uid[3], np.int32(-1), uid)))
+    assert not np.asarray(attackers(sending, exact_share(sending, {"attack.share": 1.0}, padded), padded))[3]
 
 
 def test_who_never_trains_is_not_counted_among_those_who_may_lie():
     sending, federation = Sending(attack="sign_flip"), toy.federation("iid", clients=10)
-    alone = jnp.arange(10) < 5
-    federation = toy.replace(federation, train=toy.replace(federation.train, count=jnp.where(alone, 0, federation.train.count)))
+    alone = np.arange(10) < 5
+    count = jax.device_put(np.where(alone, np.int32(0), federation.train.count))
+    federation = toy.replace(federation, train=toy.replace(federation.train, count=count))
     who = np.asarray(attackers(sending, exact_share(sending, {"attack.share": 0.4}, federation), federation))
-    assert who.sum() == 2 and not who[np.asarray(alone)].any()
+    assert who.sum() == 2 and not who[alone].any()
 
 
 @pytest.mark.parametrize("partition", ["quantity", "label_permutation", "feature_shift"])
@@ -101,9 +105,10 @@ def test_flipped_labels_are_those_of_the_attackers(partition):
     numbers = exact_share(sending, {"attack.share": 0.5}, federation)
     seen, who = as_trained_on(sending, numbers, federation), np.asarray(attackers(sending, numbers, federation))
     rows, mask = np.arange(30), np.ones(30, bool)
+    look = jax.jit(lambda federation, client: samples(federation, jnp.full(30, client), rows, mask))
     for client in range(federation.clients):
-        x, y = samples(federation, np.full(30, client), rows, mask)
-        also, flipped = samples(seen, np.full(30, client), rows, mask)
+        x, y = map(np.asarray, look(federation, client))
+        also, flipped = look(seen, client)
         np.testing.assert_array_equal(x, also)
         np.testing.assert_array_equal(flipped, federation.classes - 1 - y if who[client] else y)
 
@@ -119,11 +124,12 @@ def test_the_noise_of_a_rule():
 
 def test_noise_in_place_of_an_update_is_each_clients_and_each_rounds_own():
     federation, model = toy.federation("iid", clients=4), toy.model()
-    clients, rows = jnp.arange(4), jnp.ones((4, model.size))
-    jobs = Jobs(clients, clients >= 0, jnp.ones(4), jnp.zeros((1, model.size)), jnp.zeros(4, jnp.int32))
-    hyper = {"lr": jnp.float32(0.1), "attack.share": jnp.float32(1.0), "attack.factor": jnp.float32(1.0)}
+    clients, rows = np.arange(4, dtype=np.int32), np.ones((4, model.size), np.float32)
+    jobs = Jobs(clients, clients >= 0, np.ones(4, np.float32), np.zeros((1, model.size), np.float32), 0 * clients)
+    hyper = {"lr": np.float32(0.1), "attack.share": np.float32(1.0), "attack.factor": np.float32(1.0)}
     for sequential in (True, False):
         solver = toy.solver(model, sequential=sequential, sending=Sending(attack="noise"))
-        one, again, other = (np.asarray(solver.send(keys.root(seed), federation, jobs, rows, hyper)) for seed in (0, 0, 1))
+        send = jax.jit(solver.send)
+        one, again, other = (np.asarray(send(keys.root(seed), federation, jobs, rows, hyper)) for seed in (0, 0, 1))
         assert np.array_equal(one, again) and not np.isclose(one, other).all(axis=1).any()
         assert len({row.tobytes() for row in one}) == 4 and not np.isclose(one, 1).all(axis=1).any()

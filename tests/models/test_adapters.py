@@ -24,7 +24,7 @@ class Mixed(nn.Module):
 
 def adapted(network, lora, tmp_path):
     """(the network's parameters, the model with adapters that starts from them)."""
-    base = network.unravel(weights(network))
+    base = jax.tree.map(np.asarray, network.unravel(weights(network)))
     file = tmp_path / "start.safetensors"
     file.write_bytes(safetensors(named(base), {}))
     return base, started(network, ModelOptions(weights=str(file)), lora)
@@ -37,12 +37,13 @@ def test_adapters_of_flaxs_attention_are_matrices_over_all_heads(where, size, tm
     network = as_model("mine", Mixed(), (4, 3), 5)
     base, model = adapted(network, Adapters(2, 6.0, where, False), tmp_path)
     assert model.size == 2 * size
-    begin = model.unravel(model.init(jax.random.key(0)))
-    jax.tree.map(np.testing.assert_array_equal, model.whole(begin), base)
-    moved = jax.tree.map(lambda a: a + 0.1, begin)
-    changed = model.whole(moved)
+    begin, whole = jax.tree.map(np.asarray, model.unravel(model.init(jax.random.key(0)))), jax.jit(model.whole)
+    jax.tree.map(np.testing.assert_array_equal, whole(begin), base)
+    moved = jax.tree.map(lambda a: a + np.float32(0.1), begin)
+    changed = whole(moved)
     x = np.random.default_rng(0).normal(size=(2, 4, 3)).astype(np.float32)
-    np.testing.assert_allclose(model.forward(moved, x), network.forward(changed, x), atol=1e-5)
+    ours, wanted = jax.jit(lambda moved, changed: (model.forward(moved, x), network.forward(changed, x)))(moved, changed)
+    np.testing.assert_allclose(ours, wanted, atol=1e-5)
     np.testing.assert_array_equal(changed["query"]["kernel"], base["query"]["kernel"])
     if where == "dense":
         return
@@ -65,8 +66,8 @@ def test_adapters_of_the_vision_transformer_are_on_the_layers_that_are_named(whe
     network = build("vit_tiny", VISION, (4, 6, 2), 3)
     base, model = adapted(network, Adapters(2, 4.0, where, head), tmp_path)
     assert model.size == 2 * size
-    changed = model.whole(jax.tree.map(lambda a: a + 0.1, model.unravel(model.init(jax.random.key(0)))))
-    moved = {name for name, array in named(changed).items() if not np.array_equal(array, named(base)[name])}
+    changed = named(jax.jit(lambda flat: model.whole(model.unravel(flat)))(weights(model, 1)))
+    moved = {name for name, array in changed.items() if not np.array_equal(array, named(base)[name])}
     attention = [f"attention.{each}" for each in ("query", "key", "value", "out")]
     own = {"attention": attention, "dense": ["dense_0", "dense_1"]}
     layers = [each for kind in own if where in (kind, "all") for each in own[kind]]

@@ -9,27 +9,34 @@ from cfljax.models import build, layers
 from cfljax.models.augment import Augmentation, evaluation, training
 from cfljax.models.layers import convolve, local_response, pool_2_2, pool_3_2
 
+pooled = jax.jit(pool_2_2)
+
 
 def weights(model):
     return np.random.default_rng(0).normal(size=model.size).astype(np.float32) * 0.2
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-@pytest.mark.parametrize("together", [1, 4, 13])
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_both_forms_of_convolution_agree_in_values_and_gradients(size, together, pooled, monkeypatch):
-    monkeypatch.setattr(layers, "TILE", together * 9 * 8 * size * (2 + 4))  # of thirteen images
+def test_both_forms_of_convolution_agree_in_values_and_gradients(size, pooled, monkeypatch):
     rng = np.random.default_rng(size)
     out = (13, 4, 4, 4) if pooled else (13, 9, 8, 4)
     x, kernel, pull = (rng.normal(size=s).astype(np.float32) for s in [(13, 9, 8, 2), (size, size, 2, 4), out])
-    assert layers._tiles(13, 9 * 8 * size * 6, 0) == {1: (13, 1), 4: (14, 2), 13: (13, 13)}[together]  # one place stays free
 
     def both(form):
         value, back = jax.vjp(lambda x, kernel: convolve(x, kernel, form, pooled), x, kernel)
         return value, *back(pull)
 
-    for ours, theirs in zip(jax.jit(lambda: both("patches"))(), jax.jit(lambda: both("native"))(), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-5 * np.abs(theirs).max())
+    def patches(together, tiles):
+        monkeypatch.setattr(layers, "TILE", together * 9 * 8 * size * (2 + 4))  # of thirteen images
+        assert layers._tiles(13, 9 * 8 * size * 6, 0) == tiles
+        return both("patches")
+
+    in_tiles = {1: (13, 1), 4: (14, 2), 13: (13, 13)}  # of fourteen one place stays free
+    native, *others = jax.jit(lambda: [both("native"), *(patches(*each) for each in in_tiles.items())])()
+    for other in others:
+        for ours, theirs in zip(other, native, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5 * np.abs(theirs).max())
 
 
 def values_and_gradients(form, x, kernel, stride=1):
@@ -45,7 +52,7 @@ def test_pixels_that_are_computed_together_have_the_values_of_each_alone(pixels,
     monkeypatch.setattr(layers, "MOST", 5 * pixels)
     made = jax.make_jaxpr(lambda: convolve(x, kernel, "patches", stride=stride))()
     assert f"window_strides=({stride}, {stride * pixels})" in str(made)
-    both = (jax.jit(lambda form=form: values_and_gradients(form, x, kernel, stride))() for form in ("patches", "native"))
+    both = jax.jit(lambda: [values_and_gradients(form, x, kernel, stride) for form in ("patches", "native")])()
     for ours, native in zip(*both, strict=True):
         np.testing.assert_allclose(ours, native, atol=1e-5 * np.abs(native).max())
 
@@ -67,8 +74,8 @@ def test_a_gradient_has_a_derivative_of_its_own():
     rng = np.random.default_rng(0)
     x, kernel, along = (rng.normal(size=s).astype(np.float32) for s in [(2, 6, 4, 2), (3, 3, 2, 4), (3, 3, 2, 4)])
     bent = lambda form: jax.jvp(jax.grad(lambda k: jnp.sum(convolve(x, k, form) ** 3)), (kernel,), (along,))[1]  # noqa: E731
-    native = jax.jit(lambda: bent("native"))()
-    np.testing.assert_allclose(jax.jit(lambda: bent("patches"))(), native, atol=1e-5 * np.abs(native).max())
+    patches, native = jax.jit(lambda: (bent("patches"), bent("native")))()
+    np.testing.assert_allclose(patches, native, atol=1e-5 * np.abs(native).max())
 
 
 def test_a_tile_has_as_many_numbers_as_a_large_kernel():
@@ -79,7 +86,7 @@ def test_a_tile_has_as_many_numbers_as_a_large_kernel():
 def test_the_forms_share_parameters_and_agree_within_1e5(name):
     options = {"channels": [3, 4], "dense": [6]} if name == "cnn" else {"channels": 3, "dense": [6, 5], "crop": 8}
     patches, native = (build(name, {**options, "conv": form}, (11, 10, 2), 3) for form in ("patches", "native"))
-    np.testing.assert_array_equal(patches.init(jax.random.key(0)), native.init(jax.random.key(0)))
+    np.testing.assert_array_equal(*jax.jit(lambda key: (patches.init(key), native.init(key)))(jax.random.key(0)))
     flat = weights(patches)
     x = np.random.default_rng(0).normal(size=(5, 11, 10, 2)).astype(np.float32)
     pull = np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32) / 5
@@ -88,8 +95,7 @@ def test_the_forms_share_parameters_and_agree_within_1e5(name):
         value, back = jax.vjp(lambda flat: model.forward(model.unravel(flat), x), flat)
         return value, back(pull)[0]
 
-    results = [jax.jit(both, static_argnums=0)(model) for model in (patches, native)]
-    for ours, theirs in zip(*results, strict=True):
+    for ours, theirs in zip(*jax.jit(lambda: [both(model) for model in (patches, native)])(), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
@@ -98,9 +104,9 @@ def test_pooling_takes_the_maximum_of_each_window(side):
     x = np.random.default_rng(0).normal(size=(2, side, side, 3)).astype(np.float32)
     half = side // 2
     plain = np.stack([[x[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].max((1, 2)) for j in range(half)] for i in range(half)])
-    np.testing.assert_array_equal(pool_2_2(x), np.moveaxis(plain, 2, 0))
-    same = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
-    np.testing.assert_array_equal(pool_3_2(x), same)
+    np.testing.assert_array_equal(pooled(x), np.moveaxis(plain, 2, 0))
+    window = lambda x: jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")  # noqa: E731
+    np.testing.assert_array_equal(*jax.jit(lambda x: (pool_3_2(x), window(x)))(x))
 
 
 @pytest.mark.parametrize("side", [4, 5])
@@ -109,16 +115,22 @@ def test_the_gradient_of_pooling_goes_to_the_first_of_the_largest(side):
     x[0, :2, 2:4, 0] = [[0, 2], [2, 1]]  # two equal ones; the other squares are flat
     wanted = np.zeros((side, side), np.float32)
     wanted[0, 0], wanted[0, 3], wanted[2, 0], wanted[2, 2] = 1, 2, 3, 4
-    value, back = jax.vjp(pool_2_2, x)
+
+    @jax.jit
+    def both(x, pull):
+        value, back = jax.vjp(pool_2_2, x)
+        return value, back(pull)[0]
+
+    value, gradient = map(np.asarray, both(x, np.arange(1, 5, dtype=np.float32).reshape(1, 2, 2, 1)))
     np.testing.assert_array_equal(value[0, :, :, 0], [[0, 2], [0, 0]])
-    np.testing.assert_array_equal(back(np.arange(1, 5, dtype=np.float32).reshape(1, 2, 2, 1))[0][0, :, :, 0], wanted)
+    np.testing.assert_array_equal(gradient[0, :, :, 0], wanted)
 
 
 @pytest.mark.parametrize("place", [(0, 0), (0, 1), (1, 0), (1, 1)])
 def test_a_number_that_is_none_is_not_lost_in_pooling(place):
     x = np.ones((1, 2, 2, 1), np.float32)
     x[(0, *place, 0)] = np.nan
-    assert np.isnan(pool_2_2(x)).all()
+    assert np.isnan(pooled(x)).all()
 
 
 def test_local_response_is_that_of_a_plain_loop():
@@ -126,7 +138,7 @@ def test_local_response_is_that_of_a_plain_loop():
     plain = np.stack(
         [x[..., c] / (1 + 0.001 / 9 * (x[..., max(c - 4, 0) : c + 5] ** 2).sum(-1)) ** 0.75 for c in range(12)], axis=-1
     )
-    np.testing.assert_allclose(local_response(x), plain, rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(local_response)(x), plain, rtol=1e-5)
 
 
 EVERYTHING = Augmentation(crop=6, flip=True, brightness=0.3, contrast=0.5, standardise=True)
@@ -157,11 +169,11 @@ def test_crops_are_pieces_of_the_image_flipped_half_of_the_time():
 def test_brightness_adds_and_contrast_stretches_about_the_mean():
     image = np.random.default_rng(0).normal(size=(5, 5, 2)).astype(np.float32)
     x = np.stack([image] * 50)
-    added = np.asarray(training(Augmentation(brightness=0.3))(jax.random.key(0), x)) - x
+    added = np.asarray(jax.jit(training(Augmentation(brightness=0.3)))(jax.random.key(0), x)) - x
     assert np.ptp(added, axis=(1, 2, 3)).max() < 1e-6
     assert 0.2 < added.max() <= 0.3
     assert -0.3 <= added.min() < -0.2
-    stretched = np.asarray(training(Augmentation(contrast=0.5))(jax.random.key(0), x))
+    stretched = np.asarray(jax.jit(training(Augmentation(contrast=0.5)))(jax.random.key(0), x))
     np.testing.assert_allclose(stretched.mean((1, 2)), x.mean((1, 2)), atol=1e-6)
     factor = stretched.std((1, 2)) / x.std((1, 2))
     np.testing.assert_allclose(factor[:, 0], factor[:, 1], rtol=1e-5)
@@ -186,7 +198,7 @@ def test_evaluation_takes_the_centre_and_draws_nothing():
 def test_standardised_images_have_mean_zero_and_variance_one_and_flat_ones_are_zero():
     x = np.random.default_rng(0).normal(5, 3, size=(2, 8, 8, 3)).astype(np.float32)
     x[1] = 0.7
-    out = np.asarray(evaluation(Augmentation(standardise=True))(x))
+    out = np.asarray(jax.jit(evaluation(Augmentation(standardise=True)))(x))
     np.testing.assert_allclose([out[0].mean(), out[0].var()], [0, 1], atol=1e-5)
     assert np.abs(out[1]).max() < 0.02
 
@@ -196,6 +208,6 @@ def test_the_penalty_is_half_the_squares_of_the_hidden_dense_kernels(size, layer
     model = build("cnn_cifar", {"channels": 2, "dense": [4, 3], "crop": 8, "size": size}, (8, 8, 1), 3)
     params = model.unravel(weights(model))
     kernels = [np.asarray(params[f"dense_{i}"]["kernel"], np.float64) for i in range(layers)]
-    np.testing.assert_allclose(model.penalty(params), 0.004 / 2 * sum((k**2).sum() for k in kernels), rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(model.penalty)(params), 0.004 / 2 * sum((k**2).sum() for k in kernels), rtol=1e-5)
     assert build("cnn_cifar", {"channels": 2, "dense": [4, 3], "crop": 8, "decay": 0.0}, (8, 8, 1), 3).penalty is None
     assert build("cnn", {}, (8, 8), 3).penalty is None

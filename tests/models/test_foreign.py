@@ -1,8 +1,8 @@
 """Files as torchvision and timm name their parameters. What PyTorch would compute of them stands in plain numpy beside; where
 torchvision and timm are installed, their own networks are asked, too."""
 
+import functools
 import warnings
-from functools import partial
 
 import jax
 import numpy as np
@@ -92,10 +92,15 @@ def written(path, arrays):
     return str(path)
 
 
+@functools.cache
+def network_of(case, classes):
+    options, shape = CASES[case][:2]
+    return build(case.split()[0], options, shape, classes)
+
+
 def begun(case, arrays, tmp_path, lora=None, classes=5, **told):
     """The network of the case, and the model that starts from the arrays."""
-    options, shape = CASES[case][:2]
-    network = build(case.split()[0], options, shape, classes)
+    network = network_of(case, classes)
     told = ModelOptions(weights=written(tmp_path / "theirs.safetensors", arrays), **told)
     return network, started(network, told, lora)
 
@@ -263,10 +268,10 @@ def test_adapters_of_a_file_by_timms_names_begin_with_its_outputs(where, matrice
     assert model.size == 2 * 3 * matrices
     _, whole = begun("vit_tiny", arrays, tmp_path)
     x = np.random.default_rng(1).normal(size=(3, 9, 6, 2)).astype(np.float32)
-    begin = model.unravel(model.init(jax.random.key(0)))
-    same = network.forward(whole.unravel(whole.init(jax.random.key(0))), x)
-    np.testing.assert_allclose(model.forward(begin, x), same, atol=1e-5)
-    assert not np.allclose(model.forward(jax.tree.map(lambda a: a + 0.1, begin), x), same, atol=1e-2)
+    begin, forward = np.asarray(model.init(jax.random.key(0))), jax.jit(lambda flat: model.forward(model.unravel(flat), x))
+    same = jax.jit(network.forward)(whole.unravel(whole.init(jax.random.key(0))), x)
+    np.testing.assert_allclose(forward(begin), same, atol=1e-5)
+    assert not np.allclose(forward(begin + np.float32(0.1)), same, atol=1e-2)
 
 
 def seen(module, model, shape):
@@ -329,7 +334,7 @@ def test_timms_own_transformers_give_their_outputs(name, tmp_path):
 def test_timms_own_mobilenet_gives_its_outputs(tmp_path):
     torch, timm = pytest.importorskip("torch"), pytest.importorskip("timm")
     torch.manual_seed(0)
-    module = timm.create_model("mobilenetv2_100", num_classes=7, norm_layer=partial(torch.nn.GroupNorm, num_groups=2))
+    module = timm.create_model("mobilenetv2_100", num_classes=7, norm_layer=functools.partial(torch.nn.GroupNorm, num_groups=2))
     model = from_module(module, "mobilenet_v2", {"stem": "large"}, (64, 64, 3), 7, tmp_path)
     theirs, ours = seen(module, model, (64, 64, 3))
     np.testing.assert_allclose(ours, theirs, atol=2e-4 * np.abs(theirs).max())

@@ -14,7 +14,7 @@ from cfljax.models.started import MEANS, Adapters, features_of, on_features, sta
 from cfljax.models.weights import read, start_of
 from cfljax.results.export import named, safetensors, state_dict
 from tests.models.test_models import SMALL, batch, small, weights
-from tests.often import rarely
+from tests.often import every, rarely
 
 
 def write(path, arrays):
@@ -89,10 +89,11 @@ def test_a_broken_file_says_so_in_one_line(kind, tmp_path):
 
 def test_jitter_differs_by_key_and_has_the_size_of_each_layer(tmp_path):
     model = build("mlp", {"hidden": [60]}, (50,), 3)
-    params = {name: {"kernel": 0.1 * x["kernel"], "bias": x["bias"]} for name, x in model.unravel(weights(model)).items()}
+    params = jax.tree.map(np.array, model.unravel(weights(model)))
+    params["dense_0"]["kernel"] *= 0.1
     file = write(tmp_path / "a.safetensors", named(params))
     init = started(model, ModelOptions(weights=file, jitter=0.5), None).init
-    one, other = (model.unravel(init(jax.random.key(seed)))["dense_0"]["kernel"] for seed in (0, 1))
+    one, other = (np.asarray(model.unravel(init(jax.random.key(seed)))["dense_0"]["kernel"]) for seed in (0, 1))
     assert not np.allclose(one, other)
     assert 0.45 < np.std(one - params["dense_0"]["kernel"]) / np.std(params["dense_0"]["kernel"]) < 0.55
 
@@ -111,15 +112,15 @@ LORA = {"width": 8, "depth": 1, "heads": 2, "hidden": 12}
 def test_adapters_begin_as_the_file_and_move_the_kernels_by_their_product(where, head, size, tmp_path):
     full = build("transformer", LORA, (6,), 5)
     flat = weights(full)
-    base = full.unravel(flat)
+    base = jax.tree.map(np.asarray, full.unravel(flat))
     told = ModelOptions(weights=write(tmp_path / "a.safetensors", named(base)))
     model = started(full, told, Adapters(2, 6.0, where, head))
     assert model.size == size
     params = model.unravel(model.init(jax.random.key(0)))
-    begun = model.whole(params)
-    jax.tree.map(np.testing.assert_array_equal, begun, base)
-    moved = model.unravel(model.ravel(params) + 0.1)
-    changed = model.whole(moved)
+    whole = jax.jit(model.whole)
+    jax.tree.map(np.testing.assert_array_equal, whole(params), base)
+    moved = model.unravel(np.asarray(model.ravel(params)) + np.float32(0.1))
+    changed = whole(moved)
     layer, path = ("dense_0", ("block_0", "dense_0")) if where == "dense" else ("query", ("block_0", "attention", "query"))
     adapter, kernel, old = moved, changed, base
     for step in path:
@@ -130,7 +131,8 @@ def test_adapters_begin_as_the_file_and_move_the_kernels_by_their_product(where,
     np.testing.assert_array_equal(kernel["bias"], old["bias"])
     assert np.array_equal(changed["head"]["kernel"], base["head"]["kernel"]) != head
     x = np.array([[0, 1, 2, 3, 4, 0]], np.float32)
-    np.testing.assert_allclose(model.forward(moved, x), full.forward(changed, x), atol=1e-5)
+    ours, wanted = jax.jit(lambda moved, changed: (model.forward(moved, x), full.forward(changed, x)))(moved, changed)
+    np.testing.assert_allclose(ours, wanted, atol=1e-5)
 
 
 def test_adapters_with_jitter_move_kernels_by_their_spread(tmp_path):
@@ -138,11 +140,9 @@ def test_adapters_with_jitter_move_kernels_by_their_spread(tmp_path):
     base = full.unravel(weights(full))
     told = ModelOptions(weights=write(tmp_path / "a.safetensors", named(base)), jitter=0.5)
     model = started(full, told, Adapters(8, 16.0, "dense", False))
-    change = (
-        model.whole(model.unravel(model.init(jax.random.key(0))))["block_0"]["dense_0"]["kernel"]
-        - base["block_0"]["dense_0"]["kernel"]
-    )
-    assert 0.35 < np.std(change) / np.std(base["block_0"]["dense_0"]["kernel"]) < 0.65
+    begun = jax.jit(lambda key: model.whole(model.unravel(model.init(key))))(jax.random.key(0))
+    one, other = (np.asarray(tree["block_0"]["dense_0"]["kernel"]) for tree in (begun, base))
+    assert 0.35 < np.std(one - other) / np.std(other) < 0.65
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_an_own_option_called_weights_is_the_users():
 EVERY = ("mclr", "mlp", "cnn", "cnn_cifar", "lstm", "resnet20", "resnet18", "mobilenet_v2", "vit_tiny", "char_lstm", "transformer")
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", every(EVERY, often=set(EVERY) - {"cnn", "resnet18", "mobilenet_v2", "char_lstm"}))
 def test_every_model_has_a_head_that_makes_its_outputs_of_the_features_of_a_frozen_body(name, tmp_path):
     network, shape, classes = small(name)
     flat = weights(network)
@@ -187,8 +187,12 @@ def test_every_model_has_a_head_that_makes_its_outputs_of_the_features_of_a_froz
     params = divided.unravel(divided.init(jax.random.key(0)))
     both, width = features_of(network)
     x, _ = batch(shape, classes)
-    features, _ = jax.jit(both)(network.unravel(flat), x)
     alone = on_features(network, divided, classes, width)
     assert alone.size == divided.size == width * (1 if classes == 2 else classes) + (1 if classes == 2 else classes)
-    np.testing.assert_allclose(alone.forward(params, features), jax.jit(divided.forward)(params, x), rtol=1e-4, atol=1e-4)
+
+    @jax.jit
+    def outputs(body, params):
+        return alone.forward(params, both(body, x)[0]), divided.forward(params, x)
+
+    np.testing.assert_allclose(*outputs(network.unravel(flat), params), rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(alone.init(jax.random.key(1)), divided.init(jax.random.key(1)))
