@@ -164,7 +164,7 @@ def said(r: Row) -> str:
     predicted = "" if about["predicted_s"] is None else f", predicted {1000 * about['predicted_s']:.3g}"
     times = f"{1000 * r['median_s']:.3g} ms per round one by one, {1000 * about['chunk_s']:.3g} in a chunk{predicted}"
     way = ("one kernel" if about["kernel"] == "pallas" else "XLA") + (" (auto)" if about["kernel"] == about["auto"] else "")
-    return f"{name}, {way}: {times}; {100 * about['share_of_peak']:.2g} % of the matrix peak"
+    return f"{name}, {way}: {times}; {100 * about['share_of_peak']:.3g} % of the matrix peak"
 
 
 def go_through(todo: list[Piece], rows: list[Row], given: argparse.Namespace, peak: Row, log: IO[str] | None) -> bool:
@@ -229,4 +229,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    for each in (signal.SIGTERM, signal.SIGHUP):  # so that the piece ends, too, and leaves the device
+        signal.signal(each, lambda number, _: sys.exit(128 + number))
     sys.exit(main())

@@ -9,16 +9,16 @@ from typing import Any
 FILE = Path(__file__).parent / "results" / "aot.json"
 
 
-def foretold(workload: str, kind: str, way: str) -> float | None:
-    """Seconds of a round of the workload on a device of this kind (JAX's name), by one kernel per client ("pallas") or by XLA's
-    kernels ("xla"); None where that has not been compiled."""
-    found = _row(workload, kind, way)
+def foretold(workload: str, peak: dict[str, Any], way: str) -> float | None:
+    """Seconds of a round of the workload on this machine (`pieces.peaks`), by one kernel per client ("pallas") or by XLA's kernels
+    ("xla"); None where that has not been compiled, and for several devices, which share the clients."""
+    found = _row(workload, peak, way)
     return None if found is None else found["predicted_s"]
 
 
-def ratio_foretold(kind: str, rounds: int) -> float | None:
+def ratio_foretold(peak: dict[str, Any], rounds: int) -> float | None:
     """How many times as long as one run of W4 the 256 runs of the sweep take, the evaluations at the start and the end included."""
-    one, all_of_them = _row("W4", kind, "xla"), _row("sweep", kind, "xla")
+    one, all_of_them = _row("W4", peak, "xla"), _row("sweep", peak, "xla")
     return None if one is None or all_of_them is None else _total(all_of_them, rounds) / _total(one, rounds)
 
 
@@ -26,11 +26,11 @@ def _total(row: dict[str, Any], rounds: int) -> float:
     return float(rounds * row["predicted_s"] + 2 * row["evaluate"]["predicted_s"])
 
 
-def _row(workload: str, kind: str, way: str) -> dict[str, Any] | None:
+def _row(workload: str, peak: dict[str, Any], way: str) -> dict[str, Any] | None:
     """The newest row that fits."""
     from cfljax.devices.chips import CHIPS
 
-    target = next((name for name, chip in CHIPS.items() if chip.kind == kind), None)
+    target = next((name for name, chip in CHIPS.items() if chip.kind == peak["kind"] and peak["devices"] == 1), None)
     rows = json.loads(FILE.read_text(encoding="utf-8"))["rows"]
     fit = [r for r in rows if (r["workload"], r["target"]) == (workload, target) and "error" not in r]
     return next((r for r in reversed(fit) if bool(r.get("one_kernel")) == (way == "pallas")), None)

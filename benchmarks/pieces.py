@@ -126,7 +126,7 @@ def measure(name: str, given: Given) -> list[Row]:
     about = {
         "data": words, "machine": peak, "share_of_peak": used, "kernel": way, "auto": there.auto, "other": there.other,
         "why": there.why, "form": there.form if way == "pallas" else None, "chunk_s": _in_a_chunk(table, size.rounds),
-        "predicted_s": foretold(name, peak["kind"], way), "predicted_steps_s": there.steps_s, "foreseen_mib": _foreseen(table),
+        "predicted_s": foretold(name, peak, way), "predicted_steps_s": there.steps_s, "foreseen_mib": _foreseen(table),
         "programs_from_cache": from_cache["hits"], **memory,
     }  # fmt: skip
     figures = {
@@ -139,7 +139,7 @@ def measure(name: str, given: Given) -> list[Row]:
 
 
 def _in_a_chunk(table: dict[str, Any], rounds: int) -> float:
-    """Seconds per round of the first `rounds` rounds, as one chunk: the host fetches once, after them."""
+    """Seconds per round, on average, of the first `rounds` rounds as one chunk: the host fetches once, after them."""
     from cfljax.config import read_spec
 
     at: dict[int, float] = {}
@@ -201,7 +201,7 @@ def sweep(given: Given) -> list[Row]:
     about = {
         "machine": peak, "data": words, "runs": len(runs), "side_by_side": made[0].width, "batches": len(made),
         "halved": sum(one.halved for one in each), "one_run_s": alone, "ratio": seconds / alone,
-        "predicted_ratio": ratio_foretold(peak["kind"], size.rounds) if size == FULL else None, **_memory(),
+        "predicted_ratio": ratio_foretold(peak, size.rounds) if size == FULL else None, **_memory(),
     }  # fmt: skip
     compiled = sum(one.compiling for one in each)
     return [row(size.sweep_row, "cfljax", about, median_s=seconds, min_s=seconds, max_s=seconds, compile_s=compiled)]

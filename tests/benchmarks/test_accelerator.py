@@ -19,7 +19,7 @@ from cfljax.experiment import assemble, batching
 from cfljax.experiment.execution import choose
 from cfljax.launch import batch as launched  # now, before a test puts something else in the place of what it imports
 
-PEAK = {"kind": "TPU v9", "platform": "tpu", "device": "tpu TPU v9, 1", "flops": 1e12, "copy_bytes_per_s": 1e11}
+PEAK = {"kind": "TPU v9", "platform": "tpu", "device": "tpu TPU v9, 1", "devices": 1, "flops": 1e12, "copy_bytes_per_s": 1e11}
 FOUND = {"share_of_peak": 0.3, "chunk_s": 0.01, "predicted_s": None}
 
 
@@ -186,11 +186,12 @@ def test_the_batches_of_a_sweep_have_one_width_and_are_cut_into_halves_where_the
     assert each == [pieces.Spent(6.0, 1.0, 1)] * 2
 
 
-def test_predictions_stand_beside_measurements():
-    assert foretold("W1", "NVIDIA H200", "pallas") == pytest.approx(0.006775, rel=1e-3)
-    assert foretold("W1", "NVIDIA H200", "xla") == pytest.approx(0.01933, rel=1e-3)
-    assert foretold("W3", "TPU v5 lite", "pallas") is None and foretold("W1", "TPU v9", "xla") is None
-    assert ratio_foretold("NVIDIA H200", 12) == pytest.approx(183, abs=1) and ratio_foretold("TPU v9", 12) is None
+def test_predictions_are_those_of_the_chip_and_of_the_way():
+    h200, v5e = ({"kind": kind, "devices": 1} for kind in ("NVIDIA H200", "TPU v5 lite"))
+    assert foretold("W1", h200, "pallas") == pytest.approx(0.006775, rel=1e-3)
+    assert foretold("W1", h200, "xla") == pytest.approx(0.01933, rel=1e-3)
+    assert foretold("W3", v5e, "pallas") is foretold("W1", v5e | {"devices": 4}, "xla") is foretold("W1", PEAK, "xla") is None
+    assert ratio_foretold(h200, 12) == pytest.approx(183, abs=1) and ratio_foretold(PEAK, 12) is None
 
 
 @pytest.mark.parametrize("chip", ["v5e", "t4", "h100"])
