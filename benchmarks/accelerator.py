@@ -77,7 +77,7 @@ def key_of(piece: Piece, rows: list[Row], size: Size) -> tuple[str, str] | None:
     if piece.kernel != "other":
         return piece.name, f"cfljax-{piece.kernel}"
     measured = [r["about"] for r in rows if (r["workload"], r["system"]) == (piece.name, "cfljax") and "reason" not in r["about"]]
-    other = measured[0]["other"] if measured else "xla"  # where "auto" has failed, XLA's kernels may do
+    other = measured[0].get("other") if measured else "xla"  # where "auto" has failed, XLA's kernels may do
     return None if other is None else (piece.name, f"cfljax-{other}")
 
 

@@ -104,7 +104,7 @@ def operations_of(workload: Workload, place: Path | None, rounds: int) -> list[f
     clusters = workload.method.get("clusters", 1)
     named = flat_names(model, np.zeros((clusters, model.size), np.float32))
     settings = workload.train | {"image": federation.pool.x.shape[1:]}
-    arrays = {f"init/{name}": value for name, value in named.items()}
+    arrays: dict[str, Any] = {f"init/{name}": value for name, value in named.items()}
     arrays |= {"schedule": schedule(table, rounds), "count": np.asarray(federation.train.count), "settings": json.dumps(settings)}
     return [one["operations"] for one in work(arrays, workload.method["name"] == "ifca")]
 
@@ -233,10 +233,10 @@ def count_hits() -> None:
     """From here on."""
     import jax
 
-    def event(name: str, **_: Any) -> None:
-        from_cache["hits"] += name.endswith("/cache_hits")
+    def count(event: str, **_: Any) -> None:
+        from_cache["hits"] += event.endswith("/cache_hits")
 
-    jax.monitoring.register_event_listener(event)
+    jax.monitoring.register_event_listener(count)
 
 
 def piece(name: str, given: Given) -> Any:

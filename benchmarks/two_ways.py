@@ -66,7 +66,7 @@ def ways(table: dict[str, Any]) -> Ways:
         found.append(choose(run, assemble.model_of(run, federation), federation, machine()))
     auto, forced = found
     steps = None if forced.times is None else dict(zip(("pallas", "xla"), forced.times, strict=True))
-    if forced.plan.kernel is None:
+    if forced.plan.kernel is None or isinstance(forced.form, str):
         return Ways("xla", None, None, str(forced.form), steps)
     taken, other = ("pallas", "xla") if auto.plan.kernel is not None else ("xla", "pallas")
     return Ways(taken, other, forced.form._asdict(), None, steps)
