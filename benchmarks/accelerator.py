@@ -1,229 +1,234 @@
-"""On an accelerator: W1 to W4, a sweep of 32 seeds x 8 learning rates of IFCA on W4's data, the kernels, and the device's
-measured peaks, in one JSON with the device's name.
+"""On an accelerator: whether one kernel per client trains as XLA's kernels do, W1 to W4 both ways, a sweep of 32 seeds x 8 learning
+rates of IFCA on W4's data, the server's kernels, and the device's measured peaks, in one JSON with the device's name.
 
     python -m benchmarks.accelerator --json benchmarks/results/DEVICE.json
     python -m benchmarks.accelerator --tiny        # the same on small sizes, anywhere
 
-First it looks whether one kernel per client (`train.plan.kernel`) trains as XLA's kernels do; then each workload is measured both
-ways. The file is written after each piece, and the same command again goes on with the pieces that the file has not from this
-device. `--only` takes a piece; none of them should take ten minutes.
+Each piece is a process of its own; this one never starts JAX. The file is written after each piece, and the same command again
+goes on with the pieces that the file lacks of this kind of device. A piece that fails has a row with the `reason`; the next start
+tries it again, last. What the processes say goes to DEVICE.log. Exit code 1: a piece has failed, or the two ways of training
+disagree.
 
-To hold: W4 at 30 % of the measured float32 matrix peak (TF32 off), 256 runs in under 20 times the time of one.
+To hold: both ways agree to 1e-4; W4 at 30 % of the measured float32 matrix peak (TF32 off).
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
-import itertools
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
-import numpy as np
+from benchmarks.measure import row, write_rows
+from benchmarks.pieces import FULL, TINY, Given, Size
+from benchmarks.two_ways import AGREEMENTS
 
-from benchmarks.inside import carry_out, machine, peak_rss_mib, schedule, time_rounds
-from benchmarks.judge import work
-from benchmarks.machine import best, describe
-from benchmarks.measure import row, timed, write_rows
-from benchmarks.shared import data_folder, flat_names
-from benchmarks.workloads import WORKLOADS, Workload
-
-
-class Size(NamedTuple):
-    """How much is done."""
-
-    workloads: tuple[str, ...]
-    rounds: int
-    seeds: int
-    rates: int
-    sweep: str
-    """The workload whose data and method the sweep has."""
-    matrix: int
-    copied: int
+ROOT = Path(__file__).parents[1]
+PATIENCE = 1800
+"""Seconds after which a piece is given up; none should take ten minutes."""
+KERNELS = 5
+"""Rows of `benchmarks.kernels`."""
+Row = dict[str, Any]
 
 
-FULL = Size(("W1", "W2", "W3", "W4"), 12, 32, 8, "W4", 8192, 1 << 28)
-TINY = Size(("toy",), 2, 2, 2, "toy", 256, 1 << 16)
+class Failed(Exception):
+    """A piece that has failed; the message is one line."""
 
 
-def peaks(size: Size) -> dict[str, Any]:
-    """Matrix products in float32 (no TF32), in TF32 or whatever "default" is, and in bfloat16; and copying, on the device."""
-    import jax
-    import jax.numpy as jnp
+class Piece(NamedTuple):
+    """What one process measures."""
 
-    key = jax.random.key(0)
-    a, b = (jax.random.normal(jax.random.fold_in(key, i), (size.matrix,) * 2) for i in range(2))
-    found: dict[str, Any] = {}
-    for name, precision, dtype in (
-        ("flops", "highest", jnp.float32), ("default_flops", "default", jnp.float32), ("bfloat16_flops", "default", jnp.bfloat16)
-    ):  # fmt: skip
-        with jax.default_matmul_precision(precision):
-            product = jax.jit(jnp.matmul)
-            x, y = a.astype(dtype), b.astype(dtype)
-            found[name] = 2 * size.matrix**3 / best(lambda: product(x, y).block_until_ready())  # noqa: B023
-    z = jnp.zeros(size.copied, jnp.float32)
-    add = jax.jit(lambda v: v + 1)
-    found["copy_bytes_per_s"] = 2 * z.nbytes / best(lambda: add(z).block_until_ready())
-    return found | describe() | {"kind": jax.devices()[0].device_kind, "devices": len(jax.devices())}
+    name: str
+    kernel: str = "auto"
+    """Of a workload: its `train.plan.kernel`; "other": the way that "auto" does not take, if there is one."""
 
 
-def operations_of(workload: Workload, place: Path | None, rounds: int) -> list[float]:
-    """Real operations of each round."""
-    from cfljax.config import read_spec
-    from cfljax.experiment import assemble
-
-    table = workload.spec(rounds, place)
-    run = read_spec(table).runs()[0]
-    federation = assemble.host_federation(run)
-    model = assemble.model_of(run, assemble.federation_of(run))
-    clusters = workload.method.get("clusters", 1)
-    named = flat_names(model, np.zeros((clusters, model.size), np.float32))
-    settings = workload.train | {"image": federation.pool.x.shape[1:]}
-    arrays = {f"init/{name}": value for name, value in named.items()}
-    arrays |= {"schedule": schedule(table, rounds), "count": np.asarray(federation.train.count), "settings": json.dumps(settings)}
-    return [one["operations"] for one in work(arrays, workload.method["name"] == "ifca")]
+def pieces(size: Size, kernel: str) -> list[Piece]:
+    """All of them, in their order."""
+    both = ("auto", "other") if kernel == "both" else (kernel,)
+    found = [*map(Piece, AGREEMENTS), *(Piece(name, way) for name in size.workloads for way in both), Piece("sweep")]
+    return found if size == TINY else [*found, Piece("kernels")]
 
 
-def agreement(peak: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """How far apart models are after two rounds by one kernel per client and by XLA's kernels, as a share of the largest number; a
-    small workload. On a CPU the kernel is interpreted."""
-    from cfljax.config import read_spec
-
-    workload, outputs = WORKLOADS["toy"], []
-    for kernel in ("xla", "pallas"):
-        table = workload.spec(2, data_folder(workload, folder)[0])
-        table["train"]["plan"] = {"kernel": kernel}
-        parts, (output,) = carry_out(read_spec(table).runs())
-        outputs.append(output.models)
-    error = float(np.abs(outputs[0] - outputs[1]).max() / np.abs(outputs[0]).max())
-    about = {"machine": peak, "one_kernel": parts.plan.kernel is not None, "error": error, "bar": 1e-4, "holds": error < 1e-4}
-    return row("agreement", "cfljax", about)
+def chosen(all_of_them: list[Piece], only: str) -> list[Piece]:
+    """Those that `--only` names; SystemExit where it names one that there is not."""
+    names = list(dict.fromkeys(piece.name for piece in all_of_them))
+    known = ["agreement", *names]
+    wanted = only.split(",") if only else names
+    if unknown := [name for name in wanted if name not in known]:
+        raise SystemExit(f"--only {unknown[0]}: there are {', '.join(known)}")
+    return [piece for piece in all_of_them if piece.name in wanted or (piece.name in AGREEMENTS and "agreement" in wanted)]
 
 
-def measure(name: str, size: Size, peak: dict[str, Any], folder: Path, kernel: str = "auto") -> list[dict[str, Any]]:
-    """A workload's row and its floor. `kernel`: `train.plan.kernel`."""
-    workload = WORKLOADS[name]
-    place, words = data_folder(workload, folder)
-    table = workload.spec(size.rounds + 2, place)
-    table["train"]["plan"] = {"kernel": kernel}
-    found = time_rounds(table)
-    real = operations_of(workload, place, size.rounds + 2)[1:-1]
-    used = float(np.median([o / s for o, s in zip(real, found.seconds, strict=True)])) / peak["flops"]
-    about = {"data": words, "machine": peak, "share_of_peak": used, "kernel": kernel}
-    figures = {
-        "compile_s": found.output.seconds.compile, "peak_rss_mib": peak_rss_mib(),
-        "accuracy": float(found.output.history["accuracy"][-1]),
-    }  # fmt: skip
-    floor = timed(name, "floor", [o / peak["flops"] for o in real], {"machine": peak})
-    system = "cfljax" if kernel == "auto" else f"cfljax-{kernel}"
-    return [timed(name, system, found.seconds, about | _memory(), **figures), floor]
+def key_of(piece: Piece, rows: list[Row], size: Size) -> tuple[str, str] | None:
+    """(workload, system) of the piece's row; None: there is no other way of training this workload."""
+    if piece.name == "sweep":
+        return size.sweep_row, "cfljax"
+    if piece.kernel == "auto":
+        return piece.name, "cfljax"
+    if piece.kernel != "other":
+        return piece.name, f"cfljax-{piece.kernel}"
+    measured = [r["about"] for r in rows if (r["workload"], r["system"]) == (piece.name, "cfljax") and "reason" not in r["about"]]
+    other = measured[0].get("other") if measured else "xla"  # where "auto" has failed, XLA's kernels may do
+    return None if other is None else (piece.name, f"cfljax-{other}")
 
 
-def kept(file: Path | None, kind: str) -> list[dict[str, Any]]:
-    """The rows that the file has of this kind of device."""
-    if file is None or not file.is_file():
-        return []
-    rows = json.loads(file.read_text(encoding="utf-8"))
-    return [each for each in rows if each["about"].get("machine", {}).get("kind") == kind]
+def is_done(key: tuple[str, str], rows: list[Row]) -> bool:
+    return any((r["workload"], r["system"]) == key and "reason" not in r["about"] for r in rows)
 
 
-def _memory() -> dict[str, Any]:
-    """The device's peak memory, where it tells."""
-    import jax
-
-    stats = jax.devices()[0].memory_stats() or {}
-    return {"device_peak_mib": stats["peak_bytes_in_use"] / 2**20} if "peak_bytes_in_use" in stats else {}
+def put(rows: list[Row], new: Iterable[Row]) -> None:
+    """The new rows in place of older ones of the same name and the same kind of device."""
+    for each in new:
+        rows[:] = [r for r in rows if _name(r) != _name(each)] + [each]
 
 
-def sweep(size: Size, peak: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Seeds x learning rates side by side against one run alone: seconds per round of all of them."""
-    workload = WORKLOADS[size.sweep]
-    place, words = data_folder(workload, folder)
-    table = workload.spec(size.rounds, place)
-    table["train"]["lr"] = [round(float(lr), 4) for lr in np.geomspace(0.02, 0.2, size.rates)]
-    table["seeds"] = list(range(size.seeds))
-    alone, _, _ = _batches(table, first_only=True)
-    seconds, width, compiled = _batches(table)
-    ratio, runs = seconds / alone, size.seeds * size.rates
-    about = {
-        "machine": peak,
-        "data": words,
-        "runs": runs,
-        "side_by_side": width,
-        "one_run_s": alone,
-        "ratio": ratio,
-        "bar": 20,
-        "holds": ratio < 20,
-    }
-    name = f"{workload.method['name']}-{size.seeds}-seeds-{size.rates}-rates"
-    return row(name, "cfljax", about | _memory(), median_s=seconds, min_s=seconds, max_s=seconds, compile_s=compiled)
+def _name(r: Row) -> tuple[Any, ...]:
+    return r["workload"], r["system"], kind_of(r)
 
 
-def _batches(table: dict[str, Any], first_only: bool = False) -> tuple[float, int, float]:
-    """(seconds per round of all runs, the evaluations included, runs side by side, seconds of compiling) in the batches that a
-    sweep would make. Training alone is known by difference only, which is noise in a run of milliseconds."""
-    from cfljax.config import read_spec
-    from cfljax.experiment.batching import batches
-    from cfljax.launch.plan_file import batch_limit
-
-    runs = read_spec(table).runs()
-    made = batches(runs[:1], 1) if first_only else batches(runs, functools.partial(batch_limit, machine=machine()))
-    seconds = compiled = 0.0
-    for batch in made:
-        _, outputs = carry_out(list(batch.runs), batch.width)
-        compiled += sum(o.seconds.compile for o in outputs)
-        seconds += sum(o.seconds.train + o.seconds.eval for o in outputs)
-    return seconds / table["train"]["rounds"], made[0].width, compiled
+def kind_of(r: Row) -> str | None:
+    """JAX's name of the device that the row is of."""
+    kind: str | None = r["about"].get("machine", {}).get("kind")
+    return kind
 
 
-def kernels(file: Path) -> str:
-    """`benchmarks.kernels` writes its own rows beside ours."""
-    command = [sys.executable, "-m", "benchmarks.kernels", "--json", str(file)]
-    ended = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
-    if ended.returncode == 0:
+def process(command: list[str], log: IO[str] | None) -> None:
+    """Carry out a command; Failed where it is killed, ends with an error, or takes too long. What it has started ends with it."""
+    quiet = subprocess.DEVNULL if log is None else log
+    child = subprocess.Popen(command, cwd=ROOT, stdout=quiet, stderr=log, start_new_session=True)
+    try:
+        code = child.wait(PATIENCE)
+    except BaseException as error:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise Failed(f"not done after {PATIENCE / 60:.0f} minutes") from None
+        raise
+    if code:
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        raise Failed(f"its process ended {how}")
+
+
+def carried_out(name: str, given: Given, folder: Path, log: IO[str] | None) -> Any:
+    """What `benchmarks.pieces` makes of the piece, in a process of its own."""
+    out = folder / "piece.json"
+    process([sys.executable, "-m", "benchmarks.pieces", name, json.dumps(given._asdict()), str(out)], log)
+    found = json.loads(out.read_text(encoding="utf-8"))
+    if isinstance(found, dict) and "reason" in found:
+        raise Failed(found["reason"])
+    return found
+
+
+def kernels(file: Path, peak: Row, log: IO[str] | None) -> str:
+    """`benchmarks.kernels` writes rows of its own, beside ours, without the peers, which compute on the host."""
+    if _kernels_of(file) == [peak["device"]] * KERNELS:
         return f"kernels: {file}"
-    return f"kernels: not measured: {(ended.stderr.strip().splitlines() or ['failed'])[-1]}"
+    process([sys.executable, "-m", "benchmarks.kernels", "--no-peers", "--json", str(file.resolve())], log)
+    strange = [device for device in _kernels_of(file) if device != peak["device"]]
+    if strange:
+        raise Failed(f"JAX computed on {strange[0]}, not on {peak['device']}: has another process the device?")
+    return f"kernels: {file}"
+
+
+def _kernels_of(file: Path) -> list[str]:
+    """The devices of the rows in that file."""
+    return [r["machine"]["device"] for r in json.loads(file.read_text(encoding="utf-8"))] if file.is_file() else []
+
+
+def said(r: Row) -> str:
+    """A row in a line."""
+    name, about = r["workload"], r["about"]
+    if "reason" in about:
+        return f"{name}, {r['system']}: FAILED: {about['reason']}"
+    if "one_kernel" in about:
+        if not about["one_kernel"]:
+            return f"{name}: there is no such kernel here: {about['why']}"
+        verdict = "holds" if about["holds"] else "DOES NOT HOLD"
+        return f"{name}: one kernel per client is {about['error']:.2g} from XLA's kernels, at most {about['bar']:g}: {verdict}"
+    if "ratio" in about:
+        foretold = about["predicted_ratio"]
+        predicted = "" if foretold is None else f" (predicted {foretold:.3g})"
+        times = f"{about['runs']} runs in {about['ratio']:.3g} times the time of one{predicted}"
+        halved = f", {about['halved']} batches cut into halves" if about["halved"] else ""
+        return f"{times}, {about['side_by_side']} side by side{halved}"
+    predicted = "" if about["predicted_s"] is None else f", predicted {1000 * about['predicted_s']:.3g}"
+    times = f"{1000 * r['median_s']:.3g} ms per round one by one, {1000 * about['chunk_s']:.3g} in a chunk{predicted}"
+    way = ("one kernel" if about["kernel"] == "pallas" else "XLA") + (" (auto)" if about["kernel"] == about["auto"] else "")
+    return f"{name}, {way}: {times}; {100 * about['share_of_peak']:.3g} % of the matrix peak"
+
+
+def go_through(todo: list[Piece], rows: list[Row], given: argparse.Namespace, peak: Row, log: IO[str] | None) -> bool:
+    """Measure what is not done; whether all has gone well."""
+    size, well = TINY if given.tiny else FULL, True
+    mine = [r for r in rows if kind_of(r) == peak["kind"]]
+    failed = {r["workload"] for r in mine if "reason" in r["about"]}
+    name_of = {"sweep": size.sweep_row}
+    with tempfile.TemporaryDirectory(prefix="cfljax-accelerator-") as folder:
+        for piece in sorted(todo, key=lambda p: name_of.get(p.name, p.name) in failed):
+            mine = [r for r in rows if kind_of(r) == peak["kind"]]
+            key = key_of(piece, mine, size)
+            if key is None or is_done(key, mine):
+                continue
+            try:
+                if piece.name == "kernels":
+                    print(kernels(given.json.with_name(f"{given.json.stem}-kernels.json"), peak, log), flush=True)
+                    rows[:] = [r for r in rows if _name(r)[::2] != ("kernels", peak["kind"])]
+                    continue
+                told = Given(given.tiny, piece.kernel if key[1] == "cfljax" else key[1].removeprefix("cfljax-"), folder, peak)
+                put(rows, made := carried_out(piece.name, told, Path(folder), log))
+            except Failed as error:
+                put(rows, made := [row(*key, {"machine": peak, "reason": str(error)})])
+            print(said(made[0]), flush=True)
+            well = well and "reason" not in made[0]["about"]
+            write_rows(rows, given.json)
+    return well
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="rows of this device are added to this file")
     parser.add_argument("--tiny", action="store_true", help="small sizes, without kernels: does it run?")
-    parser.add_argument("--only", default="", help="W1, …, sweep or kernels")
+    parser.add_argument("--only", default="", help="some of agreement, W1, W2, W3, W4, sweep, kernels")
+    parser.add_argument("--kernel", default="both", choices=("both", "auto", "xla", "pallas"), help="how W1 to W4 are trained")
     given = parser.parse_args(arguments)
-    size = TINY if given.tiny else FULL
-    peak, begin = peaks(size), time.perf_counter()
-    rows = kept(given.json, peak["kind"])
-    done = {(each["workload"], each["system"]) for each in rows}
-    ways = {"cfljax": "auto"} | ({} if peak["kind"] == "cpu" else {"cfljax-xla": "xla"})
-    print(f"{peak['kind']}: {peak['flops'] / 1e12:.3g} TFLOP/s float32, {peak['copy_bytes_per_s'] / 1e9:.3g} GB/s", flush=True)
-    with tempfile.TemporaryDirectory(prefix="cfljax-accelerator-") as folder:
-        if given.only in ("", "agreement") and ("agreement", "cfljax") not in done:
-            rows.append(agreement(peak, Path(folder)))
-            print(f"one kernel per client: error {rows[-1]['about']['error']:.2g} beside XLA's kernels", flush=True)
-            write_rows(rows, given.json)
-        for name, (system, kernel) in itertools.product(size.workloads, ways.items()):
-            if given.only in ("", name) and (name, system) not in done:
-                rows += measure(name, size, peak, Path(folder), kernel)
-                used, median = rows[-2]["about"]["share_of_peak"], rows[-2]["median_s"]
-                print(f"{name}, {system}: {1000 * median:.3g} ms per round, {100 * used:.2g} % of the matrix peak", flush=True)
-                write_rows(rows, given.json)
-        if given.only in ("", "sweep") and not any("-seeds-" in workload for workload, _ in done):
-            rows.append(sweep(size, peak, Path(folder)))
-            about = rows[-1]["about"]
-            width = about["side_by_side"]
-            print(f"{about['runs']} runs in {about['ratio']:.3g} times the time of one, {width} side by side", flush=True)
-    write_rows(rows, given.json)
-    if given.only in ("", "kernels") and not given.tiny and given.json is not None:
-        print(kernels(given.json.with_name(f"{given.json.stem}-kernels.json")))
-    print(f"{time.perf_counter() - begin:.0f} s in all")
-    return 0
+    begin, todo = time.perf_counter(), chosen(pieces(TINY if given.tiny else FULL, given.kernel), given.only)
+    if given.json is None:
+        todo = [piece for piece in todo if piece.name != "kernels"]  # it has a file of its own beside that
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cfljax-accelerator-")))
+        log = None
+        if given.json is not None:
+            given.json.parent.mkdir(parents=True, exist_ok=True)
+            log = stack.enter_context(given.json.with_suffix(".log").open("a", encoding="utf-8"))
+        try:
+            peak = carried_out("peaks", Given(given.tiny, "auto", str(folder), {}), folder, log)
+        except Failed as error:
+            print(f"the device's peaks: FAILED: {error}")
+            return 1
+        if peak["platform"] == "cpu" and not given.tiny:
+            print("JAX computes on a CPU here, and nothing was measured: give --tiny, or see docs/colab.md")
+            return 1
+        about = f"{peak['flops'] / 1e12:.3g} TFLOP/s float32, {peak['copy_bytes_per_s'] / 1e9:.3g} GB/s"
+        print(f"{peak['kind']}: {about}", flush=True)
+        there = given.json is not None and given.json.is_file()
+        rows = json.loads(given.json.read_text(encoding="utf-8")) if there else []
+        well = go_through(todo, rows, given, peak, log)
+    wrong = [r["workload"] for r in rows if kind_of(r) == peak["kind"] and r["about"].get("holds") is False]
+    print(f"{time.perf_counter() - begin:.0f} s in all" + (f"; DOES NOT HOLD: {', '.join(wrong)}" if wrong else ""))
+    return 0 if well and not wrong else 1
 
 
 if __name__ == "__main__":
+    for each in (signal.SIGTERM, signal.SIGHUP):  # so that the piece ends, too, and leaves the device
+        signal.signal(each, lambda number, _: sys.exit(128 + number))
     sys.exit(main())

@@ -1,6 +1,6 @@
 """Kernels at scale: 2,000 clients with 400,000 parameters each, beside scikit-learn and the machine's limit in the same run.
 
-    python -m benchmarks.kernels --json FILE [--small] [--only cosine,edc] [--markdown FILE]
+    python -m benchmarks.kernels --json FILE [--small] [--only cosine,edc] [--markdown FILE] [--no-peers]
 
 FILE is a list of {kernel, shape, median_s, floor_s, ratio, sklearn_s, error, peak_rss_mib, before_mib, data_mib, about}. Each
 kernel has a process of its own, so that its peak memory, data included, is its own. A floor is the time of the products that
@@ -43,6 +43,8 @@ class Case(NamedTuple):
     error: Callable[[Any, Any], float]
     """(ours, the peer's) -> how far ours is from the truth."""
     about: str
+    by_peer: bool = False
+    """Whether the error is known only beside the peer's result."""
 
 
 class Limits(NamedTuple):
@@ -159,7 +161,7 @@ def madc(n: int, d: int) -> Case:  # noqa: ARG001
         "Sums of absolute differences: no product can compute them, and n³ of them take three vector operations each where a "
         "product has one. The peer computes the same sums, and none of the rest."
     )
-    return Case(f"{n} × {n}", lambda: _done(f(here)), at.product(n, n, n), lambda: manhattan_distances(cosines), error, about)
+    return Case(f"{n} × {n}", lambda: _done(f(here)), at.product(n, n, n), lambda: manhattan_distances(cosines), error, about, True)
 
 
 def ccs(n: int, d: int) -> Case:
@@ -204,14 +206,14 @@ def kmeans(n: int, d: int) -> Case:
         "The products of the points with each other, once: all ten restarts then work on n × n numbers. scikit-learn's time is "
         "that of one restart, not ten. Error: how much larger our sum of squares is than its (negative: smaller)."
     )
-    return Case(f"{n} × {d}, K = 10", lambda: _done(f(keys.root(0), here)), at.product(n, d, n), peer, error, about)
+    return Case(f"{n} × {d}, K = 10", lambda: _done(f(keys.root(0), here)), at.product(n, d, n), peer, error, about, True)
 
 
 CASES = {"cosine": cosine, "edc": edc, "madc": madc, "ccs": ccs, "kmeans": kmeans}
 
 
-def measure(name: str, n: int, d: int) -> dict[str, Any]:
-    """One row."""
+def measure(name: str, n: int, d: int, peers: bool = True) -> dict[str, Any]:
+    """One row. Without peers, what is known only beside them is null."""
     from benchmarks.inside import peak_rss_mib
 
     case = CASES[name](n, d)
@@ -221,11 +223,12 @@ def measure(name: str, n: int, d: int) -> dict[str, Any]:
     while len(seconds) < 3 and seconds[0] < PATIENCE:
         seconds.append(_clock(case.run)[0])
     peak = peak_rss_mib()
-    peer_s, peer = _clock(case.peer) if case.peer else (None, None)
+    peer_s, peer = _clock(case.peer) if case.peer and peers else (None, None)
+    error = None if case.by_peer and not peers else case.error(ours, peer)
     median = statistics.median(seconds)
     return {
         "kernel": (CASES[name].__doc__ or name).rstrip("."), "shape": case.shape, "median_s": median, "floor_s": case.floor,
-        "ratio": median / case.floor, "sklearn_s": peer_s, "error": case.error(ours, peer), "peak_rss_mib": peak,
+        "ratio": median / case.floor, "sklearn_s": peer_s, "error": error, "peak_rss_mib": peak,
         "before_mib": before, "data_mib": 4 * n * (n if name == "madc" else d) / 2**20, "about": case.about, "machine": describe(),
     }  # fmt: skip
 
@@ -246,9 +249,13 @@ def markdown(rows: list[dict[str, Any]], command: str) -> str:
         peer = "–" if r["sklearn_s"] is None else f"{r['sklearn_s']:.2f}"
         memory = f"{r['peak_rss_mib']:.0f} ({r['before_mib']:.0f}; {r['data_mib']:.0f})"
         timed = f"{r['median_s']:.2f} | {r['floor_s']:.2f} | {r['ratio']:.1f}"
-        lines.append(f"| {r['kernel']} | {r['shape']} | {timed} | {peer} | {r['error']:.1e} | {memory} |")
+        lines.append(f"| {r['kernel']} | {r['shape']} | {timed} | {peer} | {_error(r)} | {memory} |")
     lines += ["", "The floor: each product takes at least its operations at the measured matrix peak, and one reading of its data."]
     return "\n".join([*lines, "", *(f"- **{r['kernel']}.** {r['about']}" for r in rows)]) + "\n"
+
+
+def _error(r: dict[str, Any]) -> str:
+    return "–" if r["error"] is None else f"{r['error']:.1e}"
 
 
 def main() -> None:
@@ -258,11 +265,12 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="the table and its explanations")
     parser.add_argument("--small", action="store_true", help="300 × 20,000")
     parser.add_argument("--only", help=f"some of {','.join(CASES)}")
+    parser.add_argument("--no-peers", action="store_true", help="without scikit-learn, which computes on the host")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     given = parser.parse_args()
     n, d = (300, 20_000) if given.small else (CLIENTS, PARAMETERS)
     if given.child:
-        given.json.write_text(json.dumps(measure(given.child, n, d)))
+        given.json.write_text(json.dumps(measure(given.child, n, d, not given.no_peers)))
         return
     names = given.only.split(",") if given.only else list(CASES)
     for unknown in set(names) - set(CASES):
@@ -272,12 +280,13 @@ def main() -> None:
         for name in names:
             out = Path(folder) / "row.json"
             command = [sys.executable, "-m", "benchmarks.kernels", "--child", name, "--json", str(out)]
-            subprocess.run(command + (["--small"] if given.small else []), check=True, cwd=Path(__file__).parents[1])
+            command += ["--small"] * given.small + ["--no-peers"] * given.no_peers
+            subprocess.run(command, check=True, cwd=Path(__file__).parents[1])
             rows.append(json.loads(out.read_text()))
             r = rows[-1]
             peer = "" if r["sklearn_s"] is None else f", scikit-learn {r['sklearn_s']:.2f}"
-            print(f"{r['kernel']}: {r['median_s']:.2f} s, floor {r['floor_s']:.2f}{peer}, error {r['error']:.1e}", flush=True)
-    write_rows(rows, given.json)
+            print(f"{r['kernel']}: {r['median_s']:.2f} s, floor {r['floor_s']:.2f}{peer}, error {_error(r)}", flush=True)
+            write_rows(rows, given.json)
     if given.markdown:
         given.markdown.write_text(markdown(rows, "python -m benchmarks.kernels" + (" --small" if given.small else "")))
 

@@ -1,11 +1,8 @@
 """The benchmarks that look at cfljax alone."""
 
-import json
-
 import numpy as np
-import pytest
 
-from benchmarks import accelerator, shapes, table3
+from benchmarks import shapes, table3
 from benchmarks.inside import time_rounds
 from benchmarks.setup_peers import PEERS, peers_of
 from benchmarks.workloads import WORKLOADS
@@ -38,19 +35,6 @@ def test_verdicts_name_the_ratio():
     measured = (("equal", 1.0), ("power", 1.5))
     rows = [{"workload": f"mclr-10-{law}", "median_s": s, "about": {"seconds_per_step": s}} for law, s in measured]
     assert shapes.verdicts(rows)[0] == "mclr-10: power law 1.50 times equal sizes: DOES NOT HOLD"
-
-
-@pytest.mark.long
-def test_the_accelerator_benchmark_runs_small_anywhere(tmp_path):
-    file = tmp_path / "device.json"
-    assert accelerator.main(["--tiny", "--json", str(file)]) == 0
-    rows = json.loads(file.read_text())
-    assert [r["workload"] for r in rows] == ["agreement", "toy", "toy", "fedavg-2-seeds-2-rates"]
-    assert rows[0]["about"]["one_kernel"] and rows[0]["about"]["error"] < 1e-4
-    assert rows[1]["about"]["machine"]["kind"] and 0 < rows[1]["about"]["share_of_peak"] < 1
-    assert rows[3]["about"]["runs"] == 4 and rows[3]["about"]["ratio"] > 0
-    assert accelerator.main(["--tiny", "--json", str(file)]) == 0  # nothing is left to do
-    assert json.loads(file.read_text()) == rows
 
 
 def test_peers_are_pinned_and_named():

@@ -32,6 +32,9 @@ def test_the_kernels_agree_with_their_peers(tmp_path):
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert len(rows) == 2 and all(row["median_s"] > 0 and row["error"] < 1e-2 for row in rows)
     assert "python -m benchmarks.kernels --small" in (tmp_path / "page.md").read_text()
+    benchmark("kernels", "--no-peers", *flags)
+    cosine, kmeans = json.loads((tmp_path / "rows.json").read_text())
+    assert cosine["sklearn_s"] is None and cosine["error"] < 1e-2 and kmeans["error"] is None
 
 
 def test_cost_over_clients_and_its_page(tmp_path):

@@ -1,8 +1,14 @@
 """The notebooks run from top to bottom on a CPU."""
 
+import importlib.machinery
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +34,71 @@ def test_the_tour_of_the_kernels_runs(capsys):
     said = capsys.readouterr().out
     assert "left out: 1" in said and "empty cluster moved: False" in said and "IFCA chooses as lambda 0: True" in said
     assert "k-means        purity 1.00   ARI 1.00" in said
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    """A runtime without cfljax whose pip succeeds: `install(hardware)` runs the first cell; the packages that pip was asked for."""
+    (install, *_), asked = cells(ROOT / "experiments" / "notebooks" / "quickstart.ipynb"), []
+
+    def started(command, **_):
+        asked.extend(command[5:])
+        return SimpleNamespace(returncode=0)
+
+    def run(hardware=""):
+        monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/nvidia-smi" if hardware == "gpu" else None)
+        if hardware == "tpu":
+            (tmp_path / "dev" / "vfio").mkdir(parents=True)
+            (tmp_path / "dev" / "vfio" / "0").touch()
+        exec(compile(install.replace("/dev", f"{tmp_path}/dev"), "install", "exec"), {})
+
+    for name in [name for name in sys.modules if name == "jax" or name == "cfljax"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(sys, "meta_path", [importlib.machinery.BuiltinImporter, importlib.machinery.PathFinder])
+    monkeypatch.setattr(subprocess, "run", started)
+    return SimpleNamespace(install=run, asked=asked, folder=tmp_path)
+
+
+def test_the_first_cell_installs_a_clone_that_lies_beside_it(fresh):
+    (fresh.folder / "cfljax" / "cfljax").mkdir(parents=True)  # Python finds a package without origin here
+    (fresh.folder / "cfljax" / "pyproject.toml").touch()
+    fresh.install()
+    assert fresh.asked == ["./cfljax", "jax>=0.10"]
+
+
+@pytest.mark.parametrize(("hardware", "wanted"), [("gpu", "jax[cuda12]>=0.10"), ("tpu", "jax[tpu]>=0.10")])
+def test_the_first_cell_installs_the_wheel_with_the_jax_of_the_device(fresh, hardware, wanted):
+    (fresh.folder / "cfljax-0.2.0-py3-none-any.whl").touch()
+    fresh.install(hardware)
+    assert fresh.asked == ["cfljax-0.2.0-py3-none-any.whl", wanted]
+
+
+def test_the_first_cell_stops_in_a_line_where_there_is_nothing_to_install(fresh):
+    with pytest.raises(SystemExit, match="upload its wheel"):
+        fresh.install()
+    assert fresh.asked == []
+
+
+def test_the_second_cell_says_that_jax_does_not_use_the_device_that_is_there(capsys):
+    about = cells(ROOT / "experiments" / "notebooks" / "quickstart.ipynb")[1]
+    if jax.devices()[0].platform != "cpu":
+        pytest.skip("needs a CPU")
+    for gpu, words in ((True, 'pip install -U "jax[cuda12]>=0.10"'), (False, "Change runtime type")):
+        exec(about, {"gpu": gpu, "tpu": False, "jax_for_this": "jax[cuda12]>=0.10"})
+        assert words in capsys.readouterr().out
+
+
+def test_the_notebook_names_the_groups_as_they_are():
+    from cfljax.config import read_spec
+    from cfljax.experiment.assemble import host_federation
+
+    code = cells(ROOT / "experiments" / "notebooks" / "quickstart.ipynb")
+    (digits,) = (line.split(" = ", 1)[1] for text in code for line in text.splitlines() if line.startswith("digits = "))
+    table = {"data": json.loads(digits), "model": "mclr", "method": "fedavg", "train": {"rounds": 1}, "seeds": [0]}
+    groups = host_federation(read_spec(table).runs()[0]).group.tolist()
+    edges = [f"{groups.index(g)}-{19 - groups[::-1].index(g)}" for g in range(4)]
+    assert groups == sorted(groups) and f"clients {', '.join(edges[:3])} and {edges[3]} share" in "".join(code)
 
 
 def test_notebooks_are_kept_without_outputs():
