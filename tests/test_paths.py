@@ -9,7 +9,7 @@ import pytest
 
 from cfljax.data.files import folders, prepared_folders
 from cfljax.devices.machine import speed_file
-from cfljax.files import KNOWN, cache_folder, drop_oldest, written_whole
+from cfljax.files import KNOWN, cache_folder, drop_oldest, locked_in_cache, written_whole
 
 PLACES = [("~/mine", "home/mine"), ("/somewhere", "/somewhere"), ("", "xdg/cfljax"), (None, "xdg/cfljax")]
 
@@ -65,3 +65,15 @@ def test_a_run_from_python_keeps_its_programs(tmp_path):
 def test_who_keeps_no_programs_finds_no_files_of_them(tmp_path):
     subprocess.run([sys.executable, "-c", A_RUN], cwd=tmp_path, env=os.environ | {"JAX_COMPILATION_CACHE_DIR": ""}, check=True)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_on_which_nothing_can_be_locked_keeps_programs_all_the_same(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+
+    def refuse(file, how):
+        raise OSError("Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr("cfljax.files.programs_folder", lambda: tmp_path)
+    with locked_in_cache("abcdef"):
+        assert (tmp_path / "locks" / "ab").exists()

@@ -61,7 +61,8 @@ def locked_in_cache(name: str) -> Iterator[None]:
         yield
         return
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # a network's disk on which nothing can be locked
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

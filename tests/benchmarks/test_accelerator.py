@@ -194,7 +194,7 @@ def test_predictions_are_those_of_the_chip_and_of_the_way():
     assert ratio_foretold(h200, 12) == pytest.approx(183, abs=1) and ratio_foretold(PEAK, 12) is None
 
 
-@pytest.mark.parametrize("chip", ["v5e", "t4", "h100"])
+@pytest.mark.parametrize("chip", ["v5e", "l4", "h100"])
 def test_the_agreements_look_at_each_form_of_the_kernel(chip):
     """Gram form, a first layer that a GPU reads in tiles, a start among several models."""
     found = []
