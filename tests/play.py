@@ -114,6 +114,15 @@ def _prepared(name, options, work, model):
     return Prepared(config, model, method, jax.jit(method.init), jax.jit(method.round))
 
 
+_draw = jax.jit(cohort.draw, static_argnums=2)
+
+
+def drawn(key, federation, participants, t, hyper):
+    """The participants of round t, by one compiled program for all runs with as many clients."""
+    away = {name: hyper[name] for name in ("dropout", "stragglers", "straggler_work") if name in hyper}
+    return _draw(key, federation, participants, jnp.int32(t), away)
+
+
 def rounds(
     name, federation, rounds=ROUNDS, participants=5, seed=0, lr=0.1, work=None, hyper=None, state=None, model=None, **options
 ):
@@ -135,7 +144,7 @@ def rounds(
         states.append(state)
         if t < rounds:
             each, number = keys.fold(key, "round", t), jnp.int32(t)
-            present = cohort.draw(each, seen, participants, number, hyper)
+            present = drawn(each, seen, participants, t, hyper)
             state, info = step(each, state, seen, present, decayed(hyper, number))
             infos.append(info)
     return Played(states, infos, method)

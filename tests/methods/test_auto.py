@@ -37,13 +37,12 @@ CONTRACT = [
 def counted(name, monkeypatch):
     """The contract's runs of this method, with a number of clusters that is found, kept until the next method's turn."""
     monkeypatch.setitem(play.OPTIONS, name, play.options(name) | {"clusters": "auto", "most": 3})
-    for each in ("three", "alone_and_padded"):
-        monkeypatch.setattr(contract, each, _of_method(name)[each])
+    monkeypatch.setattr(contract, "three", _three(name))
 
 
 @functools.lru_cache(maxsize=1)
-def _of_method(name):
-    return {each.__name__: functools.cache(each.__wrapped__) for each in (contract.three, contract.alone_and_padded)}
+def _three(name):
+    return functools.cache(contract.three.__wrapped__)
 
 
 def test_all_methods_with_a_number_have_it():
