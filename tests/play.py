@@ -169,7 +169,7 @@ def batch(
     engine = Settings(rounds, participants, **{"evaluations": rounds + 1} | each)
     key = (name, static(config), _frozen(work), model)
     return simulate(
-        Assembled(method, model, jax.device_put(federation), engine, mesh=mesh, program_key=key),
+        Assembled(method, model, jax.device_put(federation), engine, mesh=mesh, program_key=key, model_key=model),
         list(range(len(hypers))) if seeds is None else seeds,
         [{"lr": 0.1} | traced(config) | hyper for hyper in hypers],
         chunk_rounds=chunk_rounds,

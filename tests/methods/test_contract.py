@@ -15,7 +15,7 @@ from cfljax.engine.simulate import _setups
 from cfljax.methods import METHODS
 from cfljax.registry.options import traced
 from tests import play, toy
-from tests.often import every
+from tests.often import KINDS, every
 from tests.padding import pad
 from tests.play import ROUNDS, on_nine, unlike
 
@@ -26,6 +26,8 @@ NOT_FIXED_WITHOUT_STEPS = {
     "fedrc": "mixtures follow the losses, whether models move or not",
     "fedsoft": "a client that takes part has a model of its own from then on, in place of a random cluster model",
 }
+OVER_ALL_CLIENTS = ("scaffold", "fedbcd", "ocfl")
+"""Methods of which more than participants and those without a cluster count: a mean over all clients, a clustering of all."""
 every_method = pytest.mark.parametrize("name", NAMES)
 RUNS = ({}, {}, {})
 """All tests play three runs, so that a method's program is compiled once for most of them."""
@@ -88,9 +90,8 @@ def test_state_types_are_constant_and_nothing_calls_the_host(name):
 
 @every_method
 def test_chunks_of_any_size_give_the_same_bits_and_compile_once(name):
-    whole = on_nine(name, RUNS)  # not `three(name)`, whose programs may have been dropped since
-    before = compiled.compilations
-    for rounds in (1, 3, None):
+    whole, before = three(name), compiled.compilations
+    for rounds in (1, 3):
         assert not any(map(unlike, whole, on_nine(name, RUNS, chunk_rounds=rounds)))
     assert compiled.compilations == before
 
@@ -125,7 +126,7 @@ def test_side_by_side_is_in_sequence(name):
         assert np.allclose(a.models, b.models, atol=1e-5)
 
 
-@every_method
+@pytest.mark.parametrize("name", every(often=(*KINDS, *OVER_ALL_CLIENTS)))
 def test_padding_is_invisible(name):
     a, b = three(name)[1], padded(name)
     assert np.array_equal(a.labels, b.labels[:, :9]) and (b.labels[:, 9:] == -1).all()
