@@ -140,14 +140,14 @@ def test_the_groups_of_rotated_digits_are_counted(how):
         rarely({"estimate": "batch"}),
     ],
 )
-def test_options_of_ifca_keep_to_the_models_that_may_be_chosen(options):
-    for participants in (5, 12):
-        found = play.rounds("ifca", federation(), participants=participants, **{"clusters": "auto", "most": 4} | options)
-        given = play.rounds(
-            "ifca", federation(), participants=participants, clusters=3, **{k: v for k, v in options.items() if k != "most"}
-        )
-        np.testing.assert_array_equal(found.labels(), given.labels())
-        np.testing.assert_allclose(found.models()[:3], given.models(), atol=1e-5)
+@pytest.mark.parametrize("participants", [5, rarely(12)])
+def test_options_of_ifca_keep_to_the_models_that_may_be_chosen(options, participants):
+    found = play.rounds("ifca", federation(), participants=participants, **{"clusters": "auto", "most": 4} | options)
+    given = play.rounds(
+        "ifca", federation(), participants=participants, clusters=3, **{k: v for k, v in options.items() if k != "most"}
+    )
+    np.testing.assert_array_equal(found.labels(), given.labels())
+    np.testing.assert_allclose(found.models()[:3], given.models(), atol=1e-5)
 
 
 def test_fedgroup_s_snapshots_are_as_wide_for_every_number():

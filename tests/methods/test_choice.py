@@ -26,7 +26,6 @@ from tests.often import rarely
 from tests.reference import plain
 
 BY_LOSS = ("ifca", "cfl_mgd", "joint")
-every = pytest.mark.parametrize("name", BY_LOSS)
 DELTA, DRAWS = 1e-5, 200_000
 CROWD = Crowd(20, ((0, 20),), True)
 NET = plain.Net(6, 4)
@@ -124,7 +123,7 @@ def test_clients_of_a_round_choose_by_these_probabilities(name):
     assert binomtest(int((labels == 0).sum()), len(labels), wanted[0]).pvalue > 1e-3
 
 
-@every
+@pytest.mark.parametrize("name", ["ifca", "cfl_mgd", rarely("joint")])
 def test_a_large_epsilon_is_the_plain_choice(name):
     clip = {"privacy.clip": 1e9}
     plain, private = (

@@ -119,7 +119,7 @@ def test_nothing_moves_without_a_learning_rate(name):
     assert np.allclose(still.history["loss"], still.history["loss"][0], atol=1e-6)
 
 
-@pytest.mark.parametrize("name", every(often=("ifca", "fedgroup", "ditto")))
+@pytest.mark.parametrize("name", every(often=("ifca", "ditto")))
 def test_side_by_side_is_in_sequence(name):
     for a, b in zip(three(name), on_nine(name, RUNS, work={"sequential": False}), strict=True):
         assert np.array_equal(a.labels, b.labels)

@@ -81,7 +81,7 @@ def test_all_ways_of_training_give_the_same(table, work, way):
 
 
 @pytest.mark.parametrize("part", ["head", rarely("body")])
-@pytest.mark.parametrize("name", every(METHODS_IN_PARTS))
+@pytest.mark.parametrize("name", every(METHODS_IN_PARTS, often=("ifca", "fedgroup")))
 def test_what_is_frozen_stays_as_it_began_and_the_rest_moves(name, part):
     out = two_rounds(name, {part: "frozen"})[0]
     still = HEAD if part == "head" else ~HEAD

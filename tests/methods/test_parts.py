@@ -97,7 +97,7 @@ def test_fedrep_follows_the_plain_program(epochs):
     assert np.abs(out.models() - np.where(home == "client", own, wanted[0])).max() < 1e-5
 
 
-@pytest.mark.parametrize("way", [{}, {"sequential": False}, {"batch": "full"}])
+@pytest.mark.parametrize("way", [{}, rarely({"sequential": False}), {"batch": "full"}])
 def test_the_body_begins_with_a_new_optimiser_after_the_heads_turn(way):
     work = {"epochs": 2, "optimizer": "adam", "arguments": (("eps", 1e-3),)} | way
     out = play.rounds("fedrep", federation(), ROUNDS, PARTICIPANTS, SEED, model=MODEL, work=work, head_epochs=2, lr=0.02)
@@ -125,7 +125,7 @@ def two_rounds(name, parts):
 METHODS_IN_PARTS = [name for name in METHODS if METHODS.entry(name).options.averaged and not METHODS.entry(name).options.parts]
 
 
-@pytest.mark.parametrize("name", every(METHODS_IN_PARTS))
+@pytest.mark.parametrize("name", every(METHODS_IN_PARTS, often=("ifca", "fedgroup")))
 def test_what_everybody_shares_is_equal_in_all_clusters_and_the_rest_is_not(name):
     out = two_rounds(name, {"body": "all"})[0]
     found = out.models()
@@ -134,7 +134,7 @@ def test_what_everybody_shares_is_equal_in_all_clusters_and_the_rest_is_not(name
         assert not np.allclose(found[:, HEAD], found[0, HEAD])
 
 
-@pytest.mark.parametrize("name", every(METHODS_IN_PARTS))
+@pytest.mark.parametrize("name", every(METHODS_IN_PARTS, often=("ifca", "fedgroup")))
 def test_what_stays_with_a_client_changes_with_its_own_training_only(name):
     out, fed, hyper = two_rounds(name, {"head": "client"})
     drawn = [np.asarray(play.drawn(keys.fold(keys.root(SEED), "round", t), fed, PARTICIPANTS, t, hyper).ids) for t in (0, 1)]
