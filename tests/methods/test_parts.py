@@ -110,7 +110,7 @@ def test_the_body_begins_with_a_new_optimiser_after_the_heads_turn(way):
 @pytest.mark.parametrize("way", [{"gram": 500}, {"stream": 2}, rarely({"sequential": False}), rarely({"lanes": 2})], ids=str)
 @pytest.mark.parametrize("table", [rarely({"body": "all"}), {"head": "client"}], ids=str)
 def test_all_ways_of_training_give_the_same(table, way):
-    plainly, other = (run("ifca", table, work, clusters=3) for work in ({}, way))
+    plainly, other = (run("ifca", table, work, clusters=3, average="samples") for work in ({}, way))
     assert np.allclose(plainly.models(), other.models(), atol=1e-5)
     assert np.array_equal(plainly.labels(), other.labels())
 
@@ -147,8 +147,9 @@ def test_what_stays_with_a_client_changes_with_its_own_training_only(name):
 
 def test_the_loss_that_an_own_part_has_decides_the_cluster():
     """As in the plain program, where each client looks at all models with its own head; with the clusters' heads others win."""
-    alone, with_own = (run("ifca", table, clusters=3, rounds=6).states[-1] for table in ({"body": "all"}, {"head": "client"}))
-    wanted = parts.run(NET, plain.Clients(federation()), starts(3), SEED, 6, PARTICIPANTS, kinds({"head": "client"}), "uniform")[2]
+    options = {"clusters": 3, "average": "samples", "rounds": 6}
+    alone, with_own = (run("ifca", table, **options).states[-1] for table in ({"body": "all"}, {"head": "client"}))
+    wanted = parts.run(NET, plain.Clients(federation()), starts(3), SEED, 6, PARTICIPANTS, kinds({"head": "client"}), "samples")[2]
     assert np.array_equal(with_own.inner.labels, wanted) and not np.array_equal(alone.inner.labels, wanted)
 
 
