@@ -7,13 +7,9 @@ import jax
 import numpy as np
 import pytest
 
-from cfljax import keys
 from cfljax.engine import compiled
-from cfljax.engine.program import Settings, make_program
-from cfljax.engine.settings import Assembled
-from cfljax.engine.simulate import _setups
 from cfljax.methods import METHODS
-from cfljax.registry.options import traced
+from cfljax.registry.options import static
 from tests import play, toy
 from tests.often import KINDS, every
 from tests.padding import pad
@@ -36,6 +32,14 @@ RUNS = ({}, {}, {})
 @functools.cache
 def three(name):
     return on_nine(name, RUNS)
+
+
+def compiled_rounds(name):
+    """The program of rounds that the three runs share."""
+    three(name)
+    options = {key: value for key, value in play.options(name).items() if key != "model"}
+    wanted = (name, static(METHODS.check(name, options, "m")))
+    return next(made for (of, *_), made in compiled._programs.items() if of[-1] == "rounds" and of[0][:2] == wanted)
 
 
 def padded(name):
@@ -72,19 +76,11 @@ def test_it_learns(name):
 
 @every_method
 def test_state_types_are_constant_and_nothing_calls_the_host(name):
-    config, model, method, *_ = play.prepared(name, **play.options(name))
-    federation = jax.device_put(play.nine_clients())
-    hyper = {k: np.float32(v) for k, v in ({"lr": 0.1} | traced(config)).items()}
-    key, settings = keys.root(0), Settings(3, 5, evaluations=4)
-    setup = _setups(Assembled(method, model, federation, settings), key[None], [hyper])
-    program = make_program(method, settings)
-    setup = jax.tree.map(lambda a: a[0], setup)
-    carry = jax.eval_shape(program.start, key, hyper, setup, federation)
-    bounds = np.array([0, 3], np.int32)
-    made, (after, _) = jax.make_jaxpr(program.rounds, return_shape=True)(carry, key, hyper, federation, bounds)
+    program = compiled_rounds(name)
+    carry, after = program.args_info[0][0], program.out_info[0]
     assert jax.tree.structure(after) == jax.tree.structure(carry)
     assert all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(*map(jax.tree.leaves, (carry, after)), strict=True))
-    text = str(made)
+    text = program.as_text()
     assert "callback" not in text and "infeed" not in text and "outfeed" not in text
 
 

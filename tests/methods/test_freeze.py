@@ -72,7 +72,7 @@ def test_a_part_of_the_model_of_a_plug_in_is_frozen_by_its_path():
     ],
     ids=str,
 )
-@pytest.mark.parametrize("table", [rarely({"head": "frozen"}), {"body": "frozen"}, rarely({"dense_0/bias": "frozen"})], ids=str)
+@pytest.mark.parametrize("table", [{"head": "frozen"}, rarely({"body": "frozen"}), rarely({"dense_0/bias": "frozen"})], ids=str)
 def test_all_ways_of_training_give_the_same(table, work, way):
     """With weight decay and momentum, which would move what has no gradient."""
     hyper = {"weight_decay": np.float32(0.1), "momentum": np.float32(0.5)}
