@@ -98,18 +98,14 @@ def prepared(name, work=None, model=None, **options):
     `toy.solver` takes."""
     fields = METHODS.entry(name).options.__dataclass_fields__
     fixed = {k: v for k, v in options.items() if k not in fields or not fields[k].metadata["traced"]}
-    return _prepared(name, _frozen(fixed), _frozen(work or {}), model or toy.model())
-
-
-def _frozen(table):
-    return tuple(sorted((key, tuple(value) if isinstance(value, list) else value) for key, value in table.items()))
+    config = METHODS.check(name, fixed, f"method.{name}")
+    return _prepared(name, static(config), toy.solver(model or toy.model(), **(work or {})))
 
 
 @functools.cache
-def _prepared(name, options, work, model):
-    config = METHODS.check(name, dict(options), f"method.{name}")
-    solver = toy.solver(model, **dict(work))
-    method = METHODS.entry(name).make(static(config), model, solver)
+def _prepared(name, config, solver):
+    model = solver.model
+    method = METHODS.entry(name).make(config, model, solver)
     method = with_feedback(method, model, name) if solver.sending.feedback else method
     return Prepared(config, model, method, jax.jit(method.init), jax.jit(method.round))
 
@@ -167,7 +163,7 @@ def batch(
     config = METHODS.check(name, options, f"method.{name}")
     each = {"sequential": work.get("sequential", True), "sending": work.get("sending", Sending()), **(settings or {})}
     engine = Settings(rounds, participants, **{"evaluations": rounds + 1} | each)
-    key = (name, static(config), _frozen(work), model)
+    key = (name, static(config), toy.solver(model, **work))
     return simulate(
         Assembled(method, model, jax.device_put(federation), engine, mesh=mesh, program_key=key, model_key=model),
         list(range(len(hypers))) if seeds is None else seeds,

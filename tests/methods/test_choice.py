@@ -140,7 +140,7 @@ def test_a_large_epsilon_is_the_plain_choice(name):
 def test_on_gram_matrices_choices_are_the_same():
     hyper = {"privacy.clip": 1e9, "privacy.choice.epsilon": 5.0, "privacy.choice.clip": 5.0}
     work = [{"gram": gram} for gram in (0, 512)]
-    one, other = (play.rounds("ifca", play.nine_clients(), 3, 5, hyper=hyper, work=each, clusters=2) for each in work)
+    one, other = (play.rounds("ifca", play.nine_clients(), 3, 5, hyper=hyper, work=each, clusters=3) for each in work)
     assert (one.labels() == other.labels()).all()
     np.testing.assert_allclose(one.models(), other.models(), atol=1e-5)
 

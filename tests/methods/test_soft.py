@@ -142,13 +142,11 @@ def test_fedsoft_without_a_pull_and_clusters_is_local_training():
 
 def test_fedsoft_counts_estimates_and_drawn_participants():
     made = toy.replace(federation(), arrive=jnp.array([0, 0, 0, 0, 0, 0, 1, 9], jnp.int32))
-    out = run("fedsoft", made, rounds=3, clusters=2, tau=2, selection="all")
-    down = [2 * 5 + 2 * asked for asked in (6, 1, 7)]
-    assert [[int(n) for n in info.traffic] for info in out.infos] == [
-        [each, 5, 0, 2 * asked] for each, asked in zip(down, (6, 1, 7), strict=True)
-    ]
-    fewer = run("fedsoft", rounds=1, clusters=2, selected=0.2)
-    assert int(fewer.infos[0].traffic.vectors_up) in (1, 2)  # one of five for each cluster
+    out = run("fedsoft", made, rounds=4, clusters=3, **SOFT | SOFT_CASES["all participants"])
+    sent = [[3 * 5 + 3 * asked, 5, 0, 3 * asked] for asked in (6, 1, 0, 7)]  # estimates are made in every third round
+    assert [[int(n) for n in info.traffic] for info in out.infos] == sent
+    fewer = run("fedsoft", rounds=1, clusters=3, **SOFT | {"selected": 0.2})
+    assert int(fewer.infos[0].traffic.vectors_up) in (1, 2, 3)  # one of five for each cluster
     mine = np.asarray(out.method.models(out.states[-1])[0])[7]
     assert np.array_equal(mine, out.states[-1].centres[int(out.states[-1].shares[7].argmax())])
 
