@@ -27,7 +27,7 @@ CONTRACT = [
     contract.test_one_diverging_run_leaves_the_others_alone,
     contract.test_a_run_alone_is_the_run_in_a_batch,
     contract.test_nothing_moves_without_a_learning_rate,
-    contract.test_padding_is_invisible,
+    rarely(contract.test_padding_is_invisible),
     contract.test_the_order_of_clients_does_not_matter,
     contract.test_a_client_with_broken_data_is_counted_and_kept_out,
 ]
@@ -37,13 +37,12 @@ CONTRACT = [
 def counted(name, monkeypatch):
     """The contract's runs of this method, with a number of clusters that is found, kept until the next method's turn."""
     monkeypatch.setitem(play.OPTIONS, name, play.options(name) | {"clusters": "auto", "most": 3})
-    for each in ("three", "alone_and_padded"):
-        monkeypatch.setattr(contract, each, _of_method(name)[each])
+    monkeypatch.setattr(contract, "three", _three(name))
 
 
 @functools.lru_cache(maxsize=1)
-def _of_method(name):
-    return {each.__name__: functools.cache(each.__wrapped__) for each in (contract.three, contract.alone_and_padded)}
+def _three(name):
+    return functools.cache(contract.three.__wrapped__)
 
 
 def test_all_methods_with_a_number_have_it():
@@ -141,14 +140,14 @@ def test_the_groups_of_rotated_digits_are_counted(how):
         rarely({"estimate": "batch"}),
     ],
 )
-def test_options_of_ifca_keep_to_the_models_that_may_be_chosen(options):
-    for participants in (5, 12):
-        found = play.rounds("ifca", federation(), participants=participants, **{"clusters": "auto", "most": 4} | options)
-        given = play.rounds(
-            "ifca", federation(), participants=participants, clusters=3, **{k: v for k, v in options.items() if k != "most"}
-        )
-        np.testing.assert_array_equal(found.labels(), given.labels())
-        np.testing.assert_allclose(found.models()[:3], given.models(), atol=1e-5)
+@pytest.mark.parametrize("participants", [5, rarely(12)])
+def test_options_of_ifca_keep_to_the_models_that_may_be_chosen(options, participants):
+    found = play.rounds("ifca", federation(), participants=participants, **{"clusters": "auto", "most": 4} | options)
+    given = play.rounds(
+        "ifca", federation(), participants=participants, clusters=3, **{k: v for k, v in options.items() if k != "most"}
+    )
+    np.testing.assert_array_equal(found.labels(), given.labels())
+    np.testing.assert_allclose(found.models()[:3], given.models(), atol=1e-5)
 
 
 def test_fedgroup_s_snapshots_are_as_wide_for_every_number():

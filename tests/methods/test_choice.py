@@ -19,13 +19,16 @@ from cfljax.experiment.privacy import Crowd, Draw
 from cfljax.kernels.choose import bounded, private_choice
 from cfljax.methods import METHODS
 from cfljax.methods.shared.choice import chosen
+from cfljax.registry.options import traced
 from cfljax.types import Cohort
 from tests import play, toy
+from tests.often import rarely
+from tests.reference import plain
 
 BY_LOSS = ("ifca", "cfl_mgd", "joint")
-every = pytest.mark.parametrize("name", BY_LOSS)
 DELTA, DRAWS = 1e-5, 200_000
 CROWD = Crowd(20, ((0, 20),), True)
+NET = plain.Net(6, 4)
 
 
 def softmax(cost, epsilon, width):
@@ -35,11 +38,17 @@ def softmax(cost, epsilon, width):
 
 def frequencies(losses, epsilon, clip, may=None):
     """f64[K]: how often each cluster is chosen by one client with these losses."""
-    losses = bounded(jnp.asarray(losses, jnp.float32), clip)
-    costs = (losses if may is None else jnp.where(jnp.asarray(may), losses, jnp.nan))[:, None]
-    each = keys.fold_each(keys.root(3), "trial", jnp.arange(DRAWS))
-    found = jax.jit(jax.vmap(lambda key: private_choice(key, costs, jnp.array([7]), epsilon, clip)[0]))(each)
+    may = np.ones(len(losses), bool) if may is None else np.array(may)
+    found = choices(np.array(losses, np.float32), may, np.float32(epsilon), np.float32(clip))
     return np.bincount(np.asarray(found), minlength=len(losses)) / DRAWS
+
+
+@jax.jit
+def choices(losses, may, epsilon, clip):
+    """i32[DRAWS]: what a client with these losses f32[K] chooses of the clusters that it may bool[K]."""
+    costs = jnp.where(may, bounded(losses, clip), jnp.nan)[:, None]
+    each = keys.fold_each(keys.root(3), "trial", jnp.arange(DRAWS))
+    return jax.vmap(lambda key: private_choice(key, costs, jnp.array([7]), epsilon, clip)[0])(each)
 
 
 def run_of(method, epsilon=1.0, rounds=10, drawn=20, noise=2.0, **choice):
@@ -84,38 +93,37 @@ def test_no_attack_on_a_choice_measures_more_than_its_epsilon(clusters):
 def test_choices_follow_identity_and_are_each_clients_and_each_rounds_own():
     federation = toy.federation("iid", clients=40)
     hyper = {"privacy.choice.epsilon": 1.0, "privacy.choice.clip": 5.0}
-    ids = jnp.arange(40)
+    ids, choose = np.arange(40, dtype=np.int32), jax.jit(chosen)
 
     def of(order, seed=0):
-        cohort = Cohort(ids[order], jnp.ones(40, bool), jnp.ones(40), jnp.int32(0))
-        return np.asarray(chosen(keys.root(seed), jnp.zeros((4, 40)), federation, cohort, hyper))
+        cohort = Cohort(ids[order], np.ones(40, bool), np.ones(40, np.float32), np.int32(0))
+        return np.asarray(choose(keys.root(seed), np.zeros((4, 40), np.float32), federation, cohort, hyper))
 
     turned = np.random.default_rng(0).permutation(40)
     assert (of(turned) == of(np.arange(40))[turned]).all()
     assert len(set(of(np.arange(40)))) == 4 and 5 < (of(np.arange(40)) == of(np.arange(40), 1)).sum() < 20
 
 
-@every
+@pytest.mark.parametrize("name", ["ifca", rarely("cfl_mgd"), "joint"])
 def test_clients_of_a_round_choose_by_these_probabilities(name):
     """All clients have the same samples, so that their choices are draws from one distribution."""
     made = toy.identical(toy.federation("iid", clients=80))
     epsilon, clip, lam = 30.0, 4.0, 0.3 if name == "joint" else 0.0
     hyper = {"privacy.clip": 1e9, "privacy.choice.epsilon": epsilon, "privacy.choice.clip": clip} | ({"lam": lam} if lam else {})
     options = {"clusters": 2} | ({"batch": 1000, "reseed": "never"} if name == "joint" else {})
-    found = [play.rounds(name, made, 1, None, 2, hyper=hyper, **options)]
-    start, method = found[0].states[0], found[0].method
+    config, _, method, init, step = play.prepared(name, **options)
+    numbers = {k: np.float32(v) for k, v in ({"lr": 0.1} | traced(config) | hyper).items()}
+    start, everybody = init(keys.root(2), made, numbers, {}), play.drawn(keys.root(0), made, 80, 0, numbers)
     models = np.asarray(method.models(start)[0])
-    cohort = Cohort(jnp.arange(80), jnp.ones(80, bool), jnp.ones(80), jnp.int32(0))
-    numbers = {k: jnp.float32(v) for k, v in ({"lr": 0.1, "beta": 0.9, "lam": lam} | hyper).items()}
-    step = jax.jit(lambda key: method.models(method.round(key, start, made, cohort, numbers)[0])[1])
-    labels = np.concatenate([np.asarray(step(keys.root(seed))) for seed in range(10)])
-    losses = np.asarray(toy.solver(toy.model()).losses(made, jnp.asarray(models), jnp.arange(1), jnp.ones(1, bool)))[:, 0]
+    after = [step(keys.root(seed), start, made, everybody, numbers)[0] for seed in range(10)]
+    labels = np.concatenate([np.asarray(method.models(state)[1]) for state in after])
+    losses = np.array([NET.loss(w, *plain.Clients(made).train[0]) for w in models.astype(np.float64)])
     wanted = softmax((1 - lam) * np.minimum(losses, clip), epsilon, 2 * lam + (1 - lam) * clip)
     assert 0.1 < wanted[0] < 0.9 and abs(wanted[0] - 0.5) > 0.1
     assert binomtest(int((labels == 0).sum()), len(labels), wanted[0]).pvalue > 1e-3
 
 
-@every
+@pytest.mark.parametrize("name", ["ifca", "cfl_mgd", rarely("joint")])
 def test_a_large_epsilon_is_the_plain_choice(name):
     clip = {"privacy.clip": 1e9}
     plain, private = (
@@ -132,7 +140,7 @@ def test_a_large_epsilon_is_the_plain_choice(name):
 def test_on_gram_matrices_choices_are_the_same():
     hyper = {"privacy.clip": 1e9, "privacy.choice.epsilon": 5.0, "privacy.choice.clip": 5.0}
     work = [{"gram": gram} for gram in (0, 512)]
-    one, other = (play.rounds("ifca", play.nine_clients(), 3, 5, hyper=hyper, work=each, clusters=2) for each in work)
+    one, other = (play.rounds("ifca", play.nine_clients(), 3, 5, hyper=hyper, work=each, clusters=3) for each in work)
     assert (one.labels() == other.labels()).all()
     np.testing.assert_allclose(one.models(), other.models(), atol=1e-5)
 

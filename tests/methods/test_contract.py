@@ -7,15 +7,11 @@ import jax
 import numpy as np
 import pytest
 
-from cfljax import keys
 from cfljax.engine import compiled
-from cfljax.engine.program import Settings, make_program
-from cfljax.engine.settings import Assembled
-from cfljax.engine.simulate import _setups
 from cfljax.methods import METHODS
-from cfljax.registry.options import traced
+from cfljax.registry.options import static
 from tests import play, toy
-from tests.often import every
+from tests.often import KINDS, every
 from tests.padding import pad
 from tests.play import ROUNDS, on_nine, unlike
 
@@ -26,6 +22,8 @@ NOT_FIXED_WITHOUT_STEPS = {
     "fedrc": "mixtures follow the losses, whether models move or not",
     "fedsoft": "a client that takes part has a model of its own from then on, in place of a random cluster model",
 }
+OVER_ALL_CLIENTS = ("scaffold", "fedbcd", "ocfl")
+"""Methods of which more than participants and those without a cluster count: a mean over all clients, a clustering of all."""
 every_method = pytest.mark.parametrize("name", NAMES)
 RUNS = ({}, {}, {})
 """All tests play three runs, so that a method's program is compiled once for most of them."""
@@ -36,16 +34,18 @@ def three(name):
     return on_nine(name, RUNS)
 
 
-@functools.cache
-def alone_and_padded(name):
-    """The second of the three runs by itself, among twelve clients of which three are dummies, with samples that nobody holds."""
-    padded = pad(play.nine_clients(), clients=3, samples=4, rng=np.random.default_rng(1))
-    return on_nine(name, seeds=[1], federation=padded)[0]
+def compiled_rounds(name):
+    """The program of rounds that the three runs share."""
+    three(name)
+    options = {key: value for key, value in play.options(name).items() if key != "model"}
+    wanted = (name, static(METHODS.check(name, options, "m")))
+    return next(made for (of, *_), made in compiled._programs.items() if of[-1] == "rounds" and of[0][:2] == wanted)
 
 
-def models_of_nine(padded):
-    """The models of a padded run without those of dummies, where each client has its own."""
-    return padded.models[:9] if len(padded.models) == 12 else padded.models
+def padded(name):
+    """The second of the three runs, among twelve clients of which three are dummies, with samples that nobody holds."""
+    federation = pad(play.nine_clients(), clients=3, samples=4, rng=np.random.default_rng(1))
+    return on_nine(name, seeds=[1], federation=federation)[0]
 
 
 @every_method
@@ -76,27 +76,18 @@ def test_it_learns(name):
 
 @every_method
 def test_state_types_are_constant_and_nothing_calls_the_host(name):
-    config, model, method, *_ = play.prepared(name, **play.options(name))
-    federation = jax.device_put(play.nine_clients())
-    hyper = {k: np.float32(v) for k, v in ({"lr": 0.1} | traced(config)).items()}
-    key, settings = keys.root(0), Settings(3, 5, evaluations=4)
-    setup = _setups(Assembled(method, model, federation, settings), key[None], [hyper])
-    program = make_program(method, settings)
-    setup = jax.tree.map(lambda a: a[0], setup)
-    carry = jax.eval_shape(program.start, key, hyper, setup, federation)
-    bounds = np.array([0, 3], np.int32)
-    after, _ = jax.eval_shape(program.rounds, carry, key, hyper, federation, bounds)
+    program = compiled_rounds(name)
+    carry, after = program.args_info[0][0], program.out_info[0]
     assert jax.tree.structure(after) == jax.tree.structure(carry)
     assert all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(*map(jax.tree.leaves, (carry, after)), strict=True))
-    text = str(jax.make_jaxpr(program.rounds)(carry, key, hyper, federation, bounds))
+    text = program.as_text()
     assert "callback" not in text and "infeed" not in text and "outfeed" not in text
 
 
 @every_method
 def test_chunks_of_any_size_give_the_same_bits_and_compile_once(name):
-    whole = on_nine(name, RUNS)  # not `three(name)`, whose programs may have been dropped since
-    before = compiled.compilations
-    for rounds in (1, 3, None):
+    whole, before = three(name), compiled.compilations
+    for rounds in (1, 3):
         assert not any(map(unlike, whole, on_nine(name, RUNS, chunk_rounds=rounds)))
     assert compiled.compilations == before
 
@@ -113,9 +104,7 @@ def test_one_diverging_run_leaves_the_others_alone(name):
 
 @every_method
 def test_a_run_alone_is_the_run_in_a_batch(name):
-    batch, alone = three(name)[1], alone_and_padded(name)
-    assert np.array_equal(alone.labels[:, :9], batch.labels)
-    assert np.allclose(models_of_nine(alone), batch.models, atol=1e-5)
+    assert not unlike(three(name)[1], on_nine(name, seeds=[1])[0])
 
 
 @every_method
@@ -126,19 +115,20 @@ def test_nothing_moves_without_a_learning_rate(name):
     assert np.allclose(still.history["loss"], still.history["loss"][0], atol=1e-6)
 
 
-@pytest.mark.parametrize("name", every(often=("ifca", "fedgroup", "ditto")))
+@pytest.mark.parametrize("name", every(often=("ifca", "ditto")))
 def test_side_by_side_is_in_sequence(name):
     for a, b in zip(three(name), on_nine(name, RUNS, work={"sequential": False}), strict=True):
         assert np.array_equal(a.labels, b.labels)
         assert np.allclose(a.models, b.models, atol=1e-5)
 
 
-@every_method
+@pytest.mark.parametrize("name", every(often=(*KINDS, *OVER_ALL_CLIENTS)))
 def test_padding_is_invisible(name):
-    a, b = three(name)[1], alone_and_padded(name)
+    a, b = three(name)[1], padded(name)
     assert np.array_equal(a.labels, b.labels[:, :9]) and (b.labels[:, 9:] == -1).all()
     assert np.allclose(a.history["accuracy"], b.history["accuracy"])
-    assert np.allclose(a.models, models_of_nine(b), atol=1e-5)
+    models = b.models[:9] if len(b.models) == 12 else b.models  # without those of dummies, where each client has its own
+    assert np.allclose(a.models, models, atol=1e-5)
     assert np.array_equal(a.history["bytes_up"], b.history["bytes_up"])
 
 

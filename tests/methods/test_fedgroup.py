@@ -43,10 +43,10 @@ def close(states, method, wanted):
         {},
         rarely({"mu": 0.5, "eta_g": 0.1}),
         LATEST,
-        {"newcomer": "auxiliary"},
+        {"newcomer": "auxiliary", "inter_group": "weighted", "eta_g": 0.2, "pretrain_epochs": 1, "pretrain_steps": 50},
         rarely({"newcomer": "auxiliary", "group_start": "initial"}),
-        {"cold_start": "rcc", "assign": "random", "inter_group": "weighted", "eta_g": 0.2},
-        {"assign": "random", "rac": "always", "pretrain_epochs": 1, "pretrain_steps": 50},
+        {"cold_start": "rcc", "assign": "random"},
+        rarely({"assign": "random", "rac": "always"}),
     ],
     ids=("edc", "mu", "madc-latest", "auxiliary", "from w_0", "rcc-rac", "rac-always"),
 )

@@ -17,7 +17,7 @@ from cfljax.local.send import Sending, arrived_of_all
 from cfljax.methods import METHODS
 from cfljax.types import Jobs
 from tests import play, toy
-from tests.often import every
+from tests.often import every, rarely
 from tests.reference import feedback, plain
 
 SEED, ROUNDS, PARTICIPANTS, KEEP = 5, 6, 5, 0.15
@@ -26,6 +26,7 @@ TOP = Sending("topk", KEEP, feedback=True)
 QUICK = ("ifca", "fedgroup")
 REFUSED = ("scaffold", "feddyn", "cfl_mgd", "fedem", "fedrc", "ccs_rfedavg", "stocfl")
 ROW = np.random.default_rng(0).normal(size=200).astype(np.float32)
+arrived = jax.jit(arrived_of_all, static_argnums=0)
 
 
 @functools.cache
@@ -41,10 +42,10 @@ def played(name="fedavg", sending=TOP, made=None, rounds=ROUNDS, participants=PA
 def whole_sum(sending, steps=20, **numbers):
     """(what a client sent over some rounds, what it keeps then, its updates summed), all of whole numbers."""
     hyper = {name.replace("_", "."): value for name, value in numbers.items()}
-    rng, kept, sent, true = np.random.default_rng(1), jnp.zeros(50), np.zeros(50), np.zeros(50)
+    rng, kept, sent, true = np.random.default_rng(1), np.zeros(50, np.float32), np.zeros(50), np.zeros(50)
     for t in range(steps):
         row = rng.integers(-8, 9, 50).astype(np.float32)
-        told, kept = arrived_of_all(sending, hyper, keys.fold(keys.root(0), "t", t), jnp.int32(3), row, kept)
+        told, kept = arrived(sending, hyper, keys.fold(keys.root(0), "t", t), np.int32(3), row, kept)
         true, sent = true + row, sent + np.asarray(told, np.float64)
     return sent, np.asarray(kept, np.float64), true
 
@@ -75,7 +76,8 @@ def test_liars_send_all_of_their_lies():
 
 
 def test_clipping_cuts_what_arrives_and_is_not_fed_back():
-    rows = [arrived_of_all(TOP, hyper, keys.root(0), jnp.int32(0), ROW, jnp.ones(200)) for hyper in ({}, {"privacy.clip": 0.5})]
+    ones = np.ones(200, np.float32)
+    rows = [arrived(TOP, hyper, keys.root(0), np.int32(0), ROW, ones) for hyper in ({}, {"privacy.clip": 0.5})]
     assert np.linalg.norm(rows[1][0]) == pytest.approx(0.5, rel=1e-5) and np.linalg.norm(rows[0][0]) > 1
     np.testing.assert_array_equal(rows[0][1], rows[1][1])
 
@@ -100,10 +102,9 @@ def test_only_participants_with_finite_updates_change_what_they_keep():
 
 
 def test_a_client_that_breaks_later_keeps_what_it_had():
-    kept = jnp.asarray(ROW)
     for bad in (np.nan, np.inf):
-        told, after = arrived_of_all(TOP, {}, keys.root(0), jnp.int32(0), jnp.zeros(200).at[7].set(bad), kept)
-        assert not usable(told[None])[0] and (after == kept).all()
+        told, after = arrived(TOP, {}, keys.root(0), np.int32(0), np.where(np.arange(200) == 7, np.float32(bad), 0), ROW)
+        assert not usable(told[None])[0] and np.array_equal(after, ROW)
 
 
 def test_parts_that_stay_at_home_are_never_fed_back():
@@ -133,12 +134,12 @@ def test_top_k_alone_stalls_and_with_feedback_arrives():
     goals = np.array([[10.0, 1.0], [-10.0, 1.0]])
 
     def last(sending):
-        w, kept = np.zeros(2), [jnp.zeros(2) if sending.feedback else None] * 2
+        w, kept = np.zeros(2), [np.zeros(2, np.float32) if sending.feedback else None] * 2
         path = []
         for t in range(400):
             key, told = keys.fold(keys.root(0), "t", t), []
             for i, goal in enumerate(goals):
-                row, kept[i] = arrived_of_all(sending, {}, key, jnp.int32(i), jnp.asarray(0.02 * (goal - w), jnp.float32), kept[i])
+                row, kept[i] = arrived(sending, {}, key, np.int32(i), (0.02 * (goal - w)).astype(np.float32), kept[i])
                 told.append(np.asarray(row, np.float64))
             w = w + np.mean(told, axis=0)
             path.append(w)
@@ -150,7 +151,7 @@ def test_top_k_alone_stalls_and_with_feedback_arrives():
     assert np.abs(fed[-100:].mean(axis=0) - [0.0, 1.0]).max() < 0.05
 
 
-@pytest.mark.parametrize("plan", [{"stream": 2}, {"lanes": 3}, {"sequential": False}, {"gram": 64}], ids=str)
+@pytest.mark.parametrize("plan", [{"stream": 2}, rarely({"lanes": 3}), rarely({"sequential": False}), {"gram": 64}], ids=str)
 def test_plans_change_nothing(plan):
     one, other = played(), played(work=plan)
     np.testing.assert_allclose(one.models(), other.models(), atol=2e-6)

@@ -62,17 +62,26 @@ def test_a_part_of_the_model_of_a_plug_in_is_frozen_by_its_path():
     assert np.array_equal(out.models()[:, bias], out.models(0)[:, bias]) and (out.models() != out.models(0))[:, ~bias].any()
 
 
-@pytest.mark.parametrize("table", [rarely({"head": "frozen"}), {"body": "frozen"}, rarely({"dense_0/bias": "frozen"})])
-def test_all_ways_of_training_give_the_same(table):
+@pytest.mark.parametrize(
+    ("work", "way"),
+    [
+        ({}, {"gram": 500}),
+        rarely({}, {"sequential": False}),
+        ({}, {"stream": 2}),
+        rarely({"batch": "full"}, {"gram": 500}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("table", [{"head": "frozen"}, rarely({"body": "frozen"}), rarely({"dense_0/bias": "frozen"})], ids=str)
+def test_all_ways_of_training_give_the_same(table, work, way):
     """With weight decay and momentum, which would move what has no gradient."""
     hyper = {"weight_decay": np.float32(0.1), "momentum": np.float32(0.5)}
-    ways = ({}, {"gram": 500}, {"sequential": False}, {"stream": 2}, {"gram": 500, "batch": "full"}, {"batch": "full"})
-    one, *same, gram, whole = (run("ifca", table, work, hyper=hyper, clusters=2).models() for work in ways)
-    assert all(np.allclose(one, other, atol=1e-5) for other in same) and np.allclose(gram, whole, atol=1e-5)
+    one, other = (run("ifca", table, work | more, hyper=hyper, clusters=2).models() for more in ({}, way))
+    assert np.allclose(one, other, atol=1e-5)
 
 
-@pytest.mark.parametrize("part", ["head", "body"])
-@pytest.mark.parametrize("name", every(METHODS_IN_PARTS))
+@pytest.mark.parametrize("part", ["head", rarely("body")])
+@pytest.mark.parametrize("name", every(METHODS_IN_PARTS, often=("ifca", "fedgroup")))
 def test_what_is_frozen_stays_as_it_began_and_the_rest_moves(name, part):
     out = two_rounds(name, {part: "frozen"})[0]
     still = HEAD if part == "head" else ~HEAD
@@ -113,7 +122,7 @@ BODY, HEAD_SIZE = 49, 32
     ("method", "train", "down", "up"),
     [
         ("fedbabu", {}, BODY, BODY),
-        ("fedavg", {"freeze": "body"}, HEAD_SIZE, HEAD_SIZE),
+        rarely("fedavg", {"freeze": "body"}, HEAD_SIZE, HEAD_SIZE),
         (BOTH_MODELS, {"freeze": "head"}, 2 * BODY, BODY),
         rarely(BOTH_MODELS, {"freeze": ["head"], "parts": {"body": "all"}}, BODY, BODY),
         rarely("fedavg", {"freeze": ["head", "dense_0/bias"]}, 42, 42),

@@ -65,11 +65,12 @@ def test_one_cluster_is_fedavg():
 
 
 def test_gradients_are_divided_as_asked():
-    eight, present = federation(), Cohort(jnp.arange(5), jnp.arange(5) < 4, jnp.ones(5), jnp.int32(0))
-    n, which = np.asarray(eight.train.count, float), jnp.array([0, 1, 1, 0, 1])
+    eight, ids = federation(), np.arange(5, dtype=np.int32)
+    present, divided = Cohort(ids, ids < 4, np.ones(5, np.float32), np.int32(0)), jax.jit(shared_out, static_argnums=(3, 4, 5))
+    n, which = np.asarray(eight.train.count, float), np.array([0, 1, 1, 0, 1], np.int32)
     for average, weight in (("uniform", np.ones(8)), ("samples", n)):
         for divisor, total in (("participants", weight[:4].sum()), ("clients", weight.sum()), ("members", weight[1:3].sum())):
-            got = np.asarray(shared_out(which, eight, present, 2, average, divisor))[1]
+            got = np.asarray(divided(which, eight, present, 2, average, divisor))[1]
             np.testing.assert_allclose(got, [0, weight[1] / total, weight[2] / total, 0, 0], rtol=1e-6)
 
 

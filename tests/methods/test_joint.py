@@ -12,6 +12,7 @@ from cfljax.methods import joint as module
 from cfljax.types import Cohort
 from tests import play, toy
 from tests.methods.test_ifca import close, federation
+from tests.often import rarely
 from tests.reference import plain
 from tests.reference.joint import joint
 
@@ -52,7 +53,7 @@ def test_agrees_with_a_plain_loop_over_devices(case):
     assert any(parted), "the similarity decides nothing here"
 
 
-@pytest.mark.parametrize("summed", [False, True])
+@pytest.mark.parametrize("summed", [rarely(False), True])
 def test_the_penalty_of_a_model_counts_once_however_many_samples_are_summed(summed):
     square = lambda params: 0.25 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))  # noqa: E731
     options = {"lam": 0.2, "how": "euclidean", "summed": summed, "reseeding": "never", "local_steps": 3}

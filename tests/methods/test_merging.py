@@ -2,13 +2,13 @@
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from cfljax import keys
 from cfljax.errors import SpecError
-from cfljax.federation import cohort
 from cfljax.methods import METHODS
 from cfljax.methods.feddrift import Look, begun, unions
 from cfljax.methods.feddrift import State as Drift
@@ -101,12 +101,12 @@ def test_stocfl_sends_two_models_and_first_moves_once():
 
 def test_stocfl_scores_who_was_not_drawn_by_the_first_move_or_with_the_global_model():
     out, group = stochastic(federation(), rounds=1, tau=0.0), np.asarray(federation().group)
-    state, hyper = out.states[-1], {"lr": jnp.float32(0.1), "tau": jnp.float32(0.0)}
-    scored = np.asarray(out.method.score(state, federation(), hyper))
+    state, hyper, score = out.states[-1], {"lr": np.float32(0.1), "tau": np.float32(0.0)}, jax.jit(out.method.score)
+    scored = np.asarray(score(state, federation(), hyper))
     drawn = out.labels() >= 0
     of_group = {g: int(out.labels()[drawn & (group == g)][0]) for g in (0, 1)}
     assert not drawn.all() and scored.tolist() == [of_group[g] for g in group]
-    apart = np.asarray(out.method.score(state, federation(), hyper | {"tau": jnp.float32(1.0)}))
+    apart = np.asarray(score(state, federation(), hyper | {"tau": np.float32(1.0)}))
     assert (apart[~drawn] == len(out.models()) - 1).all() and (apart[drawn] == scored[drawn]).all()
 
 
@@ -126,12 +126,14 @@ def test_stocfl_compares_sketches_or_first_moves_as_they_are():
 
 
 def test_stocfl_without_room_puts_clients_into_the_most_similar_cluster():
-    w = jnp.zeros((1, 3))
-    state = State(jnp.ones((2, 3)), w, w, jnp.array([[2.0, 0.0], [0.0, 0.0]]), jnp.array([2, 0]), jnp.full(6, -1).at[0].set(0))
-    there = present(1, 2, 3, 4)
-    psi = jnp.array([[0.6, 0.8], [0.8, 0.6], [0.1, 1.0], [9.0, 9.0]])
-    made = toy.replace(federation(), uid=jnp.arange(10)[::-1])  # by identity client 4 comes first, but it is not new
-    after, crowded = placed(state, made, there, psi, jnp.array([True, True, True, False]), jnp.float32(0.999), "larger")
+    w, labels = np.zeros((1, 3), np.float32), np.array([0, -1, -1, -1, -1, -1], np.int32)
+    moves, members = np.array([[2.0, 0.0], [0.0, 0.0]], np.float32), np.array([2, 0], np.int32)
+    state, there = State(np.ones((2, 3), np.float32), w, w, moves, members, labels), present(1, 2, 3, 4)
+    psi = np.array([[0.6, 0.8], [0.8, 0.6], [0.1, 1.0], [9.0, 9.0]], np.float32)
+    uid = np.arange(10, dtype=np.int32)[::-1]  # by identity client 4 comes first, but it is not new
+    new, tau = np.array([True, True, True, False]), np.float32(0.999)
+    made = toy.replace(federation(), uid=uid)
+    after, crowded = jax.jit(placed, static_argnames="united")(state, made, there, psi, new, tau, united="larger")
     assert after.labels.tolist() == [0, 1, 0, 1, -1, -1] and int(crowded) == 2
     assert after.members.tolist() == [3, 2] and np.allclose(after.moves, [[2.8, 0.6], [0.7, 1.8]])
     assert (after.models[0] == 1).all() and (after.models[1] == 0).all()  # client 3 came first, and its cluster begins at ω
@@ -154,7 +156,7 @@ def drifting(participants, rounds=15, at=turned, **options):
     states, infos = [init(key, at(0), hyper, {})], []
     for t in range(rounds):
         each = keys.fold(key, "round", t)
-        state, info = step(each, states[-1], at(t), cohort.draw(each, at(t), participants, jnp.int32(t), hyper), hyper)
+        state, info = step(each, states[-1], at(t), play.drawn(each, at(t), participants, t, hyper), hyper)
         states, infos = [*states, state], [*infos, info]
     return play.Played(states, infos, method)
 
@@ -223,27 +225,29 @@ def test_feddrift_finds_the_model_of_data_that_come_back():
 
 
 def present(*ids):
-    return Cohort(jnp.array(ids), jnp.ones(len(ids), bool), jnp.ones(len(ids)), jnp.int32(0))
+    return Cohort(np.array(ids, np.int32), np.ones(len(ids), bool), np.ones(len(ids), np.float32), np.int32(0))
 
 
 def test_feddrift_s_distance_is_of_mean_losses_by_samples_without_those_that_drift_or_are_broken():
-    losses = jnp.array([[1.0, 2.0, 1.95, 9.0, jnp.nan], [2.0, 2.05, 1.9, 9.0, 1.0], [jnp.nan] * 5])
-    drifts = jnp.array([False, False, False, True, False])
-    there, best = jnp.array([True, True, False]), jnp.array([0, 0, 1, 1, 1])
-    look = Look(jnp.ones(5, bool), there, losses, best, jnp.min(losses, axis=0), drifts)
-    count = jnp.asarray(federation().train.count).at[:5].set(jnp.array([1, 9, 5, 5, 5]))
-    made = toy.replace(federation(), train=toy.replace(federation().train, count=count))
+    losses = np.array([[1.0, 2.0, 1.95, 9.0, np.nan], [2.0, 2.05, 1.9, 9.0, 1.0], [np.nan] * 5], np.float32)
+    drifts = np.array([False, False, False, True, False])
+    there, best = np.array([True, True, False]), np.array([0, 0, 1, 1, 1], np.int32)
+    look = Look(np.ones(5, bool), there, losses, best, np.min(losses, axis=0), drifts)
+    count = np.array(federation().train.count)
+    count[:5] = 1, 9, 5, 5, 5
+    made, joined = toy.replace(federation(), train=toy.replace(federation().train, count=count)), jax.jit(unions)
     for delta, root in ((0.14, [0, 1, 2]), (0.15, [0, 0, 2])):  # L_00 = 1.9, L_01 = 1.95, L_10 = 2.045, L_11 = 1.9
-        assert unions(made, present(0, 1, 2, 3, 4), look, jnp.float32(delta)).tolist() == root
+        assert joined(made, present(0, 1, 2, 3, 4), look, np.float32(delta)).tolist() == root
 
 
 def test_feddrift_replaces_the_model_that_is_unused_for_the_longest_time():
-    labels, used = jnp.zeros(10, jnp.int32), jnp.array([5, 3, 1, 2])
-    found = HostClusters(jnp.arange(4.0)[:, None], labels, jnp.ones(4, bool))
-    state = Drift(found, jnp.array([-7.0]), jnp.zeros(4, jnp.int32), used, labels, jnp.zeros(10))
-    everybody, best = jnp.ones(4, bool), jnp.zeros(4, jnp.int32)
-    look = Look(everybody, everybody, jnp.zeros((4, 4)), best, jnp.zeros(4), everybody)
-    after, which, isolated = begun(federation(), present(4, 2, 1, 3), state, look, jnp.int32(6), True, "scratch")
+    nothing, labels, used = np.zeros(4, np.float32), np.zeros(10, np.int32), np.array([5, 3, 1, 2], np.int32)
+    everybody, best = np.ones(4, bool), np.zeros(4, np.int32)
+    found = HostClusters(np.arange(4, dtype=np.float32)[:, None], labels, everybody)
+    state = Drift(found, np.array([-7], np.float32), best, used, labels, np.zeros(10, np.float32))
+    look = Look(everybody, everybody, np.zeros((4, 4), np.float32), best, nothing, everybody)
+    started = jax.jit(begun, static_argnums=(5, 6))
+    after, which, isolated = started(federation(), present(4, 2, 1, 3), state, look, np.int32(6), True, "scratch")
     assert which.tolist() == [0, 3, 2, 1] and isolated.tolist() == [False, True, True, True]
     assert after.found.models[:, 0].tolist() == [0, -7, -7, -7] and after.born.tolist() == [0, 6, 6, 6]
     assert after.found.labels[:5].tolist() == [0, 2, 3, 1, 0] and after.used.tolist() == [6, 6, 6, 6]

@@ -65,8 +65,8 @@ def test_draws_are_those_of_the_rounds(data, train):
     told = [(d.clients, d.participants) for d in privacy.draws(run, privacy.crowd_of(federation), 6) for _ in range(d.rounds)]
     true = []
     for t in range(6):
-        took_part = cohort.draw(keys.root(t), federation, places, jnp.int32(t), {}).mask
-        true.append((int(cohort.present(federation, t).sum()), int(took_part.sum())))
+        took_part = play.drawn(keys.root(t), federation, places, t, {}).mask
+        true.append((int(np.sum(federation.trains & (federation.arrive <= t))), int(took_part.sum())))
     assert told == [each for each in true if each[0]]
 
 
@@ -92,14 +92,14 @@ def released(sign, clusters, average, big):
     member = jnp.where(jnp.arange(CLIENTS) == 0, 0, clusters - 1)
     hyper = {"privacy.clip": 1.0, "privacy.noise": NOISE}
 
-    def once(key):
+    def once(key, sign):
         drawn = cohort.draw(key, federation, DRAWN, jnp.int32(0), {})
         mix = weights_by(member[drawn.ids], drawn.mask, count[drawn.ids], clusters, average)
         rows = jnp.where(drawn.ids == 0, sign, 0.0)[:, None]
         return mix_updates(mix, rows, jnp.zeros((clusters, 1)), server_rule(Sending(), key, hyper)).new[0, 0]
 
     each = keys.fold_each(keys.root(7 + int(sign)), "trial", jnp.arange(TRIALS))
-    return np.asarray(jax.jit(jax.vmap(once))(each))
+    return np.asarray(jax.jit(jax.vmap(once, in_axes=(0, None)))(each, sign))
 
 
 def measured(*setting):

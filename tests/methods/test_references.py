@@ -17,8 +17,11 @@ def federation():
     return toy.federation("label_permutation", clients=7, groups=2)
 
 
-def engine(name, federation, hyper=None, options=None, seed=0, **work):
-    return play.batch(name, federation, ROUNDS, PARTICIPANTS, [seed], [hyper or {}], work, **(options or {}))[0]
+WORK = {"batch": 6, "epochs": 2}
+
+
+def engine(name, federation, hyper=None, options=None, seed=0):
+    return play.batch(name, federation, ROUNDS, PARTICIPANTS, [seed], [hyper or {}], WORK, **(options or {}))[0]
 
 
 @pytest.mark.parametrize(
@@ -31,9 +34,9 @@ def engine(name, federation, hyper=None, options=None, seed=0, **work):
     ids=["fedavg", "uniform, with momentum and decay", "fedprox"],
 )
 def test_one_global_model(federation, name, hyper, options, local):
-    output = engine(name, federation, hyper, options, batch=6, epochs=2)
+    output = engine(name, federation, hyper, options)
     net, clients = plain.Net(6, 4), plain.Clients(federation)
-    history = reference.fedavg(net, clients, toy.start(), ROUNDS, PARTICIPANTS, 0.1, batch=6, epochs=2, **local)
+    history = reference.fedavg(net, clients, toy.start(), ROUNDS, PARTICIPANTS, 0.1, **WORK, **local)
     assert np.allclose(output.models, history[-1], atol=1e-5)
     labels = np.zeros(7, int)
     curve = [plain.accuracy(net, clients, models, labels) for models in [[toy.start()], *history]]
@@ -49,9 +52,9 @@ def test_fedprox_with_mu_zero_is_fedavg(federation):
 
 
 def test_oracle_is_fedavg_inside_the_true_groups(federation):
-    output = engine("oracle", federation, batch=6)
+    output = engine("oracle", federation)
     net, clients = plain.Net(6, 4), plain.Clients(federation)
-    history = reference.fedavg(net, clients, toy.start(), ROUNDS, PARTICIPANTS, 0.1, batch=6, labels=clients.group)
+    history = reference.fedavg(net, clients, toy.start(), ROUNDS, PARTICIPANTS, 0.1, **WORK, labels=clients.group)
     assert np.allclose(output.models, history[-1], atol=1e-5)
     assert np.array_equal(output.labels[-1], clients.group)
     assert output.history["ari"][-1] == 1 and output.history["clusters"][-1] == 2
@@ -63,21 +66,21 @@ def test_oracle_needs_true_groups():
 
 
 def test_local_training_keeps_to_itself(federation):
-    output = engine("local", federation, batch=6)
+    output = engine("local", federation)
     net, clients = plain.Net(6, 4), plain.Clients(federation)
-    models = reference.alone(net, clients, toy.start(), ROUNDS, PARTICIPANTS, 0.1, batch=6)
+    models = reference.alone(net, clients, toy.start(), ROUNDS, PARTICIPANTS, 0.1, **WORK)
     assert np.allclose(output.models, models, atol=1e-5)
     assert np.isclose(output.history["accuracy"][-1], plain.accuracy(net, clients, models, np.arange(7)))
     assert output.history["bytes_up"][-1] == 0 and output.history["bytes_down"][-1] == 0
 
 
 def test_discrepancy_is_the_distance_to_the_model_after_aggregation(federation):
-    output = engine("fedavg", federation, batch=6)
+    output = engine("fedavg", federation)
     net, clients = plain.Net(6, 4), plain.Clients(federation)
-    history = reference.fedavg(net, clients, toy.start(), 1, PARTICIPANTS, 0.1, batch=6)
+    history = reference.fedavg(net, clients, toy.start(), 1, PARTICIPANTS, 0.1, **WORK)
     key = plain.round_key(0, 0)
     ends = [
-        plain.fit(net, toy.start(), clients.train[c], plain.local_key(key, c), 0.1, batch=6)[0]
+        plain.fit(net, toy.start(), clients.train[c], plain.local_key(key, c), 0.1, **WORK)[0]
         for c in plain.cohort(0, 0, clients.uid, PARTICIPANTS)
     ]
     want = np.mean([np.linalg.norm(w - history[0][0]) for w in ends])

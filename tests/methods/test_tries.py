@@ -57,7 +57,7 @@ CASES = [
     rarely("fedgroup", {"alpha": 2}),
     rarely("fedgroup", {"alpha": 2, "newcomer": "latest"}),
     rarely("fesem", {"fesem_init": "own"}),
-    ("ocfl", {"noise": "isolate"}),
+    rarely("ocfl", {"noise": "isolate"}),
 ]
 
 
@@ -105,7 +105,7 @@ def test_the_curve_is_the_validation_loss_of_runs_with_each_number(method, more)
     assert tried.history["val_loss"][-1] == pytest.approx(min(losses), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["ifca", "fedgroup"])
+@pytest.mark.parametrize("name", ["ifca", rarely("fedgroup")])
 def test_neither_groups_nor_test_samples_have_a_say_but_validation_samples_do(name):
     plain, rng = federation(), np.random.default_rng(0)
     y = np.array(plain.pool.y)

@@ -106,9 +106,9 @@ def length(steps, lr, momentum=0.0, mu=0.0):
     return total
 
 
-def nova(net, clients, models, seed, rounds, participants, work, lr=0.1, batch=5, epochs=2, momentum=0.0, mu=0.0):
+def nova(net, clients, models, seed, rounds, participants, work, lr=0.1, batch=5, epochs=2, momentum=0.0, mu=0.0, normalise=True):
     """[models after each round] of FedNova, in IFCA's clusters if there are several models. `work(key, uid)`: the share of its
-    steps that a participant does."""
+    steps that a participant does. Without `normalise` it is the mean by samples."""
     models, history = [np.array(m, np.float64) for m in models], []
     for t in range(rounds):
         key, present = plain.round_key(seed, t), plain.cohort(seed, t, clients.uid, participants)
@@ -119,7 +119,7 @@ def nova(net, clients, models, seed, rounds, participants, work, lr=0.1, batch=5
             steps = max(1, int(np.ceil(work(key, clients.uid[i]) * full - 1e-3)))
             own = plain.local_key(key, clients.uid[i])
             w, _ = plain.fit(net, models[k], clients.train[i], own, lr, batch, steps=steps, momentum=momentum, mu=mu)
-            moves[k].append((clients.size[i], length(steps, lr, momentum, mu), w - models[k]))
+            moves[k].append((clients.size[i], length(steps, lr, momentum, mu) if normalise else 1.0, w - models[k]))
         for k, members in moves.items():
             if members:
                 p = np.array([size for size, _, _ in members]) / sum(size for size, _, _ in members)
