@@ -82,7 +82,9 @@ def assemble(run: Run, width: int, machine: Machine) -> Assembled:
     settings = _settings(run, federation.clients, d, choice.participants, machine.sequential)
     mesh = devices_for(machine, shape)
     optimizer, arguments = run.train.optimizer_pair
-    solver = Solver(model, choice.work, optimizer, tuple(arguments.items()), choice.plan, settings.sending)
+    turns = run.options.head_epochs  # which the method adds itself
+    work = choice.work._replace(epochs=run.train.epochs, head=0) if turns else choice.work
+    solver = Solver(model, work, optimizer, tuple(arguments.items()), choice.plan, settings.sending)
     options = static(run.options)
     method = _method(run.method, options, canonical(options), solver, mesh, parts, _server(run))
     check_mixture(run, method, federation)

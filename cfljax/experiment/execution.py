@@ -66,7 +66,7 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
     """The run's plan: as its `train.plan` says, else as the machine's measured speed and the shapes suggest. `runs`: how many like
     it go side by side on a device."""
     forced = run.train.forced
-    epochs, head = run.train.epochs, run.train.epochs_of_head
+    epochs, head = run.train.epochs, run.train.epochs_of_head or run.options.head_epochs
     batch = None if run.train.batch == "full" else int(run.train.batch)
     work = Work(None if epochs is None else epochs + head, run.train.steps, batch, head=head)
     devices = machine.shape(wanted=forced.devices).clients
@@ -136,8 +136,8 @@ def _with_kernel(choice: Choice, run: Run, model: Model, federation: Federation,
 def _form(kernel: Kernel, choice: Choice, run: Run, model: Model, federation: Federation) -> Form | str:
     """The kernel that trains a client of this run, or why there is none. Where participants choose their start by loss, they do so
     in the kernel if that fits, too."""
-    if turns_of(_parts(run, model), getattr(run.options, "head_epochs", 0)) is not None:
-        return "some parts of the model do not train, or not in all epochs"
+    if turns_of(_parts(run, model), 0) is not None:
+        return "some parts of the model do not train"
     longest = federation.train.longest
     form: Form | str = ""
     among = run.options.models_kept if run.options.chooses_by_loss and not choice.plan.stream else 1

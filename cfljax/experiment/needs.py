@@ -1,7 +1,7 @@
 """HOST. What a batch of runs takes of an accelerator's memory. `python -m benchmarks.aot` compares it with what XLA says of the
 compiled programs: on one H200, H100, A100 or v5e it is within a factor of 1.5 for the methods, models and workloads in its tables,
-but for a few that docs/accelerators.md names; on a v5p and on grids of chips it may be off by up to 5. The numbers in `GPU` and
-`TPU`, and `MethodConfig.sides`, were chosen by these same programs.
+and up to 1.85 times too high for programs of less than 10 MB; on grids of chips it may be off by up to 2.5, on a v5p by up to 6 for
+small programs. The numbers in `GPU` and `TPU`, `MethodConfig.sides` and `looks` were chosen by these same programs.
 
 On a CPU runs go one after another, and `batching.memory` is all that is asked for.
 """
@@ -104,7 +104,7 @@ def needs(run: Run, federation: Federation, model: Model, machine: Machine, runs
         trained = _by_kernel(run, choice.form, federation, model, habits, block * runs, machine) // runs
     else:
         trained = _by_xla(run, choice, federation, model, habits, block, machine, runs)
-    looked = _of_look(run, federation, model, habits)
+    looked = _of_look(run, choice, federation, model, habits, chips.near_xla(machine) // runs)
     kept = isinstance(run.options, PersonalConfig) or stay_home(run.options, run.train)
     if kept or run.train.buffered is not None or keeps_dropped(run.options, run.train.transit):
         return Needs(nbytes(federation), 4 * (server + apart + max(trained, looked)))
@@ -157,17 +157,10 @@ def _by_xla(
 
 
 def _of_lines(choice: Choice, federation: Federation, model: Model, habits: Habits, clients: int, near: int) -> int:
-    """Numbers of the samples of all steps, which are laid out before these, and of where they come from."""
+    """Numbers of the samples of all steps, which are laid out before these. Turned images are bytes until then, in three orders."""
     samples = choice.work.most_steps(federation.train.longest) * batch_of(federation, choice.work)
     lines = clients * samples * _tiled(numbers_per_sample(model, federation)[0], habits)
-    return _beyond([lines], near) + _of_places(federation, lines, near)
-
-
-def _of_places(federation: Federation, sample: int, near: int) -> int:
-    """Numbers that say where on a TPU each of `sample` numbers of turned samples comes from: its row and its pixel, apart and
-    beside one another. Of those that have room in the chip's own memory one array has been seen to be moved out."""
-    turned = federation.view is not None and federation.view.pixels is not None
-    return max(_beyond([2 * sample, sample, sample, sample], near), sample) if turned else 0
+    return _beyond([lines, *[lines // 4] * 3 * _turned(federation)], near)
 
 
 def _of_client(choice: Choice, federation: Federation, model: Model, habits: Habits, in_lines: bool) -> int:
@@ -178,7 +171,7 @@ def _of_client(choice: Choice, federation: Federation, model: Model, habits: Hab
     length = max(choice.gram_sizes, default=0)
     at_once = length or min(work.batch or TILE_OF_ALL, longest)
     inputs = numbers_per_sample(model, federation)[0]
-    sample = _tiled(inputs + 2, habits) if in_lines else _of_sample(federation, model, habits)
+    sample = _tiled(inputs + 2, habits) if in_lines else _tiled(inputs, habits)
     of_step = at_once * sample + live.of_step(model, federation, at_once, habits.layout) // 4
     return of_step + length * length + (0 if work.batch is None else 2 * drawn_at_once(work, longest) * longest)
 
@@ -209,8 +202,6 @@ def _on_the_way(
     layers computed. A GPU does that in one go."""
     if not habits.copies:
         return 0
-    if places := _of_places(federation, sample, near):
-        return places
     # samples as bytes and as floats, the pool in another order, and numbers of samples each of which fills a line
     pool = federation.pool.x.shape[0] * _tiled(numbers_per_sample(model, federation)[0], habits)
     singles = [clients * form.rows * habits.tile] * habits.singles
@@ -229,23 +220,40 @@ def _beyond(arrays: list[int], near: int) -> int:
     return beyond
 
 
-def _of_look(run: Run, federation: Federation, model: Model, habits: Habits) -> int:
-    """Numbers of an evaluation: of a block of samples and of the activations of all models on it; or of some clients with their
-    models, one tile of samples each."""
-    models = federation.clients if run.options.own or stay_home(run.options, run.train) else run.options.models_kept
-    sample, activations = _of_sample(federation, model, habits), numbers_per_sample(model, federation)[1]
-    if models > MANY_MODELS:
-        of_pass = TILE * sample + live.of_look(model, federation, TILE, habits.layout) // 4
-        return int(min(64, federation.clients) * (habits.alone * model.size + of_pass))
-    samples = federation.test.rows.shape[0]
+def _of_look(run: Run, choice: Choice, federation: Federation, model: Model, habits: Habits, near: int) -> int:
+    """Numbers of an evaluation, in which models that all share score all test samples, and clients with models of their own some
+    at a time; or, on a TPU, of the look at training samples by which a round's participants choose. `near`: bytes on the chip."""
+    options, longest = run.options, federation.train.longest
+    kept = federation.clients if options.own or stay_home(options, run.train) else options.models_kept
+    looks = []
+    if kept > MANY_MODELS:
+        looks.append(_one_by_one(federation, model, habits, near))
+    if kept <= MANY_MODELS or isinstance(options, PersonalConfig):
+        looks.append(_all_at_once(federation, model, habits, options.models_kept, federation.test.rows.shape[0]))
+    if options.looks and habits.sides is None:
+        looks.append(_all_at_once(federation, model, habits, options.models_kept, choice.participants * longest))
+    return max(looks)
+
+
+def _one_by_one(federation: Federation, model: Model, habits: Habits, near: int) -> int:
+    """Numbers of some clients that are scored with their own models, one tile of samples each."""
+    clients, inputs = min(64, federation.clients), numbers_per_sample(model, federation)[0]
+    of_pass = TILE * _tiled(inputs, habits) + live.of_look(model, federation, TILE, habits.layout) // 4
+    return _beyond([int(clients * habits.alone * model.size), clients * of_pass], near)
+
+
+def _all_at_once(federation: Federation, model: Model, habits: Habits, models: int, samples: int) -> int:
+    """Numbers of a block of samples of many clients, each of which is turned in its own way, and of the activations of all models
+    on it."""
+    inputs, activations = numbers_per_sample(model, federation)
     block = min(samples, block_size(model, federation, models, samples, False))
+    sample = (1 + habits.indices * _turned(federation)) * _tiled(inputs, habits)
     return int(block * (sample + habits.looked * models * activations))
 
 
-def _of_sample(federation: Federation, model: Model, habits: Habits) -> int:
-    """Numbers of a sample, and of where they come from."""
-    turned = federation.view is not None and federation.view.pixels is not None
-    return (1 + habits.indices * turned) * _tiled(numbers_per_sample(model, federation)[0], habits)
+def _turned(federation: Federation) -> bool:
+    """Whether clients see turned images."""
+    return federation.view is not None and federation.view.pixels is not None
 
 
 def _tiled(length: int, habits: Habits) -> int:

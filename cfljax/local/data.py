@@ -22,7 +22,7 @@ RUNGS = (0, 64, 128, 256, 512, keys.SHORT, 4 * keys.SHORT, 16 * keys.SHORT, 64 *
 def take(federation: Federation, split: Split, client: Array, positions: Array, mask: Array) -> tuple[Array, Array]:
     """(x f32[B, ...], y i32[B]): the samples of one client at these positions of its list, and their labels; zeros if masked."""
     rows = client_rows(split, client, positions)
-    return samples(federation, jnp.broadcast_to(client, positions.shape), rows, mask)
+    return samples(federation, client, rows, mask)
 
 
 def shuffle(key: Array, count: Array, longest: int, batch: int, sequential: bool, rungs: tuple[int, ...] = RUNGS) -> Array:

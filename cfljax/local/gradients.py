@@ -76,7 +76,7 @@ def batches_of(
 
     def found(_: StepSamples, number: Array) -> Samples:
         some = at_step(batches, number)
-        return some._replace(x=samples(federation, jnp.broadcast_to(client, some.x.shape), some.x, some.mask)[0])
+        return some._replace(x=samples(federation, client, some.x, some.mask)[0])
 
     return found
 

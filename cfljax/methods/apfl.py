@@ -47,7 +47,7 @@ class Config(PersonalConfig):
 
     served = "w"
 
-    sides = 1
+    sides = 2
     own_steps = True
 
     alpha: float = option(0.5, "share of the personal model in the mixture, at first", low=0.0, high=1.0, traced=True)

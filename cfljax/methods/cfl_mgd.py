@@ -63,6 +63,7 @@ class Config(CountedConfig):
 
     averaged = ("models", "velocity")
     chooses_by_loss = True
+    looks = True
     average = "uniform"
 
     sides = 3

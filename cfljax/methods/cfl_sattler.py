@@ -57,6 +57,8 @@ LINKAGES = ("complete", "single")
 class Config(fedavg.Config):
     """Options of Sattler's CFL."""
 
+    looks = True
+
     eps1: float = option(0.4, "split only below this norm of the mean update", low=0.0, traced=True)
     eps2: float = option(1.6, "and above this largest norm of a member's update", low=0.0, traced=True)
     min_rounds: int = option(20, "rounds before the first split", low=1)

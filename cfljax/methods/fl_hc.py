@@ -48,6 +48,8 @@ METRICS = {"l1": "l1", "l2": "euclidean", "cosine": "cosine"}
 class Config(fedavg.Config):
     """Options of FL+HC."""
 
+    looks = True
+
     warmup_rounds: int = option(10, "rounds of FedAvg with all clients before the clustering", low=0)
     metric: str = option("l1", "distance of updates", choices=("l1", "l2", "cosine"))
     linkage: str = option("complete", "distance of clusters", choices=("complete", "average", "single", "ward"))

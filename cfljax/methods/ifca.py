@@ -75,6 +75,7 @@ class Config(CountedConfig):
     averaged = ("models",)
     waits = ""
     chooses_by_loss = True
+    looks = True
 
     clusters: int | str = option(4, 'number of models, or "auto": found before the first round', low=1, choices=("auto",))
     estimate: str = option(

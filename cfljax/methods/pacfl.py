@@ -66,6 +66,7 @@ class Config(fedavg.Config):
     """Options of PACFL."""
 
     served = "found.models"
+    looks = True
     waits = ""
 
     p: int = option(3, "singular vectors that a client sends", low=1)

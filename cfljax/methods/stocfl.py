@@ -56,7 +56,7 @@ class Config(fedavg.Config):
     """Options of StoCFL."""
 
     pulled = True
-    sides = 2
+    sides = 3
 
     max_clusters: int = option(16, "the most clusters; who finds no room joins the most similar one", low=1)
     tau: float = option(

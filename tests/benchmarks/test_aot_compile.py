@@ -35,7 +35,7 @@ def test_two_methods_compile(package, tmp_path):
         assert row["launches_per_step"] == 0 if row["one_kernel"] else 0 < row["launches_per_step"] < 100
         if not row["one_kernel"]:
             small = row["needed_bytes"] < 10e6
-            most = 5 if ":" in row["target"] else 1.65 if small else 1.5  # as docs/accelerators.md says
-            assert 1 / most < row["predicted_bytes"] / row["needed_bytes"] < most
+            high, low = (5, 5) if ":" in row["target"] else (1.85 if small else 1.5, 1.5)  # as docs/accelerators.md says
+            assert 1 / low < row["predicted_bytes"] / row["needed_bytes"] < high
         assert bool(row["collectives"]) == (":" in row["target"]) and row["collectives_in_steps"] == 0
         assert {loop["name"] for loop in row["loops"]} >= ({"rounds"} if row["one_kernel"] else {"rounds", "local_steps"})

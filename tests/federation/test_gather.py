@@ -86,6 +86,24 @@ def test_it_works_under_vmap():
     assert all(np.array_equal(a.reshape(b.shape), b) for a, b in zip(batched, flat, strict=True))
 
 
+def test_one_client_sees_all_alike_also_as_a_tpu_finds_it(monkeypatch):
+    source = fake(shape=(5, 5))
+    federation = pack(parts("rotated", source, clients=6, groups=3, angles=[0.0, 90.0, 33.0]), source, "pixel")
+    assert (np.asarray(federation.view.pixels) < 0).any()  # pixels that come from beyond the edge
+    rows, mask = np.where(np.arange(12) % 4 == 3, 10**9, np.arange(12)), np.arange(12) % 4 < 3
+    of_all = jax.jit(jax.vmap(gather.samples, (None, 0, None, None)))
+    lowered = lambda kind: of_all.trace(federation, np.arange(6), rows, mask).lower(lowering_platforms=(kind,)).as_text()  # noqa: E731
+    one_by_one = "12x25x2xi32"  # where each number of each sample is
+    assert one_by_one in lowered("cpu") and one_by_one in lowered("cuda") and one_by_one not in lowered("tpu")
+    apart = [jitted(federation, np.full(12, client), rows, mask) for client in range(6)]
+    here = of_all(federation, np.arange(6), rows, mask)
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *given, tpu, default: tpu(*given))  # noqa: ARG005
+    as_a_tpu = jax.jit(jax.vmap(lambda *given: gather.samples(*given), (None, 0, None, None)))(federation, np.arange(6), rows, mask)
+    for found in (here, as_a_tpu):
+        for a, b in zip(found, map(np.stack, zip(*apart, strict=True)), strict=True):
+            assert np.array_equal(a, b)
+
+
 def test_client_rows_stay_inside_the_client():
     source = fake()
     federation = pack(parts("quantity", source, clients=9), source)

@@ -97,28 +97,20 @@ def test_a_deeper_network_takes_more_for_a_step():
     assert steps[1] > 2 * steps[0] and all(look < step for look, step in zip(looks, steps, strict=True))
 
 
-FAR = {("quickstart", method, "v5e") for method in ("fedem", "fedrc", "fedrep", "cfl_mgd")}
-"""Too low by up to 90 MB, as docs/accelerators.md says."""
 SMALL = 10e6
-"""Bytes of programs that may be further off."""
+"""Bytes of programs that may be foreseen higher, as docs/accelerators.md says."""
 
 
 def kept(name):
     rows = json.loads((RESULTS / name).read_text(encoding="utf-8"))["rows"]
-    single = [row for row in rows if row["target"] in ("h200", "v5e") and "error" not in row]
-    return [row for row in single if (row["workload"], row["method"], row["target"]) not in FAR]
+    return [row for row in rows if row["target"] in ("h200", "v5e") and "error" not in row]
 
 
 def within(row, folder):
     found = foreseen(row, folder)
-    most = 1.5 if row["needed_bytes"] > SMALL else 1.65
-    assert 1 / most < row["needed_bytes"] / found < most, (
-        row["workload"],
-        row["method"],
-        row["target"],
-        row["needed_bytes"],
-        found,
-    )
+    most = 1.5 if row["needed_bytes"] > SMALL else 1.85
+    told = (row["workload"], row["method"], row["target"], row["needed_bytes"], found)
+    assert 1 / 1.5 < found / row["needed_bytes"] < most, told
     return found
 
 

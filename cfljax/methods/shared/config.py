@@ -62,6 +62,8 @@ class MethodConfig:
     """Whether a proximal term pulls local training to other models than those that it starts from, for estimates."""
     sides = 1
     """How many arrays of a model for each participant a round has at once on a TPU, for estimates of memory."""
+    looks = False
+    """Whether a round scores several models on its participants' training samples, for estimates of memory on a TPU."""
     own = False
     """Whether each client is scored by a model of its own."""
     own_steps = False
@@ -78,6 +80,8 @@ class MethodConfig:
     `train.freeze` are refused with this as the reason."""
     parts = cast("tuple[tuple[str, str], ...]", ())
     """The parts (name, kind) that the method itself has, in place of `train.parts` and, with kind "frozen", `train.freeze`."""
+    head_epochs = 0
+    """The epochs of the head before those of the body, where the method itself trains them apart."""
     finetune_steps = 0
     """The local steps that clients train on after all rounds, for a last score, where `train.finetune_steps` does not say it."""
     chooses_by_loss = False
