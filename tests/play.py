@@ -158,9 +158,9 @@ def batch(
     config = METHODS.check(name, options, f"method.{name}")
     each = {"sequential": work.get("sequential", True), "sending": work.get("sending", Sending()), **(settings or {})}
     engine = Settings(rounds, participants, **{"evaluations": rounds + 1} | each)
-    key = (name, static(config), _frozen(work), model)
+    key, shared = (name, static(config), _frozen(work), model), None if engine.metrics else model
     return simulate(
-        Assembled(method, model, jax.device_put(federation), engine, mesh=mesh, program_key=key),
+        Assembled(method, model, jax.device_put(federation), engine, mesh=mesh, program_key=key, model_key=shared),
         list(range(len(hypers))) if seeds is None else seeds,
         [{"lr": 0.1} | traced(config) | hyper for hyper in hypers],
         chunk_rounds=chunk_rounds,
