@@ -71,9 +71,12 @@ def expected(down=1, up=1, often=1, clients=range(8), size=None, **work):
     return {c: took(c) for c in clients}
 
 
+draw = jax.jit(cohort.draw, static_argnums=2)
+
+
 def drawn(t, number, seed=0):
     """Who takes part in round t."""
-    found = cohort.draw(keys.fold(keys.root(seed), "round", t), federation(), number, jnp.int32(t), {})
+    found = draw(keys.fold(keys.root(seed), "round", t), federation(), number, jnp.int32(t), {})
     return np.asarray(found.ids)[np.asarray(found.mask)].tolist()
 
 
@@ -175,7 +178,7 @@ def by_hand(late, rounds=ROUNDS, participants=8):
     state, infos = prepared.init(keys.root(0), federation(), numbers, {}), []
     for t in range(rounds):
         key = keys.fold(keys.root(0), "round", t)
-        there = cohort.draw(key, federation(), participants, jnp.int32(t), numbers)
+        there = draw(key, federation(), participants, jnp.int32(t), {})
         out = np.isin(np.asarray(there.ids), list(late[t]))
         state, info = prepared.round(key, state, federation(), there._replace(mask=there.mask & ~out), numbers)
         infos.append(info)
@@ -331,12 +334,18 @@ def test_the_meter_counts_nothing_where_nobody_asks():
 
 @pytest.mark.parametrize(("name", "options"), [("fesem", {"fesem_init": "own"}), rarely("one_shot", {})])
 def test_what_all_clients_send_before_the_first_round_is_not_its_participants_(name, options):
-    _, _, method, *_ = play.prepared(name, clusters=2, **options)
+    _, _, method, init, _ = play.prepared(name, clusters=2, **options)
     on, numbers = federation(), {"lr": jnp.float32(0.1)}
     setup = method.setup(keys.root(0), on, numbers | {"participants": 3})
-    state = method.init(keys.root(0), on, numbers, jax.tree.map(jnp.asarray, setup))
-    drawn = cohort.draw(keys.root(1), on, 3, jnp.int32(0), numbers)
-    with metering(8) as meter:
-        _, info = method.round(keys.root(1), state, on, drawn, numbers)
-    assert list(map(int, info.traffic[:2])) == [8 + 3] * 2
-    assert list(map(int, meter.beside[:2])) == [8] * 2 and int(meter.senders) == 8
+    state = init(keys.root(0), on, numbers, setup)
+
+    @jax.jit
+    def metered(key, state, on):
+        there = cohort.draw(key, on, 3, jnp.int32(0), numbers)
+        with metering(8) as meter:
+            _, info = method.round(key, state, on, there, numbers)
+        return info.traffic, meter.beside, meter.senders
+
+    sent, beside, senders = metered(keys.root(1), state, on)
+    assert list(map(int, sent[:2])) == [8 + 3] * 2
+    assert list(map(int, beside[:2])) == [8] * 2 and int(senders) == 8
