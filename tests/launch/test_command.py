@@ -36,11 +36,11 @@ def spec(tmp_path):
 
 
 def test_a_sweep_prints_its_table_and_says_where_results_are(spec, tmp_path):
-    done = sweep(spec, "--out", tmp_path / "r", "--no-report")
-    assert done.returncode == 0, done.stderr
-    assert "fedavg" in done.stdout and "1 done, 0 diverged, 0 failed" in done.stdout and str(tmp_path / "r") in done.stdout
-    again = sweep(spec, "--out", tmp_path / "r", "--no-report")
-    assert again.returncode == 0 and "nothing to do" in again.stdout
+    command = ["sweep", spec, "--out", tmp_path / "r", "--no-report"]
+    (code, out, err), (again, nothing, _) = in_turn(command, command)
+    assert code == 0, err
+    assert "fedavg" in out and "1 done, 0 diverged, 0 failed" in out and str(tmp_path / "r") in out
+    assert again == 0 and "nothing to do" in nothing
 
 
 def test_explain_says_what_has_been_compiled_before(spec, tmp_path):
@@ -80,6 +80,7 @@ MISTAKES = [
     (["--dry-run", "--launcher", "rai"], 2, ["rai", "ray"]),
     (["--target", "v5e"], 2, ["a chip is for --dry-run"]),
     (["--dry-run", "--target", "v5x"], 2, ['the nearest is "v5']),
+    (["--out", "file/r"], 3, ["file/r"]),  # a folder that cannot be written
 ]
 """Flags, the exit code, and words of the message."""
 
@@ -89,7 +90,8 @@ def test_mistakes_are_one_line(spec, tmp_path):
     commands = [
         ["sweep", spec, "--out", folder, "--quiet", *flags] for folder, (flags, _, _) in zip(folders, MISTAKES, strict=True)
     ]
-    ends = in_turn(*commands, env=os.environ | {"CFLJAX_DATA": str(tmp_path)})
+    (tmp_path / "file").write_text("not a folder")
+    ends = in_turn(*commands, cwd=tmp_path, env=os.environ | {"CFLJAX_DATA": str(tmp_path)})
     for (flags, code, words), folder, (ended, _, err) in zip(MISTAKES, folders, ends, strict=True):
         assert ended == code, (flags, err)
         assert err.count("\n") == 1 and all(word in err for word in words), (flags, err)
@@ -114,16 +116,9 @@ def test_letters_of_any_alphabet_whatever_the_locale(tmp_path):
 
 
 def test_a_missing_file_and_a_broken_one(tmp_path):
-    missing = sweep(tmp_path / "no.toml")
-    assert missing.returncode == 2 and "no.toml" in missing.stderr and missing.stderr.count("\n") == 1
     (tmp_path / "bad.toml").write_text("data = {")
-    assert sweep(tmp_path / "bad.toml").returncode == 2
-
-
-def test_a_folder_that_cannot_be_written(spec, tmp_path):
-    (tmp_path / "file").write_text("not a folder")
-    done = sweep(spec, "--out", tmp_path / "file" / "r")
-    assert done.returncode == 3 and done.stderr.count("\n") == 1
+    (code, _, err), (bad, _, _) = in_turn(["sweep", tmp_path / "no.toml"], ["sweep", tmp_path / "bad.toml"])
+    assert code == bad == 2 and "no.toml" in err and err.count("\n") == 1
 
 
 def test_dry_run_trains_nothing_and_starts_no_device(spec, tmp_path):
