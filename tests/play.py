@@ -98,20 +98,25 @@ def prepared(name, work=None, model=None, **options):
     `toy.solver` takes."""
     fields = METHODS.entry(name).options.__dataclass_fields__
     fixed = {k: v for k, v in options.items() if k not in fields or not fields[k].metadata["traced"]}
-    return _prepared(name, _frozen(fixed), _frozen(work or {}), model or toy.model())
-
-
-def _frozen(table):
-    return tuple(sorted((key, tuple(value) if isinstance(value, list) else value) for key, value in table.items()))
+    config = METHODS.check(name, fixed, f"method.{name}")
+    return _prepared(name, static(config), toy.solver(model or toy.model(), **(work or {})))
 
 
 @functools.cache
-def _prepared(name, options, work, model):
-    config = METHODS.check(name, dict(options), f"method.{name}")
-    solver = toy.solver(model, **dict(work))
-    method = METHODS.entry(name).make(static(config), model, solver)
+def _prepared(name, config, solver):
+    model = solver.model
+    method = METHODS.entry(name).make(config, model, solver)
     method = with_feedback(method, model, name) if solver.sending.feedback else method
     return Prepared(config, model, method, jax.jit(method.init), jax.jit(method.round))
+
+
+_draw = jax.jit(cohort.draw, static_argnums=2)
+
+
+def drawn(key, federation, participants, t, hyper):
+    """The participants of round t, by one compiled program for all runs with as many clients."""
+    away = {name: hyper[name] for name in ("dropout", "stragglers", "straggler_work") if name in hyper}
+    return _draw(key, federation, participants, jnp.int32(t), away)
 
 
 def rounds(
@@ -135,7 +140,7 @@ def rounds(
         states.append(state)
         if t < rounds:
             each, number = keys.fold(key, "round", t), jnp.int32(t)
-            present = cohort.draw(each, seen, participants, number, hyper)
+            present = drawn(each, seen, participants, t, hyper)
             state, info = step(each, state, seen, present, decayed(hyper, number))
             infos.append(info)
     return Played(states, infos, method)
@@ -158,9 +163,9 @@ def batch(
     config = METHODS.check(name, options, f"method.{name}")
     each = {"sequential": work.get("sequential", True), "sending": work.get("sending", Sending()), **(settings or {})}
     engine = Settings(rounds, participants, **{"evaluations": rounds + 1} | each)
-    key, shared = (name, static(config), _frozen(work), model), None if engine.metrics else model
+    key = (name, static(config), toy.solver(model, **work))
     return simulate(
-        Assembled(method, model, jax.device_put(federation), engine, mesh=mesh, program_key=key, model_key=shared),
+        Assembled(method, model, jax.device_put(federation), engine, mesh=mesh, program_key=key, model_key=model),
         list(range(len(hypers))) if seeds is None else seeds,
         [{"lr": 0.1} | traced(config) | hyper for hyper in hypers],
         chunk_rounds=chunk_rounds,

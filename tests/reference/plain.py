@@ -10,6 +10,8 @@ import numpy as np
 
 from cfljax import keys
 
+_permutation = jax.jit(keys.permutation, static_argnums=2)
+
 
 class Net:
     """Loss and gradient of the mean cross entropy, by hand."""
@@ -70,20 +72,20 @@ class Clients:
         self.size = np.array([len(y) for _, y in self.train], np.float64)
 
     def _own(self, federation, split, c, x, y):
-        start, count = int(split.start[c]), int(split.count[c])
+        start, count = int(np.asarray(split.start)[c]), int(np.asarray(split.count)[c])
         rows = np.asarray(split.rows)[start : start + count]
         x, y, view = x[rows], y[rows], federation.view
         if view is None:
             return x, y
-        v = int(view.of[c])
+        v = int(np.asarray(view.of)[c])
         if view.pixels is not None:
             source = np.asarray(view.pixels)[v]
             assert (source >= 0).all(), "the reference turns by quarter turns only"
             x = x[:, source]
         if view.gain is not None:
-            x = x * float(view.gain[v])
+            x = x * float(np.asarray(view.gain)[v])
         if view.offset is not None:
-            x = x + float(view.offset[v])
+            x = x + float(np.asarray(view.offset)[v])
         return x, (y if view.labels is None else np.asarray(view.labels)[v][y])
 
 
@@ -105,7 +107,12 @@ def local_key(key, uid):
 
 def order(key, epoch, n):
     """The shuffle of one epoch of one client."""
-    return np.asarray(keys.permutation(keys.fold(key, "epoch", epoch), n, n))
+    return shuffled(keys.fold(key, "epoch", epoch), n)
+
+
+def shuffled(key, n):
+    """i32[n]: 0 … n − 1 in random order. The length is padded, so that one compiled program shuffles lists of many lengths."""
+    return np.asarray(_permutation(key, n, -(-n // 128) * 128))[:n]
 
 
 def batches(key, n, batch, steps=None, epochs=None):
