@@ -96,7 +96,7 @@ def test_three_clients_computed_by_hand():
     np.testing.assert_allclose(out.history["device_s"], [0, 3.2, 6.4, 9.6], rtol=1e-5)
 
 
-@pytest.mark.parametrize("work", [{"epochs": 1}, {"epochs": 3}, {"steps": 7}, {"epochs": 2, "batch": 4}])
+@pytest.mark.parametrize("work", [{"epochs": 1}, rarely({"epochs": 3}), {"steps": 7}, {"epochs": 2, "batch": 4}])
 def test_the_clock_is_that_of_a_plain_program(work):
     out = clocked(work=work)
     clock, devices, _ = reference.walk([expected(**work)] * ROUNDS)
@@ -106,8 +106,8 @@ def test_the_clock_is_that_of_a_plain_program(work):
 
 
 def test_a_round_waits_for_those_who_take_part_in_it():
-    out = clocked(participants=3)
-    rounds = [expected(clients=drawn(t, 3)) for t in range(ROUNDS)]
+    out = clocked(participants=4)
+    rounds = [expected(clients=drawn(t, 4)) for t in range(ROUNDS)]
     np.testing.assert_allclose(out.history["clock_s"], reference.walk(rounds)[0], rtol=1e-5)
 
 
@@ -214,7 +214,7 @@ def test_a_late_deadline_changes_nothing():
     assert not the_same_but_for_the_clock(clocked(), clocked(numbers={"deadline_s": 1e6}))
 
 
-@pytest.mark.parametrize("name", ["ifca", "ocfl", rarely("fl_hc"), rarely("fedgroup")])
+@pytest.mark.parametrize("name", [rarely("ifca"), "ocfl", rarely("fl_hc"), rarely("fedgroup")])
 def test_all_kinds_of_draws_know_the_deadline(name):
     nine = dataclasses.replace(play.nine_clients(), devices=devices_of(9, 0, False, None))
     (out,) = play.on_nine(name, [hyper(deadline_s=0.01)], federation=nine, settings={"clock": vector()})
