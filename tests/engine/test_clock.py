@@ -120,7 +120,7 @@ def test_stragglers_do_fewer_steps_and_nobody_waits_for_who_drops_out():
 @pytest.mark.parametrize(
     ("name", "sent", "options"),
     [
-        ("ifca", {"down": 3}, {"clusters": 3}),
+        ("ifca", {"down": 2}, {"clusters": 2}),
         rarely("local", {"down": 0, "up": 0}, {}),
         rarely("ditto", {"often": 2}, {}),
         ("fedem", {"down": 2, "up": 2, "often": 2}, {"clusters": 2}),

@@ -244,7 +244,7 @@ def test_runs_side_by_side_and_resumed_runs_have_the_same_newcomers():
 
 
 def test_the_record_and_the_frame_have_them(tmp_path):
-    spec = {"data": BLOBS | {"new_clients": NEW}, "model": "mclr", "train": {"rounds": 2}, "method": ["fedavg", "local"]}
+    spec = {"data": BLOBS | {"new_clients": NEW}, "model": "mclr", "train": {"rounds": 2}, "method": ["fedavg"]}
     frame = cfljax.sweep(spec, tmp_path / "out", quiet=True).to_pandas()
     assert list(frame.columns)[-4:] == ["accuracy_new_0", "accuracy_new_1", "accuracy_new_3", "ari_new"]
     assert frame["accuracy_new_0"].between(0, 1).all()

@@ -47,9 +47,12 @@ def test_explain_says_what_has_been_compiled_before(spec, tmp_path):
     environment = os.environ | {"CFLJAX_CACHE": str(tmp_path / "cache")}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     first, done = in_turn(
-        ["sweep", spec, "--explain"], ["sweep", spec, "--out", tmp_path / "r", "--no-report", "--workers", 1], env=environment
+        ["sweep", spec, "--explain", "--out", tmp_path / "no"],
+        ["sweep", spec, "--out", tmp_path / "r", "--no-report", "--workers", 1],
+        env=environment,
     )
-    assert "programs to be compiled" in first[1] and done[0] == 0
+    assert all(word in first[1] for word in ("fedavg", "predicted", "programs to be compiled")) and not (tmp_path / "no").exists()
+    assert done[0] == 0
     other = ["--explain", "--set", "train.rounds=5", "--set", "train.lr=0.2", "--set", "seeds=[7]"]  # finds the same programs
     (_, known, _), (_, new, _) = in_turn(
         ["sweep", spec, *other], ["sweep", spec, *other, "--set", "train.batch=7"], env=environment

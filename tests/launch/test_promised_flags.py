@@ -44,12 +44,6 @@ def sweep(place, *flags, **more):
     return subprocess.run(command, cwd=place, capture_output=True, text=True, env=os.environ | more)
 
 
-def test_explain_says_how_and_trains_nothing(place):
-    done = sweep(place, "--explain")
-    assert done.returncode == 0, done.stderr
-    assert "fedavg" in done.stdout and "predicted" in done.stdout and not (place / "r").exists()
-
-
 def test_no_cache_keeps_no_compiled_program(place, monkeypatch):
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")  # of all tests
     for name, flags in {"with": (), "without": ("--no-cache",)}.items():
