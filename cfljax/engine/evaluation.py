@@ -59,9 +59,7 @@ def make_evaluation(model: Model, settings: Settings, chooses: bool) -> Callable
 
 def seen_of(settings: Settings) -> Settings:
     """The settings without those that no evaluation depends on: equal for runs that share its program."""
-    plain = Settings(rounds=0, participants=0)
-    unread = ("rounds", "participants", "eval_every", "evaluations", "discrepancy", "label_history", "stop", "vector_up", "clock")
-    return settings._replace(**{name: getattr(plain, name) for name in unread})
+    return settings.of_programs.without("participants", "discrepancy", "vector_up", "clock", "asynchronous")
 
 
 def some_never_train(federation: Federation) -> bool:

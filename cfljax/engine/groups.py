@@ -131,8 +131,13 @@ def compile_programs(parts: Assembled, group: Group, federation: Federation) -> 
     gets the same programs, without tracing anything."""
     if parts.program_key is None:
         return _compiled(parts, group, federation)
-    static = (parts.program_key, parts.model_key, parts.plan, parts.settings, parts.mesh)
+    static = (parts.program_key, parts.model_key, parts.plan, parts.settings.of_programs, _chooses(parts), parts.mesh)
     return remembered((*static, shapes((tuple(group), federation))), lambda: _compiled(parts, group, federation))
+
+
+def _chooses(parts: Assembled) -> bool:
+    """Whether there are clients that never train and choose a model, which federations of one shape may differ in."""
+    return parts.method.chooses and some_never_train(parts.federation)
 
 
 def _compiled(parts: Assembled, group: Group, federation: Federation) -> tuple[Programs, float]:
@@ -147,7 +152,7 @@ def sources_of(parts: Assembled, group: Group, federation: Federation) -> Source
     """The programs of a batch whose groups are like this one, to be compiled."""
     method, settings, mesh, plan = parts.method, parts.settings, parts.mesh, parts.plan
     program = make_program(method, settings)
-    chooses = method.chooses and some_never_train(parts.federation)
+    chooses = _chooses(parts)
     evaluate = make_evaluation(parts.model, settings, chooses)
     on_all = lambda tree: forms(tree, mesh, False)  # noqa: E731
     of_runs = lambda tree: forms(tree, mesh, True)  # noqa: E731
@@ -159,9 +164,10 @@ def sources_of(parts: Assembled, group: Group, federation: Federation) -> Source
     with jax.default_matmul_precision(settings.precision):
         view = program.view.trace(form.state, of_one(hyper), parts.federation, at)
     seen, picked = of_runs(for_each_run(view.out_info, runs)), _picks(view, len(jax.tree.leaves((form.state, hyper))))
-    name = lambda function: None if parts.program_key is None else (parts.program_key, parts.plan, settings, function)  # noqa: E731
+    static = (parts.program_key, parts.plan, settings.of_programs)
+    name = lambda function: None if parts.program_key is None else (*static, function)  # noqa: E731
     scored_by = seen._replace(shares=None)
-    shared = name("evaluate") if parts.model_key is None else (parts.model_key, seen_of(settings), chooses)
+    shared = name(("evaluate", chooses)) if parts.model_key is None else (parts.model_key, seen_of(settings), chooses)
     over = lambda f, mapped: everywhere(over_runs(f, settings, mapped), mesh, mapped)  # noqa: E731
     view_source = Source(over(program.view, 2), (carry.state, hyper, data, at), name("view"), mesh, quick=plan.quick)
     return Sources(

@@ -39,11 +39,10 @@ def seconds_then(parts: Assembled) -> float | None:
 def _place(parts: Assembled) -> Path | None:
     """The file that tells of the programs of a batch; None where programs are not kept."""
     folder = files.programs_folder()
-    if folder is None or parts.shape_key is None:
+    if folder is None or parts.program_key is None:
         return None
-    settings = parts.settings._replace(rounds=0, eval_every=0, evaluations=0)  # they make no other program
     mesh = None if parts.mesh is None else dict(parts.mesh.shape)
-    static = (parts.shape_key, parts.model_key, parts.plan, settings, mesh, shapes(parts.federation))
+    static = (parts.program_key, parts.model_key, parts.plan, parts.settings.of_programs, mesh, shapes(parts.federation))
     made_by = (_code(), jax.__version__, jax.default_backend())
     return folder / files.KNOWN / hashlib.sha256(repr((static, made_by)).encode()).hexdigest()[:32]
 

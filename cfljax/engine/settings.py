@@ -74,6 +74,16 @@ class Settings(NamedTuple):
     asynchronous: Asynchronous | None = None
     """Whom the server waits for; None: for everybody."""
 
+    def without(self, *names: str) -> Settings:
+        """The settings, with these as if nothing had been said of them."""
+        plain = Settings(rounds=0, participants=0)
+        return self._replace(**{name: getattr(plain, name) for name in names})
+
+    @property
+    def of_programs(self) -> Settings:
+        """Those that programs are compiled for, without what only the host reads: equal for runs that share programs."""
+        return self.without("rounds", "eval_every", "evaluations", "label_history", "stop")
+
 
 class Tuned(NamedTuple):
     """Clients that are scored after some steps of local training, when all rounds are over."""
@@ -102,9 +112,8 @@ class Assembled(NamedTuple):
     """Whether the pool of samples is dealt to the devices, too."""
     program_key: Hashable = None
     """Names everything static that the method and the model were made from, so that a later batch with the same key, plan and
-    settings reuses the compiled programs; None: nothing is reused."""
-    shape_key: Hashable = None
-    """As `program_key`, whatever the number of rounds; None: what has been compiled is not written down."""
+    settings reuses the compiled programs, whatever its number of rounds; None: nothing is reused, and what has been compiled is
+    not written down."""
     model_key: Hashable = None
     """Names everything that the model was made from, so that all methods share the program that evaluates it; None: as above."""
     newcomers: Tuned | None = None

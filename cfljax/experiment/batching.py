@@ -70,7 +70,7 @@ class Batch:
 
     @property
     def shape_key(self) -> str:
-        """As `program_key`, and equal whatever the number of rounds: what the programs on disk are known by."""
+        """As `program_key`, and equal whatever the number of rounds: what compiled programs are known by."""
         run = self.first
         of_any_length = dataclasses.replace(run, train=dataclasses.replace(run.train, rounds=1, eval_every=1))
         return f"{static_key(of_any_length, seed=False)}/{self.width}"

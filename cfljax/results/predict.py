@@ -109,6 +109,7 @@ def _chosen(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """i32[C]: of the models in use the one with the least loss on the test samples by which clients that never train choose."""
     import dataclasses
 
+    import jax
     import jax.numpy as jnp
 
     from cfljax.engine.scoring import least_loss_among
@@ -118,7 +119,8 @@ def _chosen(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
     seen = test if scene.run.train.test_clients_choose == "test_loss" else dataclasses.replace(test, count=(test.count + 1) // 2)
     in_use = jnp.zeros(len(models), bool).at[np.where(labels >= 0, labels, len(models))].set(True, mode="drop")
     candidates = in_use | ~jnp.any(in_use)
-    return np.asarray(least_loss_among(scene.model, federation, seen, jnp.asarray(models), candidates, untrained))
+    least = jax.jit(functools.partial(least_loss_among, scene.model))
+    return np.asarray(least(federation, seen, jnp.asarray(models), candidates, untrained))
 
 
 def test_samples(scene: Scene, client: int) -> tuple[np.ndarray, np.ndarray]:
@@ -131,13 +133,20 @@ def test_samples(scene: Scene, client: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _taken(scene: Scene, client: int, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    import jax.numpy as jnp
+    """The test samples at these positions of a client's list, by a program that takes as many as any client has."""
+    number, test = len(positions), scene.federation.test
+    where = np.resize(positions.astype(np.int32), max(number, test.longest))
+    x, y = _take()(scene.federation, test, np.int32(client), where, np.ones(len(where), bool))
+    return np.asarray(x)[:number], np.asarray(y)[:number]
+
+
+@functools.cache
+def _take() -> Callable[..., tuple[Array, Array]]:
+    import jax
 
     from cfljax.local.data import take
 
-    where = jnp.asarray(positions, jnp.int32)
-    x, y = take(scene.federation, scene.federation.test, jnp.int32(client), where, jnp.ones(len(positions), bool))
-    return np.asarray(x), np.asarray(y)
+    return jax.jit(take)
 
 
 def prepared(federation: Federation, x: np.ndarray) -> np.ndarray:

@@ -4,8 +4,6 @@ import dataclasses
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
 import time
 import types
 
@@ -23,6 +21,7 @@ from cfljax.report.configurations import collect
 from cfljax.types import Parts
 from tests.data.test_files import idx_folder
 from tests.data.test_tweets import glove, tweets
+from tests.launch.processes import in_turn
 
 SMALL = {"model": "mclr", "train": {"rounds": 1, "lr": 0.5}, "method": "fedavg"}
 
@@ -190,18 +189,12 @@ def test_what_has_changed_since_the_id_was_made_is_refused_in_one_line(tmp_path)
 
 
 def test_missing_data_is_one_line_and_the_last_thing_that_is_noticed(tmp_path):
-    def said(*words):
-        command = [sys.executable, "-m", "cfljax.sweep", *words, "--out", str(tmp_path / "r")]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.stderr.count("\n") == 1, done.stderr
-        return done.returncode, done.stderr
-
-    flags = ["--set", "data=nowhere", "--set", "method=fedavg"]
-    for more in ([], ["--dry-run"]):
-        code, line = said(*flags, *more)
+    flags = ["sweep", "--set", "data=nowhere", "--set", "method=fedavg", "--out", tmp_path / "r"]
+    *missing, wrong = in_turn(flags, [*flags, "--dry-run"], [*flags, "--set", "train.lr=-1"])
+    assert all(line.count("\n") == 1 for _, _, line in (*missing, wrong))
+    for code, _, line in missing:
         assert code == 4 and 'data.name = "nowhere": not found' in line
-    code, line = said(*flags, "--set", "train.lr=-1")
-    assert code == 2 and "train.lr" in line
+    assert wrong[0] == 2 and "train.lr" in wrong[2]
 
 
 def test_a_path_for_data_that_reads_no_files_is_an_error():

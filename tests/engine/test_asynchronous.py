@@ -114,7 +114,7 @@ def test_fedavg_is_the_queue_of_events(staleness, divisor):
     assert wanted[-1].staleness > 1.2  # or the factors would hardly matter
 
 
-@pytest.mark.parametrize(("places", "buffer"), [rarely(5, 1), rarely(3, 3), (8, 3), rarely(8, 1)])
+@pytest.mark.parametrize(("places", "buffer"), [rarely(5, 1), rarely(3, 3), (8, 2), rarely(8, 1)])
 def test_any_number_of_places_and_any_buffer(places, buffer):
     """With eight places for eight clients each has its own."""
     agree(one(places=places, buffer=buffer), expected([toy.start(SEED)], places=places, buffer=buffer))
@@ -139,7 +139,7 @@ def test_to_wait_for_all_is_the_same_bits_as_a_round(name):
 
 @pytest.mark.parametrize(
     ("average", "divisor"),
-    [("samples", "weights"), ("uniform", "discounted"), rarely("samples", "discounted"), rarely("uniform", "weights")]
+    [rarely("samples", "weights"), ("uniform", "discounted"), rarely("samples", "discounted"), rarely("uniform", "weights")]
     + [rarely("nova", "weights"), rarely("nova", "discounted")],
 )
 def test_so_it_is_with_every_average_and_everybody_there(average, divisor):
@@ -212,7 +212,7 @@ def test_who_drops_out_leaves_its_place_and_an_empty_step_changes_nothing():
 
 
 def test_a_broken_update_counts_when_it_arrives_and_spreads_nowhere():
-    made = toy.broken(federation(), 1, 4)
+    made = toy.broken(nine(), 1, 4)
     out = one("ifca", on=made, clusters=2)
     assert np.isfinite(out.models).all() and 0 < out.history["nonfinite"][-1] < 2 * STEPS
     first = np.flatnonzero(out.history["nonfinite"])[0]

@@ -71,9 +71,12 @@ def expected(down=1, up=1, often=1, clients=range(8), size=None, **work):
     return {c: took(c) for c in clients}
 
 
+draw = jax.jit(cohort.draw, static_argnums=2)
+
+
 def drawn(t, number, seed=0):
     """Who takes part in round t."""
-    found = cohort.draw(keys.fold(keys.root(seed), "round", t), federation(), number, jnp.int32(t), {})
+    found = draw(keys.fold(keys.root(seed), "round", t), federation(), number, jnp.int32(t), {})
     return np.asarray(found.ids)[np.asarray(found.mask)].tolist()
 
 
@@ -93,7 +96,7 @@ def test_three_clients_computed_by_hand():
     np.testing.assert_allclose(out.history["device_s"], [0, 3.2, 6.4, 9.6], rtol=1e-5)
 
 
-@pytest.mark.parametrize("work", [{"epochs": 1}, {"epochs": 3}, {"steps": 7}, {"epochs": 2, "batch": 4}])
+@pytest.mark.parametrize("work", [{"epochs": 1}, rarely({"epochs": 3}), {"steps": 7}, {"epochs": 2, "batch": 4}])
 def test_the_clock_is_that_of_a_plain_program(work):
     out = clocked(work=work)
     clock, devices, _ = reference.walk([expected(**work)] * ROUNDS)
@@ -103,8 +106,8 @@ def test_the_clock_is_that_of_a_plain_program(work):
 
 
 def test_a_round_waits_for_those_who_take_part_in_it():
-    out = clocked(participants=3)
-    rounds = [expected(clients=drawn(t, 3)) for t in range(ROUNDS)]
+    out = clocked(participants=4)
+    rounds = [expected(clients=drawn(t, 4)) for t in range(ROUNDS)]
     np.testing.assert_allclose(out.history["clock_s"], reference.walk(rounds)[0], rtol=1e-5)
 
 
@@ -117,7 +120,7 @@ def test_stragglers_do_fewer_steps_and_nobody_waits_for_who_drops_out():
 @pytest.mark.parametrize(
     ("name", "sent", "options"),
     [
-        ("ifca", {"down": 3}, {"clusters": 3}),
+        ("ifca", {"down": 2}, {"clusters": 2}),
         rarely("local", {"down": 0, "up": 0}, {}),
         rarely("ditto", {"often": 2}, {}),
         ("fedem", {"down": 2, "up": 2, "often": 2}, {"clusters": 2}),
@@ -175,7 +178,7 @@ def by_hand(late, rounds=ROUNDS, participants=8):
     state, infos = prepared.init(keys.root(0), federation(), numbers, {}), []
     for t in range(rounds):
         key = keys.fold(keys.root(0), "round", t)
-        there = cohort.draw(key, federation(), participants, jnp.int32(t), numbers)
+        there = draw(key, federation(), participants, jnp.int32(t), {})
         out = np.isin(np.asarray(there.ids), list(late[t]))
         state, info = prepared.round(key, state, federation(), there._replace(mask=there.mask & ~out), numbers)
         infos.append(info)
@@ -211,7 +214,7 @@ def test_a_late_deadline_changes_nothing():
     assert not the_same_but_for_the_clock(clocked(), clocked(numbers={"deadline_s": 1e6}))
 
 
-@pytest.mark.parametrize("name", ["ifca", "ocfl", rarely("fl_hc"), rarely("fedgroup")])
+@pytest.mark.parametrize("name", [rarely("ifca"), "ocfl", rarely("fl_hc"), rarely("fedgroup")])
 def test_all_kinds_of_draws_know_the_deadline(name):
     nine = dataclasses.replace(play.nine_clients(), devices=devices_of(9, 0, False, None))
     (out,) = play.on_nine(name, [hyper(deadline_s=0.01)], federation=nine, settings={"clock": vector()})
@@ -331,12 +334,18 @@ def test_the_meter_counts_nothing_where_nobody_asks():
 
 @pytest.mark.parametrize(("name", "options"), [("fesem", {"fesem_init": "own"}), rarely("one_shot", {})])
 def test_what_all_clients_send_before_the_first_round_is_not_its_participants_(name, options):
-    _, _, method, *_ = play.prepared(name, clusters=2, **options)
+    _, _, method, init, _ = play.prepared(name, clusters=2, **options)
     on, numbers = federation(), {"lr": jnp.float32(0.1)}
     setup = method.setup(keys.root(0), on, numbers | {"participants": 3})
-    state = method.init(keys.root(0), on, numbers, jax.tree.map(jnp.asarray, setup))
-    drawn = cohort.draw(keys.root(1), on, 3, jnp.int32(0), numbers)
-    with metering(8) as meter:
-        _, info = method.round(keys.root(1), state, on, drawn, numbers)
-    assert list(map(int, info.traffic[:2])) == [8 + 3] * 2
-    assert list(map(int, meter.beside[:2])) == [8] * 2 and int(meter.senders) == 8
+    state = init(keys.root(0), on, numbers, setup)
+
+    @jax.jit
+    def metered(key, state, on):
+        there = cohort.draw(key, on, 3, jnp.int32(0), numbers)
+        with metering(8) as meter:
+            _, info = method.round(key, state, on, there, numbers)
+        return info.traffic, meter.beside, meter.senders
+
+    sent, beside, senders = metered(keys.root(1), state, on)
+    assert list(map(int, sent[:2])) == [8 + 3] * 2
+    assert list(map(int, beside[:2])) == [8] * 2 and int(senders) == 8

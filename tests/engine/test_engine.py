@@ -14,7 +14,7 @@ from cfljax.engine.history import diverged_at
 from cfljax.engine.program import Settings
 from cfljax.engine.resume import CheckpointMismatch, Spent
 from cfljax.engine.scoring import score
-from cfljax.engine.settings import Assembled
+from cfljax.engine.settings import Assembled, Stop
 from cfljax.engine.simulate import simulate
 from cfljax.launch import checkpoints
 from cfljax.methods import METHODS
@@ -24,6 +24,7 @@ from tests.reference import plain
 
 CHOOSES, KNOWS = True, False
 HALF = Settings(1, 1, test_choice="holdout")
+chosen_by_loss = jax.jit(_test_only, static_argnums=(0, 1, 2))
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,10 @@ def everyone(clients, model):
 
 
 def run(parts, settings, hypers=({"lr": 0.1},), program_key=None, **more):
-    return simulate(Assembled(*parts, settings, program_key=program_key), list(range(len(hypers))), list(hypers), **more)
+    """Runs of one method and of one model share their programs."""
+    method, model, _ = parts
+    assembled = Assembled(*parts, settings, program_key=program_key or method, model_key=None if program_key else model)
+    return simulate(assembled, list(range(len(hypers))), list(hypers), **more)
 
 
 @pytest.mark.parametrize("rounds, every, rows", [(5, 1, [0, 1, 2, 3, 4, 5]), (7, 3, [0, 3, 6, 7]), (2, 5, [0, 2])])
@@ -52,7 +56,7 @@ def test_rows_of_the_history(parts, rounds, every, rows, evaluations):
 
 
 def test_a_round_without_participants_has_no_losses_and_no_distances(parts):
-    (output,) = simulate(Assembled(*parts, Settings(3, 1)), [0], [{"lr": 0.1, "dropout": 0.6}])
+    (output,) = run(parts, Settings(3, 1), [{"lr": 0.1, "dropout": 0.6}])
     nobody = np.diff(output.history["bytes_up"], prepend=0) == 0
     assert 1 < nobody.sum() < 4
     for name in ("train_loss", "discrepancy"):
@@ -79,13 +83,14 @@ def test_traffic_is_counted_beyond_two_thousand_million(parts):
     assert output.history["bytes_up"].tolist() == ((4 * model.size * 7 + 4 * 2.0**20) * times).tolist()
 
 
-def test_numbers_and_seeds_share_one_program(parts):
+def test_numbers_and_seeds_share_one_program_whatever_the_rounds(parts):
     before = compiled.compilations
     grid = [{"lr": lr, "lr_decay": decay} for lr in (0.01, 0.1) for decay in (1.0, 0.9)]
-    key = "test_numbers_and_seeds_share_one_program"
-    outputs = [run(parts, Settings(3, 3), [h], program_key=key)[0] for h in grid]
+    settings = [Settings(3, 3), Settings(3, 3, stop=Stop(9, "loss")), Settings(5, 3, eval_every=2), Settings(5, 3, evaluations=1)]
+    outputs = [run(parts, each, [h], program_key="shared")[0] for each, h in zip(settings, grid, strict=True)]
     assert compiled.compilations == before + 3  # one to start, one for the rounds, one to evaluate
     assert len({o.models.tobytes() for o in outputs}) == 4
+    assert [o.history["round"].tolist() for o in outputs] == [[0, 1, 2, 3]] * 2 + [[0, 2, 4, 5], [0, 1, 2, 3, 4, 5]]
 
 
 def test_a_learning_rate_that_blows_up_is_seen(parts):
@@ -130,10 +135,10 @@ def test_a_checkpoint_of_something_else_is_refused(parts):
 
 def test_a_resumed_batch_has_the_seconds_of_all_starts(parts):
     saved = []
-    run(parts, Settings(6, 3), chunk_rounds=2, checkpoint=lambda make: saved.append(make()))
+    run(parts, Settings(6, 3), program_key="of its own", chunk_rounds=2, checkpoint=lambda make: saved.append(make()))
     assert all(seconds > 0 for seconds in saved[0].spent) and saved[1].spent.rounds > saved[0].spent.rounds
     before = Spent(1000.0, 2000.0, 4000.0, 1.0)
-    (output,) = run(parts, Settings(6, 3), resume=saved[1]._replace(spent=before))
+    (output,) = run(parts, Settings(6, 3), program_key="another", resume=saved[1]._replace(spent=before))
     assert 1000 < output.seconds.setup < 1900 and 2000 < output.seconds.compile < 2900
     assert output.seconds.eval == 7.0  # seven evaluations, priced at the first start
     assert output.seconds.train + output.seconds.eval > 4000
@@ -206,12 +211,12 @@ def test_clients_that_never_train_choose_among_the_models_in_use_and_not_where_t
     good = toy.solver(model, epochs=5).fit(jax.random.key(0), made, everyone(4, model), {"lr": jnp.float32(0.2)}).delta[0]
     models, scoring = jnp.stack([-good, good]), jnp.zeros(4, jnp.int32)
     for in_use, chosen in (([True, True], 1), ([True, False], 0), ([False, False], 1)):
-        labels, _ = _test_only(model, Settings(1, 1), CHOOSES, federation, models, jnp.array(in_use), scoring)
-        known, _ = _test_only(model, Settings(1, 1), KNOWS, federation, models, jnp.array(in_use), scoring)
+        labels, _ = chosen_by_loss(model, Settings(1, 1), CHOOSES, federation, models, jnp.array(in_use), scoring)
+        known, _ = chosen_by_loss(model, Settings(1, 1), KNOWS, federation, models, jnp.array(in_use), scoring)
         assert not known.any()
         assert labels.tolist() == [chosen if c == alone else 0 for c in range(4)]
     for chooses, number in ((CHOOSES, 2), (CHOOSES, 1), (KNOWS, 2)):  # all are scored on the same samples
-        _, half = _test_only(model, HALF, chooses, federation, models[:number], jnp.full(number, True), scoring)
+        _, half = chosen_by_loss(model, HALF, chooses, federation, models[:number], jnp.full(number, True), scoring)
         left = federation.test.count.at[alone].set(federation.test.count[alone] // 2)
         assert np.array_equal(half.count, left) and np.array_equal(half.start - federation.test.start, federation.test.count - left)
 
@@ -222,7 +227,7 @@ def test_clients_that_never_train_choose_among_any_number_of_models(used):
     federation = toy.replace(made, train=toy.replace(made.train, count=made.train.count.at[2].set(0)))
     models = jax.vmap(model.init)(jax.random.split(jax.random.key(3), 75)).at[50].set(jnp.nan)
     in_use = jnp.zeros(75, bool).at[jnp.array(used)].set(True)
-    labels, _ = _test_only(model, HALF, CHOOSES, federation, models, in_use, jnp.zeros(4, jnp.int32))
+    labels, _ = chosen_by_loss(model, HALF, CHOOSES, federation, models, in_use, jnp.zeros(4, jnp.int32))
     x, y = (each[: -(-len(each) // 2)] for each in plain.Clients(federation).test[2])
     losses = {k: plain.Net(6, 4).loss(np.asarray(models[k], np.float64), x, y) for k in used if k != 50}
     assert labels.tolist() == [0, 0, min(losses, key=losses.get), 0]
@@ -262,7 +267,9 @@ def test_clients_that_never_train_choose_on_a_test_set_that_all_share():
     model = toy.model()
     entry = METHODS.entry("ifca")
     method = entry.make(entry.options(clusters=2), model, toy.solver(model))
-    (output,) = simulate(Assembled(method, model, federation, Settings(2, 4, test_choice="test_loss")), [0], [{"lr": 0.2}])
+    settings = Settings(2, 4, test_choice="test_loss")
+    run((method, model, made), settings, [{"lr": 0.2}])  # whose programs have the same shapes, and let nobody choose
+    (output,) = run((method, model, federation), settings, [{"lr": 0.2}])
     x, y = (np.asarray(part) for part in plain.Clients(federation).test[1])
     for c in range(4):
         net = plain.Net(6, 4)

@@ -1,6 +1,7 @@
 """Scores and losses of many clients at once, against a loop over clients."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +20,21 @@ from tests.reference import plain
 @pytest.fixture(scope="module")
 def case():
     federation, model = toy.federation("label_permutation", clients=9, groups=2), toy.model(5)
-    models = jax.vmap(model.init)(jax.random.split(jax.random.key(0), 3))
-    return federation, model, models, jnp.array([0, 1, 2, 0, 1, 2, 0, 1, 2])
+    return federation, model, jnp.asarray(drawn(model, 3, 0)), jnp.array([0, 1, 2, 0, 1, 2, 0, 1, 2])
+
+
+def drawn(model, number, seed):
+    """f32[number, d]: models, on the host."""
+    return np.array(jax.jit(lambda key: jax.vmap(model.init)(jax.random.split(key, number)))(jax.random.key(seed)))
+
+
+def score(model, federation, models, labels, who, sequential=True):
+    """By a program that is traced anew, as tests change what it is made of."""
+
+    def program(federation, models, labels, who):
+        return scoring.score(model, federation, federation.test, models, labels, who, sequential)
+
+    return jax.jit(program)(federation, models, labels, who)
 
 
 def by_hand(federation, models, labels):
@@ -39,10 +53,9 @@ def test_scores(case, sequential, tile, block, monkeypatch):
     monkeypatch.setattr(scoring, "_cheaper_all_at_once", lambda *_: tile is None)
     monkeypatch.setattr(scoring, "block_size", lambda *_: block)
     monkeypatch.setattr(scoring, "TILE", tile)
-    who = jnp.ones(9, bool).at[4].set(False)
-    found = scoring.score(model, federation, federation.test, models, labels, who, sequential)
-    correct, loss, count = by_hand(federation, models, labels)
     keep = np.arange(9) != 4
+    found = score(model, federation, models, labels, keep, sequential)
+    correct, loss, count = by_hand(federation, models, labels)
     assert np.array_equal(found.correct, correct * keep) and np.array_equal(found.samples, count * keep)
     assert np.allclose(found.loss, loss * keep, rtol=1e-5)
 
@@ -79,7 +92,7 @@ def test_clients_meet_their_own_model_only_where_that_is_less_work(case, monkeyp
 def test_dummies_are_not_scored(case):
     federation, model, models, labels = case
     padded = jax.device_put(pad(federation, clients=2, samples=3, rng=np.random.default_rng(0)))
-    found = scoring.score(model, padded, padded.test, models, jnp.pad(labels, (0, 2)), jnp.ones(11, bool))
+    found = score(model, padded, models, np.pad(labels, (0, 2)), np.ones(11, bool))
     correct, _, _ = by_hand(federation, models, labels)
     assert np.array_equal(found.correct[:9], correct) and not np.any(found.samples[9:])
 
@@ -107,9 +120,8 @@ def test_devices_score_each_client_once(case, owned, together, monkeypatch):
 def test_a_shared_test_set_is_scored_once_per_model():
     federation, model = toy.federation("iid", clients=4, test="global"), toy.model(5)
     assert federation.test.shared
-    models = jax.vmap(model.init)(jax.random.split(jax.random.key(1), 2))
-    labels = jnp.array([0, 1, 1, 0])
-    found = scoring.score(model, federation, federation.test, models, labels, jnp.ones(4, bool))
+    models, labels = drawn(model, 2, 1), np.array([0, 1, 1, 0])
+    found = score(model, federation, models, labels, np.ones(4, bool))
     correct, loss, count = by_hand(federation, models, labels)
     assert np.array_equal(found.correct, correct) and np.array_equal(found.samples, count)
     assert np.allclose(found.loss, loss, rtol=1e-5)
@@ -119,23 +131,24 @@ def test_a_shared_test_set_is_scored_once_per_model():
 def test_a_shared_test_set_is_scored_as_each_client_sees_it(partition):
     """And those that never train choose by what they see; whoever holds out a half of it is scored on the other."""
     made, model = toy.federation(partition, clients=6, groups=2, test="global"), toy.model(5)
-    train = toy.replace(made.train, count=made.train.count.at[jnp.array([2, 3])].set(0))
-    half = toy.replace(
-        made.test, start=made.test.start.at[jnp.array([2, 3])].set(40), count=made.test.count.at[2].add(-40).at[3].add(-40)
-    )
+    alone, start, count = np.isin(np.arange(6), [2, 3]), np.asarray(made.test.start), np.asarray(made.test.count)
+    train = toy.replace(made.train, count=np.where(alone, 0, made.train.count))
+    half = toy.replace(made.test, start=np.where(alone, 40, start), count=count - 40 * alone)
     federation = toy.replace(made, train=train, test=half)
-    models = jax.vmap(model.init)(jax.random.split(jax.random.key(1), 5)).at[1].set(jnp.nan)
-    labels, who = jnp.array([0, 0, 3, 0, 3, 2]), jnp.ones(6, bool).at[4].set(False)
+    models = drawn(model, 5, 1)
+    models[1] = np.nan
+    labels, who = np.array([0, 0, 3, 0, 3, 2]), np.arange(6) != 4
     padded = jax.device_put(pad(federation, clients=2, samples=3, rng=np.random.default_rng(0)))
     correct, loss, count = by_hand(federation, models, labels)
     for some, more in ((federation, 0), (padded, 2)):
-        found = scoring.score(model, some, some.test, models, jnp.pad(labels, (0, more)), jnp.pad(who, (0, more)))
+        found = score(model, some, models, np.pad(labels, (0, more)), np.pad(who, (0, more)))
         assert np.array_equal(found.correct[:6], correct * who) and np.array_equal(found.samples[:6], count * who)
         assert np.allclose(found.loss[:6], loss * who, rtol=1e-5) and not np.any(found.samples[6:])
     assert len(set(correct[[0, 1, 3]])) == 2  # 0 and 1 are one group, 3 the other
-    losses = np.stack([by_hand(federation, models, jnp.full(6, k))[1] for k in range(5)])
+    losses = np.stack([by_hand(federation, models, np.full(6, k))[1] for k in range(5)])
+    least = jax.jit(functools.partial(scoring.least_loss_among, model))
     for among in ([0, 1, 2, 3, 4], [1, 3], [1]):
-        seen = scoring.least_loss_among(model, federation, half, models, jnp.zeros(5, bool).at[jnp.array(among)].set(True), who)
+        seen = np.asarray(least(federation, half, models, np.isin(np.arange(5), among), who))
         wanted = [min(among, key=lambda k, c=c: np.nan_to_num(losses[k, c], nan=np.inf)) for c in range(6)]
         assert [seen[c] for c in (0, 1, 2, 3, 5)] == [wanted[c] for c in (0, 1, 2, 3, 5)]
 

@@ -14,6 +14,7 @@ from cfljax.methods import METHODS
 from cfljax.types import Split, on_host
 from tests import toy
 from tests.often import rarely
+from tests.reference import plain
 
 FAST, SLOW, STILL = {"lr": 0.5}, {"lr": 0.002}, {"lr": 0.0}
 STOP = Stop(4, "val_loss")
@@ -42,9 +43,11 @@ def parts(request):
     return entry.make(entry.options(), model, toy.solver(model)), model, federation
 
 
-def run(parts, hypers, stop=STOP, rounds=20, sequential=True, **more):
-    settings = Settings(rounds, 3, sequential=sequential, stop=stop)
-    return simulate(Assembled(*parts, settings), list(range(len(hypers))), list(hypers), **more)
+def run(parts, hypers, stop=STOP, rounds=20, sequential=True, first=0, **more):
+    """`first`: the seed of the first run."""
+    method, model, _ = parts
+    assembled = Assembled(*parts, Settings(rounds, 3, sequential=sequential, stop=stop), program_key=method, model_key=model)
+    return simulate(assembled, list(range(first, first + len(hypers))), list(hypers), **more)
 
 
 def same(a, b, exact=True):
@@ -87,8 +90,7 @@ def test_the_runs_of_a_batch_end_each_by_itself(parts, sequential):
     hypers = [STILL, SLOW, STILL, STILL]
     together = run(parts, hypers, sequential=sequential)
     for at in range(4):
-        settings = Settings(20, 3, sequential=sequential, stop=STOP)
-        (alone,) = simulate(Assembled(*parts, settings), [at], [hypers[at]])
+        (alone,) = run(parts, [hypers[at]], sequential=sequential, first=at)
         same(together[at], alone, exact=sequential)
 
 
@@ -117,14 +119,14 @@ def test_a_run_that_stops_is_charged_for_its_own_rounds(parts):
 
 def test_the_validation_numbers_are_those_of_the_validation_samples(parts):
     (output,) = run(parts, [FAST], stop=None, rounds=3)
-    method, model, federation = parts
+    federation, net = parts[2], plain.Net(6, 4)
     x, y = np.asarray(federation.pool.x), np.asarray(federation.pool.y)
     right = count = 0
     for client in range(federation.clients):
         split, (k,) = federation.valid, [output.labels[-1][client]]
         rows = np.asarray(split.rows)[int(split.start[client]) :][: int(split.count[client])]
         if len(rows):
-            logits = np.asarray(model.forward(model.unravel(output.models[max(k, 0)]), x[rows], None))
+            logits = net.logits(output.models[max(k, 0)].astype(np.float64), x[rows])
             right, count = right + (logits.argmax(-1) == y[rows]).sum(), count + len(rows)
     if (output.labels[-1] >= 0).all():
         assert output.history["val_accuracy"][-1] == pytest.approx(right / count)

@@ -18,7 +18,7 @@ from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble, host_federation, model_of
 from cfljax.experiment.batching import batches
-from cfljax.launch.batch import run_batch
+from cfljax.launch.batch import assembled, run_batch
 from cfljax.local.send import Sending, as_trained_on, attackers
 from cfljax.methods import METHODS
 from cfljax.methods.shared.common import first_model
@@ -52,9 +52,9 @@ def runs(name="fedavg", drift=None, data=BLOBS, train=None, seeds=(0,), **option
 
 def outputs(runs, change=lambda federation: federation, sequential=True, **more):
     (batch,) = batches(runs, len(runs))
-    parts = assemble(batch.first, batch.width, this_machine())
+    parts = assembled(batch, this_machine())
     settings = parts.settings._replace(sequential=sequential)
-    parts = parts._replace(federation=change(parts.federation), settings=settings, program_key=None, model_key=None)
+    parts = parts._replace(federation=change(parts.federation), settings=settings)
     return simulate(parts, batch.seeds, batch.hypers, **more)
 
 
@@ -140,7 +140,7 @@ def test_rounds_after_a_change_are_those_of_a_federation_that_was_always_so(name
         np.testing.assert_array_equal(whole.history[quantity][3:], later.history[quantity][3:], err_msg=quantity)
 
 
-@pytest.mark.parametrize("name", ["ifca", "oracle", "fedgroup", "scaffold"])
+@pytest.mark.parametrize("name", ["ifca", "oracle", rarely("fedgroup"), rarely("scaffold")])
 def test_clusters_are_scored_against_the_groups_of_the_round(name):
     (run,) = runs(name, {"at": [2, 5], "share": 0.5}, train={"eval_every": 2})
     (output,) = outputs([run])
@@ -187,7 +187,7 @@ def test_new_clients_are_placed_and_scored_with_what_they_see_at_the_end():
     assert output.newcomers["ari_new"] == 1.0
     labels = np.asarray(host_federation(run).at(5).group)
     state = parts.method.init(keys.root(0), parts.federation, {}, {})._replace(models=output.models)
-    end = make_end(parts, parts.newcomers, "newcomers", place)
+    end = jax.jit(make_end(parts, parts.newcomers, "newcomers", place))
     found = end(keys.root(0), state, {"lr": np.float32(0.2)}, np.int32(5), parts.federation)
     assert np.asarray(found["place"]).tolist() == labels[list(parts.newcomers.ids)].tolist()
     right = float(found["correct"].sum() / found["samples"].sum())

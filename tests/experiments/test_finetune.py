@@ -8,7 +8,9 @@ from cfljax.config import read_spec
 from cfljax.devices.machine import this_machine
 from cfljax.engine.simulate import simulate
 from cfljax.experiment.assemble import assemble, host_federation
+from cfljax.experiment.batching import batches
 from cfljax.launch import checkpoints
+from cfljax.launch.batch import assembled
 from cfljax.methods import METHODS
 from tests.often import every, rarely
 from tests.reference import parts, plain
@@ -23,14 +25,13 @@ def runs(method="fedavg", data=None, train=None, seeds=(0,)):
     return read_spec({"data": BLOBS | (data or {}), "model": MLP, "train": train, "method": [method], "seeds": list(seeds)}).runs()
 
 
-def outputs(batch, sequential=True, wide=0, **more):
+def outputs(runs, sequential=True, wide=0, **more):
     """`wide`: how many clients fine-tune at a time, if not as many as take part in a round."""
-    from cfljax.experiment.batching import hyper_of
-
-    made = assemble(batch[0], len(batch), this_machine())
+    (batch,) = batches(runs, len(runs))
+    made = assembled(batch, this_machine())
     plan, settings = made.plan._replace(stream=wide or made.plan.stream), made.settings._replace(sequential=sequential)
     made = made._replace(plan=plan, settings=settings)
-    return simulate(made, [run.seed for run in batch], [hyper_of(run) for run in batch], **more)
+    return simulate(made, batch.seeds, batch.hypers, **more)
 
 
 @pytest.mark.parametrize("method", [{"name": "ifca", "clusters": 2}, "ditto", *map(rarely, ("fedbabu", "fedavg", "fedper"))])
@@ -61,7 +62,8 @@ def scored_by(output, single):
 def test_it_changes_nothing_else_of_any_method(name):
     quick = {"warmup_rounds": 1} if name == "fl_hc" else {"min_rounds": 1} if name == "cfl_sattler" else {}
     method = {"name": name} | quick | ({"clusters": 2} if "clusters" in METHODS.entry(name).options.__dataclass_fields__ else {})
-    (plain_run,), (tuned,) = (runs(method, train={"finetune_steps": steps, "participation": 1.0}) for steps in (0, 2))
+    everybody = {"participation": 1.0} if name == "cfl_sattler" else {}
+    (plain_run,), (tuned,) = (runs(method, train={"finetune_steps": steps} | everybody) for steps in (0, 7))
     (a,), (b,) = outputs([plain_run]), outputs([tuned])
     assert not a.finetuned and list(b.finetuned) == NAMES and 0 <= b.finetuned[NAMES[0]] <= 1
     assert all(np.array_equal(a.history[q], b.history[q], equal_nan=True) for q in a.history) and np.array_equal(a.models, b.models)

@@ -12,8 +12,10 @@ from cfljax.engine.afterwards import at_once
 from cfljax.engine.simulate import simulate
 from cfljax.errors import SpecError
 from cfljax.experiment.assemble import assemble, host_federation
+from cfljax.experiment.batching import batches
 from cfljax.experiment.privacy import crowd_of
 from cfljax.launch import checkpoints
+from cfljax.launch.batch import assembled
 from cfljax.methods import METHODS
 from cfljax.types.federation import NEVER
 from tests.often import every, rarely
@@ -38,15 +40,10 @@ def _fields(name):
 
 def outputs(runs, change=lambda federation: federation, sequential=True, wide=0, **more):
     """`wide`: how many newcomers train at a time, if not as many as take part in a round."""
-    parts = assemble(runs[0], len(runs), this_machine())
-    settings = parts.settings._replace(sequential=sequential)
-    parts = parts._replace(
-        plan=parts.plan._replace(stream=wide or parts.plan.stream),
-        federation=change(parts.federation),
-        settings=settings,
-        program_key=None,
-        model_key=None,
-    )
+    (batch,) = batches(runs, len(runs))
+    parts = assembled(batch, this_machine())
+    plan, settings = parts.plan._replace(stream=wide or parts.plan.stream), parts.settings._replace(sequential=sequential)
+    parts = parts._replace(plan=plan, federation=change(parts.federation), settings=settings)
     return simulate(parts, [run.seed for run in runs], [{"lr": 0.2} | _numbers(run) for run in runs], **more)
 
 
@@ -247,7 +244,7 @@ def test_runs_side_by_side_and_resumed_runs_have_the_same_newcomers():
 
 
 def test_the_record_and_the_frame_have_them(tmp_path):
-    spec = {"data": BLOBS | {"new_clients": NEW}, "model": "mclr", "train": {"rounds": 2}, "method": ["fedavg", "local"]}
+    spec = {"data": BLOBS | {"new_clients": NEW}, "model": "mclr", "train": {"rounds": 2}, "method": ["fedavg"]}
     frame = cfljax.sweep(spec, tmp_path / "out", quiet=True).to_pandas()
     assert list(frame.columns)[-4:] == ["accuracy_new_0", "accuracy_new_1", "accuracy_new_3", "ari_new"]
     assert frame["accuracy_new_0"].between(0, 1).all()

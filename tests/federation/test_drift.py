@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from cfljax.federation.gather import samples
 
 ROTATED = {"name": "digits", "partition": "rotated", "groups": 4, "clients": 20}
 FIRST = np.arange(40) % 4
+as_seen = jax.jit(samples)
 
 
 def tables(first=FIRST, groups=4, seed=0, **options):
@@ -65,14 +67,13 @@ def test_labels_and_images_change_to_a_counterpart_of_the_group_and_back():
 
 def what_clients_see(federation, t):
     """(x f32[n, …], y i32[n]) of each client's training samples in round t, by the package."""
-    now, found = federation.at(t), []
+    now = federation.at(t)
     assert now.drift is None
-    for c in range(federation.clients):
-        start, count = int(now.train.start[c]), int(now.train.count[c])
-        rows = np.asarray(now.train.rows)[start : start + count]
-        seen = samples(now, np.full(count, c), rows, np.ones(count, bool))
-        found.append((rows, *(np.asarray(each) for each in seen)))
-    return found
+    bounds = [slice(a, a + n) for a, n in zip(now.train.start.tolist(), now.train.count.tolist(), strict=True)]
+    rows = [np.asarray(now.train.rows)[mine] for mine in bounds]
+    owner = np.repeat(np.arange(federation.clients), [len(each) for each in rows])
+    x, y = (np.asarray(each) for each in as_seen(now, owner, np.concatenate(rows), np.ones(len(owner), bool)))
+    return [(rows[c], x[owner == c], y[owner == c]) for c in range(federation.clients)]
 
 
 def the_pool(federation):
@@ -120,8 +121,6 @@ def test_without_groups_the_changed_clients_are_one_group_and_the_others_the_oth
 
 
 def test_the_round_may_be_traced_and_clients_may_be_taken():
-    import jax
-
     federation = host_federation(run_of({"at": [2, 5]}))
     at = jax.jit(lambda federation, t: federation.at(t))
     some = np.array([3, 1])

@@ -1,5 +1,6 @@
 """Sweeps in processes of their own, two of them together."""
 
+import json
 import os
 import socket
 import subprocess
@@ -10,6 +11,34 @@ from cfljax.store import Store
 FLAGS = os.environ["XLA_FLAGS"]  # of tests/conftest.py: compiling is most of the time
 PATIENCE = 600
 """Seconds for a process to end, on two cores that others use, too."""
+
+
+IN_TURN = """
+import contextlib, io, json, os, sys
+from cfljax.commands.cli import main
+
+for words, environment in json.loads(sys.stdin.read()):
+    os.environ |= environment
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main(words)
+        except SystemExit as end:
+            code = end.code
+    for name in environment:
+        del os.environ[name]
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+"""
+
+
+def in_turn(*commands, each=(), **more):
+    """The ends (code, output, errors) of commands, one after another in one process: to start it takes longer than most of them.
+    `each`: variables that the environment has besides during each command."""
+    given = [([str(word) for word in words], own) for words, own in zip(commands, each or [{}] * len(commands), strict=True)]
+    run = [sys.executable, "-c", IN_TURN]
+    done = subprocess.run(run, input=json.dumps(given), capture_output=True, text=True, timeout=PATIENCE, **more)
+    assert done.returncode == 0, done.stderr
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
 
 def python(*words, **more):

@@ -11,6 +11,7 @@ import pytest
 from cfljax.commands import sweep as command
 from cfljax.errors import SpecError
 from cfljax.store import Store
+from tests.launch.processes import in_turn
 
 SPEC = """
 name = "small"
@@ -35,47 +36,69 @@ def spec(tmp_path):
 
 
 def test_a_sweep_prints_its_table_and_says_where_results_are(spec, tmp_path):
-    done = sweep(spec, "--out", tmp_path / "r", "--no-report")
-    assert done.returncode == 0, done.stderr
-    assert "fedavg" in done.stdout and "1 done, 0 diverged, 0 failed" in done.stdout and str(tmp_path / "r") in done.stdout
-    again = sweep(spec, "--out", tmp_path / "r", "--no-report")
-    assert again.returncode == 0 and "nothing to do" in again.stdout
+    command = ["sweep", spec, "--out", tmp_path / "r", "--no-report"]
+    (code, out, err), (again, nothing, _) = in_turn(command, command)
+    assert code == 0, err
+    assert "fedavg" in out and "1 done, 0 diverged, 0 failed" in out and str(tmp_path / "r") in out
+    assert again == 0 and "nothing to do" in nothing
 
 
 def test_explain_says_what_has_been_compiled_before(spec, tmp_path):
     environment = os.environ | {"CFLJAX_CACHE": str(tmp_path / "cache")}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
-    assert "programs to be compiled" in sweep(spec, "--explain", env=environment).stdout
-    assert sweep(spec, "--out", tmp_path / "r", "--no-report", env=environment).returncode == 0
+    first, done = in_turn(
+        ["sweep", spec, "--explain", "--out", tmp_path / "no"],
+        ["sweep", spec, "--out", tmp_path / "r", "--no-report", "--workers", 1],
+        env=environment,
+    )
+    assert all(word in first[1] for word in ("fedavg", "predicted", "programs to be compiled")) and not (tmp_path / "no").exists()
+    assert done[0] == 0
     other = ["--explain", "--set", "train.rounds=5", "--set", "train.lr=0.2", "--set", "seeds=[7]"]  # finds the same programs
-    known, new = (sweep(spec, *other, *more, env=environment).stdout for more in ([], ["--set", "train.batch=7"]))
+    (_, known, _), (_, new, _) = in_turn(
+        ["sweep", spec, *other], ["sweep", spec, *other, "--set", "train.batch=7"], env=environment
+    )  # in another process
     assert "programs compiled before" in known and "to be compiled" not in known
     assert "programs to be compiled" in new and "compiled before" not in new
 
 
-@pytest.mark.parametrize(
-    "flags, code, words",
-    [
-        (["--set", "train.rouns=3"], 2, ["train.rouns", "rounds"]),
-        (["--set", "method=fedavgg"], 2, ["fedavgg", "fedavg"]),
-        (["--set", "train.lr=-1"], 2, ["train.lr", "-1"]),
-        (["--set", "data=nowhere_to_be_found"], 4, ["nowhere_to_be_found", "prepare"]),
-        (["--launcher", "locl"], 2, ["--launcher", "locl", "local"]),
-        (["--workers", "0"], 2, ["--workers 0"]),
-        (["--target", "nan"], 2, ["--target", "fraction"]),
-        (["--shard", "9" * 5000 + "/1"], 2, ["--shard", "I/N"]),
-        (["--mesh", "clients=100000"], 2, ["--mesh", "1,024"]),
-        (["--mesh", ""], 2, ["--mesh"]),
-        (["--as-worker", "0/1"], 2, ["--as-worker", "--workers"]),
-        (["--log", "jsonll"], 2, ["--log", "jsonl"]),
-        (["--no-such-flag"], 2, ["--no-such-flag"]),
-    ],
-)
-def test_mistakes_are_one_line(spec, tmp_path, flags, code, words):
-    done = sweep(spec, "--out", tmp_path / "r", "--quiet", *flags, env=os.environ | {"CFLJAX_DATA": str(tmp_path)})
-    assert done.returncode == code, done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1 and all(word in done.stderr for word in words)
-    assert code != 2 or not (tmp_path / "r").exists()
+MISTAKES = [
+    (["--set", "train.rouns=3"], 2, ["train.rouns", "rounds"]),
+    (["--set", "method=fedavgg"], 2, ["fedavgg", "fedavg"]),
+    (["--set", "train.lr=-1"], 2, ["train.lr", "-1"]),
+    (["--set", "data=nowhere_to_be_found"], 4, ["nowhere_to_be_found", "prepare"]),
+    (["--launcher", "locl"], 2, ["--launcher", "locl", "local"]),
+    (["--workers", "0"], 2, ["--workers 0"]),
+    (["--target", "nan"], 2, ["--target", "fraction"]),
+    (["--shard", "9" * 5000 + "/1"], 2, ["--shard", "I/N"]),
+    (["--mesh", "clients=100000"], 2, ["--mesh", "1,024"]),
+    (["--mesh", ""], 2, ["--mesh"]),
+    (["--as-worker", "0/1"], 2, ["--as-worker", "--workers"]),
+    (["--log", "jsonll"], 2, ["--log", "jsonl"]),
+    (["--no-such-flag"], 2, ["--no-such-flag"]),
+    (["--mesh", "2x4"], 2, ["--mesh 2x4"]),
+    (["--coordinator", "localhost:1"], 2, ["--distributed"]),
+    (["--mesh", "auto", "--workers", "2"], 2, ["--workers"]),
+    (["--dry-run", "--address", "auto"], 2, ["--launcher local", "address"]),
+    (["--dry-run", "--launcher", "ray", "--retries", "-1"], 2, ["--launcher ray.retries", "-1"]),
+    (["--dry-run", "--launcher", "rai"], 2, ["rai", "ray"]),
+    (["--target", "v5e"], 2, ["a chip is for --dry-run"]),
+    (["--dry-run", "--target", "v5x"], 2, ['the nearest is "v5']),
+    (["--out", "file/r"], 3, ["file/r"]),  # a folder that cannot be written
+]
+"""Flags, the exit code, and words of the message."""
+
+
+def test_mistakes_are_one_line(spec, tmp_path):
+    folders = [tmp_path / f"r{number}" for number in range(len(MISTAKES))]
+    commands = [
+        ["sweep", spec, "--out", folder, "--quiet", *flags] for folder, (flags, _, _) in zip(folders, MISTAKES, strict=True)
+    ]
+    (tmp_path / "file").write_text("not a folder")
+    ends = in_turn(*commands, cwd=tmp_path, env=os.environ | {"CFLJAX_DATA": str(tmp_path)})
+    for (flags, code, words), folder, (ended, _, err) in zip(MISTAKES, folders, ends, strict=True):
+        assert ended == code, (flags, err)
+        assert err.count("\n") == 1 and all(word in err for word in words), (flags, err)
+        assert code != 2 or not folder.exists(), flags
 
 
 def test_letters_of_any_alphabet_whatever_the_locale(tmp_path):
@@ -96,16 +119,9 @@ def test_letters_of_any_alphabet_whatever_the_locale(tmp_path):
 
 
 def test_a_missing_file_and_a_broken_one(tmp_path):
-    missing = sweep(tmp_path / "no.toml")
-    assert missing.returncode == 2 and "no.toml" in missing.stderr and missing.stderr.count("\n") == 1
     (tmp_path / "bad.toml").write_text("data = {")
-    assert sweep(tmp_path / "bad.toml").returncode == 2
-
-
-def test_a_folder_that_cannot_be_written(spec, tmp_path):
-    (tmp_path / "file").write_text("not a folder")
-    done = sweep(spec, "--out", tmp_path / "file" / "r")
-    assert done.returncode == 3 and done.stderr.count("\n") == 1
+    (code, _, err), (bad, _, _) = in_turn(["sweep", tmp_path / "no.toml"], ["sweep", tmp_path / "bad.toml"])
+    assert code == bad == 2 and "no.toml" in err and err.count("\n") == 1
 
 
 def test_dry_run_trains_nothing_and_starts_no_device(spec, tmp_path):
@@ -115,15 +131,11 @@ def test_dry_run_trains_nothing_and_starts_no_device(spec, tmp_path):
     assert "one client" in done.stderr
 
 
-def test_a_dry_run_says_what_a_chip_would_hold(spec, tmp_path):
+def test_a_dry_run_says_what_a_chip_would_hold(spec):
     done = sweep(spec, "--dry-run", "--target", "v5e:2x2", "--mesh", "runs=2,clients=2", "--set", "seeds=0:4", "--explain")
     assert done.returncode == 0 and done.stdout.startswith("v5e:2x2 (TPU v5 lite): 4 devices with 16 GiB of memory each")
     assert "runs 4, batches 1" in done.stdout  # side by side; on a CPU each is a batch
     assert "2 runs side by side" in done.stdout and "predicted for all steps of a round" in done.stdout
-    wrong = [(["--dry-run", "--target", "v5x"], 'the nearest is "v5'), (["--target", "v5e"], "a chip is for --dry-run")]
-    for flags, words in wrong:
-        done = sweep(spec, *flags, "--out", tmp_path / "r")
-        assert done.returncode == 2 and done.stderr.count("\n") == 1 and words in done.stderr and not (tmp_path / "r").exists()
 
 
 @pytest.mark.parametrize(
@@ -144,15 +156,16 @@ def test_flags_that_say_nothing_where_nothing_is_trained_are_refused(spec, flags
     assert words in str(told.value) and "\n" not in str(told.value)
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_end_it_soon_and_it_can_go_on(spec, tmp_path, number, code):
+@pytest.mark.parametrize("number, code, more", [(signal.SIGINT, 130, []), (signal.SIGTERM, 143, ["--workers", "1"])])
+def test_signals_end_it_soon_and_it_can_go_on(spec, tmp_path, number, code, more):
+    """As many processes as there are cores, and one."""
     flags = [sys.executable, "-m", "cfljax.sweep", str(spec), "--out", str(tmp_path / "r"), "--set", "seeds=0:2", "--no-report"]
-    flags += ["--set", "train.rounds=2000000", "--set", "train.eval_every=1000"]
+    flags += ["--set", "train.rounds=2000000", "--set", "train.eval_every=1000", *more]
     process = subprocess.Popen(flags, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not list((tmp_path / "r" / "locks").glob("*.lock")) and time.monotonic() < deadline:
         time.sleep(0.1)
-    time.sleep(1)
+    time.sleep(0.5)
     process.send_signal(number)
     begin = time.monotonic()
     _, errors = process.communicate(timeout=30)

@@ -7,6 +7,8 @@ import time
 import numpy as np
 import pytest
 
+from cfljax.config import read_spec
+from cfljax.launch.sweep import Options, carry_out
 from cfljax.store import Store
 from tests.launch.processes import arrays, both, by_seed, finish, free_port, python, start
 
@@ -116,8 +118,9 @@ def test_two_processes_agree_with_one(spec, tmp_path):
 
 
 def alone(spec, folder, *flags):
-    code, err = finish(python("-m", "cfljax.sweep", spec, "--out", folder, "--no-report", "--quiet", "--workers", 1, *flags))
-    assert code == 0, err
+    """The same sweep in this process alone. `flags`: --set and a value, …"""
+    outcome = carry_out(read_spec(spec, list(flags[1::2])), Store(folder), Options(quiet=True))
+    assert outcome.done == outcome.computed > 0
 
 
 def assert_alike(two, one, runs):

@@ -5,13 +5,9 @@ import pytest
 from cfljax.devices import mesh
 from cfljax.errors import SpecError
 from cfljax.methods import METHODS
-from tests.launch.processes import FLAGS, finish, python
+from tests.launch.processes import FLAGS, python
 
 FEW = ("ifca",)
-SPEC = """
-data = { name = "blobs", samples = 200, partition = "iid", clients = 4 }
-method = "fedavg"
-"""
 
 
 def test_what_a_mesh_may_look_like():
@@ -60,20 +56,3 @@ def test_eight_devices_agree_with_one_in_all_methods():
 @pytest.mark.long
 def test_eight_devices_with_their_own_clients_samples_agree_with_one_in_all_methods():
     every([f"sharded:{name}" for name in METHODS if name != "ifca"])
-
-
-@pytest.fixture
-def spec(tmp_path):
-    (tmp_path / "spec.toml").write_text(SPEC)
-    return tmp_path / "spec.toml"
-
-
-def test_flags_that_do_not_go_together(spec, tmp_path):
-    for flags, words in [
-        (["--mesh", "2x4"], "--mesh 2x4"),
-        (["--coordinator", "localhost:1"], "--distributed"),
-        (["--mesh", "auto", "--workers", "2"], "--workers"),
-    ]:
-        process = python("-m", "cfljax.sweep", spec, "--out", tmp_path / "r", *flags)
-        code, err = finish(process)
-        assert code == 2 and words in err and err.count("\n") == 1

@@ -8,6 +8,7 @@ import pytest
 
 import cfljax
 from cfljax.store import Store
+from tests.launch.processes import in_turn
 
 SPEC = """
 name = "small"
@@ -43,12 +44,6 @@ def sweep(place, *flags, **more):
     return subprocess.run(command, cwd=place, capture_output=True, text=True, env=os.environ | more)
 
 
-def test_explain_says_how_and_trains_nothing(place):
-    done = sweep(place, "--explain")
-    assert done.returncode == 0, done.stderr
-    assert "fedavg" in done.stdout and "predicted" in done.stdout and not (place / "r").exists()
-
-
 def test_no_cache_keeps_no_compiled_program(place, monkeypatch):
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")  # of all tests
     for name, flags in {"with": (), "without": ("--no-cache",)}.items():
@@ -61,10 +56,10 @@ def test_no_cache_keeps_no_compiled_program(place, monkeypatch):
 def test_a_run_that_failed_is_code_1_and_run_again_when_it_is_asked_for(place):
     (place / "mine.py").write_text(MINE)
     flags = ("--plugin", "mine.py", "--set", "method=mine")
-    first = sweep(place, *flags, BREAK="1")
-    assert first.returncode == 1 and "not today" in first.stderr
-    again = sweep(place, *flags)
-    assert again.returncode == 1 and Store(place / "r", read_only=True).records().popitem()[1]["status"] == "failed"
+    command = ["sweep", "spec.toml", "--out", "r", "--no-report", "--quiet", "--workers", "1", *flags]
+    (code, _, err), (again, _, _) = in_turn(command, command, each=[{"BREAK": "1"}, {}], cwd=place)
+    assert code == 1 and "not today" in err
+    assert again == 1 and Store(place / "r", read_only=True).records().popitem()[1]["status"] == "failed"
     retried = sweep(place, *flags, "--retry-failed")
     assert retried.returncode == 0, retried.stderr
     assert list(cfljax.load(place / "r").to_pandas()["status"]) == ["done"]

@@ -48,19 +48,6 @@ def test_without_ray_it_says_what_to_install(spec, tmp_path, monkeypatch):
         carry_out_by_ray(read_spec(spec), Store(tmp_path / "r"), Options(quiet=True), 2, [])
 
 
-@pytest.mark.parametrize(
-    "flags, words",
-    [
-        (["--address", "auto"], ["--launcher local", "address"]),
-        (["--launcher", "ray", "--retries", "-1"], ["--launcher ray.retries", "-1"]),
-        (["--launcher", "rai"], ["rai", "ray"]),
-    ],
-)
-def test_wrong_options_of_a_launcher_are_one_line(spec, flags, words):
-    done = subprocess.run([sys.executable, "-m", "cfljax.sweep", spec, "--dry-run", *flags], capture_output=True, text=True)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and all(word in done.stderr for word in words)
-
-
 def test_a_task_goes_by_what_the_sweep_has_settled(tmp_path):
     settled = Speed(1.0, 2.0, 3.0, 4.0)
     order = {"folder": str(tmp_path), "plugins": [], "devices": 1, "threads": 64, "cache": False, "speed": list(settled)}

@@ -120,7 +120,8 @@ def network(name, options, shape, classes):
     model = models.build(name, options, shape, classes)
     flat = np.random.default_rng(0).normal(0, 0.3, model.size).astype(np.float32)
     x = np.random.default_rng(1).normal(size=(3, *shape)).astype(np.float32)
-    return np.asarray(model.forward(model.unravel(jax.numpy.asarray(flat)), x)), model.unravel(jax.numpy.asarray(flat)), x
+    logits, params = jax.device_get(jax.jit(lambda flat, x: (model.forward(p := model.unravel(flat), x), p))(flat, x))
+    return logits, params, x
 
 
 def convolved(x, weight, bias):
