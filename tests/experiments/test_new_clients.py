@@ -23,7 +23,7 @@ from tests.often import every, rarely
 NEW = {"share": 0.25, "shots": 8, "steps": [0, 1, 3]}
 BLOBS = {"name": "blobs", "samples": 400, "features": 6, "classes": 4, "partition": "label_permutation", "groups": 2, "clients": 12}
 QUICK = {"fl_hc": {"threshold": 1.0, "warmup_rounds": 1}, "cfl_sattler": {"min_rounds": 1}}
-every_method = pytest.mark.parametrize("name", every(often=("ifca", "ditto")))
+every_method = pytest.mark.parametrize("name", every(often=("ifca",)))
 
 
 def runs(name="fedavg", data=None, train=None, seeds=(0,), **options):
@@ -168,7 +168,7 @@ def moved(w, x, y, steps, lr):
 
 @pytest.mark.parametrize(
     ("name", "epochs", "options"),
-    [rarely("fedavg", 1, {}), ("ifca", 1, {"redraw": 0.3}), ("fesem", 30, {})],
+    [rarely("fedavg", 1, {}), ("ifca", 1, {"redraw": 0.3}), rarely("fesem", 30, {})],
     ids=["fedavg", "ifca", "fesem"],
 )
 def test_newcomers_agree_with_plain_numpy(name, epochs, options):

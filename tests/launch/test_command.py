@@ -12,6 +12,7 @@ from cfljax.commands import sweep as command
 from cfljax.errors import SpecError
 from cfljax.store import Store
 from tests.launch.processes import in_turn
+from tests.often import rarely
 
 SPEC = """
 name = "small"
@@ -156,7 +157,7 @@ def test_flags_that_say_nothing_where_nothing_is_trained_are_refused(spec, flags
     assert words in str(told.value) and "\n" not in str(told.value)
 
 
-@pytest.mark.parametrize("number, code, more", [(signal.SIGINT, 130, []), (signal.SIGTERM, 143, ["--workers", "1"])])
+@pytest.mark.parametrize("number, code, more", [(signal.SIGINT, 130, []), rarely(signal.SIGTERM, 143, ["--workers", "1"])])
 def test_signals_end_it_soon_and_it_can_go_on(spec, tmp_path, number, code, more):
     """As many processes as there are cores, and one."""
     flags = [sys.executable, "-m", "cfljax.sweep", str(spec), "--out", str(tmp_path / "r"), "--set", "seeds=0:2", "--no-report"]

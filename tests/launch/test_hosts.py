@@ -11,6 +11,7 @@ from cfljax.config import read_spec
 from cfljax.launch.sweep import Options, carry_out
 from cfljax.store import Store
 from tests.launch.processes import arrays, both, by_seed, finish, free_port, python, start
+from tests.often import rarely
 
 SPEC = """
 name = "shared"
@@ -100,7 +101,7 @@ distributed.connect(distributed.Hosts(f"localhost:{sys.argv[1]}", int(sys.argv[2
 """
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [rarely(0), 1])
 def test_a_process_whose_partners_never_come_says_so(number):
     process = python("-c", ALONE, port := free_port(), number)
     code, err = finish(process)

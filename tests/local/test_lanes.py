@@ -42,7 +42,7 @@ def choice(*given, machine=machines.gpu(), **more):  # noqa: B008
         rarely("joint", 2, 3),
         rarely("fedgroup", 2, 3),
         rarely("cfl_mgd", 0, 2),
-        ("ifca", 0, 2),
+        rarely("ifca", 0, 2),
         ("ifca", 3, 4),
     ],
 )

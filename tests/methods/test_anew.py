@@ -12,6 +12,7 @@ from cfljax.errors import SpecError
 from cfljax.methods import METHODS
 from cfljax.methods.shared.anew import clustered, handed_on, times
 from tests import play, toy
+from tests.often import every
 
 OPTIONS = {"fedgroup": {"clusters": 2, "alpha": 3, "pretrain_steps": 4}, "ocfl": {"clients_per_cluster": 3, "max_clusters": 6}}
 
@@ -50,7 +51,7 @@ def test_how_often_and_before_which_rounds():
     assert [bool(clustered(t, None)) for t in range(3)] == [True, False, False]
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", every(OPTIONS, often=("fedgroup",)))
 def test_rounds_until_then_are_those_of_the_method_without_it(name):
     once, anew = played(name, None), played(name)
     for t in (0, 1):

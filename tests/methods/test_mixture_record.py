@@ -9,6 +9,7 @@ from cfljax.engine import history, program
 from cfljax.engine.settings import MOST_SHARES
 from cfljax.methods import METHODS
 from tests import play, toy
+from tests.often import every
 
 SOFT = ("fedem", "fedrc", "fedsoft")
 OF_OTHERS = ("fedamp", "pfedgraph")
@@ -20,7 +21,7 @@ def test_only_methods_whose_clients_mix_models_say_so():
     assert {name for name in made if made[name].mixture or made[name].shares} == {*SOFT, *OF_OTHERS}
 
 
-@pytest.mark.parametrize("name", [*SOFT, *OF_OTHERS])
+@pytest.mark.parametrize("name", every([*SOFT, *OF_OTHERS], often=("fedem", "fedamp")))
 def test_rows_sum_to_one_and_groups_have_their_clients_mean(name):
     federation = play.nine_clients()
     (output,) = play.on_nine(name)
