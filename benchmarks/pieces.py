@@ -53,7 +53,7 @@ TINY = Size(("toy",), 2, 2, 2, "toy", 256, 1 << 16)
 
 
 class Given(NamedTuple):
-    """What a piece is told."""
+    """What a piece is given."""
 
     tiny: bool
     kernel: str

@@ -5,11 +5,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from cfljax.report.replication.claims import Measured, verdict
+from cfljax.report.replication.claims import verdict
 from cfljax.report.replication.pages import replication_pages
 from cfljax.report.replication.published import Cell, Claim, Published
 from cfljax.report.replication.quantity import Quantity, read_quantity
 from cfljax.report.replication.size import below_size
+from cfljax.report.replication.verdicts import Measured
 from cfljax.results.result import Result, Results
 from cfljax.store import Store
 from tests.report import synthetic

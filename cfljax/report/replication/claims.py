@@ -37,12 +37,21 @@ import numpy as np
 from cfljax.report.replication.intervals import interval
 from cfljax.report.replication.numbers import between, fewer, plain, signed
 from cfljax.report.replication.published import Claim, Published
+from cfljax.report.replication.verdicts import (
+    AGAIN,
+    AT_SIZE,
+    DIRECTION,
+    FAILS,
+    NO_TEST,
+    NOT_RUN,
+    PART,
+    REPRODUCES,
+    UNDECIDED,
+    Measured,
+    Verdict,
+)
 from cfljax.results.statistics import FEWEST
 
-REPRODUCES, DIRECTION, PART = "reproduces", "reproduces in direction", "less than half of the effect"
-UNDECIDED, FAILS, AT_SIZE, NOT_RUN = "not decided", "does not reproduce", "not run at size", "not run"
-AGAIN, NO_TEST = "to be run again", "no test"
-WORDS = (REPRODUCES, DIRECTION, PART, FAILS, UNDECIDED, AT_SIZE, AGAIN, NO_TEST, NOT_RUN)
 PAIRED = ("difference", "reduction", "order")
 """Kinds of claims that compare runs of the same seeds."""
 ALIKE = 0.8
@@ -53,45 +62,6 @@ MORE = "more than published"
 """What is said of an effect whose whole interval is beyond the published one."""
 TINY = 1e-12
 """In place of 0 in a quotient."""
-
-
-class Verdict(NamedTuple):
-    """What became of a claim."""
-
-    word: str
-    """One of WORDS."""
-    ours: str
-    """What was measured, with its interval."""
-    published: str = ""
-    """What was published, in the same words."""
-    why: str = ""
-    """What the verdict rests on, where the numbers do not say it."""
-
-    @property
-    def numbers(self) -> str:
-        """All that it rests on, in one line."""
-        parts = (self.ours, f"published {self.published}" if self.published else "", self.why)
-        return "; ".join(part for part in parts if part)
-
-
-class Measured(NamedTuple):
-    """The numbers of a cell."""
-
-    values: dict[Hashable, float]
-    """Draw (the seed, and that of the data) → number, in the published unit; inf: never reached."""
-    rounds: dict[Hashable, int] = {}
-    """Draw → the number of rounds that were run, if the quantity is a round."""
-
-    @property
-    def mean(self) -> float:
-        """The mean over draws; NaN without any."""
-        return float(np.mean(list(self.values.values()))) if self.values else math.nan
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of a sample; NaN for fewer than two draws."""
-        known = list(self.values.values())
-        return float(np.std(known, ddof=1)) if len(known) > 1 and np.isfinite(known).all() else math.nan
 
 
 class Effect(NamedTuple):

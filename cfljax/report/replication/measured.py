@@ -11,10 +11,11 @@ from cfljax.config.changes import missing
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, show
 from cfljax.report.configurations import Unit, option_of
-from cfljax.report.replication.claims import Measured, Verdict, signed_difference, verdict
+from cfljax.report.replication.claims import signed_difference, verdict
 from cfljax.report.replication.published import Cell, Claim, Published
 from cfljax.report.replication.quantity import Quantity
 from cfljax.report.replication.size import below_size
+from cfljax.report.replication.verdicts import Measured, Verdict
 from cfljax.results.result import Result, Results
 
 LAST_TEN = Quantity(summary="accuracy_last10")
