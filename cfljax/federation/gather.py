@@ -31,8 +31,8 @@ def insertion_points(line: jax.Array, values: jax.Array, side: str = "left") -> 
 
 
 def totals(counts: jax.Array) -> jax.Array:
-    """i32[n]: the sum of the counts i32[n] up to each place, as `jnp.cumsum`. That is five kernels to compile on a CPU; a short line is
-    summed for every place anew, which is fewer."""
+    """i32[n]: the sum of the counts i32[n] up to each place, as `jnp.cumsum`. That is five kernels to compile on a CPU; a short
+    line is summed for every place anew, which is fewer."""
     if counts.size > SUMMED:
         return jnp.cumsum(counts)
     place = jnp.arange(counts.size)
