@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import jax
 import numpy as np
 
+from cfljax.devices.watch import Seen, watch
 from cfljax.errors import CfljaxError, SpecError, StoreError
 from cfljax.types import Tree
 
@@ -97,6 +98,8 @@ def connect(hosts: Hosts) -> None:
     from jax._src import distributed  # the store of keys has no public name
 
     _client = distributed.global_state.client
+    if distributed.global_state.process_id:  # process 0 keeps the messages, and nothing aborts it
+        watch(_seen, SLICE / 1000, end)
 
 
 def _alone(hosts: Hosts) -> NoReturn:
@@ -170,8 +173,10 @@ def _gathered(key: str, word: str, patience: float = math.inf) -> list[str]:
 
 
 def _under(key: str) -> dict[int, str]:
-    """Number of a process → its word under the key."""
-    return {int(name.rpartition("/")[2]): str(word) for name, word in _client.key_value_dir_get(f"{key}/")}
+    """Number of a process → its word under the key; none where this process has parted from the others."""
+    client = _client  # the thread of `watch` asks, too
+    said = [] if client is None else client.key_value_dir_get(f"{key}/")
+    return {int(name.rpartition("/")[2]): str(word) for name, word in said}
 
 
 def agree(value: Told) -> Told:
@@ -282,3 +287,14 @@ def _see_who_ended(but: str = "") -> None:
             process, words, code = json.loads(word)
             if number != jax.process_index() and key != but and (words or key == END):
                 raise Ended(process, words, code)
+
+
+def _seen() -> Seen:
+    """As `_see_who_ended`, of this process's end, too."""
+    try:
+        _see_who_ended()
+    except Ended as ended:
+        return ended if ended.words else "apart"
+    except jax.errors.JaxRuntimeError:
+        return "apart"  # JAX ends this process
+    return None if connected() else "apart"

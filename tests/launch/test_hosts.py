@@ -93,6 +93,30 @@ def test_what_processes_tell_each_other(tmp_path):
     assert said(out1) == ["1 own not here", "1 1 process 0 of --distributed: ValueError: enough"]
 
 
+BUSY = """
+import os
+import sys
+import time
+from cfljax.devices import distributed
+
+distributed.connect(distributed.Hosts(f"localhost:{sys.argv[1]}", number := int(sys.argv[2]), 2))
+distributed.gather("here")
+if number == 0:
+    distributed.end(ValueError("enough"))
+    os._exit(7)
+else:
+    time.sleep(300)  # as one that waits for devices of the other does
+"""
+
+
+def test_a_process_that_does_not_look_learns_that_another_has_ended():
+    port = free_port()
+    each = [python("-c", BUSY, port, number) for number in (0, 1)]
+    assert finish(each[0])[0] == 7
+    code, err = finish(each[1])
+    assert code == 1 and err.splitlines()[-1] == "cfljax: process 0 of --distributed: ValueError: enough"
+
+
 ALONE = """
 import sys
 from cfljax.devices import distributed
