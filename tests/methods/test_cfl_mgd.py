@@ -1,3 +1,4 @@
+import dataclasses
 from types import SimpleNamespace
 
 import jax
@@ -96,18 +97,21 @@ def test_a_broken_client_breaks_no_buffer():
         assert np.isfinite(states[-1].models).all() and np.isfinite(states[-1].velocity).all()
 
 
-def test_resampling_deals_every_sample_once():
-    eight = federation()
-    ids, there = np.array([6, 1, 3], np.int32), np.array([True, True, False])
-    present = Cohort(ids, there, np.ones(3, np.float32), np.int32(0))
+def test_resampling_deals_every_sample_once_and_a_single_one_twice():
+    whole = toy.federation().train
+    eight = toy.replace(toy.federation(), train=dataclasses.replace(whole, count=whole.count.at[5].set(1)))
+    counts = np.asarray(eight.train.count)
+    ids = np.array([6, 1, 3, 4, 5], np.int32)
+    assert set(counts[ids[1:]] % 2) == {0, 1}
+    present = Cohort(ids, np.arange(len(ids)) > 0, np.ones(len(ids), np.float32), np.int32(0))
     dealt = jax.jit(halves, static_argnums=3)(keys.root(5), eight, present, True)
     first, second = (jax.tree.map(np.asarray, half.train) for half in dealt)
-    for c in (6, 1):
+    for c in ids[1:-1]:
         parts = [np.asarray(h.rows)[int(h.start[c]) : int(h.start[c]) + int(h.count[c])] for h in (first, second)]
-        begin, n = int(eight.train.start[c]), int(eight.train.count[c])
-        assert sorted(np.concatenate(parts)) == sorted(np.asarray(eight.train.rows)[begin : begin + n])
+        assert sorted(np.concatenate(parts)) == sorted(np.asarray(eight.train.rows)[eight.train.start[c] :][: counts[c]])
         assert 0 <= len(parts[1]) - len(parts[0]) <= 1 and max(map(len, parts)) <= second.longest
-    assert first.count.sum() + second.count.sum() == np.asarray(eight.train.count)[[6, 1]].sum()
+    assert first.count.sum() + second.count.sum() == counts[ids[1:]].sum() + 1
+    assert first.rows[first.start[5]] == second.rows[second.start[5]] == whole.rows[whole.start[5]]
 
 
 def test_it_runs_in_the_engine():
