@@ -314,6 +314,7 @@ WRONG = [
     ('difference = ["IFCA", "FedAvg"]\npublished = 30.0', 'at_least = "all"', "claim[0].published"),
     ("published = 70.0 }", 'published = 70.0, take = "accuracy_best" }', "cells[2].take.summary"),
     ("published = 70.0 }", 'published = 70.0, take = { history = "loss" } }', "cells[2].take"),
+    ("published = 70.0 }", 'published = 70.0, take = { history = "loss", at = 3, to = 4 } }', "cells[2].take.to"),
     ("published = 70.0 }", 'published = 70.0, take = { cluster = "best" } }', "cells[2].labels_of"),
     ("cells = [", "cells = [[", "line"),
 ]
@@ -368,6 +369,8 @@ def result(**arrays):
         ({"history": "purity", "reaches": 0.95}, math.inf),
         ({"history": "purity", "over": "median"}, 0.6),
         ({"history": "purity", "over": "variance"}, np.var([0.2, 0.9, 0.4, 0.8])),
+        ({"history": "purity", "over": "mean", "to": 3}, 0.5),
+        ({"history": "purity", "over": "mean", "to": 5}, math.nan),
         ({"history": "loss", "over": "max"}, math.nan),
         ({"diag": "found"}, 10.0),
         ({"correlation": ["one", "other"]}, -1.0),

@@ -1,6 +1,6 @@
 """Enters: one run. Leaves: the number that a cell of a published table stands for: a summary quantity, a point of a curve, the
-round in which a curve reaches a value, a statistic over rounds (`change`: the mean of |a round − the one before|), a diagnostic,
-the correlation of two diagnostics, or the accuracy of a cluster."""
+round in which a curve reaches a value, a statistic over rounds (`change`: the mean of |a round − the one before|) or, with `to`,
+over the rounds up to that one, a diagnostic, the correlation of two diagnostics, or the accuracy of a cluster."""
 
 from __future__ import annotations
 
@@ -32,13 +32,15 @@ WHICH = {"best": np.argmax, "worst": np.argmin}
 
 @dataclasses.dataclass(frozen=True)
 class Quantity:
-    """One of `summary`, `history` (with `at`, `over` or `reaches`), `diag`, `correlation` (of two diagnostics) and `cluster`."""
+    """One of `summary`, `history` (with `at`, `reaches`, or `over` and perhaps `to`), `diag`, `correlation` (of two diagnostics) and
+    `cluster`."""
 
     summary: str = option("", choices=tuple(name for name in QUANTITIES if name != "round_to_target"))
     """A history with `reaches` gives the rounds to a target."""
     history: str = ""
     at: int | None = None
     over: str = option("", choices=tuple(OVER))
+    to: int | None = option(None, low=1)
     reaches: float | None = None
     diag: str = ""
     correlation: tuple[str, ...] = ()
@@ -51,6 +53,8 @@ class Quantity:
             raise SpecError(f"{where}: give one of summary, history, diag, correlation and cluster")
         if self.history and (self.at is not None) + bool(self.over) + (self.reaches is not None) != 1:
             raise SpecError(f"{where}: history needs one of at (a round), over (a statistic) and reaches (a value)")
+        if self.to is not None and not self.over:
+            raise SpecError(f"{where}.to = {self.to}: needs over (a statistic), of which it is the last round")
         if self.correlation and len(self.correlation) != 2:
             raise SpecError(f"{where}.correlation = {show(self.correlation)}: must be the names of two diagnostics")
 
@@ -89,6 +93,8 @@ class Quantity:
         if self.reaches is not None:
             reached = np.flatnonzero(trained & (curve.astype(np.float32) >= np.float32(self.reaches)))
             return float(rounds[reached[0]]) if len(reached) else math.inf
+        if self.to is not None:
+            trained &= (rounds <= self.to) & (self.to <= rounds[-1])  # a run that ended before has no such number
         values = curve[trained & np.isfinite(curve)].astype(np.float64)
         return float(OVER[self.over](values)) if len(values) else math.nan
 
