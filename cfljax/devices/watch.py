@@ -20,8 +20,8 @@ Seen = CfljaxError | None | Literal["apart"]
 
 
 def watch(look: Callable[[], Seen], every: float, part: Callable[[CfljaxError], object]) -> None:
-    """Call `look` again and again, `every` seconds apart. Where another process has ended, and this one still knows nothing of it PATIENCE seconds
-    later, print the reason, `part` from the others, and end with the reason's exit code."""
+    """Call `look` again and again, `every` seconds apart. Where another process has ended, and this one still knows nothing of
+    it PATIENCE seconds later, print the reason, `part` from the others, and end with the reason's exit code."""
 
     def watching() -> None:
         while (seen := look()) is None:

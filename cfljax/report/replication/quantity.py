@@ -32,8 +32,8 @@ WHICH = {"best": np.argmax, "worst": np.argmin}
 
 @dataclasses.dataclass(frozen=True)
 class Quantity:
-    """One of `summary`, `history` (with `at`, `reaches`, or `over` and perhaps `to`), `diag`, `correlation` (of two diagnostics) and
-    `cluster`."""
+    """One of `summary`, `history` (with `at`, `reaches`, or `over` and perhaps `to`), `diag`, `correlation` (of two diagnostics)
+    and `cluster`."""
 
     summary: str = option("", choices=tuple(name for name in QUANTITIES if name != "round_to_target"))
     """A history with `reaches` gives the rounds to a target."""
