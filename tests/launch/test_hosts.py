@@ -97,8 +97,9 @@ BUSY = """
 import os
 import sys
 import time
-from cfljax.devices import distributed
+from cfljax.devices import distributed, watch
 
+watch.PATIENCE = 1
 distributed.connect(distributed.Hosts(f"localhost:{sys.argv[1]}", number := int(sys.argv[2]), 2))
 distributed.gather("here")
 if number == 0:
@@ -120,7 +121,7 @@ def test_a_process_that_does_not_look_learns_that_another_has_ended():
 ALONE = """
 import sys
 from cfljax.devices import distributed
-distributed.TOGETHER = 3
+distributed.TOGETHER = 1
 distributed.connect(distributed.Hosts(f"localhost:{sys.argv[1]}", int(sys.argv[2]), 2))
 """
 
@@ -130,7 +131,7 @@ def test_a_process_whose_partners_never_come_says_so(number):
     process = python("-c", ALONE, port := free_port(), number)
     code, err = finish(process)
     assert code == 2 and err.count("\n") == 1
-    assert f"--distributed: not all 2 processes have met at localhost:{port} after 3 seconds; start all of them" in err
+    assert f"--distributed: not all 2 processes have met at localhost:{port} after 1 seconds; start all of them" in err
 
 
 def test_two_processes_agree_with_one(spec, tmp_path):

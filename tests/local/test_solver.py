@@ -58,8 +58,8 @@ PLANS = {
     "Gram side by side": {"lanes": 0, "gram": 4096},
     "Gram two at a time": {"lanes": 2, "gram": 4096},
 }
-MUCH = ("steps over several epochs", "all of them", "full batch with all of them")
-ALONE = ("two epochs", "full batch", "batch larger than a client", "weight decay")
+MUCH = ("all of them", "full batch with all of them")
+ALONE = ("two epochs", "steps over several epochs", "full batch", "batch larger than a client", "weight decay")
 OFTEN = {
     "sequence": (*MUCH, *ALONE),
     "side by side": MUCH,
