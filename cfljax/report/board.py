@@ -75,8 +75,10 @@ def rows(folders: Iterable[str | Path]) -> list[Row]:
 
 def _setting(data: Table) -> str:
     """The name of a setting, whatever else the folder holds: so that rows of two folders meet. Another cut of the data is another
-    setting: `20x100` are 20 clients of 100 samples."""
+    setting, `20x100` are 20 clients of 100 samples, and so is another scale of the samples than the default."""
     more = [f"{name}={show(data[name])}" for name in TELLING if name in data]
+    if (scale := data.get("normalise", "unit")) != "unit":
+        more.append(f"normalise={scale}")
     cut = [f"{data['clients']}x{data['samples_per_client']}"] if "samples_per_client" in data else []
     return " ".join([str(data["name"]), str(data["partition"]), *more, *cut])
 

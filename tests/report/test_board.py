@@ -52,6 +52,15 @@ def test_a_row_says_what_was_run_and_what_came_out(runs):
     )
 
 
+def test_samples_of_another_scale_are_another_setting(runs):
+    store = Store(runs / "runs")
+    for scale in ("unit", "pixel"):
+        put(store, "fedavg", f'digits rotated normalise="{scale}"', 7, 0.5)
+    store.write_plan({"name": "the board", "units": store.ids()})
+    found = {r.setting for r in board.rows([runs / "runs"]) if r.seed == 7}
+    assert found == {"digits rotated", "digits rotated normalise=pixel"}
+
+
 def test_numbers_are_chosen_by_validation_and_not_by_the_test(runs):
     store = Store(runs / "runs")
     for seed in range(3):
