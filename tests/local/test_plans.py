@@ -283,7 +283,9 @@ def test_several_devices_give_the_results_of_one():
 
 
 @pytest.mark.parametrize(
-    ("work", "gram"), [({"epochs": 3}, 256), ({"steps": 4, "batch": "full"}, 0), rarely({"epochs": 40}, 0)], ids=["gram", "full", "many"]
+    ("work", "gram"),
+    [({"epochs": 3}, 256), ({"steps": 4, "batch": "full"}, 0), rarely({"epochs": 40}, 0)],
+    ids=["gram", "full", "many"],
 )
 def test_steps_in_blocks_as_one_by_one(work, gram):
     """What a GPU does, on this CPU: steps beyond a client's last change nothing."""

@@ -63,7 +63,9 @@ def starts(k):
 
 
 @pytest.mark.parametrize("average", [rarely("uniform"), "samples"])
-@pytest.mark.parametrize("table", [rarely({"body": "all"}), rarely({"head": "all"}), {"head": "client"}, {"body": "all", "head": "client"}])
+@pytest.mark.parametrize(
+    "table", [rarely({"body": "all"}), rarely({"head": "all"}), {"head": "client"}, {"body": "all", "head": "client"}]
+)
 def test_ifca_in_parts_follows_the_plain_program(table, average):
     out = run("ifca", table, clusters=3, average=average)
     clients = plain.Clients(federation())

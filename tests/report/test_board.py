@@ -17,7 +17,7 @@ SETTINGS = ("digits rotated", "digits dirichlet alpha=0.1", "mnist rotated")
 
 
 def put(store, method, setting, seed, accuracy, lr=0.1, val=0.5):
-    name = f"{method}-{setting}-{seed}-{lr}".replace(" ", "_")
+    name = f"{method}-{setting}-{seed}-{lr}".replace(" ", "_").replace(chr(34), "")
     data, partition, *more = setting.split(" ")
     synthetic.add(store, name, seed, method=method)
     record, arrays = store.record(name), dict(store.read(name).arrays)
