@@ -47,7 +47,8 @@ class Row(NamedTuple):
 
 
 def rows(folders: Iterable[str | Path]) -> list[Row]:
-    """The rows of results folders; DataError where runs have no validation samples to choose by."""
+    """The rows of results folders; DataError where runs have no validation samples to choose by. Numbers at which more seeds
+    diverged than at others are not chosen: the seeds that remain would flatter them."""
     import warnings
 
     with warnings.catch_warnings():
@@ -68,7 +69,7 @@ def rows(folders: Iterable[str | Path]) -> list[Row]:
             raise DataError(
                 f"{method} on {setting}: nothing to choose by; the board needs data.validation, as in experiments/board.toml"
             )
-        _, chosen, done = max(tried, key=lambda entry: entry[0])
+        _, chosen, done = max(tried, key=lambda entry: (len(entry[2]), entry[0]))
         found += [_row(method, setting, chosen, unit) for unit in done]
     return found
 

@@ -76,6 +76,15 @@ def test_numbers_are_chosen_by_validation_and_not_by_the_test(runs):
         board.rows([runs / "runs"])
 
 
+def test_numbers_at_which_a_seed_diverged_are_not_chosen(runs):
+    store = Store(runs / "runs")
+    for seed in range(2):
+        put(store, "ditto", SETTINGS[0], seed, 0.99, lr=0.3, val=0.99)
+    store.write_plan({"name": "the board", "units": store.ids()})
+    found = [r for r in board.rows([runs / "runs"]) if r[:2] == ("ditto", SETTINGS[0])]
+    assert [r.chosen for r in found] == ["lr=0.1"] * 3
+
+
 def test_a_file_of_rows_is_read_as_it_was_written(runs, tmp_path):
     found = board.rows([runs / "runs"])
     (tmp_path / "ours.csv").write_text(board.to_csv(found))
