@@ -54,7 +54,7 @@ def rows(folders: Iterable[str | Path]) -> list[Row]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OlderWarning)
         configurations = collect(folders).configurations
-    groups: dict[tuple[str, str], list[tuple[float, str, list[Unit]]]] = {}
+    groups: dict[tuple[str, str], list[tuple[int, float, str, list[Unit]]]] = {}
     for each in configurations:
         done = each.by_status("done")
         if done:
@@ -62,14 +62,14 @@ def rows(folders: Iterable[str | Path]) -> list[Row]:
             chosen = " ".join(f"{name}={value}" for name, value in each.options if (name, value) not in each.data)
             key = (each.label, _setting(config["data"]))
             chosen = chosen or f"lr={show(config['train'].get('lr'))}"
-            groups.setdefault(key, []).append((_validation(done), chosen, done))
+            groups.setdefault(key, []).append((-len(each.by_status("diverged")), _validation(done), chosen, done))
     found = []
     for (method, setting), tried in groups.items():
-        if len(tried) > 1 and any(math.isnan(score) for score, _, _ in tried):
+        if len(tried) > 1 and any(math.isnan(score) for _, score, _, _ in tried):
             raise DataError(
                 f"{method} on {setting}: nothing to choose by; the board needs data.validation, as in experiments/board.toml"
             )
-        _, chosen, done = max(tried, key=lambda entry: (len(entry[2]), entry[0]))
+        _, _, chosen, done = max(tried, key=lambda entry: entry[:2])
         found += [_row(method, setting, chosen, unit) for unit in done]
     return found
 

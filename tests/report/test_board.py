@@ -17,7 +17,7 @@ SETTINGS = ("digits rotated", "digits dirichlet alpha=0.1", "mnist rotated")
 
 
 def put(store, method, setting, seed, accuracy, lr=0.1, val=0.5):
-    name = f"{method}-{setting}-{seed}-{lr}".replace(" ", "_").replace(chr(34), "")
+    name = f"{method}-{setting}-{seed}-{lr}".replace(" ", "_").replace('"', "")
     data, partition, *more = setting.split(" ")
     synthetic.add(store, name, seed, method=method)
     record, arrays = store.record(name), dict(store.read(name).arrays)
@@ -78,9 +78,12 @@ def test_numbers_are_chosen_by_validation_and_not_by_the_test(runs):
 
 def test_numbers_at_which_a_seed_diverged_are_not_chosen(runs):
     store = Store(runs / "runs")
-    for seed in range(2):
+    for seed in range(3):
         put(store, "ditto", SETTINGS[0], seed, 0.99, lr=0.3, val=0.99)
-    store.write_plan({"name": "the board", "units": store.ids()})
+    store.write_plan({"name": "the board", "units": (names := store.ids())})
+    assert {r.chosen for r in board.rows([runs / "runs"]) if r[:2] == ("ditto", SETTINGS[0])} == {"lr=0.3"}
+    (name,) = [n for n in names if n.startswith("ditto") and n.endswith("-2-0.3")]
+    store.write(name, store.record(name) | {"status": "diverged"}, dict(store.read(name).arrays))
     found = [r for r in board.rows([runs / "runs"]) if r[:2] == ("ditto", SETTINGS[0])]
     assert [r.chosen for r in found] == ["lr=0.1"] * 3
 
