@@ -84,13 +84,8 @@ def connect(hosts: Hosts) -> None:
     late.daemon = True
     late.start()
     try:
-        jax.distributed.initialize(
-            hosts.coordinator,
-            hosts.processes,
-            hosts.number,
-            initialization_timeout=3 * TOGETHER,
-            heartbeat_timeout_seconds=HEARTBEAT,
-        )
+        waits: dict[str, Any] = {"initialization_timeout": 3 * TOGETHER, "heartbeat_timeout_seconds": HEARTBEAT}
+        jax.distributed.initialize(hosts.coordinator, hosts.processes, hosts.number, **waits)
     except (RuntimeError, ValueError, TypeError) as error:
         raise SpecError(f"--distributed: {' '.join(str(error).split())[:300]}") from None
     finally:
@@ -263,7 +258,7 @@ def end(error: BaseException | None) -> bool:
 
 
 def lost(error: BaseException) -> bool:
-    """Whether the error says that devices of another process do not answer any more."""
+    """Whether devices of another process do not answer any more, by the error."""
     return isinstance(error, jax.errors.JaxRuntimeError) and _SILENCE.search(str(error)) is not None
 
 
@@ -282,17 +277,22 @@ def _words(error: BaseException | None) -> str:
 
 def _see_who_ended(but: str = "") -> None:
     """Raise `Ended` where another process has ended, or has broken off this batch."""
-    for key in (END, f"cfljax/{_batch}/end"):
-        for number, word in _under(key).items():
-            process, words, code = json.loads(word)
-            if number != jax.process_index() and key != but and (words or key == END):
-                raise Ended(process, words, code)
+    for key in {END, f"cfljax/{_batch}/end"} - {but}:
+        _see_who_said(key)
+
+
+def _see_who_said(key: str) -> None:
+    """Raise `Ended` where another process has said under this key that it has ended, or why."""
+    for number, word in _under(key).items():
+        process, words, code = json.loads(word)
+        if number != jax.process_index() and (words or key == END):
+            raise Ended(process, words, code)
 
 
 def _seen() -> Seen:
-    """As `_see_who_ended`, of this process's end, too."""
+    """Why another process has ended. To break off a batch ends none: this one may yet fail in it, too, and then all go on."""
     try:
-        _see_who_ended()
+        _see_who_said(END)
     except Ended as ended:
         return ended if ended.words else "apart"
     except jax.errors.JaxRuntimeError:

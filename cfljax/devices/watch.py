@@ -24,10 +24,9 @@ def watch(look: Callable[[], Seen], every: float, part: Callable[[CfljaxError], 
     it PATIENCE seconds later, print the reason, `part` from the others, and end with the reason's exit code."""
 
     def watching() -> None:
-        while (seen := look()) is None:
+        while (seen := look()) is None or (seen := _later(look)) is None:
             time.sleep(every)
-        time.sleep(PATIENCE)
-        if seen == "apart" or look() == "apart":
+        if seen == "apart":
             return
         print(f"cfljax: {seen}", file=sys.stderr)
         sys.stderr.flush()
@@ -35,3 +34,9 @@ def watch(look: Callable[[], Seen], every: float, part: Callable[[CfljaxError], 
         os._exit(seen.exit_code)
 
     threading.Thread(target=watching, daemon=True).start()
+
+
+def _later(look: Callable[[], Seen]) -> Seen:
+    """What there is to see when this process has had its time to look by itself."""
+    time.sleep(PATIENCE)
+    return look()

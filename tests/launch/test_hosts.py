@@ -118,6 +118,29 @@ def test_a_process_that_does_not_look_learns_that_another_has_ended():
     assert code == 1 and err.splitlines()[-1] == "cfljax: process 0 of --distributed: ValueError: enough"
 
 
+LATE = """
+import sys
+import time
+from cfljax.devices import distributed, watch
+
+watch.PATIENCE = 1
+distributed.connect(distributed.Hosts(f"localhost:{sys.argv[1]}", number := int(sys.argv[2]), 2))
+distributed.gather("here")
+distributed.begin()
+time.sleep(4 * number)
+distributed.outcome(ValueError("no such thing"))
+print(number, "goes on")
+distributed.end(None)
+"""
+
+
+def test_a_process_that_fails_later_than_another_goes_on_with_it():
+    port = free_port()
+    processes = [python("-c", LATE, port, number) for number in (0, 1)]
+    ends = [process.communicate(timeout=300) for process in processes]
+    assert [said(out) for out, _ in ends] == [["0 goes on"], ["1 goes on"]], ends
+
+
 ALONE = """
 import sys
 from cfljax.devices import distributed
