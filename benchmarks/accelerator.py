@@ -3,6 +3,7 @@ rates of IFCA on W4's data, the server's kernels, and the device's measured peak
 
     python -m benchmarks.accelerator --json benchmarks/results/DEVICE.json
     python -m benchmarks.accelerator --tiny        # the same on small sizes, anywhere
+    python -m benchmarks.accelerator --show benchmarks/results/DEVICE.json
 
 Each piece is a process of its own; this one never starts JAX. The file is written after each piece, and the same command again
 goes on with the pieces that the file lacks of this kind of device. A piece that fails has a row with the `reason`; the next start
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from benchmarks.measure import row, write_rows
+from benchmarks.measured import shown
 from benchmarks.pieces import FULL, TINY, Given, Size
 from benchmarks.two_ways import AGREEMENTS
 
@@ -200,7 +202,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tiny", action="store_true", help="small sizes, without kernels: does it run?")
     parser.add_argument("--only", default="", help="some of agreement, W1, W2, W3, W4, sweep, kernels")
     parser.add_argument("--kernel", default="both", choices=("both", "auto", "xla", "pallas"), help="how W1 to W4 are trained")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="print the rows of this file as Markdown; measure nothing")
     given = parser.parse_args(arguments)
+    if given.show is not None:
+        print(shown(json.loads(given.show.read_text(encoding="utf-8")), said))
+        return 0
     begin, todo = time.perf_counter(), chosen(pieces(TINY if given.tiny else FULL, given.kernel), given.only)
     if given.json is None:
         todo = [piece for piece in todo if piece.name != "kernels"]  # it has a file of its own beside that

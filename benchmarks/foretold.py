@@ -9,11 +9,12 @@ from typing import Any
 FILE = Path(__file__).parent / "results" / "aot.json"
 
 
-def foretold(workload: str, peak: dict[str, Any], way: str) -> float | None:
-    """Seconds of a round of the workload on this machine (`pieces.peaks`), by one kernel per client ("pallas") or by XLA's kernels
-    ("xla"); None where that has not been compiled, and for several devices, which share the clients."""
+def foretold(workload: str, peak: dict[str, Any], way: str, steps: float) -> float | None:
+    """Seconds of a round with this number of steps in a row of the workload on this machine (`pieces.peaks`), by one kernel per
+    client ("pallas") or by XLA's kernels ("xla"); None where that has not been compiled, and for several devices, which share the
+    clients."""
     found = _row(workload, peak, way)
-    return None if found is None else found["predicted_s"]
+    return None if found is None else float(found["predicted_s"] * steps / found["steps_in_a_row"])
 
 
 def ratio_foretold(peak: dict[str, Any], rounds: int) -> float | None:

@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=lambda text: text.split(","), default=list(MODELS), help=f"of {', '.join(MODELS)}")
     parser.add_argument("--turns", type=int, default=5, help="turns that are timed (%(default)s)")
-    parser.add_argument("--conv", choices=("patches", "native"), help="force a form of convolution")
+    parser.add_argument("--conv", choices=("patches", "native", "windows"), help="force a form of convolution")
     parser.add_argument(
         "--python", type=Path, help="an interpreter that has torch; default: the peer's environment, made if need be"
     )

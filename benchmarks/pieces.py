@@ -120,13 +120,14 @@ def measure(name: str, given: Given) -> list[Row]:
         raise ValueError(f"there is no such kernel: {there.why}")
     table = with_plan(table, kernel=way)
     found = time_rounds(table)
-    memory = _memory()
+    memory, in_a_row = _memory(), steps_in_a_row(table, size.rounds)
     real = operations_of(workload, place, size.rounds + 2)[1:-1]
     used = float(np.median([o / s for o, s in zip(real, found.seconds, strict=True)])) / peak["flops"]
     about = {
         "data": words, "machine": peak, "share_of_peak": used, "kernel": way, "auto": there.auto, "other": there.other,
         "why": there.why, "form": there.form if way == "pallas" else None, "chunk_s": _in_a_chunk(table, size.rounds),
-        "predicted_s": foretold(name, peak, way), "predicted_steps_s": there.steps_s, "foreseen_mib": _foreseen(table),
+        "steps_in_a_row": in_a_row, "predicted_s": foretold(name, peak, way, in_a_row), "predicted_steps_s": there.steps_s,
+        "foreseen_mib": _foreseen(table),
         "programs_from_cache": from_cache["hits"], **memory,
     }  # fmt: skip
     figures = {
@@ -136,6 +137,22 @@ def measure(name: str, given: Given) -> list[Row]:
     floor = timed(name, "floor", [o / peak["flops"] for o in real], {"machine": peak})
     system = "cfljax" if given.kernel == "auto" else f"cfljax-{way}"
     return [timed(name, system, found.seconds, about, **figures), floor]
+
+
+def steps_in_a_row(table: dict[str, Any], rounds: int) -> float:
+    """Local steps that the device does one after another in a round, on average."""
+    from cfljax.config import read_spec
+    from cfljax.experiment import assemble
+    from cfljax.experiment.execution import choose
+    from cfljax.local.lanes import packed
+    from cfljax.local.predict import steps_of
+
+    run = read_spec(table).runs()[0]
+    federation = assemble.host_federation(run)
+    choice = choose(run, assemble.model_of(run, federation), federation, machine())
+    each = [steps_of(choice.work, np.asarray(federation.train.count)[clients]) for clients in schedule(table, rounds)]
+    each = [np.sort(np.broadcast_to(steps, choice.participants))[::-1] for steps in each]
+    return float(np.mean([packed(steps, choice.plan.lanes, choice.plan.stream).in_a_row for steps in each]))
 
 
 def _in_a_chunk(table: dict[str, Any], rounds: int) -> float:

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12")
-MODELS = ("resnet20-native", "resnet20-patches", "mobilenet_v2-native", "mobilenet_v2-patches", "transformer")
-"""Models of today, in both forms of convolution: a round of 20 clients of 250 samples at batch 50, as in `benchmarks.models`."""
+_FORMS = ("native", "patches", "windows")
+MODELS = (*(f"{name}-{form}" for name in ("resnet20", "mobilenet_v2") for form in _FORMS), "transformer")
+"""Models of today, in all forms of convolution: a round of 20 clients of 250 samples at batch 50, as in `benchmarks.models`."""
 ALL = ("W1", "W2", "W3", "W4", "sweep", "quickstart")
 MORE = ("W5", *MODELS)
 """Workloads that take minutes to compile, and are so only where they are named."""

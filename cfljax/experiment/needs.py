@@ -76,7 +76,7 @@ def in_tiles(shape: tuple[int, ...], each: int, convolves: bool, stacked: bool) 
     return plain(shape, each, convolves, stacked)
 
 
-GPU, TPU = Habits(1, 3, Layout(), 0, 0, 2.6, 2, 0, 0), Habits(128, None, Layout(in_tiles, tiles=True), 4, 4, 0, 2, 4, 5)
+GPU, TPU = Habits(1, 3, Layout(), 0, 0, 2.6, 2, 0, 0), Habits(128, None, Layout("tpu", in_tiles, tiles=True), 4, 4, 0, 2, 4, 5)
 
 
 class Needs(NamedTuple):

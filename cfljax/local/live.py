@@ -44,6 +44,7 @@ def plain(shape: tuple[int, ...], each: int, convolves: bool, stacked: bool) -> 
 class Layout(NamedTuple):
     """How XLA keeps arrays on a platform."""
 
+    platform: str = "cuda"
     size: SizeOf = plain
     tiles: bool = False
     """Whether the last two axes lie in tiles. Then images are written that are broadcast to more than four axes, as the gradient of
@@ -152,7 +153,7 @@ class _Walk:
         read = lambda v: _given(str(v)) if isinstance(v, Literal) else known.get(v, _given(v))  # noqa: E731
         for equation in jaxpr.eqns:
             values = [read(v) for v in equation.invars]
-            inner, skipped = _inner(equation)
+            inner, skipped = _inner(equation, self.layout.platform)
             made = self._one(equation, values) if inner is None else self.go(inner, values[skipped:])
             known.update(zip(equation.outvars, made, strict=True))
         return [read(v) for v in jaxpr.outvars]
@@ -204,13 +205,14 @@ def _spreads(equation: Any) -> bool:
     return bool(getattr(out, "ndim", 0) > 4 and 1 < largest < out.size)
 
 
-def _inner(equation: Any) -> tuple[Any, int]:
+def _inner(equation: Any, platform: str) -> tuple[Any, int]:
     """The jaxpr that the equation is a call of, and how many of its arguments are not for it; None if it is an operation."""
     parts = equation.params
     if parts.get("branches_platforms") is not None:  # one of them is compiled
-        named = zip(parts["branches"], parts["branches_platforms"], strict=True)
-        return next(branch.jaxpr for branch, names in named if "cpu" not in (names or ())), 1
-    inner = parts.get("jaxpr", parts.get("call_jaxpr"))
+        named = list(zip(parts["branches_platforms"], parts["branches"], strict=True))
+        own = [branch for names, branch in named if platform in (names or ())]
+        return (own or [branch for names, branch in named if names is None])[0].jaxpr, 1
+    inner = parts.get("jaxpr", parts.get("call_jaxpr", parts.get("call")))
     inner = getattr(inner, "jaxpr", inner)
     called = inner is not None and len(inner.invars) == len(equation.invars)
     if not called or equation.primitive.name in KERNELS or equation.primitive.name.startswith("reduce"):

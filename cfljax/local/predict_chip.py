@@ -37,20 +37,23 @@ class Counted(NamedTuple):
 COUNTED = {"gpu": Counted(9, 7, 7, 0), "tpu": Counted(24, 10, 5, 14)}
 PASSES = 6
 """How often a step by XLA reads or writes the weights: forwards, backwards, their gradient (twice), and the update (twice)."""
-AROUND = 1e11
-"""Bytes per second between a core of a GPU and what it keeps outside of its registers: some 64 a clock."""
+THIN, STEP, AROUND = 128, 7.4e-6, 3e10
+"""Of the kernel on a GPU, by W1, W2 and the quickstart on an H200: products of fewer outputs than THIN take as long as of THIN,
+what is small takes STEP seconds in a step, and AROUND bytes per second go between a core and what it keeps outside of registers."""
 
 
 def in_kernel(form: Form, steps: Sequence[int], rates: Rates) -> float:
     """Of clients with these numbers of steps, in the kernel that trains them: one after another on a TPU, each on a core of its own
     on a GPU. A step takes as long as its products, with at least the 128 rows for which a TPU loads its units, as its samples' rows
-    from a GPU's memory and what it changes there, and `launch` for all that is small."""
-    tpu, cores = form.dialect == "tpu", rates.cores
-    operations = 3 * 2 * (max(128, form.seen) if tpu else form.seen) * _weights(form.across, form.widths)
-    fetched = 0 if tpu else 4 * 2 * form.seen * sum(form.columns)
+    from a GPU's memory and what it changes there, and a little for all that is small."""
+    if form.dialect == "tpu":
+        operations = 3 * 2 * max(128, form.seen) * _weights(form.across, form.widths)
+        return sum(steps) * (rates.launch + operations / rates.flops)
+    operations = 3 * 2 * form.seen * _weights(form.across, tuple(max(THIN, width) for width in form.widths))
+    fetched = 4 * 2 * form.seen * sum(form.columns)
     changed = 4 * 3 * form.across * form.widths[0] * (1 + form.momentum) if form.tile else 0
-    each = rates.launch + (operations / rates.flops + fetched / rates.bytes) * (1 if tpu else cores) + changed / AROUND
-    return each * (sum(steps) if tpu else max(max(steps, default=0), sum(steps) / cores))
+    each = STEP + (operations / rates.flops + fetched / rates.bytes) * rates.cores + changed / AROUND
+    return each * max(max(steps, default=0), sum(steps) / rates.cores)
 
 
 def by_xla(

@@ -77,11 +77,11 @@ def batch_norm(
 
 def depthwise(x: jax.Array, kernel: jax.Array, form: str, stride: int = 1) -> jax.Array:
     """A convolution of each channel alone: f32[B, H, W, c], f32[k, k, 1, c] -> f32[B, ⌈H / stride⌉, ⌈W / stride⌉, c]. "patches" is
-    the sum of the k · k shifted images, "native" XLA's own, "auto" the sum on a CPU."""
+    the sum of the k · k shifted images, "native" and "windows" XLA's own, "auto" the sum on a CPU."""
     if form == "auto":
         patches, native = (functools.partial(depthwise, form=each, stride=stride) for each in ("patches", "native"))
         return jax.lax.platform_dependent(x, kernel, cpu=patches, default=native)
-    if form == "native":
+    if form != "patches":
         around = [((side - 1) // 2, side // 2) for side in kernel.shape[:2]]
         numbers = ("NHWC", "HWIO", "NHWC")
         return jax.lax.conv_general_dilated(

@@ -17,7 +17,10 @@ from cfljax.registry import Entry
 from cfljax.registry.options import option
 from cfljax.types import Tree
 
-FORM = "how convolutions are computed: native (by XLA), patches (gradients by matrix products), auto (patches on a CPU)"
+FORM = (
+    "how convolutions are computed: native (by XLA), patches (gradients by matrix products), windows (all by matrix products), "
+    "auto (patches on a CPU, windows on an NVIDIA GPU)"
+)
 
 
 @dataclasses.dataclass(frozen=True)

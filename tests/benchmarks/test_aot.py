@@ -4,6 +4,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.aot import hlo, loops, predict, work
@@ -12,7 +13,8 @@ from benchmarks.aot.table import table
 from benchmarks.aot.targets import CHOSEN
 from cfljax.devices.chips import CHIPS, Rates
 from cfljax.local.fitting import Form
-from cfljax.local.predict_chip import in_kernel
+from cfljax.local.lanes import packed
+from cfljax.local.predict_chip import STEP, THIN, by_xla, in_kernel
 from cfljax.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
@@ -176,9 +178,23 @@ def test_clients_in_one_kernel_go_one_after_another_on_a_tpu_and_side_by_side_on
     rates, product = Rates(flops=1.0, bytes=1.0, launch=0.0, host=0.0), 3 * 2 * 128**3
     assert in_kernel(form, [3, 1], rates) == 4 * product
     form = form._replace(dialect="gpu", rows=32, across=32, widths=(16,))
-    a_step = 132 * (3 * 2 * 16 * 32 * 16 + 4 * 2 * 16 * (16 + 32))
+    a_step = STEP + 132 * (3 * 2 * 16 * 32 * THIN + 4 * 2 * 16 * (16 + 32))
     assert in_kernel(form, [3, 1], rates._replace(cores=132)) == 3 * a_step
     assert in_kernel(form, [3] * 264, rates._replace(cores=132)) == 6 * a_step
+
+
+def test_the_way_that_was_faster_on_an_h200_is_predicted_to_be():
+    """Microseconds of a step of W1 and W2 there, of twenty clients side by side: benchmarks/results/h200.json. The quickstart's took
+    half as long by the kernel."""
+    rates, steps = CHIPS["h200"].rates, np.full(20, 1000)
+    at = lambda across, *widths, tile=0: Form("gpu", 10, 16, 2048, across, widths, 10, 1, False, *(False,) * 6, tile)  # noqa: E731
+    kernel = lambda form: 1e3 * in_kernel(form, steps.tolist(), rates)  # noqa: E731
+    xla = lambda form, inputs, *widths: 1e3 * by_xla(form, packed(steps, 0), inputs, widths, 10, 1, rates)  # noqa: E731
+    near = lambda value: pytest.approx(value, rel=0.15)  # noqa: E731
+    w1, w2, quickstart = at(1024, 16), at(1024, 128, 16, tile=64), at(64, 64, 16)
+    assert (kernel(w1), xla(w1, 784, 10)) == (near(45.4), near(23.1))
+    assert (kernel(w2), xla(w2, 784, 128, 10)) == (near(96.9), near(44.5))
+    assert 2 * kernel(quickstart) < xla(quickstart, 64, 64, 10)
 
 
 def test_a_text_without_a_program_is_refused():

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import convolutions
+
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.long
 
@@ -24,6 +26,13 @@ def test_what_an_evaluation_costs(tmp_path):
     benchmark("evaluation", "--workloads", "toy", "--rounds", "4", "--repeats", "2", "--json", tmp_path / "rows.json")
     (row,) = json.loads((tmp_path / "rows.json").read_text())
     assert row["about"]["rounds"] == 4 and {"median_s", "min_s", "max_s"} <= row.keys() and 0.3 < row["accuracy"] <= 1
+
+
+def test_convolutions_are_timed_in_both_forms(capsys):
+    assert convolutions.main(["--small"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("cpu") and len(lines) == 3 + len(convolutions.LAYERS)
+    assert all(float(cell) > 0 for line in lines[3:] for cell in line.strip("| ").split(" | ")[-3:])
 
 
 def test_the_kernels_agree_with_their_peers(tmp_path):

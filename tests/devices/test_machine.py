@@ -24,9 +24,9 @@ def run():
     return read_spec(SPEC).runs()[0]
 
 
-def choice(run, machine):
+def choice(run, machine, runs=1):
     federation = assemble.host_federation(run)
-    return execution.choose(run, assemble.model_of(run, federation), federation, machine)
+    return execution.choose(run, assemble.model_of(run, federation), federation, machine, runs)
 
 
 @pytest.mark.parametrize("machine", [machines.gpu(), machines.tpu()], ids=["gpu", "tpu"])
@@ -35,7 +35,7 @@ def test_an_absent_accelerator_gets_a_plan_with_clients_side_by_side(run, machin
     assert not plan.sequential and (plan.lanes == 0 or plan.lanes >= 128)
     assert choice(run, machines.cpu()).plan.sequential
     parts = assemble.assemble(run, 4, machine._replace(devices=1))
-    assert parts.plan.lanes == choice(run, machine._replace(devices=1)).plan.lanes and not parts.settings.sequential
+    assert parts.plan.lanes == choice(run, machine._replace(devices=1), 4).plan.lanes and not parts.settings.sequential
 
 
 def test_an_absent_machines_devices_share_a_round(run):

@@ -66,6 +66,9 @@ def test_branches_for_a_cpu_are_left_out():
     small, large = lambda x: jnp.tanh(x @ x.T), lambda x: jnp.tanh(jnp.concatenate([x, x]) @ x.T)[:B]
     chosen = live.most(lambda x: jax.lax.platform_dependent(x, cpu=large, default=small), X)
     assert chosen == live.most(small, X) < live.most(large, X)
+    chosen = lambda x: jax.lax.platform_dependent(x, cpu=small, cuda=large, default=small)  # noqa: E731
+    assert live.most(chosen, X) == live.most(large, X)
+    assert live.most(chosen, X, layout=live.Layout("tpu")) == live.most(small, X)
 
 
 def test_images_fill_lines_of_a_tpu_and_sequences_are_turned():

@@ -65,8 +65,9 @@ def test_both_forms_agree_in_values_and_gradients_at_every_stride(kind, stride, 
         value, back = jax.vjp(lambda x, kernel: of(x, kernel, form, stride=stride), x, kernel)
         return value, *back(pull)
 
-    for ours, native in zip(*jax.jit(lambda: [both("patches"), both("native")])(), strict=True):
-        np.testing.assert_allclose(ours, native, atol=1e-5 * np.abs(native).max())
+    for native, *others in zip(*jax.jit(lambda: [both(form) for form in ("native", "patches", "windows")])(), strict=True):
+        for ours in others:
+            np.testing.assert_allclose(ours, native, atol=1e-5 * np.abs(native).max())
 
 
 def test_an_embedding_is_the_row_of_its_token_whatever_the_number_of_tokens(monkeypatch):

@@ -18,7 +18,7 @@ def weights(model):
 
 @pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_both_forms_of_convolution_agree_in_values_and_gradients(size, pooled, monkeypatch):
+def test_all_forms_of_convolution_agree_in_values_and_gradients(size, pooled, monkeypatch):
     rng = np.random.default_rng(size)
     out = (13, 4, 4, 4) if pooled else (13, 9, 8, 4)
     x, kernel, pull = (rng.normal(size=s).astype(np.float32) for s in [(13, 9, 8, 2), (size, size, 2, 4), out])
@@ -33,7 +33,8 @@ def test_both_forms_of_convolution_agree_in_values_and_gradients(size, pooled, m
         return both("patches")
 
     in_tiles = {1: (13, 1), 4: (14, 2), 13: (13, 13)}  # of fourteen one place stays free
-    native, *others = jax.jit(lambda: [both("native"), *(patches(*each) for each in in_tiles.items())])()
+    made = jax.jit(lambda: [both("native"), both("windows"), *(patches(*each) for each in in_tiles.items())])
+    native, *others = made()
     for other in others:
         for ours, theirs in zip(other, native, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-5 * np.abs(theirs).max())
@@ -57,12 +58,13 @@ def test_pixels_that_are_computed_together_have_the_values_of_each_alone(pixels,
         np.testing.assert_allclose(ours, native, atol=1e-5 * np.abs(native).max())
 
 
+@pytest.mark.parametrize("form", ["patches", "windows"])
 @pytest.mark.parametrize("several", [(0, 0), (None, 0), (0, None)])
-def test_several_images_and_kernels_side_by_side_have_the_values_of_each_alone(several):
+def test_several_images_and_kernels_side_by_side_have_the_values_of_each_alone(several, form):
     rng = np.random.default_rng(0)
     x, kernel = (rng.normal(size=s).astype(np.float32) for s in [(3, 2, 6, 4, 2), (3, 3, 3, 2, 4)])
     x, kernel = (of if which is not None else of[0] for of, which in zip((x, kernel), several, strict=True))
-    one = lambda x, kernel: values_and_gradients("patches", x, kernel)  # noqa: E731
+    one = lambda x, kernel: (convolve(x, kernel, form), *values_and_gradients(form, x, kernel, 2))  # noqa: E731
     found = jax.jit(jax.vmap(one, several))(x, kernel)
     for number in range(3):
         pick = (of if which is None else of[number] for of, which in zip((x, kernel), several, strict=True))
@@ -74,8 +76,34 @@ def test_a_gradient_has_a_derivative_of_its_own():
     rng = np.random.default_rng(0)
     x, kernel, along = (rng.normal(size=s).astype(np.float32) for s in [(2, 6, 4, 2), (3, 3, 2, 4), (3, 3, 2, 4)])
     bent = lambda form: jax.jvp(jax.grad(lambda k: jnp.sum(convolve(x, k, form) ** 3)), (kernel,), (along,))[1]  # noqa: E731
-    patches, native = jax.jit(lambda: (bent("patches"), bent("native")))()
+    patches, windows, native = jax.jit(lambda: [bent(form) for form in ("patches", "windows", "native")])()
     np.testing.assert_allclose(patches, native, atol=1e-5 * np.abs(native).max())
+    np.testing.assert_allclose(windows, native, atol=1e-5 * np.abs(native).max())
+
+
+def test_runs_with_clients_side_by_side_bend_their_gradients_too():
+    rng = np.random.default_rng(0)
+    x, kernel, along = (rng.normal(size=(2, 3, *s)).astype(np.float32) for s in [(2, 6, 4, 2), (3, 3, 2, 4), (3, 3, 2, 4)])
+
+    def bent(form):
+        grad = lambda x, kernel: jax.grad(lambda k: jnp.sum(convolve(x, k, form) ** 3))(kernel)  # noqa: E731
+        one = lambda x, kernel, along: jax.jvp(lambda k: grad(x, k), (kernel,), (along,))[1]  # noqa: E731
+        return jax.vmap(jax.vmap(one))(x, kernel, along)
+
+    windows, native = jax.jit(lambda: (bent("windows"), bent("native")))()
+    np.testing.assert_allclose(windows, native, atol=1e-5 * np.abs(native).max())
+
+
+@pytest.mark.parametrize(("platform", "convolutions"), [("cuda", (1, 0, 0)), ("tpu", (1, 2, 1))])
+def test_on_a_gpu_clients_with_kernels_of_their_own_have_products_and_no_convolutions(platform, convolutions):
+    """Of one model on samples of many clients, of a client's step, and of many models each on its own samples."""
+    x, kernel = jnp.ones((3, 2, 6, 4, 2)), jnp.ones((3, 3, 3, 2, 4))
+    value = lambda x, kernel: convolve(x, kernel, "auto")  # noqa: E731
+    step = jax.grad(lambda kernel, x: jnp.sum(value(x, kernel) ** 2))
+    shared, own = jax.vmap(value, (0, None)), jax.vmap(value)
+    made = [jax.jit(f).trace(*of) for f, of in ((shared, (x, kernel[0])), (jax.vmap(step), (kernel, x)), (own, (x, kernel)))]
+    texts = [each.lower(lowering_platforms=(platform,)).as_text() for each in made]
+    assert tuple(text.count("stablehlo.convolution") for text in texts) == convolutions
 
 
 def test_a_tile_has_as_many_numbers_as_a_large_kernel():
@@ -85,7 +113,7 @@ def test_a_tile_has_as_many_numbers_as_a_large_kernel():
 @pytest.mark.parametrize("name", ["cnn", "cnn_cifar"])
 def test_the_forms_share_parameters_and_agree_within_1e5(name):
     options = {"channels": [3, 4], "dense": [6]} if name == "cnn" else {"channels": 3, "dense": [6, 5], "crop": 8}
-    patches, native = (build(name, {**options, "conv": form}, (11, 10, 2), 3) for form in ("patches", "native"))
+    patches, windows, native = (build(name, {**options, "conv": form}, (11, 10, 2), 3) for form in ("patches", "windows", "native"))
     np.testing.assert_array_equal(*jax.jit(lambda key: (patches.init(key), native.init(key)))(jax.random.key(0)))
     flat = weights(patches)
     x = np.random.default_rng(0).normal(size=(5, 11, 10, 2)).astype(np.float32)
@@ -95,8 +123,9 @@ def test_the_forms_share_parameters_and_agree_within_1e5(name):
         value, back = jax.vjp(lambda flat: model.forward(model.unravel(flat), x), flat)
         return value, back(pull)[0]
 
-    for ours, theirs in zip(*jax.jit(lambda: [both(model) for model in (patches, native)])(), strict=True):
+    for ours, wide, theirs in zip(*jax.jit(lambda: [both(model) for model in (patches, windows, native)])(), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        np.testing.assert_allclose(wide, theirs, atol=1e-5)
 
 
 @pytest.mark.parametrize("side", [8, 9])
