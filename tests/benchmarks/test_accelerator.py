@@ -209,7 +209,6 @@ def test_the_agreements_look_at_each_form_of_the_kernel(chip):
     assert found == [(False, False, 1), (True, False, 1), (False, chip != "v5e", 1), (False, False, 4)]
 
 
-@pytest.mark.long
 def test_the_page_has_the_table_of_what_was_measured(capsys):
     assert accelerator.main(["--show", str(ROOT / "benchmarks" / "results" / "h200.json")]) == 0
     shown = capsys.readouterr().out.strip()
@@ -219,6 +218,7 @@ def test_the_page_has_the_table_of_what_was_measured(capsys):
     assert lines.count(": holds") == 4 and lines.endswith("256 runs in 149 times the time of one (predicted 183), 128 side by side")
 
 
+@pytest.mark.long
 def test_the_benchmark_runs_small_anywhere(tmp_path):
     file = tmp_path / "device.json"
     assert accelerator.main(["--tiny", "--json", str(file)]) == 0, (tmp_path / "device.log").read_text()
