@@ -9,8 +9,8 @@ from benchmarks.markdown import markdown
 
 Row = dict[str, Any]
 HEAD = (
-    "workload", "training", "median round, ms", "mean in a chunk, ms", "predicted, ms", "compile, s", "of the matrix peak",
-    "peak, MiB", "foreseen, MiB",
+    "workload", "training", "median round, ms", "mean in a chunk, ms", "predicted, ms", "of the matrix peak", "peak, MiB",
+    "foreseen, MiB",
 )  # fmt: skip
 
 
@@ -25,7 +25,7 @@ def _cells(r: Row) -> tuple[object, ...]:
     about = r["about"]
     way = ("one kernel" if about["kernel"] == "pallas" else "XLA") + (" (auto)" if about["kernel"] == about["auto"] else "")
     return (
-        r["workload"], way, _ms(r["median_s"]), _ms(about["chunk_s"]), _ms(about["predicted_s"]), f"{r['compile_s']:.3g}",
+        r["workload"], way, _ms(r["median_s"]), _ms(about["chunk_s"]), _ms(about["predicted_s"]),
         f"{100 * about['share_of_peak']:.2g} %", _whole(about.get("device_peak_mib")), _whole(about["foreseen_mib"]),
     )  # fmt: skip
 

@@ -3,7 +3,7 @@
     python -m benchmarks.models --models resnet20,mobilenet_v2,transformer --turns 5 --json FILE
 
 cfljax trains clients of 250 samples as in a round of FedAvg, one on each core at a time; PyTorch does steps one after another, with
-all cores in each. `--conv native` forces the other form of convolution.
+all cores in each. `--conv native` forces a form of convolution.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ OF_XLA = 16 * MIB
 
 
 class Rates(NamedTuple):
-    """What seconds on an accelerator are predicted from. Those of GPUs are measured on an H200, and follow the makers' peaks for
-    others; those of TPUs are the makers' peaks and typical costs, to be measured on such a chip."""
+    """What seconds on an accelerator are predicted from: of GPUs three quarters of the makers' peaks and the cost of a kernel, as
+    measured on an H200; of TPUs the makers' peaks. What else it costs is typical, and to be measured on such a chip."""
 
     flops: float
     """Floating-point operations per second of matrix products as cfljax asks for them: precision "highest", so float32 without

@@ -74,8 +74,7 @@ _turn = 0
 def connect(hosts: Hosts) -> None:
     """Join the other processes. Call this before JAX computes anything."""
     global _client
-    given = [value is not None for value in hosts]
-    if any(given) and not all(given):
+    if 0 < sum(value is not None for value in hosts) < len(hosts):
         raise SpecError("--distributed: give --coordinator, --process-id and --num-processes, or none of them")
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     if "jax_enable_preemption_service" in jax.config.values:
@@ -101,8 +100,8 @@ def _alone(hosts: Hosts) -> NoReturn:
     """Say that other processes have not come, and end this process."""
     where = f" at {hosts.coordinator}" if hosts.coordinator else ""
     number = f"{hosts.processes} processes" if hosts.processes else "processes"
-    print(f"cfljax: --distributed: not all {number} have met{where} after {TOGETHER} seconds; start all of them", file=sys.stderr)
-    sys.stderr.flush()
+    why = f"not all {number} have met{where} after {TOGETHER} seconds; start all of them"
+    print(f"cfljax: --distributed: {why}", file=sys.stderr, flush=True)
     os._exit(SpecError.exit_code)
 
 
@@ -176,13 +175,11 @@ def _under(key: str) -> dict[int, str]:
 
 def agree(value: Told) -> Told:
     """The value of process 0, in all processes: anything that JSON can hold."""
-    if not connected():
-        return value
-    if leads():
+    if not leads():
+        value = json.loads(hear())
+    elif connected():
         tell(json.dumps(value))
-        return value
-    agreed: Told = json.loads(hear())
-    return agreed
+    return value
 
 
 def meet() -> None:
@@ -219,10 +216,12 @@ def same(tree: Tree) -> Tree:
 
 def outcome(error: BaseException | None) -> None:
     """Exchange with the other processes how the batch has ended. `error`: what it raised in this process. Returns where it ended
-    well in all processes, or with an error in each of them: then all can go on. Else raises the error of this process, or `Ended`
-    with that of another one; TimeoutError where others neither end nor report."""
-    words = _gathered(f"cfljax/{_batch}/end", _words(error), math.inf if error is None else APART)
-    said = [json.loads(word) for word in words]
+    well in all processes, or with an error in each of them: then all can go on. Else raises the error of this process (also where
+    others neither end nor report), or `Ended` with that of another one."""
+    try:
+        said = [json.loads(word) for word in _gathered(f"cfljax/{_batch}/end", _words(error), math.inf if error is None else APART)]
+    except TimeoutError:
+        raise error or TimeoutError from None
     wrong = [each for each in said if each[1]]
     if not wrong or [process for process, _, _ in wrong] == list(range(len(said))):
         return
@@ -277,8 +276,9 @@ def _words(error: BaseException | None) -> str:
 
 def _see_who_ended(but: str = "") -> None:
     """Raise `Ended` where another process has ended, or has broken off this batch."""
-    for key in {END, f"cfljax/{_batch}/end"} - {but}:
-        _see_who_said(key)
+    for key in (END, f"cfljax/{_batch}/end"):
+        if key != but:
+            _see_who_said(key)
 
 
 def _see_who_said(key: str) -> None:

@@ -38,7 +38,7 @@ COUNTED = {"gpu": Counted(9, 7, 7, 0), "tpu": Counted(24, 10, 5, 14)}
 PASSES = 6
 """How often a step by XLA reads or writes the weights: forwards, backwards, their gradient (twice), and the update (twice)."""
 THIN, STEP, AROUND = 128, 7.4e-6, 3e10
-"""Of the kernel on a GPU, by W1, W2 and the quickstart on an H200: products of fewer outputs than THIN take as long as of THIN,
+"""Of the kernel on any GPU, by W1, W2 and the quickstart on an H200: products of fewer outputs than THIN take as long as of THIN,
 what is small takes STEP seconds in a step, and AROUND bytes per second go between a core and what it keeps outside of registers."""
 
 

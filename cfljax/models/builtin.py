@@ -18,8 +18,8 @@ from cfljax.registry.options import option
 from cfljax.types import Tree
 
 FORM = (
-    "how convolutions are computed: native (by XLA), patches (gradients by matrix products), windows (all by matrix products), "
-    "auto (patches on a CPU, windows on an NVIDIA GPU)"
+    "how convolutions are computed: native (by XLA), patches (gradients by matrix products), windows (all by matrix products, but "
+    "depthwise ones by XLA), auto (patches on a CPU, windows on an NVIDIA GPU)"
 )
 
 

@@ -27,7 +27,7 @@ def convolve(x: jax.Array, kernel: jax.Array, form: str, pooled: bool = False, s
     ⌈W / stride⌉, outputs], followed by `pool_2_2` if `pooled`. "native" is XLA's own; "patches" computes the gradient of the
     kernel by matrix products of shifted images, and "windows" all by matrix products; "auto" takes "patches" where the program is
     compiled for a CPU, on which the gradient of XLA's own convolution is some hundred times slower inside a loop, and "windows" for
-    an NVIDIA GPU, on which several clients' own convolutions take more than twice as long."""
+    an NVIDIA GPU, on which XLA's own convolutions of several clients take longer (`windows`)."""
     if form == "auto":
         ways = {each: functools.partial(convolve, form=each, pooled=pooled, stride=stride) for each in CONVOLUTIONS[1:]}
         return jax.lax.platform_dependent(x, kernel, cpu=ways["patches"], cuda=ways["windows"], default=ways["native"])

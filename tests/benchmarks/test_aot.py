@@ -184,16 +184,18 @@ def test_clients_in_one_kernel_go_one_after_another_on_a_tpu_and_side_by_side_on
 
 
 def test_the_way_that_was_faster_on_an_h200_is_predicted_to_be():
-    """Microseconds of a step of W1 and W2 there, of twenty clients side by side: benchmarks/results/h200.json. The quickstart's took
-    half as long by the kernel."""
+    """A step of W1 and W2 there, of twenty clients side by side; the quickstart's took half as long by the kernel."""
+    rows = json.loads((ROOT / "benchmarks" / "results" / "h200.json").read_text(encoding="utf-8"))
+    took = {(r["workload"], r["system"]): r["about"] for r in rows}
+    step = {name: about["chunk_s"] / about["steps_in_a_row"] for name, about in took.items() if "steps_in_a_row" in about}
     rates, steps = CHIPS["h200"].rates, np.full(20, 1000)
     at = lambda across, *widths, tile=0: Form("gpu", 10, 16, 2048, across, widths, 10, 1, False, *(False,) * 6, tile)  # noqa: E731
-    kernel = lambda form: 1e3 * in_kernel(form, steps.tolist(), rates)  # noqa: E731
-    xla = lambda form, inputs, *widths: 1e3 * by_xla(form, packed(steps, 0), inputs, widths, 10, 1, rates)  # noqa: E731
-    near = lambda value: pytest.approx(value, rel=0.15)  # noqa: E731
+    kernel = lambda form: in_kernel(form, steps.tolist(), rates) / 1000  # noqa: E731
+    xla = lambda form, inputs, *widths: by_xla(form, packed(steps, 0), inputs, widths, 10, 1, rates) / 1000  # noqa: E731
+    near = lambda value: pytest.approx(value, rel=0.25)  # noqa: E731
     w1, w2, quickstart = at(1024, 16), at(1024, 128, 16, tile=64), at(64, 64, 16)
-    assert (kernel(w1), xla(w1, 784, 10)) == (near(45.4), near(23.1))
-    assert (kernel(w2), xla(w2, 784, 128, 10)) == (near(96.9), near(44.5))
+    assert (kernel(w1), xla(w1, 784, 10)) == (near(step["W1", "cfljax-pallas"]), near(step["W1", "cfljax"]))
+    assert (kernel(w2), xla(w2, 784, 128, 10)) == (near(step["W2", "cfljax-pallas"]), near(step["W2", "cfljax"]))
     assert 2 * kernel(quickstart) < xla(quickstart, 64, 64, 10)
 
 

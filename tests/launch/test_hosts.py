@@ -118,6 +118,34 @@ def test_a_process_that_does_not_look_learns_that_another_has_ended():
     assert code == 1 and err.splitlines()[-1] == "cfljax: process 0 of --distributed: ValueError: enough"
 
 
+ALONE_WITH_IT = """
+import os
+import sys
+import time
+from cfljax.devices import distributed, watch
+
+watch.PATIENCE = distributed.APART = 1
+distributed.connect(distributed.Hosts(f"localhost:{sys.argv[1]}", number := int(sys.argv[2]), 2))
+distributed.gather("here")
+distributed.begin()
+if number == 1:
+    time.sleep(300)  # as one that waits for devices that never answer
+try:
+    distributed.outcome(ValueError("no such thing"))
+except ValueError as error:
+    distributed.end(error)
+    os._exit(7)
+"""
+
+
+def test_an_error_that_only_one_process_has_ends_the_one_that_waits_for_it_in_vain():
+    port = free_port()
+    each = [python("-c", ALONE_WITH_IT, port, number) for number in (0, 1)]
+    assert finish(each[0])[0] == 7
+    code, err = finish(each[1])
+    assert code == 1 and err.splitlines()[-1] == "cfljax: process 0 of --distributed: ValueError: no such thing"
+
+
 LATE = """
 import sys
 import time
@@ -139,6 +167,7 @@ def test_a_process_that_fails_later_than_another_goes_on_with_it():
     processes = [python("-c", LATE, port, number) for number in (0, 1)]
     ends = [process.communicate(timeout=300) for process in processes]
     assert [said(out) for out, _ in ends] == [["0 goes on"], ["1 goes on"]], ends
+    assert [process.returncode for process in processes] == [0, 0]
 
 
 ALONE = """

@@ -72,6 +72,16 @@ def test_several_images_and_kernels_side_by_side_have_the_values_of_each_alone(s
             np.testing.assert_allclose(ours[number], alone, atol=1e-5)
 
 
+def test_the_gradient_of_half_precision_images_is_added_up_in_float32():
+    rng = np.random.default_rng(0)
+    x, kernel = (jnp.asarray(rng.normal(size=s), jnp.bfloat16) for s in [(3, 9, 8, 2), (5, 5, 2, 4)])
+    pull = jnp.asarray(rng.normal(size=(3, 9, 8, 4)), jnp.bfloat16)
+    of_x = lambda form, *of: jax.vjp(lambda x: convolve(x, of[1], form), of[0])[1](of[2])[0].astype(jnp.float32)  # noqa: E731
+    exact = of_x("native", *(each.astype(jnp.float32) for each in (x, kernel, pull)))
+    off = {form: float(jnp.abs(of_x(form, x, kernel, pull) - exact).max()) for form in ("native", "windows")}
+    assert off["windows"] < 1.02 * off["native"]
+
+
 def test_a_gradient_has_a_derivative_of_its_own():
     rng = np.random.default_rng(0)
     x, kernel, along = (rng.normal(size=s).astype(np.float32) for s in [(2, 6, 4, 2), (3, 3, 2, 4), (3, 3, 2, 4)])
