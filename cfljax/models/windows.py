@@ -35,7 +35,7 @@ def _backwards(stride: int, kept: tuple[jax.Array, jax.Array], change: jax.Array
     windows, exact = _windows(x, kernel, stride), jax.ShapeDtypeStruct(x.shape, jnp.float32)
     of_kernel = windows.reshape(-1, windows.shape[-1]).T @ change.reshape(-1, change.shape[-1])
     factors = kernel.reshape(-1, kernel.shape[-1]).T
-    of_windows = jnp.matmul(change, factors, preferred_element_type=jnp.float32)  # in bfloat16, too, as many are added up
+    of_windows = (change @ factors).astype(jnp.float32)  # of which many are added up
     (of_x,) = jax.linear_transpose(lambda x: _windows(x, kernel, stride), exact)(of_windows)
     return of_x.astype(x.dtype), of_kernel.reshape(kernel.shape)
 

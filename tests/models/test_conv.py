@@ -78,8 +78,8 @@ def test_the_gradient_of_half_precision_images_is_added_up_in_float32():
     pull = jnp.asarray(rng.normal(size=(3, 9, 8, 4)), jnp.bfloat16)
     of_x = lambda form, *of: jax.vjp(lambda x: convolve(x, of[1], form), of[0])[1](of[2])[0].astype(jnp.float32)  # noqa: E731
     exact = of_x("native", *(each.astype(jnp.float32) for each in (x, kernel, pull)))
-    off = {form: float(jnp.abs(of_x(form, x, kernel, pull) - exact).max()) for form in ("native", "windows")}
-    assert off["windows"] < 1.02 * off["native"]
+    off = {form: float(jnp.std(of_x(form, x, kernel, pull) - exact)) for form in ("native", "windows")}
+    assert off["windows"] < 2 * off["native"]  # 3.2 times and more where it is added up in bfloat16
 
 
 def test_a_gradient_has_a_derivative_of_its_own():
