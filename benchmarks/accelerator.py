@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from benchmarks.measure import row, write_rows
-from benchmarks.measured import shown
+from benchmarks.measured import shown, way_of
 from benchmarks.pieces import FULL, TINY, Given, Size
 from benchmarks.two_ways import AGREEMENTS
 
@@ -165,8 +165,7 @@ def said(r: Row) -> str:
         return f"{times}, {about['side_by_side']} side by side{halved}"
     predicted = "" if about["predicted_s"] is None else f", predicted {1000 * about['predicted_s']:.3g}"
     times = f"{1000 * r['median_s']:.3g} ms per round one by one, {1000 * about['chunk_s']:.3g} in a chunk{predicted}"
-    way = ("one kernel" if about["kernel"] == "pallas" else "XLA") + (" (auto)" if about["kernel"] == about["auto"] else "")
-    return f"{name}, {way}: {times}; {100 * about['share_of_peak']:.3g} % of the matrix peak"
+    return f"{name}, {way_of(about)}: {times}; {100 * about['share_of_peak']:.3g} % of the matrix peak"
 
 
 def go_through(todo: list[Piece], rows: list[Row], given: argparse.Namespace, peak: Row, log: IO[str] | None) -> bool:

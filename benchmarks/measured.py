@@ -23,11 +23,15 @@ def shown(rows: list[Row], said: Callable[[Row], str]) -> str:
 
 def _cells(r: Row) -> tuple[object, ...]:
     about = r["about"]
-    way = ("one kernel" if about["kernel"] == "pallas" else "XLA") + (" (auto)" if about["kernel"] == about["auto"] else "")
     return (
-        r["workload"], way, _ms(r["median_s"]), _ms(about["chunk_s"]), _ms(about["predicted_s"]),
+        r["workload"], way_of(about), _ms(r["median_s"]), _ms(about["chunk_s"]), _ms(about["predicted_s"]),
         f"{100 * about['share_of_peak']:.2g} %", _whole(about.get("device_peak_mib")), _whole(about["foreseen_mib"]),
     )  # fmt: skip
+
+
+def way_of(about: Row) -> str:
+    """How a workload was trained."""
+    return ("one kernel" if about["kernel"] == "pallas" else "XLA") + (" (auto)" if about["kernel"] == about["auto"] else "")
 
 
 def _ms(seconds: float | None) -> str:

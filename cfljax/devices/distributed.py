@@ -1,8 +1,9 @@
 """Several processes, perhaps on several machines, that compute one run together: the messages between them.
 
-Arrays travel between devices through JAX. What the processes must agree on besides (which batch, how many rounds until the next
-look, what a method has computed on the host) goes through the key-value store of `jax.distributed`. A process that waits looks
-every half second whether another one has ended, and then ends for the same reason. JAX notices a process that is killed.
+Arrays travel between devices through JAX; `cfljax.devices.same` gives all processes those of process 0. What the processes must
+agree on besides (which batch, how many rounds until the next look) goes through the key-value store of `jax.distributed`. A process
+that waits looks every half second whether another one has ended, and then ends for the same reason. JAX notices a process that is
+killed.
 """
 
 from __future__ import annotations
@@ -17,11 +18,9 @@ import time
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import jax
-import numpy as np
 
 from cfljax.devices.watch import Seen, watch
 from cfljax.errors import CfljaxError, SpecError, StoreError
-from cfljax.types import Tree
 
 Told = TypeVar("Told")
 
@@ -83,8 +82,13 @@ def connect(hosts: Hosts) -> None:
     late.daemon = True
     late.start()
     try:
-        waits: dict[str, Any] = {"initialization_timeout": 3 * TOGETHER, "heartbeat_timeout_seconds": HEARTBEAT}
-        jax.distributed.initialize(hosts.coordinator, hosts.processes, hosts.number, **waits)
+        jax.distributed.initialize(
+            hosts.coordinator,
+            hosts.processes,
+            hosts.number,
+            initialization_timeout=3 * TOGETHER,
+            heartbeat_timeout_seconds=HEARTBEAT,
+        )
     except (RuntimeError, ValueError, TypeError) as error:
         raise SpecError(f"--distributed: {' '.join(str(error).split())[:300]}") from None
     finally:
@@ -188,40 +192,16 @@ def meet() -> None:
         gather("")
 
 
-def share(array: np.ndarray) -> np.ndarray:
-    """The array of process 0, in all processes; the others give one of the same shape and type."""
-    from jax.experimental import multihost_utils
-
-    if not array.size:
-        return array
-    raw = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
-    meet()
-    return np.asarray(multihost_utils.broadcast_one_to_all(raw)).view(array.dtype).reshape(array.shape)
-
-
-def share_all(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The named arrays of process 0, in all processes, whatever the others give."""
-    forms = agree([(name, str(array.dtype), array.shape) for name, array in arrays.items()])
-    return {name: share(arrays[name] if leads() else np.zeros(shape, kind)) for name, kind, shape in forms}
-
-
-def same(tree: Tree) -> Tree:
-    """The arrays of process 0, in all processes. What scikit-learn or numpy computes on the host may differ between machines in
-    its last bits, and with them a decision of the method."""
-    if not connected():
-        return tree
-    leaves, structure = jax.tree.flatten(tree)
-    return jax.tree.unflatten(structure, share_all({str(i): np.asarray(leaf) for i, leaf in enumerate(leaves)}).values())
-
-
 def outcome(error: BaseException | None) -> None:
     """Exchange with the other processes how the batch has ended. `error`: what it raised in this process. Returns where it ended
     well in all processes, or with an error in each of them: then all can go on. Else raises the error of this process (also where
     others neither end nor report), or `Ended` with that of another one."""
     try:
-        said = [json.loads(word) for word in _gathered(f"cfljax/{_batch}/end", _words(error), math.inf if error is None else APART)]
+        words = _gathered(f"cfljax/{_batch}/end", _words(error), math.inf if error is None else APART)
     except TimeoutError:
-        raise error or TimeoutError from None
+        assert error is not None  # or there was no limit
+        raise error from None
+    said = [json.loads(word) for word in words]
     wrong = [each for each in said if each[1]]
     if not wrong or [process for process, _, _ in wrong] == list(range(len(said))):
         return
@@ -257,7 +237,7 @@ def end(error: BaseException | None) -> bool:
 
 
 def lost(error: BaseException) -> bool:
-    """Whether devices of another process do not answer any more, by the error."""
+    """Whether the error says that devices of another process do not answer any more."""
     return isinstance(error, jax.errors.JaxRuntimeError) and _SILENCE.search(str(error)) is not None
 
 

@@ -24,8 +24,12 @@ def watch(look: Callable[[], Seen], every: float, part: Callable[[CfljaxError], 
     it PATIENCE seconds later, print the reason, `part` from the others, and end with the reason's exit code."""
 
     def watching() -> None:
-        while (seen := look()) is None or (seen := _later(look)) is None:
+        seen: Seen = None
+        while seen is None:
             time.sleep(every)
+            if isinstance(seen := look(), CfljaxError):
+                time.sleep(PATIENCE)
+                seen = look()
         if seen == "apart":
             return
         print(f"cfljax: {seen}", file=sys.stderr)
@@ -34,9 +38,3 @@ def watch(look: Callable[[], Seen], every: float, part: Callable[[CfljaxError], 
         os._exit(seen.exit_code)
 
     threading.Thread(target=watching, daemon=True).start()
-
-
-def _later(look: Callable[[], Seen]) -> Seen:
-    """What there is to see when this process has had its time to look by itself."""
-    time.sleep(PATIENCE)
-    return look()

@@ -13,6 +13,7 @@ from cfljax import keys
 from cfljax.devices import distributed
 from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import lying, placed, sharded
+from cfljax.devices.same import same
 from cfljax.engine.clock import Clock
 from cfljax.engine.finetune import scores_of_finetuned
 from cfljax.engine.groups import Group
@@ -116,7 +117,7 @@ def group_of(parts: Assembled, seeds: list[int], hypers: list[dict[str, float]])
     run_keys = keys.root(np.array(seeds))
     hyper = {name: np.array([h[name] for h in hypers], np.float32) for name in hypers[0]}
     with jax.default_matmul_precision(settings.precision):
-        setup = distributed.same(_setups(parts, run_keys, hypers))
+        setup = same(_setups(parts, run_keys, hypers))
     return Group(run_keys, hyper, setup)
 
 

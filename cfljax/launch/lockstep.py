@@ -9,6 +9,7 @@ from cfljax.config import Spec
 from cfljax.devices import distributed
 from cfljax.devices.machine import Machine
 from cfljax.devices.mesh import AUTO
+from cfljax.devices.same import share_all
 from cfljax.engine.resume import Checkpoint
 from cfljax.engine.settings import Assembled
 from cfljax.errors import SpecError
@@ -62,5 +63,5 @@ def _compare(facts: Table, advice: str) -> None:
 def share_checkpoint(checkpoint: Checkpoint | None) -> Checkpoint | None:
     """The checkpoint that process 0 gives, in all processes, which call this at the same point; None where there is none."""
     arrays, meta = ({}, None) if checkpoint is None else to_arrays(checkpoint)
-    arrays, meta = distributed.share_all(arrays), distributed.agree(meta)
+    arrays, meta = share_all(arrays), distributed.agree(meta)
     return None if meta is None else from_arrays(arrays, meta)

@@ -45,6 +45,7 @@ class Layout(NamedTuple):
     """How XLA keeps arrays on a platform."""
 
     platform: str = "cuda"
+    """For which branch of `platform_dependent` it is."""
     size: SizeOf = plain
     tiles: bool = False
     """Whether the last two axes lie in tiles. Then images are written that are broadcast to more than four axes, as the gradient of

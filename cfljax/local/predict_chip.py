@@ -44,8 +44,8 @@ what is small takes STEP seconds in a step, and AROUND bytes per second go betwe
 
 def in_kernel(form: Form, steps: Sequence[int], rates: Rates) -> float:
     """Of clients with these numbers of steps, in the kernel that trains them: one after another on a TPU, each on a core of its own
-    on a GPU. A step takes as long as its products, with at least the 128 rows for which a TPU loads its units, as its samples' rows
-    from a GPU's memory and what it changes there, and a little for all that is small."""
+    on a GPU. A step takes as long as its products, with at least the 128 rows for which a TPU loads its units, or THIN outputs on a
+    GPU, as its samples' rows from a GPU's memory and what it changes there, and STEP for all that is small."""
     if form.dialect == "tpu":
         operations = 3 * 2 * max(128, form.seen) * _weights(form.across, form.widths)
         return sum(steps) * (rates.launch + operations / rates.flops)

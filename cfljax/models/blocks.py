@@ -8,6 +8,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from cfljax.models.pixels import around, shifted
+
 FEW = 512
 """Up to this number of tokens an embedding is a product with one-hot rows: its gradient is a product, too, and no scatter."""
 
@@ -82,10 +84,9 @@ def depthwise(x: jax.Array, kernel: jax.Array, form: str, stride: int = 1) -> ja
         patches, native = (functools.partial(depthwise, form=each, stride=stride) for each in ("patches", "native"))
         return jax.lax.platform_dependent(x, kernel, cpu=patches, default=native)
     if form != "patches":
-        around = [((side - 1) // 2, side // 2) for side in kernel.shape[:2]]
         numbers = ("NHWC", "HWIO", "NHWC")
         return jax.lax.conv_general_dilated(
-            x, kernel, (stride, stride), around, dimension_numbers=numbers, feature_group_count=x.shape[-1]
+            x, kernel, (stride, stride), around(kernel), dimension_numbers=numbers, feature_group_count=x.shape[-1]
         )
     return _by_shifts(x, kernel, stride)
 
@@ -93,8 +94,7 @@ def depthwise(x: jax.Array, kernel: jax.Array, form: str, stride: int = 1) -> ja
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _by_shifts(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     """The convolution of a few images at a time."""
-    rows, columns = kernel.shape[:2]
-    out = jax.lax.map(lambda images: _sum(_shifted(images, rows, columns, stride), kernel), _tiles(x, x))
+    out = jax.lax.map(lambda images: _sum(shifted(images, kernel, stride), kernel), _tiles(x, x))
     return out.reshape(-1, *out.shape[2:])[: len(x)]
 
 
@@ -106,16 +106,9 @@ def _tiles(values: jax.Array, images: jax.Array) -> jax.Array:
     return padded.reshape(number, -1, *values.shape[1:])
 
 
-def _sum(shifted: list[jax.Array], kernel: jax.Array) -> jax.Array:
+def _sum(images: list[jax.Array], kernel: jax.Array) -> jax.Array:
     factors = kernel.reshape(-1, kernel.shape[-1])
-    return functools.reduce(jnp.add, (each * factors[i] for i, each in enumerate(shifted)))
-
-
-def _shifted(x: jax.Array, rows: int, columns: int, stride: int) -> list[jax.Array]:
-    """The k · k images that lie under the places of the kernel."""
-    _, height, width, _ = x.shape
-    x = jnp.pad(x, ((0, 0), ((rows - 1) // 2, rows // 2), ((columns - 1) // 2, columns // 2), (0, 0)))
-    return [x[:, i : i + height : stride, j : j + width : stride] for i in range(rows) for j in range(columns)]
+    return functools.reduce(jnp.add, (each * factors[i] for i, each in enumerate(images)))
 
 
 def _gradients(stride: int, kept: tuple[jax.Array, jax.Array], out: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -127,15 +120,15 @@ def _gradients(stride: int, kept: tuple[jax.Array, jax.Array], out: jax.Array) -
     pixels = next((each for each in (4, 2) if wide % each == 0 and wide > each), 1)
     # the pixels between those that were computed have no gradient of their own
     gaps = [(0, length - 1 - (n - 1) * stride, stride - 1) for length, n in ((height, high), (width, wide))]
-    around = ((0, 0), (rows // 2, (rows - 1) // 2), (columns // 2, (columns - 1) // 2), (0, 0))
+    room = ((0, 0), (rows // 2, (rows - 1) // 2), (columns // 2, (columns - 1) // 2), (0, 0))
 
     def tile(total: jax.Array, of: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         images, change = of
         # a few pixels are a line, and lines come first: a sum of long lines is faster than one of short ones
-        lines = [jnp.sum((each * change).reshape(-1, pixels * channels), 0) for each in _shifted(images, rows, columns, stride)]
+        lines = [jnp.sum((each * change).reshape(-1, pixels * channels), 0) for each in shifted(images, kernel, stride)]
         of_kernel = jnp.sum(jnp.stack(lines).reshape(-1, pixels, channels), 1)
         spread = jax.lax.pad(change, jnp.zeros((), change.dtype), ((0, 0, 0), *gaps, (0, 0, 0)))
-        spread = jnp.pad(spread, around)
+        spread = jnp.pad(spread, room)
         back = [spread[:, i : i + height, j : j + width] for i in range(rows) for j in range(columns)]
         return total + of_kernel, _sum(back, kernel[::-1, ::-1])
 

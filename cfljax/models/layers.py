@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from cfljax.models import windows
+from cfljax.models.pixels import Around, around, by_xla
 
 CONVOLUTIONS = ("auto", "patches", "native", "windows")
 TILE = 1 << 17
@@ -17,9 +18,6 @@ gradient."""
 MOST, FEW = 64, 8
 """XLA's convolution on a CPU is slow for few outputs, so neighbouring pixels are computed together: as many as have MOST / 2
 outputs, or MOST where a pixel has at most FEW numbers (measured: 0.2 to 0.6 of the time)."""
-
-_Around = tuple[tuple[int, int], tuple[int, int]]
-"""How many rows of zeros come above and below, and how many columns on the left and right."""
 
 
 def convolve(x: jax.Array, kernel: jax.Array, form: str, pooled: bool = False, stride: int = 1) -> jax.Array:
@@ -32,21 +30,12 @@ def convolve(x: jax.Array, kernel: jax.Array, form: str, pooled: bool = False, s
         ways = {each: functools.partial(convolve, form=each, pooled=pooled, stride=stride) for each in CONVOLUTIONS[1:]}
         return jax.lax.platform_dependent(x, kernel, cpu=ways["patches"], cuda=ways["windows"], default=ways["native"])
     if form == "native":
-        outputs = _native(x, kernel, (stride, stride), _around(kernel))
+        outputs = by_xla(x, kernel, (stride, stride), around(kernel))
     elif form == "windows":
         outputs = windows.convolved(x, kernel, stride)
     else:
         outputs = _convolved(x, kernel, stride)
     return pool_2_2(outputs) if pooled else outputs
-
-
-def _around(kernel: jax.Array) -> _Around:
-    rows, columns = (((side - 1) // 2, side // 2) for side in kernel.shape[:2])
-    return rows, columns
-
-
-def _native(x: jax.Array, kernel: jax.Array, strides: tuple[int, int], around: _Around) -> jax.Array:
-    return jax.lax.conv_general_dilated(x, kernel, strides, around, dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 @jax.custom_vjp
@@ -72,10 +61,10 @@ def _of_kernel(x: jax.Array, change: jax.Array) -> jax.Array:
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _convolved(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     """The convolution by XLA, and its gradient by other means."""
-    return _together(x, kernel, stride, _around(kernel))
+    return _together(x, kernel, stride, around(kernel))
 
 
-def _together(x: jax.Array, kernel: jax.Array, stride: int, around: _Around) -> jax.Array:
+def _together(x: jax.Array, kernel: jax.Array, stride: int, around: Around) -> jax.Array:
     """The convolution by XLA, of some pixels together if they have few outputs."""
     inputs, outputs = kernel.shape[2:]
     high, wide = (-(-side // stride) for side in x.shape[1:3])
@@ -85,7 +74,7 @@ def _together(x: jax.Array, kernel: jax.Array, stride: int, around: _Around) -> 
     def one(x: jax.Array, kernel: jax.Array) -> jax.Array:
         # the kernel for the first of them, for the second one to the right of it, ...
         moved = [jnp.pad(kernel, ((0, 0), (n * stride, (pixels - 1 - n) * stride), (0, 0), (0, 0))) for n in range(pixels)]
-        return _native(x, jnp.concatenate(moved, -1), (stride, stride * pixels), around).reshape(-1, high, wide, outputs)
+        return by_xla(x, jnp.concatenate(moved, -1), (stride, stride * pixels), around).reshape(-1, high, wide, outputs)
 
     def many(_: int, several: list[bool], x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, bool]:
         if not several[1]:
@@ -102,7 +91,7 @@ def _gradients(stride: int, kept: tuple[jax.Array, jax.Array], change: jax.Array
     """The gradients of x and of the kernel, from that of the output."""
     x, kernel = kept
     small, back = jax.vjp(lambda kernel: _kernel_in_squares(kernel, stride), kernel)
-    (above, below), (left, right) = ((-(-first // stride), last // stride) for first, last in _around(kernel))
+    (above, below), (left, right) = ((-(-first // stride), last // stride) for first, last in around(kernel))
     rows, columns, inputs, outputs = small.shape
     _, high, wide, _ = change.shape
 
@@ -124,7 +113,7 @@ def _gradients(stride: int, kept: tuple[jax.Array, jax.Array], change: jax.Array
     return _from_squares(of_x, stride)[:, : x.shape[1], : x.shape[2]], back(of_small)[0]
 
 
-_convolved.defvjp(lambda x, kernel, stride: (_together(x, kernel, stride, _around(kernel)), (x, kernel)), _gradients)
+_convolved.defvjp(lambda x, kernel, stride: (_together(x, kernel, stride, around(kernel)), (x, kernel)), _gradients)
 
 
 def _in_squares(x: jax.Array, stride: int) -> jax.Array:
@@ -145,7 +134,7 @@ def _kernel_in_squares(kernel: jax.Array, stride: int) -> jax.Array:
     """The kernel for images in squares."""
     if stride == 1:
         return kernel
-    gaps = [(-first % stride, stride - 1 - last % stride) for first, last in _around(kernel)]
+    gaps = [(-first % stride, stride - 1 - last % stride) for first, last in around(kernel)]
     kernel = jnp.pad(kernel, (*gaps, (0, 0), (0, 0)))
     rows, columns, _, outputs = kernel.shape
     kernel = kernel.reshape(rows // stride, stride, columns // stride, stride, -1, outputs).swapaxes(1, 2)

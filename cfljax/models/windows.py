@@ -1,6 +1,6 @@
 """Convolutions by matrix products: all that lies under a kernel at a place is a row of a matrix. It is for the clients of a round,
-each with its own kernel, on a GPU, where XLA's own convolutions of several kernels go one after another: on an H200 these
-took 1.1 to 8.2 times as long."""
+each with its own kernel, on a GPU, where XLA's own convolutions of several kernels go one after another. On an H200 these took
+1.1 to 8.2 times as long."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
+from cfljax.models.pixels import around, by_xla, shifted
+
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def convolved(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     """The convolution f32[B, ⌈H / stride⌉, ⌈W / stride⌉, outputs] of f32[B, H, W, inputs] and f32[k, k, inputs, outputs]. If its
     gradient is wanted, or several x have a kernel each, it is done by products, else by XLA."""
-    value = custom_vmap(lambda x, kernel: _by_xla(x, kernel, stride))
+    value = custom_vmap(lambda x, kernel: by_xla(x, kernel, (stride, stride), around(kernel)))
 
     def many(number: int, several: list[bool], x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, bool]:
         if all(several):
@@ -43,21 +45,9 @@ def _backwards(stride: int, kept: tuple[jax.Array, jax.Array], change: jax.Array
 convolved.defvjp(lambda x, kernel, stride: (_by_products(x, kernel, stride), (x, kernel)), _backwards)
 
 
-def _around(kernel: jax.Array) -> tuple[tuple[int, int], tuple[int, int]]:
-    rows, columns = (((side - 1) // 2, side // 2) for side in kernel.shape[:2])
-    return rows, columns
-
-
-def _by_xla(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
-    around, numbers = _around(kernel), ("NHWC", "HWIO", "NHWC")
-    return jax.lax.conv_general_dilated(x, kernel, (stride, stride), around, dimension_numbers=numbers)
-
-
 def _windows(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     """f32[B, H, W, inputs] -> f32[B, ⌈H / stride⌉, ⌈W / stride⌉, k · k · inputs]."""
-    (_, high, wide, _), (rows, columns) = x.shape, kernel.shape[:2]
-    x = jnp.pad(x, ((0, 0), *_around(kernel), (0, 0)))
-    return jnp.concatenate([x[:, i : i + high : stride, j : j + wide : stride] for i in range(rows) for j in range(columns)], -1)
+    return jnp.concatenate(shifted(x, kernel, stride), -1)
 
 
 def _by_products(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:

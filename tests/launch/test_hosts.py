@@ -38,6 +38,7 @@ import sys
 import numpy as np
 from cfljax.devices import distributed
 from cfljax.devices.distributed import Ended, Hosts
+from cfljax.devices.same import same
 from cfljax.errors import SpecError
 
 number = int(sys.argv[2])
@@ -46,7 +47,7 @@ assert distributed.leads() == (number == 0)
 for value in (True, False, 7, [1.5, "a"]):
     assert distributed.agree(value if number == 0 else None) == value
 assert distributed.gather(f"word {number}") == ["word 0", "word 1"]
-found = distributed.same({"labels": np.full(3 + number, number), "none": np.zeros((number, 2), np.float32)})
+found = same({"labels": np.full(3 + number, number), "none": np.zeros((number, 2), np.float32)})
 assert found["labels"].tolist() == [0, 0, 0] and found["none"].shape == (0, 2) and found["none"].dtype == np.float32
 
 distributed.begin()
@@ -110,14 +111,6 @@ else:
 """
 
 
-def test_a_process_that_does_not_look_learns_that_another_has_ended():
-    port = free_port()
-    each = [python("-c", BUSY, port, number) for number in (0, 1)]
-    assert finish(each[0])[0] == 7
-    code, err = finish(each[1])
-    assert code == 1 and err.splitlines()[-1] == "cfljax: process 0 of --distributed: ValueError: enough"
-
-
 ALONE_WITH_IT = """
 import os
 import sys
@@ -138,12 +131,13 @@ except Exception as error:
 """
 
 
-def test_an_error_that_only_one_process_has_ends_the_one_that_waits_for_it_in_vain():
+@pytest.mark.parametrize(("program", "words"), [(BUSY, "enough"), (ALONE_WITH_IT, "no such thing")], ids=["ended", "failed"])
+def test_a_process_that_does_not_look_learns_why_another_has_ended(program, words):
     port = free_port()
-    each = [python("-c", ALONE_WITH_IT, port, number) for number in (0, 1)]
+    each = [python("-c", program, port, number) for number in (0, 1)]
     assert finish(each[0])[0] == 7
     code, err = finish(each[1])
-    assert code == 1 and err.splitlines()[-1] == "cfljax: process 0 of --distributed: ValueError: no such thing"
+    assert code == 1 and err.splitlines()[-1] == f"cfljax: process 0 of --distributed: ValueError: {words}"
 
 
 LATE = """

@@ -1,0 +1,27 @@
+"""What the forms of convolution share: which pixels lie under a kernel."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+Around = tuple[tuple[int, int], tuple[int, int]]
+"""How many rows of zeros come above and below, and how many columns on the left and right."""
+
+
+def around(kernel: jax.Array) -> Around:
+    """Of a convolution around every pixel with the kernel f32[k, k, …]."""
+    rows, columns = (((side - 1) // 2, side // 2) for side in kernel.shape[:2])
+    return rows, columns
+
+
+def by_xla(x: jax.Array, kernel: jax.Array, strides: tuple[int, int], around: Around) -> jax.Array:
+    """XLA's own convolution: f32[B, H, W, inputs], f32[k, k, inputs, outputs] -> f32[B, H', W', outputs]."""
+    return jax.lax.conv_general_dilated(x, kernel, strides, around, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def shifted(x: jax.Array, kernel: jax.Array, stride: int) -> list[jax.Array]:
+    """The k · k images f32[B, ⌈H / stride⌉, ⌈W / stride⌉, c] that lie under the places of the kernel, of f32[B, H, W, c]."""
+    (_, high, wide, _), (rows, columns) = x.shape, kernel.shape[:2]
+    x = jnp.pad(x, ((0, 0), *around(kernel), (0, 0)))
+    return [x[:, i : i + high : stride, j : j + wide : stride] for i in range(rows) for j in range(columns)]
