@@ -9,9 +9,13 @@ import jax
 
 from cfljax.types import Tree
 
-QUICK: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": "1"}
-"""XLA's options for it, on a CPU: the older way of making the code of a fusion, and all code in one piece. Measured: half of the
-time; small programs then run up to half as long again, larger ones about as long."""
+QUICK: dict[str, str | bool] = {
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": "1",
+    "xla_disable_hlo_passes": "tree_reduction_rewriter",
+}
+"""XLA's options for it, on a CPU: the older way of making the code of a fusion, all code in one piece, and sums in one step in place
+of two. Measured: half of the time; small programs then run up to half as long again, larger ones about as long."""
 
 
 @functools.cache

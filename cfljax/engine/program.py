@@ -30,6 +30,8 @@ Out = TypeVar("Out")
 class Program(NamedTuple):
     """Pure functions of one run (`over_runs`). They are traced once, though their shapes are asked for before they are compiled."""
 
+    advance: Callable[[Carry, Array, Hyper, Federation, Array], tuple[Carry, Report]]
+    """advance(carry, key, hyper, federation, round) -> (carry, report): one round."""
     start: jax.stages.Wrapped
     """start(key, hyper, setup, federation): what the run carries before the first round."""
     rounds: Callable[[Carry, Array, Hyper, Federation, Array], tuple[Carry, Report]]
@@ -41,8 +43,7 @@ class Program(NamedTuple):
 def make_program(method: Method, settings: Settings) -> Program:
     """The programs of a method."""
 
-    @jax.jit
-    def advance(key: Array, carry: Carry, federation: Federation, hyper: Hyper, t: Array) -> tuple[Carry, Report]:
+    def advance(carry: Carry, key: Array, hyper: Hyper, federation: Federation, t: Array) -> tuple[Carry, Report]:
         go = lambda here: _round(method, settings, key, carry.state, here, hyper, t)  # noqa: E731
         wall, flight = None, carry.flight
         if settings.clock is None:
@@ -71,10 +72,12 @@ def make_program(method: Method, settings: Settings) -> Program:
         return Carry(state, jnp.zeros((4, 2), jnp.int32), jnp.int32(0), jnp.int32(-1), wall, flight)
 
     def rounds(carry: Carry, key: Array, hyper: Hyper, federation: Federation, bounds: Array) -> tuple[Carry, Report]:
-        def body(t: Array, at: tuple[Carry, Report]) -> tuple[Carry, Report]:
-            return advance(key, at[0], federation, hyper, t)
+        one = jax.jit(advance)
 
-        report = jax.eval_shape(advance, key, carry, federation, hyper, bounds[0])[1]
+        def body(t: Array, at: tuple[Carry, Report]) -> tuple[Carry, Report]:
+            return one(at[0], key, hyper, federation, t)
+
+        report = jax.eval_shape(one, carry, key, hyper, federation, bounds[0])[1]
         nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), report)
         with jax.named_scope("rounds"):  # its name in profiles
             return jax.lax.fori_loop(bounds[0], bounds[1], body, (carry, nothing))
@@ -94,7 +97,7 @@ def make_program(method: Method, settings: Settings) -> Program:
         shares = None if _too_many(method, state, federation, hyper) else of_data(method.shares)
         return View(models, labels, guess, of_data(method.mixture), also, shares)
 
-    return Program(start, rounds, view)
+    return Program(advance, start, rounds, view)
 
 
 def over_runs(f: Callable[..., Out], settings: Settings, mapped: int) -> Callable[..., Out]:

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from cfljax import keys
 from cfljax.devices.spread import devices, spread
 from cfljax.kernels.mix import Rule
+from cfljax.local.apart import apart
 from cfljax.local.data import shuffle
 from cfljax.local.gradients import batch_gradient, batch_of_client, full_gradient, whole_batch
 from cfljax.local.gram import Among, among
@@ -34,6 +35,9 @@ from cfljax.local.send import Sending, server_rule, touched
 from cfljax.local.stream import client_losses
 from cfljax.local.ways import Way, exact_on_gram, kept_grams, kernel_of, sizes_of_grams, ways_of
 from cfljax.types import Array, Federation, Hyper, Jobs, LocalStep, Model, Plan, Tree, Updates
+
+FEW = 1 << 22
+"""Jobs get rows of their own where these are at most so many numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,9 +81,24 @@ class Solver:
     def fit(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Trains the jobs. Returns the updates as they arrive at the server, after `train.attack`, `train.compress` and the
         clipping of `train.privacy`. `key` is that of the round."""
-        train_client = self._train_client(federation, hyper, among(self.model, jobs.start) if jobs.which is None else None)
+        with counted(federation, jobs, self.work):
+            return self._apart(True, key, federation, jobs, hyper)
 
-        lr = self.step_of(hyper).lr
+    def _apart(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
+        """The training of jobs, which on a CPU is a program for all methods that train in the same way."""
+        if not self.plan.on_cpu:
+            return self._trained(sends, key, federation, jobs, hyper)
+        if self.steps_of is not None or touched(self.sending, hyper):
+            return _train_jobs(self, devices(), sends, key, federation, jobs, hyper)
+        numbers = {name: number for name, number in self.step_of(hyper)._asdict().items() if number is not None}
+        return _train_jobs(self.with_step(LocalStep.given), devices(), sends, key, federation, with_own_rows(jobs), numbers)
+
+    def _trained(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
+        """The updates, as they arrive at the server if they are sent."""
+        train_client = self._train_client(federation, hyper, among(self.model, jobs.start) if jobs.which is None else None)
+        lr, costs = self.step_of(hyper).lr, self.costs(federation, jobs)
+        if not sends:
+            return self._for_each(train_client, key, federation, jobs, costs)
 
         def train_and_send(task: Task) -> Updates:
             return sent(
@@ -87,20 +106,21 @@ class Solver:
             )
 
         each = train_and_send if touched(self.sending, hyper) else lambda task: split(self.parts, train_client(task))
-        with counted(federation, jobs, self.work):
-            return self._for_each(each, key, federation, jobs, self.costs(federation, jobs))
+        return self._for_each(each, key, federation, jobs, costs)
 
     def train(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Trains the jobs for models that do not leave the client. Returns the updates as they are before sending."""
         with counted(federation, jobs, self.work):
-            return self._for_each(self._train_client(federation, hyper), key, federation, jobs, self.costs(federation, jobs))
+            return self._apart(False, key, federation, jobs, hyper)
 
     def losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
         """f32[K, S]: the mean loss of each model f32[K, d] on all training samples of each client i32[S]; 0 where the mask bool[S]
         is False, and for clients without samples."""
         if federation.own is not None:
             return own_losses(self.gradient, federation, models, clients, mask)
-        return client_losses(self.model, federation, federation.train, models, clients, mask, self.plan.on_cpu)
+        if not self.plan.on_cpu:
+            return client_losses(self.model, federation, federation.train, models, clients, mask, False)
+        return _losses(self.model, devices(), federation, models, clients, mask)
 
     def sample_losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
         """f32[S, K, N]: the loss of each model f32[K, d] on each training sample of each client i32[S], in the order of its
@@ -222,3 +242,39 @@ class Solver:
             return one(Task(each_key[s], jobs.client[s], mask, jobs.work[s], start, anchor, velocity, weights, home))
 
         return spread(job, costs, self.plan, owners_of(federation, jobs))
+
+
+@apart(static=(0, 1, 2))
+def _train_jobs(
+    solver: Solver,
+    devices: int,  # noqa: ARG001 (what is traced depends on it)
+    sends: bool,
+    key: Array,
+    federation: Federation,
+    jobs: Jobs,
+    hyper: Hyper,
+) -> Updates:
+    return solver._trained(sends, key, federation, jobs, hyper)
+
+
+@apart(static=(0, 1))
+def _losses(
+    model: Model,
+    devices: int,  # noqa: ARG001 (as above)
+    federation: Federation,
+    models: Array,
+    clients: Array,
+    mask: Array,
+) -> Array:
+    return client_losses(model, federation, federation.train, models, clients, mask)
+
+
+def with_own_rows(jobs: Jobs) -> Jobs:
+    """The same jobs, each with models of its own, where these are few numbers: then it does not matter how many models a method has."""
+    number = jobs.client.shape[0]
+    if jobs.which is None or number * jobs.start.shape[1] > FEW:
+        return jobs
+    rows = lambda models, of: None if models is None else models[of]  # noqa: E731
+    which, own = jobs.which, jnp.arange(number, dtype=jnp.int32)
+    anchor = rows(jobs.anchor, which if jobs.anchor_of is None else jobs.anchor_of)
+    return jobs._replace(start=jobs.start[which], which=own, anchor=anchor, anchor_of=None, velocity=rows(jobs.velocity, which))

@@ -106,6 +106,11 @@ class LocalStep(NamedTuple):
         """The numbers that the table `train` of the spec gives, taken from `hyper`."""
         return cls(hyper["lr"], hyper.get("momentum"), hyper.get("weight_decay"))
 
+    @classmethod
+    def given(cls, numbers: Hyper) -> LocalStep:
+        """These numbers, by the names of the fields."""
+        return cls(**numbers)
+
 
 class Jobs(NamedTuple):
     """The local training of a round, one job per participant: participant s starts from `start[which[s]]`."""

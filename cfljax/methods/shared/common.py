@@ -11,6 +11,7 @@ import numpy as np
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import Mixed, usable
+from cfljax.local.apart import apart
 from cfljax.local.averages import averages, with_lengths
 from cfljax.local.meter import count_beside
 from cfljax.local.reports import report_trained
@@ -32,12 +33,17 @@ class Clusters(NamedTuple):
 
 def first_model(key: Array, model: Model) -> Array:
     """f32[d]: the initial parameters w_0. For one key, all methods that start from a single model get the same."""
-    return model.init(keys.fold(key, "model", 0))
+    return first_models(key, model, 1)[0]
 
 
 def first_models(key: Array, model: Model, clusters: int) -> Array:
     """f32[K, d]: K independent initialisations; the first is that of `first_model`."""
-    return jax.vmap(model.init)(keys.fold_each(key, "model", jnp.arange(clusters)))
+    return _drawn(model, clusters, key)
+
+
+@apart(static=(0, 1))
+def _drawn(model: Model, number: int, key: Array) -> Array:
+    return jax.vmap(model.init)(keys.fold_each(key, "model", jnp.arange(number)))
 
 
 def need_groups(who: str, federation: Federation) -> None:
