@@ -37,7 +37,7 @@ def sweeps(tally: Tally, seed: int, seeds: int, sets: list[str], each: int = 1, 
     says of what); the slope of memory over them is that of a straight line by least squares."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from cfljax.config import read_spec
-    from cfljax.engine import compiled
+    from cfljax.devices import compiled
     from cfljax.files import use_compilation_cache
     from cfljax.launch.sweep import Options, carry_out
     from cfljax.store import Store

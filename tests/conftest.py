@@ -40,7 +40,7 @@ import pytest  # noqa: E402
 from xdist.scheduler import LoadScopeScheduling  # noqa: E402
 
 from cfljax.commands.process import COLLECT_RARELY  # noqa: E402
-from cfljax.engine import compiled  # noqa: E402
+from cfljax.devices import compiled  # noqa: E402
 from tests.packaging.own import forgotten  # noqa: E402
 
 gc.set_threshold(*COLLECT_RARELY)

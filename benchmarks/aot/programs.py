@@ -15,7 +15,7 @@ from benchmarks.aot.targets import Target
 from cfljax.config import Run
 from cfljax.devices.mesh import CLIENTS
 from cfljax.engine import simulate
-from cfljax.engine.compiled import Source
+from cfljax.devices.compiled import Source
 from cfljax.engine.groups import Group, part, sources_of, width
 from cfljax.engine.settings import Assembled
 from cfljax.experiment import assemble, batching, needs

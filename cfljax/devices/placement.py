@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 import jax
 import numpy as np
 
+from cfljax.devices.cut import in_pieces
 from cfljax.devices.mesh import CLIENTS
 from cfljax.devices.spread import by_runs, everywhere
-from cfljax.types import Federation, Split, Tree, on_host
+from cfljax.types import Federation, Plan, Split, Tree, on_host
 
 _place: contextvars.ContextVar[tuple[jax.sharding.Mesh, Federation] | None] = contextvars.ContextVar("place", default=None)
 """The mesh that a federation with a sharded pool lies on, and that federation."""
@@ -117,10 +118,10 @@ def lying(federation: Federation, mesh: jax.sharding.Mesh | None) -> Iterator[No
         _place.reset(token)
 
 
-def from_host(f: Callable[..., Tree]) -> Callable[..., Tree]:
+def from_host(f: Callable[..., Tree], plan: Plan) -> Callable[..., Tree]:
     """f(key, federation, *rest), compiled, for what methods do on the host: on one device or, where the pool is sharded, on all
-    devices, with the samples where they lie."""
-    alone = jax.jit(f)
+    devices, with the samples where they lie. `plan`: how its solver trains clients."""
+    alone = in_pieces(f, plan.quick) if plan.on_cpu else jax.jit(f)
     of_mesh: dict[jax.sharding.Mesh, Callable[..., Tree]] = {}
 
     def call(key: jax.Array, federation: Federation, /, *rest: Tree) -> Tree:

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
+from cfljax.devices.compiled import Source, compiled
 from cfljax.devices.placement import placed
 from cfljax.devices.spread import everywhere
 from cfljax.engine import groups
-from cfljax.engine.compiled import Source, compiled
 from cfljax.engine.groups import Group
 from cfljax.engine.program import in_round, over_runs
 from cfljax.engine.scoring import score, score_mixtures

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from cfljax.devices.compiled import Source, compiled, remembered, shapes
 from cfljax.devices.mesh import RUNS
 from cfljax.devices.placement import placed
 from cfljax.devices.spread import by_runs, everywhere
 from cfljax.engine import known
-from cfljax.engine.compiled import Source, compiled, remembered, shapes
 from cfljax.engine.evaluation import NUMBERS, Scored, as_evaluated, make_evaluation, seen_of, some_never_train
-from cfljax.engine.pieces import in_pieces, pieces_of, rounds_by
+from cfljax.engine.pieces import cut_of_runs, in_pieces, rounds_by
 from cfljax.engine.program import Program, Report, make_program, over_runs
 from cfljax.engine.settings import Assembled, Carry, View
 from cfljax.types import Federation, Tree
@@ -155,24 +155,23 @@ def _compiled_in_pieces(parts: Assembled, group: Group, federation: Federation) 
     """As `_compiled`, with the parts that methods share as programs of their own."""
     method, settings = parts.method, parts.settings
     program, chooses = make_program(method, settings), _chooses(parts)
-    name = lambda function: parts.program_key and (parts.program_key, parts.plan, settings.of_programs, function)  # noqa: E731
+    static = parts.program_key and (parts.program_key, parts.plan, settings.of_programs)
     keys, hyper, setup, numbers = (forms(each, None, True) for each in (*group, group.numbers))
     data, scored_on, at = (forms(each, None, False) for each in (federation, as_evaluated(federation), np.int32(0)))
-    start = pieces_of(parts, program.start.__wrapped__, (keys, hyper, setup, data), 3, name("start"), True)
-    carry = start.of.form
-    quick, lost = parts.plan.quick, len(jax.tree.leaves(carry))
-    rounds = pieces_of(parts, program.advance, (carry, keys, hyper, data, at), 3, name("rounds"), quick, lost)
-    view = pieces_of(parts, program.view.__wrapped__, (carry.state, hyper, data, at), 2, name("view"), quick)
-    seen = view.of.form
-    shared = name(("evaluate", chooses)) if parts.model_key is None else (parts.model_key, seen_of(settings), chooses)
+    start = cut_of_runs(parts, program.start.__wrapped__, (keys, hyper, setup, data), 3)
+    carry, quick = start.form, parts.plan.quick
+    rounds = cut_of_runs(parts, program.advance, (carry, keys, hyper, data, at), 3, len(jax.tree.leaves(carry)))
+    view = cut_of_runs(parts, program.view.__wrapped__, (carry.state, hyper, data, at), 2)
+    shared = static and (static, "evaluate", chooses) if parts.model_key is None else (parts.model_key, seen_of(settings), chooses)
     evaluate = make_evaluation(parts.model, settings, chooses)
-    scoring = Source(evaluate, (seen._replace(shares=None), numbers, scored_on, at), shared, None, quick=quick)
-    functions = (rounds, start, view)
-    (evaluation, *programs), seconds = compiled([scoring, *(source for each in functions for source in each.sources)])
+    scoring = Source(evaluate, (view.form._replace(shares=None), numbers, scored_on, at), shared, None, quick=quick)
+    own = [(rounds, "rounds", quick), (start, "start", True), (view, "view", quick)]
+    sources = [source for each, function, fast in own for source in each.sources(function, static, fast)]
+    (evaluation, *programs), seconds = compiled([scoring, *sources])
     known.remember(parts, seconds)
     here = iter(programs)
-    advance, begin, look = (each.of.run_by([next(here) for _ in each.sources]) for each in functions)
-    return Programs(begin, rounds_by(advance), look, evaluation, rounds.of.form[1], seen.models.shape[1]), seconds
+    advance, begin, look = (each.run_by([next(here) for _ in each.pieces]) for each, *_ in own)
+    return Programs(begin, rounds_by(advance), look, evaluation, rounds.form[1], view.form.models.shape[1]), seconds
 
 
 def sources_of(parts: Assembled, group: Group, federation: Federation) -> Sources:

@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 
 from cfljax import files
-from cfljax.engine.compiled import shapes
+from cfljax.devices.compiled import shapes
 from cfljax.engine.settings import Assembled
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import NamedTuple
+from collections.abc import Callable
 
 import jax
 import numpy as np
-from jax.extend import core
 
-from cfljax.engine.compiled import Source
-from cfljax.engine.cut import Cut, cut
+from cfljax.devices.cut import Cut, cut
 from cfljax.engine.program import over_runs
 from cfljax.engine.settings import Assembled
 from cfljax.types import Tree
@@ -21,21 +18,9 @@ def in_pieces(parts: Assembled) -> bool:
     return parts.plan.on_cpu and parts.plan.sequential and parts.settings.sequential and parts.mesh is None
 
 
-class Pieces(NamedTuple):
-    """A function of runs in pieces, to be compiled."""
-
-    of: Cut
-    sources: list[Source]
-
-
-def pieces_of(parts: Assembled, f: Callable[..., Tree], forms: tuple[Tree, ...], mapped: int, name: Hashable, quick: bool, lost: int = 0) -> Pieces:
-    """The pieces of a function of one run (`over_runs`). `lost`: so many of the arrays that it gets are lost."""
-    traced = jax.jit(over_runs(f, parts.settings, mapped)).trace(*forms)
-    made, sources = cut(traced, lost), []
-    for number, (piece, donate) in enumerate(zip(made.pieces, made.donate, strict=True)):
-        own: Hashable = ("apart", piece.jaxpr) if piece.apart else (name, number)
-        sources.append(Source(core.jaxpr_as_fun(piece.jaxpr), piece.forms, name and own, None, donate, quick))
-    return Pieces(made, sources)
+def cut_of_runs(parts: Assembled, f: Callable[..., Tree], forms: tuple[Tree, ...], mapped: int, lost: int = 0) -> Cut:
+    """The pieces of a function of one run, as a function of runs (`over_runs`). `lost`: as in `cut`."""
+    return cut(jax.jit(over_runs(f, parts.settings, mapped)).trace(*forms), lost)
 
 
 def rounds_by(advance: Callable[..., tuple[Tree, Tree]]) -> Callable[..., tuple[Tree, Tree]]:
@@ -48,4 +33,3 @@ def rounds_by(advance: Callable[..., tuple[Tree, Tree]]) -> Callable[..., tuple[
         return carry, report
 
     return rounds
-

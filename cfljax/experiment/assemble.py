@@ -17,8 +17,8 @@ from cfljax.config.frozen import canonical
 from cfljax.config.lora import read_lora
 from cfljax.config.parts import Pairs, pairs_of
 from cfljax.config.transit import keeps_dropped
+from cfljax.devices import compiled
 from cfljax.devices.machine import Machine, devices_for
-from cfljax.engine import compiled
 from cfljax.engine.outputs import vector_bytes
 from cfljax.engine.settings import Assembled, Asynchronous, Settings, Stop, Tuned
 from cfljax.errors import SpecError, SpecWarning

@@ -66,9 +66,13 @@ def edc_embedding(delta: jax.Array, m: int, mask: jax.Array | None = None, how: 
 
 def edc(delta: jax.Array, m: int, mask: jax.Array | None = None, how: str = "auto") -> jax.Array:
     """f32[n, n] EDC(i, j): Euclidean distance of the embeddings over m (eq. 8)."""
-    embedding = edc_embedding(delta, m, mask, how)
+    return edc_between(edc_embedding(delta, m, mask, how))
+
+
+def edc_between(embedding: jax.Array) -> jax.Array:
+    """f32[n, n]: EDC of the updates with these embeddings f32[n, m]."""
     square = jnp.square(embedding[:, None, :] - embedding[None, :, :]).sum(axis=2)
-    return jnp.sqrt(square) / m  # eq. 8
+    return jnp.sqrt(square) / embedding.shape[1]  # eq. 8
 
 
 class _Data(NamedTuple):

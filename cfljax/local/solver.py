@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
+from cfljax.devices.apart import apart
 from cfljax.devices.spread import devices, spread
 from cfljax.kernels.mix import Rule
-from cfljax.local.apart import apart
 from cfljax.local.data import shuffle
 from cfljax.local.gradients import batch_gradient, batch_of_client, full_gradient, whole_batch
 from cfljax.local.gram import Among, among
@@ -270,7 +270,7 @@ def _losses(
 
 
 def with_own_rows(jobs: Jobs) -> Jobs:
-    """The same jobs, each with models of its own, where these are few numbers: then it does not matter how many models a method has."""
+    """The same jobs, each with models of its own where these are few numbers: programs then do not depend on their number."""
     number = jobs.client.shape[0]
     if jobs.which is None or number * jobs.start.shape[1] > FEW:
         return jobs

@@ -56,7 +56,7 @@ from cfljax.methods.shared.anew import check_anew, check_run_anew, clustered, ev
 from cfljax.methods.shared.auto import CountedConfig, Number, count, extras_of, number_of, setup_of, with_probe
 from cfljax.methods.shared.choice import join
 from cfljax.methods.shared.cold_start import COLD_STARTS, directions, first_groups, founders
-from cfljax.methods.shared.common import first_model, traffic, with_exchange
+from cfljax.methods.shared.common import first_model_on_host, traffic, with_exchange
 from cfljax.methods.shared.compass import Compass, closest, joined, place, turned
 from cfljax.methods.shared.config import TrainOptions
 from cfljax.methods.shared.pretrain import Pretrainer, all_updates, pretrainer, solver_before
@@ -210,7 +210,7 @@ def _found(
 ) -> dict[str, Tree]:
     """HOST. The cold start, and the groups of all others where these do not depend on the round."""
     _check_epochs(config, solver)
-    train = functools.partial(train_before, key, federation, hyper, start := np.asarray(first_model(key, model)))
+    train = functools.partial(train_before, key, federation, hyper, start := first_model_on_host(key, model))
     wanted = 1 if config.clusters == "auto" else config.models_kept
     ids = founders(key, federation, config.models_kept, config.alpha, config.cold_start, wanted)
     uid = np.asarray(federation.uid)

@@ -25,6 +25,7 @@ bits, is not counted.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import warnings
 from collections.abc import Callable
@@ -127,7 +128,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     divisor = "members" if model_averaging else config.divisor
     at_once = model_averaging and config.estimate == "full" and config.reseed == "never" and config.clusters != "auto"
 
-    @from_host
+    @functools.partial(from_host, plan=solver.plan)
     def attempt(key: Array, federation: Federation, cohort: Cohort, number: Array) -> tuple[Array, Array]:
         models, may = first_models(key, model, k), jnp.arange(k) < number
         which = least_loss(among(may, losses_of(solver, federation, cohort, models)))

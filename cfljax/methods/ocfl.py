@@ -48,7 +48,7 @@ from cfljax.local.averages import AVERAGES
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.anew import check_anew, every, times, with_anew
 from cfljax.methods.shared.auto import CountedConfig, Number, extras_of, number_of, setup_of, with_probe
-from cfljax.methods.shared.common import first_model, traffic, train_clusters
+from cfljax.methods.shared.common import first_model, first_model_on_host, traffic, train_clusters
 from cfljax.methods.shared.host_clusters import ROUND_UP, places
 from cfljax.methods.shared.pretrain import (
     Parts,
@@ -146,7 +146,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
 
     def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
         first, later = ready(federation, "ocfl"), late(federation)
-        start = np.asarray(first_model(key, model))
+        start = first_model_on_host(key, model)
         train = functools.partial(train_before, key, federation, hyper, start)
         moves = all_updates(train(np.concatenate([first, later])), config.similarity)
         weights = shortened(start[None], config.similarity) + moves

@@ -34,7 +34,7 @@ from cfljax.kernels.mix import members
 from cfljax.local.averages import AVERAGES
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.auto import CountedConfig, Number, count, extras_of, number_of, setup_of, with_probe
-from cfljax.methods.shared.common import first_model, traffic, train_clusters
+from cfljax.methods.shared.common import first_model_on_host, traffic, train_clusters
 from cfljax.methods.shared.pretrain import all_updates, late, means, pretrainer, ready, settled, solver_before, with_pretraining
 from cfljax.methods.shared.similarity import compared_size, similarity
 from cfljax.methods.shared.tries import with_tries
@@ -87,7 +87,7 @@ def make(config: Config, model: Model, solver: Solver) -> Method:
     def setup(key: Array, federation: Federation, hyper: Hyper) -> dict[str, Tree]:
         wanted = 1 if config.clusters == "auto" else config.models_kept
         first, later = ready(federation, "one_shot", wanted), late(federation)
-        ids, start = np.concatenate([first, later]), np.asarray(first_model(key, model))
+        ids, start = np.concatenate([first, later]), first_model_on_host(key, model)
         train = functools.partial(train_before, key, federation, hyper, start)
         moves = all_updates(train(ids), config.similarity)
         there, uid = np.arange(len(ids)) < len(first), np.asarray(federation.uid)[ids]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cfljax.config import read_spec
-from cfljax.engine import compiled, metrics, program, simulation
+from cfljax.devices import compiled
+from cfljax.engine import metrics, program, simulation
 from cfljax.launch.sweep import Worker
 from cfljax.local import rounds
 from drills.common import Tally

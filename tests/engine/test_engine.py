@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from cfljax import data, keys
-from cfljax.engine import compiled, groups
+from cfljax.devices import compiled
+from cfljax.engine import groups
 from cfljax.engine.evaluation import _sample, _test_only
 from cfljax.engine.history import diverged_at
 from cfljax.engine.program import Settings

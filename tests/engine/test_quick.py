@@ -6,7 +6,7 @@ import pytest
 
 from cfljax.config import read_spec
 from cfljax.devices import quick
-from cfljax.engine.compiled import Source, compiled
+from cfljax.devices.compiled import Source, compiled
 from cfljax.engine.simulate import simulate
 from cfljax.experiment.assemble import assemble, host_federation, model_of
 from cfljax.experiment.batching import batches
@@ -67,7 +67,7 @@ def test_both_ways_agree(method):
 
 def test_a_program_is_kept_apart_from_one_compiled_the_other_way(monkeypatch):
     asked = []
-    monkeypatch.setattr("cfljax.engine.compiled.quick_options", lambda: asked.append(1))
+    monkeypatch.setattr("cfljax.devices.compiled.quick_options", lambda: asked.append(1))
     source = Source(lambda x: x + 1, (jax.ShapeDtypeStruct((3,), np.float32),), "test_quick", None)
     (slow,), _ = compiled([source])
     begun = len(asked)

@@ -11,7 +11,7 @@ import cfljax
 from cfljax.config import read_spec
 from cfljax.devices import cores
 from cfljax.devices.machine import this_machine
-from cfljax.engine import compiled
+from cfljax.devices import compiled
 from cfljax.errors import DataError, SpecError, SpecWarning
 from cfljax.launch import batch as batch_module
 from cfljax.launch import plan_file

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from cfljax.engine import compiled
+from cfljax.devices import compiled
 from cfljax.methods import METHODS
 from cfljax.registry.options import static
 from tests import play, toy

@@ -22,7 +22,7 @@ from cfljax.local.meter import count_beside
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.anew import clustered
 from cfljax.methods.shared.choice import need_clients
-from cfljax.methods.shared.common import first_model
+from cfljax.methods.shared.common import first_model_on_host
 from cfljax.methods.shared.config import MethodConfig
 from cfljax.methods.shared.pretrain import all_updates, pretrainer, ready, solver_before
 from cfljax.methods.shared.similarity import compared_size
@@ -93,7 +93,7 @@ def first_moves(model: Model, solver: Solver, name: str) -> Callable[[Array, Fed
     train = pretrainer(solver_before(solver, 1))
 
     def moves(key: Array, federation: Federation, hyper: Hyper) -> np.ndarray:
-        ids, start = probed(key, federation, name), np.asarray(first_model(key, model))
+        ids, start = probed(key, federation, name), first_model_on_host(key, model)
         return all_updates(train(key, federation, hyper, start, ids), "sketch")
 
     return moves

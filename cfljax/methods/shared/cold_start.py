@@ -15,7 +15,7 @@ from cfljax.kernels import host
 from cfljax.kernels.cosine import cosine_matrix, madc
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import Rule
-from cfljax.kernels.spectral import edc, edc_embedding
+from cfljax.kernels.spectral import edc_between, edc_embedding
 from cfljax.methods.shared.pretrain import Parts, means, ready
 from cfljax.types import Array, Federation
 
@@ -56,13 +56,13 @@ def _look(key: Array, delta: Array, uid: Array, groups: int, cold_start: str, sn
     "groups" i32[n]: the groups by K-means++ on the cosines of the updates with their leading directions, so that eq. 8 is the
     distance. With "madc", "madc" f32[n, n]: the matrix of eq. 7."""
     seen = {"usable": jnp.isfinite(delta).all(axis=1)}
+    points = edc_embedding(delta, groups) if cold_start == "edc" or snapshots else delta
     if cold_start == "edc":
-        points = edc_embedding(delta, groups)
         seen["groups"] = kmeans(key, points, groups, seen["usable"], jnp.asarray(uid), restarts=10, max_iter=20).labels
     if cold_start == "madc" or snapshots:
         seen["madc"] = madc(cosine_matrix(delta, mask=seen["usable"]), seen["usable"])  # eq. 7
     if snapshots:
-        seen |= {"embedding": edc_embedding(delta, groups), "edc": edc(delta, groups)}  # eq. 8
+        seen |= {"embedding": points, "edc": edc_between(points)}  # eq. 8
     return seen
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -9,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
+from cfljax.devices.apart import apart
+from cfljax.devices.cut import in_pieces
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import Mixed, usable
-from cfljax.local.apart import apart
 from cfljax.local.averages import averages, with_lengths
 from cfljax.local.meter import count_beside
 from cfljax.local.reports import report_trained
@@ -34,6 +37,16 @@ class Clusters(NamedTuple):
 def first_model(key: Array, model: Model) -> Array:
     """f32[d]: the initial parameters w_0. For one key, all methods that start from a single model get the same."""
     return first_models(key, model, 1)[0]
+
+
+def first_model_on_host(key: Array, model: Model) -> np.ndarray:
+    """HOST. f32[d]: `first_model`."""
+    return np.asarray(_first_on_host(model)(key))
+
+
+@functools.lru_cache(maxsize=8)
+def _first_on_host(model: Model) -> Callable[[Array], Array]:
+    return in_pieces(lambda key: first_model(key, model), True)
 
 
 def first_models(key: Array, model: Model, clusters: int) -> Array:

@@ -100,7 +100,7 @@ class Pretrainer(Protocol):
 def pretrainer(solver: Solver) -> Pretrainer:
     """HOST. The function that pre-trains clients with the solver of `solver_before`. It uses one compiled program for any number of
     clients, and its memory is that of CHUNK updates."""
-    program = from_host(functools.partial(pretrain, solver))
+    program = from_host(functools.partial(pretrain, solver), solver.plan)
 
     def train(
         key: Array, federation: Federation, hyper: Hyper, start: np.ndarray, ids: np.ndarray

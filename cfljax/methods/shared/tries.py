@@ -94,7 +94,7 @@ def _program(config: CountedConfig, method: Method, solver: Solver, participants
         look = jnp.stack(_look(who, alone, prepared["number"].clusters))
         return Outcome(validation_loss(tried, solver, federation, state, hyper, rounds), sent, look)
 
-    return from_host(attempt)
+    return from_host(attempt, solver.plan)
 
 
 def asked(federation: Federation, round: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Parts that many programs have in common. Where the engine cuts a program at them (`engine.cut`), each is a program of its own,
+"""Parts that many programs have in common. Where the engine cuts a program at them (`devices.cut`), each is a program of its own,
 which is compiled once for all programs that have it; elsewhere they are computed where they stand."""
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""HOST. A function as several programs. It is cut where it calls parts that other functions have, too (`local.apart`): each part is
-compiled once for all of them, and what is left of the function lies between the calls."""
+"""HOST. A function as several programs. It is cut where it calls parts that other functions have, too (`devices.apart`): each part
+is compiled once for all of them, and what is left of the function lies between the calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.extend import core
 
-from cfljax.local.apart import MARK
+from cfljax.devices.apart import MARK
+from cfljax.devices.compiled import Source, compiled, shapes
 from cfljax.types import Tree
 
 LARGE = 1 << 18
@@ -24,8 +25,8 @@ class Piece(NamedTuple):
     jaxpr: core.ClosedJaxpr
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    apart: bool = False
-    """Whether other functions have the same program."""
+    apart: str = ""
+    """The name of the part that other functions have, too; "": it is this function's own."""
 
     @property
     def forms(self) -> tuple[jax.ShapeDtypeStruct, ...]:
@@ -33,7 +34,7 @@ class Piece(NamedTuple):
         return tuple(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in self.jaxpr.in_avals)
 
     def overwrites(self, free: set[int]) -> tuple[int, ...]:
-        """Positions in `reads` of large arrays whose memory its results take. `free`: places of which it may overwrite the arrays."""
+        """Positions in `reads` of large arrays whose memory its results take. `free`: places whose arrays nobody reads later."""
         room = [(each.shape, each.dtype) for each in self.jaxpr.out_avals]
         found = []
         for at, (place, form) in enumerate(zip(self.reads, self.forms, strict=True)):
@@ -58,6 +59,15 @@ class Cut(NamedTuple):
     """Which of the results must be copies: others have the same array."""
     form: Tree
     """The shapes of what the function returns."""
+
+    def sources(self, function: str, name: Hashable, quick: bool) -> list[Source]:
+        """The pieces, to be compiled. `function`: what the function is called in profiles; `name`: as in `Source`."""
+        found = []
+        for number, (piece, donate) in enumerate(zip(self.pieces, self.donate, strict=True)):
+            f, own = core.jaxpr_as_fun(piece.jaxpr), (name and (name, function, number), (piece.jaxpr,))[bool(piece.apart)]
+            f.__name__ = piece.apart or f"{function}_{number}"
+            found.append(Source(f, piece.forms, own, None, donate, quick))
+        return found
 
     def run_by(self, programs: Sequence[Callable[..., Tree]]) -> Callable[..., Tree]:
         """The function, from its compiled pieces."""
@@ -99,6 +109,20 @@ def cut(traced: jax.stages.Traced, lost: int = 0) -> Cut:
         later = {place for other in made[number + 1 :] for place in other.reads} | set(results)
         donate.append(() if piece.apart else piece.overwrites(mine - later))
     return Cut(made, donate, places.constants, len(places), tuple(results), copied, traced.out_info)
+
+
+def in_pieces(f: Callable[..., Tree], quick: bool) -> Callable[..., Tree]:
+    """The function f of arrays in pieces, which are compiled at the first call with arrays of these shapes."""
+    made: dict[Hashable, Callable[..., Tree]] = {}
+
+    def call(*args: Tree) -> Tree:
+        form = (shapes(args), jax.config.jax_default_matmul_precision)
+        if form not in made:
+            of = cut(jax.jit(f).trace(*args))
+            made[form] = of.run_by(compiled(of.sources("host", None, quick))[0])
+        return made[form](*args)
+
+    return call
 
 
 class _Places:
@@ -185,7 +209,7 @@ def _pieces(closed: core.ClosedJaxpr, places: _Places) -> list[Piece]:
             made.append(Piece(inner, places.of(read), (*places.of(written), *map(places.another, again))))
         for eqn in calls:
             if stage[id(eqn)] == number:
-                made.append(Piece(eqn.params["jaxpr"], places.of(eqn.invars), places.of(eqn.outvars), apart=True))
+                made.append(Piece(eqn.params["jaxpr"], places.of(eqn.invars), places.of(eqn.outvars), eqn.params["name"]))
     return made
 
 
