@@ -111,10 +111,10 @@ def measure(point: dict[str, Any], number: int = 0, port: int = 0) -> dict[str, 
     import jax
 
     from cfljax.config import read_spec
-    from cfljax.devices import distributed, mesh
+    from cfljax.devices import compiled, distributed, mesh
     from cfljax.devices.cores import use_cores
     from cfljax.devices.machine import measured, speed_file, this_machine
-    from cfljax.engine import clock, compiled, simulate
+    from cfljax.engine import clock, simulate
     from cfljax.experiment import assemble
     from cfljax.experiment.batching import batches
 
@@ -131,7 +131,7 @@ def measure(point: dict[str, Any], number: int = 0, port: int = 0) -> dict[str, 
     output = simulate.simulate(
         parts, batch.seeds, batch.hypers, chunk_rounds=rounds, progress=lambda *_: told.append(time.perf_counter())
     )[0]  # fmt: skip
-    programs = [program for (name, *_), program in compiled._programs.items() if name[-1] in ("rounds", "evaluate")]
+    programs = list(compiled._programs.values())
     return point | {
         "rounds": rounds,
         "parameters": parts.model.size,

@@ -13,9 +13,9 @@ import numpy as np
 from benchmarks.aot.predict import Turns
 from benchmarks.aot.targets import Target
 from cfljax.config import Run
+from cfljax.devices.compiled import Source
 from cfljax.devices.mesh import CLIENTS
 from cfljax.engine import simulate
-from cfljax.devices.compiled import Source
 from cfljax.engine.groups import Group, part, sources_of, width
 from cfljax.engine.settings import Assembled
 from cfljax.experiment import assemble, batching, needs

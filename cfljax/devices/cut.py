@@ -115,7 +115,8 @@ def in_pieces(f: Callable[..., Tree], quick: bool) -> Callable[..., Tree]:
     """The function f of arrays in pieces, which are compiled at the first call with arrays of these shapes."""
     made: dict[Hashable, Callable[..., Tree]] = {}
 
-    def call(*args: Tree) -> Tree:
+    def call(*given: Tree) -> Tree:
+        args = jax.tree.map(lambda each: each if hasattr(each, "shape") else jnp.asarray(each), given)
         form = (shapes(args), jax.config.jax_default_matmul_precision)
         if form not in made:
             of = cut(jax.jit(f).trace(*args))

@@ -155,12 +155,14 @@ def _compiled_in_pieces(parts: Assembled, group: Group, federation: Federation) 
     """As `_compiled`, with the parts that methods share as programs of their own."""
     method, settings = parts.method, parts.settings
     program, chooses = make_program(method, settings), _chooses(parts)
-    static = parts.program_key and (parts.program_key, parts.plan, settings.of_programs)
     keys, hyper, setup, numbers = (forms(each, None, True) for each in (*group, group.numbers))
     data, scored_on, at = (forms(each, None, False) for each in (federation, as_evaluated(federation), np.int32(0)))
+    static = parts.program_key and (parts.program_key, parts.plan, settings.of_programs, shapes((keys, hyper, setup, data)))
     start = cut_of_runs(parts, program.start.__wrapped__, (keys, hyper, setup, data), 3)
     carry, quick = start.form, parts.plan.quick
     rounds = cut_of_runs(parts, program.advance, (carry, keys, hyper, data, at), 3, len(jax.tree.leaves(carry)))
+    if (after := shapes(rounds.form[0])) != shapes(carry):
+        raise TypeError(f"the state after a round must have the types that it had before it: {shapes(carry)}, and then {after}")
     view = cut_of_runs(parts, program.view.__wrapped__, (carry.state, hyper, data, at), 2)
     shared = static and (static, "evaluate", chooses) if parts.model_key is None else (parts.model_key, seen_of(settings), chooses)
     evaluate = make_evaluation(parts.model, settings, chooses)

@@ -9,9 +9,8 @@ import pytest
 
 import cfljax
 from cfljax.config import read_spec
-from cfljax.devices import cores
+from cfljax.devices import compiled, cores
 from cfljax.devices.machine import this_machine
-from cfljax.devices import compiled
 from cfljax.errors import DataError, SpecError, SpecWarning
 from cfljax.launch import batch as batch_module
 from cfljax.launch import plan_file
@@ -56,15 +55,23 @@ def same(a, b):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
+    return folder, *counted(spec(), folder)
+
+
+def counted(sweep, folder):
+    """(what came of a sweep in a process that has compiled nothing, how many programs it has compiled)."""
+    compiled.forget()
     before = compiled.compilations
-    outcome = carry_out(spec(), Store(folder), QUIET)
-    return folder, outcome, compiled.compilations - before
+    return carry_out(sweep, Store(folder), QUIET), compiled.compilations - before
 
 
-def test_every_run_is_done_and_numbers_and_seeds_compile_once(whole):
-    folder, outcome, compiled = whole
+def test_every_run_is_done_and_numbers_and_seeds_compile_once(whole, tmp_path):
+    folder, outcome, programs = whole
     assert outcome == (6, 0, 0, 6)
-    assert compiled == 5  # start and rounds, for fedavg and for fedprox, whatever mu, and one evaluation for both
+    one = counted(spec(seeds=[0], method=[{"name": "fedavg"}]), tmp_path / "one")[1]
+    two = counted(spec(seeds=[0], method=[{"name": "fedavg"}, {"name": "fedprox", "mu": 0.1}]), tmp_path / "two")[1]
+    assert one < two < 2 * one  # the first model and the evaluation are one program for both
+    assert programs == two  # whatever mu, whatever seed
     frame = cfljax.load(folder).to_pandas()
     assert list(frame["method"]) == ["fedavg"] * 2 + ["fedprox"] * 4
     assert list(frame["method.mu"].dropna()) == [0.1, 0.1, 1.0, 1.0]
