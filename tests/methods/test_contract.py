@@ -34,16 +34,16 @@ def three(name):
     return on_nine(name, RUNS)
 
 
-def compiled_rounds(name, monkeypatch):
-    """(the shapes of what a run carries before a round and after it, the texts of all programs of a round)."""
-    made, real = [], groups.compiled
-    monkeypatch.setattr(groups, "compiled", lambda sources: made.append(sources) or real(sources))
-    cuts, cut = [], groups.cut_of_runs
-    monkeypatch.setattr(groups, "cut_of_runs", lambda *args: cuts.append(cut(*args)) or cuts[-1])
-    compiled.forget()
-    on_nine(name, seeds=[1])
-    start, rounds, _ = cuts[:3]
-    return start.form, rounds.form[0], [program.as_text() for sources in made for program in real(sources)[0]]
+def compiled_rounds(name):
+    """(the shapes of what a run carries before a round and after it, the texts of all programs of the run)."""
+    made, cuts, compile, cut = [], [], groups.compiled, groups.cut_of_runs
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(groups, "compiled", lambda sources: made.append(compile(sources)) or made[-1])
+        patch.setattr(groups, "cut_of_runs", lambda *args: cuts.append(cut(*args)) or cuts[-1])
+        compiled.forget()
+        on_nine(name, seeds=[1])
+    start, rounds, _ = cuts
+    return start.form, rounds.form[0], [program.as_text() for program in made[0][0]]
 
 
 def padded(name):
@@ -79,8 +79,8 @@ def test_it_learns(name):
 
 
 @every_method
-def test_state_types_are_constant_and_nothing_calls_the_host(name, monkeypatch):
-    carry, after, texts = compiled_rounds(name, monkeypatch)
+def test_state_types_are_constant_and_nothing_calls_the_host(name):
+    carry, after, texts = compiled_rounds(name)
     assert jax.tree.structure(after) == jax.tree.structure(carry)
     assert all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(*map(jax.tree.leaves, (carry, after)), strict=True))
     assert len(texts) > 3
