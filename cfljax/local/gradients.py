@@ -87,8 +87,14 @@ def batch_gradient(
     """Loss and gradient on a batch. The mean is over the samples that the mask shows; `count` i32[] is their number, if the caller
     knows it. `summed`: the gradient is that of the summed loss. The model's penalty is added once in both cases."""
     count = (jnp.sum(batch.mask) if count is None else count).astype(jnp.float32)
-    loss, grads = jax.value_and_grad(loss_sum, 1)(model, params, batch, key)
-    return _gradient(model, params, loss, grads, count, summed)
+    divisor = jnp.maximum(count, 1.0)
+
+    def divided(params: Tree) -> tuple[Array, Array]:
+        loss = loss_sum(model, params, batch, key)
+        return loss if summed else loss / divisor, loss  # the samples' losses are divided, not all numbers of the gradient
+
+    grads, loss = jax.grad(divided, has_aux=True)(params)
+    return _gradient(model, params, loss, grads, count, True)
 
 
 def whole_batch(federation: Federation, client: Array, weights: Array | None = None) -> Samples | None:
