@@ -51,7 +51,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_module(name: str) -> NoReturn:
     """Run the command as `python -m cfljax.NAME` does, and exit."""
-    sys.exit(_run(name, f"python -m cfljax.{name}", None))
+    ending = process.Ending()
+    ending.code = _run(name, f"python -m cfljax.{name}", None)
+    sys.exit(ending.code)
+
+
+def run_program() -> NoReturn:
+    """Run the command that the words after `cfljax` name, and exit."""
+    ending = process.Ending()
+    ending.code = main()
+    sys.exit(ending.code)
 
 
 class _CallableModule(types.ModuleType):
@@ -86,4 +95,4 @@ def _completion(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program()
