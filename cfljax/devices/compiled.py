@@ -14,8 +14,8 @@ from cfljax.devices.quick import quick_options
 from cfljax.files import locked_in_cache
 from cfljax.types import Tree
 
-KEPT = 64
-"""Programs that a process keeps, the newest: each holds some memory maps, and their number per process is limited."""
+KEPT = 128
+"""Programs that a process keeps, those that it used last: each holds some memory maps, and their number per process is limited."""
 BATCHES = 16
 """The kinds of batches whose programs a process remembers, the newest."""
 compilations = 0
@@ -72,20 +72,18 @@ def _drop_oldest(kept: dict[Hashable, Tree], most: int) -> None:
 def compiled(sources: list[Source]) -> tuple[list[jax.stages.Compiled], float]:
     """(the compiled functions, seconds of compiling). They are traced one after another and compiled at the same time."""
     global compilations
-    begin, keys = time.perf_counter(), [_key(source) for source in sources]
-    missing = [at for at, key in enumerate(keys) if sources[at].name is None or key not in _programs]
+    begin, keys = time.perf_counter(), [at if source.name is None else _key(source) for at, source in enumerate(sources)]
+    missing = {key: source for key, source in zip(keys, sources, strict=True) if key not in _programs}
     if not missing:
         return [_programs[key] for key in keys], 0.0
     compilations += len(missing)
     quick_options()  # once, and not in each thread
     with ThreadPoolExecutor(len(missing)) as pool:
-        made = {at: pool.submit(_compile, _lowered(sources[at]), sources[at].quick) for at in missing}
-    programs = [made[at].result() if at in made else _programs[key] for at, key in enumerate(keys)]
-    for at in missing:
-        if sources[at].name is not None:
-            _programs[keys[at]] = programs[at]
+        made = {key: pool.submit(_compile, _lowered(source), source.quick) for key, source in missing.items()}
+    programs = {key: made[key].result() if key in made else _programs.pop(key) for key in dict.fromkeys(keys)}
+    _programs.update({key: program for key, program in programs.items() if not isinstance(key, int)})
     _drop_oldest(_programs, KEPT)
-    return programs, time.perf_counter() - begin
+    return [programs[key] for key in keys], time.perf_counter() - begin
 
 
 def _key(source: Source) -> Hashable:

@@ -1,5 +1,5 @@
-"""HOST. A function as several programs. It is cut where it calls parts that other functions have, too (`devices.apart`): each part
-is compiled once for all of them, and what is left of the function lies between the calls."""
+"""HOST. A function as several programs. It is cut where it calls a program of its own (`devices.own_program`), which is compiled
+once for all functions that call it; what is left of the function lies between the calls."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
-from cfljax.devices.apart import MARK
 from cfljax.devices.compiled import Source, compiled, shapes
+from cfljax.devices.own_program import MARK
 from cfljax.types import Tree
 
 LARGE = 1 << 18
-"""An array of at least this number of elements is overwritten by a result of its shape, where nobody needs it any more."""
-Eqns = list[core.JaxprEqn]
+"""An array of at least this many numbers is overwritten by a result of its shape, where nobody reads it later."""
+Atoms = Iterable[core.Var | core.Literal]
+Values = dict[core.Var, Tree]
+"""Constant arrays, by the variables that stand for them."""
 
 
 class Piece(NamedTuple):
-    """A program, and where its arguments come from and its results go: places in a list of all arrays of the function."""
+    """A program, and where its arguments are and its results go: places in a list of all arrays of the function."""
 
     jaxpr: core.ClosedJaxpr
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    apart: str = ""
-    """The name of the part that other functions have, too; "": it is this function's own."""
+    own: str = ""
+    """The name of the function that is a program of its own; empty: it lies between such calls."""
 
     @property
     def forms(self) -> tuple[jax.ShapeDtypeStruct, ...]:
@@ -35,7 +37,7 @@ class Piece(NamedTuple):
 
     def overwrites(self, free: set[int]) -> tuple[int, ...]:
         """Positions in `reads` of large arrays whose memory its results take. `free`: places whose arrays nobody reads later."""
-        room = [(each.shape, each.dtype) for each in self.jaxpr.out_avals]
+        room = [] if self.own else [(each.shape, each.dtype) for each in self.jaxpr.out_avals]
         found = []
         for at, (place, form) in enumerate(zip(self.reads, self.forms, strict=True)):
             if place in free and form.size >= LARGE and (form.shape, form.dtype) in room:
@@ -48,25 +50,27 @@ class Cut(NamedTuple):
     """A function in pieces, in the order of their calls. The list of arrays begins with its arguments, then come `constants`."""
 
     pieces: list[Piece]
-    donate: list[tuple[int, ...]]
-    """Of each piece, which of its arguments it overwrites."""
+    overwrites: list[tuple[int, ...]]
+    """Of each piece."""
     constants: list[Tree]
     room: int
     """The length of the list."""
     results: tuple[int, ...]
     """Places of the results."""
     copied: frozenset[int]
-    """Which of the results must be copies: others have the same array."""
+    """Which results must be copies: others have the same array."""
     form: Tree
     """The shapes of what the function returns."""
 
     def sources(self, function: str, name: Hashable, quick: bool) -> list[Source]:
-        """The pieces, to be compiled. `function`: what the function is called in profiles; `name`: as in `Source`."""
+        """The pieces, to be compiled. `function`: what it is called in profiles. `name`: as in `Source`; it names all that the
+        pieces depend on, the shapes of the function's arguments included."""
         found = []
-        for number, (piece, donate) in enumerate(zip(self.pieces, self.donate, strict=True)):
-            f, own = core.jaxpr_as_fun(piece.jaxpr), (name and (name, function, number), (piece.jaxpr,))[bool(piece.apart)]
-            f.__name__ = piece.apart or f"{function}_{number}"
-            found.append(Source(f, piece.forms, own, None, donate, quick))
+        for number, piece in enumerate(self.pieces):
+            f = core.jaxpr_as_fun(piece.jaxpr)
+            f.__name__ = piece.own or f"{function}_{number}"
+            known = piece.jaxpr if piece.own else name and (name, function, number)
+            found.append(Source(f, piece.forms, known, None, self.overwrites[number], quick))
         return found
 
     def run_by(self, programs: Sequence[Callable[..., Tree]]) -> Callable[..., Tree]:
@@ -88,36 +92,13 @@ class Cut(NamedTuple):
         return run
 
 
-def cut(traced: jax.stages.Traced, lost: int = 0) -> Cut:
-    """The pieces of a traced function. `lost`: so many arrays, its first ones, are not needed after the call."""
-    closed: core.ClosedJaxpr = traced.jaxpr
-    whole = closed.jaxpr
-    places = _Places(closed)
-    if whole.effects:  # what is printed or called must stay in its order
-        made = [Piece(closed, places.of(whole.invars), places.of(whole.outvars))]
-    else:
-        made = _pieces(closed, places)
-    results: list[int] = []
-    for atom in whole.outvars:
-        place = places.of([atom])[0]
-        results.append(places.again[atom].pop() if place in results and places.again.get(atom) else place)
-    fresh = lambda place: place < lost or place >= places.first  # noqa: E731
-    copied = frozenset(at for at, place in enumerate(results) if not fresh(place) or place in results[:at])
-    mine = set(range(lost)) | set(range(places.first, len(places)))
-    donate = []
-    for number, piece in enumerate(made):
-        later = {place for other in made[number + 1 :] for place in other.reads} | set(results)
-        donate.append(() if piece.apart else piece.overwrites(mine - later))
-    return Cut(made, donate, places.constants, len(places), tuple(results), copied, traced.out_info)
-
-
 def in_pieces(f: Callable[..., Tree], quick: bool) -> Callable[..., Tree]:
     """The function f of arrays in pieces, which are compiled at the first call with arrays of these shapes."""
     made: dict[Hashable, Callable[..., Tree]] = {}
 
     def call(*given: Tree) -> Tree:
         args = jax.tree.map(lambda each: each if hasattr(each, "shape") else jnp.asarray(each), given)
-        form = (shapes(args), jax.config.jax_default_matmul_precision)
+        form = (shapes(args), jax.config.values["jax_default_matmul_precision"])
         if form not in made:
             of = cut(jax.jit(f).trace(*args))
             made[form] = of.run_by(compiled(of.sources("host", None, quick))[0])
@@ -126,112 +107,136 @@ def in_pieces(f: Callable[..., Tree], quick: bool) -> Callable[..., Tree]:
     return call
 
 
+def cut(traced: jax.stages.Traced, lost: int = 0) -> Cut:
+    """The pieces of a traced function. `lost`: so many arrays, its first ones, are not needed after the call."""
+    closed: core.ClosedJaxpr = traced.jaxpr
+    whole, values = closed.jaxpr, dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    places = _Places(whole, values)
+    if whole.effects:  # what prints or calls the host must stay in its order
+        pieces = [Piece(closed, places.of(whole.invars), places.of(whole.outvars))]
+    else:
+        pieces = _pieces(whole, values, places)
+    results: list[int] = []
+    for atom, place in zip(whole.outvars, places.of(whole.outvars), strict=True):
+        again = place in results and places.again.get(atom)
+        results.append(again.pop() if again else place)
+    fresh = [place < lost or place >= places.first for place in results]
+    copied = frozenset(at for at, place in enumerate(results) if not fresh[at] or place in results[:at])
+    mine, overwrites = {*range(lost), *range(places.first, len(places))}, []
+    for number, piece in enumerate(pieces):
+        later = {place for other in pieces[number + 1 :] for place in other.reads}
+        overwrites.append(piece.overwrites(mine - later - set(results)))
+    return Cut(pieces, overwrites, places.constants, len(places), tuple(results), copied, traced.out_info)
+
+
 class _Places:
     """The places of a function's arrays."""
 
-    def __init__(self, closed: core.ClosedJaxpr):
-        whole = closed.jaxpr
-        self._place: dict[core.Var, int] = {variable: at for at, variable in enumerate(whole.invars)}
-        self._literals: dict[int, int] = {}
+    def __init__(self, whole: core.Jaxpr, values: Values):
+        self._of: dict[core.Var | int, int] = {variable: at for at, variable in enumerate(whole.invars)}
+        """The place of a variable; of a literal by its identity."""
+        self.constants: list[Tree] = []
         self.again: dict[core.Var, list[int]] = {}
         """More places of the same array, for results that are given more than once."""
-        self.constants: list[Tree] = []
-        values = dict(zip(whole.constvars, closed.consts, strict=True))
-        for atom in [*whole.outvars, *(atom for eqn in whole.eqns if _marked(eqn) for atom in eqn.invars)]:
-            if isinstance(atom, core.Literal):
-                self._literals[id(atom)] = self._constant(jnp.asarray(atom.val, atom.aval.dtype))
-            elif atom in values and atom not in self._place:
-                self._place[atom] = self._constant(values[atom])
-        self.first = len(whole.invars) + len(self.constants)
+        for atom in [*whole.outvars, *(atom for eqn in whole.eqns if _own(eqn) for atom in eqn.invars)]:
+            if _key(atom) not in self._of and (isinstance(atom, core.Literal) or atom in values):
+                self._of[_key(atom)] = len(self._of)
+                self.constants.append(_literal(atom) if isinstance(atom, core.Literal) else values[atom])
+        self.first = self._number = len(self._of)
         """The first place that is neither an argument's nor a constant's."""
-        self._number = self.first
-
-    def _constant(self, value: Tree) -> int:
-        self.constants.append(value)
-        return len(self._place) + len(self._literals)
 
     def __len__(self) -> int:
         return self._number
 
-    def of(self, atoms: Iterable[core.Var | core.Literal]) -> tuple[int, ...]:
-        """Where these lie. What has no place yet gets one."""
-        return tuple(self._of(atom) for atom in atoms)
-
-    def another(self, variable: core.Var) -> int:
-        """One more place for an array."""
-        self.again.setdefault(variable, []).append(self._number)
+    def _new(self) -> int:
         self._number += 1
         return self._number - 1
 
-    def _of(self, atom: core.Var | core.Literal) -> int:
-        if isinstance(atom, core.Literal):
-            return self._literals[id(atom)]
-        if atom not in self._place:
-            self._place[atom] = self._number
-            self._number += 1
-        return self._place[atom]
+    def of(self, atoms: Atoms) -> tuple[int, ...]:
+        """Where these lie. What has no place yet gets one."""
+        keys = [_key(atom) for atom in atoms]
+        return tuple(self._of[key] if key in self._of else self._of.setdefault(key, self._new()) for key in keys)
+
+    def more(self, variables: Iterable[core.Var]) -> tuple[int, ...]:
+        """One more place for each of these."""
+        found = []
+        for variable in variables:
+            self.again.setdefault(variable, []).append(self._new())
+            found.append(self._number - 1)
+        return tuple(found)
 
 
-def _marked(eqn: core.JaxprEqn) -> bool:
-    return str(eqn.params.get("name", "")).startswith(MARK) and "jaxpr" in eqn.params
+def _key(atom: core.Var | core.Literal) -> core.Var | int:
+    return id(atom) if isinstance(atom, core.Literal) else atom
 
 
-def _variables(atoms: Iterable[core.Var | core.Literal]) -> list[core.Var]:
+def _literal(atom: core.Literal) -> jax.Array:
+    return jnp.asarray(atom.val, atom.aval.dtype)  # type: ignore[attr-defined]
+
+
+def _own(eqn: core.JaxprEqn) -> str:
+    """The name of the program of its own that this calls; empty: it calls none."""
+    name = str(eqn.params.get("name", ""))
+    return name if name.startswith(MARK) and "jaxpr" in eqn.params else ""
+
+
+def _variables(atoms: Atoms) -> list[core.Var]:
     """The variables among these, each once."""
     return list(dict.fromkeys(atom for atom in atoms if not isinstance(atom, core.Literal)))
 
 
-def _pieces(closed: core.ClosedJaxpr, places: _Places) -> list[Piece]:
+def _read(eqns: Iterable[core.JaxprEqn]) -> list[core.Var]:
+    return _variables(atom for eqn in eqns for atom in eqn.invars)
+
+
+def _pieces(whole: core.Jaxpr, values: Values, places: _Places) -> list[Piece]:
     """What lies before, between and after the calls, and the calls."""
-    whole = closed.jaxpr
     stage = _stages(whole)
-    calls = [eqn for eqn in whole.eqns if _marked(eqn) and id(eqn) in stage]
-    asked = {variable for eqn in calls for variable in _variables(eqn.invars)} | set(_variables(whole.outvars))
-    constants = dict(zip(whole.constvars, closed.consts, strict=True))
-    everywhere = [eqn for eqn in whole.eqns if id(eqn) in stage and not _marked(eqn) and not _variables(eqn.invars)]
-    made = []
-    own: list[Eqns] = [[] for _ in range(1 + max(stage.values(), default=0))]
-    for eqn in whole.eqns:
-        if id(eqn) in stage and not _marked(eqn) and (_variables(eqn.invars) or asked & set(eqn.outvars)):
-            own[stage[id(eqn)]].append(eqn)
-    for number, eqns in enumerate(own):
-        here = {variable for eqn in eqns for variable in _variables(eqn.invars)}
-        there = {id(eqn) for eqn in eqns}
-        first = [eqn for eqn in everywhere if id(eqn) not in there and here & set(eqn.outvars)]  # cheaper than an argument
-        later = {variable for rest in own[number + 1 :] for eqn in rest for variable in _variables(eqn.invars)}
-        free = {variable for eqn in everywhere for variable in eqn.outvars}
-        known = {variable for eqn in (*first, *eqns) for variable in eqn.outvars}
-        written = [v for eqn in eqns for v in eqn.outvars if v in asked or (v in later and v not in free)]
-        read = [v for v in _variables(v for eqn in eqns for v in eqn.invars) if v not in known and v not in constants]
-        again = [v for eqn in eqns for v in eqn.outvars for _ in range(whole.outvars.count(v) - 1)]
+    needed = [eqn for eqn in whole.eqns if id(eqn) in stage]
+    calls = [eqn for eqn in needed if _own(eqn)]
+    asked = {*_read(calls), *_variables(whole.outvars)}
+    cheap = [eqn for eqn in needed if not _own(eqn) and not _variables(eqn.invars)]  # made anew in each stage, as jnp.zeros
+    others = [eqn for eqn in needed if not _own(eqn) and (_variables(eqn.invars) or asked & set(eqn.outvars))]
+    everywhere = {variable for eqn in cheap for variable in eqn.outvars}
+    pieces = []
+    for number in range(1 + max(stage.values(), default=0)):
+        eqns = [eqn for eqn in others if stage[id(eqn)] == number]
+        later = {*_read(eqn for eqn in others if stage[id(eqn)] > number)} - everywhere
+        written = [variable for eqn in eqns for variable in eqn.outvars if variable in asked or variable in later]
+        again = [variable for variable in written for _ in range(whole.outvars.count(variable) - 1)]
         if written:
-            held = [variable for variable in constants if variable in here]
-            inner = core.ClosedJaxpr(core.Jaxpr(held, read, [*written, *again], [*first, *eqns]), [constants[v] for v in held])
-            made.append(Piece(inner, places.of(read), (*places.of(written), *map(places.another, again))))
+            read, there = _read(eqns), {id(eqn) for eqn in eqns}
+            before = [eqn for eqn in cheap if id(eqn) not in there and set(read) & set(eqn.outvars)]
+            known = {variable for eqn in (*before, *eqns) for variable in eqn.outvars}
+            held, given = [v for v in read if v in values], [v for v in read if v not in values and v not in known]
+            found = [*written, *again]
+            about = whole.debug_info._replace(arg_names=("",) * len(given), result_paths=("",) * len(found))
+            inner = core.Jaxpr(held, given, found, [*before, *eqns], debug_info=about)
+            closed = core.ClosedJaxpr(inner, [values[variable] for variable in held])
+            pieces.append(Piece(closed, places.of(given), places.of(written) + places.more(again)))
         for eqn in calls:
             if stage[id(eqn)] == number:
-                made.append(Piece(eqn.params["jaxpr"], places.of(eqn.invars), places.of(eqn.outvars), eqn.params["name"]))
-    return made
+                pieces.append(Piece(eqn.params["jaxpr"], places.of(eqn.invars), places.of(eqn.outvars), _own(eqn)))
+    return pieces
 
 
 def _stages(whole: core.Jaxpr) -> dict[int, int]:
-    """By the identity of an equation that is needed: before how many calls it is computed. As late as possible, so that few arrays
-    are passed on; a call as early as possible."""
+    """By the identity of an equation that is needed: after how many rounds of calls it is computed. As late as possible, so that
+    few arrays are passed on; a call as early as possible."""
     ready: dict[core.Var, int] = {}
     stage: dict[int, int] = {}
     for eqn in whole.eqns:
         at = max((ready.get(variable, 0) for variable in _variables(eqn.invars)), default=0)
-        if _marked(eqn):
+        if _own(eqn):
             stage[id(eqn)] = at
-        ready |= {variable: at + _marked(eqn) for variable in eqn.outvars}
+        ready |= dict.fromkeys(eqn.outvars, at + bool(_own(eqn)))
     last = max(ready.values(), default=0)
-    due: dict[core.Var, int] = dict.fromkeys(_variables(whole.outvars), last)
+    due = dict.fromkeys(_variables(whole.outvars), last)
     for eqn in reversed(whole.eqns):
         uses = [due[variable] for variable in eqn.outvars if variable in due]
         if not uses:
             stage.pop(id(eqn), None)
             continue
         at = stage.setdefault(id(eqn), min(uses))
-        for variable in _variables(eqn.invars):
-            due[variable] = min(due.get(variable, last), at)
+        due |= {variable: min(due.get(variable, last), at) for variable in _variables(eqn.invars)}
     return stage

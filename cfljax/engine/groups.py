@@ -15,7 +15,7 @@ from cfljax.devices.placement import placed
 from cfljax.devices.spread import by_runs, everywhere
 from cfljax.engine import known
 from cfljax.engine.evaluation import NUMBERS, Scored, as_evaluated, make_evaluation, seen_of, some_never_train
-from cfljax.engine.pieces import cut_of_runs, in_pieces, rounds_by
+from cfljax.engine.pieces import check_types, cut_of_runs, in_pieces, rounds_by
 from cfljax.engine.program import Program, Report, make_program, over_runs
 from cfljax.engine.settings import Assembled, Carry, View
 from cfljax.types import Federation, Tree
@@ -158,12 +158,11 @@ def _compiled_in_pieces(parts: Assembled, group: Group, federation: Federation) 
     keys, hyper, setup, numbers = (forms(each, None, True) for each in (*group, group.numbers))
     data, scored_on, at = (forms(each, None, False) for each in (federation, as_evaluated(federation), np.int32(0)))
     static = parts.program_key and (parts.program_key, parts.plan, settings.of_programs, shapes((keys, hyper, setup, data)))
-    start = cut_of_runs(parts, program.start.__wrapped__, (keys, hyper, setup, data), 3)
+    start = cut_of_runs(parts, program.start, (keys, hyper, setup, data), 3)
     carry, quick = start.form, parts.plan.quick
     rounds = cut_of_runs(parts, program.advance, (carry, keys, hyper, data, at), 3, len(jax.tree.leaves(carry)))
-    if (after := shapes(rounds.form[0])) != shapes(carry):
-        raise TypeError(f"the state after a round must have the types that it had before it: {shapes(carry)}, and then {after}")
-    view = cut_of_runs(parts, program.view.__wrapped__, (carry.state, hyper, data, at), 2)
+    check_types(carry, rounds.form[0])
+    view = cut_of_runs(parts, program.view, (carry.state, hyper, data, at), 2)
     shared = static and (static, "evaluate", chooses) if parts.model_key is None else (parts.model_key, seen_of(settings), chooses)
     evaluate = make_evaluation(parts.model, settings, chooses)
     scoring = Source(evaluate, (view.form._replace(shares=None), numbers, scored_on, at), shared, None, quick=quick)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
 import jax
@@ -20,7 +21,15 @@ def in_pieces(parts: Assembled) -> bool:
 
 def cut_of_runs(parts: Assembled, f: Callable[..., Tree], forms: tuple[Tree, ...], mapped: int, lost: int = 0) -> Cut:
     """The pieces of a function of one run, as a function of runs (`over_runs`). `lost`: as in `cut`."""
-    return cut(jax.jit(over_runs(f, parts.settings, mapped)).trace(*forms), lost)
+    return cut(jax.jit(over_runs(inspect.unwrap(f), parts.settings, mapped)).trace(*forms), lost)
+
+
+def check_types(before: Tree, after: Tree) -> None:
+    """TypeError where what runs carry has other shapes or types after a round than before it."""
+    old, new = ({jax.tree_util.keystr(path): str(leaf) for path, leaf in jax.tree.leaves_with_path(of)} for of in (before, after))
+    changed = [f"{name}: {old.get(name)}, then {new.get(name)}" for name in old | new if old.get(name) != new.get(name)]
+    if changed:
+        raise TypeError(f"a round must not change the shapes and types of a state: {'; '.join(changed)}")
 
 
 def rounds_by(advance: Callable[..., tuple[Tree, Tree]]) -> Callable[..., tuple[Tree, Tree]]:

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from cfljax import keys
-from cfljax.devices.apart import apart
+from cfljax.devices.own_program import own_program
 from cfljax.devices.spread import devices, spread
 from cfljax.kernels.mix import Rule
 from cfljax.local.data import shuffle
@@ -82,9 +82,9 @@ class Solver:
         """Trains the jobs. Returns the updates as they arrive at the server, after `train.attack`, `train.compress` and the
         clipping of `train.privacy`. `key` is that of the round."""
         with counted(federation, jobs, self.work):
-            return self._apart(True, key, federation, jobs, hyper)
+            return self._updates(True, key, federation, jobs, hyper)
 
-    def _apart(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
+    def _updates(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """The training of jobs, which on a CPU is a program for all methods that train in the same way."""
         if not self.plan.on_cpu:
             return self._trained(sends, key, federation, jobs, hyper)
@@ -111,7 +111,7 @@ class Solver:
     def train(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Trains the jobs for models that do not leave the client. Returns the updates as they are before sending."""
         with counted(federation, jobs, self.work):
-            return self._apart(False, key, federation, jobs, hyper)
+            return self._updates(False, key, federation, jobs, hyper)
 
     def losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:
         """f32[K, S]: the mean loss of each model f32[K, d] on all training samples of each client i32[S]; 0 where the mask bool[S]
@@ -244,7 +244,7 @@ class Solver:
         return spread(job, costs, self.plan, owners_of(federation, jobs))
 
 
-@apart(static=(0, 1, 2))
+@own_program(static=(0, 1, 2))
 def _train_jobs(
     solver: Solver,
     devices: int,  # noqa: ARG001 (what is traced depends on it)
@@ -257,7 +257,7 @@ def _train_jobs(
     return solver._trained(sends, key, federation, jobs, hyper)
 
 
-@apart(static=(0, 1))
+@own_program(static=(0, 1))
 def _losses(
     model: Model,
     devices: int,  # noqa: ARG001 (as above)

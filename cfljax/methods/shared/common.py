@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
-from cfljax.devices.apart import apart
 from cfljax.devices.cut import in_pieces
+from cfljax.devices.own_program import own_program
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import Mixed, usable
 from cfljax.local.averages import averages, with_lengths
@@ -54,7 +54,7 @@ def first_models(key: Array, model: Model, clusters: int) -> Array:
     return _drawn(model, clusters, key)
 
 
-@apart(static=(0, 1))
+@own_program(static=(0, 1))
 def _drawn(model: Model, number: int, key: Array) -> Array:
     return jax.vmap(model.init)(keys.fold_each(key, "model", jnp.arange(number)))
 
