@@ -1,4 +1,4 @@
-"""Functions in pieces: the same values, programs of their own compiled once, and memory taken only from arrays that nobody reads."""
+"""Functions in pieces: the same values, programs of their own compiled once, and memory taken only from what nobody reads."""
 
 import jax
 import jax.numpy as jnp

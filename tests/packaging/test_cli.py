@@ -1,9 +1,11 @@
 """The console command and shell completion."""
 
+import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,39 @@ def test_methods_of_a_file_are_listed(capsys, tmp_path):
         assert "\nlisted" in capsys.readouterr().out
         assert cli.main(["methods", "listed", "--plugin", str(tmp_path / "mine.py")]) == 0
         assert "pull = 1.0" in capsys.readouterr().out
+
+
+WORK = """
+import atexit, sys
+from cfljax.commands import process
+class Slow:
+    def __del__(self):
+        print("freed")
+ending, slow = process.Ending(), Slow()
+atexit.register(print, "registered")
+print("out")
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "code", "says"),
+    [
+        ("ending.code = 3; sys.exit(3)", 3, ["out", "registered"]),
+        ("ending.code = 0", 0, ["out", "registered"]),
+        ("raise ValueError", 1, ["out", "registered", "freed"]),
+    ],
+)
+def test_a_process_that_is_done_does_what_was_registered_and_ends(last, code, says):
+    ran = subprocess.run([sys.executable, "-c", WORK + last], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout.split()) == (code, says) and ("ValueError" in ran.stderr) == (code == 1)
+
+
+def test_a_reader_that_has_gone_is_an_error_without_a_traceback():
+    text = "import time; time.sleep(1)" + WORK + "ending.code = 0"
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # what is printed waits for the end
+    begun = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=kept)
+    begun.stdout.close()
+    assert (begun.stderr.read(), begun.wait()) == ("", 1)
 
 
 def complete(words, shell="bash"):
