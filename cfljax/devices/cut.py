@@ -108,7 +108,7 @@ def in_pieces(f: Callable[..., Tree], quick: bool) -> Callable[..., Tree]:
 
 
 def cut(traced: jax.stages.Traced, lost: int = 0) -> Cut:
-    """The pieces of a traced function. `lost`: so many arrays, its first ones, are not needed after the call."""
+    """The pieces of a traced function. `lost`: the number of arrays, the first ones, that are not needed after the call."""
     closed: core.ClosedJaxpr = traced.jaxpr
     whole, values = closed.jaxpr, dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     places = _Places(whole, values)

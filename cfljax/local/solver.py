@@ -37,7 +37,7 @@ from cfljax.local.ways import Way, exact_on_gram, kept_grams, kernel_of, sizes_o
 from cfljax.types import Array, Federation, Hyper, Jobs, LocalStep, Model, Plan, Tree, Updates
 
 FEW = 1 << 22
-"""Jobs get rows of their own where these are at most so many numbers."""
+"""The most numbers of the rows that jobs get as their own."""
 
 
 @dataclasses.dataclass(frozen=True)
