@@ -41,6 +41,7 @@ from xdist.scheduler import LoadScopeScheduling  # noqa: E402
 
 from cfljax.commands.process import COLLECT_RARELY  # noqa: E402
 from cfljax.devices import compiled  # noqa: E402
+from cfljax.devices.own_program import forget_traces  # noqa: E402
 from tests.packaging.own import forgotten  # noqa: E402
 
 gc.set_threshold(*COLLECT_RARELY)
@@ -51,6 +52,33 @@ def registries():
     """What a test registers is gone after it: others look at everything that is registered."""
     with forgotten():
         yield
+
+
+TRACED = ("cfljax.devices", "cfljax.federation", "cfljax.kernels", "cfljax.local", "cfljax.models")
+
+
+class Patches(pytest.MonkeyPatch):
+    """After a change of what programs are traced from, what was traced before is not taken again (`devices.own_program`)."""
+
+    traced = False
+
+    def setattr(self, target, *args, **more):
+        super().setattr(target, *args, **more)
+        if (target if isinstance(target, str) else getattr(target, "__name__", "")).startswith(TRACED):
+            self.traced = True
+            forget_traces()
+
+    def undo(self):
+        super().undo()
+        if self.traced:
+            forget_traces()
+
+
+@pytest.fixture
+def monkeypatch():
+    patches = Patches()
+    yield patches
+    patches.undo()
 
 
 def group_of(nodeid):

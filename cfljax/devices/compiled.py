@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import jax
 
+from cfljax.devices.own_program import forget_many_traces, forget_traces
 from cfljax.devices.quick import quick_options
 from cfljax.files import locked_in_cache
 from cfljax.types import Tree
@@ -43,7 +44,8 @@ class Source(NamedTuple):
 
 
 def forget() -> None:
-    """Drop the compiled programs of this process, and the memory that they map."""
+    """Drop the programs of this process, and the memory that they map."""
+    forget_traces()
     _programs.clear()
     _remembered.clear()
 
@@ -83,6 +85,7 @@ def compiled(sources: list[Source]) -> tuple[list[jax.stages.Compiled], float]:
     programs = {key: made[key].result() if key in made else _programs.pop(key) for key in dict.fromkeys(keys)}
     _programs.update({key: program for key, program in programs.items() if not isinstance(key, int)})
     _drop_oldest(_programs, KEPT)
+    forget_many_traces()
     return [programs[key] for key in keys], time.perf_counter() - begin
 
 

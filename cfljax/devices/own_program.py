@@ -3,13 +3,19 @@ for all that call them. Elsewhere they are computed where they stand."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 
 MARK = "own_program_"
 """How the names of such functions begin in a traced program."""
+MOST = 256
+"""After this number of traces all are forgotten, since each keeps some memory."""
+_made: list[Any] = []
+"""All such functions, as `jax.jit` returns them."""
+_traces = 0
 Args = ParamSpec("Args")
 Out = TypeVar("Out")
 
@@ -19,8 +25,29 @@ def own_program(static: tuple[int, ...] = ()) -> Callable[[Callable[Args, Out]],
     positions) and equal shapes of the others."""
 
     def marked(f: Callable[Args, Out]) -> Callable[Args, Out]:
-        f.__name__ = MARK + f.__name__.strip("_")
-        program: Callable[Args, Out] = jax.jit(f, static_argnums=static)
+        @functools.wraps(f)
+        def traced(*args: Args.args, **more: Args.kwargs) -> Out:
+            global _traces
+            _traces += 1
+            return f(*args, **more)
+
+        traced.__name__ = MARK + f.__name__.strip("_")
+        _made.append(jax.jit(traced, static_argnums=static))
+        program: Callable[Args, Out] = _made[-1]
         return program
 
     return marked
+
+
+def forget_traces() -> None:
+    """Trace such functions anew when they are called next."""
+    global _traces
+    _traces = 0
+    for program in _made:
+        program.clear_cache()
+
+
+def forget_many_traces() -> None:
+    """`forget_traces`, where there are more than MOST."""
+    if _traces > MOST:
+        forget_traces()

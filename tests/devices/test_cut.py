@@ -7,7 +7,7 @@ import pytest
 
 from cfljax.devices import compiled
 from cfljax.devices.cut import LARGE, cut, in_pieces
-from cfljax.devices.own_program import own_program
+from cfljax.devices.own_program import forget_traces, own_program
 from cfljax.engine.pieces import check_types
 
 A = jnp.arange(3.0)
@@ -88,6 +88,29 @@ def test_a_program_that_is_called_twice_is_compiled_once():
     before = compiled.compilations
     twice(A)
     assert compiled.compilations - before == 3  # before, the program, after
+
+
+def test_traces_are_kept_up_to_a_number_and_can_be_forgotten(monkeypatch):
+    traced = []
+
+    @own_program(static=(0,))
+    def _noted(number, a):
+        traced.append(number)
+        return a * number
+
+    def call(number):
+        in_pieces(lambda a: _noted(number, a), False)(A)
+
+    call(1), call(1), call(2)
+    assert traced == [1, 2]
+    forget_traces()
+    call(1)
+    assert traced == [1, 2, 1]
+    monkeypatch.setattr("cfljax.devices.own_program.MOST", 2)
+    traced.clear()
+    for number in (3, 4, 5, 3):  # all are forgotten after the third
+        call(number)
+    assert traced == [3, 4, 5, 3]
 
 
 def test_python_numbers_are_arrays():
