@@ -157,15 +157,16 @@ def batch(
     mesh=None, chunk_rounds=None, resume=None, checkpoint=None, **options,
 ) -> list[Output]:  # fmt: skip
     """The outputs of a batch of runs; `participants` None: everybody. `hypers` are laid over lr = 0.1 and the options' own
-    numbers; `settings`: more of the engine's. One program serves all calls that differ in numbers, seeds and samples only."""
-    work, participants = work or {}, participants or federation.clients
+    numbers; `settings`: more of the engine's. They are in pieces, as short runs are. The same programs serve all calls that differ in
+    numbers, seeds and samples only."""
+    work, participants = {"quick": True} | (work or {}), participants or federation.clients
     _, model, method, *_ = prepared(name, work, model, **options)
     config = METHODS.check(name, options, f"method.{name}")
     each = {"sequential": work.get("sequential", True), "sending": work.get("sending", Sending()), **(settings or {})}
-    engine = Settings(rounds, participants, **{"evaluations": rounds + 1} | each)
-    key = (name, static(config), toy.solver(model, **work))
+    engine, solver = Settings(rounds, participants, **{"evaluations": rounds + 1} | each), toy.solver(model, **work)
+    key = (name, static(config), solver)
     return simulate(
-        Assembled(method, model, jax.device_put(federation), engine, mesh=mesh, program_key=key, model_key=model),
+        Assembled(method, model, jax.device_put(federation), engine, solver.plan, mesh, program_key=key, model_key=model),
         list(range(len(hypers))) if seeds is None else seeds,
         [{"lr": 0.1} | traced(config) | hyper for hyper in hypers],
         chunk_rounds=chunk_rounds,

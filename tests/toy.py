@@ -31,9 +31,9 @@ def model(hidden=None, features=6, classes=4):
     return models.build(name, options, (features,), classes)
 
 
-def solver(model, epochs=1, steps=None, batch=5, sequential=True, gram=0, stream=0, lanes=None, summed=False, **more):
+def solver(model, epochs=1, steps=None, batch=5, sequential=True, gram=0, stream=0, lanes=None, summed=False, quick=False, **more):
     work = Work(None if steps is not None else epochs, steps, None if batch == "full" else batch, summed=summed)
-    return Solver(model, work, plan=Plan(int(sequential) if lanes is None else lanes, gram, stream), **more)
+    return Solver(model, work, plan=Plan(int(sequential) if lanes is None else lanes, gram, stream, quick=quick), **more)
 
 
 def pulled(hyper):

@@ -36,7 +36,7 @@ from cfljax.local.stream import client_losses
 from cfljax.local.ways import Way, exact_on_gram, kept_grams, kernel_of, sizes_of_grams, ways_of
 from cfljax.types import Array, Federation, Hyper, Jobs, LocalStep, Model, Plan, Tree, Updates
 
-FEW = 1 << 22
+FEW = 1 << 20
 """The most numbers of the rows that jobs get as their own."""
 
 
@@ -85,8 +85,8 @@ class Solver:
             return self._updates(True, key, federation, jobs, hyper)
 
     def _updates(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
-        """The training of jobs, which on a CPU is a program for all methods that train in the same way."""
-        if not self.plan.on_cpu:
+        """The training of jobs, which in short runs is a program for all methods that train in the same way."""
+        if not self.plan.quick:
             return self._trained(sends, key, federation, jobs, hyper)
         if self.steps_of is not None or touched(self.sending, hyper):
             return _train_jobs(self, devices(), sends, key, federation, jobs, hyper)
@@ -118,8 +118,8 @@ class Solver:
         is False, and for clients without samples."""
         if federation.own is not None:
             return own_losses(self.gradient, federation, models, clients, mask)
-        if not self.plan.on_cpu:
-            return client_losses(self.model, federation, federation.train, models, clients, mask, False)
+        if not self.plan.quick:
+            return client_losses(self.model, federation, federation.train, models, clients, mask, self.plan.on_cpu)
         return _losses(self.model, devices(), federation, models, clients, mask)
 
     def sample_losses(self, federation: Federation, models: Array, clients: Array, mask: Array) -> Array:

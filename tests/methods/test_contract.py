@@ -87,6 +87,15 @@ def test_state_types_are_constant_and_nothing_calls_the_host(name):
     assert not [word for word in ("callback", "infeed", "outfeed") for text in texts if word in text]
 
 
+@pytest.mark.parametrize("name", every(NAMES, often=KINDS))
+def test_a_run_in_pieces_is_the_run_in_one_program(name):
+    pieces, whole = three(name)[1], on_nine(name, seeds=[1], work={"quick": False})[0]
+    np.testing.assert_array_equal(pieces.labels, whole.labels)
+    np.testing.assert_allclose(pieces.models, whole.models, rtol=1e-5, atol=1e-6)
+    for quantity in ("accuracy", "loss", "train_loss", "discrepancy", "bytes_up"):
+        np.testing.assert_allclose(pieces.history[quantity], whole.history[quantity], rtol=1e-4, atol=1e-5, err_msg=quantity)
+
+
 @every_method
 def test_chunks_of_any_size_give_the_same_bits_and_compile_once(name):
     whole, before = three(name), compiled.compilations
