@@ -64,7 +64,8 @@ class Patches(pytest.MonkeyPatch):
 
     def setattr(self, target, *args, **more):
         super().setattr(target, *args, **more)
-        if (target if isinstance(target, str) else getattr(target, "__name__", "")).startswith(TRACED):
+        where = target if isinstance(target, str) else getattr(target, "__module__", None) or getattr(target, "__name__", "")
+        if where.startswith(TRACED):
             self.traced = True
             forget_traces()
 

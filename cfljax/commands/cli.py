@@ -51,9 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_module(name: str) -> NoReturn:
     """Run the command as `python -m cfljax.NAME` does, and exit."""
-    ending = process.Ending()
-    ending.code = _run(name, f"python -m cfljax.{name}", None)
-    sys.exit(ending.code)
+    main_module = getattr(sys.modules["__main__"], "__spec__", None)  # in a notebook that runs this module it is another
+    ending = process.Ending() if getattr(main_module, "name", "") == f"cfljax.{name}" else None
+    code = _run(name, f"python -m cfljax.{name}", None)
+    if ending is not None:
+        ending.code = code
+    sys.exit(code)
 
 
 def run_program() -> NoReturn:

@@ -77,9 +77,13 @@ def main(run: Callable[[argparse.Namespace], int], parser: argparse.ArgumentPars
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
+WRITTEN = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+"""The types of files whose last lines wait in memory."""
+
+
 class Ending:
-    """The end of a process that has done its work: what was registered for it is called, and then the process ends at once. Python
-    would free all that JAX has made first, which takes a third of a second and which the system does anyway."""
+    """The end of a process that has done its work: what was registered for it is called, files are written out, and the process ends
+    at once. Python would first free all that JAX has made, which takes a third of a second and which the system does anyway."""
 
     def __init__(self) -> None:
         """To be made before anything else is registered, so that it comes last."""
@@ -90,11 +94,16 @@ class Ending:
     def _end(self) -> None:
         if self.code is None:
             return
-        for stream in (sys.stdout, sys.stderr):
+        if (logging := sys.modules.get("logging")) is not None:
+            logging.shutdown()
+        for file in (each for each in gc.get_objects() if type(each) in WRITTEN):  # of plug-ins, too
             try:
-                stream.flush()
-            except OSError:  # the program that reads the output has ended
-                self.code = self.code or 1
+                file.flush()
+            except (BrokenPipeError, ValueError):  # the program that reads the output has ended, or the file is closed
+                pass
+            except OSError as error:
+                os.write(2, f"cfljax: {error.strerror or error}\n".encode())
+                self.code = self.code or 3
         os._exit(self.code)
 
 

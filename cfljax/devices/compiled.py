@@ -76,13 +76,15 @@ def compiled(sources: list[Source]) -> tuple[list[jax.stages.Compiled], float]:
     global compilations
     begin, keys = time.perf_counter(), [at if source.name is None else _key(source) for at, source in enumerate(sources)]
     missing = {key: source for key, source in zip(keys, sources, strict=True) if key not in _programs}
+    for key in dict.fromkeys(key for key in keys if key not in missing):
+        _programs[key] = _programs.pop(key)  # the last one now
     if not missing:
         return [_programs[key] for key in keys], 0.0
     compilations += len(missing)
     quick_options()  # once, and not in each thread
     with ThreadPoolExecutor(len(missing)) as pool:
         made = {key: pool.submit(_compile, _lowered(source), source.quick) for key, source in missing.items()}
-    programs = {key: made[key].result() if key in made else _programs.pop(key) for key in dict.fromkeys(keys)}
+    programs = {key: made[key].result() if key in made else _programs[key] for key in keys}
     _programs.update({key: program for key, program in programs.items() if not isinstance(key, int)})
     _drop_oldest(_programs, KEPT)
     forget_many_traces()

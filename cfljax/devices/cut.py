@@ -118,7 +118,7 @@ def cut(traced: jax.stages.Traced, lost: int = 0) -> Cut:
         pieces = _pieces(whole, values, places)
     results: list[int] = []
     for atom, place in zip(whole.outvars, places.of(whole.outvars), strict=True):
-        again = place in results and places.again.get(atom)
+        again = place in results and places.again.get(_key(atom))
         results.append(again.pop() if again else place)
     fresh = [place < lost or place >= places.first for place in results]
     copied = frozenset(at for at, place in enumerate(results) if not fresh[at] or place in results[:at])
@@ -136,7 +136,7 @@ class _Places:
         self._of: dict[core.Var | int, int] = {variable: at for at, variable in enumerate(whole.invars)}
         """The place of a variable; of a literal by its identity."""
         self.constants: list[Tree] = []
-        self.again: dict[core.Var, list[int]] = {}
+        self.again: dict[core.Var | int, list[int]] = {}
         """More places of the same array, for results that are given more than once."""
         for atom in [*whole.outvars, *(atom for eqn in whole.eqns if _own(eqn) for atom in eqn.invars)]:
             if _key(atom) not in self._of and (isinstance(atom, core.Literal) or atom in values):

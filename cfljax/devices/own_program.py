@@ -11,7 +11,7 @@ import jax
 
 MARK = "own_program_"
 """How the names of such functions begin in a traced program."""
-MOST = 256
+MOST = 128
 """After this number of traces all are forgotten, since each keeps some memory."""
 _made: list[Any] = []
 """All such functions, as `jax.jit` returns them."""

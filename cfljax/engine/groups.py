@@ -15,7 +15,7 @@ from cfljax.devices.placement import placed
 from cfljax.devices.spread import by_runs, everywhere
 from cfljax.engine import known
 from cfljax.engine.evaluation import NUMBERS, Scored, as_evaluated, make_evaluation, seen_of, some_never_train
-from cfljax.engine.pieces import check_types, cut_of_runs, in_pieces, rounds_by
+from cfljax.engine.pieces import check_types, cut_of_runs, is_cut, rounds_by
 from cfljax.engine.program import Program, Report, make_program, over_runs
 from cfljax.engine.settings import Assembled, Carry, View
 from cfljax.types import Federation, Tree
@@ -142,7 +142,7 @@ def _chooses(parts: Assembled) -> bool:
 
 
 def _compiled(parts: Assembled, group: Group, federation: Federation) -> tuple[Programs, float]:
-    if in_pieces(parts):
+    if is_cut(parts):
         return _compiled_in_pieces(parts, group, federation)
     made = sources_of(parts, group, federation)
     (rounds, evaluate, start, *computed), seconds = compiled([each for each in made[:4] if each is not None])

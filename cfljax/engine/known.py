@@ -15,7 +15,8 @@ from cfljax.engine.settings import Assembled
 
 
 def remember(parts: Assembled, seconds: float) -> None:
-    """Write down that the programs of a batch are in the cache of compiled programs, and how long they took when they were not."""
+    """Write down that the programs of a batch are in the cache of compiled programs, and how long those took that were not there.
+    What methods share is counted for the first of them."""
     place = _place(parts)
     if place is None:
         return
@@ -28,7 +29,7 @@ def remember(parts: Assembled, seconds: float) -> None:
 
 
 def seconds_then(parts: Assembled) -> float | None:
-    """How long the programs of a batch took to compile; None where they are not in the cache."""
+    """The seconds that `remember` has written down; None where the programs of a batch are not in the cache."""
     place = _place(parts)
     try:
         return None if place is None else float(place.read_text(encoding="utf-8"))

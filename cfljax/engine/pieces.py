@@ -14,7 +14,7 @@ from cfljax.engine.settings import Assembled
 from cfljax.types import Tree
 
 
-def in_pieces(parts: Assembled) -> bool:
+def is_cut(parts: Assembled) -> bool:
     """Whether the programs of this batch are cut: those of short runs, on one device of a CPU. Longer ones do without the calls
     between the pieces, which cost a tenth of a round of ten milliseconds."""
     return parts.plan.quick and parts.plan.sequential and parts.settings.sequential and parts.mesh is None

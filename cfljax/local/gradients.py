@@ -94,7 +94,7 @@ def batch_gradient(
         return loss if summed else loss / divisor, loss  # the samples' losses are divided, not all numbers of the gradient
 
     grads, loss = jax.grad(divided, has_aux=True)(params)
-    return _gradient(model, params, loss, grads, count, True)
+    return _gradient(model, params, loss, grads, count, divide=False)
 
 
 def whole_batch(federation: Federation, client: Array, weights: Array | None = None) -> Samples | None:
@@ -130,7 +130,7 @@ def full_gradient(
 
     zero = (jnp.float32(0), jax.tree.map(jnp.zeros_like, params))
     loss, grads = jax.lax.fori_loop(0, -(-count // TILE), tile, zero)
-    return _gradient(model, params, loss, grads, count.astype(jnp.float32), summed)
+    return _gradient(model, params, loss, grads, count.astype(jnp.float32), divide=not summed)
 
 
 def loss_sum(model: Model, params: Tree, batch: Samples, key: Array | None) -> Array:
@@ -141,10 +141,10 @@ def loss_sum(model: Model, params: Tree, batch: Samples, key: Array | None) -> A
     return jnp.sum(jnp.where(batch.mask, losses, 0.0))
 
 
-def _gradient(model: Model, params: Tree, loss: Array, grads: Tree, count: Array, summed: bool) -> Gradient:
-    """The result, from the summed loss f32[], its gradients, and the number f32[] of samples."""
+def _gradient(model: Model, params: Tree, loss: Array, grads: Tree, count: Array, divide: bool) -> Gradient:
+    """The result, from the summed loss f32[], the gradients, and the number f32[] of samples. `divide`: the gradients by it."""
     divisor = jnp.maximum(count, 1.0)
-    if not summed:
+    if divide:
         grads = jax.tree.map(lambda g: g / divisor, grads)
     if model.penalty is not None:
         grads = jax.tree.map(jnp.add, grads, jax.grad(model.penalty)(params))

@@ -78,6 +78,35 @@ def test_it_learns(name):
     assert output.history["loss"][-1] < output.history["loss"][0]
 
 
+def texts_of_shared_programs(function):
+    """The programs of this name that this process keeps and that methods share."""
+    named = (made.as_text() for (name, *_), made in compiled._programs.items() if not isinstance(name, tuple))
+    return [text for text in named if text.startswith(f"HloModule jit_own_program_{function},")]
+
+
+def test_methods_that_train_alike_share_that_program():
+    compiled.forget()
+    for name in ("fedavg", "ifca", "oracle", "fl_hc"):
+        on_nine(name, seeds=[1], participants=5)
+    assert len(texts_of_shared_programs("train_jobs")) == 1
+    assert len(texts_of_shared_programs("drawn")) == 2  # one model, and as many as IFCA has
+    on_nine("fedprox", seeds=[1], participants=5)  # its steps are others
+    assert len(texts_of_shared_programs("train_jobs")) == 2
+
+
+@pytest.mark.parametrize("name", every(NAMES, often=KINDS))
+def test_one_program_of_rounds_calls_nothing_of_the_host(name):
+    made, compile = [], groups.compiled
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(groups, "compiled", lambda sources: made.append(compile(sources)) or made[-1])
+        compiled.forget()
+        on_nine(name, seeds=[1], work={"quick": False})
+    rounds = made[0][0][0]
+    carry, after = rounds.args_info[0][0], rounds.out_info[0]
+    assert jax.tree.structure(after) == jax.tree.structure(carry)
+    assert not [word for word in ("callback", "infeed", "outfeed") if word in rounds.as_text()]
+
+
 @every_method
 def test_state_types_are_constant_and_nothing_calls_the_host(name):
     carry, after, texts = compiled_rounds(name)

@@ -89,7 +89,35 @@ def test_a_reader_that_has_gone_is_an_error_without_a_traceback():
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # what is printed waits for the end
     begun = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=kept)
     begun.stdout.close()
-    assert (begun.stderr.read(), begun.wait()) == ("", 1)
+    assert (begun.stderr.read(), begun.wait()) == ("", 0)
+
+
+def test_what_waits_in_memory_is_written(tmp_path):
+    opened = f"file = open({str(tmp_path / 'log')!r}, 'w'); file.write('kept'); sys.stdout.close()"
+    text = f"{WORK}import logging; {opened}; ending.code = 0"
+    assert subprocess.run([sys.executable, "-c", text]).returncode == 0
+    assert (tmp_path / "log").read_text() == "kept"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_a_full_disk_is_a_line_and_an_exit_code():
+    text = WORK + "file = open('/dev/full', 'w'); file.write('lost'); ending.code = 0"
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert ran.returncode == 3 and ran.stderr.startswith("cfljax: No space left")
+
+
+def test_a_program_that_runs_a_command_ends_as_it_likes():
+    text = """
+import runpy, sys
+sys.argv = ["x"]
+try:
+    runpy.run_module("cfljax.methods", run_name="__main__")
+except SystemExit as ended:
+    print("code", ended.code)
+sys.exit(5)
+"""
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert ran.returncode == 5 and ran.stdout.endswith("code 0\n")
 
 
 def complete(words, shell="bash"):

@@ -22,6 +22,9 @@ from cfljax.local.rounds import Mixing, jobs_from, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Model, Traffic, Tree
 
+SMALL = 1 << 18
+"""The most numbers of a model that is drawn by a program of its own: what it is made from is kept with the program."""
+
 
 class Clusters(NamedTuple):
     """The state of a method that keeps K models and the label of each client."""
@@ -51,12 +54,14 @@ def _first_on_host(model: Model) -> Callable[[Array], Array]:
 
 def first_models(key: Array, model: Model, clusters: int) -> Array:
     """f32[K, d]: K independent initialisations; the first is that of `first_model`."""
-    return _drawn(model, clusters, key)
+    return (_drawn_apart if model.size <= SMALL else _drawn)(model, clusters, key)
 
 
-@own_program(static=(0, 1))
 def _drawn(model: Model, number: int, key: Array) -> Array:
     return jax.vmap(model.init)(keys.fold_each(key, "model", jnp.arange(number)))
+
+
+_drawn_apart = own_program(static=(0, 1))(_drawn)
 
 
 def need_groups(who: str, federation: Federation) -> None:
