@@ -82,7 +82,7 @@ WRITTEN = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
 
 class Ending:
-    """The end of a process that has done its work: what was registered for it is called, files are written out, and it ends at once.
+    """The end of a process that has done its work: what was registered for it is called, files are written out, and it ends there.
     Python would first free all that JAX has made, which takes a third of a second and which the system does anyway."""
 
     def __init__(self) -> None:
