@@ -86,7 +86,7 @@ def texts_of_shared_programs(function):
 
 def test_methods_that_train_alike_share_that_program():
     compiled.forget()
-    for name in ("fedavg", "ifca", "oracle", "fl_hc"):
+    for name in ("fedavg", "ifca", "oracle"):
         on_nine(name, seeds=[1], participants=5)
     assert len(texts_of_shared_programs("train_jobs")) == 1
     assert len(texts_of_shared_programs("drawn")) == 2  # one model, and as many as IFCA has
