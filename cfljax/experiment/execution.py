@@ -18,7 +18,7 @@ from cfljax.local.gram import first_layer
 from cfljax.local.parts import ModelParts, parts_of, turns_of
 from cfljax.local.products import memory
 from cfljax.local.schedule import Work
-from cfljax.local.sizes import block_of, gram_sizes
+from cfljax.local.sizes import LADDER, block_of, gram_sizes
 from cfljax.types import Federation, Kernel, Model, Plan
 
 OFTEN = 2
@@ -94,13 +94,13 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
     wanted = wanted and federation.drift is None  # they are of the samples as a client sees them in round 0
     for keep in (True, False) if wanted else (False,):
         making = predict.making_of(plan.sequential, keep)
-        limit = predict.gram_limit(machine.speed, layer, work, longest, making) if forced.gram is None else forced.gram
-        sizes = gram_sizes(plan._replace(gram=limit), longest, work.batch)
+        plan = plan._replace(gram=_gram_limit(forced, plan, layer, work, counts, machine, making))
+        sizes = gram_sizes(plan, longest, work.batch)
         kept = memory(counts, sizes) if keep else 0
         if forced.keep or kept * (devices + 1) <= ROOM:  # what is made, and a copy on each device
             break
     by_steps, by_gram = (share * participants / devices for share in _predicted(sizes, layer, work, counts, machine, making))
-    choice = choice._replace(plan=plan._replace(gram=limit), gram_sizes=sizes, by_steps=by_steps, by_gram=by_gram, kept=kept)
+    choice = choice._replace(plan=plan, gram_sizes=sizes, by_steps=by_steps, by_gram=by_gram, kept=kept)
     return _with_kernel(choice, run, model, federation, machine, runs) if _wants_kernel(forced, machine) else choice
 
 
@@ -162,6 +162,25 @@ def _lanes(forced: Forced, sequential: bool, steps: np.ndarray, stream: int) -> 
     if forced.lanes is not None:
         return forced.lanes
     return 1 if sequential else lanes.best(steps, stream)
+
+
+def _gram_limit(
+    forced: Forced, plan: Plan, layer: predict.Layer, work: Work, counts: np.ndarray, machine: Machine, making: predict.Making
+) -> int:
+    """`Plan.gram`, as the run says or as suits its clients: of the sizes up to which it pays for a typical client, and none, the one
+    that is predicted to be the fastest for all of them, by `predict.MARGIN` at least."""
+    if forced.gram is not None:
+        return forced.gram
+    longest = int(counts.max())
+    most = predict.gram_limit(machine.speed, layer, work, longest, making)
+    if not plan.sequential:
+        return most
+
+    def price(limit: int) -> float:
+        sizes = gram_sizes(plan._replace(gram=limit), longest, work.batch)
+        return _predicted(sizes, layer, work, counts, machine, making)[1] * (predict.MARGIN if sizes else 1.0)
+
+    return min((0, *(size for size in LADDER if size < most), *([most] if most else [])), key=price)
 
 
 def _predicted(

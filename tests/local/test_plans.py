@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from cfljax import data, keys, models
+from cfljax.config import read_spec
 from cfljax.devices.machine import TYPICAL, Speed
+from cfljax.experiment import assemble, execution
 from cfljax.local import gram, predict
 from cfljax.local import products as inner_products
 from cfljax.local.reports import report_trained
@@ -20,7 +22,7 @@ from cfljax.local.rounds import Mixing, train_and_mix
 from cfljax.local.schedule import Work, together
 from cfljax.local.sizes import LADDER, gram_sizes
 from cfljax.types import Cohort, Jobs, Plan, Traffic
-from tests import play, toy
+from tests import machines, play, toy
 from tests.often import every, rarely
 
 PULLS = {
@@ -193,6 +195,21 @@ def test_the_gram_form_is_taken_where_it_pays():
 def test_where_the_gram_form_always_pays_all_clients_fit_their_matrices():
     free, many = Speed(step=0.0, small=1.0, large=0.0, value=0.0), Work(20, None, 10)
     assert [predict.gram_limit(free, predict.Layer(784, 128), many, n) for n in (40, 64, 100)] == [64, 64, 128]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("hidden", [32, 200])
+@pytest.mark.parametrize("clients", [8, 100])
+def test_no_plan_is_expected_to_be_slower_than_step_by_step(clients, hidden, keep):
+    data, model = {"name": "digits", "partition": "dirichlet", "alpha": 0.3, "clients": clients}, {"name": "mlp", "hidden": [hidden]}
+    for work in ({"epochs": 1, "batch": 10}, {"epochs": 20, "batch": 10}, {"steps": 3, "batch": "full"}):
+        train = {"rounds": 2, "plan": {"keep": keep}} | work
+        (run,) = read_spec({"data": data, "model": model, "method": ["fedavg"], "train": train}).runs()
+        federation = assemble.host_federation(run)
+        found = execution.choose(run, assemble.model_of(run, federation), federation, machines.cpu())
+        assert found.by_gram <= found.by_steps and (found.plan.gram == 0) == (found.by_gram == found.by_steps)
+        if clients == 100 and hidden == 200:  # some dozen samples each: most of a matrix would be zeros
+            assert (found.plan.gram > 0) == (work.get("epochs") == 20)
 
 
 def test_predictions_count_what_is_done():
