@@ -167,7 +167,7 @@ def _lanes(forced: Forced, sequential: bool, steps: np.ndarray, stream: int) -> 
 def _gram_limit(
     forced: Forced, plan: Plan, layer: predict.Layer, work: Work, counts: np.ndarray, machine: Machine, making: predict.Making
 ) -> int:
-    """`Plan.gram`, as the run says or as suits its clients: of the sizes up to which it pays for a typical client, and none, the one
+    """`Plan.gram`, as the run says or as suits its clients: of no size and those up to which it pays for a typical client, the one
     that is predicted to be the fastest for all of them, by `predict.MARGIN` at least."""
     if forced.gram is not None:
         return forced.gram

@@ -201,15 +201,15 @@ def test_where_the_gram_form_always_pays_all_clients_fit_their_matrices():
 @pytest.mark.parametrize("hidden", [32, 200])
 @pytest.mark.parametrize("clients", [8, 100])
 def test_no_plan_is_expected_to_be_slower_than_step_by_step(clients, hidden, keep):
-    data, model = {"name": "digits", "partition": "dirichlet", "alpha": 0.3, "clients": clients}, {"name": "mlp", "hidden": [hidden]}
+    data, model = {"name": "digits", "clients": clients}, {"name": "mlp", "hidden": [hidden]}
     for work in ({"epochs": 1, "batch": 10}, {"epochs": 20, "batch": 10}, {"steps": 3, "batch": "full"}):
         train = {"rounds": 2, "plan": {"keep": keep}} | work
         (run,) = read_spec({"data": data, "model": model, "method": ["fedavg"], "train": train}).runs()
         federation = assemble.host_federation(run)
         found = execution.choose(run, assemble.model_of(run, federation), federation, machines.cpu())
         assert found.by_gram <= found.by_steps and (found.plan.gram == 0) == (found.by_gram == found.by_steps)
-        if clients == 100 and hidden == 200:  # some dozen samples each: most of a matrix would be zeros
-            assert (found.plan.gram > 0) == (work.get("epochs") == 20)
+        if clients == 100 and work.get("epochs") == 1:
+            assert found.plan.gram == 0  # of a dozen samples each: most of a matrix would be zeros
 
 
 def test_predictions_count_what_is_done():
