@@ -10,7 +10,7 @@ from cfljax.config import Run
 from cfljax.config.parts import pairs_of
 from cfljax.config.train import Forced
 from cfljax.devices.chips import near, near_xla, rates_of
-from cfljax.devices.machine import Machine, speed_file
+from cfljax.devices.machine import TYPICAL, Machine, Speed, speed_file
 from cfljax.local import lanes, predict, predict_chip
 from cfljax.local.fitting import Form, form_of, layers_of
 from cfljax.local.gradients import lays_out
@@ -81,7 +81,8 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
     width = _lanes(forced, machine.sequential, steps, stream)
     alike = bool(not run.train.stragglers and counts.sum() >= ALIKE * longest * len(counts))
     plan = Plan(width, 0, stream, alike, on_cpu=machine.sequential, asks_host=machine.backend == "gpu")
-    short = first_layer(model) is not None and run.train.rounds * predict.seconds_of_steps(model, work, counts, steps) < SHORT
+    dense = plan.on_cpu and first_layer(model) is not None
+    short = dense and run.train.rounds * predict.seconds_of_steps(model, work, counts, steps) < SHORT
     plan = plan._replace(quick=plan.on_cpu and (short if forced.quick is None else forced.quick))
     choice = Choice(plan, participants, work, (), devices, None, None, 4 * participants * model.size, steps, 0)
     choice = choice._replace(buffer=0 if run.train.buffered is None else run.train.buffered.buffer)
@@ -89,17 +90,18 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
         half = run.train.precision == "bfloat16"
         why = "it computes in float32" if half else "it is for plain SGD that trains a whole model of dense layers"
         return choice._replace(form=why if _wants_kernel(forced, machine) else "")
+    speed = TYPICAL if short else machine.speed  # to measure it takes longer than such a run
     often = run.train.rounds * participants >= OFTEN * np.count_nonzero(counts)
     wanted = plan.sequential and forced.pool != "sharded" and (often if forced.keep is None else forced.keep)
     wanted = wanted and federation.drift is None  # they are of the samples as a client sees them in round 0
     for keep in (True, False) if wanted else (False,):
         making = predict.making_of(plan.sequential, keep)
-        plan = plan._replace(gram=_gram_limit(forced, plan, layer, work, counts, machine, making))
+        plan = plan._replace(gram=_gram_limit(forced, plan, layer, work, counts, speed, making))
         sizes = gram_sizes(plan, longest, work.batch)
         kept = memory(counts, sizes) if keep else 0
         if forced.keep or kept * (devices + 1) <= ROOM:  # what is made, and a copy on each device
             break
-    by_steps, by_gram = (share * participants / devices for share in _predicted(sizes, layer, work, counts, machine, making))
+    by_steps, by_gram = (share * participants / devices for share in _predicted(sizes, layer, work, counts, speed, making))
     choice = choice._replace(plan=plan, gram_sizes=sizes, by_steps=by_steps, by_gram=by_gram, kept=kept)
     return _with_kernel(choice, run, model, federation, machine, runs) if _wants_kernel(forced, machine) else choice
 
@@ -165,35 +167,35 @@ def _lanes(forced: Forced, sequential: bool, steps: np.ndarray, stream: int) -> 
 
 
 def _gram_limit(
-    forced: Forced, plan: Plan, layer: predict.Layer, work: Work, counts: np.ndarray, machine: Machine, making: predict.Making
+    forced: Forced, plan: Plan, layer: predict.Layer, work: Work, counts: np.ndarray, speed: Speed, making: predict.Making
 ) -> int:
     """`Plan.gram`, as the run says or as suits its clients: of no size and those up to which it pays for a typical client, the one
     that is predicted to be the fastest for all of them, by `predict.MARGIN` at least."""
     if forced.gram is not None:
         return forced.gram
     longest = int(counts.max())
-    most = predict.gram_limit(machine.speed, layer, work, longest, making)
+    most = predict.gram_limit(speed, layer, work, longest, making)
     if not plan.sequential:
         return most
 
     def price(limit: int) -> float:
         sizes = gram_sizes(plan._replace(gram=limit), longest, work.batch)
-        return _predicted(sizes, layer, work, counts, machine, making)[1] * (predict.MARGIN if sizes else 1.0)
+        return _predicted(sizes, layer, work, counts, speed, making)[1] * (predict.MARGIN if sizes else 1.0)
 
     return min((0, *(size for size in LADDER if size < most), *([most] if most else [])), key=price)
 
 
 def _predicted(
-    sizes: tuple[int, ...], layer: predict.Layer, work: Work, counts: np.ndarray, machine: Machine, making: predict.Making
+    sizes: tuple[int, ...], layer: predict.Layer, work: Work, counts: np.ndarray, speed: Speed, making: predict.Making
 ) -> tuple[float, float]:
     """Mean seconds of a client that trains in a round: (step by step, on the Gram matrices of these sizes)."""
     values, repeats = np.unique(counts[counts > 0], return_counts=True)
     plain = chosen = 0.0
     for n, clients in zip(values.tolist(), repeats.tolist(), strict=True):
-        seconds = predict.by_steps(machine.speed, layer, work, n)
+        seconds = predict.by_steps(speed, layer, work, n)
         size = next((size for size in sizes if size >= n), None)
         plain += clients * seconds
-        chosen += clients * (seconds if size is None else predict.by_gram(machine.speed, layer, work, n, size, making=making))
+        chosen += clients * (seconds if size is None else predict.by_gram(speed, layer, work, n, size, making=making))
     trained = max(int(repeats.sum()), 1)
     return plain / trained, chosen / trained
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 
 import jax
 import jax.numpy as jnp
 
 from cfljax.errors import SpecError
 from cfljax.models import augment
+from cfljax.models.dense import times
 from cfljax.models.flat import FirstDense, Net
 from cfljax.models.layers import CONVOLUTIONS
 from cfljax.models.options import ModelOptions
 from cfljax.models.starts import HELP, STARTS, start
 from cfljax.registry import Entry
 from cfljax.registry.options import option
-from cfljax.types import Tree
+from cfljax.types import Array, Tree
 
 FORM = (
     "how convolutions are computed: native (by XLA), patches (gradients by matrix products), windows (all by matrix products, but "
@@ -82,28 +85,46 @@ class LSTMOptions(ModelOptions):
     init: str = option("lecun", HELP + "; recurrent kernels orthogonal but with torch", choices=STARTS)
 
 
-def make_mclr(options: MCLROptions, sample_shape: tuple[int, ...], classes: int) -> Net:  # noqa: ARG001
+def make_mclr(options: MCLROptions, sample_shape: tuple[int, ...], classes: int) -> Net:
     """Multinomial logistic regression."""
-    return _net((), options.init, classes)
+    return _dense((math.prod(sample_shape), classes), options.init)
 
 
-def make_mlp(options: MLPOptions, sample_shape: tuple[int, ...], classes: int) -> Net:  # noqa: ARG001
+def make_mlp(options: MLPOptions, sample_shape: tuple[int, ...], classes: int) -> Net:
     """Multi-layer perceptron with ReLU."""
-    return _net(options.hidden, options.init, classes)
+    return _dense((math.prod(sample_shape), *options.hidden, classes), options.init)
 
 
-def _net(hidden: tuple[int, ...], init: str, classes: int) -> Net:
-    from cfljax.models.nets import Dense
+def _dense(widths: tuple[int, ...], init: str) -> Net:
+    """Dense layers with ReLU between them. `widths`: the numbers of a sample, then the outputs of each layer. They are not flax's:
+    to import flax and to trace its layers took a tenth of a first command."""
+    last = len(widths) - 2
+
+    def zeros(_: Array) -> Tree:
+        sides = itertools.pairwise(widths)
+        return {f"dense_{n}": {"kernel": jnp.zeros(each), "bias": jnp.zeros(each[1])} for n, each in enumerate(sides)}
+
+    def layer(params: Tree, number: int, x: jax.Array) -> jax.Array:
+        own = params[f"dense_{number}"]
+        return times(x, own["kernel"]) + own["bias"]
 
     def rest(params: Tree, z: jax.Array) -> jax.Array:
-        for number in range(1, len(hidden) + 1):
-            layer = params[f"dense_{number}"]
-            z = jax.nn.relu(z) @ layer["kernel"] + layer["bias"]
+        for number in range(1, last + 1):
+            z = layer(params, number, jax.nn.relu(z))
         return z
 
-    chain = tuple(f"dense_{number}" for number in range(1, len(hidden) + 1))
+    def apply(params: Tree, x: jax.Array) -> jax.Array:
+        return rest(params, layer(params, 0, x.reshape(len(x), -1)))
+
+    def body(params: Tree, x: jax.Array) -> jax.Array:
+        x = x.reshape(len(x), -1)
+        for number in range(last):
+            x = jax.nn.relu(layer(params, number, x))
+        return x
+
+    chain = tuple(f"dense_{number}" for number in range(1, last + 1))
     first = FirstDense(("dense_0", "kernel"), ("dense_0", "bias"), rest, chain)
-    return Net(Dense(hidden, classes), start=start(init), first=first)
+    return Net((zeros, apply), start=start(init), first=first, body=body)
 
 
 def make_cnn(options: CNNOptions, sample_shape: tuple[int, ...], classes: int) -> Net:

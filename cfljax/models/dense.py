@@ -31,6 +31,11 @@ def by_rows() -> Iterator[None]:
         _by_rows.reset(token)
 
 
+def times(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """f32[B, outputs]: x f32[B, inputs] times f32[inputs, outputs], in the form that `by_rows` asks for."""
+    return product(x, kernel) if _by_rows.get() else x @ kernel
+
+
 def dot_general(x: jax.Array, kernel: jax.Array, dimensions: object, *args: object, **more: object) -> jax.Array:
     """`jax.lax.dot_general` for `flax.linen.Dense`."""
     if _by_rows.get() and x.ndim == 2:

@@ -139,9 +139,12 @@ def on_features(model: Model, divided: Model, classes: int, width: int) -> Model
 def features_of(model: Model) -> tuple[Callable[[Tree, Array], tuple[Array, Array]], int]:
     """((params of the network, x f32[B, ...]) -> (f32[B, width] what the head gets, f32[B, outputs] the logits), width). Nothing is
     drawn: no dropout, and crops from the centre. SpecError for networks whose head cannot be found."""
+    forward, path = model.forward, head_of(model).split("/")
+    width = dict(paths_of(model))["/".join([*path, "kernel"])].shape[0]
+    if isinstance(forward, NetForward) and (body := forward.net.body) is not None:
+        return lambda params, x: (body(params, x), forward(params, x)), width
     from flax import linen as nn
 
-    forward, path = model.forward, head_of(model).split("/")
     if not isinstance(forward, NetForward) or not isinstance(forward.net.network, nn.Module):
         raise SpecError(f'model.frozen = "body": model "{model.name}" is no flax.linen module; take train.freeze = "body"')
 
@@ -159,7 +162,7 @@ def features_of(model: Model) -> tuple[Callable[[Tree, Array], tuple[Array, Arra
             logits = forward(params, x)
         return found[0] if len(found) == 1 and found[0].ndim == 2 else jnp.zeros((len(x), 0)), logits
 
-    return both, dict(paths_of(model))["/".join([*path, "kernel"])].shape[0]
+    return both, width
 
 
 def _with_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Model:

@@ -61,6 +61,15 @@ def test_the_gram_form_follows_the_speed():
     assert choice(many_steps, machines.cpu(known_speed=SPEED._replace(large=1e-3))).plan.gram == 0
 
 
+def test_for_a_short_run_nothing_is_measured(monkeypatch):
+    monkeypatch.setattr("cfljax.devices.machine.measured", lambda _: pytest.fail("measured"))
+    short, long = (read_spec(SPEC | {"train": {"rounds": rounds, "epochs": 5}}).runs()[0] for rounds in (1, 10**6))
+    plans = [choice(short, machines.cpu(known_speed=speed)).plan for speed in (None, SPEED._replace(large=1e-3))]
+    assert plans[0] == plans[1] and plans[0].quick
+    with pytest.raises(pytest.fail.Exception, match="measured"):
+        choice(long, machines.cpu(known_speed=None))
+
+
 def test_a_mesh_is_fitted_to_the_devices():
     assert machines.gpu(8, mesh=AUTO).shape(4) == (4, 2) and machines.gpu(8, mesh=AUTO).shape() == (1, 8)
     assert machines.gpu(4, mesh=AUTO, processes=2).shape(4) == (4, 2)

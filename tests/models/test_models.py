@@ -13,6 +13,7 @@ import pytest
 from cfljax.errors import SpecError
 from cfljax.models import MODELS, build
 from cfljax.models.flat import cross_entropy, part_of
+from cfljax.models.nets import Dense
 from tests.often import every
 
 SMALL = {
@@ -202,8 +203,26 @@ def test_building_allocates_nothing_and_flax_waits_until_then():
         "model = m.build('mlp', {'hidden': [30000, 40000]}, (28, 28), 10)\n"
         "assert model.size > 10**9\n"
         "assert sum(a.nbytes for a in jax.live_arrays()) - before < 10**4\n"
+        "jax.eval_shape(model.init, jax.random.key(0))\n"
+        "assert not {'flax', 'optax'} & set(sys.modules)\n"  # models of dense layers do without
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("hidden", [(), (7,), (7, 5)])
+def test_dense_layers_are_those_of_flax(hidden):
+    options = {"hidden": list(hidden)} if hidden else {}
+    model = build("mlp" if hidden else "mclr", options, (4, 3), 6)
+    theirs = Dense(hidden, 6)
+    x, key = jax.random.normal(jax.random.key(0), (9, 4, 3)), jax.random.key(1)
+    params = model.unravel(model.init(key))
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, theirs.init(key, x)["params"])
+
+    def loss(forward):
+        return lambda params: jnp.sum(jnp.tanh(forward(params, x)))
+
+    ours, flax = loss(model.forward), loss(lambda params, x: theirs.apply({"params": params}, x))
+    jax.tree.map(np.testing.assert_array_equal, jax.value_and_grad(ours)(params), jax.value_and_grad(flax)(params))
 
 
 @pytest.mark.parametrize(
