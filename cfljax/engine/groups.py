@@ -162,17 +162,19 @@ def _compiled_in_pieces(parts: Assembled, group: Group, federation: Federation) 
     carry, quick = start.form, parts.plan.quick
     rounds = cut_of_runs(parts, program.advance, (carry, keys, hyper, data, at), 3, len(jax.tree.leaves(carry)))
     check_types(carry, rounds.form[0])
-    view = cut_of_runs(parts, program.view, (carry.state, hyper, data, at), 2)
+    pick, seen = _seen(parts, program, of_one(carry.state), of_one(hyper))
+    seen = for_each_run(seen, keys.shape[0])
     shared = static and (static, "evaluate", chooses) if parts.model_key is None else (parts.model_key, seen_of(settings), chooses)
     evaluate = make_evaluation(parts.model, settings, chooses)
-    scoring = Source(evaluate, (view.form._replace(shares=None), numbers, scored_on, at), shared, None, quick=quick)
-    own = [(rounds, "rounds", quick), (start, "start", True), (view, "view", quick)]
+    scoring = Source(evaluate, (seen._replace(shares=None), numbers, scored_on, at), shared, None, quick=quick)
+    own = [(rounds, "rounds", quick), (start, "start", True)]
+    own += [] if pick else [(cut_of_runs(parts, program.view, (carry.state, hyper, data, at), 2), "view", quick)]
     sources = [source for each, function, fast in own for source in each.sources(function, static, fast)]
     (evaluation, *programs), seconds = compiled([scoring, *sources])
     known.remember(parts, seconds)
     here = iter(programs)
-    advance, begin, look = (each.run_by([next(here) for _ in each.pieces]) for each, *_ in own)
-    return Programs(begin, rounds_by(advance), look, evaluation, rounds.form[1], view.form.models.shape[1]), seconds
+    advance, begin, *look = (each.run_by([next(here) for _ in each.pieces]) for each, *_ in own)
+    return Programs(begin, rounds_by(advance), pick or look[0], evaluation, rounds.form[1], seen.models.shape[1]), seconds
 
 
 def sources_of(parts: Assembled, group: Group, federation: Federation) -> Sources:
@@ -188,9 +190,8 @@ def sources_of(parts: Assembled, group: Group, federation: Federation) -> Source
     runs, bounds = keys.shape[0], on_all(np.zeros(2, np.int32))
     form = start_form(program, parts, group)
     carry = of_runs(for_each_run(form, runs))
-    with jax.default_matmul_precision(settings.precision):
-        view = program.view.trace(form.state, of_one(hyper), parts.federation, at)
-    seen, picked = of_runs(for_each_run(view.out_info, runs)), _picks(view, len(jax.tree.leaves((form.state, hyper))))
+    picked, seen = _seen(parts, program, form.state, of_one(hyper))
+    seen = of_runs(for_each_run(seen, runs))
     static = (parts.program_key, parts.plan, settings.of_programs)
     name = lambda function: None if parts.program_key is None else (*static, function)  # noqa: E731
     scored_by = seen._replace(shares=None)
@@ -219,6 +220,14 @@ def forms(tree: Tree, mesh: jax.sharding.Mesh | None, grouped: bool) -> Tree:
         return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=where)
 
     return jax.tree.map(form, tree)
+
+
+def _seen(parts: Assembled, program: Program, state: Tree, hyper: Tree) -> tuple[Callable[..., View] | None, View]:
+    """(`_picks` of what an evaluation sees of a run, the shapes of that), from the shapes of its state and its numbers."""
+    with jax.default_matmul_precision(parts.settings.precision):
+        view = program.view.trace(state, hyper, parts.federation, np.int32(0))
+    seen: View = view.out_info
+    return _picks(view, len(jax.tree.leaves((state, hyper)))), seen
 
 
 def _picks(view: jax.stages.Traced, own: int) -> Callable[..., View] | None:

@@ -42,7 +42,7 @@ def compiled_rounds(name):
         patch.setattr(groups, "cut_of_runs", lambda *args: cuts.append(cut(*args)) or cuts[-1])
         compiled.forget()
         on_nine(name, seeds=[1])
-    start, rounds, _ = cuts
+    start, rounds, *_ = cuts  # and what an evaluation sees, where that is computed
     return start.form, rounds.form[0], [program.as_text() for program in made[0][0]]
 
 
