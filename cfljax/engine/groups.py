@@ -223,11 +223,12 @@ def forms(tree: Tree, mesh: jax.sharding.Mesh | None, grouped: bool) -> Tree:
 
 
 def _seen(parts: Assembled, program: Program, state: Tree, hyper: Tree) -> tuple[Callable[..., View] | None, View]:
-    """(`_picks` of what an evaluation sees of a run, the shapes of that), from the shapes of its state and its numbers."""
+    """(`_picks` of what an evaluation sees of a run, or None where that is kept; its shapes), from those of state and numbers."""
     with jax.default_matmul_precision(parts.settings.precision):
         view = program.view.trace(state, hyper, parts.federation, np.int32(0))
     seen: View = view.out_info
-    return _picks(view, len(jax.tree.leaves((state, hyper)))), seen
+    kept = seen.mixture is not None or seen.shares is not None  # fetched when later rounds have overwritten the state
+    return None if kept else _picks(view, len(jax.tree.leaves((state, hyper)))), seen
 
 
 def _picks(view: jax.stages.Traced, own: int) -> Callable[..., View] | None:

@@ -173,7 +173,7 @@ def _gram_limit(
     that is predicted to be the fastest for all of them, by `predict.MARGIN` at least."""
     if forced.gram is not None:
         return forced.gram
-    longest = int(counts.max())
+    longest = max(1, int(counts.max()))
     most = predict.gram_limit(speed, layer, work, longest, making)
     if not plan.sequential:
         return most

@@ -51,11 +51,11 @@ class Net(NamedTuple):
     penalty: Callable[[Tree], Array] | None = None
     """params -> f32[]: regularisation that is added to the loss."""
     first: FirstDense | None = None
-    body: Callable[[Tree, Array], Array] | None = None
-    """(params, x f32[B, ...]) -> f32[B, width] what the head gets, outside of training; None: that is found in a linen module."""
     own: tuple[OfLogits, OfLogits] | None = None
     """(loss, whether a sample is classified correctly) in place of those of `loss`. In training the network may return more columns
     than the logits, which such a loss reads."""
+    body: Callable[[Tree, Array], Array] | None = None
+    """(params, x f32[B, ...]) -> f32[B, width] what the head gets, outside of training; None: that is found in a linen module."""
 
 
 class MakeModel(Protocol):

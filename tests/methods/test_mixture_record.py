@@ -1,10 +1,12 @@
 """What the record has of the weights of clients in models, and that only methods whose clients mix models have any."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import cfljax
+from cfljax.devices import compiled
 from cfljax.engine import history, program
 from cfljax.engine.settings import MOST_SHARES
 from cfljax.methods import METHODS
@@ -34,6 +36,28 @@ def test_rows_sum_to_one_and_groups_have_their_clients_mean(name):
     if name in SOFT:
         seen = output.labels[-1] >= 0
         assert np.allclose(each[-1][seen], output.diag["mixture"][seen], atol=1e-6)
+
+
+def counting(method):
+    """The method, whose state has weights, too: the number of rounds for each client and model."""
+    return method._replace(
+        init=lambda *args: (method.init(*args), jnp.zeros((9, 2))),
+        round=lambda key, state, *args: (lambda new, info: ((new, state[1] + 1), info))(*method.round(key, state[0], *args)),
+        models=lambda state: method.models(state[0]),
+        shares=lambda state, federation, hyper: state[1],
+        extras=lambda state: {},
+    )
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_weights_that_lie_in_the_state_are_those_of_their_round(monkeypatch, quick):
+    """An evaluation's are fetched when later rounds have overwritten the state."""
+    made = play.prepared("oracle", {"quick": quick})
+    monkeypatch.setattr(play, "prepared", lambda *_, **__: made._replace(method=counting(made.method)))
+    compiled.forget()
+    (output,) = play.on_nine("oracle", work={"quick": quick}, chunk_rounds=play.ROUNDS)
+    compiled.forget()
+    assert (output.diag["mixture_of_clients"] == np.arange(play.ROUNDS + 1)[:, None, None]).all()
 
 
 def own_and_first(output):
