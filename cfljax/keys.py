@@ -71,12 +71,22 @@ def short_permutation(key: jax.Array, count: jax.Array, length: int) -> jax.Arra
     return (words & jnp.uint32(SHORT - 1)).astype(jnp.int32)
 
 
+def uniform(key: jax.Array, length: int) -> jax.Array:
+    """f32[length]: random numbers in [−1, 1), to the bit those of `jax.random.uniform` with threefry_partitionable."""
+    mantissa = (_bits(key, length) >> 9) | jnp.uint32(0x3F800000)  # of a number in [1, 2)
+    return jax.lax.bitcast_convert_type(mantissa, jnp.float32) * 2 - 3
+
+
 def _drawn(key: jax.Array, length: int) -> jax.Array:
-    """u32[length]: random multiples of SHORT below END, from the words of `jax.random.bits` with threefry_partitionable, where the
-    first words do not depend on `length`."""
+    """u32[length]: random multiples of SHORT below END, of which the first do not depend on `length`."""
+    return (_bits(key, length) >> 1) & jnp.uint32(END - SHORT)
+
+
+def _bits(key: jax.Array, length: int) -> jax.Array:
+    """u32[length]: the words of `jax.random.bits` with threefry_partitionable."""
     places = jnp.arange(length, dtype=jnp.uint32)
     upper, lower = _threefry(key, jnp.zeros_like(places), places)
-    return ((upper ^ lower) >> 1) & jnp.uint32(END - SHORT)
+    return upper ^ lower
 
 
 @jax.jit

@@ -10,7 +10,7 @@ import warnings
 import jax
 import numpy as np
 
-from cfljax import data, models
+from cfljax import data, keys, models
 from cfljax.config import Run
 from cfljax.config.asynchronous import check_buffer
 from cfljax.config.frozen import canonical
@@ -118,7 +118,7 @@ def _warn_of_equal_starts(run: Run, model: Model) -> None:
     if told.weights is None or told.jitter or not run.options.chooses_by_loss or getattr(run.options, "clusters", 1) == 1:
         return
     whole = model.whole or (lambda params: params)
-    one, other = (jax.tree.leaves(whole(model.unravel(model.init(jax.random.key(seed))))) for seed in (0, 1))
+    one, other = (jax.tree.leaves(whole(model.unravel(model.init(keys.root(seed))))) for seed in (0, 1))
     if all(np.array_equal(a, b) for a, b in zip(one, other, strict=True)):
         why = "all its clusters begin equal, and clients choose by loss; give model.jitter, as 0.1"
         warnings.warn(f"model.weights with method.{run.label}: {why}", SpecWarning, stacklevel=2)
@@ -248,7 +248,7 @@ def _featured(key: FederationKey, name: str, options: Value, meaning: str) -> Fe
     divided = _model(name, options, meaning, sample_shape(federation), federation.classes, federation.several)
     assert divided.whole is not None
     network = models.build(name, options, sample_shape(federation), federation.classes, federation.several)
-    whole = divided.whole(divided.unravel(divided.init(jax.random.key(0))))
+    whole = divided.whole(divided.unravel(divided.init(keys.root(0))))
     return featured(network, whole, federation)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from cfljax import keys
 from cfljax.types import Array, Tree
 
 STARTS = ("lecun", "he", "glorot", "torch")
@@ -36,9 +37,7 @@ def start(word: str, published: Published | None = None) -> Callable[[Array, Tre
     def draw(key: Array, shapes: Tree) -> Tree:
         paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
         sizes = [math.prod(leaf.shape) for _, leaf in paths]
-        with jax.threefry_partitionable(True):
-            drawn = jax.random.uniform(key, (sum(sizes),), jnp.float32, -1, 1)
-        leaves = []
+        drawn, leaves = keys.uniform(key, sum(sizes)), []
         for (path, leaf), part in zip(paths, jax.lax.split(drawn, sizes), strict=True):
             *above, name = (step.key for step in path)
             layer = functools.reduce(operator.getitem, above, shapes)

@@ -42,3 +42,14 @@ def test_drawn_numbers_are_those_of_jax():
 def test_keys_of_another_generator_are_refused():
     with pytest.raises(ValueError, match="another generator"):
         keys.fold(jax.random.key(0, impl="rbg"), "client")
+
+
+@pytest.mark.parametrize("length", [1, 7, 4810])
+def test_uniform_numbers_are_those_of_jax_whatever_its_flags(length):
+    several = jnp.stack([keys.root(11), keys.root(12)])
+    with jax.threefry_partitionable(True):
+        theirs = [jax.random.uniform(key, (length,), jnp.float32, -1, 1) for key in several]
+    with jax.threefry_partitionable(False), jax.enable_x64(True):
+        ours = jax.jit(jax.vmap(lambda key: keys.uniform(key, length)))(several)
+        assert np.array_equal(keys.uniform(several[0], length), theirs[0])
+    assert ours.dtype == jnp.float32 and np.array_equal(ours, jnp.stack(theirs))
