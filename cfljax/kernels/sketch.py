@@ -42,8 +42,7 @@ def sketch(x: jax.Array, size: int = SIZE, seed: int = 0) -> jax.Array:
 
 def _draw(key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
     """(f32[size] random signs ±1, i32[size] a shuffle of 0 … size − 1)."""
-    with jax.threefry_partitionable(True):
-        drawn = jax.random.bits(key, (size + 2,), jnp.uint32)
+    drawn = keys.bits(key, size + 2)
     a, b = drawn[-1] | 1, drawn[-2]
     places = (a * jnp.arange(size, dtype=jnp.uint32) + b) & (size - 1)  # wraps around at 2³², of which size is a divisor
     return 1.0 - 2.0 * (drawn[:size] & 1).astype(jnp.float32), places.astype(jnp.int32)

@@ -117,8 +117,8 @@ def _sketch_start(data: _Data, r: int) -> jax.Array:
     n, d = data.x.shape
     key = keys.fold(keys.root(0), "spectral")
     columns = min(max(SKETCH * n, 4 * r), d)
-    small = _sketch(data, jax.random.rademacher(key, (d,), jnp.float32), columns) if columns < d else _scaled(data)
-    start = jnp.matmul(small, jax.random.normal(key, (columns, r)), precision=HIGHEST)
+    small = _sketch(data, 1 - 2 * (keys.bits(key, d) >> 31).astype(jnp.float32), columns) if columns < d else _scaled(data)
+    start = jnp.matmul(small, keys.normal(key, columns * r).reshape(columns, r), precision=HIGHEST)
     sketched = _Data(small, jnp.ones(n), jnp.array(True))
     basis = jax.lax.fori_loop(0, SKETCH_PASSES, lambda _, w: _pass(sketched, w), jnp.linalg.qr(start)[0])
     turn = jnp.linalg.svd(_mixed(basis.T, sketched), full_matrices=False)[0]  # strongest first

@@ -248,7 +248,7 @@ def _first_work(config: Config, solver: Solver, work: Array, new: Array) -> Arra
 
 def _random_groups(key: Array, uid: Array, active: Array) -> Array:
     """i32[n]: RAC, one of the active groups for each identity."""
-    draws = jax.vmap(lambda k: jax.random.bits(k, active.shape, jnp.uint32))(keys.fold_each(key, "client", jnp.asarray(uid)))
+    draws = jax.vmap(lambda k: keys.bits(k, active.size))(keys.fold_each(key, "client", jnp.asarray(uid)))
     return jnp.argmax(jnp.where(active, (draws >> 1) + 1, 0), axis=1).astype(jnp.int32)
 
 

@@ -44,12 +44,25 @@ def test_keys_of_another_generator_are_refused():
         keys.fold(jax.random.key(0, impl="rbg"), "client")
 
 
+DRAWS = {
+    "bits": (keys.bits, lambda key, length: jax.random.bits(key, (length,), jnp.uint32)),
+    "uniform": (keys.uniform, lambda key, length: jax.random.uniform(key, (length,), jnp.float32, -1, 1)),
+    "normal": (keys.normal, lambda key, length: jax.random.normal(key, (length,), jnp.float32)),
+    "signs": (
+        lambda key, length: 1 - 2 * (keys.bits(key, length) >> 31).astype(jnp.float32),
+        lambda key, length: jax.random.rademacher(key, (length,), jnp.float32),
+    ),
+}
+
+
 @pytest.mark.parametrize("length", [1, 7, 4810])
-def test_uniform_numbers_are_those_of_jax_whatever_its_flags(length):
+@pytest.mark.parametrize("draw", DRAWS)
+def test_draws_are_those_of_jax_whatever_its_flags(draw, length):
+    ours, theirs = DRAWS[draw]
     several = jnp.stack([keys.root(11), keys.root(12)])
     with jax.threefry_partitionable(True):
-        theirs = [jax.random.uniform(key, (length,), jnp.float32, -1, 1) for key in several]
+        wanted = [theirs(key, length) for key in several]
     with jax.threefry_partitionable(False), jax.enable_x64(True):
-        ours = jax.jit(jax.vmap(lambda key: keys.uniform(key, length)))(several)
-        assert np.array_equal(keys.uniform(several[0], length), theirs[0])
-    assert ours.dtype == jnp.float32 and np.array_equal(ours, jnp.stack(theirs))
+        found = jax.jit(jax.vmap(lambda key: ours(key, length)))(several)
+        assert np.array_equal(ours(several[0], length), wanted[0])
+    assert found.dtype == wanted[0].dtype and np.array_equal(found, jnp.stack(wanted))
