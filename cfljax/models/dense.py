@@ -36,14 +36,6 @@ def times(x: jax.Array, kernel: jax.Array) -> jax.Array:
     return product(x, kernel) if _by_rows.get() else x @ kernel
 
 
-def dot_general(x: jax.Array, kernel: jax.Array, dimensions: object, *args: object, **more: object) -> jax.Array:
-    """`jax.lax.dot_general` for `flax.linen.Dense`."""
-    if _by_rows.get() and x.ndim == 2:
-        return product(x, kernel)
-    out: jax.Array = jax.lax.dot_general(x, kernel, dimensions, *args, **more)  # type: ignore[arg-type]
-    return out
-
-
 @jax.custom_jvp
 def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """f32[B, outputs]: x f32[B, inputs] times f32[inputs, outputs]."""

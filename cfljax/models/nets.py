@@ -6,7 +6,6 @@ import jax
 from flax import linen as nn
 
 from cfljax.models import layers
-from cfljax.models.dense import dot_general
 
 # Only the shapes of the parameters are taken from here; `starts` draws their values.
 ZEROS = nn.initializers.zeros
@@ -29,7 +28,7 @@ class Conv(nn.Module):
 
 
 class Dense(nn.Module):
-    """Dense layers with ReLU between them, on flattened samples. No hidden layer makes it logistic regression."""
+    """Dense layers with ReLU between them, on flattened images: the head of a network of convolutions."""
 
     hidden: tuple[int, ...]
     classes: int
@@ -39,8 +38,8 @@ class Dense(nn.Module):
         """f32[B, ...] -> f32[B, classes]."""
         x = x.reshape(x.shape[0], -1)
         for number, width in enumerate(self.hidden):
-            x = nn.relu(nn.Dense(width, dot_general=dot_general, name=f"dense_{number}")(x))
-        return nn.Dense(self.classes, dot_general=dot_general, name=f"dense_{len(self.hidden)}")(x)
+            x = nn.relu(nn.Dense(width, name=f"dense_{number}")(x))
+        return nn.Dense(self.classes, name=f"dense_{len(self.hidden)}")(x)
 
 
 class Convolutional(nn.Module):

@@ -1,13 +1,12 @@
 """Products of dense layers: their gradients are those of a matrix product, of any order, for thin kernels and others."""
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from cfljax.local.turned import turned
-from cfljax.models.dense import by_rows, dot_general, product, thin
+from cfljax.models.dense import product, thin
 from tests import toy
 
 X = jax.random.normal(jax.random.key(0), (6, 40))
@@ -60,11 +59,3 @@ def test_only_training_on_a_cpu_takes_them():
     flat = plain.init(jax.random.key(2))
     found = [gradient_reads_rows(model, model.unravel(flat)) for model in (plain, turned(plain, True), turned(plain))]
     assert found == [False, False, True]
-
-
-def test_layers_of_sequences_are_left_alone():
-    layer = nn.Dense(3, dot_general=dot_general)
-    x = jnp.ones((2, 5, 4))
-    params = layer.init(jax.random.key(0), x)
-    with by_rows():
-        agree(layer.apply(params, x), nn.Dense(3).apply(params, x))
