@@ -16,8 +16,9 @@ from cfljax.config import Run
 from cfljax.devices.compiled import Source
 from cfljax.devices.mesh import CLIENTS
 from cfljax.engine import simulate
-from cfljax.engine.groups import Group, part, sources_of, width
+from cfljax.engine.groups import Group, part, width
 from cfljax.engine.settings import Assembled
+from cfljax.engine.traced import sources_of
 from cfljax.experiment import assemble, batching, needs
 from cfljax.experiment.execution import choose
 from cfljax.local.fitting import Form

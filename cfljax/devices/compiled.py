@@ -53,6 +53,7 @@ def forget() -> None:
 def remembered(name: Hashable, make: Callable[[], tuple[Out, float]]) -> tuple[Out, float]:
     """What `make` returns; if it was called for this name before, its first result then, and no seconds."""
     if name in _remembered:
+        _remembered[name] = _remembered.pop(name)  # the last one now
         return _remembered[name], 0.0
     result, seconds = make()
     _remembered[name] = result
@@ -83,7 +84,7 @@ def compiled(sources: list[Source]) -> tuple[list[jax.stages.Compiled], float]:
     compilations += len(missing)
     quick_options()  # once, and not in each thread
     with ThreadPoolExecutor(len(missing)) as pool:
-        made = {key: pool.submit(_compile, _lowered(source), source.quick) for key, source in missing.items()}
+        made = {key: pool.submit(_compile, _lowered(source), source) for key, source in missing.items()}
     programs = {key: made[key].result() if key in made else _programs[key] for key in keys}
     _programs.update({key: program for key, program in programs.items() if not isinstance(key, int)})
     _drop_oldest(_programs, KEPT)
@@ -92,14 +93,16 @@ def compiled(sources: list[Source]) -> tuple[list[jax.stages.Compiled], float]:
 
 
 def _key(source: Source) -> Hashable:
-    return (source.name, source.mesh, shapes(source.forms), source.quick)
+    return (source.name, source.mesh, shapes(source.forms), source.donate, source.quick)
 
 
 def _lowered(source: Source) -> jax.stages.Lowered:
     return jax.jit(source.f, donate_argnums=source.donate).lower(*source.forms)
 
 
-def _compile(lowered: jax.stages.Lowered, quick: bool) -> jax.stages.Compiled:
+def _compile(lowered: jax.stages.Lowered, source: Source) -> jax.stages.Compiled:
     """The program. Of several processes with one cache of compiled programs, one compiles it and the others wait for that."""
-    with locked_in_cache(hashlib.sha256(lowered.as_text().encode()).hexdigest()[:32]):
-        return lowered.compile(quick_options() if quick else None)
+    sum_of_bytes = isinstance(source.name, str)  # of `devices.portable`
+    text = f"{source.name} {source.donate} {source.quick}" if sum_of_bytes else lowered.as_text()
+    with locked_in_cache(hashlib.sha256(text.encode()).hexdigest()[:32]):
+        return lowered.compile(quick_options() if source.quick else None)

@@ -1,17 +1,21 @@
-"""HOST. A function as several programs. It is cut where it calls a program of its own (`devices.own_program`), which is compiled
-once for all functions that call it; what is left of the function lies between the calls."""
+"""HOST. A function as one or several programs. It is cut where it calls a program of its own (`devices.own_program`), which is
+compiled once for all functions that call it; what is left of the function lies between the calls."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend import core
 
+from cfljax.devices import portable
 from cfljax.devices.compiled import Source, compiled, shapes
 from cfljax.devices.own_program import MARK
+from cfljax.devices.portable import Portable
 from cfljax.types import Tree
 
 LARGE = 1 << 18
@@ -24,22 +28,17 @@ Values = dict[core.Var, Tree]
 class Piece(NamedTuple):
     """A program, and where its arguments are and its results go: places in a list of all arrays of the function."""
 
-    jaxpr: core.ClosedJaxpr
+    program: Portable
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     own: str = ""
     """The name of the function that is a program of its own; empty: it lies between such calls."""
 
-    @property
-    def forms(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """The shapes and types of its arguments."""
-        return tuple(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in self.jaxpr.in_avals)
-
     def overwrites(self, free: set[int]) -> tuple[int, ...]:
         """Positions in `reads` of large arrays whose memory its results take. `free`: places whose arrays nobody reads later."""
-        room = [] if self.own else [(each.shape, each.dtype) for each in self.jaxpr.out_avals]
+        room = [] if self.own else [(each.shape, each.dtype) for each in self.program.results]
         found = []
-        for at, (place, form) in enumerate(zip(self.reads, self.forms, strict=True)):
+        for at, (place, form) in enumerate(zip(self.reads, self.program.forms, strict=True)):
             if place in free and form.size >= LARGE and (form.shape, form.dtype) in room:
                 room.remove((form.shape, form.dtype))
                 found.append(at)
@@ -61,16 +60,22 @@ class Cut(NamedTuple):
     """Which results must be copies: others have the same array."""
     form: Tree
     """The shapes of what the function returns."""
+    mesh: jax.sharding.Mesh | None = None
+
+    def written(self, function: str) -> Cut:
+        """The same, its programs with their bytes (`portable.written`)."""
+        names = [piece.own or f"{function}_{number}" for number, piece in enumerate(self.pieces)]
+        pieces = [piece._replace(program=_written(piece, name)) for piece, name in zip(self.pieces, names, strict=True)]
+        return self._replace(pieces=pieces)
 
     def sources(self, function: str, name: Hashable, quick: bool) -> list[Source]:
         """The pieces, to be compiled. `function`: what it is called in profiles. `name`: as in `Source`; it names all that the
         pieces depend on, the shapes of the function's arguments included."""
         found = []
-        for number, piece in enumerate(self.pieces):
-            f = core.jaxpr_as_fun(piece.jaxpr)
-            f.__name__ = piece.own or f"{function}_{number}"
-            known = piece.jaxpr if piece.own else name and (name, function, number)
-            found.append(Source(f, piece.forms, known, None, self.overwrites[number], quick))
+        for number, (piece, overwrites) in enumerate(zip(self.pieces, self.overwrites, strict=True)):
+            program, f = piece.program, _named(piece.program.f, piece.own or f"{function}_{number}")
+            known = program.name if program.data or piece.own else name and (name, function, number)
+            found.append(Source(f, program.forms, known, self.mesh, overwrites, quick))
         return found
 
     def run_by(self, programs: Sequence[Callable[..., Tree]]) -> Callable[..., Tree]:
@@ -92,6 +97,28 @@ class Cut(NamedTuple):
         return run
 
 
+def _written(piece: Piece, name: str) -> Portable:
+    if not piece.own or piece.program.data:
+        return portable.written(piece.program, name)
+    return _own_written(piece.program.traced, name)
+
+
+@functools.lru_cache(maxsize=64)
+def _own_written(closed: core.ClosedJaxpr, name: str) -> Portable:
+    """Of a program of its own, which many functions call."""
+    return portable.written(portable.of_traced(closed), name)
+
+
+def _named(f: Callable[..., Tree], name: str) -> Callable[..., Tree]:
+    """f under another name."""
+
+    def named(*arrays: jax.Array) -> Tree:
+        return f(*arrays)
+
+    named.__name__ = name
+    return named
+
+
 def in_pieces(f: Callable[..., Tree], quick: bool) -> Callable[..., Tree]:
     """The function f of arrays in pieces, which are compiled at the first call with arrays of these shapes."""
     made: dict[Hashable, Callable[..., Tree]] = {}
@@ -101,6 +128,7 @@ def in_pieces(f: Callable[..., Tree], quick: bool) -> Callable[..., Tree]:
         form = (shapes(args), jax.config.values["jax_default_matmul_precision"])
         if form not in made:
             of = cut(jax.jit(f).trace(*args))
+            of = of.written("host") if portable.wanted() else of
             made[form] = of.run_by(compiled(of.sources("host", None, quick))[0])
         return made[form](*args)
 
@@ -113,7 +141,7 @@ def cut(traced: jax.stages.Traced, lost: int = 0) -> Cut:
     whole, values = closed.jaxpr, dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     places = _Places(whole, values)
     if whole.effects:  # what prints or calls the host must stay in its order
-        pieces = [Piece(closed, places.of(whole.invars), places.of(whole.outvars))]
+        pieces = [Piece(portable.of_traced(closed), places.of(whole.invars), places.of(whole.outvars))]
     else:
         pieces = _pieces(whole, values, places)
     results: list[int] = []
@@ -127,6 +155,19 @@ def cut(traced: jax.stages.Traced, lost: int = 0) -> Cut:
         later = {place for other in pieces[number + 1 :] for place in other.reads}
         overwrites.append(piece.overwrites(mine - later - set(results)))
     return Cut(pieces, overwrites, places.constants, len(places), tuple(results), copied, traced.out_info)
+
+
+def whole(f: Callable[..., Tree], forms: tuple[Tree, ...], donate: tuple[int, ...], mesh: jax.sharding.Mesh | None) -> Cut:
+    """A function of arguments of these shapes in one piece. `donate`: positions of arguments whose memory it may reuse."""
+    traced = jax.jit(f).trace(*forms)
+    placed = tuple(jax.tree.leaves(forms))
+    program = portable.of_traced(traced.jaxpr, placed)
+    begins = np.cumsum([0, *(len(jax.tree.leaves(form)) for form in forms)])
+    lost = tuple(at for n in donate for at in range(begins[n], begins[n + 1]))
+    room = len(placed) + len(program.results)
+    results = tuple(range(len(placed), room))
+    piece = Piece(program, tuple(range(len(placed))), results)
+    return Cut([piece], [lost], [], room, results, frozenset(), traced.out_info, mesh)
 
 
 class _Places:
@@ -213,10 +254,11 @@ def _pieces(whole: core.Jaxpr, values: Values, places: _Places) -> list[Piece]:
             about = whole.debug_info._replace(arg_names=("",) * len(given), result_paths=("",) * len(found))
             inner = core.Jaxpr(held, given, found, [*before, *eqns], debug_info=about)
             closed = core.ClosedJaxpr(inner, [values[variable] for variable in held])
-            pieces.append(Piece(closed, places.of(given), places.of(written) + places.more(again)))
+            pieces.append(Piece(portable.of_traced(closed), places.of(given), places.of(written) + places.more(again)))
         for eqn in calls:
             if stage[id(eqn)] == number:
-                pieces.append(Piece(eqn.params["jaxpr"], places.of(eqn.invars), places.of(eqn.outvars), _own(eqn)))
+                own = portable.of_traced(eqn.params["jaxpr"])
+                pieces.append(Piece(own, places.of(eqn.invars), places.of(eqn.outvars), _own(eqn)))
     return pieces
 
 

@@ -44,12 +44,12 @@ def _place(parts: Assembled) -> Path | None:
         return None
     mesh = None if parts.mesh is None else dict(parts.mesh.shape)
     static = (parts.program_key, parts.model_key, parts.plan, parts.settings.of_programs, mesh, shapes(parts.federation))
-    made_by = (_code(), jax.__version__, jax.default_backend())
+    made_by = (code(), jax.__version__, jax.default_backend())
     return folder / files.KNOWN / hashlib.sha256(repr((static, made_by)).encode()).hexdigest()[:32]
 
 
 @functools.cache
-def _code() -> str:
+def code() -> str:
     """A sum of the code of this package: another version may make other programs."""
     sources = sorted(Path(files.__file__).parent.parent.rglob("*.py"))
     return hashlib.sha256(b"\n".join(file.read_bytes() for file in sources)).hexdigest()

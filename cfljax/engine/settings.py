@@ -116,6 +116,9 @@ class Assembled(NamedTuple):
     not written down."""
     model_key: Hashable = None
     """Names everything that the model was made from, so that all methods share the program that evaluates it; None: as above."""
+    made_of: str = ""
+    """Names, for other processes, too, all that method and model were made from, whatever the number of rounds; empty: something of
+    that is the user's own, and programs are not kept as they were traced."""
     newcomers: Tuned | None = None
     """Clients that have taken part in no round; None: there are none."""
     finetuned: Tuned | None = None

@@ -11,11 +11,14 @@ from cfljax.devices.placement import lying, placed
 from cfljax.devices.same import same
 from cfljax.engine import groups, history
 from cfljax.engine.clock import Clock
+from cfljax.engine.compiling import compile_programs
+from cfljax.engine.evaluation import as_evaluated
 from cfljax.engine.groups import Group
 from cfljax.engine.program import make_program
 from cfljax.engine.resume import Checkpoint, Rows, restore
 from cfljax.engine.settings import Assembled, Carry
 from cfljax.engine.stopping import Watch
+from cfljax.engine.traced import start_form
 from cfljax.local.send import as_trained_on
 from cfljax.types import Federation, Tree
 
@@ -29,12 +32,12 @@ class Simulation:
     def __init__(self, parts: Assembled, whole: Group, federation: Federation, resume: Checkpoint | None):
         """`whole`: what all runs start from. `federation`: as it lies on the devices."""
         self.parts, self.whole, self.federation = parts, whole, federation
-        self.scored_on, self.clients = groups.as_evaluated(federation), history.clients_of(parts.federation)
+        self.scored_on, self.clients = as_evaluated(federation), history.clients_of(parts.federation)
         self.groups = groups.grouped(parts, whole)
         self.runs, size = whole.keys.shape[0], self.groups[0].keys.shape[0]
         self.places = [np.arange(at, at + size) for at in range(0, self.runs, size)]
         """Which runs are in each group."""
-        programs, self.seconds_compile = groups.compile_programs(parts, self.groups[0], federation)
+        programs, self.seconds_compile = compile_programs(parts, self.groups[0], federation)
         self.programs = [programs] * len(self.groups)
         self.watch = Watch(parts.settings.stop, self.runs)
         self.frozen: dict[int, Carry] = {}
@@ -50,7 +53,7 @@ class Simulation:
 
     def _restored(self, resume: Checkpoint) -> list[Carry]:
         """What the groups carry by a checkpoint. Runs that had ended are evaluated again, as it lacks their clients' scores."""
-        form = groups.start_form(make_program(self.parts.method, self.parts.settings), self.parts, self.groups[0])
+        form = start_form(make_program(self.parts.method, self.parts.settings), self.parts, self.groups[0])
         whole = restore(groups.for_each_run(form, self.runs), resume.carry)
         self.carries = self._dealt(whole)
         self.row = {name: each[:, -1:] for name, each in resume.rows.items()}
@@ -103,7 +106,7 @@ class Simulation:
         carry = groups.picked(fetched(self.carries[at]), np.array(here))
         self.places[at] = places[here]
         self.groups[at] = groups.placed_group(self.parts, groups.picked(tuple(self.whole), self.places[at]))
-        self.programs[at], seconds = groups.compile_programs(self.parts, self.groups[at], self.federation)
+        self.programs[at], seconds = compile_programs(self.parts, self.groups[at], self.federation)
         self.seconds_compile += seconds
         self.carries[at] = placed(carry, self.parts.mesh, True)
 

@@ -12,6 +12,8 @@ MOST_BYTES = 2 << 30
 """The most that compiled programs take up in the cache folder when a process begins."""
 KNOWN = "known"
 """The folder, beside the compiled programs, of what is known of them (`engine.known`)."""
+TRACED = "traced"
+"""The folder, beside the compiled programs, of what they are compiled from (`engine.stored`)."""
 
 
 def cache_folder() -> Path:
@@ -67,11 +69,11 @@ def locked_in_cache(name: str) -> Iterator[None]:
 
 
 def drop_oldest(folder: Path, most: int) -> None:
-    """Remove the files of compiled programs that have not been used for the longest time, while all together have more bytes than
-    this, and what is known of programs that were last used then. One that another process wants at this moment is compiled again
-    there."""
+    """Remove the files of compiled and of traced programs that have not been used for the longest time, while all together have
+    more bytes than this, and what is known of programs that were last used then. One that another process wants at this moment is
+    compiled again there."""
     files = []
-    for file in folder.glob("*-cache"):
+    for file in (*folder.glob("*-cache"), *(folder / TRACED).glob("*.zip")):
         with contextlib.suppress(OSError):
             about = file.stat()
             files.append((max(about.st_atime, about.st_mtime), about.st_size, file))

@@ -1,0 +1,178 @@
+"""HOST. The programs of a batch as they are traced, before anything is compiled: in one piece each or, in a batch that trains for
+less time than it takes to compile, cut at the programs that methods share."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from cfljax.devices import portable
+from cfljax.devices.compiled import Source, remembered, shapes
+from cfljax.devices.cut import Cut, whole
+from cfljax.devices.spread import everywhere
+from cfljax.engine.evaluation import as_evaluated, make_evaluation, seen_of, some_never_train
+from cfljax.engine.groups import Group, for_each_run, forms, of_one
+from cfljax.engine.pieces import check_types, cut_of_runs, is_cut
+from cfljax.engine.program import Program, make_program, over_runs
+from cfljax.engine.settings import Assembled, Carry, View
+from cfljax.types import Federation, Tree
+
+
+class Pick(NamedTuple):
+    """The view of a method that does nothing but pick arrays: nothing is compiled for it, and no model is copied."""
+
+    places: tuple[int, ...]
+    """Which of the arrays that it is given."""
+    form: View
+
+    def __call__(self, *args: Tree) -> View:
+        """The view, from the arguments of a program of views."""
+        leaves = jax.tree.leaves(args)
+        chosen: View = jax.tree.unflatten(jax.tree.structure(self.form), [leaves[at] for at in self.places])
+        return chosen
+
+
+class Traced(NamedTuple):
+    """The programs of a batch."""
+
+    rounds: Cut
+    """Of several rounds; of one where the batch is cut (`pieces.is_cut`)."""
+    evaluate: Cut
+    start: Cut
+    view: Cut | None
+    """None: it only picks arrays."""
+    pick: Pick | None
+    models: int
+    """K: how many models clients are scored by."""
+
+
+class Sources(NamedTuple):
+    """The programs of a batch, each in one piece, to be traced."""
+
+    rounds: Source
+    evaluate: Source
+    start: Source
+    view: Source | None
+    """None: it only picks arrays."""
+    pick: Pick | None
+    models: int
+
+
+def chooses(parts: Assembled) -> bool:
+    """Whether there are clients that never train and choose a model, which federations of one shape may differ in."""
+    return parts.method.chooses and some_never_train(parts.federation)
+
+
+def start_form(program: Program, parts: Assembled, group: Group) -> Carry:
+    """The shapes of what a run like those of the group carries before the first round."""
+    with jax.default_matmul_precision(parts.settings.precision):
+        form: Carry = jax.eval_shape(program.start, *of_one(tuple(group)), parts.federation)
+    return form
+
+
+def names_of(parts: Assembled, group: Group, federation: Federation) -> tuple[Hashable, Hashable]:
+    """(the name of a batch's own programs, that of its evaluation, which methods share), as in `Source`."""
+    settings, static = parts.settings, None
+    if parts.program_key is not None:
+        static = (parts.program_key, parts.plan, settings.of_programs, shapes((tuple(group), federation)))
+    if parts.model_key is None:
+        return static, static and (static, "evaluate", chooses(parts))
+    return static, (parts.model_key, seen_of(settings), chooses(parts))
+
+
+def trace(parts: Assembled, group: Group, federation: Federation) -> Traced:
+    """The programs of a batch whose groups are like this one, with their bytes where these are kept."""
+    shared = names_of(parts, group, federation)[1]
+    if is_cut(parts):
+        return _in_pieces(parts, group, federation, shared)
+    made = sources_of(parts, group, federation)
+    rounds, start = (_whole(parts, *each) for each in (("rounds", made.rounds), ("start", made.start)))
+    view = None if made.view is None else _whole(parts, "view", made.view)
+    return Traced(rounds, _evaluation(parts, made.evaluate, shared), start, view, made.pick, made.models)
+
+
+def _in_pieces(parts: Assembled, group: Group, federation: Federation, shared: Hashable) -> Traced:
+    program = make_program(parts.method, parts.settings)
+    keys, hyper, setup, numbers = (forms(each, None, True) for each in (*group, group.numbers))
+    data, scored_on, at = (forms(each, None, False) for each in (federation, as_evaluated(federation), np.int32(0)))
+    start = cut_of_runs(parts, program.start, (keys, hyper, setup, data), 3)
+    carry = start.form
+    rounds = cut_of_runs(parts, program.advance, (carry, keys, hyper, data, at), 3, len(jax.tree.leaves(carry)))
+    check_types(carry, rounds.form[0])
+    pick, seen = _seen(parts, program, of_one(carry.state), of_one(hyper))
+    seen = for_each_run(seen, keys.shape[0])
+    view = None if pick else cut_of_runs(parts, program.view, (carry.state, hyper, data, at), 2)
+    evaluate = make_evaluation(parts.model, parts.settings, chooses(parts))
+    scoring = Source(evaluate, (seen._replace(shares=None), numbers, scored_on, at), None, None)
+    if _kept(parts):
+        rounds, start, view = rounds.written("rounds"), start.written("start"), view and view.written("view")
+    return Traced(rounds, _evaluation(parts, scoring, shared), start, view, pick, seen.models.shape[1])
+
+
+def _kept(parts: Assembled) -> bool:
+    """Whether programs get their bytes."""
+    return parts.plan.quick and portable.wanted()
+
+
+def _whole(parts: Assembled, function: str, source: Source) -> Cut:
+    of = whole(source.f, source.forms, source.donate, source.mesh)
+    return of.written(function) if _kept(parts) else of
+
+
+def _evaluation(parts: Assembled, source: Source, shared: Hashable) -> Cut:
+    """The evaluation, which is traced once for methods that share it. `shared`: its name."""
+
+    def make() -> tuple[Cut, float]:
+        return _whole(parts, "evaluate", source), 0.0
+
+    if shared is None:
+        return make()[0]
+    return remembered(("traced", shared, parts.mesh, shapes(source.forms), _kept(parts)), make)[0]
+
+
+def sources_of(parts: Assembled, group: Group, federation: Federation) -> Sources:
+    """The programs of a batch whose groups are like this one, to be traced."""
+    method, settings, mesh, plan = parts.method, parts.settings, parts.mesh, parts.plan
+    program = make_program(method, settings)
+    evaluate = make_evaluation(parts.model, settings, chooses(parts))
+    on_all = lambda tree: forms(tree, mesh, False)  # noqa: E731
+    of_runs = lambda tree: forms(tree, mesh, True)  # noqa: E731
+    keys, hyper, setup, numbers = (of_runs(each) for each in (*group, group.numbers))
+    data, scored_on, at = on_all(federation), on_all(as_evaluated(federation)), on_all(np.int32(0))
+    runs, bounds = keys.shape[0], on_all(np.zeros(2, np.int32))
+    form = start_form(program, parts, group)
+    carry = of_runs(for_each_run(form, runs))
+    pick, seen = _seen(parts, program, form.state, of_one(hyper))
+    seen = of_runs(for_each_run(seen, runs))
+    over = lambda f, mapped: everywhere(over_runs(f, settings, mapped), mesh, mapped)  # noqa: E731
+    view = Source(over(program.view, 2), (carry.state, hyper, data, at), None, mesh, quick=plan.quick)
+    return Sources(
+        Source(over(program.rounds, 3), (carry, keys, hyper, data, bounds), None, mesh, (0,), plan.quick),
+        Source(everywhere(evaluate, mesh, 2), (seen._replace(shares=None), numbers, scored_on, at), None, mesh, quick=plan.quick),
+        Source(over(program.start, 3), (keys, hyper, setup, data), None, mesh, quick=plan.on_cpu),
+        view if pick is None else None,
+        pick,
+        seen.models.shape[1],
+    )
+
+
+def _seen(parts: Assembled, program: Program, state: Tree, hyper: Tree) -> tuple[Pick | None, View]:
+    """(`_picks` of what an evaluation sees of a run, or None where that is kept; its shapes), from those of state and numbers."""
+    with jax.default_matmul_precision(parts.settings.precision):
+        view = program.view.trace(state, hyper, parts.federation, np.int32(0))
+    seen: View = view.out_info
+    kept = seen.mixture is not None or seen.shares is not None  # fetched when later rounds have overwritten the state
+    return None if kept else _picks(view, len(jax.tree.leaves((state, hyper)))), seen
+
+
+def _picks(view: jax.stages.Traced, own: int) -> Pick | None:
+    """The view, where it does nothing but pick arrays that each run has for itself (the first `own` of its arguments). None where
+    it computes, or gives what all runs share."""
+    inner = view.jaxpr.jaxpr
+    inputs = {variable: at for at, variable in enumerate(inner.invars[:own])}
+    if inner.eqns or any(not isinstance(v, jax.extend.core.Var) or v not in inputs for v in inner.outvars):
+        return None
+    return Pick(tuple(inputs[variable] for variable in inner.outvars), view.out_info)
