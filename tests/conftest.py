@@ -40,11 +40,13 @@ import pytest  # noqa: E402
 from xdist.scheduler import LoadScopeScheduling  # noqa: E402
 
 from cfljax.commands.process import COLLECT_RARELY  # noqa: E402
-from cfljax.devices import compiled  # noqa: E402
+from cfljax.devices import compiled, portable  # noqa: E402
 from cfljax.devices.own_program import forget_traces  # noqa: E402
 from tests.packaging.own import forgotten  # noqa: E402
 
 gc.set_threshold(*COLLECT_RARELY)
+portable.wanted = lambda: False
+"""Tests change what programs are traced from, so no process takes what another has traced, but for commands that tests start."""
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@ compiled once for all functions that call it; what is left of the function lies 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -98,15 +97,7 @@ class Cut(NamedTuple):
 
 
 def _written(piece: Piece, name: str) -> Portable:
-    if not piece.own or piece.program.data:
-        return portable.written(piece.program, name)
-    return _own_written(piece.program.traced, name)
-
-
-@functools.lru_cache(maxsize=64)
-def _own_written(closed: core.ClosedJaxpr, name: str) -> Portable:
-    """Of a program of its own, which many functions call."""
-    return portable.written(portable.of_traced(closed), name)
+    return (portable.written_once if piece.own else portable.written)(piece.program, name)
 
 
 def _named(f: Callable[..., Tree], name: str) -> Callable[..., Tree]:

@@ -9,6 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
+from cfljax.devices import portable
+
 MARK = "own_program_"
 """How the names of such functions begin in a traced program."""
 MOST = 128
@@ -43,6 +45,7 @@ def forget_traces() -> None:
     """Trace such functions anew when they are called next."""
     global _traces
     _traces = 0
+    portable.forget()
     for program in _made:
         program.clear_cache()
 

@@ -28,11 +28,9 @@ class Portable(NamedTuple):
     data: bytes = b""
     """The program in the format of `jax.export`; empty: it is not written down."""
 
-    @property
-    def traced(self) -> core.ClosedJaxpr:
-        """What was traced, of a program that is not written down."""
-        assert isinstance(self.name, core.ClosedJaxpr)
-        return self.name
+
+_written: dict[Hashable, Portable] = {}
+"""What `written_once` has written down, by the names of what was traced."""
 
 
 def wanted() -> bool:
@@ -61,6 +59,18 @@ def written(program: Portable, called: str) -> Portable:
     except (ValueError, NotImplementedError):
         return program
     return of_bytes(data, program.forms)
+
+
+def written_once(program: Portable, called: str) -> Portable:
+    """As `written`, for a program that many others call: what is known by one name is written down once."""
+    if program.name not in _written:
+        _written[program.name] = written(program, called)
+    return _written[program.name]
+
+
+def forget() -> None:
+    """Keep nothing of what was written down."""
+    _written.clear()
 
 
 def of_bytes(data: bytes, placed: Forms | None = None) -> Portable:

@@ -70,10 +70,12 @@ def read(place: Path, mesh: jax.sharding.Mesh | None) -> Traced | None:
             about = json.loads(archive.read(ABOUT))
             cuts: Tree = {name: of and _cut_of(archive, of, mesh) for name, of in about["cuts"].items()}
             pick = about["pick"] and Pick(tuple(about["pick"]["places"]), _tree_of(about["pick"]["form"]))
-        place.touch()  # what has not been used for the longest time is dropped first
-        return Traced(**cuts, pick=pick, models=about["models"])
+            traced = Traced(**cuts, pick=pick, models=about["models"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile):
         return None
+    with contextlib.suppress(OSError):  # a folder that cannot be written to
+        place.touch()  # what has not been used for the longest time is dropped first
+    return traced
 
 
 def write(place: Path, traced: Traced) -> None:

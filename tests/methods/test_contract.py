@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from cfljax.devices import compiled
-from cfljax.engine import groups
+from cfljax.engine import compiling
+from cfljax.engine.settings import Assembled
 from cfljax.methods import METHODS
 from tests import play, toy
 from tests.often import KINDS, every
@@ -36,14 +37,19 @@ def three(name):
 
 def compiled_rounds(name):
     """(the shapes of what a run carries before a round and after it, the texts of all programs of the run)."""
-    made, cuts, compile, cut = [], [], groups.compiled, groups.cut_of_runs
+    made, traced = played(name)
+    return traced.start.form, traced.rounds.form[0], [program.as_text() for program in made]
+
+
+def played(name, **more):
+    """(the compiled programs of a run, how they were traced)."""
+    made, traces, compile, trace = [], [], compiling.compiled, compiling.trace
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(groups, "compiled", lambda sources: made.append(compile(sources)) or made[-1])
-        patch.setattr(groups, "cut_of_runs", lambda *args: cuts.append(cut(*args)) or cuts[-1])
+        patch.setattr(compiling, "compiled", lambda sources: made.append(compile(sources)) or made[-1])
+        patch.setattr(compiling, "trace", lambda *args: traces.append(trace(*args)) or traces[-1])
         compiled.forget()
-        on_nine(name, seeds=[1])
-    start, rounds, *_ = cuts  # and what an evaluation sees, where that is computed
-    return start.form, rounds.form[0], [program.as_text() for program in made[0][0]]
+        on_nine(name, seeds=[1], **more)
+    return made[0][0], traces[0]
 
 
 def padded(name):
@@ -96,14 +102,9 @@ def test_methods_that_train_alike_share_that_program():
 
 @pytest.mark.parametrize("name", every(NAMES, often=KINDS))
 def test_one_program_of_rounds_calls_nothing_of_the_host(name):
-    made, compile = [], groups.compiled
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(groups, "compiled", lambda sources: made.append(compile(sources)) or made[-1])
-        compiled.forget()
-        on_nine(name, seeds=[1], work={"quick": False})
-    rounds = made[0][0][0]
-    carry, after = rounds.args_info[0][0], rounds.out_info[0]
-    assert jax.tree.structure(after) == jax.tree.structure(carry)
+    (rounds, *_), traced = played(name, work={"quick": False})
+    carry, after = traced.start.form, traced.rounds.form[0]
+    assert jax.tree.structure(after) == jax.tree.structure(carry) and len(traced.rounds.pieces) == 1
     assert not [word for word in ("callback", "infeed", "outfeed") if word in rounds.as_text()]
 
 
@@ -194,3 +195,16 @@ def test_a_client_with_broken_data_is_counted_and_kept_out(name):
     assert np.isfinite(output.history["accuracy"]).all()
     used = np.unique(output.labels[-1][healthy & (output.labels[-1] >= 0)])
     assert np.isfinite(output.models[used]).all()
+
+
+@pytest.mark.parametrize("name", every(NAMES, often=KINDS))
+def test_another_process_traces_nothing_and_gets_the_same_bits(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("cfljax.devices.portable.wanted", lambda: True)
+    monkeypatch.setattr("cfljax.files.programs_folder", lambda: tmp_path)
+    monkeypatch.setattr(play, "Assembled", functools.partial(Assembled, made_of=name))
+    compiled.forget()
+    first = three(name)[1], *on_nine(name, seeds=[1])
+    compiled.forget()
+    monkeypatch.delattr(compiling, "trace")
+    assert not any(unlike(each, *on_nine(name, seeds=[1])) for each in first)
+    compiled.forget()

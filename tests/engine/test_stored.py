@@ -1,0 +1,248 @@
+"""Traced programs in the cache folder: what finds them, what does not, and that no number depends on them."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import cfljax
+from cfljax import files
+from cfljax.config import read_spec
+from cfljax.devices import compiled, portable
+from cfljax.devices.cut import cut, whole
+from cfljax.engine import compiling, known, stored
+from cfljax.engine.groups import Group
+from cfljax.engine.settings import View
+from cfljax.engine.simulate import simulate
+from cfljax.engine.traced import Pick, Traced
+from cfljax.experiment.batching import batches
+from cfljax.launch.batch import assembled
+from cfljax.methods import METHODS
+from tests import machines
+from tests.engine.test_quick import DATA, IMAGES
+from tests.play import unlike
+
+A = jnp.arange(3.0)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Programs are kept here."""
+    monkeypatch.setattr(portable, "wanted", lambda: True)
+    monkeypatch.setattr(files, "programs_folder", lambda: tmp_path)
+    compiled.forget()
+    yield tmp_path / files.TRACED
+    compiled.forget()
+
+
+def batch_of(method="fedavg", seed=0, model="mclr", data=DATA, label=None, **train):
+    method = {"name": method} | ({} if label is None else {"label": label})
+    train = {"rounds": 3, "lr": 0.1, **train}
+    spec = {"data": data, "model": model, "method": [method], "train": train, "seeds": [seed]}
+    return batches(read_spec(spec).runs(), 1)[0]
+
+
+def assembled_by(**more):
+    batch = batch_of(**more)
+    return batch, assembled(batch, machines.cpu())
+
+
+def outputs(**more):
+    batch, parts = assembled_by(**more)
+    return simulate(parts, batch.seeds, batch.hypers)[0]
+
+
+def another_process(monkeypatch):
+    """What is computed from now on is computed by a process that traces nothing."""
+    compiled.forget()
+
+    def trace(*args):
+        raise AssertionError("this was traced before")
+
+    monkeypatch.setattr(compiling, "trace", trace)
+
+
+def test_another_process_gets_the_same_bits_and_traces_nothing(folder, monkeypatch):
+    first = outputs()
+    assert len(list(folder.glob("*.zip"))) == 1
+    another_process(monkeypatch)
+    assert not unlike(first, outputs())
+    monkeypatch.undo()  # no cache
+    assert not unlike(first, outputs())
+
+
+def test_runs_that_differ_in_seeds_rounds_numbers_or_names_find_it_and_others_do_not(folder, monkeypatch):
+    outputs()
+    another_process(monkeypatch)
+    for other in ({"seed": 5}, {"rounds": 7}, {"lr": 0.3}, {"label": "mine"}, {"eval_every": 2}):
+        outputs(**other)
+    for other in ({"method": "fedprox"}, {"epochs": 3}, {"batch": 5}, {"model": {"name": "mlp", "hidden": [3]}}, {"data": IMAGES}):
+        with pytest.raises(AssertionError, match="traced before"):
+            outputs(**other)
+
+
+def places(**more):
+    """(where a batch's programs are kept, a function that says so again)."""
+    _, parts = assembled_by(**more)
+    group = Group(np.zeros((1, 2)), {"lr": np.zeros(1)}, {})
+    return lambda parts=parts, group=group: stored.place_of(parts, group, parts.federation)
+
+
+def test_the_name_of_a_file_holds_what_the_programs_depend_on(folder, monkeypatch):
+    where = places()
+    found = [where(), where(group=Group(np.zeros((2, 2)), {"lr": np.zeros(1)}, {}))]
+    (_, parts) = assembled_by()
+    found.append(where(parts._replace(plan=parts.plan._replace(gram=8))))
+    found.append(where(parts._replace(mesh=jax.sharding.Mesh(np.array(jax.devices()[:1]), ("clients",)))))
+    found.append(where(parts._replace(settings=parts.settings._replace(score="assigned"))))
+    with monkeypatch.context() as patch:
+        patch.setattr(known, "code", lambda: "another version")
+        found.append(where())
+    with monkeypatch.context() as patch:
+        patch.setattr(stored, "_versions", lambda: ("0.0",))
+        found.append(where())
+    with jax.enable_x64(True):
+        found.append(where())
+    assert len({*found}) == len(found) == 8 and None not in found
+    assert where() == found[0] == where(parts._replace(settings=parts.settings._replace(rounds=9)))
+
+
+def test_what_is_not_kept(folder, monkeypatch):
+    where, (_, parts) = places(), assembled_by()
+    assert where(parts._replace(plan=parts.plan._replace(quick=False))) is None
+    assert where(parts._replace(made_of="")) is None
+    assert where(parts._replace(made_of="<function f at 0x7f00>")) is None
+    monkeypatch.setattr(portable, "wanted", lambda: False)
+    assert where() is None
+    monkeypatch.setattr(files, "programs_folder", lambda: None)
+    assert where() is None
+
+
+def test_what_is_the_users_own_is_traced_in_each_process(folder):
+    @cfljax.register_method("mine", METHODS.entry("fedavg").options)
+    def make(options, model, solver):
+        """A method of the user's."""
+        return METHODS.entry("fedavg").make(options, model, solver)
+
+    assert assembled_by()[1].made_of and not assembled_by(method="mine")[1].made_of
+    assert not unlike(outputs(method="mine"), outputs())
+    assert len(list(folder.glob("*.zip"))) == 1  # FedAvg's
+
+
+@pytest.mark.parametrize("damage", [b"", b"no archive", None, "member", "words"])
+def test_a_damaged_file_is_written_anew(folder, monkeypatch, damage):
+    first = outputs()
+    (file,) = folder.glob("*.zip")
+    whole_file = file.read_bytes()
+    if isinstance(damage, bytes):
+        file.write_bytes(damage)
+    elif damage is None:
+        file.write_bytes(whole_file[: len(whole_file) // 2])
+    elif damage == "member":
+        with zipfile.ZipFile(file) as archive:
+            at = archive.infolist()[0].header_offset
+        file.write_bytes(whole_file[: at + 200] + bytes([whole_file[at + 200] ^ 1]) + whole_file[at + 201 :])
+    else:
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr(stored.ABOUT, '{"cuts": {}, "pick": null, "models": 1}')
+    compiled.forget()
+    assert not unlike(first, outputs()) and len(file.read_bytes()) == len(whole_file)
+    another_process(monkeypatch)
+    assert not unlike(first, outputs())
+
+
+def test_a_folder_that_cannot_be_written_to_does_no_harm(folder):
+    folder.write_text("no folder")
+    assert outputs().history["accuracy"].shape == (4,)
+
+
+class Own(NamedTuple):
+    a: object
+    b: object
+
+
+def test_trees_of_shapes_come_back_and_what_has_no_words_is_refused():
+    shape = jax.ShapeDtypeStruct((2, 3), np.float32)
+    tree = Own({"x": [shape, None], "y": (shape,)}, View(shape, shape, None, None, {}))
+    back = stored._tree_of(stored._as_json(tree))
+    assert back == tree and type(back) is Own and type(back.b) is View
+
+    class Local(NamedTuple):
+        a: object
+
+    for other in (Local(shape), {1: shape}, {"x": 3}, jax.eval_shape(lambda: jax.random.key(0))):
+        with pytest.raises(stored.Unwritable):
+            stored._as_json(other)
+    with pytest.raises(ValueError, match="no such class"):
+        stored._tree_of(["os path", []])
+
+
+def traced_with(rounds):
+    f = whole(lambda a: a + 1, (jax.ShapeDtypeStruct((3,), np.float32),), (), None).written("f")
+    return Traced(rounds, f, f, None, Pick((0,), View(*[f.form] * 2, None, None, {})), 1)
+
+
+def test_constants_and_memory_that_is_reused_are_kept(tmp_path):
+    table = np.array([2.0, 4.0, 8.0], np.float32)
+    rounds = cut(jax.jit(lambda a, b: (a * table, b, b, table, jnp.float32(3))).trace(A, A), 1).written("rounds")
+    donated = whole(lambda a, b: a + b, (jax.ShapeDtypeStruct((3,), np.float32),) * 2, (0,), None).written("donated")
+    for of, args in ((rounds, (A + 1, A)), (donated, (A + 2, A))):
+        stored.write(tmp_path / "traced" / "some.zip", traced_with(of))
+        back = stored.read(tmp_path / "traced" / "some.zip", None)
+        assert back.rounds.overwrites == of.overwrites and back.models == 1 and back.pick.places == (0,)
+        expected, found = (each.run_by(compiled.compiled(each.sources("f", None, False))[0]) for each in (of, back.rounds))
+        expected = jax.tree.map(np.array, expected(args[0] + 0, args[1]))
+        jax.tree.map(np.testing.assert_array_equal, found(*args), expected)
+    assert donated.overwrites == [(0,)] and args[0].is_deleted() and not args[1].is_deleted()
+
+
+def test_programs_that_call_the_host_are_not_kept(tmp_path, capfd):
+    def f(a):
+        jax.debug.print("{}", a.sum())
+        return a + 1
+
+    of = cut(jax.jit(f).trace(A)).written("f")
+    stored.write(tmp_path / "some.zip", traced_with(of))
+    assert not list(tmp_path.iterdir())
+    np.testing.assert_array_equal(of.run_by(compiled.compiled(of.sources("f", None, False))[0])(A), A + 1)
+    jax.effects_barrier()
+    assert "3.0" in capfd.readouterr().out
+
+
+def test_too_large_programs_are_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "MOST", 100)
+    stored.write(tmp_path / "some.zip", traced_with(cut(jax.jit(jnp.sin).trace(A)).written("f")))
+    assert not list(tmp_path.iterdir())
+
+
+TWO = """
+import cfljax
+import numpy as np
+from cfljax.devices import compiled
+from cfljax.engine import compiling
+run = lambda **more: cfljax.run("ifca", data={"name": "digits", "partition": "rotated", "groups": 2, "clients": 8},
+                                model="mclr", rounds=3, clusters=2, **more)
+first = run()
+compiled.forget()
+compiling.trace = None
+again, other = run(), run(seed=3)
+assert np.array_equal(first.models, again.models) and not np.array_equal(first.models, other.models)
+import jax
+print(len(jax.devices()))
+"""
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_on_several_devices_too(tmp_path, devices):
+    own = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
+    told = own | {"CFLJAX_CACHE": str(tmp_path), "XLA_FLAGS": flags}
+    done = subprocess.run([sys.executable, "-c", TWO], capture_output=True, text=True, env=told)
+    assert done.stdout.strip() == str(devices), done.stderr[-2000:]
+    assert len(list((tmp_path / "compiled" / files.TRACED).glob("*.zip"))) == 1
