@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -19,6 +19,8 @@ KEPT = 128
 """Programs that a process keeps, those that it used last: each holds some memory maps, and their number per process is limited."""
 BATCHES = 16
 """The kinds of batches whose programs a process remembers, the newest."""
+THREADS = 16
+"""The most programs that are compiled at the same time."""
 compilations = 0
 """How many programs this process has compiled."""
 _programs: dict[Hashable, jax.stages.Compiled] = {}
@@ -72,20 +74,25 @@ def _drop_oldest(kept: dict[Hashable, Tree], most: int) -> None:
         kept.pop(next(iter(kept)))
 
 
-def compiled(sources: list[Source]) -> tuple[list[jax.stages.Compiled], float]:
-    """(the compiled functions, seconds of compiling). They are traced one after another and compiled at the same time."""
+def compiled(sources: Iterable[Source]) -> tuple[list[jax.stages.Compiled], float]:
+    """(the compiled functions, seconds until they were). They are traced one after another, as `sources` gives them, and compiled
+    at the same time, each from when it has been traced."""
     global compilations
-    begin, keys = time.perf_counter(), [at if source.name is None else _key(source) for at, source in enumerate(sources)]
-    missing = {key: source for key, source in zip(keys, sources, strict=True) if key not in _programs}
-    for key in dict.fromkeys(key for key in keys if key not in missing):
-        _programs[key] = _programs.pop(key)  # the last one now
-    if not missing:
-        return [_programs[key] for key in keys], 0.0
-    compilations += len(missing)
-    quick_options()  # once, and not in each thread
-    with ThreadPoolExecutor(len(missing)) as pool:
-        made = {key: pool.submit(_compile, _lowered(source), source) for key, source in missing.items()}
+    begin, keys = time.perf_counter(), []
+    made: dict[Hashable, Future[jax.stages.Compiled]] = {}
+    with ThreadPoolExecutor(THREADS) as pool:
+        for at, source in enumerate(sources):
+            key = at if source.name is None else _key(source)
+            keys.append(key)
+            if key in _programs:
+                _programs[key] = _programs.pop(key)  # the last one now
+            elif key not in made:
+                quick_options()  # once, and not in each thread
+                made[key] = pool.submit(_compile, _lowered(source), source)
     programs = {key: made[key].result() if key in made else _programs[key] for key in keys}
+    if not made:
+        return [programs[key] for key in keys], 0.0
+    compilations += len(made)
     _programs.update({key: program for key, program in programs.items() if not isinstance(key, int)})
     _drop_oldest(_programs, KEPT)
     forget_many_traces()

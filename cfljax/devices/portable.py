@@ -3,16 +3,20 @@ nothing."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 import jax
+from jax import export
 from jax.extend import core
 
 from cfljax.files import programs_folder
 from cfljax.types import Tree
 
+LAPACK = b"lapack_"
+"""What a program has in it that calls LAPACK."""
 Forms = tuple[jax.ShapeDtypeStruct, ...]
 
 
@@ -45,8 +49,6 @@ def of_traced(closed: core.ClosedJaxpr, forms: Forms | None = None) -> Portable:
 
 def written(program: Portable, called: str) -> Portable:
     """The program with its bytes. As it is where JAX cannot write it down: where it calls the host, say. `called`: its name."""
-    from jax import export
-
     if program.data:
         return program
 
@@ -75,10 +77,17 @@ def forget() -> None:
 
 def of_bytes(data: bytes, placed: Forms | None = None) -> Portable:
     """The program that these bytes are. `placed`: where its arguments lie on a mesh."""
-    from jax import export
-
     made = export.deserialize(bytearray(data))
+    if LAPACK not in data:
+        made = _without_lapack(made)
     return Portable(made.call, placed or _forms(made.in_avals), _forms(made.out_avals), hashlib.sha256(data).hexdigest(), data)
+
+
+def _without_lapack(made: export.Exported) -> export.Exported:
+    """For a program that was made for a CPU JAX imports scipy's linear algebra, which takes 0.2 s. It does not for one of another
+    platform; whether that is this one is then not compared."""
+    checks = (*made.disabled_safety_checks, export.DisabledSafetyCheck.platform())
+    return dataclasses.replace(made, platforms=("any",), disabled_safety_checks=checks)
 
 
 def _forms(avals: Sequence[Tree]) -> Forms:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from cfljax.devices.compiled import compiled, remembered, shapes
+from cfljax.devices.compiled import Source, compiled, remembered, shapes
 from cfljax.devices.cut import Cut
 from cfljax.engine import known, stored
 from cfljax.engine.evaluation import Scored
@@ -13,8 +13,8 @@ from cfljax.engine.groups import Group
 from cfljax.engine.pieces import is_cut, rounds_by
 from cfljax.engine.program import Report
 from cfljax.engine.settings import Assembled, Carry, View
-from cfljax.engine.traced import chooses, names_of, trace
-from cfljax.types import Federation
+from cfljax.engine.traced import Traced, chooses, names_of, trace
+from cfljax.types import Federation, Tree
 
 
 class Programs(NamedTuple):
@@ -41,24 +41,23 @@ def compile_programs(parts: Assembled, group: Group, federation: Federation) -> 
 
 def _compiled(parts: Assembled, group: Group, federation: Federation) -> tuple[Programs, float]:
     place = stored.place_of(parts, group, federation)
-    traced = None if place is None else stored.read(place, parts.mesh)
-    if traced is None:
-        traced = trace(parts, group, federation)
-        if place is not None:
-            stored.write(place, traced)
+    before = None if place is None else stored.read(place, parts.mesh)
     own, shared = names_of(parts, group, federation)
-    quick = parts.plan.quick
-    functions: list[tuple[str, Cut, Hashable, bool]] = [
-        ("rounds", traced.rounds, own, quick),
-        ("evaluate", traced.evaluate, shared, quick),
-        ("start", traced.start, own, parts.plan.on_cpu),
-    ]
-    if traced.view is not None:
-        functions.append(("view", traced.view, own, quick))
-    programs, seconds = compiled([source for name, of, known_as, fast in functions for source in of.sources(name, known_as, fast)])
+    found: dict[str, Tree] = {}
+
+    def sources() -> Iterator[Source]:
+        for name, field in trace(parts, group, federation) if before is None else before._asdict().items():
+            found[name] = field
+            if isinstance(field, Cut):
+                quick = parts.plan.on_cpu if name == "start" else parts.plan.quick
+                yield from field.sources(name, shared if name == "evaluate" else own, quick)
+
+    programs, seconds = compiled(sources())
+    traced, here = Traced(**found), iter(programs)
     known.remember(parts, seconds)
-    here = iter(programs)
-    rounds, evaluate, start, *view = (of.run_by([next(here) for _ in of.pieces]) for _, of, *_ in functions)
-    look = view[0] if traced.pick is None else traced.pick.__call__
-    advance = rounds_by(rounds) if is_cut(parts) else rounds
-    return Programs(start, advance, look, evaluate, traced.rounds.form[1], traced.models), seconds
+    if before is None and place is not None:
+        stored.write(place, traced)
+    made = {name: of.run_by([next(here) for _ in of.pieces]) for name, of in found.items() if isinstance(of, Cut)}
+    rounds = rounds_by(made["rounds"]) if is_cut(parts) else made["rounds"]
+    view = made["view"] if traced.pick is None else traced.pick.__call__
+    return Programs(made["start"], rounds, view, made["evaluate"], traced.rounds.form[1], traced.models), seconds

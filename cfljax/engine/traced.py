@@ -3,7 +3,7 @@ less time than it takes to compile, cut at the programs that methods share."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 import jax
@@ -83,33 +83,40 @@ def names_of(parts: Assembled, group: Group, federation: Federation) -> tuple[Ha
     return static, (parts.model_key, seen_of(settings), chooses(parts))
 
 
-def trace(parts: Assembled, group: Group, federation: Federation) -> Traced:
-    """The programs of a batch whose groups are like this one, with their bytes where these are kept."""
+def trace(parts: Assembled, group: Group, federation: Federation) -> Iterator[tuple[str, Tree]]:
+    """The fields of `Traced` of a batch whose groups are like this one, by their names: each as soon as it is known, so that a
+    program can be compiled while the next one is traced. Programs have their bytes where these are kept."""
     shared = names_of(parts, group, federation)[1]
     if is_cut(parts):
-        return _in_pieces(parts, group, federation, shared)
+        yield from _in_pieces(parts, group, federation, shared)
+        return
     made = sources_of(parts, group, federation)
-    rounds, start = (_whole(parts, *each) for each in (("rounds", made.rounds), ("start", made.start)))
-    view = None if made.view is None else _whole(parts, "view", made.view)
-    return Traced(rounds, _evaluation(parts, made.evaluate, shared), start, view, made.pick, made.models)
+    yield "rounds", _whole(parts, "rounds", made.rounds)
+    yield "evaluate", _evaluation(parts, made.evaluate, shared)
+    yield "start", _whole(parts, "start", made.start)
+    yield "view", None if made.view is None else _whole(parts, "view", made.view)
+    yield from (("pick", made.pick), ("models", made.models))
 
 
-def _in_pieces(parts: Assembled, group: Group, federation: Federation, shared: Hashable) -> Traced:
+def _in_pieces(parts: Assembled, group: Group, federation: Federation, shared: Hashable) -> Iterator[tuple[str, Tree]]:
     program = make_program(parts.method, parts.settings)
     keys, hyper, setup, numbers = (forms(each, None, True) for each in (*group, group.numbers))
     data, scored_on, at = (forms(each, None, False) for each in (federation, as_evaluated(federation), np.int32(0)))
+    written = lambda function, of: of.written(function) if _kept(parts) else of  # noqa: E731
     start = cut_of_runs(parts, program.start, (keys, hyper, setup, data), 3)
     carry = start.form
     rounds = cut_of_runs(parts, program.advance, (carry, keys, hyper, data, at), 3, len(jax.tree.leaves(carry)))
     check_types(carry, rounds.form[0])
+    yield "rounds", written("rounds", rounds)
     pick, seen = _seen(parts, program, of_one(carry.state), of_one(hyper))
     seen = for_each_run(seen, keys.shape[0])
-    view = None if pick else cut_of_runs(parts, program.view, (carry.state, hyper, data, at), 2)
     evaluate = make_evaluation(parts.model, parts.settings, chooses(parts))
     scoring = Source(evaluate, (seen._replace(shares=None), numbers, scored_on, at), None, None)
-    if _kept(parts):
-        rounds, start, view = rounds.written("rounds"), start.written("start"), view and view.written("view")
-    return Traced(rounds, _evaluation(parts, scoring, shared), start, view, pick, seen.models.shape[1])
+    yield "evaluate", _evaluation(parts, scoring, shared)
+    yield "start", written("start", start)
+    view = None if pick else cut_of_runs(parts, program.view, (carry.state, hyper, data, at), 2)
+    yield "view", view and written("view", view)
+    yield from (("pick", pick), ("models", seen.models.shape[1]))
 
 
 def _kept(parts: Assembled) -> bool:

@@ -15,7 +15,7 @@ import cfljax
 from cfljax import files
 from cfljax.config import read_spec
 from cfljax.devices import compiled, portable
-from cfljax.devices.cut import cut, whole
+from cfljax.devices.cut import cut, in_pieces, whole
 from cfljax.engine import compiling, known, stored
 from cfljax.engine.groups import Group
 from cfljax.engine.settings import View
@@ -125,10 +125,12 @@ def test_what_is_not_kept(folder, monkeypatch):
 
 
 def test_what_is_the_users_own_is_traced_in_each_process(folder):
+    plain = METHODS.entry("fedavg").make
+
     @cfljax.register_method("mine", METHODS.entry("fedavg").options)
     def make(options, model, solver):
         """A method of the user's."""
-        return METHODS.entry("fedavg").make(options, model, solver)
+        return plain(options, model, solver)
 
     assert assembled_by()[1].made_of and not assembled_by(method="mine")[1].made_of
     assert not unlike(outputs(method="mine"), outputs())
@@ -213,6 +215,28 @@ def test_programs_that_call_the_host_are_not_kept(tmp_path, capfd):
     np.testing.assert_array_equal(of.run_by(compiled.compiled(of.sources("f", None, False))[0])(A), A + 1)
     jax.effects_barrier()
     assert "3.0" in capfd.readouterr().out
+
+
+def test_linear_algebra_of_lapack_is_found_and_other_programs_do_without_it(folder):
+    """In a process of its own, which has not called LAPACK before."""
+    singular = in_pieces(lambda a: jnp.linalg.svd(a, compute_uv=False), True)
+    np.testing.assert_allclose(singular(jnp.diag(A + 1)), [3, 2, 1], rtol=1e-6)
+    of = cut(jax.jit(lambda a: jnp.linalg.svd(a, compute_uv=False)).trace(jnp.eye(3))).written("singular")
+    assert portable.LAPACK in of.pieces[0].program.data
+    done = subprocess.run([sys.executable, "-c", APART, of.pieces[0].program.data.hex()], capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "3.0", "True"], done.stderr[-2000:]
+
+
+APART = """
+import sys
+import jax, jax.numpy as jnp
+from cfljax.devices import portable
+plain = portable.written(portable.of_traced(jax.jit(lambda a: a + 1).trace(jnp.ones(2)).jaxpr), "plain")
+assert jax.jit(plain.f).lower(*plain.forms).compile()(jnp.ones(2))[0].tolist() == [2, 2]
+print("scipy.linalg" in sys.modules)
+program = portable.of_bytes(bytes.fromhex(sys.argv[1]))
+print(float(jax.jit(program.f)(3 * jnp.eye(3))[0][0]), "scipy.linalg" in sys.modules)
+"""
 
 
 def test_too_large_programs_are_not_kept(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 from cfljax.devices import compiled
 from cfljax.engine import compiling
 from cfljax.engine.settings import Assembled
+from cfljax.engine.traced import Traced
 from cfljax.methods import METHODS
 from tests import play, toy
 from tests.often import KINDS, every
@@ -46,10 +47,10 @@ def played(name, **more):
     made, traces, compile, trace = [], [], compiling.compiled, compiling.trace
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiling, "compiled", lambda sources: made.append(compile(sources)) or made[-1])
-        patch.setattr(compiling, "trace", lambda *args: traces.append(trace(*args)) or traces[-1])
+        patch.setattr(compiling, "trace", lambda *args: traces.append(dict(trace(*args))) or traces[-1].items())
         compiled.forget()
         on_nine(name, seeds=[1], **more)
-    return made[0][0], traces[0]
+    return made[0][0], Traced(**traces[0])
 
 
 def padded(name):
