@@ -17,8 +17,8 @@ from cfljax.types import Tree
 
 KEPT = 128
 """Programs that a process keeps, those that it used last: each holds some memory maps, and their number per process is limited."""
-BATCHES = 16
-"""The kinds of batches whose programs a process remembers, the newest."""
+REMEMBERED = 32
+"""How many results of `remembered` a process keeps, those that it used last: programs of kinds of batches, and evaluations."""
 THREADS = 16
 """The most programs that are compiled at the same time."""
 compilations = 0
@@ -37,7 +37,8 @@ class Source(NamedTuple):
     forms: tuple[Tree, ...]
     """The shapes and types of its arguments (and, on a mesh, where they lie), as `jax.ShapeDtypeStruct`."""
     name: Hashable
-    """Names everything static that f was made from, so that a program of that name is compiled once; None: it is not kept."""
+    """Names everything static that f was made from, so that a program of that name is compiled once; None: it is not kept. A string
+    is the sum of a program's bytes (`devices.portable`)."""
     mesh: jax.sharding.Mesh | None
     donate: tuple[int, ...] = ()
     """Positions of arguments whose memory f may reuse."""
@@ -59,7 +60,7 @@ def remembered(name: Hashable, make: Callable[[], tuple[Out, float]]) -> tuple[O
         return _remembered[name], 0.0
     result, seconds = make()
     _remembered[name] = result
-    _drop_oldest(_remembered, BATCHES)
+    _drop_oldest(_remembered, REMEMBERED)
     return result, seconds
 
 
@@ -109,7 +110,6 @@ def _lowered(source: Source) -> jax.stages.Lowered:
 
 def _compile(lowered: jax.stages.Lowered, source: Source) -> jax.stages.Compiled:
     """The program. Of several processes with one cache of compiled programs, one compiles it and the others wait for that."""
-    sum_of_bytes = isinstance(source.name, str)  # of `devices.portable`
-    text = f"{source.name} {source.donate} {source.quick}" if sum_of_bytes else lowered.as_text()
+    text = f"{source.name} {source.donate} {source.quick}" if isinstance(source.name, str) else lowered.as_text()
     with locked_in_cache(hashlib.sha256(text.encode()).hexdigest()[:32]):
         return lowered.compile(quick_options() if source.quick else None)

@@ -61,10 +61,14 @@ class Cut(NamedTuple):
     """The shapes of what the function returns."""
     mesh: jax.sharding.Mesh | None = None
 
-    def written(self, function: str) -> Cut:
-        """The same, its programs with their bytes (`portable.written`)."""
-        names = [piece.own or f"{function}_{number}" for number, piece in enumerate(self.pieces)]
-        pieces = [piece._replace(program=_written(piece, name)) for piece, name in zip(self.pieces, names, strict=True)]
+    def with_bytes(self, function: str, all_pieces: bool) -> Cut:
+        """The same, its programs with their bytes (`portable.with_bytes`). Not `all_pieces`: those that others call, too."""
+        pieces = list(self.pieces)
+        for number, piece in enumerate(pieces):
+            if piece.own:
+                pieces[number] = piece._replace(program=portable.with_bytes_once(piece.program, piece.own))
+            elif all_pieces:
+                pieces[number] = piece._replace(program=portable.with_bytes(piece.program, f"{function}_{number}"))
         return self._replace(pieces=pieces)
 
     def sources(self, function: str, name: Hashable, quick: bool) -> list[Source]:
@@ -80,24 +84,21 @@ class Cut(NamedTuple):
     def run_by(self, programs: Sequence[Callable[..., Tree]]) -> Callable[..., Tree]:
         """The function, from its compiled pieces."""
         steps = [(program, piece.reads, piece.writes) for program, piece in zip(programs, self.pieces, strict=True)]
+        constants, room, results, copied = self.constants, self.room, self.results, self.copied  # and no bytes of programs
         structure = jax.tree.structure(self.form)
 
         def run(*args: Tree) -> Tree:
-            arrays = [*jax.tree.leaves(args), *self.constants]
-            arrays += [None] * (self.room - len(arrays))
+            arrays = [*jax.tree.leaves(args), *constants]
+            arrays += [None] * (room - len(arrays))
             for program, reads, writes in steps:
                 for at, array in zip(writes, program(*[arrays[at] for at in reads]), strict=True):
                     arrays[at] = array
-            found = [arrays[at] for at in self.results]
-            for at in self.copied:
+            found = [arrays[at] for at in results]
+            for at in copied:
                 found[at] = jnp.array(found[at], copy=True)
             return jax.tree.unflatten(structure, found)
 
         return run
-
-
-def _written(piece: Piece, name: str) -> Portable:
-    return (portable.written_once if piece.own else portable.written)(piece.program, name)
 
 
 def _named(f: Callable[..., Tree], name: str) -> Callable[..., Tree]:
@@ -119,7 +120,7 @@ def in_pieces(f: Callable[..., Tree], quick: bool) -> Callable[..., Tree]:
         form = (shapes(args), jax.config.values["jax_default_matmul_precision"])
         if form not in made:
             of = cut(jax.jit(f).trace(*args))
-            of = of.written("host") if portable.wanted() else of
+            of = of.with_bytes("host", False) if portable.wanted() else of
             made[form] = of.run_by(compiled(of.sources("host", None, quick))[0])
         return made[form](*args)
 
@@ -148,17 +149,17 @@ def cut(traced: jax.stages.Traced, lost: int = 0) -> Cut:
     return Cut(pieces, overwrites, places.constants, len(places), tuple(results), copied, traced.out_info)
 
 
-def whole(f: Callable[..., Tree], forms: tuple[Tree, ...], donate: tuple[int, ...], mesh: jax.sharding.Mesh | None) -> Cut:
-    """A function of arguments of these shapes in one piece. `donate`: positions of arguments whose memory it may reuse."""
-    traced = jax.jit(f).trace(*forms)
-    placed = tuple(jax.tree.leaves(forms))
-    program = portable.of_traced(traced.jaxpr, placed)
-    begins = np.cumsum([0, *(len(jax.tree.leaves(form)) for form in forms)])
-    lost = tuple(at for n in donate for at in range(begins[n], begins[n + 1]))
-    room = len(placed) + len(program.results)
-    results = tuple(range(len(placed), room))
-    piece = Piece(program, tuple(range(len(placed))), results)
-    return Cut([piece], [lost], [], room, results, frozenset(), traced.out_info, mesh)
+def in_one_piece(source: Source) -> Cut:
+    """A function in one piece."""
+    traced = jax.jit(source.f).trace(*source.forms)
+    forms = tuple(jax.tree.leaves(source.forms))
+    program = portable.of_traced(traced.jaxpr, forms)
+    begins = np.cumsum([0, *(len(jax.tree.leaves(form)) for form in source.forms)])
+    overwrites = tuple(int(at) for n in source.donate for at in range(begins[n], begins[n + 1]))
+    room = len(forms) + len(program.results)
+    results = tuple(range(len(forms), room))
+    piece = Piece(program, tuple(range(len(forms))), results)
+    return Cut([piece], [overwrites], [], room, results, frozenset(), traced.out_info, source.mesh)
 
 
 class _Places:

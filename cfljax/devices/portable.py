@@ -3,9 +3,10 @@ nothing."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -17,6 +18,11 @@ from cfljax.types import Tree
 
 LAPACK = b"lapack_"
 """What a program has in it that calls LAPACK."""
+CALLERS: dict[str, bool | str] = {
+    "jax_include_full_tracebacks_in_locations": False,
+    "jax_hlo_source_file_canonicalization_regex": ".*/",
+}
+"""What JAX is told in `_without_callers`."""
 Forms = tuple[jax.ShapeDtypeStruct, ...]
 
 
@@ -33,8 +39,8 @@ class Portable(NamedTuple):
     """The program in the format of `jax.export`; empty: it is not written down."""
 
 
-_written: dict[Hashable, Portable] = {}
-"""What `written_once` has written down, by the names of what was traced."""
+_kept: dict[Hashable, Portable] = {}
+"""What `with_bytes_once` has made, by the names of what was traced."""
 
 
 def wanted() -> bool:
@@ -47,8 +53,8 @@ def of_traced(closed: core.ClosedJaxpr, forms: Forms | None = None) -> Portable:
     return Portable(core.jaxpr_as_fun(closed), forms or _forms(closed.in_avals), _forms(closed.out_avals), closed)
 
 
-def written(program: Portable, called: str) -> Portable:
-    """The program with its bytes. As it is where JAX cannot write it down: where it calls the host, say. `called`: its name."""
+def with_bytes(program: Portable, called: str) -> Portable:
+    """The program with its bytes. As it is where JAX has none for it: where it calls the host, say. `called`: its name."""
     if program.data:
         return program
 
@@ -57,22 +63,23 @@ def written(program: Portable, called: str) -> Portable:
 
     f.__name__ = called
     try:
-        data = bytes(export.export(jax.jit(f))(*program.forms).serialize())
+        with _without_callers():
+            data = bytes(export.export(jax.jit(f))(*program.forms).serialize())
     except (ValueError, NotImplementedError):
         return program
     return of_bytes(data, program.forms)
 
 
-def written_once(program: Portable, called: str) -> Portable:
-    """As `written`, for a program that many others call: what is known by one name is written down once."""
-    if program.name not in _written:
-        _written[program.name] = written(program, called)
-    return _written[program.name]
+def with_bytes_once(program: Portable, called: str) -> Portable:
+    """As `with_bytes`, for a program that many others call: what is known by one name is written down once."""
+    if program.name not in _kept:
+        _kept[program.name] = with_bytes(program, called)
+    return _kept[program.name]
 
 
 def forget() -> None:
     """Keep nothing of what was written down."""
-    _written.clear()
+    _kept.clear()
 
 
 def of_bytes(data: bytes, placed: Forms | None = None) -> Portable:
@@ -83,9 +90,23 @@ def of_bytes(data: bytes, placed: Forms | None = None) -> Portable:
     return Portable(made.call, placed or _forms(made.in_avals), _forms(made.out_avals), hashlib.sha256(data).hexdigest(), data)
 
 
+@contextlib.contextmanager
+def _without_callers() -> Iterator[None]:
+    """In this context a program says of its operations in which function they are, and not who called that, nor in which folder it
+    lies: programs that are the same have the same bytes."""
+    before = {name: getattr(jax.config, name) for name in CALLERS}
+    try:
+        for name, value in CALLERS.items():
+            jax.config.update(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+
+
 def _without_lapack(made: export.Exported) -> export.Exported:
-    """For a program that was made for a CPU JAX imports scipy's linear algebra, which takes 0.2 s. It does not for one of another
-    platform; whether that is this one is then not compared."""
+    """The same under the name of another platform, where JAX is told not to compare platforms: for a program of a CPU it would
+    import scipy's linear algebra, which takes 0.2 s."""
     checks = (*made.disabled_safety_checks, export.DisabledSafetyCheck.platform())
     return dataclasses.replace(made, platforms=("any",), disabled_safety_checks=checks)
 

@@ -23,12 +23,14 @@ def quick_options() -> dict[str, str | bool] | None:
     """Those of QUICK that the XLA of this process has; None where the device is no CPU."""
     if jax.default_backend() != "cpu":
         return None
-    return {name: value for name, value in QUICK.items() if _known(name, value)}
+    if _known(QUICK):
+        return QUICK
+    return {name: value for name, value in QUICK.items() if _known({name: value})}
 
 
-def _known(name: str, value: str | bool) -> bool:
+def _known(options: dict[str, str | bool]) -> bool:
     try:
-        jax.jit(lambda: 0).lower().compile({name: value})
+        jax.jit(lambda: 0).lower().compile(options)
     except jax.errors.JaxRuntimeError:
         return False
     return True

@@ -116,9 +116,9 @@ class Assembled(NamedTuple):
     not written down."""
     model_key: Hashable = None
     """Names everything that the model was made from, so that all methods share the program that evaluates it; None: as above."""
-    made_of: str = ""
-    """Names, for other processes, too, all that method and model were made from, whatever the number of rounds; empty: something of
-    that is the user's own, and programs are not kept as they were traced."""
+    ours: bool = False
+    """Whether all that the programs are made from is the package's own, and named by the two keys: other processes may then take
+    them as they were traced. What is the user's own is traced in each process."""
     newcomers: Tuned | None = None
     """Clients that have taken part in no round; None: there are none."""
     finetuned: Tuned | None = None

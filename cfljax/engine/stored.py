@@ -8,6 +8,7 @@ import functools
 import hashlib
 import io
 import json
+import os
 import sys
 import zipfile
 from importlib import metadata
@@ -31,6 +32,8 @@ from cfljax.types import Federation, Tree
 MOST = 64 << 20
 """The most bytes of a batch's programs that are kept. Larger ones hold weights that a model starts from."""
 ABOUT = "batch.json"
+BESIDE = ("jax_log", "jax_debug_log", "jax_dump", "jax_compilation_cache", "jax_persistent_cache", "jax_enable_compilation_cache")
+"""How JAX's settings begin that change nothing in a traced program."""
 MAKERS = ("jax", "jaxlib", "numpy", "flax", "optax")
 """The packages that programs are traced with."""
 
@@ -42,11 +45,12 @@ class Unwritable(Exception):
 def place_of(parts: Assembled, group: Group, federation: Federation) -> Path | None:
     """The file of the traced programs of a batch; None where they are not kept: those of long runs, and what is the user's own."""
     folder = files.programs_folder()
-    if folder is None or not parts.made_of or parts.sharded or not parts.plan.quick or not portable.wanted():
+    if folder is None or not parts.ours or parts.sharded or not parts.plan.quick or not portable.wanted():
         return None
-    mesh = None if parts.mesh is None else (dict(parts.mesh.shape), str(parts.mesh.axis_types))
-    static = (parts.made_of, parts.plan, parts.settings.of_programs, chooses(parts), mesh, shapes((tuple(group), federation)))
-    name = repr((static, known.code(), _made_with()))
+    keys, mesh = (parts.program_key, parts.model_key), parts.mesh
+    grid = None if mesh is None else (dict(mesh.shape), str(mesh.axis_types))
+    static = (keys, parts.plan, parts.settings.of_programs, chooses(parts), grid, shapes((tuple(group), federation)))
+    name = repr((static, known.code(), _traced_with()))
     if " at 0x" in name or jax.process_count() > 1:  # an object that is named by its place in memory
         return None
     return folder / files.TRACED / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.zip"
@@ -57,10 +61,10 @@ def _versions() -> tuple[str, ...]:
     return tuple(metadata.version(name) for name in MAKERS)
 
 
-def _made_with() -> tuple[Any, ...]:
-    """Versions, and what JAX has been told to do otherwise."""
-    told = {name: value for name, value in jax.config.values.items() if not any(word in name for word in ("cache", "log", "dir"))}
-    return (*_versions(), sys.version_info[:2], jax.default_backend(), np.result_type(jax.dtypes.canonicalize_dtype("f8")), told)
+def _traced_with() -> tuple[Any, ...]:
+    """The versions of packages, and JAX's settings, but for those of its logs and of the cache."""
+    settings = {name: value for name, value in jax.config.values.items() if not name.startswith(BESIDE)}
+    return (*_versions(), sys.version_info[:2], jax.default_backend(), jax.dtypes.canonicalize_dtype("f8"), settings)
 
 
 def read(place: Path, mesh: jax.sharding.Mesh | None) -> Traced | None:
@@ -71,10 +75,10 @@ def read(place: Path, mesh: jax.sharding.Mesh | None) -> Traced | None:
             cuts: Tree = {name: of and _cut_of(archive, of, mesh) for name, of in about["cuts"].items()}
             pick = about["pick"] and Pick(tuple(about["pick"]["places"]), _tree_of(about["pick"]["form"]))
             traced = Traced(**cuts, pick=pick, models=about["models"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile):
+    except Exception:  # no file, or whatever the parsers of a damaged one raise: it is traced anew
         return None
     with contextlib.suppress(OSError):  # a folder that cannot be written to
-        place.touch()  # what has not been used for the longest time is dropped first
+        os.utime(place)  # what has not been used for the longest time is dropped first
     return traced
 
 
@@ -96,7 +100,7 @@ def write(place: Path, traced: Traced) -> None:
 
 
 def _words_of(archive: zipfile.ZipFile, of: Cut) -> Tree:
-    """A function as JSON has it; its programs and constants go to the archive."""
+    """What JSON says of a function. Its programs and constants go to the archive."""
     there = archive.namelist()
     pieces = []
     for piece, overwrites in zip(of.pieces, of.overwrites, strict=True):
@@ -106,8 +110,8 @@ def _words_of(archive: zipfile.ZipFile, of: Cut) -> Tree:
         if name not in there:
             archive.writestr(name, piece.program.data)
             there.append(name)
-        lie = None if of.mesh is None else [_spec(form) for form in piece.program.forms]
-        pieces.append([name, lie, piece.reads, piece.writes, piece.own, overwrites])
+        specs = None if of.mesh is None else [_spec(form) for form in piece.program.forms]
+        pieces.append([name, specs, piece.reads, piece.writes, piece.own, overwrites])
     constants = []
     for array in of.constants:
         constants.append(f"{len(there)}.npy")
@@ -120,12 +124,12 @@ def _words_of(archive: zipfile.ZipFile, of: Cut) -> Tree:
 
 def _cut_of(archive: zipfile.ZipFile, words: Tree, mesh: jax.sharding.Mesh | None) -> Cut:
     pieces, overwrites = [], []
-    for name, lie, reads, writes, own, lost in words["pieces"]:
+    for name, specs, reads, writes, own, lost in words["pieces"]:
         program = portable.of_bytes(archive.read(name))
         if mesh is not None:
             forms = (
                 jax.ShapeDtypeStruct(form.shape, form.dtype, sharding=jax.sharding.NamedSharding(mesh, jax.P(*spec)))
-                for form, spec in zip(program.forms, lie, strict=True)
+                for form, spec in zip(program.forms, specs, strict=True)
             )
             program = program._replace(forms=tuple(forms))
         pieces.append(Piece(program, tuple(reads), tuple(writes), own))

@@ -3,7 +3,7 @@ less time than it takes to compile, cut at the programs that methods share."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 
 from cfljax.devices import portable
 from cfljax.devices.compiled import Source, remembered, shapes
-from cfljax.devices.cut import Cut, whole
+from cfljax.devices.cut import Cut, in_one_piece
 from cfljax.devices.spread import everywhere
 from cfljax.engine.evaluation import as_evaluated, make_evaluation, seen_of, some_never_train
 from cfljax.engine.groups import Group, for_each_run, forms, of_one
@@ -36,13 +36,13 @@ class Pick(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """The programs of a batch."""
+    """The programs of a batch. One of several arguments and in one piece, which is not kept, is traced when it is compiled."""
 
-    rounds: Cut
+    rounds: Cut | Source
     """Of several rounds; of one where the batch is cut (`pieces.is_cut`)."""
-    evaluate: Cut
-    start: Cut
-    view: Cut | None
+    evaluate: Cut | Source
+    start: Cut | Source
+    view: Cut | Source | None
     """None: it only picks arrays."""
     pick: Pick | None
     models: int
@@ -50,7 +50,7 @@ class Traced(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """The programs of a batch, each in one piece, to be traced."""
+    """The programs of a batch, each in one piece, to be traced. Whoever compiles them gives them names."""
 
     rounds: Source
     evaluate: Source
@@ -73,71 +73,49 @@ def start_form(program: Program, parts: Assembled, group: Group) -> Carry:
     return form
 
 
-def names_of(parts: Assembled, group: Group, federation: Federation) -> tuple[Hashable, Hashable]:
-    """(the name of a batch's own programs, that of its evaluation, which methods share), as in `Source`."""
-    settings, static = parts.settings, None
-    if parts.program_key is not None:
-        static = (parts.program_key, parts.plan, settings.of_programs, shapes((tuple(group), federation)))
-    if parts.model_key is None:
-        return static, static and (static, "evaluate", chooses(parts))
-    return static, (parts.model_key, seen_of(settings), chooses(parts))
-
-
-def trace(parts: Assembled, group: Group, federation: Federation) -> Iterator[tuple[str, Tree]]:
+def trace(parts: Assembled, group: Group, federation: Federation, keep: bool) -> Iterator[tuple[str, Tree]]:
     """The fields of `Traced` of a batch whose groups are like this one, by their names: each as soon as it is known, so that a
-    program can be compiled while the next one is traced. Programs have their bytes where these are kept."""
-    shared = names_of(parts, group, federation)[1]
-    if is_cut(parts):
-        yield from _in_pieces(parts, group, federation, shared)
-        return
+    program can be compiled while the next one is traced. `keep`: programs get their bytes."""
+    yield from (_in_pieces if is_cut(parts) else _in_one_piece)(parts, group, federation, keep)
+
+
+def _in_one_piece(parts: Assembled, group: Group, federation: Federation, keep: bool) -> Iterator[tuple[str, Tree]]:
     made = sources_of(parts, group, federation)
-    yield "rounds", _whole(parts, "rounds", made.rounds)
-    yield "evaluate", _evaluation(parts, made.evaluate, shared)
-    yield "start", _whole(parts, "start", made.start)
-    yield "view", None if made.view is None else _whole(parts, "view", made.view)
+    whole = lambda function, source: in_one_piece(source).with_bytes(function, True) if source and keep else source  # noqa: E731
+    yield "rounds", whole("rounds", made.rounds)
+    yield "evaluate", _evaluation(parts, made.evaluate, keep)
+    yield "start", whole("start", made.start)
+    yield "view", whole("view", made.view)
     yield from (("pick", made.pick), ("models", made.models))
 
 
-def _in_pieces(parts: Assembled, group: Group, federation: Federation, shared: Hashable) -> Iterator[tuple[str, Tree]]:
+def _in_pieces(parts: Assembled, group: Group, federation: Federation, keep: bool) -> Iterator[tuple[str, Tree]]:
     program = make_program(parts.method, parts.settings)
     keys, hyper, setup, numbers = (forms(each, None, True) for each in (*group, group.numbers))
     data, scored_on, at = (forms(each, None, False) for each in (federation, as_evaluated(federation), np.int32(0)))
-    written = lambda function, of: of.written(function) if _kept(parts) else of  # noqa: E731
+    with_bytes = lambda function, of: of.with_bytes(function, keep) if keep or portable.wanted() else of  # noqa: E731
     start = cut_of_runs(parts, program.start, (keys, hyper, setup, data), 3)
     carry = start.form
     rounds = cut_of_runs(parts, program.advance, (carry, keys, hyper, data, at), 3, len(jax.tree.leaves(carry)))
     check_types(carry, rounds.form[0])
-    yield "rounds", written("rounds", rounds)
+    yield "rounds", with_bytes("rounds", rounds)
     pick, seen = _seen(parts, program, of_one(carry.state), of_one(hyper))
     seen = for_each_run(seen, keys.shape[0])
     evaluate = make_evaluation(parts.model, parts.settings, chooses(parts))
-    scoring = Source(evaluate, (seen._replace(shares=None), numbers, scored_on, at), None, None)
-    yield "evaluate", _evaluation(parts, scoring, shared)
-    yield "start", written("start", start)
+    scoring = Source(evaluate, (seen._replace(shares=None), numbers, scored_on, at), None, None, quick=parts.plan.quick)
+    yield "evaluate", _evaluation(parts, scoring, keep)
+    yield "start", with_bytes("start", start)
     view = None if pick else cut_of_runs(parts, program.view, (carry.state, hyper, data, at), 2)
-    yield "view", view and written("view", view)
+    yield "view", view and with_bytes("view", view)
     yield from (("pick", pick), ("models", seen.models.shape[1]))
 
 
-def _kept(parts: Assembled) -> bool:
-    """Whether programs get their bytes."""
-    return parts.plan.quick and portable.wanted()
-
-
-def _whole(parts: Assembled, function: str, source: Source) -> Cut:
-    of = whole(source.f, source.forms, source.donate, source.mesh)
-    return of.written(function) if _kept(parts) else of
-
-
-def _evaluation(parts: Assembled, source: Source, shared: Hashable) -> Cut:
-    """The evaluation, which is traced once for methods that share it. `shared`: its name."""
-
-    def make() -> tuple[Cut, float]:
-        return _whole(parts, "evaluate", source), 0.0
-
-    if shared is None:
-        return make()[0]
-    return remembered(("traced", shared, parts.mesh, shapes(source.forms), _kept(parts)), make)[0]
+def _evaluation(parts: Assembled, source: Source, keep: bool) -> Cut | Source:
+    """The evaluation. With its bytes (`keep`), it is traced once for all methods that share it."""
+    if not keep:
+        return source
+    name = ("evaluate", parts.model_key, seen_of(parts.settings), chooses(parts), parts.mesh, shapes(source.forms))
+    return remembered(name, lambda: (in_one_piece(source).with_bytes("evaluate", True), 0.0))[0]
 
 
 def sources_of(parts: Assembled, group: Group, federation: Federation) -> Sources:

@@ -77,8 +77,9 @@ class Batch:
 
     @property
     def model_key(self) -> str:
-        """Equal for runs with the same model and the same plug-ins."""
-        return f"{self.first.model.name} {canonical(self.first.model.options)} {self.first.foreign}"
+        """Equal for runs with the same model, the same adapters in it and the same plug-ins."""
+        run = self.first
+        return f"{run.model.name} {canonical(run.model.options)} {canonical(run.train.lora)} {run.foreign}"
 
     @property
     def id(self) -> str:

@@ -73,7 +73,7 @@ def drop_oldest(folder: Path, most: int) -> None:
     more bytes than this, and what is known of programs that were last used then. One that another process wants at this moment is
     compiled again there."""
     files = []
-    for file in (*folder.glob("*-cache"), *(folder / TRACED).glob("*.zip")):
+    for file in (*folder.glob("*-cache"), *(folder / TRACED).glob("*")):
         with contextlib.suppress(OSError):
             about = file.stat()
             files.append((max(about.st_atime, about.st_mtime), about.st_size, file))

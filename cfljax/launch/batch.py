@@ -127,8 +127,7 @@ def _may_go_by_xla(error: Exception, batch: Batch, parts: Assembled) -> bool:
 def assembled(batch: Batch, machine: Machine) -> Assembled:
     """What the batch is simulated with, under names that later batches with the same programs find these by."""
     parts = assemble(batch.first, batch.width, machine)
-    made_of = "" if batch.first.foreign else f"{batch.shape_key} {batch.model_key}"
-    return parts._replace(program_key=batch.shape_key, model_key=batch.model_key, made_of=made_of)
+    return parts._replace(program_key=batch.shape_key, model_key=batch.model_key, ours=not batch.first.foreign)
 
 
 def plan_of(parts: Assembled, width: int, machine: Machine) -> str:

@@ -15,7 +15,8 @@ import cfljax
 from cfljax import files
 from cfljax.config import read_spec
 from cfljax.devices import compiled, portable
-from cfljax.devices.cut import cut, in_pieces, whole
+from cfljax.devices.compiled import Source
+from cfljax.devices.cut import cut, in_one_piece, in_pieces
 from cfljax.engine import compiling, known, stored
 from cfljax.engine.groups import Group
 from cfljax.engine.settings import View
@@ -24,11 +25,13 @@ from cfljax.engine.traced import Pick, Traced
 from cfljax.experiment.batching import batches
 from cfljax.launch.batch import assembled
 from cfljax.methods import METHODS
+from cfljax.results.export import safetensors
 from tests import machines
 from tests.engine.test_quick import DATA, IMAGES
 from tests.play import unlike
 
 A = jnp.arange(3.0)
+FORM = jax.ShapeDtypeStruct((3,), np.float32)
 
 
 @pytest.fixture
@@ -74,6 +77,7 @@ def test_another_process_gets_the_same_bits_and_traces_nothing(folder, monkeypat
     another_process(monkeypatch)
     assert not unlike(first, outputs())
     monkeypatch.undo()  # no cache
+    compiled.forget()
     assert not unlike(first, outputs())
 
 
@@ -116,8 +120,8 @@ def test_the_name_of_a_file_holds_what_the_programs_depend_on(folder, monkeypatc
 def test_what_is_not_kept(folder, monkeypatch):
     where, (_, parts) = places(), assembled_by()
     assert where(parts._replace(plan=parts.plan._replace(quick=False))) is None
-    assert where(parts._replace(made_of="")) is None
-    assert where(parts._replace(made_of="<function f at 0x7f00>")) is None
+    assert where(parts._replace(ours=False)) is None and where(parts._replace(sharded=True)) is None
+    assert where(parts._replace(settings=parts.settings._replace(score="<function f at 0x7f00>"))) is None
     monkeypatch.setattr(portable, "wanted", lambda: False)
     assert where() is None
     monkeypatch.setattr(files, "programs_folder", lambda: None)
@@ -132,7 +136,7 @@ def test_what_is_the_users_own_is_traced_in_each_process(folder):
         """A method of the user's."""
         return plain(options, model, solver)
 
-    assert assembled_by()[1].made_of and not assembled_by(method="mine")[1].made_of
+    assert assembled_by()[1].ours and not assembled_by(method="mine")[1].ours
     assert not unlike(outputs(method="mine"), outputs())
     assert len(list(folder.glob("*.zip"))) == 1  # FedAvg's
 
@@ -186,14 +190,14 @@ def test_trees_of_shapes_come_back_and_what_has_no_words_is_refused():
 
 
 def traced_with(rounds):
-    f = whole(lambda a: a + 1, (jax.ShapeDtypeStruct((3,), np.float32),), (), None).written("f")
+    f = in_one_piece(Source(lambda a: a + 1, (FORM,), None, None)).with_bytes("f", True)
     return Traced(rounds, f, f, None, Pick((0,), View(*[f.form] * 2, None, None, {})), 1)
 
 
 def test_constants_and_memory_that_is_reused_are_kept(tmp_path):
     table = np.array([2.0, 4.0, 8.0], np.float32)
-    rounds = cut(jax.jit(lambda a, b: (a * table, b, b, table, jnp.float32(3))).trace(A, A), 1).written("rounds")
-    donated = whole(lambda a, b: a + b, (jax.ShapeDtypeStruct((3,), np.float32),) * 2, (0,), None).written("donated")
+    rounds = cut(jax.jit(lambda a, b: (a * table, b, b, table, jnp.float32(3))).trace(A, A), 1).with_bytes("rounds", True)
+    donated = in_one_piece(Source(lambda a, b: a + b, (FORM, FORM), None, None, (0,))).with_bytes("donated", True)
     for of, args in ((rounds, (A + 1, A)), (donated, (A + 2, A))):
         stored.write(tmp_path / "traced" / "some.zip", traced_with(of))
         back = stored.read(tmp_path / "traced" / "some.zip", None)
@@ -209,7 +213,7 @@ def test_programs_that_call_the_host_are_not_kept(tmp_path, capfd):
         jax.debug.print("{}", a.sum())
         return a + 1
 
-    of = cut(jax.jit(f).trace(A)).written("f")
+    of = cut(jax.jit(f).trace(A)).with_bytes("f", True)
     stored.write(tmp_path / "some.zip", traced_with(of))
     assert not list(tmp_path.iterdir())
     np.testing.assert_array_equal(of.run_by(compiled.compiled(of.sources("f", None, False))[0])(A), A + 1)
@@ -221,7 +225,7 @@ def test_linear_algebra_of_lapack_is_found_and_other_programs_do_without_it(fold
     """In a process of its own, which has not called LAPACK before."""
     singular = in_pieces(lambda a: jnp.linalg.svd(a, compute_uv=False), True)
     np.testing.assert_allclose(singular(jnp.diag(A + 1)), [3, 2, 1], rtol=1e-6)
-    of = cut(jax.jit(lambda a: jnp.linalg.svd(a, compute_uv=False)).trace(jnp.eye(3))).written("singular")
+    of = cut(jax.jit(lambda a: jnp.linalg.svd(a, compute_uv=False)).trace(jnp.eye(3))).with_bytes("singular", True)
     assert portable.LAPACK in of.pieces[0].program.data
     done = subprocess.run([sys.executable, "-c", APART, of.pieces[0].program.data.hex()], capture_output=True, text=True)
     assert done.stdout.split() == ["False", "3.0", "True"], done.stderr[-2000:]
@@ -231,7 +235,7 @@ APART = """
 import sys
 import jax, jax.numpy as jnp
 from cfljax.devices import portable
-plain = portable.written(portable.of_traced(jax.jit(lambda a: a + 1).trace(jnp.ones(2)).jaxpr), "plain")
+plain = portable.with_bytes(portable.of_traced(jax.jit(lambda a: a + 1).trace(jnp.ones(2)).jaxpr), "plain")
 assert jax.jit(plain.f).lower(*plain.forms).compile()(jnp.ones(2))[0].tolist() == [2, 2]
 print("scipy.linalg" in sys.modules)
 program = portable.of_bytes(bytes.fromhex(sys.argv[1]))
@@ -241,32 +245,77 @@ print(float(jax.jit(program.f)(3 * jnp.eye(3))[0][0]), "scipy.linalg" in sys.mod
 
 def test_too_large_programs_are_not_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(stored, "MOST", 100)
-    stored.write(tmp_path / "some.zip", traced_with(cut(jax.jit(jnp.sin).trace(A)).written("f")))
+    stored.write(tmp_path / "some.zip", traced_with(cut(jax.jit(jnp.sin).trace(A)).with_bytes("f", True)))
     assert not list(tmp_path.iterdir())
 
 
+def test_equal_programs_have_equal_bytes_whoever_calls(tmp_path):
+    def made():
+        return cut(jax.jit(lambda a: jnp.sin(a) + 1).trace(A)).with_bytes("f", True).pieces[0].program
+
+    def by_another():
+        return made()
+
+    assert made().data == by_another().data and str(tmp_path.parent).encode() not in made().data
+    assert b"tests/engine" not in made().data and b"test_stored.py" in made().data
+
+
+def file_of_weights(file, seed):
+    """A small MLP for six features and four classes."""
+    rng = np.random.default_rng(seed)
+    shapes = {"dense_0.kernel": (6, 5), "dense_0.bias": (5,), "dense_1.kernel": (5, 4), "dense_1.bias": (4,)}
+    file.write_bytes(safetensors({name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}, {}))
+    return {"name": "mlp", "hidden": [5], "weights": str(file)}
+
+
+def test_a_changed_file_of_weights_is_another_program(folder, tmp_path):
+    found = []
+    for seed in (0, 1, 0):
+        _, parts = assembled_by(model=file_of_weights(tmp_path / "start.safetensors", seed))
+        found.append(stored.place_of(parts, Group(np.zeros((1, 2)), {}, {}), parts.federation))
+    assert found[0] == found[2] != found[1] and None not in found
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_runs_whose_adapters_differ_are_scored_each_with_its_own(folder, tmp_path, monkeypatch, kept):
+    """The evaluation is shared by all runs of a model, and the adapters are part of it."""
+    monkeypatch.setattr(portable, "wanted", lambda: kept)
+    model = file_of_weights(tmp_path / "start.safetensors", 0)
+
+    def adapted(alpha):
+        return outputs(model=model, lora={"rank": 1, "alpha": alpha, "where": "all"}, plan={"quick": True})
+
+    first, after_another = adapted(1.0), adapted(50.0)
+    compiled.forget()
+    for file in folder.glob("*"):
+        file.unlink()
+    alone = adapted(50.0)
+    assert not unlike(after_another, alone) and unlike(first, alone)
+
+
 TWO = """
-import cfljax
+import sys
 import numpy as np
-from cfljax.devices import compiled
+import cfljax
 from cfljax.engine import compiling
-run = lambda **more: cfljax.run("ifca", data={"name": "digits", "partition": "rotated", "groups": 2, "clients": 8},
-                                model="mclr", rounds=3, clusters=2, **more)
-first = run()
-compiled.forget()
-compiling.trace = None
-again, other = run(), run(seed=3)
-assert np.array_equal(first.models, again.models) and not np.array_equal(first.models, other.models)
-import jax
-print(len(jax.devices()))
+if sys.argv[1:]:
+    compiling.trace = None
+assembled, grids = compiling.chooses, set()
+compiling.chooses = lambda parts: grids.add(parts.mesh and parts.mesh.size) or assembled(parts)
+for seed in (0, 3):
+    run = cfljax.run("ifca", data={"name": "digits", "partition": "rotated", "groups": 2, "clients": 8},
+                     model="mclr", rounds=3, clusters=2, seed=seed)
+    print(np.asarray(run.models).tobytes().hex()[:200], run.history["loss"].tolist(), grids)
 """
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-def test_on_several_devices_too(tmp_path, devices):
+def test_on_several_devices_in_another_process(tmp_path):
     own = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
-    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
-    told = own | {"CFLJAX_CACHE": str(tmp_path), "XLA_FLAGS": flags}
-    done = subprocess.run([sys.executable, "-c", TWO], capture_output=True, text=True, env=told)
-    assert done.stdout.strip() == str(devices), done.stderr[-2000:]
+    told = own | {"CFLJAX_CACHE": str(tmp_path), "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=2"}
+    said = []
+    for more in ((), ("traces nothing",)):
+        done = subprocess.run([sys.executable, "-c", TWO, *more], capture_output=True, text=True, env=told)
+        assert done.returncode == 0, done.stderr[-2000:]
+        said.append(done.stdout)
+    assert said[0] == said[1] and said[0].count("{2}") == 2 and len(set(said[0].splitlines())) == 2
     assert len(list((tmp_path / "compiled" / files.TRACED).glob("*.zip"))) == 1
