@@ -94,10 +94,10 @@ def of_bytes(data: bytes, placed: Forms | None = None) -> Portable:
 def _without_callers() -> Iterator[None]:
     """In this context a program says of its operations in which function they are, and not who called that, nor in which folder it
     lies: programs that are the same have the same bytes."""
-    before = {name: getattr(jax.config, name) for name in CALLERS}
+    before = {name: jax.config.values[name] for name in CALLERS if name in jax.config.values}
     try:
-        for name, value in CALLERS.items():
-            jax.config.update(name, value)
+        for name in before:
+            jax.config.update(name, CALLERS[name])
         yield
     finally:
         for name, value in before.items():
