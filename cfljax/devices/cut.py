@@ -76,7 +76,7 @@ class Cut(NamedTuple):
         pieces depend on, the shapes of the function's arguments included."""
         found = []
         for number, (piece, overwrites) in enumerate(zip(self.pieces, self.overwrites, strict=True)):
-            program, f = piece.program, _named(piece.program.f, piece.own or f"{function}_{number}")
+            program, f = piece.program, portable.named(piece.program.f, piece.own or f"{function}_{number}")
             known = program.name if program.data or piece.own else name and (name, function, number)
             found.append(Source(f, program.forms, known, self.mesh, overwrites, quick))
         return found
@@ -99,16 +99,6 @@ class Cut(NamedTuple):
             return jax.tree.unflatten(structure, found)
 
         return run
-
-
-def _named(f: Callable[..., Tree], name: str) -> Callable[..., Tree]:
-    """f under another name."""
-
-    def named(*arrays: jax.Array) -> Tree:
-        return f(*arrays)
-
-    named.__name__ = name
-    return named
 
 
 def in_pieces(f: Callable[..., Tree], quick: bool) -> Callable[..., Tree]:

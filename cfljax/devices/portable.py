@@ -1,5 +1,4 @@
-"""HOST. Traced programs, which can be written down as bytes. Another process compiles these to the same kernels and traces
-nothing."""
+"""HOST. Traced programs as bytes: another process compiles them to the same kernels, and traces nothing."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ from cfljax.files import programs_folder
 from cfljax.types import Tree
 
 LAPACK = b"lapack_"
-"""What a program has in it that calls LAPACK."""
+"""The bytes by which a program that calls LAPACK is known."""
 CALLERS: dict[str, bool | str] = {
     "jax_include_full_tracebacks_in_locations": False,
     "jax_hlo_source_file_canonicalization_regex": ".*/",
 }
-"""What JAX is told in `_without_callers`."""
+"""JAX's settings in `_without_callers`."""
 Forms = tuple[jax.ShapeDtypeStruct, ...]
 
 
@@ -36,15 +35,15 @@ class Portable(NamedTuple):
     name: Hashable
     """Equal for programs that are the same: the sum of the bytes, or what was traced."""
     data: bytes = b""
-    """The program in the format of `jax.export`; empty: it is not written down."""
+    """The program in the format of `jax.export`; empty: it has no bytes."""
 
 
 _kept: dict[Hashable, Portable] = {}
-"""What `with_bytes_once` has made, by the names of what was traced."""
+"""What `with_bytes_once` has made, by the names of the programs that it was given."""
 
 
 def wanted() -> bool:
-    """Whether the programs of short runs are written down before they are compiled: where compiled programs are kept."""
+    """Whether the programs of short runs get bytes before they are compiled: where compiled programs are kept."""
     return programs_folder() is not None
 
 
@@ -53,32 +52,37 @@ def of_traced(closed: core.ClosedJaxpr, forms: Forms | None = None) -> Portable:
     return Portable(core.jaxpr_as_fun(closed), forms or _forms(closed.in_avals), _forms(closed.out_avals), closed)
 
 
+def named(f: Callable[..., Tree], name: str) -> Callable[..., Tree]:
+    """f under another name."""
+
+    def with_name(*arrays: jax.Array) -> Tree:
+        return f(*arrays)
+
+    with_name.__name__ = name
+    return with_name
+
+
 def with_bytes(program: Portable, called: str) -> Portable:
-    """The program with its bytes. As it is where JAX has none for it: where it calls the host, say. `called`: its name."""
+    """The program with its bytes; without, where JAX cannot make them, as of one that calls the host. `called`: its name there."""
     if program.data:
         return program
-
-    def f(*arrays: jax.Array) -> Sequence[Tree]:
-        return program.f(*arrays)
-
-    f.__name__ = called
     try:
         with _without_callers():
-            data = bytes(export.export(jax.jit(f))(*program.forms).serialize())
+            data = bytes(export.export(jax.jit(named(program.f, called)))(*program.forms).serialize())
     except (ValueError, NotImplementedError):
         return program
     return of_bytes(data, program.forms)
 
 
 def with_bytes_once(program: Portable, called: str) -> Portable:
-    """As `with_bytes`, for a program that many others call: what is known by one name is written down once."""
+    """As `with_bytes`, for a program that many others call: its bytes are made once."""
     if program.name not in _kept:
         _kept[program.name] = with_bytes(program, called)
     return _kept[program.name]
 
 
 def forget() -> None:
-    """Keep nothing of what was written down."""
+    """Keep none of the programs of `with_bytes_once`."""
     _kept.clear()
 
 
@@ -92,8 +96,8 @@ def of_bytes(data: bytes, placed: Forms | None = None) -> Portable:
 
 @contextlib.contextmanager
 def _without_callers() -> Iterator[None]:
-    """In this context a program says of its operations in which function they are, and not who called that, nor in which folder it
-    lies: programs that are the same have the same bytes."""
+    """In this context JAX notes of each operation its function and the name of the file, and leaves out the callers and the folder,
+    so that equal programs have equal bytes."""
     before = {name: jax.config.values[name] for name in CALLERS if name in jax.config.values}
     try:
         for name in before:
@@ -105,8 +109,8 @@ def _without_callers() -> Iterator[None]:
 
 
 def _without_lapack(made: export.Exported) -> export.Exported:
-    """The same under the name of another platform, where JAX is told not to compare platforms: for a program of a CPU it would
-    import scipy's linear algebra, which takes 0.2 s."""
+    """The same program under another platform's name, which JAX then does not compare. Under the name of a CPU it would import
+    scipy's linear algebra, which takes 0.2 s."""
     checks = (*made.disabled_safety_checks, export.DisabledSafetyCheck.platform())
     return dataclasses.replace(made, platforms=("any",), disabled_safety_checks=checks)
 

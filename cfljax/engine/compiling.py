@@ -31,8 +31,8 @@ class Programs(NamedTuple):
 
 
 def compile_programs(parts: Assembled, group: Group, federation: Federation) -> tuple[Programs, float]:
-    """(the programs of a batch whose groups are like this one, seconds of compiling). A later batch with the same names and shapes
-    gets the same programs, without tracing anything."""
+    """(the programs of a batch whose groups are like this one, seconds of tracing and compiling). A later batch with the same
+    names and shapes gets the same programs, without tracing anything."""
     if parts.program_key is None:
         return _compiled(parts, group, federation)
     static = (parts.program_key, parts.model_key, parts.plan, parts.settings.of_programs, chooses(parts), parts.mesh)
@@ -55,7 +55,8 @@ def _compiled(parts: Assembled, group: Group, federation: Federation) -> tuple[P
                 yield from field.sources(name, known_as, parts.plan.on_cpu if name == "start" else parts.plan.quick)
 
     programs, seconds = compiled(sources())
-    traced, here = Traced(**found), iter(programs)
+    traced: Traced[Any] = Traced(**found)
+    here = iter(programs)
     made: dict[str, Any] = {}
     known.remember(parts, seconds)
     if before is None and place is not None:

@@ -33,7 +33,7 @@ MOST = 64 << 20
 """The most bytes of a batch's programs that are kept. Larger ones hold weights that a model starts from."""
 ABOUT = "batch.json"
 BESIDE = ("jax_log", "jax_debug_log", "jax_dump", "jax_compilation_cache", "jax_persistent_cache", "jax_enable_compilation_cache")
-"""How JAX's settings begin that change nothing in a traced program."""
+"""The beginnings of the names of those settings of JAX that change no traced program."""
 MAKERS = ("jax", "jaxlib", "numpy", "flax", "optax")
 """The packages that programs are traced with."""
 
@@ -67,7 +67,7 @@ def _traced_with() -> tuple[Any, ...]:
     return (*_versions(), sys.version_info[:2], jax.default_backend(), jax.dtypes.canonicalize_dtype("f8"), settings)
 
 
-def read(place: Path, mesh: jax.sharding.Mesh | None) -> Traced | None:
+def read(place: Path, mesh: jax.sharding.Mesh | None) -> Traced[Cut] | None:
     """The programs of a batch; None where there are none, or none that can be read."""
     try:
         with zipfile.ZipFile(place) as archive:
@@ -82,7 +82,7 @@ def read(place: Path, mesh: jax.sharding.Mesh | None) -> Traced | None:
     return traced
 
 
-def write(place: Path, traced: Traced) -> None:
+def write(place: Path, traced: Traced[Cut]) -> None:
     """Keep the programs of a batch for other processes, where that can be done."""
     held = io.BytesIO()
     try:

@@ -4,7 +4,7 @@ less time than it takes to compile, cut at the programs that methods share."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -19,6 +19,8 @@ from cfljax.engine.pieces import check_types, cut_of_runs, is_cut
 from cfljax.engine.program import Program, make_program, over_runs
 from cfljax.engine.settings import Assembled, Carry, View
 from cfljax.types import Federation, Tree
+
+Of = TypeVar("Of", bound=Cut | Source)
 
 
 class Pick(NamedTuple):
@@ -35,30 +37,18 @@ class Pick(NamedTuple):
         return chosen
 
 
-class Traced(NamedTuple):
-    """The programs of a batch. One of several arguments and in one piece, which is not kept, is traced when it is compiled."""
+class Traced(NamedTuple, Generic[Of]):
+    """The programs of a batch. A `Cut` has been traced; a `Source` is traced when it is compiled."""
 
-    rounds: Cut | Source
+    rounds: Of
     """Of several rounds; of one where the batch is cut (`pieces.is_cut`)."""
-    evaluate: Cut | Source
-    start: Cut | Source
-    view: Cut | Source | None
+    evaluate: Of
+    start: Of
+    view: Of | None
     """None: it only picks arrays."""
     pick: Pick | None
     models: int
     """K: how many models clients are scored by."""
-
-
-class Sources(NamedTuple):
-    """The programs of a batch, each in one piece, to be traced. Whoever compiles them gives them names."""
-
-    rounds: Source
-    evaluate: Source
-    start: Source
-    view: Source | None
-    """None: it only picks arrays."""
-    pick: Pick | None
-    models: int
 
 
 def chooses(parts: Assembled) -> bool:
@@ -76,10 +66,10 @@ def start_form(program: Program, parts: Assembled, group: Group) -> Carry:
 def trace(parts: Assembled, group: Group, federation: Federation, keep: bool) -> Iterator[tuple[str, Tree]]:
     """The fields of `Traced` of a batch whose groups are like this one, by their names: each as soon as it is known, so that a
     program can be compiled while the next one is traced. `keep`: programs get their bytes."""
-    yield from (_in_pieces if is_cut(parts) else _in_one_piece)(parts, group, federation, keep)
+    yield from (_trace_cut if is_cut(parts) else _trace_whole)(parts, group, federation, keep)
 
 
-def _in_one_piece(parts: Assembled, group: Group, federation: Federation, keep: bool) -> Iterator[tuple[str, Tree]]:
+def _trace_whole(parts: Assembled, group: Group, federation: Federation, keep: bool) -> Iterator[tuple[str, Tree]]:
     made = sources_of(parts, group, federation)
     whole = lambda function, source: in_one_piece(source).with_bytes(function, True) if source and keep else source  # noqa: E731
     yield "rounds", whole("rounds", made.rounds)
@@ -89,7 +79,7 @@ def _in_one_piece(parts: Assembled, group: Group, federation: Federation, keep: 
     yield from (("pick", made.pick), ("models", made.models))
 
 
-def _in_pieces(parts: Assembled, group: Group, federation: Federation, keep: bool) -> Iterator[tuple[str, Tree]]:
+def _trace_cut(parts: Assembled, group: Group, federation: Federation, keep: bool) -> Iterator[tuple[str, Tree]]:
     program = make_program(parts.method, parts.settings)
     keys, hyper, setup, numbers = (forms(each, None, True) for each in (*group, group.numbers))
     data, scored_on, at = (forms(each, None, False) for each in (federation, as_evaluated(federation), np.int32(0)))
@@ -118,8 +108,8 @@ def _evaluation(parts: Assembled, source: Source, keep: bool) -> Cut | Source:
     return remembered(name, lambda: (in_one_piece(source).with_bytes("evaluate", True), 0.0))[0]
 
 
-def sources_of(parts: Assembled, group: Group, federation: Federation) -> Sources:
-    """The programs of a batch whose groups are like this one, to be traced."""
+def sources_of(parts: Assembled, group: Group, federation: Federation) -> Traced[Source]:
+    """The programs of a batch whose groups are like this one, each in one piece. Whoever compiles them gives them names."""
     method, settings, mesh, plan = parts.method, parts.settings, parts.mesh, parts.plan
     program = make_program(method, settings)
     evaluate = make_evaluation(parts.model, settings, chooses(parts))
@@ -134,7 +124,7 @@ def sources_of(parts: Assembled, group: Group, federation: Federation) -> Source
     seen = of_runs(for_each_run(seen, runs))
     over = lambda f, mapped: everywhere(over_runs(f, settings, mapped), mesh, mapped)  # noqa: E731
     view = Source(over(program.view, 2), (carry.state, hyper, data, at), None, mesh, quick=plan.quick)
-    return Sources(
+    return Traced(
         Source(over(program.rounds, 3), (carry, keys, hyper, data, bounds), None, mesh, (0,), plan.quick),
         Source(everywhere(evaluate, mesh, 2), (seen._replace(shares=None), numbers, scored_on, at), None, mesh, quick=plan.quick),
         Source(over(program.start, 3), (keys, hyper, setup, data), None, mesh, quick=plan.on_cpu),

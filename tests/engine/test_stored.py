@@ -92,7 +92,7 @@ def test_runs_that_differ_in_seeds_rounds_numbers_or_names_find_it_and_others_do
 
 
 def places(**more):
-    """(where a batch's programs are kept, a function that says so again)."""
+    """A function that says where a batch's programs are kept."""
     _, parts = assembled_by(**more)
     group = Group(np.zeros((1, 2)), {"lr": np.zeros(1)}, {})
     return lambda parts=parts, group=group: stored.place_of(parts, group, parts.federation)
@@ -124,6 +124,7 @@ def test_what_is_not_kept(folder, monkeypatch):
     assert where(parts._replace(settings=parts.settings._replace(score="<function f at 0x7f00>"))) is None
     monkeypatch.setattr(portable, "wanted", lambda: False)
     assert where() is None
+    monkeypatch.setattr(portable, "wanted", lambda: True)
     monkeypatch.setattr(files, "programs_folder", lambda: None)
     assert where() is None
 
@@ -300,8 +301,8 @@ import cfljax
 from cfljax.engine import compiling
 if sys.argv[1:]:
     compiling.trace = None
-assembled, grids = compiling.chooses, set()
-compiling.chooses = lambda parts: grids.add(parts.mesh and parts.mesh.size) or assembled(parts)
+chooses, grids = compiling.chooses, set()
+compiling.chooses = lambda parts: grids.add(parts.mesh and parts.mesh.size) or chooses(parts)
 for seed in (0, 3):
     run = cfljax.run("ifca", data={"name": "digits", "partition": "rotated", "groups": 2, "clients": 8},
                      model="mclr", rounds=3, clusters=2, seed=seed)
