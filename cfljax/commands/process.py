@@ -8,6 +8,7 @@ import contextlib
 import gc
 import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -18,6 +19,7 @@ from types import FrameType
 from typing import NoReturn, TextIO
 
 from cfljax.errors import CfljaxError
+from cfljax.files import drop_programs
 
 INTERRUPTED, TERMINATED = 130, 143
 PATIENCE = 4.0
@@ -32,6 +34,7 @@ class Terminated(BaseException):
 
 _warned_of_cache: list[str] = []
 """The warning about the compilation cache, once it has been printed."""
+UNREADABLE = re.compile(r"Error reading persistent compilation cache entry for '([^']+)'")
 COLLECT_RARELY = (100_000, 50, 100)
 """Thresholds of Python's search for garbage: tracing a program makes many small objects that stay, and looking through them again
 and again is a tenth of a start's work."""
@@ -134,6 +137,8 @@ def _warn(
         if not _warned_of_cache:
             print(line, file=sys.stderr, flush=True)
         _warned_of_cache.append(line)
+        if damaged := UNREADABLE.match(str(message)):
+            drop_programs(damaged[1])
     elif category.__module__.startswith("cfljax"):
         print(f"cfljax: {message}", file=sys.stderr, flush=True)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import secrets
 from collections.abc import Iterator
@@ -88,6 +89,15 @@ def drop_oldest(folder: Path, most: int) -> None:
         with contextlib.suppress(OSError):
             if note.stat().st_mtime <= last:
                 note.unlink()
+
+
+def drop_programs(name: str) -> None:
+    """Remove the compiled programs with this name from the cache, as one of them cannot be read: JAX never writes a file again that
+    is there, so that every start would find it damaged."""
+    if folder := programs_folder():
+        for file in folder.glob(f"{glob.escape(name)}-*-cache"):
+            with contextlib.suppress(OSError):
+                file.unlink()
 
 
 def use_compilation_cache() -> None:
