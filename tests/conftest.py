@@ -9,6 +9,8 @@ import pathlib
 import shutil
 import tempfile
 
+from cfljax.files import MOST_BYTES, drop_oldest
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 QUICK = "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0"
 SIMPLER = {"xla_cpu_use_fusion_emitters": "false", "xla_cpu_parallel_codegen_split_count": "1"}
@@ -31,8 +33,14 @@ if QUICK not in os.environ.get("XLA_FLAGS", ""):  # a process of pytest-xdist ha
 if "CFLJAX_CACHE" not in os.environ:
     cache = os.environ["CFLJAX_CACHE"] = tempfile.mkdtemp(prefix="cfljax-tests-")
     atexit.register(shutil.rmtree, cache, ignore_errors=True)
+    PROGRAMS = pathlib.Path(__file__).parents[1] / ".pytest_cache" / "d" / "programs"
+    """Programs stay here for the next time that tests are run, which is then done sooner. `pytest --cache-clear` removes them."""
+else:
+    PROGRAMS = pathlib.Path(os.environ["CFLJAX_CACHE"]) / "compiled"
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # for this process, pytest's workers, and the commands that tests start
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(os.environ["CFLJAX_CACHE"], "compiled")  # noqa: PTH118
+    PROGRAMS.mkdir(parents=True, exist_ok=True)
+    drop_oldest(PROGRAMS, MOST_BYTES)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(PROGRAMS)
     os.environ |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 
 import jax  # noqa: E402
@@ -108,6 +116,11 @@ def pytest_collection_modifyitems(items):
     items[:] = [item for group in groups.values() for item in group]  # in one process, too, a group's tests follow each other
 
 
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()  # thousands of tests and modules, which stay: the search for garbage need not look through them
+
+
 def pytest_xdist_auto_num_workers(config):
     """As many processes as there are cores for the whole suite; tests that are named run in this process, under any debugger."""
     if config.args_source != pytest.Config.ArgsSource.TESTPATHS:
@@ -115,7 +128,7 @@ def pytest_xdist_auto_num_workers(config):
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-CROWDED = 15_000
+CROWDED = 40_000
 
 
 @pytest.hookimpl(trylast=True)

@@ -149,7 +149,7 @@ watch.PATIENCE = 1
 distributed.connect(distributed.Hosts(f"localhost:{sys.argv[1]}", number := int(sys.argv[2]), 2))
 distributed.gather("here")
 distributed.begin()
-time.sleep(4 * number)
+time.sleep(2.5 * number)
 distributed.outcome(ValueError("no such thing"))
 print(number, "goes on")
 distributed.end(None)
