@@ -116,11 +116,6 @@ def pytest_collection_modifyitems(items):
     items[:] = [item for group in groups.values() for item in group]  # in one process, too, a group's tests follow each other
 
 
-def pytest_collection_finish():
-    gc.collect()
-    gc.freeze()  # thousands of tests and modules, which stay: the search for garbage need not look through them
-
-
 def pytest_xdist_auto_num_workers(config):
     """As many processes as there are cores for the whole suite; tests that are named run in this process, under any debugger."""
     if config.args_source != pytest.Config.ArgsSource.TESTPATHS:
@@ -128,7 +123,7 @@ def pytest_xdist_auto_num_workers(config):
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-CROWDED = 40_000
+CROWDED = 15_000
 
 
 @pytest.hookimpl(trylast=True)
