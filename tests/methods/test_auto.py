@@ -37,12 +37,12 @@ CONTRACT = [
 def counted(name, monkeypatch):
     """The contract's runs of this method, with a number of clusters that is found, kept until the next method's turn."""
     monkeypatch.setitem(play.OPTIONS, name, play.options(name) | {"clusters": "auto", "most": 3})
-    monkeypatch.setattr(contract, "three", _three(name))
+    monkeypatch.setattr(contract, "three_and_their_programs", _three(name))
 
 
 @functools.lru_cache(maxsize=1)
 def _three(name):
-    return functools.cache(contract.three.__wrapped__)
+    return functools.cache(contract.three_and_their_programs.__wrapped__)
 
 
 def test_all_methods_with_a_number_have_it():
