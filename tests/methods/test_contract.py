@@ -55,7 +55,7 @@ def three(name):
 
 @functools.cache
 def the_second_in_one_program(name):
-    """(the output of the second of the three runs, the shapes of what it carries before a round and after it, its program's text)."""
+    """(the output of the second of the three runs, what it carries before a round and after it, its program's text)."""
     (output,), (rounds, *_), _ = played(name, seeds=[1], work={"quick": False})
     return output, rounds.args_info[0][0], rounds.out_info[0], rounds.as_text()
 
