@@ -30,17 +30,17 @@ def known_to_xla(names):
 if QUICK not in os.environ.get("XLA_FLAGS", ""):  # a process of pytest-xdist has it from the one that started it
     more = [f"--{name}={SIMPLER[name]}" for name in known_to_xla(SIMPLER)]
     os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), QUICK, *more]).strip()
+CHECKOUT, programs = pathlib.Path(__file__).parents[1], None
 if "CFLJAX_CACHE" not in os.environ:
     cache = os.environ["CFLJAX_CACHE"] = tempfile.mkdtemp(prefix="cfljax-tests-")
     atexit.register(shutil.rmtree, cache, ignore_errors=True)
-    PROGRAMS = pathlib.Path(__file__).parents[1] / ".pytest_cache" / "d" / "programs"
-    """Programs stay here for the next time that tests are run, which is then done sooner. `pytest --cache-clear` removes them."""
-else:
-    PROGRAMS = pathlib.Path(os.environ["CFLJAX_CACHE"]) / "compiled"
+    if os.access(CHECKOUT, os.W_OK):  # tests that are run again find their programs; `pytest --cache-clear` removes them
+        programs = CHECKOUT / ".pytest_cache" / "d" / "programs"
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # for this process, pytest's workers, and the commands that tests start
-    PROGRAMS.mkdir(parents=True, exist_ok=True)
-    drop_oldest(PROGRAMS, MOST_BYTES)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(PROGRAMS)
+    programs = programs or pathlib.Path(os.environ["CFLJAX_CACHE"]) / "compiled"
+    programs.mkdir(parents=True, exist_ok=True)
+    drop_oldest(programs, MOST_BYTES)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(programs)
     os.environ |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 
 import jax  # noqa: E402

@@ -61,10 +61,51 @@ def test_the_programs_that_were_not_used_for_longest_go_first(tmp_path):
 A_RUN = "import cfljax; cfljax.run(data={'name': 'blobs', 'samples': 40, 'clients': 2}, model='mclr', rounds=1)"
 
 
-def test_a_run_from_python_keeps_its_programs(tmp_path):
+def with_cache(folder):
+    """The environment of a process whose cache folder is this one, with its programs."""
     own = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
-    subprocess.run([sys.executable, "-c", A_RUN], env=own | {"CFLJAX_CACHE": str(tmp_path)}, check=True)
+    return own | {"CFLJAX_CACHE": str(folder)}
+
+
+def test_a_run_from_python_keeps_its_programs(tmp_path):
+    subprocess.run([sys.executable, "-c", A_RUN], env=with_cache(tmp_path), check=True)
     assert list((tmp_path / "compiled").glob("*-cache"))
+
+
+A_COMMAND = """
+import argparse, os, sys
+import jax, numpy
+from cfljax.commands import process
+from cfljax.files import programs_folder, use_compilation_cache
+
+def damaged(x):
+    return x + x
+
+def sound(x):
+    return 2 * x
+
+def whole():
+    return sorted(file.name for file in programs_folder().glob("*-cache") if file.stat().st_size > 20)
+
+def run(flags):
+    use_compilation_cache()
+    jax.jit(damaged)(numpy.ones(3)), jax.jit(sound)(numpy.ones(3))
+    before, files = whole(), list(programs_folder().glob("jit_damaged-*"))
+    for file in files:
+        os.truncate(file, 20)
+    jax.clear_caches()
+    jax.jit(damaged)(numpy.ones(3))
+    print(len(files), whole() == before)
+    return 0
+
+sys.exit(process.main(run, argparse.ArgumentParser()))
+"""
+
+
+def test_a_command_says_that_a_program_is_damaged_and_writes_it_anew(tmp_path):
+    done = subprocess.run([sys.executable, "-c", A_COMMAND], capture_output=True, text=True, env=with_cache(tmp_path), timeout=60)
+    assert done.returncode == 0 and done.stdout == "1 True\n", done.stderr
+    assert done.stderr.count("cannot be read or written") == 1 == len(done.stderr.splitlines())
 
 
 def test_who_keeps_no_programs_finds_no_files_of_them(tmp_path):

@@ -35,6 +35,7 @@ class Terminated(BaseException):
 _warned_of_cache: list[str] = []
 """The warning about the compilation cache, once it has been printed."""
 UNREADABLE = re.compile(r"Error reading persistent compilation cache entry for '([^']+)'")
+"""JAX's warning of a compiled program that it cannot read, with the program's name."""
 COLLECT_RARELY = (100_000, 50, 100)
 """Thresholds of Python's search for garbage: tracing a program makes many small objects that stay, and looking through them again
 and again is a tenth of a start's work."""

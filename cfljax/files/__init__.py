@@ -92,8 +92,8 @@ def drop_oldest(folder: Path, most: int) -> None:
 
 
 def drop_programs(name: str) -> None:
-    """Remove the compiled programs with this name from the cache, as one of them cannot be read: JAX never writes a file again that
-    is there, so that every start would find it damaged."""
+    """Remove the compiled programs with this name from the cache, as one of them cannot be read. JAX would leave it there, and so
+    compile it at each start."""
     if folder := programs_folder():
         for file in folder.glob(f"{glob.escape(name)}-*-cache"):
             with contextlib.suppress(OSError):

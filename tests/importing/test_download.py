@@ -41,7 +41,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def server():
     asked, mood = [], {"ranges": True, "stop": None}
     made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, asked, mood))
-    threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
+    threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     yield f"http://127.0.0.1:{made.server_port}/file", asked, mood
     made.shutdown()
 

@@ -34,8 +34,8 @@ RUNS = ({}, {}, {})
 def played(name, *runs, **more):
     """(the outputs of runs, their compiled programs, how these were traced)."""
     made, traces, compile, trace = [], [], compiling.compiled, compiling.trace
+    compiled._remembered.clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "_remembered", {})
         patch.setattr(compiling, "compiled", lambda sources: made.append(compile(sources)) or made[-1])
         patch.setattr(compiling, "trace", lambda *args: traces.append(dict(trace(*args))) or traces[-1].items())
         outputs = on_nine(name, *runs, **more)

@@ -1,6 +1,5 @@
 """Signals that arrive at a bad moment."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -75,46 +74,6 @@ def test_what_a_machine_lacks_is_no_traceback(tmp_path):
     first, cache, last = done.stderr.splitlines()
     assert first == "cfljax: a: damaged" and "CFLJAX_CACHE" in cache and cache.endswith("OSError: full")
     assert last == "cfljax: JAX_PLATFORMS=abacus: Unable to initialize backend"
-
-
-COMPILED_TWICE = """
-import argparse, os, pathlib, sys
-import jax, numpy
-from cfljax.commands import process
-from cfljax.files import programs_folder, use_compilation_cache
-
-def damaged(x):
-    return x + x
-
-def sound(x):
-    return 2 * x
-
-def large():
-    return sorted(file.name for file in programs_folder().glob("*-cache") if file.stat().st_size > 20)
-
-def run(flags):
-    use_compilation_cache()
-    jax.jit(damaged)(numpy.ones(3)), jax.jit(sound)(numpy.ones(3))
-    before = large()
-    files = list(programs_folder().glob("jit_damaged-*"))
-    for file in files:
-        os.truncate(file, 20)
-    jax.clear_caches()
-    jax.jit(damaged)(numpy.ones(3))
-    print(len(files), large() == before)
-    return 0
-
-sys.exit(process.main(run, argparse.ArgumentParser()))
-"""
-
-
-def test_a_damaged_program_in_the_cache_is_said_once_and_written_anew(tmp_path):
-    (tmp_path / "program.py").write_text(COMPILED_TWICE)
-    own = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
-    own |= {"CFLJAX_CACHE": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, tmp_path / "program.py"], capture_output=True, text=True, env=own, timeout=60)
-    assert done.returncode == 0 and done.stdout == "1 True\n", done.stderr
-    assert done.stderr.count("cannot be read or written") == 1 and len(done.stderr.splitlines()) == 1
 
 
 def test_a_signal_after_the_end_of_a_command_says_nothing():
