@@ -4,13 +4,11 @@ flags): on a CPU JAX draws words in a loop that copies its arrays at each turn, 
 
 from __future__ import annotations
 
-import functools
 import zlib
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
+
+from cfljax.lazy import jax, jit, jnp, lax
 
 SHORT = 1 << 10
 """The longest shuffle whose places fit into the low bits of the random words by which they are sorted."""
@@ -44,13 +42,13 @@ def fold_in(key: jax.Array, number: int | jax.Array) -> jax.Array:
     return _folded(key, number if isinstance(number, jax.Array) else jnp.asarray(np.asarray(number).astype(np.uint32)))
 
 
-@functools.partial(jax.jit, inline=True)  # outside of jit one program, in place of one for each operation
+@jit(inline=True)  # outside of jit one program, in place of one for each operation
 def _folded(key: jax.Array, number: jax.Array) -> jax.Array:
     number = number.astype(jnp.uint32)
     return jax.random.wrap_key_data(jnp.stack(_threefry(key, jnp.zeros_like(number), number), -1), impl="threefry2x32")
 
 
-@functools.partial(jax.jit, static_argnums=1, inline=True)
+@jit(static_argnums=1, inline=True)
 def scores(key: jax.Array, name: str, ids: jax.Array) -> jax.Array:
     """u32[len(ids)] random bits, one number per identity, which do not depend on the other identities."""
     return jax.random.key_data(fold_each(key, name, ids))[:, 0]  # a folded key is itself a draw of the generator
@@ -100,7 +98,7 @@ def _drawn(key: jax.Array, length: int) -> jax.Array:
     return (bits(key, length) >> 1) & jnp.uint32(END - SHORT)
 
 
-@jax.jit
+@jit()
 def _threefry(key: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Threefry-2x32 (Salmon et al., 2011) of the words (x, y), twenty rounds. On a CPU JAX computes it in a loop, which takes
     four times as long as one fused operation, and longer to compile. Written with jax.lax, which is traced in half of the time."""

@@ -9,8 +9,6 @@ import pathlib
 import shutil
 import tempfile
 
-from cfljax.files import MOST_BYTES, drop_oldest
-
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 QUICK = "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0"
 SIMPLER = {"xla_cpu_use_fusion_emitters": "false", "xla_cpu_parallel_codegen_split_count": "1"}
@@ -39,7 +37,6 @@ if "CFLJAX_CACHE" not in os.environ:
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # for this process, pytest's workers, and the commands that tests start
     programs = programs or pathlib.Path(os.environ["CFLJAX_CACHE"]) / "compiled"
     programs.mkdir(parents=True, exist_ok=True)
-    drop_oldest(programs, MOST_BYTES)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(programs)
     os.environ |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 
@@ -50,8 +47,11 @@ from xdist.scheduler import LoadScopeScheduling  # noqa: E402
 from cfljax.commands.process import COLLECT_RARELY  # noqa: E402
 from cfljax.devices import compiled, portable  # noqa: E402
 from cfljax.devices.own_program import forget_traces  # noqa: E402
+from cfljax.files import MOST_BYTES, drop_oldest  # noqa: E402
 from tests.packaging.own import forgotten  # noqa: E402
 
+if programs is not None:
+    drop_oldest(programs, MOST_BYTES)
 gc.set_threshold(*COLLECT_RARELY)
 portable.wanted = lambda: False
 """Tests change what programs are traced from, so no process takes what another has traced, but for commands that tests start."""

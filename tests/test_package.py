@@ -13,6 +13,7 @@ PACKAGE = ROOT / "cfljax"
 ORDER = [
     "moved",
     "errors",
+    "lazy",
     "types",
     "files",
     "keys",

@@ -9,6 +9,7 @@ import types
 from collections.abc import Sequence
 from typing import NoReturn
 
+from cfljax import lazy
 from cfljax.commands import COMMANDS, process
 
 _HELP = f"""usage: cfljax COMMAND …
@@ -53,6 +54,8 @@ def run_module(name: str) -> NoReturn:
     """Run the command as `python -m cfljax.NAME` does, and exit."""
     main_module = getattr(sys.modules["__main__"], "__spec__", None)  # in a notebook that runs this module it is another
     ending = process.Ending() if getattr(main_module, "name", "") == f"cfljax.{name}" else None
+    if ending is not None:
+        lazy.wait()
     code = _run(name, f"python -m cfljax.{name}", None)
     if ending is not None:
         ending.code = code
@@ -62,6 +65,7 @@ def run_module(name: str) -> NoReturn:
 def run_program() -> NoReturn:
     """Run the command that the words after `cfljax` name, and exit."""
     ending = process.Ending()
+    lazy.wait()
     ending.code = main()
     sys.exit(ending.code)
 

@@ -8,6 +8,7 @@ import math
 
 from cfljax.config.frozen import FrozenTable
 from cfljax.errors import SpecError, suggest
+from cfljax.lazy import jax, optax
 from cfljax.registry.options import Table, Value, show
 
 _NEED_MORE = ("lbfgs", "polyak_sgd")  # their update needs losses, which they are not given here
@@ -16,8 +17,6 @@ _NEED_MORE = ("lbfgs", "polyak_sgd")  # their update needs losses, which they ar
 def optimisers(server: bool = False) -> dict[str, dict[str, Value]]:
     """The optimisers of optax by name, with the arguments that they take beside the learning rate and their defaults. `server`:
     also those that only servers have."""
-    import optax
-
     from cfljax.methods.shared.fedopt import PRINTED
 
     found: dict[str, dict[str, Value]] = {}
@@ -33,8 +32,6 @@ def optimisers(server: bool = False) -> dict[str, dict[str, Value]]:
 @functools.lru_cache(maxsize=64)
 def kept_per_parameter(name: str, arguments: Table) -> int:
     """How many numbers the optimiser keeps for each number of a vector that it moves, roughly: 2 for Adam."""
-    import jax
-
     from cfljax.methods.shared.fedopt import maker
 
     size = 1 << 12
@@ -45,8 +42,6 @@ def kept_per_parameter(name: str, arguments: Table) -> int:
 @functools.lru_cache(maxsize=64)
 def _step(name: str, arguments: Table) -> None:
     """Trace the first step of the optimiser on a small model: optax looks at many arguments only then."""
-    import jax
-
     from cfljax.methods.shared.fedopt import maker
 
     def step(params: Value) -> Value:

@@ -8,11 +8,10 @@ from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
-import jax
-
 from cfljax.devices.own_program import forget_many_traces, forget_traces
 from cfljax.devices.quick import quick_options
 from cfljax.files import locked_in_cache
+from cfljax.lazy import jax
 from cfljax.types import Tree
 
 KEPT = 128

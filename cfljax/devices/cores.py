@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 
+from cfljax.lazy import jax
+
 MOST = 8
 """The largest number of devices that the cores are divided into: each device holds the data set once."""
 
@@ -22,8 +24,6 @@ happens with one very large client, or on a laptop that slept."""
 def use_cores(count: int | None = None) -> None:
     """Make each core (or `count` of them) a device, so that a round's participants are dealt to them. Does nothing where the
     user has chosen a number of devices, or has computed something already."""
-    import jax
-
     flags = os.environ.get("XLA_FLAGS", "")
     if getattr(jax.config, "jax_num_cpu_devices", -1) > 0 or "device_count" in flags:
         return
@@ -52,8 +52,6 @@ def use_threads(count: int) -> None:
     """Let JAX compute with `count` threads, on any of the cores: it takes as many threads as the process may use cores when JAX
     begins. Does nothing where JAX has begun already."""
     global _threads
-    import jax
-
     free = cores()
     if _begun() or count >= len(free) or not hasattr(os, "sched_setaffinity"):
         return
@@ -67,8 +65,6 @@ def use_threads(count: int) -> None:
 
 def _begun() -> bool:
     """Whether JAX has devices already: then their number cannot be changed."""
-    import jax
-
     before = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
     try:
         jax.config.update("jax_num_cpu_devices", before + 2)

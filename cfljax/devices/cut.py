@@ -6,21 +6,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 
 from cfljax.devices import portable
 from cfljax.devices.compiled import Source, compiled, shapes
 from cfljax.devices.own_program import MARK
 from cfljax.devices.portable import Portable
+from cfljax.lazy import core, jax, jnp
 from cfljax.types import Tree
 
 LARGE = 1 << 18
 """An array of at least this many numbers is overwritten by a result of its shape, where nobody reads it later."""
-Atoms = Iterable[core.Var | core.Literal]
-Values = dict[core.Var, Tree]
+Atoms = Iterable["core.Var | core.Literal"]
+Values = dict["core.Var", Tree]
 """Constant arrays, by the variables that stand for them."""
 
 

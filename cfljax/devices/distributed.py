@@ -17,10 +17,9 @@ import threading
 import time
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-import jax
-
 from cfljax.devices.watch import Seen, watch
 from cfljax.errors import CfljaxError, SpecError, StoreError
+from cfljax.lazy import jax
 
 Told = TypeVar("Told")
 

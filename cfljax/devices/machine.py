@@ -13,14 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax.devices import cores
 from cfljax.devices.mesh import AUTO, CLIENTS, RUNS, Shape
 from cfljax.errors import SpecError
 from cfljax.files import cache_folder, written_whole
+from cfljax.lazy import jax, jnp
 
 REPEAT = 200
 """Steps per timed loop."""

@@ -7,16 +7,15 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-import jax
-
 from cfljax.devices import portable
+from cfljax.lazy import Formed, jit
 
 MARK = "own_program_"
 """How the names of such functions begin in a traced program."""
 MOST = 128
 """After this number of traces all are forgotten, since each keeps some memory."""
-_made: list[Any] = []
-"""All such functions, as `jax.jit` returns them."""
+_made: list[Formed[..., Any]] = []
+"""All such functions."""
 _traces = 0
 Args = ParamSpec("Args")
 Out = TypeVar("Out")
@@ -34,9 +33,8 @@ def own_program(static: tuple[int, ...] = ()) -> Callable[[Callable[Args, Out]],
             return f(*args, **more)
 
         traced.__name__ = MARK + f.__name__.strip("_")
-        _made.append(jax.jit(traced, static_argnums=static))
-        program: Callable[Args, Out] = _made[-1]
-        return program
+        _made.append(jit(static_argnums=static)(traced))
+        return _made[-1]
 
     return marked
 
@@ -47,7 +45,7 @@ def forget_traces() -> None:
     _traces = 0
     portable.forget()
     for program in _made:
-        program.clear_cache()
+        program.forget()
 
 
 def forget_many_traces() -> None:

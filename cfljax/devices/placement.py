@@ -9,12 +9,12 @@ import contextvars
 import dataclasses
 from collections.abc import Callable, Iterator
 
-import jax
 import numpy as np
 
 from cfljax.devices.cut import in_pieces
 from cfljax.devices.mesh import CLIENTS
 from cfljax.devices.spread import by_runs, everywhere
+from cfljax.lazy import jax
 from cfljax.types import Federation, Plan, Split, Tree, on_host
 
 _place: contextvars.ContextVar[tuple[jax.sharding.Mesh, Federation] | None] = contextvars.ContextVar("place", default=None)

@@ -8,11 +8,8 @@ import hashlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NamedTuple
 
-import jax
-from jax import export
-from jax.extend import core
-
 from cfljax.files import programs_folder
+from cfljax.lazy import core, export, jax
 from cfljax.types import Tree
 
 LAPACK = b"lapack_"
@@ -22,7 +19,7 @@ CALLERS: dict[str, bool | str] = {
     "jax_hlo_source_file_canonicalization_regex": ".*/",
 }
 """JAX's settings in `_without_callers`."""
-Forms = tuple[jax.ShapeDtypeStruct, ...]
+Forms = tuple["jax.ShapeDtypeStruct", ...]
 
 
 class Portable(NamedTuple):

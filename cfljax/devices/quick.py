@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-import jax
-
+from cfljax.lazy import jax
 from cfljax.types import Tree
 
 QUICK: dict[str, str | bool] = {

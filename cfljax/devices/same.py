@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 
 from cfljax.devices import distributed
+from cfljax.lazy import jax
 from cfljax.types import Tree
 
 

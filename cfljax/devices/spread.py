@@ -13,11 +13,9 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.devices.mesh import CLIENTS as AXIS
 from cfljax.devices.mesh import RUNS
+from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Federation, Plan, Tree
 
 RESERVE = 16

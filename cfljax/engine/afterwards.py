@@ -7,8 +7,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
@@ -21,6 +19,7 @@ from cfljax.engine.program import in_round, over_runs
 from cfljax.engine.scoring import score, score_mixtures
 from cfljax.engine.settings import Assembled, Tuned
 from cfljax.engine.simulation import fetched
+from cfljax.lazy import jax, jnp
 from cfljax.local.schedule import Work
 from cfljax.types import Array, Federation, Hyper, Jobs, Split, Tree
 

@@ -18,11 +18,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-import jax.numpy as jnp
-
 from cfljax.engine.settings import Asynchronous, Wall
 from cfljax.engine.wall import MOST_CLUSTERS, Go, Spent, add_to, metered, of_round, plus, until_next
 from cfljax.errors import SpecError
+from cfljax.lazy import jnp
 from cfljax.types import Array, Cohort, Federation, Flight, Hyper, Info, Traffic, Tree
 
 DISCOUNTS: dict[str, Callable[[Array, Hyper], Array]] = {

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-import jax
-
 from cfljax.devices import distributed
+from cfljax.lazy import jax
 
 LOOK_EVERY = 2.0
 """Seconds that a chunk may take, roughly."""

@@ -8,8 +8,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
@@ -18,6 +16,7 @@ from cfljax.engine.program import over_runs
 from cfljax.engine.scoring import Scores, least_loss_among, score, score_mixtures
 from cfljax.engine.settings import Settings, View
 from cfljax.federation import cohort
+from cfljax.lazy import jax, jnp
 from cfljax.local.send import attackers
 from cfljax.types import Array, Federation, Hyper, Model, Split
 from cfljax.types.federation import NEVER

@@ -3,7 +3,6 @@ is given on its own training samples. Nothing else of the run sees what becomes 
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax.engine import metrics
@@ -12,6 +11,7 @@ from cfljax.engine.evaluation import evaluated, scene_of, some_never_train
 from cfljax.engine.groups import Group
 from cfljax.engine.program import make_program
 from cfljax.engine.settings import Assembled
+from cfljax.lazy import jnp
 from cfljax.types import Array, Federation, Hyper, Tree
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from cfljax.devices.mesh import RUNS
@@ -13,6 +12,7 @@ from cfljax.devices.placement import placed
 from cfljax.devices.spread import by_runs
 from cfljax.engine.evaluation import NUMBERS
 from cfljax.engine.settings import Assembled
+from cfljax.lazy import jax
 from cfljax.types import Tree
 
 

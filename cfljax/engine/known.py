@@ -7,11 +7,10 @@ import functools
 import hashlib
 from pathlib import Path
 
-import jax
-
 from cfljax import files
 from cfljax.devices.compiled import shapes
 from cfljax.engine.settings import Assembled
+from cfljax.lazy import jax
 
 
 def remember(parts: Assembled, seconds: float) -> None:

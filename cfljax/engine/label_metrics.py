@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.devices.spread import of_this_device, share
 from cfljax.engine.metrics import Seen
 from cfljax.engine.scoring import TILE
 from cfljax.errors import SpecError
+from cfljax.lazy import jax, jnp
 from cfljax.local.data import take
 from cfljax.registry import Entry
 from cfljax.registry.options import NoOptions

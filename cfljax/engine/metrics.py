@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax.errors import SpecError
+from cfljax.lazy import jax, jnp
 from cfljax.registry import Registry
 from cfljax.types import Federation, Model, Split
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax.engine import metrics
@@ -13,6 +12,7 @@ from cfljax.engine.afterwards import Found, Placed, Stage, found_at_end
 from cfljax.engine.groups import Group
 from cfljax.engine.scoring import least_loss_among
 from cfljax.engine.settings import Assembled
+from cfljax.lazy import jnp
 from cfljax.local.optimiser import decayed
 from cfljax.types import Array, Federation, Hyper, Method, Tree
 from cfljax.types.federation import NEVER

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.engine.metrics import Seen
+from cfljax.lazy import jax, jnp
 from cfljax.registry import Entry
 from cfljax.registry.options import NoOptions
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
-import jax
 import numpy as np
 
 from cfljax.devices.cut import Cut, cut
 from cfljax.engine.program import over_runs
 from cfljax.engine.settings import Assembled
+from cfljax.lazy import jax
 from cfljax.types import Tree
 
 

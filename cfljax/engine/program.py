@@ -10,14 +10,12 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-import jax
-import jax.numpy as jnp
-
 from cfljax import keys
 from cfljax.engine import asynchronous
 from cfljax.engine.settings import MOST_SHARES, SHIFT, WORD, Carry, Settings, View
 from cfljax.engine.wall import shown, started, timed
 from cfljax.federation import cohort
+from cfljax.lazy import jax, jnp
 from cfljax.local.optimiser import decayed
 from cfljax.local.send import as_trained_on
 from cfljax.types import Array, Federation, Hyper, Info, Method, Tree

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax.engine.settings import Carry
+from cfljax.lazy import jax, jnp
 from cfljax.types import Tree
 
 Rows = dict[str, np.ndarray]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.devices.spread import devices, of_this_device, share
 from cfljax.kernels.choose import least_loss
+from cfljax.lazy import jax, jnp
 from cfljax.local.data import take
 from cfljax.local.stream import block_size, client_losses, fold_blocks
 from cfljax.types import Array, Federation, Model, Split

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
-import jax
-
+from cfljax.lazy import jax
 from cfljax.local.send import Sending
 from cfljax.local.solver import Solver
 from cfljax.types import Array, Federation, Flight, Method, Model, Plan, Tree

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
@@ -22,6 +20,7 @@ from cfljax.engine.outputs import Output, Seconds, output_of
 from cfljax.engine.resume import Checkpoint, Rows, Spent, check_rows, named
 from cfljax.engine.settings import Assembled, Carry, Settings
 from cfljax.engine.simulation import Simulation
+from cfljax.lazy import jax, jnp
 from cfljax.local.send import as_trained_on, exact_share
 from cfljax.types import Federation, Method, Tree
 

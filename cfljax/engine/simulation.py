@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 
 from cfljax import keys
@@ -19,6 +18,7 @@ from cfljax.engine.resume import Checkpoint, Rows, restore
 from cfljax.engine.settings import Assembled, Carry
 from cfljax.engine.stopping import Watch
 from cfljax.engine.traced import start_form
+from cfljax.lazy import jax
 from cfljax.local.send import as_trained_on
 from cfljax.types import Federation, Tree
 

@@ -15,7 +15,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from cfljax import files
@@ -27,6 +26,7 @@ from cfljax.engine.groups import Group
 from cfljax.engine.settings import Assembled
 from cfljax.engine.traced import Pick, Traced, chooses
 from cfljax.files.npy import read_member
+from cfljax.lazy import jax
 from cfljax.types import Federation, Tree
 
 MOST = 64 << 20

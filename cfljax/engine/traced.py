@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-import jax
 import numpy as np
 
 from cfljax.devices import portable
@@ -18,6 +17,7 @@ from cfljax.engine.groups import Group, for_each_run, forms, of_one
 from cfljax.engine.pieces import check_types, cut_of_runs, is_cut
 from cfljax.engine.program import Program, make_program, over_runs
 from cfljax.engine.settings import Assembled, Carry, View
+from cfljax.lazy import core, jax
 from cfljax.types import Federation, Tree
 
 Of = TypeVar("Of", bound=Cut | Source)
@@ -148,6 +148,6 @@ def _picks(view: jax.stages.Traced, own: int) -> Pick | None:
     it computes, or gives what all runs share."""
     inner = view.jaxpr.jaxpr
     inputs = {variable: at for at, variable in enumerate(inner.invars[:own])}
-    if inner.eqns or any(not isinstance(v, jax.extend.core.Var) or v not in inputs for v in inner.outvars):
+    if inner.eqns or any(not isinstance(v, core.Var) or v not in inputs for v in inner.outvars):
         return None
     return Pick(tuple(inputs[variable] for variable in inner.outvars), view.out_info)

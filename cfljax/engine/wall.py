@@ -15,12 +15,10 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.engine.settings import Sum, Wall
 from cfljax.errors import SpecError
 from cfljax.federation import cohort
+from cfljax.lazy import jax, jnp
 from cfljax.local.meter import Meter, metering
 from cfljax.types import Array, Devices, Federation, Hyper, Info, Traffic, Tree
 

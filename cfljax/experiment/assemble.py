@@ -7,7 +7,6 @@ import functools
 import math
 import warnings
 
-import jax
 import numpy as np
 
 from cfljax import data, keys, models
@@ -37,6 +36,7 @@ from cfljax.experiment.federations import (
 from cfljax.experiment.several import check_labels, check_mixture
 from cfljax.federation.devices import devices_of
 from cfljax.federation.pack import nbytes
+from cfljax.lazy import jax
 from cfljax.local.parts import parts_of
 from cfljax.local.products import grams_of
 from cfljax.local.send import Sending

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.federation.gather import samples
+from cfljax.lazy import jax, jnp
 from cfljax.models.started import features_of
 from cfljax.types import Array, Federation, Model, Pool, Split, Tree, View, on_host
 

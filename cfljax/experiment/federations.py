@@ -7,7 +7,6 @@ import functools
 import zlib
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from cfljax.config import Data, Run, arrivals
@@ -15,6 +14,7 @@ from cfljax.federation.drift import drifting
 from cfljax.federation.newcomers import arriving, draw_newcomers, with_shots
 from cfljax.federation.pack import pack
 from cfljax.federation.validation import hold_out
+from cfljax.lazy import jax
 from cfljax.types import Federation
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
-import jax
-import jax.numpy as jnp
-
 from cfljax import keys
 from cfljax.federation.gather import insertion_points
+from cfljax.lazy import jax, jnp
 from cfljax.types import Cohort, Federation, Flight, Hyper
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 import math
 
-import jax
-import jax.numpy as jnp
-
+from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Federation, Pool, Split, View
 
 COMPARED = 1 << 26

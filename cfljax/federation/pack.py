@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 import numpy as np
 
 from cfljax.errors import DataError
@@ -131,4 +130,13 @@ def _view(parts: Parts) -> View | None:
 
 def nbytes(federation: Federation) -> int:
     """The number of bytes in all arrays of the federation."""
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(federation))
+    return _bytes_in(federation)
+
+
+def _bytes_in(part: object) -> int:
+    """Without JAX: a dry run asks for them, and for nothing else that would need it."""
+    if isinstance(part, tuple):
+        return sum(map(_bytes_in, part))
+    if dataclasses.is_dataclass(part):
+        return sum(_bytes_in(getattr(part, field.name)) for field in dataclasses.fields(part))
+    return int(getattr(part, "nbytes", 0))

@@ -9,6 +9,8 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from cfljax.lazy import jax
+
 MOST_BYTES = 2 << 30
 """The most that compiled programs take up in the cache folder when a process begins."""
 KNOWN = "known"
@@ -40,8 +42,6 @@ def written_whole(file: Path) -> Iterator[Path]:
 
 def programs_folder() -> Path | None:
     """The folder in which JAX keeps compiled programs; None where it keeps none, as with an empty JAX_COMPILATION_CACHE_DIR."""
-    import jax
-
     folder = getattr(jax.config, "jax_compilation_cache_dir", None)
     return Path(str(folder)) if folder else None
 
@@ -103,8 +103,6 @@ def drop_programs(name: str) -> None:
 def use_compilation_cache() -> None:
     """Keep compiled programs between processes in the cache folder, unless the user has chosen another one. The setting is
     JAX's own, and holds for all that the process compiles from then on."""
-    import jax
-
     if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
     folder = cache_folder() / "compiled"

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import chex
-import jax
-import jax.numpy as jnp
+from cfljax.lazy import chex, jax, jnp
 
-HIGHEST = jax.lax.Precision.HIGHEST
+HIGHEST = "highest"
 BLOCK = 4096
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import chex
-import jax
-import jax.numpy as jnp
-
 from cfljax import keys
 from cfljax.kernels.blocks import squared_distances, sum_blocks
 from cfljax.kernels.cosine import cosine_rows
 from cfljax.kernels.mix import members
+from cfljax.lazy import chex, jax, jnp
 
 SIMILARITIES = ("descent", "literal", "euclidean")
 RESEED = ("when_empty", "always", "never")

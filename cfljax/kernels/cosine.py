@@ -3,11 +3,8 @@ difference between two clients' cosines with all other clients (FedGroup eq. 7).
 
 from __future__ import annotations
 
-import chex
-import jax
-import jax.numpy as jnp
-
 from cfljax.kernels.blocks import invert, product, row_scale, sum_blocks
+from cfljax.lazy import chex, jax, jnp
 
 TOGETHER = 8
 """The number of terms z that are added in one pass over the n × n sums, so that these are read and written less often."""

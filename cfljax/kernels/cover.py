@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import chex
-import jax
-import jax.numpy as jnp
+from cfljax.lazy import chex, jax, jnp
 
 _State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import chex
-import jax
-import jax.numpy as jnp
-
 from cfljax.kernels.blocks import combine, invert, row_scale
 from cfljax.kernels.choose import least_loss
 from cfljax.kernels.cosine import cosine_matrix
+from cfljax.lazy import chex, jax, jnp
 
 READINGS = ("difference", "normalised", "weighted")
 

@@ -8,12 +8,9 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import chex
-import jax
-import jax.numpy as jnp
-
 from cfljax import keys
 from cfljax.kernels.blocks import HIGHEST, combine, invert, product, squared_distances, usable_rows
+from cfljax.lazy import chex, jax, jnp
 
 FEW = 64
 """The numbers per point up to which distances come from differences; above it they come from products."""

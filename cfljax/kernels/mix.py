@@ -5,12 +5,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import chex
-import jax
-import jax.numpy as jnp
-
 from cfljax.kernels.blocks import HIGHEST
 from cfljax.kernels.robust import robust_sum
+from cfljax.lazy import chex, jax, jnp
 
 
 class Mixed(NamedTuple):

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.kernels.blocks import squared_distances
+from cfljax.lazy import jax, jnp
 
 Number = jax.Array | float
 

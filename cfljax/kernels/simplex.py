@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import chex
-import jax
-import jax.numpy as jnp
-
 from cfljax.kernels.blocks import HIGHEST
 from cfljax.kernels.mix import members
+from cfljax.lazy import chex, jax, jnp
 
 
 def balance(shares: jax.Array, active: jax.Array, steps: int = 5000) -> jax.Array:

@@ -10,11 +10,8 @@ for the 4,096 numbers that methods use. Sums of sketches are sketches of sums.
 
 from __future__ import annotations
 
-import chex
-import jax
-import jax.numpy as jnp
-
 from cfljax import keys
+from cfljax.lazy import chex, jax, jnp
 
 SIZE = 4096
 """Numbers in a sketch."""

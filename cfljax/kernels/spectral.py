@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import chex
-import jax
-import jax.numpy as jnp
-
 from cfljax import keys
 from cfljax.kernels.blocks import HIGHEST, combine, invert, product, usable_rows
 from cfljax.kernels.cosine import cosine_matrix
+from cfljax.lazy import chex, jax, jnp
 
 GRAM_LIMIT = 4e10
 """`how = "auto"` takes the exact way up to this many multiplications for the Gram matrix."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import chex
-import jax
-import jax.numpy as jnp
+from cfljax.lazy import chex, jax, jnp
 
 _Carry = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 

@@ -10,7 +10,6 @@ import traceback
 import warnings
 from collections.abc import Callable
 
-import jax
 import numpy as np
 
 from cfljax.config import Run
@@ -29,6 +28,7 @@ from cfljax.experiment.model_size import size_of_run
 from cfljax.experiment.privacy import crowd_of, epsilon, epsilon_of_choices
 from cfljax.launch import lockstep
 from cfljax.launch.checkpoints import Checkpoints
+from cfljax.lazy import jax
 from cfljax.registry.options import Table, Value, show
 from cfljax.store import of_drift, provenance, summarise
 from cfljax.types import Federation

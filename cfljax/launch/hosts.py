@@ -11,8 +11,6 @@ import traceback
 from collections.abc import Iterator
 from typing import NoReturn
 
-import jax
-
 from cfljax.config import Spec
 from cfljax.devices import distributed
 from cfljax.devices.cores import use_cores
@@ -22,6 +20,7 @@ from cfljax.errors import CfljaxError, SpecError, StoreError
 from cfljax.launch import lockstep
 from cfljax.launch.batch import InHalves, run_batch
 from cfljax.launch.plan_file import as_laid_down
+from cfljax.lazy import jax
 
 MOST = 1024
 """Devices of a process: simulated ones take memory and threads each."""

@@ -13,10 +13,8 @@ Readings:
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.kernels.mix import normalised, weights_by
+from cfljax.lazy import jax, jnp
 from cfljax.local.flight import arriving
 from cfljax.local.schedule import train_steps
 from cfljax.local.solver import Solver

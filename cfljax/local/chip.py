@@ -19,10 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jax.experimental import pallas as pl
-
+from cfljax.lazy import jax, jnp, pl
 from cfljax.local import chip_step
 from cfljax.local.chip_step import LABEL, WEIGHT, Numbers, Tally, column, dot, losses_of, rows_of
 from cfljax.local.fitting import Form

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
+from cfljax.lazy import jax, jnp
 from cfljax.local.fitting import Form
 from cfljax.types import Array
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-
 from cfljax import keys
 from cfljax.federation.gather import client_rows, samples
+from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Federation, Split
 
 TILE = 256

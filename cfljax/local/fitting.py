@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
+from cfljax.lazy import jax, jnp
 from cfljax.local.gram import first_layer
 from cfljax.local.nested import inner
 from cfljax.local.schedule import SHUFFLED, Work

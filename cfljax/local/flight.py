@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
+from cfljax.lazy import jnp
 from cfljax.types import Array, Cohort, Federation, Flight, Jobs, Updates
 
 

@@ -6,11 +6,9 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from cfljax import keys
 from cfljax.federation.gather import client_rows, samples
+from cfljax.lazy import jax, jnp
 from cfljax.local.data import TILE, take
 from cfljax.local.schedule import StepSamples, Work, batch_of
 from cfljax.local.side_by_side import at_step

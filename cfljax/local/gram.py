@@ -14,10 +14,8 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.kernels.choose import least_loss
+from cfljax.lazy import jax, jnp
 from cfljax.local.gradients import Gradient
 from cfljax.local.nested import inner, replaced, without
 from cfljax.local.optimiser import sgd

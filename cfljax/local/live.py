@@ -14,11 +14,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jax.extend.core import Literal
-
 from cfljax.federation.gather import samples
+from cfljax.lazy import core, jax, jnp
 from cfljax.local.gradients import Samples, loss_sum
 from cfljax.types import Federation, Model
 
@@ -151,7 +148,7 @@ class _Walk:
     def go(self, jaxpr: Any, given: list[Value]) -> list[Value]:
         """The values of the results."""
         known: dict[Any, Value] = dict(zip(jaxpr.invars, given, strict=True))
-        read = lambda v: _given(str(v)) if isinstance(v, Literal) else known.get(v, _given(v))  # noqa: E731
+        read = lambda v: _given(str(v)) if isinstance(v, core.Literal) else known.get(v, _given(v))  # noqa: E731
         for equation in jaxpr.eqns:
             values = [read(v) for v in equation.invars]
             inner, skipped = _inner(equation, self.layout.platform)

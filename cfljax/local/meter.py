@@ -11,9 +11,7 @@ import contextvars
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-import jax
-import jax.numpy as jnp
-
+from cfljax.lazy import jax, jnp
 from cfljax.local.schedule import Work, train_steps
 from cfljax.types import Array, Federation, Jobs, Traffic
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jax.experimental import pallas as pl
-
+from cfljax.lazy import jax, jnp, pl
 from cfljax.local import chip
 from cfljax.local.chip import Refs
 from cfljax.local.fitting import Form

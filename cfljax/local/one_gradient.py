@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-
+from cfljax.lazy import jnp
 from cfljax.local.meter import counted
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver

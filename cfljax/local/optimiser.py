@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-import jax
-import jax.numpy as jnp
-
+from cfljax.lazy import jax, jnp, optax
 from cfljax.types import Array, Hyper, LocalStep, Tree
 
 
@@ -57,8 +55,6 @@ def sgd(numbers: LocalStep) -> StepRule:
 
 def from_optax(name: str, arguments: dict[str, object], lr: Array) -> StepRule:
     """The optimiser of optax with this name and these arguments; `lr` f32[] may be traced."""
-    import optax
-
     transform = getattr(optax, name)(lr, **arguments)
 
     def step(grads: Tree, state: Tree, params: Tree) -> tuple[Tree, Tree]:

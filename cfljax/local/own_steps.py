@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-import jax.numpy as jnp
-
 from cfljax import keys
+from cfljax.lazy import jnp
 from cfljax.local.gradients import Gradient, Samples, batch_gradient, batches_of, full_gradient, whole_batch
 from cfljax.local.optimiser import StepRule
 from cfljax.local.schedule import Course, Orders, StepSamples, Task, all_steps, follow

@@ -7,13 +7,12 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import usable
+from cfljax.lazy import jax, jnp
 from cfljax.local import send
 from cfljax.local.schedule import Task
 from cfljax.local.send import Sending

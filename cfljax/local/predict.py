@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax.devices.machine import TYPICAL, Speed
+from cfljax.lazy import jax, jnp
 from cfljax.local.gram import FEW, first_layer
 from cfljax.local.nested import inner
 from cfljax.local.parts import ModelParts, kernel_trains

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax.federation.gather import samples
+from cfljax.lazy import jax, jit, jnp
 from cfljax.local.data import take
 from cfljax.types import Array, Federation, Grams, on_host
 
@@ -20,7 +19,7 @@ TILE, UNIT = 2048, 1024
 """TILE: the number of samples that are fetched at a time. UNIT: the rows of an array of matrices are filled up to a multiple of
 this, so that federations that differ little share a compiled program."""
 
-_fetch = jax.jit(samples)
+_fetch = jit()(samples)
 
 
 class Gram(NamedTuple):
@@ -129,4 +128,5 @@ def _tiles(federation: Federation, client: np.ndarray, rows: np.ndarray) -> Iter
     for begin in range(0, len(rows), TILE):
         place = np.arange(begin, begin + TILE)
         there = np.minimum(place, len(rows) - 1)
-        yield np.asarray(_fetch(federation, client[there], rows[there], place < len(rows))[0]).reshape(TILE, -1)
+        whose, which, real = map(on_host, (client[there], rows[there], place < len(rows)))
+        yield np.asarray(_fetch(federation, whose, which, real)[0]).reshape(TILE, -1)

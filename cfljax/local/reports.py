@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.kernels.mix import Mixed, usable
 from cfljax.kernels.sketch import sketch
+from cfljax.lazy import jax, jnp
 from cfljax.local.flight import heard, present
 from cfljax.local.rounds import Kept, Trained, sizes
 from cfljax.local.send import left_over

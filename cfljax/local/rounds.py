@@ -7,12 +7,10 @@ import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.devices.spread import AXIS, Dealt, alone, deal_out, in_own_blocks
 from cfljax.kernels.mix import Mixed, Rule, move_by, replace_by, sum_by, with_noise
 from cfljax.kernels.sketch import sketch
+from cfljax.lazy import jax, jnp
 from cfljax.local.flight import joined, under_way
 from cfljax.local.meter import counted
 from cfljax.local.schedule import owners_of

@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-import jax
-import jax.numpy as jnp
-
 from cfljax import keys
+from cfljax.lazy import jax, jnp
 from cfljax.local.data import shuffle
 from cfljax.local.side_by_side import at_step, most_of
 from cfljax.types import Array, Federation, Jobs, Plan

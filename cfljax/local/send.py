@@ -13,12 +13,11 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
 from cfljax.kernels.mix import PLAIN, Rule
+from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Cohort, Federation, Hyper, View
 
 _UNIT = 1 << 24

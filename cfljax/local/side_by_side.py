@@ -6,9 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-
+from cfljax.lazy import custom_vmap, jax, jnp
 from cfljax.types import Array, Tree
 
 
@@ -22,7 +20,7 @@ def _entry_on(axis: int) -> Callable[[Array, Array], Array]:
     """A function (array, index i32[]) -> its entries at this index on this axis. Where the index is the same for all, it stays a
     slice under `vmap`: JAX makes a gather of it, for which a TPU computes indices in kernels of their own."""
 
-    @jax.custom_batching.custom_vmap
+    @custom_vmap()
     def entry(each: Array, number: Array) -> Array:
         return jax.lax.dynamic_index_in_dim(each, number, axis, keepdims=False)
 
@@ -36,7 +34,7 @@ def _entry_on(axis: int) -> Callable[[Array, Array], Array]:
     return entry
 
 
-@jax.custom_batching.custom_vmap
+@custom_vmap()
 def most_of(number: Array) -> Array:
     """i32[]: the number itself; under `vmap` the largest of all, by which a loop turns for all at once."""
     return number

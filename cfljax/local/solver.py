@@ -16,13 +16,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-
 from cfljax import keys
 from cfljax.devices.own_program import own_program
 from cfljax.devices.spread import devices, spread
 from cfljax.kernels.mix import Rule
+from cfljax.lazy import jax, jnp
 from cfljax.local.data import shuffle
 from cfljax.local.gradients import batch_gradient, batch_of_client, full_gradient, whole_batch
 from cfljax.local.gram import Among, among

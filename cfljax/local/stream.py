@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import compress, repeat
 from typing import TypeVar
 
-import jax
-import jax.numpy as jnp
-from jax.extend.core import Literal
-
 from cfljax.devices.spread import devices, of_this_device, share
 from cfljax.federation.gather import insertion_points, samples, totals
+from cfljax.lazy import core, jax, jnp
 from cfljax.types import Array, Federation, Model, Split, Tree
 
 ON_CPU, ON_ACCELERATOR = 1 << 20, 1 << 22
@@ -60,7 +57,7 @@ def _widths(jaxpr: Tree, of_model: Iterable[object], on_cpu: bool) -> Iterator[t
     the batch. `of_model`: the inputs that depend on the model."""
     known = set(of_model)
     for equation in jaxpr.eqns:
-        inputs = [not isinstance(v, Literal) and v in known for v in equation.invars]
+        inputs = [not isinstance(v, core.Literal) and v in known for v in equation.invars]
         if any(inputs):
             known.update(equation.outvars)
         yield from ((v.aval.size, any(inputs)) for v in equation.outvars if v.aval.shape[:1] == (1,))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
+from cfljax.lazy import jax, jnp
 from cfljax.local.gradients import Gradient, batch_gradient, batches_of, full_gradient, whole_batch
 from cfljax.local.optimiser import StepRule
 from cfljax.local.schedule import Course, Orders, StepSamples, Task, all_steps, follow

@@ -7,9 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-
+from cfljax.lazy import jax, jnp
 from cfljax.models.dense import by_rows, thin
 from cfljax.types import Array, Model, Tree
 

@@ -25,8 +25,6 @@ import dataclasses
 import warnings
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
@@ -37,6 +35,7 @@ from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.cover import ccs_threshold, cover
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members, mix_updates, usable, weights_by
+from cfljax.lazy import jax, jnp
 from cfljax.local.one_gradient import OneGradient
 from cfljax.local.reports import report, report_trained
 from cfljax.local.rounds import Mixing, jobs_from, sizes, train_and_mix

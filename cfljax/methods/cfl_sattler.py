@@ -28,14 +28,13 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.kernels import host
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.mix import members
+from cfljax.lazy import jax, jnp
 from cfljax.local.averages import averages, with_lengths
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from

@@ -18,9 +18,8 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
 from cfljax.kernels.mix import mix_updates, usable
+from cfljax.lazy import jnp
 from cfljax.local.averages import averages, with_lengths
 from cfljax.local.reports import mean_over, report
 from cfljax.local.rounds import jobs_from

@@ -21,9 +21,8 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax.numpy as jnp
-
 from cfljax.kernels.blocks import squared_distances
+from cfljax.lazy import jnp
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.others import MixtureConfig, State, mixed_by, mixture_method
 from cfljax.registry import Entry

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax.numpy as jnp
-
+from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import Clusters, first_model, traffic, train_clusters

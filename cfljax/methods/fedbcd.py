@@ -19,12 +19,11 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.federation.cohort import present
 from cfljax.kernels.mix import sum_by, with_noise
+from cfljax.lazy import jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from
 from cfljax.local.schedule import Work

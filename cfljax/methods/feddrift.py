@@ -36,13 +36,11 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.errors import SpecError
 from cfljax.kernels.choose import least_loss
 from cfljax.kernels.mix import members, usable
 from cfljax.kernels.unite import complete_linkage
+from cfljax.lazy import jax, jnp
 from cfljax.local.rounds import sizes
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg

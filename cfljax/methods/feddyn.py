@@ -24,9 +24,8 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax.numpy as jnp
-
 from cfljax.kernels.mix import mix_updates, weights_by
+from cfljax.lazy import jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.solver import Solver

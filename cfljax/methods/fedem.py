@@ -31,9 +31,9 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
+from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
 from cfljax.local.sizes import block_of
 from cfljax.local.solver import Solver

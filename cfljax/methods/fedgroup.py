@@ -40,14 +40,13 @@ import dataclasses
 import functools
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
 from cfljax.devices.quick import quick_jit
 from cfljax.errors import SpecError
 from cfljax.kernels.inter_group import READINGS, inter_group
+from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES, averages, with_lengths
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix

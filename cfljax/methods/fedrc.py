@@ -33,10 +33,9 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from cfljax.lazy import jax, jnp
 from cfljax.local.solver import Solver
 from cfljax.methods import fedem
 from cfljax.methods.shared.choice import need_clients

@@ -37,13 +37,12 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import replace_by, sum_by
+from cfljax.lazy import jax, jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from, sizes
 from cfljax.local.solver import Solver

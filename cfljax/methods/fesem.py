@@ -31,11 +31,10 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
 from cfljax import keys
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.mix import mix_updates, usable
+from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES, averages, with_lengths
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from

@@ -22,12 +22,12 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.federation import cohort as cohorts
 from cfljax.kernels import host
+from cfljax.lazy import jnp
 from cfljax.local.meter import branch
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg

@@ -30,7 +30,6 @@ import math
 import warnings
 from collections.abc import Callable
 
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
@@ -39,6 +38,7 @@ from cfljax.errors import SpecError
 from cfljax.federation.cohort import draw
 from cfljax.kernels.choose import least_loss
 from cfljax.kernels.mix import members
+from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES, averages, with_lengths
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, choose_and_train, jobs_from, train_and_mix

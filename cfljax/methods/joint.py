@@ -31,9 +31,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-import jax
-import jax.numpy as jnp
-
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.choose import (
@@ -45,6 +42,7 @@ from cfljax.kernels.choose import (
     move_similarity,
     private_choice,
 )
+from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES, averages, with_lengths
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax.numpy as jnp
-
+from cfljax.lazy import jnp
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from
 from cfljax.local.solver import Solver

@@ -35,8 +35,6 @@ import functools
 import warnings
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
@@ -44,6 +42,7 @@ from cfljax.errors import SpecError
 from cfljax.federation import cohort as cohorts
 from cfljax.kernels import host
 from cfljax.kernels.mix import PLAIN, Rule
+from cfljax.lazy import jax, jnp
 from cfljax.local.averages import AVERAGES
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.anew import check_anew, every, times, with_anew

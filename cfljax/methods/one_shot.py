@@ -23,7 +23,6 @@ import dataclasses
 import functools
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
@@ -31,6 +30,7 @@ from cfljax.devices.quick import quick_jit
 from cfljax.kernels.choose import nearest
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import members
+from cfljax.lazy import jnp
 from cfljax.local.averages import AVERAGES
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.auto import CountedConfig, Number, count, extras_of, number_of, setup_of, with_probe

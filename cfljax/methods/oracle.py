@@ -6,9 +6,9 @@ Communication per participant and round: one model down, one update up.
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
 
+from cfljax.lazy import jnp
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg
 from cfljax.methods.shared.common import Clusters, first_model, need_groups, traffic, train_clusters

@@ -35,13 +35,12 @@ import dataclasses
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax.errors import SpecError
 from cfljax.federation.gather import samples
 from cfljax.kernels import host
+from cfljax.lazy import jax, jnp
 from cfljax.local.meter import count_beside
 from cfljax.local.solver import Solver
 from cfljax.methods import fedavg

@@ -22,11 +22,9 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.simplex import project_simplex
+from cfljax.lazy import jax, jnp
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.others import MixtureConfig, State, mixed_by, mixture_method, shares
 from cfljax.registry import Entry

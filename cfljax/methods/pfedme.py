@@ -22,10 +22,8 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.errors import SpecError
+from cfljax.lazy import jax, jnp
 from cfljax.local.own_steps import GradientAt, OwnSteps
 from cfljax.local.reports import mean_over
 from cfljax.local.solver import Solver

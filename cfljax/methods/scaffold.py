@@ -23,12 +23,10 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import mix_updates, weights_by
+from cfljax.lazy import jax, jnp
 from cfljax.local.gradients import Gradient
 from cfljax.local.optimiser import StepRule
 from cfljax.local.own_steps import GradientAt, OwnSteps

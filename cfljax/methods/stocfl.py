@@ -29,13 +29,11 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from cfljax import keys
 from cfljax.kernels.cosine import cosine_matrix
 from cfljax.kernels.mix import usable
 from cfljax.kernels.unite import unite
+from cfljax.lazy import jax, jnp
 from cfljax.local.averages import averages, with_lengths
 from cfljax.local.reports import report_trained
 from cfljax.local.rounds import Mixing, jobs_from, train_and_mix

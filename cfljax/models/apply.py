@@ -6,11 +6,9 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.errors import SpecError
 from cfljax.keys import fold
+from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Tree
 
 if TYPE_CHECKING:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.keys import fold
+from cfljax.lazy import jax, jnp
 
 
 class Augmentation(NamedTuple):

@@ -6,10 +6,8 @@ import dataclasses
 import itertools
 import math
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.errors import SpecError
+from cfljax.lazy import jax, jnp
 from cfljax.models import augment
 from cfljax.models.dense import times
 from cfljax.models.flat import FirstDense, Net

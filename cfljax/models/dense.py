@@ -6,8 +6,7 @@ import contextlib
 import contextvars
 from collections.abc import Iterator
 
-import jax
-import jax.numpy as jnp
+from cfljax.lazy import custom_jvp, jax, jnp
 
 NARROW = 32
 """Kernels of layers with at most this number of outputs are thin. Measured with MNIST's 784 inputs: to keep them transposed halves
@@ -36,7 +35,7 @@ def times(x: jax.Array, kernel: jax.Array) -> jax.Array:
     return product(x, kernel) if _by_rows.get() else x @ kernel
 
 
-@jax.custom_jvp
+@custom_jvp()
 def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """f32[B, outputs]: x f32[B, inputs] times f32[inputs, outputs]."""
     return x @ kernel

@@ -9,11 +9,10 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax.errors import SpecError, suggest
+from cfljax.lazy import custom_jvp, jax, jnp, optax
 from cfljax.models.apply import Apply, Functions, functions_of
 from cfljax.types import Array, Model, OfLogits, Tree
 
@@ -189,7 +188,7 @@ def _shapes(name: str, network: Network, sample: jax.ShapeDtypeStruct) -> tuple[
         raise SpecError(f'model "{name}" cannot take samples of shape {sample.shape[1:]}: {reason}') from error
 
 
-@jax.custom_jvp
+@custom_jvp()
 def cross_entropy(logits: Array, y: Array) -> Array:
     """f32[B]: −log softmax(logits f32[B, C])[y]; 0 for a label out of range. Its derivative is written out: by its steps it takes
     an accelerator twice as many kernels."""
@@ -226,7 +225,6 @@ def _softmax() -> tuple[OfLogits, OfLogits]:
 
 def _sigmoid() -> tuple[OfLogits, OfLogits]:
     """(loss, correct) for one logit and two classes."""
-    import optax
 
     def loss(logits: Array, y: Array) -> Array:
         logit = logits[..., 0].astype(_real(logits))
@@ -237,7 +235,6 @@ def _sigmoid() -> tuple[OfLogits, OfLogits]:
 
 def _several() -> tuple[OfLogits, OfLogits]:
     """(loss, correct) for one logit per class and y of 0 and 1 for each: the mean loss of a sample's labels; correct if all are."""
-    import optax
 
     def loss(logits: Array, y: Array) -> Array:
         logits = logits.astype(_real(logits))

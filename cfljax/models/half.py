@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
-import jax.numpy as jnp
-
+from cfljax.lazy import jax, jnp
 from cfljax.models.flat import NetForward
 from cfljax.types import Array, Model, Tree
 

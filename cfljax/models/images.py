@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import jax.numpy as jnp
-
 from cfljax.errors import SpecError
+from cfljax.lazy import jnp
 from cfljax.models.builtin import FORM, image_of
 from cfljax.models.flat import Net
 from cfljax.models.layers import CONVOLUTIONS

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 
-import jax
-import jax.numpy as jnp
-
+from cfljax.lazy import custom_vjp, jax, jnp
 from cfljax.models import windows
 from cfljax.models.pixels import Around, around, by_xla
 
@@ -38,7 +36,7 @@ def convolve(x: jax.Array, kernel: jax.Array, form: str, pooled: bool = False, s
     return pool_2_2(outputs) if pooled else outputs
 
 
-@jax.custom_vjp
+@custom_vjp()
 def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """A convolution of single pixels: f32[B, H, W, inputs] times f32[inputs, outputs]."""
     return x @ kernel
@@ -58,7 +56,7 @@ def _of_kernel(x: jax.Array, change: jax.Array) -> jax.Array:
     return jax.lax.optimization_barrier(x.reshape(-1, x.shape[-1]).T @ change.reshape(-1, change.shape[-1]))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+@custom_vjp(nondiff_argnums=(2,))
 def _convolved(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     """The convolution by XLA, and its gradient by other means."""
     return _together(x, kernel, stride, around(kernel))
@@ -150,7 +148,7 @@ def _tiles(batch: int, size: int, least: int) -> tuple[int, int]:
     return number * together, together
 
 
-@jax.custom_vjp
+@custom_vjp()
 def pool_2_2(x: jax.Array) -> jax.Array:
     """The maximum of each 2 × 2 square, f32[B, H, W, c] -> f32[B, H // 2, W // 2, c]; an odd last row or column is left out. Its
     gradient goes to the first of equal ones."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import jax
-from flax import linen as nn
-
+from cfljax.lazy import jax, nn
 from cfljax.models import layers
 
 # Only the shapes of the parameters are taken from here; `starts` draws their values.

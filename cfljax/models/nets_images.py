@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 
-import jax
-import jax.numpy as jnp
-from flax import linen as nn
-
+from cfljax.lazy import jax, jnp, nn
 from cfljax.models import blocks, layers
 from cfljax.models.nets import ZEROS
 from cfljax.models.nets_tokens import Block

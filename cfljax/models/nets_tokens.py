@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-import optax
-from flax import linen as nn
-
+from cfljax.lazy import jax, jnp, nn, optax
 from cfljax.models import blocks
 from cfljax.models.nets import LSTM, ZEROS
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
+from cfljax.lazy import jax, jnp
 
 Around = tuple[tuple[int, int], tuple[int, int]]
 """How many rows of zeros come above and below, and how many columns on the left and right."""

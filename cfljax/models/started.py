@@ -8,12 +8,11 @@ import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax.errors import SpecError, SpecWarning
 from cfljax.keys import fold
+from cfljax.lazy import jax, jnp
 from cfljax.models.flat import FirstDense, Net, NetForward, as_model, flattening, head_of, paths_of
 from cfljax.models.options import told_of
 from cfljax.models.starts import normal
@@ -24,7 +23,6 @@ MEANS = ("resnet20", "resnet18", "mobilenet_v2")
 """Models whose head sees the mean of all pixels."""
 ATTENTION = ("query", "key", "value", "out")
 """The layers of an attention, as here and in flax's own, whose kernels have an axis for the heads."""
-Leaf = jax.ShapeDtypeStruct
 
 
 class Adapters(NamedTuple):
@@ -128,7 +126,7 @@ def on_features(model: Model, divided: Model, classes: int, width: int) -> Model
         head = _at(params, path)
         return x @ head["kernel"] + (head["bias"] if bias else 0.0)
 
-    shapes = jax.eval_shape(divided.unravel, Leaf((divided.size,), jnp.float32))
+    shapes = jax.eval_shape(divided.unravel, jax.ShapeDtypeStruct((divided.size,), jnp.float32))
     first = FirstDense((*path, "kernel"), (*path, "bias"), lambda params, z: z) if bias else None  # noqa: ARG005
     assert isinstance(model.forward, NetForward)
     net = Net((lambda key: jax.tree.map(lambda of: jnp.zeros(of.shape), shapes), apply), first=first)  # noqa: ARG005
@@ -177,11 +175,11 @@ def _with_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Mod
     _need(model, start, f"{head}/" if lora.head else None, "train.lora: what does not train")
     base, scale = model.unravel(jnp.asarray(start.flat)), lora.alpha / lora.rank
     whole_head = {name: leaf for name, leaf in leaves.items() if lora.head and name.startswith(f"{head}/")}
-    shapes: dict[str, Leaf] = dict(whole_head)
+    shapes: dict[str, jax.ShapeDtypeStruct] = dict(whole_head)
     for name, (inputs, outputs) in kernels.items():
         owner = name.rpartition("/")[0]
-        shapes[f"{owner}/down"] = Leaf((inputs, lora.rank), jnp.float32)
-        shapes[f"{owner}/up"] = Leaf((lora.rank, outputs), jnp.float32)
+        shapes[f"{owner}/down"] = jax.ShapeDtypeStruct((inputs, lora.rank), jnp.float32)
+        shapes[f"{owner}/up"] = jax.ShapeDtypeStruct((lora.rank, outputs), jnp.float32)
     spreads = {name: float(np.std(_at(base, name.split("/")))) for name in kernels}
 
     def whole(params: Tree) -> Tree:
@@ -209,7 +207,7 @@ def _with_lora(model: Model, start: Start, lora: Adapters, jitter: float) -> Mod
     return _divided(model, Division(_nested(shapes), whole, draw))
 
 
-def _sides(name: str, leaves: dict[str, Leaf], lora: Adapters, head: str | None) -> tuple[int, int] | None:
+def _sides(name: str, leaves: dict[str, jax.ShapeDtypeStruct], lora: Adapters, head: str | None) -> tuple[int, int] | None:
     """(inputs, outputs) of a parameter that is a kernel and gets an adapter; None: it gets none."""
     owner, _, last = name.rpartition("/")
     if last != "kernel" or f"{owner}/recurrent" in leaves or owner == head:

@@ -8,10 +8,8 @@ import math
 import operator
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-
 from cfljax import keys
+from cfljax.lazy import jax, jnp
 from cfljax.types import Array, Tree
 
 STARTS = ("lecun", "he", "glorot", "torch")

@@ -6,10 +6,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.errors import SpecError
+from cfljax.lazy import jax, jnp, optax
 from cfljax.models.flat import Net
 from cfljax.models.images import PUBLISHED, WORDS, check_heads
 from cfljax.models.options import ModelOptions
@@ -114,7 +112,6 @@ def _every(predict: str, vocabulary: int, classes: int) -> bool:
 def next_token(length: int, classes: int) -> tuple[OfLogits, OfLogits]:
     """(loss, correct) of networks that return the logits of the next token, and in training the summed loss of the `length` − 1
     tokens of the sequence itself in a last column (`nets_tokens.read`): the loss is then the mean of all `length`."""
-    import optax
 
     def loss(logits: Array, y: Array) -> Array:
         wanted = jax.nn.one_hot(y, classes, dtype=logits.dtype)

@@ -8,10 +8,10 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import jax
 import numpy as np
 
 from cfljax.errors import SpecError
+from cfljax.lazy import jax
 from cfljax.models.flat import Net, head_of, paths_of
 from cfljax.models.foreign import blocks_of, renamed
 from cfljax.types import Model

@@ -4,20 +4,15 @@ each with its own kernel, on a GPU, where XLA's own convolutions of several kern
 
 from __future__ import annotations
 
-import functools
-
-import jax
-import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
-
+from cfljax.lazy import custom_vjp, custom_vmap, jax, jnp
 from cfljax.models.pixels import around, by_xla, shifted
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+@custom_vjp(nondiff_argnums=(2,))
 def convolved(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     """The convolution f32[B, ⌈H / stride⌉, ⌈W / stride⌉, outputs] of f32[B, H, W, inputs] and f32[k, k, inputs, outputs]. If its
     gradient is wanted, or several x have a kernel each, it is done by products, else by XLA."""
-    value = custom_vmap(lambda x, kernel: by_xla(x, kernel, (stride, stride), around(kernel)))
+    value = custom_vmap()(lambda x, kernel: by_xla(x, kernel, (stride, stride), around(kernel)))
 
     def many(number: int, several: list[bool], x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, bool]:
         if all(several):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
+from cfljax import lazy
 from cfljax.errors import SpecError, SpecWarning, suggest
 from cfljax.registry.meaning import meaning
 from cfljax.registry.options import NoOptions, Table, check
@@ -61,7 +62,8 @@ _loading: list[Origin] = []
 
 @contextlib.contextmanager
 def loading(origin: Origin) -> Iterator[None]:
-    """Give this origin to everything that is registered in this context."""
+    """Give this origin to everything that is registered in this context, by programs that may use JAX."""
+    lazy.load()
     _loading.append(origin)
     try:
         yield

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cfljax.errors import SpecError
+from cfljax.lazy import jax
 
 if TYPE_CHECKING:
     from cfljax.types import Tree
@@ -29,8 +30,6 @@ class _Layer(NamedTuple):
 
 def named(params: Tree) -> dict[str, np.ndarray]:
     """The parameters by their paths, in the order in which layers follow each other: `dense_0.kernel` f32[inputs, outputs]."""
-    import jax
-
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
     return {jax.tree_util.keystr(path, simple=True, separator="."): np.array(leaf) for path, leaf in leaves}
 

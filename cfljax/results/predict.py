@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cfljax.errors import SpecError, StoreError
+from cfljax.lazy import jax, jnp
 from cfljax.registry.options import Table
 
 if TYPE_CHECKING:
@@ -66,8 +67,6 @@ def model_of(record: Table) -> Model:
 
 def params_of(model: Model, flat: np.ndarray) -> Tree:
     """The parameters f32[d] as the tree of the whole network."""
-    import jax
-
     params = model.unravel(jax.numpy.asarray(flat))
     return jax.tree.map(np.array, params if model.whole is None else model.whole(params))
 
@@ -109,9 +108,6 @@ def _chosen(scene: Scene, models: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """i32[C]: of the models in use the one with the least loss on the test samples by which clients that never train choose."""
     import dataclasses
 
-    import jax
-    import jax.numpy as jnp
-
     from cfljax.engine.scoring import least_loss_among
 
     federation, untrained = scene.federation, scene.federation.real & (scene.federation.train.count == 0)
@@ -142,8 +138,6 @@ def _taken(scene: Scene, client: int, positions: np.ndarray) -> tuple[np.ndarray
 
 @functools.cache
 def _take() -> Callable[..., tuple[Array, Array]]:
-    import jax
-
     from cfljax.local.data import take
 
     return jax.jit(take)
@@ -168,9 +162,6 @@ def prepared(federation: Federation, x: np.ndarray) -> np.ndarray:
 def probabilities(model: Model, flat: np.ndarray, x: np.ndarray, several: bool = False) -> np.ndarray:
     """f32[n, classes]: the probabilities that the model f32[d] gives to the classes of prepared samples; with `several` labels of a
     sample, to each of them by itself."""
-    import jax
-    import jax.numpy as jnp
-
     forward, params = _forward(model), model.unravel(jnp.asarray(flat))
     with jax.default_matmul_precision("highest"):
         logits = [np.asarray(forward(params, jnp.asarray(x[at : at + BLOCK]))) for at in range(0, len(x), BLOCK)]
@@ -186,8 +177,6 @@ def probabilities(model: Model, flat: np.ndarray, x: np.ndarray, several: bool =
 
 @functools.lru_cache(maxsize=4)
 def _forward(model: Model) -> Callable[[Tree, Array], Array]:
-    import jax
-
     def forward(params: Tree, x: Array) -> Array:
         return model.forward(params, x)
 

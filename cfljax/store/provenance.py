@@ -7,6 +7,7 @@ import importlib.metadata
 import platform
 import subprocess
 
+from cfljax.lazy import jax
 from cfljax.registry.options import Table
 
 
@@ -29,8 +30,6 @@ def versions() -> dict[str, str]:
 @functools.cache
 def device() -> str:
     """Backend, kind and number of the devices: "cpu, 1" or "gpu NVIDIA H200, 2"; starts the backend."""
-    import jax
-
     devices = jax.devices()
     platform_name, kind = devices[0].platform, devices[0].device_kind
     return f"{platform_name}{'' if kind.lower() == platform_name else ' ' + kind}, {len(devices)}"

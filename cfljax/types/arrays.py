@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import jax
 import numpy as np
+
+from cfljax.lazy import jax
 
 Array = jax.Array
 """An array of JAX. On the host, before the engine copies it to the device, it may be a numpy array (`on_host`)."""

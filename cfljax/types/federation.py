@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from cfljax.lazy import jit, jnp, tree
 from cfljax.types.arrays import Array
 from cfljax.types.flight import Flight
 
@@ -57,7 +56,7 @@ class Grams(NamedTuple):
         return tuple(each.shape[1] for each in self.rows)
 
 
-@jax.tree_util.register_dataclass
+@tree
 @dataclasses.dataclass(frozen=True)
 class Split:
     """The pool rows of each client: client c has `rows[start[c] : start[c] + count[c]]`. Clients are not padded to the size of
@@ -98,7 +97,7 @@ class Drift(NamedTuple):
         return Drift(self.begin, self.group[:, clients], self.view[:, clients])
 
 
-@jax.tree_util.register_dataclass
+@tree
 @dataclasses.dataclass(frozen=True)
 class Devices:
     """What the simulated clock (`train.clock`) knows of the clients' devices. What is of one round is None before the engine sets
@@ -122,7 +121,7 @@ class Devices:
     """Whether `times` are seconds of the simulated clock; False: rounds."""
 
 
-@jax.tree_util.register_dataclass
+@tree
 @dataclasses.dataclass(frozen=True)
 class Federation:
     """The clients and their data, on the device."""
@@ -258,5 +257,5 @@ def _holds_and_trains(uid: Array, count: Array, arrive: Array) -> tuple[Array, A
     return holds, holds & (arrive < NEVER)
 
 
-_compiled = jax.jit(_holds_and_trains, inline=True)
+_compiled = jit(inline=True)(_holds_and_trains)
 """Outside of jit one program, in place of one for each comparison."""

@@ -1,9 +1,6 @@
 """A dry run needs the number of parameters of a model. It is kept until something that it depends on changes."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -57,22 +54,6 @@ def test_what_is_written_twice_of_the_digits_is_scikit_learns():
 
     theirs, ours = load_digits(), _digits_table()
     assert ours[:, :-1].tobytes() == theirs.data.tobytes() and (ours[:, -1] == theirs.target).all()
-
-
-def test_a_dry_run_imports_nothing_that_it_does_not_need(tmp_path):
-    """The second of two: the first counts the model's parameters, by flax."""
-    heavy = ("flax", "optax", "sklearn", "scipy.stats", "pandas", "matplotlib", "tensorflow_datasets", "pyarrow")
-    code = (
-        "import sys\nfrom cfljax.commands import sweep\n"
-        "assert sweep.run(sweep.parser().parse_args(['--dry-run'])) == 0\n"
-        f"print([name for name in {heavy} if name in sys.modules])"
-    )
-    environment = os.environ | {"CFLJAX_CACHE": str(tmp_path)}
-    outputs = [
-        subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
-        for _ in "12"
-    ]
-    assert outputs[1].splitlines()[-1] == "[]" and outputs[0].splitlines()[:-1] == outputs[1].splitlines()[:-1]
 
 
 def test_the_state_of_a_servers_optimiser_is_counted():

@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Protocol
 
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax.errors import SpecError
+from cfljax.lazy import jnp
 from cfljax.local.optimiser import decayed
 from cfljax.methods.shared.config import TrainOptions
 from cfljax.registry.options import option

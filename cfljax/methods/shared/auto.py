@@ -13,11 +13,11 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
 from cfljax.kernels.number import BEYOND, CRITERIA, Choice, choose_number
+from cfljax.lazy import jnp
 from cfljax.local.meter import count_beside
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.anew import clustered

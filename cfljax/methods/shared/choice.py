@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
-import jax.numpy as jnp
-
 from cfljax import keys
 from cfljax.errors import SpecError
 from cfljax.federation.gather import client_rows
 from cfljax.kernels.choose import bounded, least_loss, private_choice, reseed_empty
 from cfljax.kernels.mix import members, weights_by
+from cfljax.lazy import jax, jnp
 from cfljax.local.data import shuffle
 from cfljax.local.rounds import sizes
 from cfljax.local.schedule import Work

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import functools
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
@@ -16,6 +14,7 @@ from cfljax.kernels.cosine import cosine_matrix, madc
 from cfljax.kernels.kmeans import kmeans
 from cfljax.kernels.mix import Rule
 from cfljax.kernels.spectral import edc_between, edc_embedding
+from cfljax.lazy import jax, jnp
 from cfljax.methods.shared.pretrain import Parts, means, ready
 from cfljax.types import Array, Federation
 

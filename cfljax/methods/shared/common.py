@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
@@ -15,6 +13,7 @@ from cfljax.devices.cut import in_pieces
 from cfljax.devices.own_program import own_program
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import Mixed, usable
+from cfljax.lazy import jax, jnp
 from cfljax.local.averages import averages, with_lengths
 from cfljax.local.meter import count_beside
 from cfljax.local.reports import report_trained

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
 from cfljax.kernels.inter_group import newcomer_group
+from cfljax.lazy import jnp
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.pretrain import in_chunks, pretrain
 from cfljax.types import Array, Federation, Hyper

@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax.kernels.mix import Mixed, usable, weights_by
+from cfljax.lazy import jnp
 from cfljax.local.send import attackers
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import first_model, need_groups

@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-
+from cfljax.lazy import jax, jnp, optax
 from cfljax.types import Array, Tree
 
 
@@ -39,15 +37,11 @@ PRINTED: dict[str, Callable[..., Any]] = {"fedadam": fedadam, "fedyogi": fedyogi
 
 def maker(name: str) -> Callable[..., Any]:
     """The function that makes the optimiser with this name: one of `PRINTED`, or optax's."""
-    import optax
-
     found: Callable[..., Any] = PRINTED[name] if name in PRINTED else getattr(optax, name)
     return found
 
 
 def _made(rate: float | Array, b1: float, tau: float, second: Callable[[Array, Array], Array]) -> Any:
-    import optax
-
     def init(params: Tree) -> Moments:
         return Moments(jax.tree.map(jnp.zeros_like, params), jax.tree.map(lambda p: jnp.full_like(p, tau**2), params))
 

@@ -20,9 +20,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-import jax.numpy as jnp
-
 from cfljax.errors import SpecError
+from cfljax.lazy import jnp
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Method, Model, Tree
 
 Out = TypeVar("Out")

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax.federation.cohort import present
 from cfljax.kernels.choose import least_loss
+from cfljax.lazy import jnp
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import traffic, train_clusters
 from cfljax.types import Array, Cohort, Federation, Hyper, Info, Traffic

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import usable, weighted_sum
+from cfljax.lazy import jnp
 from cfljax.local.reports import report
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.common import first_model, keep_own, traffic

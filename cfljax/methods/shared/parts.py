@@ -22,10 +22,8 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.kernels.mix import usable
+from cfljax.lazy import jax, jnp
 from cfljax.local.flight import Arriving, arriving
 from cfljax.local.parts import ModelParts, parts_of
 from cfljax.local.solver import Solver

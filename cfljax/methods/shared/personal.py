@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
 from cfljax.kernels.mix import mix_updates, usable
+from cfljax.lazy import jnp
 from cfljax.local.averages import averages
 from cfljax.local.reports import report
 from cfljax.local.rounds import jobs_from

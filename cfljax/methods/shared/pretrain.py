@@ -7,8 +7,6 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
@@ -16,6 +14,7 @@ from cfljax.devices.placement import from_host
 from cfljax.errors import SpecError
 from cfljax.kernels.mix import PLAIN, Rule, with_noise
 from cfljax.kernels.robust import robust_sum
+from cfljax.lazy import jax, jnp
 from cfljax.local.schedule import Work
 from cfljax.local.solver import Solver
 from cfljax.methods.shared.anew import clustered

@@ -22,10 +22,9 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from cfljax.lazy import jax, jnp, optax
 from cfljax.local.parts import ALL, CLIENT, CLUSTER, FROZEN, ModelParts
 from cfljax.methods.shared.fedopt import maker
 from cfljax.methods.shared.parts import Shared
@@ -101,7 +100,6 @@ def with_server(method: Method, where: str, model: Model, server: ServerOptimise
 
 def _mover(optimiser: Any) -> Callable[[Leaves, Leaves, Tree], tuple[Leaves, Tree]]:
     """A function (parameters before and after a round, state) -> (parameters, state) after the step of the server."""
-    import optax
 
     def move(before: Leaves, after: Leaves, state: Tree) -> tuple[Leaves, Tree]:
         gradient = jax.tree.map(jnp.subtract, before, after)

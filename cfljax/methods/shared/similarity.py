@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 import numpy as np
 
 from cfljax.kernels.sketch import SIZE, sketch
+from cfljax.lazy import jit
 from cfljax.local.rounds import Mixing, Trained, train_and_mix
 from cfljax.local.solver import Solver
 from cfljax.registry.options import option
-from cfljax.types import Array, Federation, Hyper, Jobs
+from cfljax.types import Array, Federation, Hyper, Jobs, on_host
 
 
 def similarity(again: bool = True, default: str = "exact") -> str:
@@ -34,10 +34,10 @@ def brief(vectors: Array, similarity: str) -> Array:
 
 def shortened(vectors: np.ndarray, similarity: str) -> np.ndarray:
     """HOST. The vectors f32[n, d] themselves if `similarity` is "exact", else their sketches f32[n, 4096]."""
-    return vectors if similarity == "exact" else np.asarray(_sketch(vectors))
+    return vectors if similarity == "exact" else np.asarray(_sketch(on_host(vectors)))
 
 
-_sketch = jax.jit(sketch)
+_sketch = jit()(sketch)
 
 
 def train_and_compare(

@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from cfljax.devices.spread import spread
+from cfljax.lazy import jax, jnp
 from cfljax.local.averages import averages, with_lengths
 from cfljax.local.gradients import batch_of_client
 from cfljax.local.reports import report_trained

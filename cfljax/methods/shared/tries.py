@@ -17,14 +17,13 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cfljax import keys
 from cfljax.devices.placement import from_host
 from cfljax.federation import cohort
 from cfljax.kernels.number import BEYOND
+from cfljax.lazy import jax, jnp
 from cfljax.local.meter import metering
 from cfljax.local.optimiser import decayed
 from cfljax.local.solver import Solver
