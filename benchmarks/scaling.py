@@ -113,7 +113,7 @@ def measure(point: dict[str, Any], number: int = 0, port: int = 0) -> dict[str, 
     from cfljax.config import read_spec
     from cfljax.devices import compiled, distributed, mesh
     from cfljax.devices.cores import use_cores
-    from cfljax.devices.machine import measured, speed_file, this_machine
+    from cfljax.devices.machine import this_machine
     from cfljax.engine import clock, simulate
     from cfljax.experiment import assemble
     from cfljax.experiment.batching import batches
@@ -121,7 +121,7 @@ def measure(point: dict[str, Any], number: int = 0, port: int = 0) -> dict[str, 
     use_cores(point["devices"])
     if point["processes"] > 1:
         distributed.connect(distributed.Hosts(f"localhost:{port}", number, point["processes"]))
-    machine = this_machine(mesh.Shape(1, point["devices"] * point["processes"]), measured(speed_file()))
+    machine = this_machine(mesh.Shape(1, point["devices"] * point["processes"]), speed=None)
     begin, rounds = time.process_time(), rounds_of(point)
     batch = batches(read_spec(spec_of(point)).runs(), 1)[0]
     parts = assemble.assemble(batch.first, 1, machine)._replace(program_key="point")

@@ -63,6 +63,13 @@ def load() -> None:
         _waits = False
 
 
+def when_loaded(do: Callable[[], None]) -> None:
+    """Do this when JAX has been imported: at once, where it has been."""
+    _then.append(do)
+    if "jax" in sys.modules:
+        load()
+
+
 def tree(fields: type[Tree]) -> type[Tree]:
     """Marks a dataclass that JAX must know, as it is a tree of arrays."""
     _then.append(lambda: _module("jax").tree_util.register_dataclass(fields))

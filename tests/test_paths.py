@@ -21,7 +21,7 @@ def test_the_cache_is_one_folder_for_everything(named, place, tmp_path, monkeypa
     monkeypatch.delenv("CFLJAX_DATA", raising=False)
     monkeypatch.delenv("CFLJAX_CACHE") if named is None else monkeypatch.setenv("CFLJAX_CACHE", named)
     wanted = tmp_path / place
-    assert cache_folder() == wanted and speed_file().parent == wanted
+    assert cache_folder() == wanted and speed_file("cpu").parent == wanted
     assert folders(None) == [wanted / "data"] and prepared_folders(None)[0] == wanted / "tfds"
 
 

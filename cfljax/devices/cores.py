@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
+import importlib.util
 import os
+import sys
 
 from cfljax.lazy import jax
 
 MOST = 8
 """The largest number of devices that the cores are divided into: each device holds the data set once."""
+OTHERS = ("JAX_BACKEND_TARGET", "JAX_PLATFORM_NAME", "JAX_NUM_CPU_DEVICES", "PJRT_NAMES_AND_LIBRARY_PATHS", "TPU_LIBRARY_PATH")
+"""Variables by which JAX may find other devices than a CPU, or several."""
 
 
 def cores() -> list[int]:
@@ -38,6 +43,21 @@ def keep_to(processors: list[int]) -> None:
     """Use these processors only; XLA then has as many threads. Call this before the first computation."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, processors)
+
+
+def is_all() -> bool:
+    """Whether a CPU, as one device, is all that JAX can have, found without JAX: where it has not been imported, no other platform
+    is asked for, and nothing is installed that brings one. False: JAX must be asked."""
+    asked = [os.environ.get(name) for name in ("JAX_PLATFORMS", *OTHERS)]
+    if (
+        "jax" in sys.modules
+        or asked[0] not in (None, "", "cpu")
+        or any(asked[1:])
+        or "device_count" in os.environ.get("XLA_FLAGS", "")
+    ):
+        return False
+    found = any(importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu"))
+    return asked[0] == "cpu" or not (found or importlib.metadata.entry_points(group="jax_plugins"))
 
 
 _threads: int | None = None

@@ -4,6 +4,7 @@ this value alone, so that plans can be made for a machine that is not present.""
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import json
 import math
 import os
@@ -75,7 +76,7 @@ class Machine(NamedTuple):
     @property
     def speed(self) -> Speed:
         """How fast a device is."""
-        return measured(speed_file()) if self.known_speed is None else self.known_speed
+        return measured(speed_file(self.kind)) if self.known_speed is None else self.known_speed
 
     @property
     def sequential(self) -> bool:
@@ -117,11 +118,14 @@ class Machine(NamedTuple):
 
 
 def this_machine(mesh: Shape | None = None, speed: Speed | None = TYPICAL) -> Machine:
-    """The machine that this process runs on; starts JAX's backend. `speed`: None if it is to be measured when a plan needs it."""
+    """The machine that this process runs on; starts JAX's backend where it must be asked. `speed`: None if it is to be
+    measured when a plan needs it."""
+    if cores.is_all():
+        return Machine("cpu", "cpu", 1, _memory(), cores.threads(), speed, mesh)
     device = jax.local_devices()[0]
     on_cpu = device.platform == "cpu"
     limit = (device.memory_stats() or {}).get("bytes_limit")
-    memory = limit or (os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if on_cpu else UNKNOWN_MEMORY)
+    memory = limit or (_memory() if on_cpu else UNKNOWN_MEMORY)
     return Machine(
         backend=device.platform,
         kind=device.device_kind,
@@ -133,6 +137,10 @@ def this_machine(mesh: Shape | None = None, speed: Speed | None = TYPICAL) -> Ma
         processes=jax.process_count(),
         no_kernels=TOO_OLD if _capability(device) < FOR_TRITON else "",
     )
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def told(machine: Machine, dev: Path = Path("/dev")) -> list[str]:
@@ -168,9 +176,10 @@ def devices_for(machine: Machine, shape: Shape) -> jax.sharding.Mesh | None:
     return jax.sharding.Mesh(grid, (RUNS, CLIENTS), axis_types=(jax.sharding.AxisType.Auto,) * 2)
 
 
-def speed_file() -> Path:
-    """The file that keeps this machine's speed. Its name tells machines, versions, backends and numbers of threads apart."""
-    words = f"{platform.node()}-{jax.devices()[0].device_kind}-{len(cores.cores())}-{jax.__version__}"
+def speed_file(kind: str) -> Path:
+    """The file that keeps the speed of this machine with devices of this kind. Its name tells machines, versions, backends and
+    numbers of threads apart."""
+    words = f"{platform.node()}-{kind}-{len(cores.cores())}-{importlib.metadata.version('jax')}"
     return cache_folder() / ("speed-" + "".join(c if c.isalnum() else "-" for c in words).lower() + ".json")
 
 

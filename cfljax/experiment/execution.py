@@ -263,7 +263,8 @@ def explain_machine(machine: Machine) -> str:
     """The measured speed that predictions are made from, in words."""
     speed = machine.speed
     rates = f"products of mini-batches {2e-9 / speed.small:.3g} GFLOP/s, of large batches {2e-9 / speed.large:.3g}"
-    return f"this machine: {speed.step * 1e6:.3g} µs a step, {rates}, {speed.value * 1e9:.2g} ns a pixel (kept in {speed_file()})"
+    pixels, kept = f"{speed.value * 1e9:.2g} ns a pixel", speed_file(machine.kind)
+    return f"this machine: {speed.step * 1e6:.3g} µs a step, {rates}, {pixels} (kept in {kept})"
 
 
 def _time(seconds: float) -> str:

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from cfljax import lazy
 from cfljax.lazy import jax
 
 MOST_BYTES = 2 << 30
@@ -103,6 +104,10 @@ def drop_programs(name: str) -> None:
 def use_compilation_cache() -> None:
     """Keep compiled programs between processes in the cache folder, unless the user has chosen another one. The setting is
     JAX's own, and holds for all that the process compiles from then on."""
+    lazy.when_loaded(_use_compilation_cache)
+
+
+def _use_compilation_cache() -> None:
     if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
     folder = cache_folder() / "compiled"

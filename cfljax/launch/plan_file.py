@@ -39,7 +39,7 @@ def settle(spec: Spec, store: Store, machine: Machine, limit: int | Callable[[Ru
     and devices, the mesh, and the machine's measured speed; the rest is batched anew, and the plan is kept before anything runs.
     `limit`: the most runs of a batch; None: as many as the machine's memory holds."""
     runs, before = spec.units(), store.read_plan() or {}
-    speed = Speed(*before["speed"]) if "speed" in before else measured(speed_file())
+    speed = Speed(*before["speed"]) if "speed" in before else measured(speed_file(machine.kind))
     machine = machine._replace(known_speed=speed, mesh=mesh_of(store, before, machine.mesh))
     machine.shape()
     by_id = {run.id: run for run in runs}
