@@ -1,6 +1,6 @@
-"""JAX, and what comes with it, for the modules of this package: `from cfljax.lazy import jax, jnp`. A command's process imports
-them when they are first used, since importing them takes longer than all that a command does which trains nothing. In every other
-process these names are the modules themselves."""
+"""JAX, and what comes with it, for the modules of this package: `from cfljax.lazy import jax, jnp`. They are imported when they are
+first used, since that takes longer than all that a command does which trains nothing. In a user's own program JAX is imported
+together with the package's classes that it must know; only a command waits with that, too."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ _MODULES = {
     "pl": "jax.experimental.pallas",
 }
 _waits = sys.argv[:1] == ["-m"] and any(word.startswith("cfljax.") for word in sys.orig_argv)
-"""Whether JAX is not imported before it is used. `python -m cfljax.methods` imports modules of the package before the command."""
+"""Whether this is a command's process, in which `tree` does not import JAX. While `python -m cfljax.methods` imports the package,
+only the command line says so."""
 _then: list[Callable[[], None]] = []
 """What is to be done when JAX has been imported."""
 _one_at_a_time = threading.RLock()
@@ -47,8 +48,8 @@ Tree = TypeVar("Tree")
 
 
 def wait() -> None:
-    """Do not import JAX before it is used, either, for what it must know of the package's classes. For commands alone: a user's
-    program may use JAX without this module, and must find them known."""
+    """Let `tree` wait for JAX. For commands alone: a user's program may import JAX itself, and must find the package's classes
+    known to it."""
     global _waits
     _waits = "jax" not in sys.modules
 
@@ -64,17 +65,17 @@ def load() -> None:
 
 
 def when_loaded(do: Callable[[], None]) -> None:
-    """Do this when JAX has been imported: at once, where it has been."""
-    _then.append(do)
-    if "jax" in sys.modules:
+    """Do this when JAX has been imported: in a command later, elsewhere at once."""
+    with _one_at_a_time:
+        _then.append(do)
+        now = "jax" in sys.modules or not _waits
+    if now:
         load()
 
 
 def tree(fields: type[Tree]) -> type[Tree]:
     """Marks a dataclass that JAX must know, as it is a tree of arrays."""
-    _then.append(lambda: _module("jax").tree_util.register_dataclass(fields))
-    if not _waits:
-        load()
+    when_loaded(lambda: importlib.import_module("jax").tree_util.register_dataclass(fields) and None)
     return fields
 
 
@@ -82,9 +83,9 @@ class Formed(Generic[Args, Out]):
     """A function to which JAX gives a form when it is first called, as `jax.jit` does when the function is defined."""
 
     def __init__(self, form: str, options: dict[str, Any], f: Callable[Args, Out]):
+        functools.update_wrapper(self, f, updated=())
         self._form, self._options, self._f = form, options, f
         self._rules: list[tuple[str, tuple[Callable[..., object], ...]]] = []
-        functools.update_wrapper(self, f)
 
     def __call__(self, *args: Args.args, **more: Args.kwargs) -> Out:
         out: Out = self.made(*args, **more)
@@ -130,17 +131,22 @@ custom_vmap = _form("jax.custom_batching.custom_vmap")
 
 class _OfArrays(type):
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, _module("jax").Array)
+        return "jax" in sys.modules and isinstance(instance, importlib.import_module("jax").Array)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return "jax" in sys.modules and issubclass(subclass, importlib.import_module("jax").Array)
 
 
 class _Array(metaclass=_OfArrays):
-    """Stands for `jax.Array` in types."""
+    """Stands for `jax.Array` in the types of a command that has not imported JAX."""
 
 
 class _Later(types.ModuleType):
     """Stands for a module that is imported when something of it is asked for."""
 
     def __getattr__(self, name: str) -> object:
+        if (self.__name__, name) == ("jax", "Array") and _waits:
+            return _Array
         load()
         value = getattr(importlib.import_module(self.__name__), name)
         setattr(self, name, value)
@@ -154,10 +160,7 @@ class _Later(types.ModuleType):
 def _module(name: str) -> Any:
     if name in sys.modules:
         return importlib.import_module(name)
-    later = _Later(name)
-    if name == "jax":
-        later.Array = _Array  # type: ignore[attr-defined]
-    return later
+    return _Later(name)
 
 
 def __getattr__(name: str) -> types.ModuleType:

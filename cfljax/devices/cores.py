@@ -7,11 +7,14 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+from pathlib import Path
 
 from cfljax.lazy import jax
 
 MOST = 8
 """The largest number of devices that the cores are divided into: each device holds the data set once."""
+ACCELERATORS = {"tpu": ("accel[0-9]*", "vfio/[0-9]*"), "cuda12": ("nvidia[0-9]*",)}
+"""What JAX must be installed with -> the device files that Linux has of such accelerators."""
 OTHERS = ("JAX_BACKEND_TARGET", "JAX_PLATFORM_NAME", "JAX_NUM_CPU_DEVICES", "PJRT_NAMES_AND_LIBRARY_PATHS", "TPU_LIBRARY_PATH")
 """Variables by which JAX may find other devices than a CPU, or several."""
 
@@ -45,19 +48,19 @@ def keep_to(processors: list[int]) -> None:
         os.sched_setaffinity(0, processors)
 
 
-def is_all() -> bool:
-    """Whether a CPU, as one device, is all that JAX can have, found without JAX: where it has not been imported, no other platform
-    is asked for, and nothing is installed that brings one. False: JAX must be asked."""
-    asked = [os.environ.get(name) for name in ("JAX_PLATFORMS", *OTHERS)]
-    if (
-        "jax" in sys.modules
-        or asked[0] not in (None, "", "cpu")
-        or any(asked[1:])
-        or "device_count" in os.environ.get("XLA_FLAGS", "")
-    ):
+def only_a_cpu(dev: Path = Path("/dev")) -> bool:
+    """Whether JAX would find one CPU device and nothing else, told without importing it. It is True only where no platform but the
+    CPU is asked for, nothing is installed that brings one, and no accelerator has a file in `dev`; False: JAX must be asked."""
+    platform, flags = os.environ.get("JAX_PLATFORMS") or None, os.environ.get("XLA_FLAGS", "").strip()
+    if "jax" in sys.modules or platform not in (None, "cpu") or any(os.environ.get(name) for name in OTHERS):
         return False
-    found = any(importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu"))
-    return asked[0] == "cpu" or not (found or importlib.metadata.entry_points(group="jax_plugins"))
+    if flags and (flags[0] != "-" or "device_count" in flags):  # what begins otherwise is a file of flags
+        return False
+    if platform == "cpu":
+        return True
+    brought = any(importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu"))
+    there = any(list(dev.glob(name)) for names in ACCELERATORS.values() for name in names)
+    return not (brought or there or importlib.metadata.entry_points(group="jax_plugins"))
 
 
 _threads: int | None = None

@@ -24,8 +24,6 @@ from cfljax.lazy import jax, jnp
 
 REPEAT = 200
 """Steps per timed loop."""
-ACCELERATORS = {"tpu": ("accel[0-9]*", "vfio/[0-9]*"), "cuda12": ("nvidia[0-9]*",)}
-"""What JAX must be installed with -> the device files that Linux has of such accelerators."""
 FOR_TRITON = 8.0
 TOO_OLD = "Triton compiles for compute capability 8.0 (Ampere) and up, and this chip is older"
 UNKNOWN_MEMORY = 8 << 30
@@ -120,7 +118,7 @@ class Machine(NamedTuple):
 def this_machine(mesh: Shape | None = None, speed: Speed | None = TYPICAL) -> Machine:
     """The machine that this process runs on; starts JAX's backend where it must be asked. `speed`: None if it is to be
     measured when a plan needs it."""
-    if cores.is_all():
+    if cores.only_a_cpu():
         return Machine("cpu", "cpu", 1, _memory(), cores.threads(), speed, mesh)
     device = jax.local_devices()[0]
     on_cpu = device.platform == "cpu"
@@ -147,7 +145,7 @@ def told(machine: Machine, dev: Path = Path("/dev")) -> list[str]:
     """What a user should know of what is computed on: the accelerator, or that there is one which is not used."""
     if not machine.sequential:
         return [f"computing on {machine.kind}" + (f", {machine.devices} devices" if machine.devices > 1 else "")]
-    found = next((word for word, files in ACCELERATORS.items() if any(list(dev.glob(name)) for name in files)), None)
+    found = next((word for word, files in cores.ACCELERATORS.items() if any(list(dev.glob(name)) for name in files)), None)
     if found is None or "cpu" in os.environ.get("JAX_PLATFORMS", ""):
         return []
     why = f'another process has it (restart the notebook\'s kernel), or JAX lacks what it needs: pip install "jax[{found}]"'

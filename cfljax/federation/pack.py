@@ -134,7 +134,7 @@ def nbytes(federation: Federation) -> int:
 
 
 def _bytes_in(part: object) -> int:
-    """Without JAX: a dry run asks for them, and for nothing else that would need it."""
+    """Counted without JAX, which a dry run needs for nothing else."""
     if isinstance(part, tuple):
         return sum(map(_bytes_in, part))
     if dataclasses.is_dataclass(part):

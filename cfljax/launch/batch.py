@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cfljax import lazy
 from cfljax.config import Run
 from cfljax.config.plugins import place_of
 from cfljax.devices import distributed
@@ -60,6 +61,7 @@ def run_batch(
     so that a sweep goes on; but what the next batch would meet, too (no data, no disk), is raised, and InHalves where a smaller
     batch may do better. `until`: pause after this number of rounds, with a checkpoint; a paused batch has no units."""
     units, error = [], None
+    lazy.load()  # a JAX that cannot be imported is no fault of the run
     try:
         # JAX's flags that decide which numbers a program draws and computes have their default values, whatever the user has set:
         # a run's id does not name them.

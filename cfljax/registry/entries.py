@@ -62,7 +62,7 @@ _loading: list[Origin] = []
 
 @contextlib.contextmanager
 def loading(origin: Origin) -> Iterator[None]:
-    """Give this origin to everything that is registered in this context, by programs that may use JAX."""
+    """Give this origin to everything that is registered in this context. JAX is loaded first, since what registers may use it."""
     lazy.load()
     _loading.append(origin)
     try:

@@ -1,5 +1,6 @@
 """A machine is a value: it is measured once, plans follow from it, and it need not be present."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -116,36 +117,43 @@ WITHOUT_JAX = """
 import os, sys
 from cfljax import lazy
 lazy.wait()
-from cfljax.devices.cores import is_all
+from pathlib import Path
+from cfljax.devices.cores import only_a_cpu
 from cfljax.devices.machine import this_machine
 def ask(**more):
     before = dict(os.environ)
     os.environ.update(more)
-    found = is_all()
+    found = only_a_cpu(Path(sys.argv[2]))
     os.environ.clear(), os.environ.update(before)
     return found
 none, four = {"JAX_PLATFORMS": ""}, "--xla_force_host_platform_device_count=4"
 answers = [ask(**none), ask(JAX_PLATFORMS="cpu"), ask(JAX_PLATFORMS="cpu", JAX_PLATFORM_NAME="gpu"), ask(JAX_PLATFORMS="tpu"),
-    ask(**none, XLA_FLAGS=four), ask(**none, JAX_NUM_CPU_DEVICES="2"), ask(**none, TPU_LIBRARY_PATH="libtpu.so")]
+    ask(**none, XLA_FLAGS=four), ask(**none, XLA_FLAGS="flags.txt"), ask(**none, JAX_NUM_CPU_DEVICES="2"),
+    ask(**none, TPU_LIBRARY_PATH="libtpu.so")]
+if os.listdir(sys.argv[1]) == ["dev"]:
+    Path(sys.argv[2], "accel0").touch()
 sys.path.insert(0, sys.argv[1])
 answers += [ask(**none), ask(JAX_PLATFORMS="cpu")]
 sys.path.pop(0)
 first = this_machine()
 waited = "jax" not in sys.modules
 lazy.load()
-print(*map(int, answers), waited, is_all(), first == this_machine())
+print(*map(int, answers), waited, only_a_cpu(), first == this_machine())
 """
 
 
-@pytest.mark.parametrize("kind", ["jax_plugins", "libtpu", "of another name"])
+@pytest.mark.skipif(any(map(importlib.util.find_spec, ("jax_plugins", "libtpu"))), reason="an accelerator can be had here")
+@pytest.mark.parametrize("kind", ["jax_plugins", "libtpu", "of another name", "a file in /dev"])
 def test_a_cpu_is_known_without_jax_where_it_can_have_nothing_else(kind, tmp_path):
     """And it is the machine that JAX then finds. The kinds are how JAX finds what brings an accelerator."""
     if kind == "of another name":
         (tmp_path / "lab-1.dist-info").mkdir()
         (tmp_path / "lab-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: lab\nVersion: 1\n")
         (tmp_path / "lab-1.dist-info" / "entry_points.txt").write_text("[jax_plugins]\nlab = lab_chip\n")
-    else:
+    elif kind != "a file in /dev":
         (tmp_path / kind).mkdir()
-    words = [sys.executable, "-c", WITHOUT_JAX, str(tmp_path)]
+    dev = tmp_path / "dev"
+    dev.mkdir()
+    words = [sys.executable, "-c", WITHOUT_JAX, str(tmp_path), str(dev)]
     found = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert found.stdout.split() == [*"110000001", "True", "False", "True"], found.stderr
+    assert found.stdout.split() == [*"1100000001", "True", "False", "True"], found.stderr
