@@ -1,6 +1,6 @@
 """JAX, and what comes with it, for the modules of this package: `from cfljax.lazy import jax, jnp`. They are imported when they are
-first used, since that takes longer than all that a command does which trains nothing. In a user's own program JAX is imported
-together with the package's classes that it must know; only a command waits with that, too."""
+first used: importing JAX takes longer than all else that `--dry-run` does. The package's classes that JAX must know (`tree`) need it
+at once in a user's own program, and in a command only when it is used."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MODULES = {
 _waits = sys.argv[:1] == ["-m"] and any(word.startswith("cfljax.") for word in sys.orig_argv)
 """Whether this is a command's process, in which `tree` does not import JAX. While `python -m cfljax.methods` imports the package,
 only the command line says so."""
-_then: list[Callable[[], None]] = []
+_then: list[Callable[[], object]] = []
 """What is to be done when JAX has been imported."""
 _one_at_a_time = threading.RLock()
 Args = ParamSpec("Args")
@@ -64,7 +64,7 @@ def load() -> None:
         _waits = False
 
 
-def when_loaded(do: Callable[[], None]) -> None:
+def when_loaded(do: Callable[[], object]) -> None:
     """Do this when JAX has been imported: in a command later, elsewhere at once."""
     with _one_at_a_time:
         _then.append(do)
@@ -75,7 +75,7 @@ def when_loaded(do: Callable[[], None]) -> None:
 
 def tree(fields: type[Tree]) -> type[Tree]:
     """Marks a dataclass that JAX must know, as it is a tree of arrays."""
-    when_loaded(lambda: importlib.import_module("jax").tree_util.register_dataclass(fields) and None)
+    when_loaded(lambda: importlib.import_module("jax").tree_util.register_dataclass(fields))
     return fields
 
 

@@ -70,9 +70,9 @@ def test_any_other_program_finds_the_packages_classes_known_to_jax():
 
 def test_any_other_program_may_begin_with_any_module(tmp_path):
     assert python("from cfljax import keys; print(keys.root(0).shape)") == ["()"]
-    assert python(
-        "from cfljax.files import use_compilation_cache as use; use(); import jax; print(jax.config.jax_compilation_cache_dir)"
-    )
+    code = "from cfljax.files import use_compilation_cache as use; use(); import jax; print(jax.config.jax_compilation_cache_dir)"
+    own = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    assert python(code, env=own | {"CFLJAX_CACHE": str(tmp_path)}) == [str(tmp_path / "compiled")]
 
 
 def test_a_commands_plugin_finds_jax_and_the_packages_classes_known_to_it(tmp_path):

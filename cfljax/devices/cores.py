@@ -48,9 +48,15 @@ def keep_to(processors: list[int]) -> None:
         os.sched_setaffinity(0, processors)
 
 
+def accelerator(dev: Path = Path("/dev")) -> str | None:
+    """What JAX must be installed with for the accelerator that has a file in `dev`; None: there is none."""
+    return next((word for word, files in ACCELERATORS.items() if any(list(dev.glob(name)) for name in files)), None)
+
+
 def only_a_cpu(dev: Path = Path("/dev")) -> bool:
-    """Whether JAX would find one CPU device and nothing else, told without importing it. It is True only where no platform but the
-    CPU is asked for, nothing is installed that brings one, and no accelerator has a file in `dev`; False: JAX must be asked."""
+    """Whether JAX would find one CPU device and nothing else, told without importing it; False: JAX must be asked. It is True where
+    JAX_PLATFORMS asks for a CPU; and where nothing is asked for, nothing installed brings another platform, and no accelerator has a
+    file in `dev`."""
     platform, flags = os.environ.get("JAX_PLATFORMS") or None, os.environ.get("XLA_FLAGS", "").strip()
     if "jax" in sys.modules or platform not in (None, "cpu") or any(os.environ.get(name) for name in OTHERS):
         return False
@@ -59,8 +65,7 @@ def only_a_cpu(dev: Path = Path("/dev")) -> bool:
     if platform == "cpu":
         return True
     brought = any(importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu"))
-    there = any(list(dev.glob(name)) for names in ACCELERATORS.values() for name in names)
-    return not (brought or there or importlib.metadata.entry_points(group="jax_plugins"))
+    return not (brought or accelerator(dev) or importlib.metadata.entry_points(group="jax_plugins"))
 
 
 _threads: int | None = None

@@ -145,7 +145,7 @@ def told(machine: Machine, dev: Path = Path("/dev")) -> list[str]:
     """What a user should know of what is computed on: the accelerator, or that there is one which is not used."""
     if not machine.sequential:
         return [f"computing on {machine.kind}" + (f", {machine.devices} devices" if machine.devices > 1 else "")]
-    found = next((word for word, files in cores.ACCELERATORS.items() if any(list(dev.glob(name)) for name in files)), None)
+    found = cores.accelerator(dev)
     if found is None or "cpu" in os.environ.get("JAX_PLATFORMS", ""):
         return []
     why = f'another process has it (restart the notebook\'s kernel), or JAX lacks what it needs: pip install "jax[{found}]"'
