@@ -1,6 +1,6 @@
 """JAX, and what comes with it, for the modules of this package: `from cfljax.lazy import jax, jnp`. They are imported when they are
-first used: importing JAX takes longer than all else that `--dry-run` does. The package's classes that JAX must know (`tree`) need it
-at once in a user's own program, and in a command only when it is used."""
+first used: importing JAX takes longer than all else that `--dry-run` does. The package's classes that JAX must know (`tree`) need
+it at once in a user's own program, and in a command only when it is used."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ def accelerator(dev: Path = Path("/dev")) -> str | None:
 
 def only_a_cpu(dev: Path = Path("/dev")) -> bool:
     """Whether JAX would find one CPU device and nothing else, told without importing it; False: JAX must be asked. It is True where
-    JAX_PLATFORMS asks for a CPU; and where nothing is asked for, nothing installed brings another platform, and no accelerator has a
-    file in `dev`."""
+    JAX_PLATFORMS asks for a CPU, and where nothing is asked for, nothing installed brings another platform, and no accelerator has
+    a file in `dev`."""
     platform, flags = os.environ.get("JAX_PLATFORMS") or None, os.environ.get("XLA_FLAGS", "").strip()
     if "jax" in sys.modules or platform not in (None, "cpu") or any(os.environ.get(name) for name in OTHERS):
         return False
