@@ -57,6 +57,9 @@ class Choice(NamedTuple):
     """How many of the participants' updates the server waits for (`train.asynchronous`); 0: for all."""
     form: Form | str = ""
     """The kernel that trains a client, or why there is none; empty: none was wanted."""
+    typical: bool = False
+    """Whether `by_steps` and `by_gram` are for a typical core in place of this machine, whose speed takes longer to measure than a
+    short run."""
     times: tuple[float, float] | None = None
     """Predicted seconds of a round's local steps on an accelerator: (in one kernel per client, by XLA's kernels); None where there
     is no such kernel."""
@@ -90,7 +93,7 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
         half = run.train.precision == "bfloat16"
         why = "it computes in float32" if half else "it is for plain SGD that trains a whole model of dense layers"
         return choice._replace(form=why if _wants_kernel(forced, machine) else "")
-    speed = TYPICAL if short else machine.speed  # to measure it takes longer than such a run
+    speed = TYPICAL if short else machine.speed
     often = run.train.rounds * participants >= OFTEN * np.count_nonzero(counts)
     wanted = plan.sequential and forced.pool != "sharded" and (often if forced.keep is None else forced.keep)
     wanted = wanted and federation.drift is None  # they are of the samples as a client sees them in round 0
@@ -102,7 +105,7 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
         if forced.keep or kept * (devices + 1) <= ROOM:  # what is made, and a copy on each device
             break
     by_steps, by_gram = (share * participants / devices for share in _predicted(sizes, layer, work, counts, speed, making))
-    choice = choice._replace(plan=plan, gram_sizes=sizes, by_steps=by_steps, by_gram=by_gram, kept=kept)
+    choice = choice._replace(plan=plan, gram_sizes=sizes, by_steps=by_steps, by_gram=by_gram, typical=short, kept=kept)
     return _with_kernel(choice, run, model, federation, machine, runs) if _wants_kernel(forced, machine) else choice
 
 
@@ -214,7 +217,9 @@ def explain(label: str, choice: Choice) -> str:
         lines.append("  step by step: the Gram form is for plain SGD on a model whose first layer is dense and trains")
     else:
         which = f"on their Gram matrix up to {plan.gram} samples" if plan.gram else "step by step"
-        times = f"; predicted per round for that layer: step by step {_time(choice.by_steps)}, by this plan {_time(choice.by_gram)}"
+        core = " on a typical core" if choice.typical else ""
+        each = f"step by step {_time(choice.by_steps)}, by this plan {_time(choice.by_gram)}"
+        times = f"; predicted per round for that layer{core}: {each}"
         lines.append(f"  first layer {which}{times if plan.sequential else ''}")  # those are a CPU's
     if plan.quick:
         lines.append("  compiled in half the time, to code that may take half as long again: the run is short")

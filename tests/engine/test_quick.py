@@ -7,6 +7,7 @@ import pytest
 from cfljax.config import read_spec
 from cfljax.devices import quick
 from cfljax.devices.compiled import Source, compiled
+from cfljax.devices.machine import TYPICAL, Speed
 from cfljax.engine.simulate import simulate
 from cfljax.experiment.assemble import assemble, host_federation, model_of
 from cfljax.experiment.batching import batches
@@ -41,6 +42,14 @@ def test_the_work_of_a_round_counts():
     few, many = run_of(rounds=2000, batch=10), run_of(rounds=2000, batch=10, epochs=50)
     assert choice_of(few).plan.quick and not choice_of(many).plan.quick
     assert not choice_of(run_of({"name": "mlp", "hidden": [4000]}, rounds=2000)).plan.quick
+
+
+def test_times_of_short_runs_are_said_to_be_those_of_a_typical_core():
+    slow = machines.cpu(known_speed=Speed(*(100 * each for each in TYPICAL)))
+    short, long = (explain("fedavg", choice_of(run_of(rounds=rounds), slow)) for rounds in (20, 10**6))
+    assert "for that layer on a typical core: step by step" in short and "typical" not in long
+    assert short == explain("fedavg", choice_of(run_of(rounds=20)))
+    assert "on a typical core" in explain("fedavg", choice_of(run_of(rounds=20, plan={"quick": False}), slow))
 
 
 @pytest.mark.parametrize("wanted", [True, False])
