@@ -58,8 +58,8 @@ class Choice(NamedTuple):
     form: Form | str = ""
     """The kernel that trains a client, or why there is none; empty: none was wanted."""
     typical: bool = False
-    """Whether `by_steps` and `by_gram` are for a typical core in place of this machine, whose speed takes longer to measure than a
-    short run."""
+    """Whether `by_steps` and `by_gram` are for a typical core, as those of short runs are: to measure this machine takes longer
+    than such a run."""
     times: tuple[float, float] | None = None
     """Predicted seconds of a round's local steps on an accelerator: (in one kernel per client, by XLA's kernels); None where there
     is no such kernel."""
