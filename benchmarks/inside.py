@@ -46,7 +46,7 @@ def carry_out(runs: list[Any], limit: int | None = None, **options: Any) -> tupl
     from cfljax.experiment.batching import batches
 
     (batch,) = batches(runs, limit or len(runs))
-    parts = assemble.assemble(batch.first, 1, machine())._replace(program_key=batch.program_key)
+    parts = assemble.assemble(batch.first, batch.width, machine())._replace(program_key=batch.program_key)
     return parts, simulate(parts, batch.seeds, batch.hypers, **options)
 
 

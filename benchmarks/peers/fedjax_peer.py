@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import jax
@@ -93,7 +93,11 @@ def main() -> None:
         begin = time.perf_counter()
         train(start, 0)
         spent.append(time.perf_counter() - begin)
-    stage.ready(version=f"fedjax {version('fedjax')} (release), jax {jax.__version__}", compile_s=max(0.0, spent[0] - spent[1]))
+    try:
+        release = f"{version('fedjax')} (release)"
+    except PackageNotFoundError:
+        release = "(source)"
+    stage.ready(version=f"fedjax {release}, jax {jax.__version__}", compile_s=max(0.0, spent[0] - spent[1]))
     state = start
     for t, _ in enumerate(stage.rounds()):
         state = train(state, t)

@@ -17,6 +17,7 @@ from cfljax.local.gradients import lays_out
 from cfljax.local.gram import first_layer
 from cfljax.local.parts import ModelParts, parts_of, turns_of
 from cfljax.local.products import memory
+from cfljax.local.queue import lanes_of
 from cfljax.local.schedule import Work
 from cfljax.local.sizes import LADDER, block_of, gram_sizes
 from cfljax.types import Federation, Kernel, Model, Plan
@@ -84,6 +85,9 @@ def choose(run: Run, model: Model, federation: Federation, machine: Machine, run
     width = _lanes(forced, machine.sequential, steps, stream)
     alike = bool(not run.train.stragglers and counts.sum() >= ALIKE * longest * len(counts))
     plan = Plan(width, 0, stream, alike, on_cpu=machine.sequential, asks_host=machine.backend == "gpu")
+    if not machine.sequential and devices == 1 and forced.lanes is None:
+        of_all_runs = lanes.typical(np.where(counts > 0, predict.steps_of(work, counts), 0), runs * participants)
+        plan = plan._replace(queue=lanes_of(of_all_runs.tolist()))
     dense = plan.on_cpu and first_layer(model) is not None
     short = dense and run.train.rounds * predict.seconds_of_steps(model, work, counts, steps) < SHORT
     plan = plan._replace(quick=plan.on_cpu and (short if forced.quick is None else forced.quick))

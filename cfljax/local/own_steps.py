@@ -10,7 +10,7 @@ from cfljax import keys
 from cfljax.lazy import jnp
 from cfljax.local.gradients import Gradient, Samples, batch_gradient, batches_of, full_gradient, whole_batch
 from cfljax.local.optimiser import StepRule
-from cfljax.local.schedule import Course, Orders, StepSamples, Task, all_steps, follow
+from cfljax.local.schedule import Course, Orders, StepSamples, Stepwise, Task, all_steps
 from cfljax.types import Array, Federation, Hyper, Model, Tree, Updates
 
 
@@ -44,10 +44,9 @@ def train_by(
     task: Task,
     course: Course,
     orders: Orders | None,
-    block: int = 0,
     in_lines: bool = False,
-) -> Updates:
-    """The update of one client. `block`: as in `follow`. `in_lines`: as in `train`."""
+) -> Stepwise:
+    """Return the training of one client. `in_lines`: as in `train_steps_of`."""
     whole = whole_batch(federation, task.client, task.weights) if orders is None else None
     every = all_steps(course, orders) if orders is not None and orders.in_order else None
     batch_of = batches_of(federation, task.client, task.weights, every, in_lines)
@@ -61,13 +60,14 @@ def train_by(
         carry, loss = steps.step(gradient, at[0])
         return carry, at[1] + loss * samples
 
-    begin = (steps.begin(model.unravel(task.start), task.home), jnp.float32(0))
-    carry, loss = follow(course, orders, visit, begin, block)
-    params, home = steps.end(carry)
-    delta = jnp.where(course.total > 0, model.ravel(params) - task.start, 0.0)
-    if home is not None and task.home is not None:
-        home = jnp.where(course.total > 0, home, task.home)
-    return Updates(delta, loss / course.visited, course.total, home=home)
+    def end(at: tuple[Tree, Array]) -> Updates:
+        params, home = steps.end(at[0])
+        delta = jnp.where(course.total > 0, model.ravel(params) - task.start, 0.0)
+        if home is not None and task.home is not None:
+            home = jnp.where(course.total > 0, home, task.home)
+        return Updates(delta, at[1] / course.visited, course.total, home=home)
+
+    return Stepwise(lambda: (steps.begin(model.unravel(task.start), task.home), jnp.float32(0)), visit, end)
 
 
 def _of_batch(model: Model, batch: Samples, seen: StepSamples, key: Array) -> GradientAt:

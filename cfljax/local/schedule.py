@@ -10,7 +10,7 @@ from cfljax import keys
 from cfljax.lazy import jax, jnp
 from cfljax.local.data import shuffle
 from cfljax.local.side_by_side import at_step, most_of
-from cfljax.types import Array, Federation, Jobs, Plan
+from cfljax.types import Array, Federation, Jobs, Plan, Tree, Updates
 
 STEPS, BLOCKS_OF_STEPS = "local_steps", "step_blocks"
 """The names of the loops over a client's steps in compiled programs, by which profiles and `benchmarks.aot` find them."""
@@ -126,6 +126,20 @@ Visit = Callable[[Carry, StepSamples | None, Array], Carry]
 """Does one step: (carry, its samples, or None for all of the client, the number of the step i32[]) -> carry."""
 
 
+class Stepwise(NamedTuple):
+    """The training of one client, step by step."""
+
+    begin: Callable[[], Tree]
+    """Return the state before the first step."""
+    visit: Visit[Tree]
+    end: Callable[[Tree], Updates]
+    """Return the client's update from the state after the last step."""
+
+    def train(self, course: Course, orders: Orders | None, block: int = 0) -> Updates:
+        """Do all steps. `block`: as in `follow`."""
+        return self.end(follow(course, orders, self.visit, self.begin(), block))
+
+
 def train_steps(federation: Federation, task: Task | Jobs, work: Work) -> Array:
     """The number of optimiser steps of a client, i32[]; for Jobs that of each participant, i32[S]. It is 0 for a masked client or
     one without data, and at least 1 for a straggler."""
@@ -223,10 +237,10 @@ def follow(course: Course, orders: Orders | None, visit: Visit[Carry], begin: Ca
         every = all_steps(course, orders)
         return _loop(total, lambda number, carry: visit(carry, at_step(every, number), number), begin, block, course.most)
     # one loop in place of two: for short epochs an outer loop would cost as much as a step
-    return _loop(total, lambda number, carry: visit(carry, _of_step(course, orders, number), number), begin, block, course.most)
+    return _loop(total, lambda number, carry: visit(carry, steps_at(course, orders, number), number), begin, block, course.most)
 
 
-def _of_step(course: Course, orders: Orders, number: Array) -> StepSamples:
+def steps_at(course: Course, orders: Orders, number: Array) -> StepSamples:
     """The samples of the steps number i32[...], where the shuffles of all epochs are known."""
     assert orders.all is not None
     number = jnp.asarray(number, jnp.int32)  # without compilation a loop counts with Python's numbers
@@ -244,7 +258,7 @@ def _seen(course: Course, orders: Orders, line: Array, start: Array, in_epoch: A
 
 def all_steps(course: Course, orders: Orders) -> StepSamples:
     """The samples of all steps that a client may have, in the order of the steps: i32[T, B], bool[T, B], i32[T]."""
-    return _of_step(course, orders, jnp.arange(orders.steps, dtype=jnp.int32))
+    return steps_at(course, orders, jnp.arange(orders.steps, dtype=jnp.int32))
 
 
 def _loop(total: Array, step: Callable[[Array, Carry], Carry], begin: Carry, block: int, most: Array | None = None) -> Carry:

@@ -28,10 +28,22 @@ from cfljax.local.meter import counted
 from cfljax.local.own_steps import StepsOf
 from cfljax.local.parts import ModelParts, arrived, own_losses, put_home, sent, split, travelling
 from cfljax.local.predict import expected, layer_of, making_of
-from cfljax.local.schedule import Course, Task, Work, course_of, orders_of, owners_of, samples_of, train_steps
+from cfljax.local.queue import Rows, Tables, in_queue, task_of
+from cfljax.local.schedule import (
+    Course,
+    Orders,
+    Stepwise,
+    Task,
+    Work,
+    course_of,
+    orders_of,
+    owners_of,
+    samples_of,
+    train_steps,
+)
 from cfljax.local.send import Sending, server_rule, touched
 from cfljax.local.stream import client_losses
-from cfljax.local.ways import Way, exact_on_gram, kept_grams, kernel_of, sizes_of_grams, ways_of
+from cfljax.local.ways import Way, by_steps, exact_on_gram, kept_grams, kernel_of, queues, sizes_of_grams, ways_of
 from cfljax.types import Array, Federation, Hyper, Jobs, LocalStep, Model, Plan, Tree, Updates
 
 FEW = 1 << 20
@@ -93,18 +105,49 @@ class Solver:
 
     def _trained(self, sends: bool, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """The updates, as they arrive at the server if they are sent."""
+        if queues(self, federation) and devices() == 1 and federation.owner is None and jobs.which is not None:
+            return in_queue(self, sends)(federation, *self._rows(key, federation, jobs, hyper))
         train_client = self._train_client(federation, hyper, among(self.model, jobs.start) if jobs.which is None else None)
-        lr, costs = self.step_of(hyper).lr, self.costs(federation, jobs)
+        each = lambda task: self.send_update(sends, federation, hyper, task, train_client(task))  # noqa: E731
+        return self._for_each(each, key, federation, jobs, self.costs(federation, jobs))
+
+    def send_update(self, sends: bool, federation: Federation, hyper: Hyper, task: Task, update: Updates) -> Updates:
+        """Return the update as it arrives at the server; as it is, if it is not sent."""
         if not sends:
-            return self._for_each(train_client, key, federation, jobs, costs)
+            return update
+        here = split(self.parts, update)
+        if not touched(self.sending, hyper):
+            return here
+        return sent(self.sending, self.parts, self.work.one_vector, self.step_of(hyper).lr, hyper, federation, task, here)
 
-        def train_and_send(task: Task) -> Updates:
-            return sent(
-                self.sending, self.parts, self.work.one_vector, lr, hyper, federation, task, split(self.parts, train_client(task))
-            )
+    def steps_of_client(self, federation: Federation, hyper: Hyper, task: Task, course: Course, orders: Orders) -> Stepwise:
+        """Return the training of one client, step by step."""
+        return by_steps(self, federation, hyper)(task, course, orders)
 
-        each = train_and_send if touched(self.sending, hyper) else lambda task: split(self.parts, train_client(task))
-        return self._for_each(each, key, federation, jobs, costs)
+    def _rows(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> tuple[Rows, Tables]:
+        """Return the jobs for a queue. Models stay in tables, unless clients keep parts of them at home."""
+        which, number = jobs.which, jobs.client.shape[0]
+        assert which is not None
+        each_key, start, anchor_of = keys.fold_each(key, "client", federation.uid[jobs.client]), jobs.start, jobs.anchor_of
+        velocity = jobs.velocity
+        if federation.own is not None:
+            start = jax.vmap(lambda c, k: put_home(self.parts, federation, c, jobs.start[k]))(jobs.client, which)
+            anchor_of = which if anchor_of is None else anchor_of
+            velocity = None if velocity is None else velocity[which]
+            which = jnp.arange(number, dtype=jnp.int32)
+        task = Task(each_key, jobs.client, jobs.mask, jobs.work, None, None, None, jobs.weights, jobs.home)  # type: ignore[arg-type]
+        numbers = {name: jnp.broadcast_to(value, number) for name, value in hyper.items()}
+        rows = Rows(task, which, which if anchor_of is None else anchor_of, numbers)
+        return rows, Tables(start, jobs.anchor, velocity)
+
+    def train_side_by_side(self, sends: bool, federation: Federation, rows: Rows, tables: Tables) -> Updates:
+        """Train the jobs of a queue in lockstep."""
+
+        def one(row: Rows) -> Updates:
+            task = task_of(row, tables)
+            return self.send_update(sends, federation, row.hyper, task, self._train_client(federation, row.hyper)(task))
+
+        return jax.vmap(one)(rows)
 
     def train(self, key: Array, federation: Federation, jobs: Jobs, hyper: Hyper) -> Updates:
         """Trains the jobs for models that do not leave the client. Returns the updates as they are before sending."""

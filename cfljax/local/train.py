@@ -11,7 +11,7 @@ from cfljax import keys
 from cfljax.lazy import jax, jnp
 from cfljax.local.gradients import Gradient, batch_gradient, batches_of, full_gradient, whole_batch
 from cfljax.local.optimiser import StepRule
-from cfljax.local.schedule import Course, Orders, StepSamples, Task, all_steps, follow
+from cfljax.local.schedule import Course, Orders, StepSamples, Stepwise, Task, all_steps
 from cfljax.types import Array, Federation, LocalStep, Model, Tree, Updates
 
 
@@ -51,7 +51,7 @@ class Step(Protocol):
         False for what stays as it is; None: everything trains."""
 
 
-def train(
+def train_steps_of(
     model: Model,
     federation: Federation,
     task: Task,
@@ -60,12 +60,11 @@ def train(
     rule: StepRule,
     numbers: LocalStep,
     summed: bool = False,
-    block: int = 0,
     turns: Turns | None = None,
     in_lines: bool = False,
-) -> Updates:
-    """The update of one client, trained from the model of its task. `summed`: steps follow the gradient of the summed loss.
-    `block`: as in `follow`. `turns`: which part trains when; None: all do always.
+) -> Stepwise:
+    """Return the training of one client from the model of its task. `summed`: steps follow the gradient of the summed loss.
+    `turns`: which part trains when; None: all do always.
     `in_lines`: whether the samples are laid out before the first step."""
     params = model.unravel(task.start)
     velocity = None if task.velocity is None else model.unravel(task.velocity)
@@ -94,10 +93,12 @@ def train(
         batch = batch_of(seen, number)
         return step(position, batch_gradient(model, here, batch, key, seen.samples, summed), number)
 
-    end = follow(course, orders, visit, start_of(rule, params, velocity), block)
-    delta = jnp.where(course.total > 0, model.ravel(end.params) - task.start, 0.0)
-    buffers = None if task.velocity is None else model.ravel(end.optimiser)
-    return Updates(delta, end.loss / course.visited, course.total, buffers)
+    def end(position: Position) -> Updates:
+        delta = jnp.where(course.total > 0, model.ravel(position.params) - task.start, 0.0)
+        buffers = None if task.velocity is None else model.ravel(position.optimiser)
+        return Updates(delta, position.loss / course.visited, course.total, buffers)
+
+    return Stepwise(lambda: start_of(rule, params, velocity), visit, end)
 
 
 def start_of(rule: StepRule, params: Tree, velocity: Tree | None) -> Position:

@@ -14,9 +14,9 @@ from cfljax.local.gram import Among, GramPlan, first_layer, train_on_gram
 from cfljax.local.optimiser import StepRule, from_optax, sgd
 from cfljax.local.own_steps import StepsOf, train_by
 from cfljax.local.parts import ModelParts, kernel_trains, turns_of
-from cfljax.local.schedule import Course, Orders, Task, Work, together
+from cfljax.local.schedule import SHUFFLED, Course, Orders, Stepwise, Task, Work, drawn_at_once, together
 from cfljax.local.sizes import gram_sizes
-from cfljax.local.train import train
+from cfljax.local.train import train_steps_of
 from cfljax.local.turned import turned
 from cfljax.types import Federation, Grams, Hyper, LocalStep, Model, Plan, Updates
 
@@ -76,6 +76,13 @@ class Way(NamedTuple):
     rungs: tuple[int, ...]
     """Lengths of shuffles besides `size` (see `data.shuffle`)."""
     train: TrainClient
+
+
+class StepsOfClient(Protocol):
+    """A function that gives the training of one client step by step."""
+
+    def __call__(self, task: Task, course: Course, orders: Orders | None) -> Stepwise:
+        """The steps. `orders`: as for `TrainClient`."""
 
 
 def plain_sgd(solver: Trained) -> bool:
@@ -138,10 +145,8 @@ def ways_of(solver: Trained, federation: Federation, hyper: Hyper, choice: Among
     form = kernel_of(solver, federation, numbers, 1 if choice is None else choice.models.shape[0])
     if form is not None:
         return [_way_on_chip(solver, form, federation, numbers, choice)]
-    gpu = solver.plan.asks_host
-    by_steps = turned(solver.model, gpu) if (solver.sequential or gpu) and exact_on_gram(solver) else solver.model
     grams, summed, turns = kept_grams(solver, federation), solver.work.summed, turns_of(solver.parts, solver.work.head)
-    in_lines = lays_out(solver.plan, federation, solver.work)
+    steps_of_client = by_steps(solver, federation, hyper)
     block_of = lambda most: together(solver.work, most) if solver.plan.asks_host else 0  # noqa: E731
 
     def on_gram(size: int) -> Way:
@@ -153,10 +158,7 @@ def ways_of(solver: Trained, federation: Federation, hyper: Hyper, choice: Among
         return Way(size, (), train_client)
 
     def step_by_step(task: Task, course: Course, orders: Orders | None) -> Updates:
-        rule, block = _rule_of_steps(solver, numbers), block_of(longest)
-        if solver.steps_of is not None:
-            return train_by(solver.steps_of(hyper, rule), by_steps, federation, task, course, orders, block, in_lines)
-        return train(by_steps, federation, task, course, orders, rule, numbers, summed, block, turns, in_lines)
+        return steps_of_client(task, course, orders).train(course, orders, block_of(longest))
 
     done = (0, *sizes)[-1]
     # two ways, so that the shuffles of small clients are not as long as those of much larger ones
@@ -166,3 +168,26 @@ def ways_of(solver: Trained, federation: Federation, hyper: Hyper, choice: Among
     return [on_gram(size) for size in sizes] + [
         Way(size, tuple(rung for rung in rungs if rung > less), step_by_step) for less, size in limits
     ]
+
+
+def by_steps(solver: Trained, federation: Federation, hyper: Hyper) -> StepsOfClient:
+    """Return the function that trains a client step by step."""
+    numbers, gpu = solver.step_of(hyper), solver.plan.asks_host
+    model = turned(solver.model, gpu) if (solver.sequential or gpu) and exact_on_gram(solver) else solver.model
+    turns, in_lines = turns_of(solver.parts, solver.work.head), lays_out(solver.plan, federation, solver.work)
+
+    def steps_of_client(task: Task, course: Course, orders: Orders | None) -> Stepwise:
+        rule = _rule_of_steps(solver, numbers)
+        if solver.steps_of is not None:
+            return train_by(solver.steps_of(hyper, rule), model, federation, task, course, orders, in_lines)
+        return train_steps_of(model, federation, task, course, orders, rule, numbers, solver.work.summed, turns, in_lines)
+
+    return steps_of_client
+
+
+def queues(solver: Trained, federation: Federation) -> bool:
+    """Return whether clients can train in the lanes of a queue: step by step, on mini-batches whose order is known beforehand."""
+    work, longest = solver.work, federation.train.longest
+    if not solver.plan.queue or solver.sequential or work.batch is None or sizes_of_grams(solver, federation):
+        return False
+    return drawn_at_once(work, longest) * longest <= SHUFFLED and (work.epochs is not None or drawn_at_once(work, longest) > 1)

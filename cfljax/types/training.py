@@ -80,6 +80,9 @@ class Plan(NamedTuple):
     """Whether programs are compiled in about half the time, to code that may take half as long again. For runs that train for less
     than a second."""
 
+    queue: int = 0
+    """In how many lanes an accelerator trains the clients of all runs of a batch, if these have unequal work (`local.queue`); 0:
+    all side by side, or `lanes` at a time."""
     kernel: Kernel | None = None
     """Local training as one kernel, where the solver's model and steps have one (`local.fitting`); None: by XLA's kernels."""
 
