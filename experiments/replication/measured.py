@@ -11,12 +11,12 @@ from cfljax.config.changes import missing
 from cfljax.errors import SpecError
 from cfljax.registry.options import Table, show
 from cfljax.report.configurations import Unit, option_of
-from cfljax.report.replication.claims import signed_difference, verdict
-from cfljax.report.replication.published import Cell, Claim, Published
-from cfljax.report.replication.quantity import Quantity
-from cfljax.report.replication.size import below_size
-from cfljax.report.replication.verdicts import Measured, Verdict
 from cfljax.results.result import Result, Results
+from experiments.replication.claims import signed_difference, verdict
+from experiments.replication.published import Cell, Claim, Published
+from experiments.replication.quantity import Quantity
+from experiments.replication.size import below_size
+from experiments.replication.verdicts import Measured, Verdict
 
 LAST_TEN = Quantity(summary="accuracy_last10")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from cfljax.errors import DataError
-from cfljax.report.board import Row, from_csv
 from cfljax.report.critical_difference import svg
-from cfljax.report.replication.tables import table
 from cfljax.report.tested import about_ranks
 from cfljax.results.frames import NEW
 from cfljax.results.statistics import Ranks, mean_and_deviation, ranks
+from experiments.replication.board import Row, from_csv
+from experiments.replication.tables import table
 
 PAGE, PICTURE, ABOUT = "index.md", "ranks.svg", "about.txt"
 """The files of a board beside its rows; what stands in the last is written by hand, and is shown above the ranks."""
@@ -29,7 +29,7 @@ SUBMIT = """## How to submit a row
    that it is registered by, FILE the file.
 2. Run it on all settings and seeds of the spec, with its step sizes, of which the board takes the best by validation:
    `{command}`
-3. `python -m cfljax.report results/mine --board {folder} --name YOURS` writes `{folder}/YOURS.csv`, a line per run with
+3. `python -m experiments.replication results/mine --board {folder} --name YOURS` writes `{folder}/YOURS.csv`, a line per run with
    its id, version and commit, and makes this page again.
 4. Send the file of rows and the method's file. Whoever checks them runs the same command, and finds the same ids.
 

@@ -5,16 +5,16 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from cfljax.report.replication.claims import verdict
-from cfljax.report.replication.pages import replication_pages
-from cfljax.report.replication.published import Cell, Claim, Published
-from cfljax.report.replication.quantity import Quantity, read_quantity
-from cfljax.report.replication.size import below_size
-from cfljax.report.replication.verdicts import Measured
 from cfljax.results.result import Result, Results
 from cfljax.store import Store
+from experiments.replication.claims import verdict
+from experiments.replication.pages import replication_pages
+from experiments.replication.published import Cell, Claim, Published
+from experiments.replication.quantity import Quantity, read_quantity
+from experiments.replication.size import below_size
+from experiments.replication.verdicts import Measured
+from tests.replication.test_against import FILE, row_of
 from tests.report import synthetic
-from tests.report.test_against import FILE, row_of
 
 STEADY, NOISY = [-0.1, 0.0, 0.1], [-4.0, 0.0, 4.0]
 

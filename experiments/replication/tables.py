@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 
-from cfljax.report.replication.measured import Section
-from cfljax.report.replication.provenance import OLDER, provenance
-from cfljax.report.replication.published import Cell, Published
-from cfljax.report.replication.verdicts import Measured
+from experiments.replication.measured import Section
+from experiments.replication.provenance import OLDER, provenance
+from experiments.replication.published import Cell, Published
+from experiments.replication.verdicts import Measured
 
 WORDED = {"accuracy_max": "maximum", "accuracy_last": "last round", "accuracy_last10": "mean of the last ten evaluations"}
 """Names of quantities in the headings of tables."""

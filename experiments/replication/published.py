@@ -4,7 +4,7 @@
     title = "Table 3, MNIST-MCLR"
     sweep = "FedGroup Table 3, MNIST-MCLR"     # the name of the sweep whose runs these are
     spec = "fedgroup_table3_mnist_mclr.toml"
-    take = "accuracy_max"                      # or a table, see cfljax.report.replication.quantity; a cell may override it
+    take = "accuracy_max"                      # or a table, see experiments.replication.quantity; a cell may override it
     unit = "%"                                 # published in per cent; "" as it is
     grid = false                               # true: cells are named "column: row" and shown as such a table
     notes = "Written by hand."
@@ -12,7 +12,7 @@
 
     [[claim]]
     text = "FG-EDC beats FeSEM by 6.9 points"
-    difference = ["FG-EDC", "FeSEM"]           # or one of the kinds of cfljax.report.replication.claims
+    difference = ["FG-EDC", "FeSEM"]           # or one of the kinds of experiments.replication.claims
     published = 6.9
     tolerance = 2.0
     why = "Written by hand, where it does not reproduce."
@@ -47,7 +47,7 @@ from cfljax.config.read import one_line
 from cfljax.config.toml import load
 from cfljax.errors import SpecError, suggest
 from cfljax.registry.options import Table, check, option, show
-from cfljax.report.replication.quantity import Quantity, read_quantity
+from experiments.replication.quantity import Quantity, read_quantity
 
 PAGE = "page.toml"
 T = TypeVar("T")

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from cfljax.commands import process
-from cfljax.commands.report import parser, run
 from cfljax.errors import SpecError
-from cfljax.report.replication.claims import verdict
-from cfljax.report.replication.intervals import interval
-from cfljax.report.replication.pages import replication_page, replication_pages
-from cfljax.report.replication.paper_figures import _GROUND, COLOURS, HEIGHT, Curve, _Axes, _drawn, _told_apart
-from cfljax.report.replication.published import Cell, Claim, Published, read_published
-from cfljax.report.replication.quantity import Quantity, read_quantity
-from cfljax.report.replication.verdicts import Measured
 from cfljax.results.result import Result
 from cfljax.store import Store
+from experiments.replication.__main__ import parser, run
+from experiments.replication.claims import verdict
+from experiments.replication.intervals import interval
+from experiments.replication.pages import replication_page, replication_pages
+from experiments.replication.paper_figures import _GROUND, COLOURS, HEIGHT, Curve, _Axes, _drawn, _told_apart
+from experiments.replication.published import Cell, Claim, Published, read_published
+from experiments.replication.quantity import Quantity, read_quantity
+from experiments.replication.verdicts import Measured
 from tests.report import synthetic
 
 FILE = """

@@ -34,10 +34,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cfljax.report.replication.intervals import interval
-from cfljax.report.replication.numbers import between, fewer, plain, signed
-from cfljax.report.replication.published import Claim, Published
-from cfljax.report.replication.verdicts import (
+from cfljax.results.statistics import FEWEST
+from experiments.replication.intervals import interval
+from experiments.replication.numbers import between, fewer, plain, signed
+from experiments.replication.published import Claim, Published
+from experiments.replication.verdicts import (
     AGAIN,
     AT_SIZE,
     DIRECTION,
@@ -50,7 +51,6 @@ from cfljax.report.replication.verdicts import (
     Measured,
     Verdict,
 )
-from cfljax.results.statistics import FEWEST
 
 PAIRED = ("difference", "reduction", "order")
 """Kinds of claims that compare runs of the same seeds."""

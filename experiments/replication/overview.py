@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from cfljax.report.replication.measured import Section, with_draws
-from cfljax.report.replication.published import Claim, Page
-from cfljax.report.replication.tables import table
-from cfljax.report.replication.verdicts import NOT_RUN, WORDS, Verdict
+from experiments.replication.measured import Section, with_draws
+from experiments.replication.published import Claim, Page
+from experiments.replication.tables import table
+from experiments.replication.verdicts import NOT_RUN, WORDS, Verdict
 
 PLURAL = {
     "reproduces": "reproduce",

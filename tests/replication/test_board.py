@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from cfljax.commands import process
-from cfljax.commands.report import parser, run
 from cfljax.errors import DataError
-from cfljax.report import board, board_page
 from cfljax.results.statistics import ranks
 from cfljax.store import Store
+from experiments.replication import board, board_page
+from experiments.replication.__main__ import parser, run
 from tests.report import synthetic
 
 SETTINGS = ("digits rotated", "digits dirichlet alpha=0.1", "mnist rotated")
@@ -185,6 +185,6 @@ def test_the_command_adds_a_file_and_makes_the_page_again(runs, capsys, monkeypa
     assert process.main(run, parser(), ["--board", "b"]) == 0
     assert (runs / "b" / "index.md").read_text() == first and "`ours.csv`" in first
     capsys.readouterr()
-    for words in (["runs", "--board", "b"], ["--board", "b", "--name", "x"], ["runs", "--board", "b", "--name", "a/b"], []):
+    for words in (["runs", "--board", "b"], ["--board", "b", "--name", "x"], ["runs", "--board", "b", "--name", "a/b"]):
         assert process.main(run, parser(), words) == 2
         assert capsys.readouterr().err.count("\n") == 1

@@ -8,9 +8,9 @@ import tomllib
 
 from cfljax.registry.options import show
 from cfljax.report.comparison import seconds
-from cfljax.report.replication.measured import Section
-from cfljax.report.replication.size import flags_of
 from cfljax.results.result import Results
+from experiments.replication.measured import Section
+from experiments.replication.size import flags_of
 
 OLDER = " (older version)"
 """After the name of a cell whose runs an older version has computed."""
@@ -72,19 +72,6 @@ def _sizes(results: Results) -> list[str]:
     chosen = [name for flag in flags_of(results) if flag.startswith("size=") and (name := flag.removeprefix("size=")) in sizes]
     changes = [f"Size {name}: " + "; ".join(f"`{k} = {show(v)}`" for k, v in sizes[name].items()) for name in chosen]
     return ["; ".join(changes) + "."] if changes else []
-
-
-def size(each: Section) -> str:
-    """The size of the runs and the options that flags changed: `small`, `full`, or `full but for seeds, train.rounds`."""
-    if not each.units:
-        return "not run"
-    sizes: dict[str, None] = {}
-    for results in each.folders:
-        flags = flags_of(results)
-        name = next((flag.removeprefix("size=") for flag in flags if flag.startswith("size=")), "full")
-        other = [flag.partition("=")[0] for flag in flags if not flag.startswith(("size=", "method="))]
-        sizes[name + (f" but for {', '.join(other)}" if other else "")] = None
-    return "; ".join(sizes)
 
 
 def _last_ten(each: Section) -> str:

@@ -8,12 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cfljax.report.replication import overview
-from cfljax.report.replication.measured import Section, section
-from cfljax.report.replication.paper_figures import colours_of, picture
-from cfljax.report.replication.published import Page, read_published
-from cfljax.report.replication.tables import section_text
 from cfljax.results.result import Results
+from experiments.replication import overview
+from experiments.replication.measured import Section, section
+from experiments.replication.paper_figures import colours_of, picture
+from experiments.replication.published import Page, read_published
+from experiments.replication.tables import section_text
 
 Paths = Sequence[str | os.PathLike[str]]
 CLAIMS = "claims.md"

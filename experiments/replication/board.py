@@ -127,7 +127,9 @@ def _read(path: Path) -> Iterator[Row]:
     with path.open(newline="", encoding="utf-8") as file:
         lines = csv.DictReader(file)
         if missing := [name for name in (*TEXTS, "accuracy") if name not in (lines.fieldnames or ())]:
-            raise DataError(f"{path}: has no column {show(missing[0])}; write it with cfljax.report DIR --board")
+            raise DataError(
+                f"{path}: has no column {show(missing[0])}; write it with python -m experiments.replication DIR --board"
+            )
         for line in lines:
             try:
                 numbers = {name: float(text) for name, text in line.items() if name not in TEXTS and text}

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cfljax.report.configurations import Unit
-from cfljax.report.replication.measured import Section
-from cfljax.report.replication.quantity import NO_FRACTIONS
+from experiments.replication.measured import Section
+from experiments.replication.quantity import NO_FRACTIONS
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 300, 46, 168, 30, 34
 """Of the picture, and of its edges; names stand in the right one."""
