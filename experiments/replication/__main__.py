@@ -11,9 +11,9 @@ from cfljax.commands import command_parser, process
 from cfljax.errors import SpecError
 from cfljax.store.atomic import storing, write_bytes
 
-ABOUT = """With --against: one Markdown page of our numbers beside published ones, with a verdict on each claim; with --pages a page of
-claims, and one for each paper beside it. With --board: a page of ranks and critical differences over data sets and partitions, to
-which others can add a method."""
+ABOUT = """With --against: one Markdown page of our numbers beside published ones, with a verdict on each claim; with --pages a page
+of claims, and one for each paper beside it. With --board: a page of ranks and critical differences over data sets and partitions,
+to which others can add a method."""
 EXAMPLES = """  python -m experiments.replication experiments/records/* --against experiments/published \\
     --out experiments/README.md --pages docs/evidence
   python -m experiments.replication results/mine --board docs/board --name mine"""
