@@ -1,4 +1,5 @@
-"""Partitions of two papers: groups that lack classes (joint gradient and loss clustering), imbalanced classes (CCS)."""
+"""Partitions of one paper each, as a plug-in: groups that lack classes (joint gradient and loss clustering), imbalanced classes
+(CCS), and FedGroup's FEMNIST."""
 
 from __future__ import annotations
 
@@ -6,11 +7,11 @@ import dataclasses
 
 import numpy as np
 
+from cfljax import register_partition
+from cfljax.extend import Parts, Source, option
 from cfljax.federation import common
-from cfljax.federation.common import Common, Partition, Rng, Sized
-from cfljax.registry import Entry
-from cfljax.registry.options import option
-from cfljax.types import Parts, Source
+from cfljax.federation.common import Common, Rng, Sized, label_of, wrong
+from cfljax.federation.fedprox import train_and_test
 
 LACKED = ((7, 9), (5, 8), (0, 1), (2, 3))
 """The classes that each of the four groups lacks in the experiments with ten classes."""
@@ -27,6 +28,7 @@ class Overlap(Sized):
     lacking: int | None = option(None, "classes that a group lacks; left out: 2 of ten, 7 of 47", low=0)
 
 
+@register_partition("overlap", Overlap)
 def overlap(options: Overlap, source: Source, rng: Rng) -> Parts:
     """Groups that each lack a few classes and share the others; EMNIST's 62 classes are merged to 47 first."""
     common.check_single(source)
@@ -85,6 +87,7 @@ class Imbalance(Common):
     spread: float = option(1.0, "scales the spread of the majority classes; below the paper's 1: sharper imbalance", low=0.0)
 
 
+@register_partition("imbalance", Imbalance)
 def imbalance(options: Imbalance, source: Source, rng: Rng) -> Parts:
     """CCS's devices: B classes with uniform counts, the largest for a normally distributed majority class.
 
@@ -122,5 +125,90 @@ def _device_counts(options: Imbalance, number: int, rng: Rng) -> tuple[np.ndarra
     return majority, counts
 
 
-OVERLAP = Entry[Partition](Overlap, overlap)
-IMBALANCE = Entry[Partition](Imbalance, imbalance)
+@dataclasses.dataclass(frozen=True)
+class Femnist(Common):
+    """Options of `femnist_fedgroup`."""
+
+    clients: int = option(200, "number of clients", low=1)
+    leak: bool = option(False, "true: the published recipe, in which test images of a client are training images of others")
+    per_letter: int = option(4000, "images of a letter that are used, at most", low=10)
+
+
+def _letters(source: Source) -> int:
+    """The label of the letter a: 26 labels are letters of either case, 62 are EMNIST's 0–9, A–Z, a–z."""
+    if source.classes not in (26, 62):
+        why = f"{source.name} has {source.classes} classes; needs EMNIST by class (62) or its letters (26)"
+        raise wrong("partition", "femnist_fedgroup", why)
+    return 36 if source.classes == 62 else 0
+
+
+@register_partition("femnist_fedgroup", Femnist)
+def femnist_fedgroup(options: Femnist, source: Source, rng: Rng) -> Parts:
+    """FedGroup's FEMNIST: letters u, u + 1, u + 2 of a to j for client u, log-normal sizes, white paper, 26 outputs.
+
+    `leak = true` is the published recipe: it starts again at a letter's first image for almost every client, so that most
+    test images are somebody's training images. `leak = false` first cuts each letter's images 90/10 into training and
+    test images; clients take them in turn, starting again only when a letter is used up. True group: the three letters.
+    """
+    first = _letters(source)
+    labels = label_of(source, np.arange(len(source.y_train) + len(source.y_test)))
+    of_letter = [rng.permutation(np.flatnonzero(labels == first + c))[: options.per_letter] for c in range(10)]
+    fewest = min(len(rows) for rows in of_letter)
+    if fewest < 20:
+        raise wrong("partition", "femnist_fedgroup", f"a letter of {source.name} has {fewest} images; needs 20 of each, a to j")
+    sizes = np.maximum(((rng.lognormal(4.0, 1.0, options.clients) + 5) / 3).astype(np.int64), 2)
+    if options.leak:
+        held = _leaking(sizes, of_letter)
+        train, test = train_and_test(held, "own", rng)
+    else:
+        train, test = _separate(sizes, of_letter, rng)
+    kept = np.unique(np.concatenate([*train, *test]))
+    small = _white_letters(source, kept, labels[kept] - first)
+    train, test = [np.searchsorted(kept, rows) for rows in train], [np.searchsorted(kept, rows) for rows in test]
+    group = (np.arange(options.clients) % 10).astype(np.int32)
+    return Parts(train, test if options.test == "own" else np.unique(np.concatenate(test)), group, source=small)
+
+
+def _leaking(sizes: np.ndarray, of_letter: list[np.ndarray]) -> list[np.ndarray]:
+    """The published order: back to the first image whenever there are images left. (When a request reaches beyond the last
+    image the authors' slice would run dry; with their 4,000 images a letter it never does. Here it starts again, too.)"""
+    at, held = [0] * 10, []
+    for u, size in enumerate(sizes):
+        mine = []
+        for j in range(3):
+            c = (u + j) % 10
+            if at[c] + size != len(of_letter[c]):
+                at[c] = 0
+            mine.append(of_letter[c][at[c] : at[c] + size])
+            at[c] += int(size)
+        held.append(np.concatenate(mine))
+    return held
+
+
+def _separate(sizes: np.ndarray, of_letter: list[np.ndarray], rng: Rng) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Training and test rows with the same sizes and no image in both."""
+    pieces = [np.split(rows, [int(0.9 * len(rows))]) for rows in of_letter]
+    parts = [[p[side] for p in pieces] for side in (0, 1)]
+    at = np.zeros((2, 10), np.int64)
+    held: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    for u, size in enumerate(sizes):
+        slots = rng.permutation(np.repeat(np.arange(3), size))
+        edge_of = int(0.9 * len(slots))
+        for side, chosen in enumerate((slots[:edge_of], slots[edge_of:])):
+            mine = []
+            for j, wanted in enumerate(np.bincount(chosen, minlength=3)):
+                c = (u + j) % 10
+                if at[side, c] + wanted > len(parts[side][c]):
+                    at[side, c] = 0
+                mine.append(parts[side][c][at[side, c] : at[side, c] + wanted])
+                at[side, c] += wanted
+            held[side].append(rng.permutation(np.concatenate(mine)))
+    return held
+
+
+def _white_letters(source: Source, rows: np.ndarray, labels: np.ndarray) -> Source:
+    """A source of these images alone, black on white, with 26 classes; all are training rows of it."""
+    edge = len(source.y_train)
+    x = np.concatenate([source.x_train[rows[rows < edge]], source.x_test[rows[rows >= edge] - edge]])
+    x = np.subtract(255 if x.dtype == np.uint8 else 1, x, dtype=x.dtype)
+    return Source(f"{source.name}, letters a to j", x, labels.astype(np.int32), x[:0], labels[:0].astype(np.int32), 26)

@@ -1,32 +1,26 @@
-"""Sent140: tweets with their sentiment, as token ids and a frozen table of word vectors."""
+"""Sent140, as a plug-in: tweets with their sentiment, as token ids and a frozen table of word vectors."""
 
 from __future__ import annotations
 
 import dataclasses
 import gzip
-import hashlib
-import io
 import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
+from cfljax import register_data
 from cfljax.data import arrays, leaf, npz
-from cfljax.data.bounded import Unfolding, readable, reason
-from cfljax.data.sources import ReadSource
+from cfljax.data.tokens import vector
 from cfljax.errors import DataError
-from cfljax.registry import Entry
-from cfljax.registry.options import option
-from cfljax.types import Source
+from cfljax.extend import Source, option
 
 _FILES = ("sent140.npz", "sent140_100k.npz")
 _TOKEN = re.compile(r"[\w']+|[.,!?;]")
-_SCALE = 0.4
-"""Standard deviation of the entries of a random vector: about that of GloVe's vectors of 300 numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +45,7 @@ class _Texts(NamedTuple):
     """bool[n]: whether the tweet is a test sample."""
 
 
+@register_data("sent140", Options)
 def make(options: Options, rng: np.random.Generator, where: list[Path]) -> Source:
     """Tweets and their sentiment from $CFLJAX_DATA: 25 tokens each, frozen word vectors, one user per account.
 
@@ -76,7 +71,7 @@ def _table(lists: list[list[str]], options: Options) -> tuple[list[str], np.ndar
     ranked = sorted(counts, key=lambda word: (-counts[word], word))[: options.vocabulary]
     if options.glove is None:
         warnings.warn("sent140 without data.glove: words have random vectors, which costs accuracy", stacklevel=2)
-        vectors = {word: hashed(word, options.width) for word in ranked}
+        vectors = {word: vector(word, options.width) for word in ranked}
     else:
         file = Path(options.glove).expanduser()
         vectors = glove(file, ranked, options.width)
@@ -87,12 +82,6 @@ def _table(lists: list[list[str]], options: Options) -> tuple[list[str], np.ndar
     for i, word in enumerate(known, 1):
         table[i] = vectors[word]
     return known, table
-
-
-def files(options: Options, where: list[Path]) -> list[tuple[str, Path]]:  # noqa: ARG001 (as every source's)
-    """(role, file) of the files with tweets. GloVe's file is named by an option and not listed."""
-    place = _place(where)
-    return leaf.files(place) if place.is_dir() else [("npz", place)]
 
 
 def _place(where: list[Path]) -> Path:
@@ -166,41 +155,18 @@ def words_of(text: str, lowercase: bool) -> list[str]:
 def glove(file: Path, wanted: Iterable[str], width: int) -> dict[str, np.ndarray]:
     """f32[width] for each wanted word that the file has. Each line is a word and its numbers; the file may be gzipped."""
     wanted, found = set(wanted), {}
-    with readable(file), _lines(file) as f:
-        longest = 64 * (width + 4)  # of a line, in characters: a file without line ends is not read into memory
-        for number, line in enumerate(iter(lambda: f.readline(longest), ""), 1):
-            if number > 1 and line.partition(" ")[0] not in wanted:
-                continue  # of millions of lines only the wanted ones are split, and the first, to check the width
-            fields = line.rstrip("\n").rsplit(" ", width)  # from the right: some of GloVe's words hold spaces
-            if len(fields) != width + 1 or not fields[0]:
-                raise DataError(f"{file}: line {number} is not a word and {width} numbers (data.width = {width})")
-            if fields[0] in wanted:
-                found[fields[0]] = _vector(fields[1:], f"{file}: line {number}")
-    return found
-
-
-def _lines(file: Path) -> IO[str]:
-    if file.suffix != ".gz":
-        return file.open(encoding="utf-8")
-    packed = Unfolding(cast(IO[bytes], gzip.open(file)), file)  # noqa: SIM115 (closed with what wraps it)
-    return io.TextIOWrapper(io.BufferedReader(packed, 1 << 20), encoding="utf-8")
-
-
-def _vector(fields: list[str], where: str) -> np.ndarray:
     try:
-        values = np.array(fields, np.float32)
-    except ValueError as e:
-        raise DataError(f"{where}: {reason(e)}") from e
-    if not np.isfinite(values).all():
-        raise DataError(f"{where}: has a number that is NaN or infinite")
-    return values
-
-
-def hashed(word: str, width: int) -> np.ndarray:
-    """f32[width]: a vector that depends on the word alone, the same on every machine."""
-    bits = hashlib.shake_256(word.encode()).digest(2 * width)
-    uniform = np.frombuffer(bits, "<u2").astype(np.float32) / np.float32(65535) * 2 - 1
-    return uniform * np.float32(_SCALE * 3**0.5)
-
-
-ENTRY = Entry[ReadSource](Options, make, files)
+        with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if number > 1 and line.partition(" ")[0] not in wanted:
+                    continue  # of millions of lines only the wanted ones are split, and the first, to check the width
+                fields = line.rstrip("\n").rsplit(" ", width)  # from the right: some of GloVe's words hold spaces
+                if len(fields) != width + 1 or not fields[0]:
+                    raise DataError(f"{file}: line {number} is not a word and {width} numbers (data.width = {width})")
+                if fields[0] in wanted:
+                    found[fields[0]] = np.array(fields[1:], np.float32)
+                    if not np.isfinite(found[fields[0]]).all():
+                        raise DataError(f"{file}: line {number}: has a number that is NaN or infinite")
+    except (OSError, EOFError, ValueError) as error:
+        raise DataError(f"{file}: cannot be read ({error})") from error
+    return found
