@@ -176,7 +176,8 @@ def from_datasets(where: str, sets: dict[Any, datasets.Dataset]) -> Table:
             raise DataError(f"{where}: {client} has no samples; leave the folder out, or partition the data anew")
     owners = None if None in sets else np.repeat(np.array(list(sets)), [len(held) for held in sets.values()])
     named = {c: list(map(str, kind.names)) for c, kind in first.features.items() if getattr(kind, "names", None)}
-    return Table(where, arrow.concat_tables(each.values()), named, owners)
+    each = [held.with_format("arrow")[:] for held in sets.values()]
+    return Table(where, arrow.concat_tables(each), named, owners)
 
 
 def _array(where: str, column: arrow.Array, wanted: Wanted) -> np.ndarray:

@@ -1,5 +1,5 @@
-"""Programs compiled for accelerators that are not there, by the compilers of the extra `aot` (.ci/run installs them): they compile and
-fit the chip's memory, and the loop over local steps has neither a loop over clients nor an exchange between devices in it."""
+"""Programs compiled for accelerators that are not there, by the compilers of the extra `aot` (.ci/run installs them): they fit the
+chip's memory, and the loop over local steps has neither a loop over clients nor an exchange between devices in it."""
 
 import importlib.util
 import os

@@ -77,7 +77,7 @@ def test_texts_of_partitions(home):
 @pytest.mark.parametrize(
     ("second", "classes", "words"),
     [
-        ({"x": [], "label": []}, (), "partition_1"),
+        ({"x": [], "label": []}, (), "odd"),
         (rows(1), ("yes", "no"), "1 has other columns, types or classes than 0"),
         ({"z": [[1.0]], "label": [0]}, (), "give all clients the same"),
     ],
