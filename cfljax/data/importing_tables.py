@@ -166,18 +166,16 @@ def from_datasets(where: str, sets: dict[Any, datasets.Dataset]) -> Table:
     """Return the data sets of clients as one table, with the owner of each row; that of the client None has no owners."""
     import pyarrow as arrow
 
-    first, each = next(iter(sets.values())), {client: held.with_format("arrow")[:] for client, held in sets.items()}
+    first = next(iter(sets.values()))
     for client, held in sets.items():
-        if held.features != first.features:
-            raise DataError(
-                f"{where}: {client} has other columns, types or classes than {next(iter(sets))}; give all clients the same"
-            )
         if client is not None and not len(held):
             raise DataError(f"{where}: {client} has no samples; leave the folder out, or partition the data anew")
+        if held.features != first.features:
+            line = f"{where}: {client} has other columns, types or classes than {next(iter(sets))}"
+            raise DataError(f"{line}; give all clients the same")
     owners = None if None in sets else np.repeat(np.array(list(sets)), [len(held) for held in sets.values()])
     named = {c: list(map(str, kind.names)) for c, kind in first.features.items() if getattr(kind, "names", None)}
-    each = [held.with_format("arrow")[:] for held in sets.values()]
-    return Table(where, arrow.concat_tables(each), named, owners)
+    return Table(where, arrow.concat_tables(held.with_format("arrow")[:] for held in sets.values()), named, owners)
 
 
 def _array(where: str, column: arrow.Array, wanted: Wanted) -> np.ndarray:
