@@ -18,6 +18,8 @@ from pathlib import Path
 import numpy as np
 
 import cfljax
+from cfljax.config import plugins
+from cfljax.federation import PARTITIONS
 
 PATIENCE = 600
 """Seconds that a sweep may take until it has written a checkpoint."""
@@ -49,6 +51,10 @@ def embedded(_, rng):
     """The same sentences, a unit vector for each token."""
     arrays = {name: array.astype(np.int32) for name, array in sentences(_, rng).items()}
     return arrays | {"table": np.eye(7, dtype=np.float32)}
+
+
+if "overlap" not in PARTITIONS:  # a plug-in since, with `imbalance`
+    plugins.load([str(Path(__file__).parents[2] / "experiments" / "recipes.py")])
 
 
 def _in_parts(arrays):
