@@ -1,5 +1,7 @@
 """Sketches keep angles and distances, and their error is that of theory."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
