@@ -64,16 +64,16 @@ def test_ids_of_tokens_are_not_rounded():
     outputs = in_bfloat16(model, tokens=True).forward(params, np.float32([[300, 7, 7, 7], [301, 7, 7, 7]]), None)
     assert not np.array_equal(outputs[0], outputs[1])
     data = {"name": "blobs", "samples": 60, "features": 5, "classes": 3, "partition": "iid", "clients": 3}
-    run = read_spec({"data": data, "model": "mclr", "method": ["fedavg"], "train": {"precision": "bfloat16"}, "seeds": [0]}).runs()[
-        0
-    ]
+    spec = {"data": data, "model": "mclr", "method": ["fedavg"], "train": {"precision": "bfloat16"}, "seeds": [0]}
+    (run,) = read_spec(spec).runs()
     federation = host_federation(run)
     ids = federation.pool._replace(x=np.full((60, 5), 301, np.int32))
-    x = jnp.full((1, 5), 301.0)
-    for pool, same in ((federation.pool, False), (ids, True)):
+    x, signs = jnp.asarray([[301.0, 300.0, 301.0, 300.0, 0.0]]), jnp.asarray([1.0, -1.0, 1.0, -1.0, 0.0])
+    for pool, difference in ((federation.pool, 0.0), (ids, 2.0)):
         model = model_of(run, dataclasses.replace(federation, pool=pool))
-        params = jax.tree.map(jnp.ones_like, model.unravel(model.init(KEY)))
-        assert bool(model.forward(params, x, None)[0, 0] > 5 * 300.5) == same
+        zeros = model.unravel(jnp.zeros(model.size))
+        params = jax.tree.map(lambda leaf: (leaf.T + (signs if leaf.ndim == 2 else 0)).T, zeros)
+        assert float(model.forward(params, x, None)[0, 0]) == difference
 
 
 def test_group_normalisation_is_that_of_float32():
