@@ -69,6 +69,11 @@ FEATURES = {
     "stop": (SAMPLE, {"data": {"validation": 0.2}, "train": {"rounds": 8, "lr": 0.5, "stop": {"patience": 1}}}),
     "new_clients": (ALL, {"data": {"new_clients": {"share": 0.2, "shots": 5, "steps": [0, 2]}}}, ("ifca", "fedgroup", "fedem")),
     "late": (ALL, {"data": {"arrive": {"clients": 5, "round": 2}}}, ("ifca", "ocfl", "scaffold")),
+    "late_on_the_clock": (
+        ("fedgroup", "ocfl", "one_shot", "fl_hc", "pacfl", "cfl_sattler", "stocfl", "feddrift", "fedsoft"),
+        {"data": {"arrive": {"clients": 5, "round": 2}}, "train": {"clock": CLOCK}},
+        ("fedgroup", "stocfl"),
+    ),
     "late_by_rate": (FEW, {"data": {"arrive": {"rate": 0.3, "from": 1, "until": 4}}}, ()),
     "test_clients": (SAMPLE, {"data": {"test_clients": 4}}),
     "drift": (ALL, {"data": {"drift": {"kind": "sudden", "at": [2, 4], "share": 0.5}}}, ("ifca", "feddrift")),
@@ -114,10 +119,15 @@ FEATURES = {
     "asynchronous_hinge": (FEW, {"train": {"clock": CLOCK, "asynchronous": {"buffer": 3, "staleness": "hinge"}}}, ()),
     "away": (ALL, {"train": {"dropout": 0.3, "stragglers": 0.4}}, ("ifca", "ocfl", "fedem")),
     "nova": (NOVA, {"method": {"average": "nova"}, "train": {"stragglers": 0.5}}, ("ifca",)),
+    "nova_of_momentum": (
+        ("fedavg", "fedprox", "ifca"),
+        {"method": {"average": "nova"}, "train": {"stragglers": 0.5, "momentum": 0.5}},
+        ("fedprox",),
+    ),
     "sgd": (SAMPLE, {"train": {"lr_decay": 0.9, "momentum": 0.5, "weight_decay": 0.01}}),
     "adam": (SAMPLE, {"train": {"lr": 0.01, "optimizer": {"name": "adam", "b1": 0.8}}}, ("ifca",)),
     "epochs": (SAMPLE, {"train": {"epochs": 3, "batch": 5}}, ("ifca",)),
-    "full_batches": (SAMPLE, {"train": {"steps": 4, "batch": "full"}}, ("fedgroup",)),
+    "full_batches": ((*SAMPLE, "pfedme", "per_fedavg"), {"train": {"steps": 4, "batch": "full"}}, ("fedgroup",)),
     "everybody": (SAMPLE, {"train": {"participation": 1.0}}, ("ifca",)),
     "a_count": (FEW, {"train": {"participation": 7}}, ()),
     "begun": (FEW, {"model": {"weights": "begun", "jitter": 0.1}}, ("ifca",)),
@@ -178,7 +188,7 @@ feddrift begin=one begin=one,isolate=together fresh=best
 fedrep average=samples
 """
 """A method and other readings of its paper, those of `experiments/` among them."""
-QUICK_READINGS = ("ifca", "fedgroup", "ocfl")
+QUICK_READINGS = ("ifca", "fedgroup")
 
 OF_TEN = {"clients": 12, "samples_per_client": 40}
 DATA = {
@@ -197,6 +207,7 @@ DATA = {
     "pachinko": {"name": "coarse", "partition": "pachinko", "clients": 10, "samples_per_client": 20},
     "rotated_apart": {"partition": "rotated", "clients": 12, "groups": 3, "copies": False, "angles": [0, 30, 60]},
     "test_loss": {"partition": "rotated", "clients": 12, "groups": 3, "test_clients": 3},
+    "turned": {"partition": "iid", **OF_TEN, "drift": {"kind": "sudden", "at": [2], "what": "rotation"}},
     "label_swap": {"partition": "label_swap", "groups": 3, **OF_TEN},
     "label_permutation": {"partition": "label_permutation", "groups": 3, **OF_TEN, "normalise": "pixel"},
     "feature_shift": {"partition": "feature_shift", **OF_TEN},
@@ -307,8 +318,9 @@ def _data():
 def _models():
     specs = {}
     for name, (model, data, methods) in MODELS.items():
+        more = {"metrics": ["perplexity"]} if name == "transformer" else {}
         for method in methods:
-            spec = _run(method, quick=name in QUICK_MODELS and method == "fedavg", train={"rounds": 2, "eval_every": 1})
+            spec = _run(method, quick=name in QUICK_MODELS and method == "fedavg", train={"rounds": 2, "eval_every": 1, **more})
             spec["run"] |= {"model": model, "data": {"name": "digits"} | data}
             specs[f"model/{name}/{method}"] = spec
     return specs
