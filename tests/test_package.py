@@ -13,6 +13,7 @@ PACKAGE = ROOT / "cfljax"
 ORDER = [
     "moved",
     "errors",
+    "software",
     "lazy",
     "types",
     "files",

@@ -4,7 +4,7 @@ from cfljax.store.folder import DamagedWarning
 from cfljax.store.inspect import counts, status, verify
 from cfljax.store.locks import Claim
 from cfljax.store.older import OlderWarning
-from cfljax.store.provenance import provenance, versions
+from cfljax.store.provenance import device, provenance
 from cfljax.store.summary import QUANTITIES, SECONDS, of_drift, summarise
 from cfljax.store.units import Store
 
@@ -16,10 +16,10 @@ __all__ = [
     "OlderWarning",
     "Store",
     "counts",
+    "device",
     "of_drift",
     "provenance",
     "status",
     "summarise",
     "verify",
-    "versions",
 ]

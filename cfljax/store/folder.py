@@ -7,6 +7,7 @@ DIR/units/<id>.json     its record, written last
 DIR/checkpoints/<id>.npz  state of an unfinished run
 DIR/locks/<name>.lock   held by the process that works on that unit or batch
 DIR/damaged/            files that were not what was written
+DIR/set_aside/          checkpoints that other versions or devices made
 DIR/log.jsonl           events
 """
 
@@ -80,7 +81,7 @@ class Folder:
             return None
         except Damaged as error:
             if not self.read_only:
-                self._move_to_damaged(path)
+                self._move(path)
             self.warn(f"{path}: damaged ({error}); it will be made again")
             return None
 
@@ -105,15 +106,18 @@ class Folder:
         except (OSError, ValueError) as error:  # OSError: a symbolic link, a folder, a bad disk
             raise Damaged(f"{path.name}: {getattr(error, 'strerror', None) or error}") from error
 
-    def _move_to_damaged(self, path: Path) -> None:
+    def _move(self, path: Path, name: str = "damaged") -> Path:
+        """Move a file, if it is there, to the folder of this name in the results folder, beside others of its name; return its new
+        path."""
         with atomic.storing(path):
-            damaged = self.folder / "damaged"
-            damaged.mkdir(exist_ok=True)
-            target, number = damaged / path.name, 1
+            folder = self.folder / name
+            folder.mkdir(exist_ok=True)
+            target, number = folder / path.name, 1
             while os.path.lexists(target):
-                target, number = damaged / f"{path.name}.{number}", number + 1
+                target, number = folder / f"{path.name}.{number}", number + 1
             with contextlib.suppress(FileNotFoundError):
                 path.replace(target)
+        return target
 
     @staticmethod
     def warn(message: str) -> None:

@@ -33,7 +33,7 @@ RECORD_SCHEMA: dict[str, str] = {
     "varies": "dotted name -> value of the options that varied in the start that computed it; tables look at what varies now",
     "diverged_at": "round at which a number stopped being finite, or null",
     "error": "one line, or null",
-    "versions": "of cfljax, jax, numpy and Python (provenance())",
+    "versions": "of cfljax, and what decides the bits: cfljax.software.software()",
     "device": "kind of the device (provenance())",
     "git": "commit and dirty, or null (provenance())",
     "plan": "the execution plan it ran under, in words, or null (for a failed run)",

@@ -175,7 +175,7 @@ class Store(Folder):
             if problem_now is None or not self._record_file(id).exists():
                 return None
             for path in (self._record_file(id), self._array_file(id)):  # the record first: it is what makes a unit done
-                self._move_to_damaged(path)
+                self._move(path)
         return self.warn(f"{self.units / id}: damaged ({problem_now}); moved to {self.folder / 'damaged'}, will be computed again")
 
     # --- several processes ---------------------------------------------------------------------------------------
@@ -221,9 +221,14 @@ class Store(Folder):
             return None
         except (Damaged, ValueError, KeyError, AttributeError, RecursionError) as error:
             if not self.read_only:
-                self._move_to_damaged(path)
+                self._move(path)
             self.warn(f"{path}: damaged checkpoint ({error}); the run starts from its beginning")
             return None
+
+    def set_aside_checkpoint(self, id: str, why: str) -> None:
+        """Move a run's checkpoint out of the way, with a warning that says why it is of no use."""
+        kept = self._move(self._checkpoint_file(id), "set_aside")
+        self.warn(f"checkpoint {id} is of no use: {why}; it is kept as {kept}, and its runs start again from round 0")
 
     def remove_checkpoint(self, id: str) -> None:
         """Forget the state of a run that is done."""
