@@ -17,11 +17,11 @@ PACKAGES = ("jax", "jaxlib", "numpy", "flax", "optax", "scikit-learn", "scipy")
 
 @functools.cache
 def software() -> dict[str, str]:
-    """Return what decides the bits, by name: of cfljax 16 digits of the SHA-256 of its Python files, of other packages their versions.
-    It is looked up once per process."""
+    """Return what decides the bits, by name: for cfljax 16 digits of the SHA-256 of its Python files, for other packages their
+    versions. It is looked up once per process."""
     found = {"cfljax sources": _sources(), "python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     found |= {name: version(name) for name in PACKAGES}
-    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if "collective_call" not in flag]  # these say how long XLA waits
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if "collective_call" not in flag]  # those are time limits
     return found | ({"XLA_FLAGS": " ".join(flags)} if flags else {})
 
 

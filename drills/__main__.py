@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 DRILLS = (
-    *("kill", "signals", "processes", "disk_full", "corruption", "hostile_files", "edits", "malformed", "methods", "padding"),
-    *("order", "devices", "eager", "kernels", "degenerate", "old_store", "soak", "soak_rounds", "differential"),
+    *("kill", "signals", "processes", "disk_full", "corruption", "edits", "malformed", "methods", "padding"),
+    *("order", "devices", "eager", "kernels", "degenerate", "soak", "soak_rounds", "differential"),
 )
 
 if __name__ == "__main__":

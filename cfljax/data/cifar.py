@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import tarfile
 from functools import partial
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
 from cfljax.data import arrays
-from cfljax.data.bounded import Unfolding, check_md5, check_size, opened, read_exactly, readable
+from cfljax.data.bounded import check_md5, readable
 from cfljax.data.sources import FileOptions, Reader
 from cfljax.errors import DataError
 from cfljax.types import Source
@@ -103,27 +102,21 @@ def _from_files(name: str, folder: Path, form: _Form, options: FileOptions) -> S
         file = folder / file_name
         if not file.is_file():
             raise DataError(f"{folder}: has no {file_name}; {form.archive} holds it")
-        with opened(file) as f:
-            parts[file_name] = _records(f, file.stat().st_size, form, str(file))
+        with readable(file):
+            parts[file_name] = _records(file.read_bytes(), form, str(file))
     return _source(name, str(folder), parts, form, options)
 
 
 def _from_archive(name: str, file: Path, form: _Form, options: FileOptions) -> Source:
     if options.checksums:
         check_md5(name, file)
-    parts, claimed = {}, 0
-    with (
-        readable(file, then=": download it again"),
-        gzip.open(file) as packed,
-        tarfile.open(fileobj=Unfolding(cast(IO[bytes], packed), file), mode="r|") as archive,
-    ):
-        for member in archive:  # as a stream: a header may claim gigabytes, too
+    parts = {}
+    with readable(file, then=": download it again"), tarfile.open(file, "r:gz") as archive:
+        for member in archive:
             base = member.name.rsplit("/", 1)[-1]
-            claimed += member.size
-            check_size(claimed, file)
             content = archive.extractfile(member) if member.isreg() and base in (*form.train, form.test) else None
             if content:
-                parts[base] = _records(content, member.size, form, f"{file}: {base}")
+                parts[base] = _records(content.read(), form, f"{file}: {base}")
     missing = [n for n in (*form.train, form.test) if n not in parts]
     if missing:
         raise DataError(f"{file}: holds no {missing[0]}")
@@ -133,12 +126,12 @@ def _from_archive(name: str, file: Path, form: _Form, options: FileOptions) -> S
 _Records = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def _records(f: IO[bytes], size: int, form: _Form, where: str) -> _Records:
+def _records(content: bytes, form: _Form, where: str) -> _Records:
     """(u8[n, 32, 32, 3], i32[n] labels, u8[n] coarse labels) from records of label bytes and three planes of pixels."""
-    record = form.labels + _PIXELS
+    record, size = form.labels + _PIXELS, len(content)
     if size == 0 or size % record:
         raise DataError(f"{where}: has {size} bytes, which is not a whole number of records of {record}: download it again")
-    rows = np.frombuffer(read_exactly(f, size, where), np.uint8).reshape(-1, record)
+    rows = np.frombuffer(content, np.uint8).reshape(-1, record)
     x = rows[:, form.labels :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     return x, arrays.labels(rows[:, form.labels - 1], where, form.classes), rows[:, 0]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import hashlib
-import io
 import re
 import warnings
 from collections import Counter
@@ -16,7 +15,7 @@ from typing import IO, NamedTuple, cast
 import numpy as np
 
 from cfljax.data import arrays, leaf, npz
-from cfljax.data.bounded import Unfolding, readable, reason
+from cfljax.data.bounded import readable, reason
 from cfljax.data.sources import ReadSource
 from cfljax.errors import DataError
 from cfljax.registry import Entry
@@ -180,10 +179,7 @@ def glove(file: Path, wanted: Iterable[str], width: int) -> dict[str, np.ndarray
 
 
 def _lines(file: Path) -> IO[str]:
-    if file.suffix != ".gz":
-        return file.open(encoding="utf-8")
-    packed = Unfolding(cast(IO[bytes], gzip.open(file)), file)  # noqa: SIM115 (closed with what wraps it)
-    return io.TextIOWrapper(io.BufferedReader(packed, 1 << 20), encoding="utf-8")
+    return cast(IO[str], gzip.open(file, "rt", encoding="utf-8")) if file.suffix == ".gz" else file.open(encoding="utf-8")
 
 
 def _vector(fields: list[str], where: str) -> np.ndarray:

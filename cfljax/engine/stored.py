@@ -105,9 +105,9 @@ def _words_of(archive: zipfile.ZipFile, of: Cut) -> Tree:
         pieces.append([name, specs, piece.reads, piece.writes, piece.own, overwrites])
     constants = []
     for array in of.constants:
-        constants.append(f"{len(there)}.npy")
+        constants.append(f"constant {len(there)}")
         there.append(constants[-1])
-        with archive.open(constants[-1], "w") as file:
+        with archive.open(f"{constants[-1]}.npy", "w") as file:
             np.save(file, _plain(array), allow_pickle=False)
     rest = {"room": of.room, "results": of.results, "copied": sorted(of.copied), "form": _as_json(of.form)}
     return {"pieces": pieces, "constants": constants, **rest}
@@ -125,7 +125,7 @@ def _cut_of(archive: zipfile.ZipFile, words: Tree, mesh: jax.sharding.Mesh | Non
             program = program._replace(forms=tuple(forms))
         pieces.append(Piece(program, tuple(reads), tuple(writes), own))
         overwrites.append(tuple(lost))
-    constants = [jax.numpy.asarray(read_member(archive, archive.getinfo(name), "biufc", name)) for name in words["constants"]]
+    constants = [jax.numpy.asarray(read_member(archive, name, "biufc")) for name in words["constants"]]
     results, copied = tuple(words["results"]), frozenset(words["copied"])
     return Cut(pieces, overwrites, constants, words["room"], results, copied, _tree_of(words["form"]), mesh)
 

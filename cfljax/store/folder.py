@@ -58,7 +58,7 @@ class Folder:
     def read_spec(self) -> str | None:
         """The contents of DIR/spec.toml; None where there is no such file."""
         try:
-            return self._bytes(self.folder / "spec.toml", records.MAX_RECORD).decode()
+            return self._bytes(self.folder / "spec.toml").decode()
         except FileNotFoundError:
             return None
         except (Damaged, UnicodeDecodeError) as error:
@@ -66,17 +66,13 @@ class Folder:
 
     def write_plan(self, plan: Table) -> None:
         """Keep the plan, sealed. `plan["units"]` lists the ids of this sweep in order: readers show these and no others."""
-        path, data = self.folder / "plan.json", records.encode(plan, compact=True)
-        if len(data) > records.MAX_PLAN:
-            size = f"{len(data):,} bytes, at most {records.MAX_PLAN:,} are read"
-            raise StoreError(f"{path}: would have {size}; make several sweeps of it")
-        atomic.write_bytes(path, data)
+        atomic.write_bytes(self.folder / "plan.json", records.encode(plan, compact=True))
 
     def read_plan(self) -> Table | None:
         """The contents of plan.json; None where there is no such file. A damaged one is set aside with a warning."""
         path = self.folder / "plan.json"
         try:
-            return records.check_plan(records.decode(self._bytes(path, records.MAX_PLAN)))
+            return records.check_plan(records.decode(self._bytes(path)))
         except FileNotFoundError:
             return None
         except Damaged as error:
@@ -95,10 +91,10 @@ class Folder:
             finally:
                 os.close(descriptor)
 
-    def _bytes(self, path: Path, limit: int, expected: int | None = None) -> bytes:
+    def _bytes(self, path: Path, expected: int | None = None) -> bytes:
         """The file's bytes; Damaged for anything but a plain file of the right size."""
         try:
-            return atomic.read_bytes(path, limit, expected)
+            return atomic.read_bytes(path, expected)
         except FileNotFoundError:
             raise
         except PermissionError as error:

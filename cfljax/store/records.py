@@ -13,9 +13,6 @@ from cfljax.registry.options import Table, Value
 from cfljax.store.arrays import Damaged
 
 SCHEMA = 1
-MAX_RECORD = 16 << 20
-MAX_PLAN = 256 << 20
-"""A million runs, the most that a spec makes, take 60 MB."""
 STATUSES = ("done", "diverged", "failed")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+=-]{0,120}")
 _TAIL = ',\n "sha256": "%s"\n}\n'

@@ -14,7 +14,7 @@ from drills.common import Tally
 from drills.methods import FIGURES
 
 FEW = {"kill": 2, "signals": 2, "processes": 1, "disk_full": 1, "corruption": 100, "edits": 3, "malformed": 20, "padding": 2}
-FEW |= {"order": 3, "devices": 2, "eager": 2, "kernels": 20, "degenerate": 10, "old_store": 2, "soak": 60, "hostile_files": 1}
+FEW |= {"order": 3, "devices": 2, "eager": 2, "kernels": 20, "degenerate": 10, "soak": 60}
 FEW |= {"soak_rounds": 4000}
 
 
