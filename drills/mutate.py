@@ -41,7 +41,6 @@ WHOLE = {
         "tests/hostile/test_array_files.py",
     ),
     "federation": (
-        "tests/config/test_defaults.py",
         *(f"tests/federation/test_{name}.py" for name in ("pack", "errors", "recipes", "gather", "partitions", "properties")),
     ),
     "devices": ("tests/devices", "tests/launch/test_mesh.py"),

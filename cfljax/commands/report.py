@@ -105,28 +105,18 @@ def _figures(data: ReportData, flags: argparse.Namespace) -> int:
 def _against(flags: argparse.Namespace) -> int:
     """Print or write the pages that compare our numbers with published ones."""
     import os
-    import warnings
     from pathlib import Path
 
     from cfljax.report.replication.pages import ALL, replication_page, replication_pages, unused_figures
-    from cfljax.store import OlderWarning
     from cfljax.store.atomic import storing, write_bytes
 
     if flags.pages and not flags.out:
         raise SpecError("--pages: needs --out, the file of the page that links to them")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", OlderWarning)
-        if flags.pages:
-            to = os.path.relpath(flags.pages, Path(flags.out).parent)
-            pages = replication_pages(flags.folders, flags.against, f"{Path(to).as_posix()}/")
-        else:
-            pages = {ALL: replication_page(flags.folders, flags.against)}
-    older = [str(w.message) for w in caught if issubclass(w.category, OlderWarning)]
-    for other in (w for w in caught if not issubclass(w.category, OlderWarning)):
-        warnings.showwarning(other.message, other.category, other.filename, other.lineno)
-    if older:
-        more = f"; so have {len(older) - 1} more of the folders" if len(older) > 1 else ""
-        print(f"cfljax: {older[0]}{more}", file=sys.stderr)
+    if flags.pages:
+        to = os.path.relpath(flags.pages, Path(flags.out).parent)
+        pages = replication_pages(flags.folders, flags.against, f"{Path(to).as_posix()}/")
+    else:
+        pages = {ALL: replication_page(flags.folders, flags.against)}
     if flags.out is None:
         print(pages[ALL], end="")
         return 0

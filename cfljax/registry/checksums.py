@@ -77,9 +77,7 @@ def _keep(place: Path, state: list[int], found: str) -> None:
 
 def sum_of_source(source: Source) -> str:
     """SHA-256 over everything in a data set but its name."""
-    later = {"coarse"}  # fields that came after the first release: unset, they are not part of the sum
-    named = source._asdict().items()
-    return _sum([(name, value) for name, value in named if name != "name" and not (name in later and value is None)])
+    return _sum([(name, value) for name, value in source._asdict().items() if name != "name"])
 
 
 def sum_of_parts(parts: Parts) -> str:

@@ -3,7 +3,6 @@
 from cfljax.store.folder import DamagedWarning
 from cfljax.store.inspect import counts, status, verify
 from cfljax.store.locks import Claim
-from cfljax.store.older import OlderWarning
 from cfljax.store.provenance import device, provenance
 from cfljax.store.summary import QUANTITIES, SECONDS, of_drift, summarise
 from cfljax.store.units import Store
@@ -13,7 +12,6 @@ __all__ = [
     "SECONDS",
     "Claim",
     "DamagedWarning",
-    "OlderWarning",
     "Store",
     "counts",
     "device",

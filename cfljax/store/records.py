@@ -26,7 +26,6 @@ RECORD_SCHEMA: dict[str, str] = {
     "status": "done, diverged or failed",
     "config": "the resolved configuration, nested tables",
     "contents": "what the run read (data, partition, model.weights, …) -> SHA-256; empty where options and seed decide all",
-    "changes": "names of what newer versions compute differently for this run, as far as its own version knew them",
     "varies": "dotted name -> value of the options that varied in the start that computed it; tables look at what varies now",
     "diverged_at": "round at which a number stopped being finite, or null",
     "error": "one line, or null",
@@ -67,8 +66,6 @@ def check_record(record: Table) -> None:
     contents = record.get("contents", {})
     if not isinstance(contents, dict) or not all(isinstance(checksum, str) for checksum in contents.values()):
         raise ValueError(f"record of {record['id']}: contents is no table of sums")
-    if not isinstance(changes := record.get("changes", []), list) or not all(isinstance(name, str) for name in changes):
-        raise ValueError(f"record of {record['id']}: changes is no list of names")
     if not isinstance(record["method"], str) or not isinstance(record["seed"], (int, np.integer)):
         raise ValueError(f"record of {record['id']}: method is a name and seed an integer")
     for key in ("timings", "summary"):

@@ -51,7 +51,7 @@ def by_contents(*folders: Mapping[str, Record]) -> list[dict[str, Record]]:
 
 def rows(records: Mapping[str, Record], called: Iterable[Mapping[str, Value]] | None) -> list[Record]:
     """The records with the labels of the plan and what they differ in: a run that two rows of the table share stands in both.
-    `called`: the plan's list, None where it has none (a folder without a plan, or one of an older version)."""
+    `called`: the plan's list, None where it has none (a folder without a plan)."""
     complete = _completed(list(records.values()))
     ids = dict(zip(records, complete, strict=True))
     asked = list(_as_planned(ids, called) if called is not None else _as_recorded(complete))
@@ -145,8 +145,8 @@ def _group(section: str, table: Mapping[str, Value]) -> str:
 
 
 def _completed(records: list[Record]) -> list[Record]:
-    """The records with the same options in all tables of a group: those that came after a record was written with their default,
-    and the others as None. Options of data that source and partition have apart in some are apart in all."""
+    """The records with the same options in all tables of a group: what a record does not have is at its default.
+    Options of data that source and partition have apart in some are apart in all."""
     configs = [dict(record["config"]) for record in records]
     for section in _SECTIONS:
         groups: dict[str, list[Record]] = {}
@@ -184,10 +184,10 @@ def _merge(names: list[str], more: Iterable[str]) -> None:
 
 
 def _default(section: str, table: Mapping[str, Value], name: str) -> Value:
-    """The value that an option stands for in records from before it existed; None where it was left out."""
+    """The default of an option, which a record lacks if it was added since; None if there is none."""
     for options in _options(section, table):
         for field in dataclasses.fields(options):
-            if field.name == name and field.metadata.get("later"):
+            if field.name == name and field.default is not dataclasses.MISSING:
                 return list(field.default) if isinstance(field.default, tuple) else field.default
     return None
 

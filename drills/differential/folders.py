@@ -24,11 +24,11 @@ from cfljax.report import tables
 from cfljax.report.comparison import COLUMNS, rows
 from cfljax.report.configurations import collect
 from cfljax.results.result import Results
-from cfljax.store import SECONDS, DamagedWarning, OlderWarning, Store
+from cfljax.store import SECONDS, DamagedWarning, Store
 from drills.common import Tally
 from drills.differential.specs import Table
 
-KEPT = ("id", "method", "seed", "config", "contents", "changes", "status", "diverged_at", "error", "plan", "summary")
+KEPT = ("id", "method", "seed", "config", "contents", "status", "diverged_at", "error", "plan", "summary")
 """What records have that does not tell of times or of the spec that was started."""
 TARGET = 0.4
 """An accuracy that some runs reach."""
@@ -49,7 +49,7 @@ def problems(steps: list[Table], draw: Random, tally: Tally) -> list[str]:
             tally.count("interruptions", in_parts(step, grown, draw))
         carry_out(read_spec(steps[-1]), Store(once), Options(quiet=True))
         found = unlike(cfljax.load(once, target=TARGET), cfljax.load(grown, target=TARGET)) + alone(cfljax.load(once), draw)
-    bad = (w for w in told if issubclass(w.category, DamagedWarning | OlderWarning))
+    bad = (w for w in told if issubclass(w.category, DamagedWarning))
     return found + [f"told: {w.message}" for w in bad]
 
 

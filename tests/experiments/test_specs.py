@@ -1,7 +1,6 @@
 """Every published number has runs that answer it, in a spec that is there in two sizes; and the page is that of the records."""
 
 import re
-import warnings
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from cfljax.report.board_page import board
 from cfljax.report.replication.measured import fits
 from cfljax.report.replication.pages import replication_pages
 from cfljax.report.replication.published import read_published
-from cfljax.store import OlderWarning
 from tests.often import rarely
 
 ROOT = Path(__file__).parents[2]
@@ -47,9 +45,7 @@ def test_each_cell_selects_one_configuration_of_its_spec(published):
 @pytest.fixture(scope="module")
 def pages():
     records = sorted(path for path in (EXPERIMENTS / "records").iterdir() if path.is_dir())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OlderWarning)
-        return replication_pages(records, [EXPERIMENTS / "published"], "../docs/evidence/")
+    return replication_pages(records, [EXPERIMENTS / "published"], "../docs/evidence/")
 
 
 def test_the_committed_pages_are_those_of_the_committed_records(pages):
