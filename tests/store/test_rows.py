@@ -126,13 +126,6 @@ def test_an_option_that_a_record_lacks_has_its_default(tmp_path):
     assert [(c.name, c.runs) for c in collect([tmp_path]).configurations] == [("fedgroup", "2")]
 
 
-def test_without_a_plan_runs_of_one_configuration_have_the_label_recorded_last(tmp_path):
-    store = Store(tmp_path)
-    for seed, label in enumerate(("old", "old", "new")):
-        store.write(f"r{seed}", make_record(seed=seed, label=label), make_arrays())
-    assert [(c.name, c.runs) for c in collect([tmp_path]).configurations] == [("new", "3")]
-
-
 def test_no_run_takes_the_place_of_another_with_its_seed(tmp_path):
     store = Store(tmp_path)
     for name, value in (("a", 0.2), ("b", 0.6)):
