@@ -192,3 +192,13 @@ def test_fedbcd_s_noise_is_that_of_the_sum_of_all_personal_models():
         added = server_rule(Sending(), keys.fold(keys.root(0), "round", t), hyper)
         noise = noise + added.noise * jax.random.normal(added.key, first.z.shape)
         np.testing.assert_allclose(state.z, first.z + noise / clients, rtol=1e-4, atol=1e-5)
+
+
+def test_a_deadline_tells_who_sends():
+    """With it few clients are in time, always the same, and a hidden draw from all of them must not be credited."""
+    found = []
+    for more in ({}, {"clock": {"step_ms": 1.0}}, {"clock": {"step_ms": 1.0, "deadline_s": 9.0}}):
+        run = run_of("fedavg", rounds=40, **more)
+        assert privacy.hides_draw(run, True) == ("deadline_s" not in more.get("clock", {}))
+        found.append(privacy.epsilon(run, crowd()))
+    assert found[0] == found[1] < found[2]
